@@ -1,0 +1,455 @@
+package honker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// crew is one running Work. Its caller's goroutine settles and claims, in turns that
+// are one transaction each; the slots run handlers; the renewer keeps the leases.
+//
+// The slots put finished jobs into finished and fill signal; the turn takes all of
+// them. While a turn is in the engine more jobs finish, so turns grow with the load and
+// there is no timer between a job and its ack.
+type crew struct {
+	q    *queue
+	opts WorkOptions
+	open func(store.Job) (*hand, error)
+
+	jobs   chan *hand    // claimed and not started
+	signal chan struct{} // one slot: something has finished
+	slots  sync.WaitGroup
+	hard   context.Context // of the handlers; outlives the caller's ctx by DrainTimeout
+	kill   context.CancelCauseFunc
+
+	stopping atomic.Bool // no job is to start any more
+
+	mu       sync.Mutex
+	held     map[int64]*hand
+	finished []*hand
+
+	// the turn's own
+	more    bool // a claim may find something
+	pace    pace
+	trouble int // turns in a row that failed
+}
+
+const (
+	maxAhead   = 256
+	stalled    = 200 * time.Millisecond // claimed ahead and not started for so long: give it back
+	lastWord   = time.Second            // for handlers whose ctx was cancelled at the end of the drain
+	paceWindow = 5 * time.Millisecond
+)
+
+func newCrew(q *queue, o WorkOptions) *crew {
+	return &crew{
+		q:      q,
+		opts:   o,
+		jobs:   make(chan *hand, o.Workers+maxAhead),
+		signal: make(chan struct{}, 1),
+		held:   make(map[int64]*hand),
+	}
+}
+
+func (c *crew) log() *slog.Logger { return c.q.db.opts.Logger }
+
+// chain wraps the handler in the middleware.
+func (c *crew) chain(run WorkFunc) WorkFunc {
+	for _, wrap := range slices.Backward(c.opts.Middleware) {
+		run = wrap(run)
+	}
+	return run
+}
+
+// work runs until ctx ends, and then drains.
+func (c *crew) work(ctx context.Context) error {
+	ctx, leave, err := c.q.db.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	c.hard, c.kill = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer c.kill(nil)
+	for range c.opts.Workers {
+		c.slots.Add(1)
+		go c.slot()
+	}
+	renewing := make(chan struct{})
+	var renewer sync.WaitGroup
+	renewer.Go(func() { c.renew(renewing) })
+
+	if err = c.loop(ctx); err == nil && errors.Is(context.Cause(ctx), ErrClosed) {
+		err = ErrClosed
+	}
+	c.stopping.Store(true)
+	c.drain()
+
+	close(c.jobs)
+	c.slots.Wait()
+	close(renewing)
+	renewer.Wait()
+	return err
+}
+
+// loop takes turns until ctx ends. The error is one that no later turn can mend.
+func (c *crew) loop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		done := c.collect()
+		want := c.want(len(done))
+		if len(done) == 0 && (want == 0 || !c.more) {
+			if err := c.rest(ctx, want); err != nil {
+				return err
+			}
+			continue
+		}
+		if !c.more {
+			want = 0 // the probe of the next rest is cheaper than an empty claim
+		}
+		if err := c.turn(ctx, done, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// want says how many jobs to claim: one for each idle slot, and ahead what the slots
+// finished in the last few milliseconds, so that fast handlers see batches and slow
+// ones hoard nothing.
+func (c *crew) want(done int) int {
+	ahead := c.pace.ahead(time.Now(), done)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	busy := len(c.held) - done - len(c.finished)
+	return max(0, min(c.opts.Workers+ahead-busy, maxAhead))
+}
+
+// pace remembers how many jobs finished in the last window.
+type pace struct {
+	since time.Time
+	count int
+	last  int
+}
+
+func (p *pace) ahead(now time.Time, done int) int {
+	p.count += done
+	if elapsed := now.Sub(p.since); elapsed >= paceWindow {
+		p.last = int(int64(p.count) * int64(paceWindow) / int64(elapsed))
+		p.since, p.count = now, 0
+	}
+	return min(max(p.last, p.count), maxAhead)
+}
+
+// rest waits until something has finished or, with room for more, there may be work.
+func (c *crew) rest(ctx context.Context, want int) error {
+	if want > 0 {
+		var err error
+		c.more, err = c.q.await(ctx, c.signal)
+		return c.survive(ctx, err)
+	}
+	var patience <-chan time.Time
+	if len(c.jobs) > 0 {
+		t := time.NewTimer(stalled)
+		defer t.Stop()
+		patience = t.C
+	}
+	select {
+	case <-c.signal:
+	case <-patience:
+		c.giveBack()
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// giveBack hands in what was claimed ahead and has not started.
+func (c *crew) giveBack() {
+	for {
+		select {
+		case h := <-c.jobs:
+			c.handIn(h, &settlement{outcome: Released})
+		default:
+			return
+		}
+	}
+}
+
+// handIn queues h for the next turn.
+func (c *crew) handIn(h *hand, end *settlement) {
+	if end != nil {
+		end.claim = h.claim
+	}
+	h.end = end
+	c.mu.Lock()
+	if _, ours := c.held[h.claim.ID]; ours { // else it was released over its handler's head
+		h.done = true
+		c.finished = append(c.finished, h)
+	}
+	c.mu.Unlock()
+	select {
+	case c.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (c *crew) collect() []*hand {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done := c.finished
+	c.finished = nil
+	return done
+}
+
+// turn settles done and claims up to want jobs, in one commit. A failure that may pass
+// is logged, and done is settled by a later turn: the leases hold.
+func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
+	t := &turn{crew: c, done: done, want: want}
+	began := time.Now()
+	if err := c.q.db.writer.Do(context.WithoutCancel(ctx), t); err != nil {
+		c.mu.Lock()
+		c.finished = append(done, c.finished...)
+		c.mu.Unlock()
+		return c.survive(ctx, err)
+	}
+	if c.q.db.home == nil {
+		c.q.db.hub.nudge()
+	}
+	c.trouble = 0
+	c.settled(done)
+	c.more = want == 0 && c.more || want > 0 && len(t.rows) == want
+	c.start(t.rows, time.Since(began))
+	return nil
+}
+
+// survive waits a little after an error that may pass, and returns the others.
+func (c *crew) survive(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	if errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced) {
+		return err
+	}
+	c.trouble++
+	c.log().Error("honker: work cannot go on and will try again", "queue", c.q.name, "error", err)
+	pause := time.NewTimer(min(time.Duration(c.trouble)*100*time.Millisecond, 5*time.Second))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// start hands claimed jobs to the slots. What does not decode is handed in as dead.
+func (c *crew) start(rows []store.Job, took time.Duration) {
+	if len(rows) == 0 {
+		return
+	}
+	c.q.db.opts.Observer.claimed(Claimed{Queue: c.q.name, Worker: c.opts.WorkerID, Jobs: len(rows), Took: took})
+	for _, row := range rows {
+		h, err := c.open(row)
+		c.mu.Lock()
+		c.held[row.ID] = h
+		c.mu.Unlock()
+		if err != nil {
+			c.tell(h, err)
+			c.handIn(h, &settlement{outcome: Died, cause: err})
+			continue
+		}
+		c.jobs <- h // never blocks: want leaves room
+	}
+}
+
+// settled forgets jobs whose claims have ended, and says how.
+func (c *crew) settled(done []*hand) {
+	c.mu.Lock()
+	for _, h := range done {
+		delete(c.held, h.claim.ID)
+	}
+	c.mu.Unlock()
+	for _, h := range done {
+		if h.end == nil {
+			continue
+		}
+		h.end.observe(c.q, h.ran)
+		if h.end.became == Lost && h.end.outcome != Released {
+			c.log().Warn("honker: the claim was lost before the job was settled",
+				"queue", c.q.name, "job", h.claim.ID, "attempt", h.claim.Attempt)
+			c.tell(h, failID("settle job", h.claim.ID, ErrClaimLost))
+		}
+	}
+}
+
+// turn is a crew's sqlite.Op.
+type turn struct {
+	crew *crew
+	done []*hand
+	want int
+	rows []store.Job
+}
+
+// Single implements sqlite.Op.
+func (t *turn) Single() bool { return false }
+
+// Run implements sqlite.Op.
+func (t *turn) Run(ctx context.Context, q store.Querier, now time.Time) (err error) {
+	if err := t.ack(ctx, q, now); err != nil {
+		return err
+	}
+	for _, h := range t.done {
+		if h.end != nil && h.end.outcome != Acked {
+			if err := h.end.Run(ctx, q, now); err != nil {
+				return err
+			}
+		}
+	}
+	if t.want > 0 {
+		c := t.crew
+		t.rows, err = store.ClaimJobs(ctx, q, c.q.name, c.opts.WorkerID, t.want,
+			now.Unix(), now.Unix()+seconds(c.opts.Lease))
+	}
+	return err
+}
+
+// ack settles all jobs that succeeded: one statement for each attempt number.
+func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
+	byAttempt := make(map[int64][]int64, 1)
+	for _, h := range t.done {
+		if h.end != nil && h.end.outcome == Acked {
+			byAttempt[h.claim.Attempt] = append(byAttempt[h.claim.Attempt], h.claim.ID)
+		}
+	}
+	held := make(map[int64]bool, len(t.done))
+	for attempt, ids := range byAttempt {
+		won, err := store.AckAttempt(ctx, q, ids, t.crew.opts.WorkerID, attempt, now.Unix())
+		if err != nil {
+			return err
+		}
+		for _, id := range won {
+			held[id] = true
+		}
+	}
+	for _, h := range t.done {
+		if h.end == nil || h.end.outcome != Acked {
+			continue
+		}
+		h.end.ended(held[h.claim.ID], false)
+		if held[h.claim.ID] {
+			if err := h.end.saveResult(ctx, q, now.Unix()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// renew extends the leases of all jobs held, at a third of their length.
+func (c *crew) renew(stop <-chan struct{}) {
+	tick := time.NewTicker(max(c.opts.Lease/3, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			c.renewOnce()
+		case <-stop:
+			return
+		}
+	}
+}
+
+func (c *crew) renewOnce() {
+	c.mu.Lock()
+	ids := slices.Collect(maps.Keys(c.held))
+	c.mu.Unlock()
+	if len(ids) == 0 {
+		return
+	}
+	var kept []int64
+	ctx, cancel := context.WithTimeout(context.Background(), c.opts.Lease)
+	defer cancel()
+	err := c.q.db.writer.Do(ctx, writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
+		kept, err = store.Renew(ctx, q, ids, c.opts.WorkerID, now.Unix(), now.Unix()+seconds(c.opts.Lease))
+		return err
+	}))
+	if err != nil {
+		c.log().Error("honker: leases were not renewed", "queue", c.q.name, "error", err)
+		return
+	}
+	c.lost(ids, kept)
+}
+
+// lost cancels the handlers of jobs that are not in kept.
+func (c *crew) lost(ids, kept []int64) {
+	still := make(map[int64]bool, len(kept))
+	for _, id := range kept {
+		still[id] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if h := c.held[id]; h != nil && !still[id] && h.cancel != nil {
+			h.cancel(ErrClaimLost)
+		}
+	}
+}
+
+// drain ends the work: what has not started is given back, handlers finish; after
+// DrainTimeout their ctx is cancelled, and soon after what they still hold is released.
+func (c *crew) drain() {
+	ctx := context.Background()
+	c.giveBack()
+	patience := time.NewTimer(c.opts.DrainTimeout)
+	defer patience.Stop()
+	killed := false
+	for c.busy() {
+		if done := c.collect(); len(done) > 0 {
+			if err := c.turn(ctx, done, 0); err != nil || c.trouble > 10 {
+				c.log().Error("honker: jobs could not be released; their leases will lapse", "queue", c.q.name, "error", err)
+				return
+			}
+			continue
+		}
+		select {
+		case <-c.signal:
+		case <-patience.C:
+			if killed {
+				c.abandon(ctx)
+				return
+			}
+			killed = true
+			c.kill(errors.New("honker: work has ended"))
+			patience.Reset(lastWord)
+		}
+	}
+}
+
+func (c *crew) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.held) > 0
+}
+
+// abandon releases jobs whose handlers do not return. Work still waits for them.
+func (c *crew) abandon(ctx context.Context) {
+	c.mu.Lock()
+	var rest []*hand
+	for _, h := range c.held {
+		if !h.done {
+			rest = append(rest, &hand{claim: h.claim, info: h.info, end: &settlement{claim: h.claim, outcome: Released}})
+			c.log().Warn("honker: a handler ignores the end of its context; its job was released",
+				"queue", c.q.name, "job", h.claim.ID)
+		}
+	}
+	rest = append(rest, c.finished...)
+	c.finished = nil
+	clear(c.held)
+	c.mu.Unlock()
+	_ = c.turn(ctx, rest, 0)
+}

@@ -1,0 +1,100 @@
+package honker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// Errors of opening a file. Test for all of these with errors.Is: what honker
+// returns says the operation, the name and the cause as well.
+var (
+	// ErrUnsupported reports what cannot be safe: an in-memory database, a network
+	// filesystem, a read-only file opened for writing, a file that is no database,
+	// an engine with a known corruption bug.
+	ErrUnsupported = sqlite.ErrUnsupported
+	// ErrSchemaTooNew reports a file that a newer version of honker has written.
+	// Nothing was changed.
+	ErrSchemaTooNew = store.ErrTooNew
+)
+
+// Errors of any verb.
+var (
+	// ErrClosed reports a call after, or interrupted by, Close.
+	ErrClosed = sqlite.ErrClosed
+	// ErrInvalid reports a bad name, option, payload or argument. Nothing was
+	// changed.
+	ErrInvalid = sqlite.ErrInvalid
+	// ErrInTx reports a plain verb called with the ctx of [DB.Tx]: it would wait
+	// for its own caller. The text names the Tx form.
+	ErrInTx = errors.New("called inside a transaction of its own caller")
+	// ErrBusy reports that no turn to write came within BusyTimeout. Nothing was
+	// changed.
+	ErrBusy = sqlite.ErrBusy
+	// ErrNotFound reports that there is no such job or result.
+	ErrNotFound = errors.New("not found")
+	// ErrDatabaseReplaced reports that another file lies at the path now: close the
+	// DB and open it again.
+	ErrDatabaseReplaced = sqlite.ErrReplaced
+)
+
+// Errors of settling a job.
+var (
+	// ErrClaimLost reports that the claim is no longer this one: it lapsed, the job
+	// was given to somebody else, or it was settled or cancelled. Nothing was
+	// changed.
+	ErrClaimLost = errors.New("the claim is no longer this one")
+)
+
+// opError is an error of a verb: what was done, to what, and why it failed.
+type opError struct {
+	op, name string
+	err      error
+}
+
+func (e *opError) Error() string {
+	if e.name == "" {
+		return "honker: " + e.op + ": " + e.err.Error()
+	}
+	return "honker: " + e.op + " " + strconv.Quote(e.name) + ": " + e.err.Error()
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+// fail adds the operation and the name to err, once.
+func fail(op, name string, err error) error {
+	var done *opError
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	return &opError{op, name, err}
+}
+
+// failID is fail for a thing that has a number.
+func failID(op string, id int64, err error) error {
+	return fail(op+" "+strconv.FormatInt(id, 10), "", err)
+}
+
+// inTx names the twin to use instead.
+func inTx(ctx context.Context, db *DB, twin string) error {
+	if ctx.Value(txKey{db}) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: use %s inside DB.Tx", ErrInTx, twin)
+}
+
+// JobFailedError reports that the job whose result was waited for went to the dead
+// letters.
+type JobFailedError struct {
+	ID        int64
+	Attempts  int
+	LastError string
+}
+
+func (e *JobFailedError) Error() string {
+	return fmt.Sprintf("job %d failed after %d attempts: %s", e.ID, e.Attempts, e.LastError)
+}

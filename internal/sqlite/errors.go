@@ -1,0 +1,62 @@
+package sqlite
+
+import (
+	"errors"
+	"strings"
+)
+
+// What can go wrong between Go and the file. The root package exports these.
+var (
+	ErrBusy        = errors.New("the database is busy")
+	ErrClosed      = errors.New("the database is closed")
+	ErrInvalid     = errors.New("invalid argument")
+	ErrReplaced    = errors.New("the database file was replaced; close it and open it again")
+	ErrUnsupported = errors.New("not supported")
+)
+
+// Primary result codes, https://sqlite.org/rescode.html.
+const (
+	codeBusy      = 5
+	codeNoMem     = 7
+	codeReadOnly  = 8
+	codeInterrupt = 9
+	codeIOErr     = 10
+	codeCorrupt   = 11
+	codeFull      = 13
+	codeCantOpen  = 14
+	codeNotADB    = 26
+
+	codeBusySnapshot = 5 | 2<<8
+)
+
+// Code returns the extended result code inside err: 0 when there is none.
+func Code(err error) int {
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) {
+		return coded.Code()
+	}
+	return 0
+}
+
+// IsBusy reports whether another connection holds the lock that the statement
+// needs, so that the same statement may succeed later. A snapshot that has become
+// too old to write (BUSY_SNAPSHOT) never will: it is not busy in this sense.
+func IsBusy(err error) bool {
+	if err == nil {
+		return false
+	}
+	if code := Code(err); code != 0 {
+		return code&0xff == codeBusy && code != codeBusySnapshot
+	}
+	// Attach meets drivers whose codes have types of their own.
+	return strings.Contains(err.Error(), "database is locked")
+}
+
+// IsReadOnly reports a write to something that cannot be written.
+func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
+
+// IsNotADB reports a file with other contents than a database.
+func IsNotADB(err error) bool {
+	code := Code(err) & 0xff
+	return code == codeNotADB || code == codeCorrupt
+}

@@ -1,0 +1,85 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// resolve turns the caller's path into the absolute name of a regular file, which
+// it creates readable by its owner only, and refuses what cannot be shared safely.
+//
+// It never opens a file that exists: closing any descriptor of a database drops
+// the POSIX locks that this process holds on it.
+func resolve(path string, anyFilesystem bool) (string, error) {
+	if err := refuseName(path); err != nil {
+		return "", err
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if err := createFile(abs); err != nil {
+		return "", err
+	}
+	// The -wal file lies beside the link's target.
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%w: %s is %s, not a file", ErrUnsupported, real, kindOf(info))
+	}
+	if name := networkFilesystem(real); name != "" && !anyFilesystem {
+		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", ErrUnsupported, real, name)
+	}
+	return real, nil
+}
+
+func refuseName(path string) error {
+	switch {
+	case path == "":
+		return fmt.Errorf("%w: empty path", ErrInvalid)
+	case strings.ContainsRune(path, 0):
+		return fmt.Errorf("%w: NUL in path", ErrInvalid)
+	case strings.Contains(path, ":memory:"), strings.HasPrefix(path, "file:") && strings.Contains(path, "mode=memory"):
+		return fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", ErrUnsupported)
+	case strings.HasPrefix(path, "file:"):
+		return fmt.Errorf("%w: %q is a URI; pass the plain path", ErrInvalid, path)
+	}
+	return nil
+}
+
+// createFile makes sure that path exists. Only a file that did not exist is ever
+// opened, so nobody in this process can hold a lock on it.
+func createFile(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func kindOf(info fs.FileInfo) string {
+	if info.IsDir() {
+		return "a directory"
+	}
+	return "a special file"
+}
+
+// dsn escapes path so that SQLite opens exactly that file: a raw ?, # or % would
+// end or change the name.
+func dsn(path string) string {
+	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String()
+}

@@ -1,0 +1,174 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"strings"
+)
+
+// verb is what a statement does to a transaction.
+type verb uint8
+
+const (
+	vOther     verb = iota // DDL, PRAGMA, scripts: run once, never kept prepared
+	vRead                  // SELECT, VALUES
+	vWrite                 // INSERT, UPDATE, DELETE, REPLACE, WITH
+	vSavepoint             // SAVEPOINT, RELEASE
+	vBegin                 // BEGIN, deferred
+	vBeginNow              // BEGIN IMMEDIATE or EXCLUSIVE
+	vCommit
+	vRollback
+)
+
+// verbOf classifies query by its first word, and by the whole of it where it
+// controls a transaction: a script that merely starts with BEGIN is no BEGIN.
+func verbOf(query string) verb {
+	query = strings.TrimSpace(query)
+	word := query
+	if i := strings.IndexFunc(query, func(r rune) bool { return r <= ' ' || r == ';' || r == '(' }); i >= 0 {
+		word = query[:i]
+	}
+	switch strings.ToUpper(word) {
+	case "SELECT", "VALUES":
+		return vRead
+	case "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH":
+		return vWrite
+	case "SAVEPOINT", "RELEASE":
+		return vSavepoint
+	case "BEGIN", "COMMIT", "END", "ROLLBACK":
+		return control(query)
+	}
+	return vOther
+}
+
+func control(query string) verb {
+	words := strings.Fields(strings.ToUpper(strings.TrimRight(query, "; \t\r\n")))
+	words = cutWord(words, "TRANSACTION")
+	switch strings.Join(words, " ") {
+	case "BEGIN", "BEGIN DEFERRED":
+		return vBegin
+	case "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE":
+		return vBeginNow
+	case "COMMIT", "END":
+		return vCommit
+	case "ROLLBACK":
+		return vRollback
+	}
+	return vOther
+}
+
+func cutWord(words []string, word string) []string {
+	if n := len(words); n > 1 && words[n-1] == word {
+		return words[:n-1]
+	}
+	return words
+}
+
+// stmt is a prepared statement that keeps the rules of its connection: whether
+// database/sql prepared it for a caller or the connection keeps it for itself.
+type stmt struct {
+	rawStmt
+	conn   *conn
+	verb   verb
+	inUse  bool // rows of it are still open
+	once   bool // close it after use
+	newest uint64
+}
+
+type rawStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	return s.conn.exec(ctx, s, args)
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.conn.query(ctx, s, args)
+}
+
+// rows gives its statement back when it is closed.
+type rows struct {
+	rawRows
+	stmt *stmt
+}
+
+type rawRows interface {
+	driver.Rows
+	driver.RowsColumnTypeDatabaseTypeName
+	driver.RowsColumnTypeLength
+	driver.RowsColumnTypeNullable
+	driver.RowsColumnTypePrecisionScale
+	driver.RowsColumnTypeScanType
+}
+
+func (r *rows) Close() error {
+	err := r.rawRows.Close()
+	if s := r.stmt; s != nil {
+		r.stmt = nil
+		s.conn.rowsClosed(s)
+	}
+	return err
+}
+
+// cacheSize bounds the statements that a connection keeps prepared. Parsing and
+// planning cost a fifth of a small transaction.
+const cacheSize = 96
+
+// cache holds prepared statements by their text.
+type cache struct {
+	byText map[string]*stmt
+	clock  uint64
+}
+
+func (k *cache) get(query string) *stmt {
+	s := k.byText[query]
+	if s == nil || s.inUse {
+		return nil
+	}
+	k.clock++
+	s.newest = k.clock
+	return s
+}
+
+// put keeps s, and drops the statement that has not been used for longest.
+func (k *cache) put(query string, s *stmt) bool {
+	if _, taken := k.byText[query]; taken {
+		return false // the kept one is in use by an outer loop
+	}
+	if k.byText == nil {
+		k.byText = make(map[string]*stmt)
+	}
+	if len(k.byText) >= cacheSize && !k.evict() {
+		return false
+	}
+	k.clock++
+	s.newest = k.clock
+	k.byText[query] = s
+	return true
+}
+
+func (k *cache) evict() bool {
+	var text string
+	var oldest *stmt
+	for q, s := range k.byText {
+		if !s.inUse && (oldest == nil || s.newest < oldest.newest) {
+			text, oldest = q, s
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(k.byText, text)
+	_ = oldest.rawStmt.Close()
+	return true
+}
+
+func (k *cache) clear() {
+	for q, s := range k.byText {
+		_ = s.rawStmt.Close()
+		delete(k.byText, q)
+	}
+}

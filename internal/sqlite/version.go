@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// oldest is the first SQLite whose WAL cannot be corrupted by a reset that races
+// with another connection, https://sqlite.org/wal.html#walresetbug.
+var oldest = [3]int{3, 51, 3}
+
+// CheckVersion refuses an engine with a known corruption bug in what honker does
+// all day.
+func CheckVersion(ctx context.Context, q Querier) error {
+	var version string
+	if err := scanOne(ctx, q, "SELECT sqlite_version()", &version); err != nil {
+		return err
+	}
+	if older(version, oldest) {
+		return fmt.Errorf("%w: SQLite %s can corrupt a WAL that several connections share; %d.%d.%d or newer is needed",
+			ErrUnsupported, version, oldest[0], oldest[1], oldest[2])
+	}
+	return nil
+}
+
+func older(version string, than [3]int) bool {
+	for i, part := range strings.SplitN(version, ".", 3) {
+		n, err := strconv.Atoi(part)
+		if err != nil || n != than[i] {
+			return err != nil || n < than[i]
+		}
+	}
+	return false
+}
+
+func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
+	rows, err := q.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return errors.Join(rows.Err(), sql.ErrNoRows)
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	return rows.Close()
+}
+
+// Change reads whether somebody has committed: PRAGMA data_version moves with each
+// commit of another connection, never with one's own, never with a rollback. It is
+// a number of one connection, which is therefore kept.
+type Change struct {
+	pool *sql.DB
+	conn *sql.Conn
+	lent bool // a pool of one connection cannot spare it: borrow it for each look
+}
+
+// NewChange prepares to watch through a connection of pool.
+func NewChange(pool *sql.DB) *Change {
+	return &Change{pool: pool, lent: pool.Stats().MaxOpenConnections == 1}
+}
+
+// Version returns a value that differs from the last one if there was a commit
+// between. After an error the next value may differ without one.
+func (v *Change) Version(ctx context.Context) (version int64, err error) {
+	if v.conn == nil {
+		if v.conn, err = v.pool.Conn(ctx); err != nil {
+			return 0, err
+		}
+	}
+	err = scanOne(ctx, v.conn, "PRAGMA data_version", &version)
+	if err == nil && v.lent {
+		// Every commit of this process goes through this one connection.
+		var own int64
+		err = scanOne(ctx, v.conn, "SELECT total_changes()", &own)
+		version += own
+	}
+	if v.lent || (err != nil && !IsBusy(err)) {
+		_ = v.Close()
+	}
+	return version, err
+}
+
+// Close gives the connection back.
+func (v *Change) Close() error {
+	if v.conn == nil {
+		return nil
+	}
+	err := v.conn.Close()
+	v.conn = nil
+	return err
+}

@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// The rules that hold between any two transactions, each as a search for rows that
+// break it. Full scans: for tests and operators.
+var invariants = []struct{ rule, query string }{
+	{"a processing job has a worker and a deadline",
+		`SELECT id FROM _honker_live WHERE state = 'processing' AND (worker_id IS NULL OR claim_expires_at IS NULL OR attempts < 1)`},
+	{"a pending job has neither worker nor deadline",
+		`SELECT id FROM _honker_live WHERE state = 'pending' AND (worker_id IS NOT NULL OR claim_expires_at IS NOT NULL)`},
+	{"a job is pending or processing",
+		`SELECT id FROM _honker_live WHERE state NOT IN ('pending', 'processing')`},
+	{"a job is live or dead, not both",
+		`SELECT id FROM _honker_live JOIN _honker_dead USING (id)`},
+	{"a side row belongs to a live job",
+		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
+	{"a lock has an owner",
+		`SELECT rowid FROM _honker_locks WHERE owner = ''`},
+	{"an offset does not lie beyond the stream",
+		`SELECT rowid FROM _honker_stream_consumers
+WHERE offset > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '_honker_stream')`},
+}
+
+// Check runs SQLite's own integrity check and then honker's invariants, and
+// returns what is broken, one line each.
+func Check(ctx context.Context, q Querier) (broken []string, err error) {
+	err = each(ctx, q, `PRAGMA integrity_check`, func(rows *sql.Rows) error {
+		var line string
+		err := rows.Scan(&line)
+		if line != "ok" {
+			broken = append(broken, line)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range invariants {
+		err := each(ctx, q, i.query, func(rows *sql.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			broken = append(broken, fmt.Sprintf("%s: row %d", i.rule, id))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return broken, nil
+}

@@ -1,0 +1,214 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"math"
+	"slices"
+)
+
+// The texts that honker writes into last_error.
+const (
+	ReasonExhausted = "max attempts exceeded"
+	ReasonExpired   = "expired"
+)
+
+// One claim settles at most so many overdue jobs of each kind, so that the crash of
+// a large worker does not turn into one long transaction.
+const overdueLimit = 1000
+
+// Three seeks, each on the head of a partial index: jobs whose claim lapsed, and
+// jobs that wait without an attempt left.
+const sqlOverdue = `SELECT
+  EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2)
+  OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
+    WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
+    AND (expires_at IS NULL OR expires_at > ?2))`
+
+// Lapsed jobs that may not run again. Expired ones honker would leave behind for
+// ever: neither its claim nor its sweep sees them.
+const whereLapsedOver = ` FROM _honker_live WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
+  WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
+    AND (attempts >= max_attempts OR expires_at <= ?2)
+  ORDER BY claim_expires_at, id LIMIT ?3)`
+
+const whereExhausted = ` FROM _honker_live WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
+  WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
+    AND (expires_at IS NULL OR expires_at > ?2)
+  ORDER BY run_at, id LIMIT ?3)`
+
+const intoDead = `INSERT OR REPLACE INTO _honker_dead
+  (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
+SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
+
+const (
+	sqlBuryLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2` + whereLapsedOver
+	sqlDropLapsed = `DELETE` + whereLapsedOver
+
+	sqlBuryExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2` + whereExhausted
+	sqlDropExhausted = `DELETE` + whereExhausted
+)
+
+// Lapsed jobs that may run again go back to those that wait, so that one index
+// gives the order of both.
+const sqlReclaim = `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL
+WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
+  WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
+    AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+  ORDER BY claim_expires_at, id LIMIT ?3)`
+
+// The priorities in use, highest first: one seek each, whatever lies between.
+const levels = `lv(p) AS (
+    SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ?1 AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ?1 AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+    FROM lv WHERE lv.p IS NOT NULL)`
+
+// Due jobs in the order priority DESC, run_at, id: the levels from above, each by
+// its index. Scanning the index as a whole would walk over every job that is not
+// due yet at a higher priority. There is no ORDER BY, which would sort the whole
+// backlog; a property test holds the order against honker's own claim.
+const due = `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
+  WHERE l.queue = ?1 AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
+    AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
+
+const sqlClaim = `UPDATE _honker_live
+SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = attempts + 1
+WHERE id IN (
+  WITH RECURSIVE ` + levels + `
+  SELECT l.id FROM ` + due + `
+  LIMIT ?3)
+RETURNING ` + jobColumns + `, ` + lastErrorColumn
+
+// ClaimJobs gives up to n jobs of queue to worker until expires, in the order in
+// which they are to run. It first does what is overdue on the queue: jobs without
+// an attempt left go to the dead, jobs of lapsed claims may be claimed again.
+func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
+	if err := settleOverdue(ctx, q, queue, now); err != nil {
+		return nil, err
+	}
+	var jobs []Job
+	err := each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
+		j, err := scanJob(rows)
+		jobs = append(jobs, j)
+		return err
+	}, queue, now, n, worker, expires)
+	// RETURNING comes in the order of ids.
+	slices.SortFunc(jobs, func(a, b Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	return jobs, err
+}
+
+func settleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
+	var overdue bool
+	if _, err := one(ctx, q, sqlOverdue, []any{queue, now}, &overdue); err != nil || !overdue {
+		return err
+	}
+	for _, statement := range []string{sqlBuryLapsed, sqlDropLapsed, sqlBuryExhausted, sqlDropExhausted, sqlReclaim} {
+		if _, err := q.ExecContext(ctx, statement, queue, now, overdueLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// QueueState says whether a claim on a queue would find something to do, and
+// otherwise when it will.
+type QueueState struct {
+	Queue string
+	Ready bool
+	Next  int64 // unix seconds; 0: nothing is coming
+}
+
+// For each queue of ?1: the same reads as a claim, so that an idle worker does not
+// take the write lock for nothing. A claim in flight counts with the first second
+// at which it has lapsed, also when its job has no attempt left: somebody must
+// bury it.
+const sqlQueueStates = `SELECT k.value,
+  EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = k.value AND state = 'processing' AND claim_expires_at < ?2)
+  OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
+    WHERE queue = k.value AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
+    AND (expires_at IS NULL OR expires_at > ?2))
+  OR EXISTS (WITH RECURSIVE lv(p) AS (
+      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+        WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+      UNION ALL
+      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+        WHERE queue = k.value AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+      FROM lv WHERE lv.p IS NOT NULL)
+    SELECT 1 FROM lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
+    WHERE l.queue = k.value AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
+      AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)),
+  (WITH RECURSIVE lv(p) AS (
+      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+        WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+      UNION ALL
+      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+        WHERE queue = k.value AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+      FROM lv WHERE lv.p IS NOT NULL)
+    SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = k.value AND state = 'pending' AND priority = lv.p AND run_at > ?2
+      ORDER BY run_at LIMIT 1))
+    FROM lv),
+  (SELECT claim_expires_at + 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = k.value AND state = 'processing' AND claim_expires_at >= ?2
+    ORDER BY claim_expires_at LIMIT 1)
+FROM json_each(?1) AS k`
+
+// QueueStates looks at all queues with one statement.
+func QueueStates(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
+	states := make([]QueueState, 0, len(queues))
+	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
+		var s QueueState
+		var due, lapse sql.NullInt64
+		err := rows.Scan(&s.Queue, &s.Ready, &due, &lapse)
+		s.Next = earliest(due, lapse)
+		states = append(states, s)
+		return err
+	}, nameList(queues), now)
+	return states, err
+}
+
+// honker's queue_next_claim_at, without reading every row: jobs that could be
+// claimed then, so neither exhausted nor expired ones.
+const sqlNextClaim = `SELECT
+  (WITH RECURSIVE ` + levels + `
+    SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ?1 AND state = 'pending' AND priority = lv.p AND run_at > ?2
+        AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+      ORDER BY run_at LIMIT 1))
+    FROM lv),
+  (SELECT claim_expires_at + 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2
+      AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+    ORDER BY claim_expires_at LIMIT 1)`
+
+// NextClaimAt returns the second after now at which a job of queue can be claimed
+// that cannot be now; 0 when nothing is coming.
+func NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
+	var due, lapse sql.NullInt64
+	_, err := one(ctx, q, sqlNextClaim, []any{queue, now}, &due, &lapse)
+	return earliest(due, lapse), err
+}
+
+func earliest(times ...sql.NullInt64) int64 {
+	first := int64(math.MaxInt64)
+	for _, t := range times {
+		if t.Valid {
+			first = min(first, t.Int64)
+		}
+	}
+	if first == math.MaxInt64 {
+		return 0
+	}
+	return first
+}

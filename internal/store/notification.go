@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Notification is a row of _honker_notifications.
+type Notification struct {
+	ID        int64
+	Channel   string
+	Payload   string
+	CreatedAt int64
+}
+
+const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
+
+// Notify adds a message and returns its id.
+func Notify(ctx context.Context, q Querier, channel, payload string, now int64) (int64, error) {
+	res, err := q.ExecContext(ctx, sqlNotify, channel, payload, now)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+// The last row of the table.
+const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
+
+// LastNotification returns the newest id, 0 for an empty table.
+func LastNotification(ctx context.Context, q Querier) (int64, error) {
+	var id int64
+	_, err := one(ctx, q, sqlLastNotification, nil, &id)
+	return id, err
+}
+
+// By (channel, id), once per channel.
+const sqlNotificationsSince = `SELECT n.id, n.channel, n.payload, n.created_at
+FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
+WHERE n.channel = k.value AND n.id > ?2
+ORDER BY n.id LIMIT ?3`
+
+// NotificationsSince reads up to limit messages of channels with ids above after,
+// in order.
+func NotificationsSince(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]Notification, error) {
+	var out []Notification
+	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
+		var n Notification
+		err := rows.Scan(&n.ID, &n.Channel, &n.Payload, &n.CreatedAt)
+		out = append(out, n)
+		return err
+	}, nameList(channels), after, limit)
+	return out, err
+}
+
+// By primary key, from the end.
+const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2`
+
+// ChannelsSince returns the channels of up to limit messages above after, how many
+// there were, and the last id among them.
+func ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error) {
+	channels, last = make(map[string]bool), after
+	err = each(ctx, q, sqlChannelsSince, func(rows *sql.Rows) error {
+		var channel string
+		n++
+		err := rows.Scan(&last, &channel)
+		channels[channel] = true
+		return err
+	}, after, limit)
+	return channels, n, last, err
+}
+
+// The age bound reads the table, the count bound steps over the newest ids: by
+// rank, since ids have gaps. NULL is no bound.
+const sqlPruneNotifications = `DELETE FROM _honker_notifications
+WHERE created_at < ?1
+  OR id <= (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?2)`
+
+// PruneNotifications deletes messages created before the unix second before (0: no
+// bound) and all but the keep newest of all channels (negative: no bound), and
+// counts them.
+func PruneNotifications(ctx context.Context, q Querier, before int64, keep int) (int, error) {
+	if keep < 0 {
+		return affected(ctx, q, `DELETE FROM _honker_notifications WHERE created_at < ?1`, before)
+	}
+	return affected(ctx, q, sqlPruneNotifications, nullable(before), keep)
+}

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+const sqlSaveResult = `INSERT INTO _honker_results (job_id, value, created_at, expires_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
+
+// SaveResult keeps value, JSON text, as the result of a job until expires (0: for
+// ever). A second save replaces the first.
+func SaveResult(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
+	_, err := q.ExecContext(ctx, sqlSaveResult, id, value, now, nullable(expires))
+	return err
+}
+
+// By primary key. An expired result reads as missing, as does SQL NULL.
+const sqlGetResult = `SELECT value FROM _honker_results
+WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2)`
+
+// GetResult reads the result of a job.
+func GetResult(ctx context.Context, q Querier, id, now int64) (value string, found bool, err error) {
+	found, err = one(ctx, q, sqlGetResult, []any{id, now}, &value)
+	return value, found, err
+}
+
+// Fate is what became of a job.
+type Fate struct {
+	Result    sql.NullString
+	Dead      bool
+	LastError string
+	DiedAt    int64
+	Attempts  int64
+	Live      bool
+	Known     bool // the id was given to some job, once
+}
+
+// By primary keys, whatever the queue.
+const sqlFate = `SELECT
+  (SELECT value FROM _honker_results WHERE job_id = ?1 AND (expires_at IS NULL OR expires_at > ?2)),
+  EXISTS (SELECT 1 FROM _honker_dead WHERE id = ?1),
+  (SELECT last_error FROM _honker_dead WHERE id = ?1),
+  (SELECT died_at FROM _honker_dead WHERE id = ?1),
+  (SELECT attempts FROM _honker_dead WHERE id = ?1),
+  EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1),
+  EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= ?1)`
+
+// JobFate looks for the job in all the places where it can be.
+func JobFate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
+	var f Fate
+	var lastError sql.NullString
+	var diedAt, attempts sql.NullInt64
+	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, &lastError, &diedAt, &attempts, &f.Live, &f.Known)
+	f.LastError, f.DiedAt, f.Attempts = lastError.String, diedAt.Int64, attempts.Int64
+	return f, err
+}
+
+// By primary keys.
+const sqlDecided = `SELECT k.value FROM json_each(?1) AS k
+WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
+  OR NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
+    AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= k.value)`
+
+// Decided returns those of ids whose jobs have a result or are over.
+func Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlDecided, len(ids), idList(ids))
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Version is the schema version of our own tables that this code writes.
+const Version = 1
+
+// ErrTooNew reports a file that a newer version of this package has written.
+var ErrTooNew = errors.New("the schema is newer than this version of honker")
+
+const (
+	sqlHasMeta = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
+	sqlVersion = `SELECT value FROM _honkerx_meta WHERE key = 'schema_version'`
+
+	sqlSetVersion = `INSERT INTO _honkerx_meta (key, value) VALUES ('schema_version', ?1)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value`
+
+	sqlHasColumn = `SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2`
+)
+
+// laterColumns are those that honker added to a table after its first release.
+var laterColumns = []struct{ table, column, alter string }{
+	{"_honker_scheduler_tasks", "enabled",
+		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN enabled INTEGER NOT NULL DEFAULT 1`},
+	{"_honker_scheduler_tasks", "max_attempts",
+		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN max_attempts INTEGER NOT NULL DEFAULT 3`},
+}
+
+// Current tells whether the file has this version's schema, so that opening it
+// needs no write. A newer one is ErrTooNew.
+func Current(ctx context.Context, q Querier) (bool, error) {
+	var x int
+	found, err := one(ctx, q, sqlHasMeta, nil, &x)
+	if err != nil || !found {
+		return false, err
+	}
+	var text string
+	if found, err = one(ctx, q, sqlVersion, nil, &text); err != nil || !found {
+		return false, err
+	}
+	version, err := strconv.Atoi(text)
+	if err != nil {
+		return false, fmt.Errorf("schema_version %q is no number", text)
+	}
+	if version > Version {
+		return false, fmt.Errorf("%w: the file has version %d, this code knows %d", ErrTooNew, version, Version)
+	}
+	return version == Version, nil
+}
+
+// Bootstrap brings the file to this version. It runs inside the caller's write
+// transaction and may run on a file that another binding made, or is current.
+func Bootstrap(ctx context.Context, q Querier, ddl string) error {
+	if current, err := Current(ctx, q); err != nil || current {
+		return err
+	}
+	for _, statement := range statements(ddl) {
+		if _, err := q.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	for _, c := range laterColumns {
+		if err := addColumn(ctx, q, c.table, c.column, c.alter); err != nil {
+			return err
+		}
+	}
+	_, err := q.ExecContext(ctx, sqlSetVersion, strconv.Itoa(Version))
+	return err
+}
+
+func addColumn(ctx context.Context, q Querier, table, column, alter string) error {
+	var x int
+	found, err := one(ctx, q, sqlHasColumn, []any{table, column}, &x)
+	if err != nil || found {
+		return err
+	}
+	_, err = q.ExecContext(ctx, alter)
+	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
+		return nil // another binding, which takes no transaction, was faster
+	}
+	return err
+}
+
+// statements splits ddl at lines that end in ";", except inside a trigger's body.
+// Drivers differ in what they do with a whole script.
+func statements(ddl string) []string {
+	var out []string
+	var b strings.Builder
+	inBody := false
+	for line := range strings.Lines(ddl) {
+		text := strings.TrimSpace(line)
+		if text == "" || strings.HasPrefix(text, "--") {
+			continue
+		}
+		b.WriteString(line)
+		inBody = text == "BEGIN" || inBody && text != "END;"
+		if strings.HasSuffix(text, ";") && !inBody {
+			out = append(out, b.String())
+			b.Reset()
+		}
+	}
+	return out
+}

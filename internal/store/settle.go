@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// A claim holds while its row is still this worker's attempt, and not lapsed.
+const whereClaim = ` WHERE id = ?1 AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
+
+// By primary key.
+const sqlAck = `DELETE FROM _honker_live` + whereClaim
+
+// Ack removes a job that is done; false when the claim no longer holds.
+func Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
+	n, err := affected(ctx, q, sqlAck, c.ID, c.Worker, c.Attempt, now)
+	return n > 0, err
+}
+
+// By primary key. Jobs of one batch are mostly of one attempt, so one statement.
+const sqlAckAttempt = `DELETE FROM _honker_live
+WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4
+RETURNING id`
+
+// AckAttempt removes those of ids that worker holds by a valid claim of that
+// attempt, and returns them.
+func AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlAckAttempt, len(ids), idList(ids), worker, attempt, now)
+}
+
+// By primary key. honker's ack_batch: no attempt to fence by.
+const sqlAckMany = `DELETE FROM _honker_live
+WHERE id IN (SELECT value FROM json_each(?1)) AND queue = ?2 AND worker_id = ?3 AND claim_expires_at >= ?4`
+
+// AckMany removes those of ids that worker holds on queue, and counts them.
+func AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
+	return affected(ctx, q, sqlAckMany, idList(ids), queue, worker, now)
+}
+
+// By primary key.
+const sqlRetry = `UPDATE _honker_live
+SET state = 'pending', run_at = ?5, worker_id = NULL, claim_expires_at = NULL` + whereClaim + `
+  AND state = 'processing' AND attempts < max_attempts`
+
+// honker has no place for the error of an attempt that will be repeated.
+const sqlSaveError = `INSERT INTO _honkerx_job (job_id, last_error) VALUES (?1, ?2)
+ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
+
+// Retry lets the job run again at runAt, or moves it to the dead when it has no
+// attempt left. It says which; held is false when the claim no longer holds.
+func Retry(ctx context.Context, q Querier, c Claim, runAt int64, cause string, now int64) (held, died bool, err error) {
+	n, err := affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
+	if err != nil {
+		return false, false, err
+	}
+	if n == 0 {
+		held, err := Bury(ctx, q, c, cause, now)
+		return held, held, err
+	}
+	if cause != "" {
+		_, err = q.ExecContext(ctx, sqlSaveError, c.ID, cause)
+	}
+	return true, false, err
+}
+
+// By primary key.
+const (
+	sqlBury = intoDead + `?5, created_at, ?4 FROM _honker_live` + whereClaim
+	sqlDrop = `DELETE FROM _honker_live WHERE id = ?1`
+)
+
+// Bury moves the job to the dead; false when the claim no longer holds.
+func Bury(ctx context.Context, q Querier, c Claim, cause string, now int64) (bool, error) {
+	n, err := affected(ctx, q, sqlBury, c.ID, c.Worker, c.Attempt, now, cause)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	_, err = q.ExecContext(ctx, sqlDrop, c.ID)
+	return true, err
+}
+
+// By primary key. The attempt is given back.
+const sqlPutBack = `UPDATE _honker_live
+SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
+  worker_id = NULL, claim_expires_at = NULL` + whereClaim + ` AND state = 'processing'`
+
+// PutBack lets the job run again at runAt, or at once for 0, as if this attempt had
+// not been.
+func PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (bool, error) {
+	n, err := affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
+	return n > 0, err
+}
+
+// By primary key.
+const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim + ` AND state = 'processing'`
+
+// Extend makes a valid claim last until expires, which may be earlier than before.
+func Extend(ctx context.Context, q Querier, c Claim, expires, now int64) (bool, error) {
+	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
+	return n > 0, err
+}
+
+// By primary key: all that one process holds, at once. A lease is never shortened.
+const sqlRenew = `UPDATE _honker_live SET claim_expires_at = max(claim_expires_at, ?4)
+WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3
+  AND state = 'processing'
+RETURNING id`
+
+// Renew extends the claims that worker still holds on ids, and returns those ids.
+func Renew(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
+}
+
+func returnedIDs(ctx context.Context, q Querier, query string, n int, args ...any) ([]int64, error) {
+	out := make([]int64, 0, n)
+	err := each(ctx, q, query, func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		out = append(out, id)
+		return err
+	}, args...)
+	return out, err
+}

@@ -1,0 +1,85 @@
+// Package store holds every statement that honker runs, one file per table.
+//
+// Its functions take something to run on and the time, as unix seconds where they
+// compare with honker's columns. They know no clock, no goroutine and no policy,
+// and they begin and commit nothing: what takes several statements is atomic in
+// the caller's transaction.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strings"
+
+	"github.com/honker-go/honker/internal/sqlite"
+)
+
+// Querier is what a statement runs on.
+type Querier = sqlite.Querier
+
+// each runs query and calls scan for every row.
+func each(ctx context.Context, q Querier, query string, scan func(*sql.Rows) error, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return rows.Close()
+}
+
+// one scans the first row of query into dest; false when there is none.
+func one(ctx context.Context, q Querier, query string, args []any, dest ...any) (found bool, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		if found {
+			return nil
+		}
+		found = true
+		return rows.Scan(dest...)
+	}, args...)
+	return found, err
+}
+
+// affected runs a write and returns the number of rows it changed.
+func affected(ctx context.Context, q Querier, query string, args ...any) (int, error) {
+	res, err := q.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}
+
+// idList passes ids as one parameter, for json_each.
+func idList(ids []int64) string {
+	b, _ := json.Marshal(ids) // integers cannot fail
+	if ids == nil {
+		return "[]"
+	}
+	return string(b)
+}
+
+// nameList passes names as one parameter, for json_each.
+func nameList(names []string) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(names) // strings cannot fail
+	return b.String()
+}
+
+// nullable is NULL for zero: honker's way to say "no such time".
+func nullable(unix int64) any {
+	if unix == 0 {
+		return nil
+	}
+	return unix
+}

@@ -1,0 +1,85 @@
+package honker
+
+import "time"
+
+// Observer is told what happens, for metrics and tests. Nil fields are skipped; a
+// nil *Observer watches nothing.
+//
+// The functions are called in the goroutine that did the work, one after another
+// or at once from several: they must be quick and safe for concurrent use.
+type Observer struct {
+	Enqueued func(Enqueued)
+	Claimed  func(Claimed)
+	Settled  func(Settled)
+	Woke     func(Woke)
+}
+
+// Enqueued says that jobs were added to a queue.
+type Enqueued struct {
+	Queue string
+	IDs   []int64
+	Tx    bool // in the caller's transaction, which may still be rolled back
+}
+
+// Claimed says that jobs were given to a worker.
+type Claimed struct {
+	Queue  string
+	Worker string
+	Jobs   int
+	Took   time.Duration // from the decision to claim until the commit
+}
+
+// Outcome is how a claim ended.
+type Outcome string
+
+// The outcomes of a claim.
+const (
+	Acked    Outcome = "acked"
+	Retried  Outcome = "retried"
+	Died     Outcome = "died"     // went to the dead letters
+	Snoozed  Outcome = "snoozed"  // attempt unspent
+	Released Outcome = "released" // not finished when Work ended; attempt unspent
+	Lost     Outcome = "lost"     // the claim was not the worker's any more
+)
+
+// Settled says how a claim ended. With a transaction of the caller's it may still
+// be rolled back.
+type Settled struct {
+	Queue   string
+	ID      int64
+	Worker  string
+	Attempt int
+	Outcome Outcome
+	Err     error         // what the handler returned, if it failed
+	Ran     time.Duration // how long the handler ran; 0 outside Work
+}
+
+// Woke says that sleepers were woken.
+type Woke struct {
+	Cause   string // "commit", "deadline" or "restart"
+	Waiters int    // how many it concerned
+}
+
+func (o *Observer) enqueued(e Enqueued) {
+	if o != nil && o.Enqueued != nil {
+		o.Enqueued(e)
+	}
+}
+
+func (o *Observer) claimed(e Claimed) {
+	if o != nil && o.Claimed != nil {
+		o.Claimed(e)
+	}
+}
+
+func (o *Observer) settled(e Settled) {
+	if o != nil && o.Settled != nil {
+		o.Settled(e)
+	}
+}
+
+func (o *Observer) woke(e Woke) {
+	if o != nil && o.Woke != nil {
+		o.Woke(e)
+	}
+}

@@ -1,0 +1,496 @@
+package honker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"time"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// QueueOptions of a handle. They live in this process, not in the file. The zero
+// value of a field means its default.
+type QueueOptions struct {
+	MaxAttempts int           // how often a job may be claimed; default 3, stamped on each job at enqueue
+	Visibility  time.Duration // how long Claim and Jobs hold a job; default 300s
+	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
+	Timeout     time.Duration // deadline of one attempt in Work; 0: none
+	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative: for ever
+}
+
+func (o *QueueOptions) withDefaults() (QueueOptions, error) {
+	var out QueueOptions
+	if o != nil {
+		out = *o
+	}
+	err := errors.Join(notNegative("Visibility", out.Visibility), notNegative("Timeout", out.Timeout))
+	if out.MaxAttempts < 0 {
+		err = fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, out.MaxAttempts)
+	}
+	if out.MaxAttempts == 0 {
+		out.MaxAttempts = 3
+	}
+	if out.Visibility == 0 {
+		out.Visibility = 300 * time.Second
+	}
+	if out.Backoff == nil {
+		out.Backoff = Exponential(time.Second, time.Hour)
+	}
+	if out.ResultTTL == 0 {
+		out.ResultTTL = time.Hour
+	}
+	return out, err
+}
+
+// Queue is a durable queue of jobs whose arguments are a T, stored as JSON. It is a
+// cheap handle: make it where you need it. Any binding of honker can enqueue to and
+// work off the same queue.
+type Queue[T any] struct{ q *queue }
+
+// queue is a Queue without its type.
+type queue struct {
+	db   *DB
+	name string
+	opts QueueOptions
+	err  error // a bad name, option or type: said by the first verb
+}
+
+// NewQueue returns a handle. It touches nothing; a bad name or option, or a T of
+// []byte, is [ErrInvalid] from its first verb. nil opts means defaults.
+func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
+	o, err := opts.withDefaults()
+	err = errors.Join(err, checkName("queue name", name), checkPayloadType(reflect.TypeFor[T]()))
+	return &Queue[T]{&queue{db: db, name: name, opts: o, err: err}}
+}
+
+// Name returns the name of the queue.
+func (q *Queue[T]) Name() string { return q.q.name }
+
+// EnqueueOption says more of one enqueue.
+type EnqueueOption func(*enqueue)
+
+// enqueue is what the options of one call add up to.
+type enqueue struct {
+	delay       time.Duration
+	delayed     bool
+	runAt       time.Time
+	priority    int
+	maxAttempts int
+	expiresIn   time.Duration
+	err         error
+}
+
+// Delay makes the job wait: it can be claimed from the second that lies d, rounded
+// up to seconds, after the current one. It wins over RunAt. Negative is ErrInvalid.
+func Delay(d time.Duration) EnqueueOption {
+	return func(e *enqueue) {
+		e.delay, e.delayed = d, true
+		e.err = errors.Join(e.err, notNegative("delay", d))
+	}
+}
+
+// RunAt makes the job wait until t, rounded up to a whole second. A time that has
+// passed, or the zero time, means now.
+func RunAt(t time.Time) EnqueueOption { return func(e *enqueue) { e.runAt = t } }
+
+// Priority lets jobs with a larger n be claimed first. The default is 0.
+func Priority(n int) EnqueueOption { return func(e *enqueue) { e.priority = n } }
+
+// MaxAttempts replaces the queue's MaxAttempts for this job. Less than 1 is
+// ErrInvalid.
+func MaxAttempts(n int) EnqueueOption {
+	return func(e *enqueue) {
+		e.maxAttempts = n
+		if n < 1 {
+			e.err = errors.Join(e.err, fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, n))
+		}
+	}
+}
+
+// ExpiresIn drops the job if no attempt has started d, rounded up to seconds, after
+// the enqueue: it is never claimed then, and SweepExpired moves it to the dead
+// letters. d must be positive.
+func ExpiresIn(d time.Duration) EnqueueOption {
+	return func(e *enqueue) {
+		e.expiresIn = d
+		e.err = errors.Join(e.err, positive("ExpiresIn", d))
+	}
+}
+
+// job turns the options into a row, at the time now.
+func (e *enqueue) job(q *queue, now time.Time) store.NewJob {
+	j := store.NewJob{
+		Queue:       q.name,
+		Priority:    int64(e.priority),
+		RunAt:       now.Unix(),
+		MaxAttempts: int64(e.maxAttempts),
+		CreatedAt:   now.Unix(),
+	}
+	switch {
+	case e.delayed:
+		j.RunAt += seconds(e.delay)
+	case e.runAt.After(now):
+		j.RunAt = unixUp(e.runAt)
+	}
+	if e.expiresIn > 0 {
+		j.ExpiresAt = now.Unix() + seconds(e.expiresIn)
+	}
+	return j
+}
+
+// prepare checks the handle, the options and the payloads of an enqueue.
+func (q *queue) prepare(opts []EnqueueOption) (enqueue, error) {
+	e := enqueue{maxAttempts: q.opts.MaxAttempts}
+	for _, o := range opts {
+		o(&e)
+	}
+	return e, errors.Join(q.err, e.err)
+}
+
+// Enqueue adds a job and returns its id when it is committed. It waits for its turn
+// to write until ctx ends, which withdraws it, or BusyTimeout has passed; concurrent
+// calls share commits. Ids rise in the order of commits.
+func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
+	id, err := q.q.enqueue(ctx, args, opts)
+	return id, fail("enqueue", q.q.name, err)
+}
+
+func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (int64, error) {
+	e, err := q.prepare(opts)
+	if err != nil {
+		return 0, err
+	}
+	text, err := encode(args, q.db.opts.MaxPayload)
+	if err != nil {
+		return 0, err
+	}
+	var id int64
+	err = q.db.do(ctx, "EnqueueTx", writeOne(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+		id, err = store.InsertJob(ctx, tx, e.job(q, now), text)
+		return err
+	}))
+	if err != nil {
+		return 0, err
+	}
+	q.enqueued(false, id)
+	return id, nil
+}
+
+// EnqueueTx is like [Queue.Enqueue], within tx: the job exists when tx commits, and
+// never did when it rolls back.
+func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...EnqueueOption) (int64, error) {
+	id, err := q.q.enqueueTx(ctx, tx, args, opts)
+	return id, fail("enqueue", q.q.name, err)
+}
+
+func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (int64, error) {
+	e, err := q.prepare(opts)
+	if err != nil {
+		return 0, err
+	}
+	text, err := encode(args, q.db.opts.MaxPayload)
+	if err != nil {
+		return 0, err
+	}
+	if err := q.db.in(ctx, tx); err != nil {
+		return 0, err
+	}
+	id, err := store.InsertJob(ctx, tx, e.job(q, time.Now()), text)
+	if err != nil {
+		return 0, err
+	}
+	q.enqueued(true, id)
+	return id, nil
+}
+
+// EnqueueMany adds a job for each of args, alike in their options, in one commit:
+// all of them or none. Ids rise in the order of args. No args is no work and no
+// error.
+func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
+	ids, err := enqueueMany(q.q, args, opts, func(e enqueue, texts []string) (ids []int64, err error) {
+		err = q.q.db.do(ctx, "EnqueueManyTx", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+			ids, err = store.InsertJobs(ctx, tx, e.job(q.q, now), texts)
+			return err
+		}))
+		return ids, err
+	})
+	if err != nil {
+		return nil, fail("enqueue", q.q.name, err)
+	}
+	q.q.enqueued(false, ids...)
+	return ids, nil
+}
+
+// EnqueueManyTx is like [Queue.EnqueueMany], within tx.
+func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
+	ids, err := enqueueMany(q.q, args, opts, func(e enqueue, texts []string) ([]int64, error) {
+		if err := q.q.db.in(ctx, tx); err != nil {
+			return nil, err
+		}
+		return store.InsertJobs(ctx, tx, e.job(q.q, time.Now()), texts)
+	})
+	if err != nil {
+		return nil, fail("enqueue", q.q.name, err)
+	}
+	q.q.enqueued(true, ids...)
+	return ids, nil
+}
+
+func enqueueMany[T any](q *queue, args []T, opts []EnqueueOption, insert func(enqueue, []string) ([]int64, error)) ([]int64, error) {
+	e, err := q.prepare(opts)
+	if err != nil || len(args) == 0 {
+		return nil, err
+	}
+	texts := make([]string, len(args))
+	for i, a := range args {
+		if texts[i], err = encode(a, q.db.opts.MaxPayload); err != nil {
+			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(args), err)
+		}
+	}
+	return insert(e, texts)
+}
+
+func (q *queue) enqueued(inTx bool, ids ...int64) {
+	if len(ids) > 0 {
+		q.db.opts.Observer.enqueued(Enqueued{Queue: q.name, IDs: ids, Tx: inTx})
+	}
+}
+
+// Claim gives up to n jobs to worker at once, in the order priority DESC, run_at, id,
+// and holds them for the queue's Visibility. No job is an empty result and no error;
+// it takes no write lock then. A claim spends one of the job's attempts. A job whose
+// attempts are spent, or whose payload does not decode into T, goes to the dead
+// letters instead.
+//
+// worker names the claimer and fences its settles: it must be unique among all
+// workers of the file.
+func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], error) {
+	jobs, err := q.claim(ctx, worker, n)
+	return jobs, fail("claim", q.q.name, err)
+}
+
+func (q *Queue[T]) claim(ctx context.Context, worker string, n int) ([]*Job[T], error) {
+	if err := q.q.checkClaim(worker, n); err != nil {
+		return nil, err
+	}
+	if ready, _, err := q.q.ready(ctx); err != nil || !ready {
+		return nil, err
+	}
+	rows, err := q.q.claim(ctx, worker, n, q.q.opts.Visibility)
+	if err != nil {
+		return nil, err
+	}
+	return q.decodeAll(ctx, rows)
+}
+
+func (q *queue) checkClaim(worker string, n int) error {
+	if q.err != nil {
+		return q.err
+	}
+	if n <= 0 {
+		return fmt.Errorf("%w: claim of %d jobs", ErrInvalid, n)
+	}
+	return checkName("worker", worker)
+}
+
+// ready reads whether a claim would do something, and otherwise when it will, as a
+// unix second.
+func (q *queue) ready(ctx context.Context) (ready bool, next int64, err error) {
+	if err := inTx(ctx, q.db, "a ctx from outside of it"); err != nil {
+		return false, 0, err
+	}
+	if q.db.isClosed() {
+		return false, 0, ErrClosed
+	}
+	if ctx.Err() != nil {
+		return false, 0, context.Cause(ctx)
+	}
+	states, err := store.QueueStates(context.WithoutCancel(ctx), q.db.own, []string{q.name}, time.Now().Unix())
+	if err != nil {
+		return false, 0, err
+	}
+	return states[0].Ready, states[0].Next, nil
+}
+
+func (q *queue) claim(ctx context.Context, worker string, n int, hold time.Duration) (rows []store.Job, err error) {
+	began := time.Now()
+	err = q.db.do(ctx, "a ctx from outside of it", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+		rows, err = store.ClaimJobs(ctx, tx, q.name, worker, n, now.Unix(), now.Unix()+seconds(hold))
+		return err
+	}))
+	if len(rows) > 0 && err == nil {
+		q.db.opts.Observer.claimed(Claimed{Queue: q.name, Worker: worker, Jobs: len(rows), Took: time.Since(began)})
+	}
+	return rows, err
+}
+
+// decodeAll makes jobs of rows, and dead letters of those that do not decode.
+func (q *Queue[T]) decodeAll(ctx context.Context, rows []store.Job) ([]*Job[T], error) {
+	jobs := make([]*Job[T], 0, len(rows))
+	for _, row := range rows {
+		job, err := newJob[T](q.q, row)
+		if err == nil {
+			jobs = append(jobs, job)
+			continue
+		}
+		if err := job.Fail(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
+			return jobs, err
+		}
+	}
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	return jobs, nil
+}
+
+// Jobs yields jobs one by one, each claimed for worker when the loop asks for it and
+// held for the queue's Visibility: settle it in the body. It waits for work without
+// polling and ends when ctx ends. An error is yielded once and is the last. Breaking
+// off leaves nothing claimed but the job of the body.
+func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], error] {
+	return func(yield func(*Job[T], error) bool) {
+		for {
+			jobs, err := q.next(ctx, worker)
+			if ctx.Err() != nil && len(jobs) == 0 {
+				return
+			}
+			if err != nil {
+				yield(nil, fail("claim", q.q.name, err))
+				return
+			}
+			for _, job := range jobs {
+				if !yield(job, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// next waits for one job; none when others were faster.
+func (q *Queue[T]) next(ctx context.Context, worker string) ([]*Job[T], error) {
+	jobs, err := q.claim(ctx, worker, 1)
+	if err != nil || len(jobs) > 0 {
+		return jobs, err
+	}
+	_, err = q.q.await(ctx, nil)
+	return nil, err
+}
+
+// await returns true when a claim would find something to do, and false when also has
+// something to say before.
+func (q *queue) await(ctx context.Context, also <-chan struct{}) (bool, error) {
+	s := q.db.hub.subscribe(topic{queueWork, q.name})
+	defer s.leave()
+	for {
+		ready, next, err := q.ready(ctx) // after subscribing: a commit between is not missed
+		if err != nil || ready {
+			return ready, err
+		}
+		q.db.hub.expect(next)
+		select {
+		case <-also:
+			return false, nil
+		case <-s.slot:
+			if err := q.db.hub.state(); err != nil {
+				return false, err
+			}
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// AckMany removes those of ids that worker holds by valid claims, whatever the
+// attempt, and returns how many that were. The others are left as they are.
+func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (int, error) {
+	n, err := q.q.ackMany(ctx, worker, ids)
+	return n, fail("ack", q.q.name, err)
+}
+
+func (q *queue) ackMany(ctx context.Context, worker string, ids []int64) (n int, err error) {
+	if err := errors.Join(q.err, checkName("worker", worker)); err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	err = q.db.do(ctx, "AckTx", writeOne(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+		n, err = store.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+		return err
+	}))
+	return n, err
+}
+
+// Get reads a job of this queue that waits, runs or is dead. [ErrNotFound]: it was
+// done, was cancelled, or never existed.
+func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
+	info, err := q.q.get(ctx, id)
+	return info, fail("get", q.q.name, err)
+}
+
+func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
+	if q.err != nil {
+		return nil, q.err
+	}
+	for _, read := range []func(context.Context, store.Querier, string, int64) (store.Job, bool, error){
+		store.GetJob, store.GetDead, // in the direction in which jobs move
+	} {
+		row, found, err := read(ctx, q.db.own, q.name, id)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			info := infoOf(row)
+			return &info, nil
+		}
+	}
+	return nil, fmt.Errorf("job %d: %w", id, ErrNotFound)
+}
+
+// Cancel removes a job of this queue that waits or runs, and leaves no trace of it.
+// It reports whether there was one. A handler at work is not interrupted at once: its
+// lease renewal or its settle finds the claim lost.
+func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err error) {
+	if q.q.err != nil {
+		return false, fail("cancel", q.q.name, q.q.err)
+	}
+	err = q.q.db.do(ctx, "CancelTx", writeOne(func(ctx context.Context, tx store.Querier, _ time.Time) (err error) {
+		cancelled, err = store.CancelJob(ctx, tx, q.q.name, id)
+		return err
+	}))
+	return cancelled, fail("cancel", q.q.name, err)
+}
+
+// CancelTx is like [Queue.Cancel], within tx.
+func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) {
+	if err := errors.Join(q.q.err, q.q.db.in(ctx, tx)); err != nil {
+		return false, fail("cancel", q.q.name, err)
+	}
+	cancelled, err := store.CancelJob(ctx, tx, q.q.name, id)
+	return cancelled, fail("cancel", q.q.name, err)
+}
+
+// SweepExpired moves jobs of this queue that were to start by a time that has passed
+// to the dead letters, with the error "expired", and returns how many.
+func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
+	if q.q.err != nil {
+		return 0, fail("sweep", q.q.name, q.q.err)
+	}
+	err = q.q.db.do(ctx, "a ctx from outside of it", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+		swept, err = store.SweepExpired(ctx, tx, q.q.name, now.Unix())
+		return err
+	}))
+	return swept, fail("sweep", q.q.name, err)
+}
+
+// NextClaimAt returns the next time at which a job of this queue can be claimed that
+// cannot be now: one that waits for its time, or one whose claim may lapse. The zero
+// time means that nothing is coming. Jobs that are due already do not count.
+func (q *Queue[T]) NextClaimAt(ctx context.Context) (time.Time, error) {
+	if q.q.err != nil {
+		return time.Time{}, fail("next claim", q.q.name, q.q.err)
+	}
+	next, err := store.NextClaimAt(ctx, q.q.db.own, q.q.name, time.Now().Unix())
+	return instant(next), fail("next claim", q.q.name, err)
+}

@@ -1,0 +1,137 @@
+-- The file format. The nine _honker_ tables are honker's, column for column, and
+-- shared with its bindings in other languages; docs/architecture.md says which
+-- of honker's rules they follow. Everything that begins with _honkerx_ is our own
+-- and additive: a binding that does not know it works on.
+--
+-- Every statement may run again on a file that has it already.
+-- Times in honker's columns are unix seconds; in ours milliseconds, named _ms.
+
+-- Messages of Notify. Ids are never reused: listeners go on after the last they saw.
+CREATE TABLE IF NOT EXISTS _honker_notifications (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  channel TEXT NOT NULL,
+  payload TEXT NOT NULL,
+  created_at INTEGER NOT NULL DEFAULT (unixepoch())
+);
+CREATE INDEX IF NOT EXISTS _honker_notifications_recent
+  ON _honker_notifications(channel, id);
+
+-- Jobs that wait ('pending') and jobs that somebody holds ('processing').
+-- A claim is valid while claim_expires_at >= now.
+CREATE TABLE IF NOT EXISTS _honker_live (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  queue TEXT NOT NULL,
+  payload TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'pending',
+  priority INTEGER NOT NULL DEFAULT 0,
+  run_at INTEGER NOT NULL DEFAULT (unixepoch()),
+  worker_id TEXT,
+  claim_expires_at INTEGER,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  max_attempts INTEGER NOT NULL DEFAULT 3,
+  created_at INTEGER NOT NULL DEFAULT (unixepoch()),
+  expires_at INTEGER
+);
+-- honker has two more indexes on this table, _honker_live_claim and
+-- _honker_live_pending_deadline. Each would cost every job twice and serve none of
+-- our statements; a binding that wants them creates them, and they are kept.
+CREATE INDEX IF NOT EXISTS _honker_live_processing_deadline
+  ON _honker_live(queue, claim_expires_at)
+  WHERE state = 'processing';
+-- The order of claims, without the jobs that are in flight.
+CREATE INDEX IF NOT EXISTS _honkerx_live_pending
+  ON _honker_live(queue, priority DESC, run_at, id)
+  WHERE state = 'pending';
+-- Jobs that wait but have no attempt left, which only another binding can leave
+-- behind. Nearly always empty.
+CREATE INDEX IF NOT EXISTS _honkerx_live_exhausted
+  ON _honker_live(queue, run_at)
+  WHERE state = 'pending' AND attempts >= max_attempts;
+
+-- Jobs that will not run again. id is the live one's.
+CREATE TABLE IF NOT EXISTS _honker_dead (
+  id INTEGER PRIMARY KEY,
+  queue TEXT NOT NULL,
+  payload TEXT NOT NULL,
+  priority INTEGER NOT NULL DEFAULT 0,
+  run_at INTEGER NOT NULL DEFAULT 0,
+  attempts INTEGER NOT NULL DEFAULT 0,
+  max_attempts INTEGER NOT NULL DEFAULT 0,
+  last_error TEXT,
+  created_at INTEGER NOT NULL DEFAULT (unixepoch()),
+  died_at INTEGER NOT NULL DEFAULT (unixepoch())
+);
+
+-- Named locks with a lifetime.
+CREATE TABLE IF NOT EXISTS _honker_locks (
+  name TEXT PRIMARY KEY,
+  owner TEXT NOT NULL,
+  expires_at INTEGER NOT NULL
+);
+
+-- Fixed windows of rate limits.
+CREATE TABLE IF NOT EXISTS _honker_rate_limits (
+  name TEXT NOT NULL,
+  window_start INTEGER NOT NULL,
+  count INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (name, window_start)
+);
+
+-- Schedules and the moment each fires next. enabled and max_attempts came later:
+-- Bootstrap adds them to older files.
+CREATE TABLE IF NOT EXISTS _honker_scheduler_tasks (
+  name TEXT PRIMARY KEY,
+  queue TEXT NOT NULL,
+  cron_expr TEXT NOT NULL,
+  payload TEXT NOT NULL,
+  priority INTEGER NOT NULL DEFAULT 0,
+  expires_s INTEGER,
+  next_fire_at INTEGER NOT NULL,
+  enabled INTEGER NOT NULL DEFAULT 1,
+  max_attempts INTEGER NOT NULL DEFAULT 3
+);
+
+-- Results of jobs, JSON text. expires_at NULL: kept for ever.
+CREATE TABLE IF NOT EXISTS _honker_results (
+  job_id INTEGER PRIMARY KEY,
+  value TEXT,
+  created_at INTEGER NOT NULL DEFAULT (unixepoch()),
+  expires_at INTEGER
+);
+
+-- Events. One sequence of offsets for all topics.
+CREATE TABLE IF NOT EXISTS _honker_stream (
+  offset INTEGER PRIMARY KEY AUTOINCREMENT,
+  topic TEXT NOT NULL,
+  key TEXT,
+  payload TEXT NOT NULL,
+  created_at INTEGER NOT NULL DEFAULT (unixepoch())
+);
+CREATE INDEX IF NOT EXISTS _honker_stream_topic
+  ON _honker_stream(topic, offset);
+
+-- How far each consumer of a topic has come.
+CREATE TABLE IF NOT EXISTS _honker_stream_consumers (
+  name TEXT NOT NULL,
+  topic TEXT NOT NULL,
+  offset INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (name, topic)
+);
+
+-- The version of our own part, under 'schema_version'. user_version and
+-- application_id belong to the application.
+CREATE TABLE IF NOT EXISTS _honkerx_meta (
+  key TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+);
+
+-- What a live job carries beyond honker's columns. No row for a plain job.
+CREATE TABLE IF NOT EXISTS _honkerx_job (
+  job_id INTEGER PRIMARY KEY,
+  last_error TEXT
+);
+-- Other bindings delete jobs without knowing of the side row.
+CREATE TRIGGER IF NOT EXISTS _honkerx_job_gone AFTER DELETE ON _honker_live
+BEGIN
+  DELETE FROM _honkerx_job WHERE job_id = OLD.id;
+END;

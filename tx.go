@@ -1,0 +1,110 @@
+package honker
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// Tx is what every XTx accepts: *sql.Tx, *sql.Conn, and the transactions of sqlx,
+// bun and GORM. It must belong to the DB's file, which is checked, and hold a
+// transaction that has begun to write (see [DB.SQL]).
+type Tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// txKey marks the ctx of DB.Tx's function.
+type txKey struct{ db *DB }
+
+// Tx runs fn in a write transaction: committed when fn returns nil, rolled back when
+// it returns an error, which Tx then returns, or panics. It waits for its turn until
+// ctx ends or BusyTimeout has passed ([ErrBusy]).
+//
+// Other writers of all processes wait while fn runs: no network and no waiting
+// inside. Use the Tx form of honker's verbs there; the plain form is [ErrInTx] under
+// fn's ctx. fn must not commit or roll back tx itself.
+func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if err := inTx(ctx, db, "the tx that there is"); err != nil {
+		return fail("tx", "", err)
+	}
+	if db.isClosed() {
+		return fail("tx", "", ErrClosed)
+	}
+	if db.home != nil {
+		reserved, permit, err := db.home.Reserve(ctx)
+		if err != nil {
+			return fail("tx", "", err)
+		}
+		defer permit.Release()
+		ctx = reserved
+	}
+	return db.runTx(ctx, fn)
+}
+
+func (db *DB) runTx(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
+	tx, err := db.pool.BeginTx(ctx, nil)
+	if err != nil {
+		return fail("begin", "", err)
+	}
+	defer tx.Rollback() // after a panic or an error; a no-op after Commit
+	if err := fn(context.WithValue(ctx, txKey{db}, true), tx); err != nil {
+		return err
+	}
+	return fail("commit", "", tx.Commit())
+}
+
+func (db *DB) isClosed() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.closed
+}
+
+// op is a write of a plain verb.
+type op struct {
+	run    func(ctx context.Context, q store.Querier, now time.Time) error
+	single bool
+}
+
+func (o op) Run(ctx context.Context, q store.Querier, now time.Time) error { return o.run(ctx, q, now) }
+func (o op) Single() bool                                                  { return o.single }
+
+// write is an operation of several statements.
+func write(run func(ctx context.Context, q store.Querier, now time.Time) error) sqlite.Op {
+	return op{run, false}
+}
+
+// writeOne is an operation of one statement.
+func writeOne(run func(ctx context.Context, q store.Querier, now time.Time) error) sqlite.Op {
+	return op{run, true}
+}
+
+// do runs a plain verb's write: in a transaction of its own, or together with those
+// of others. twin is the form to use inside DB.Tx.
+func (db *DB) do(ctx context.Context, twin string, o sqlite.Op) error {
+	if err := inTx(ctx, db, twin); err != nil {
+		return err
+	}
+	if err := db.writer.Do(ctx, o); err != nil {
+		return err
+	}
+	if db.home == nil {
+		db.hub.nudge() // nobody else tells of a commit through an attached pool
+	}
+	return nil
+}
+
+// in checks that tx can carry a write of this DB.
+func (db *DB) in(ctx context.Context, tx Tx) error {
+	if tx == nil {
+		return errors.Join(ErrInvalid, errors.New("nil transaction"))
+	}
+	if db.isClosed() {
+		return ErrClosed
+	}
+	return sqlite.CheckOwner(ctx, tx, db.identity)
+}

@@ -1,0 +1,153 @@
+package honker
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	maxName      = 1024
+	maxErrorText = 16 << 10
+)
+
+// checkName holds every name to what all bindings can store: UTF-8 of 1 to 1024
+// bytes without NUL.
+func checkName(kind, name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: empty %s", ErrInvalid, kind)
+	case len(name) > maxName:
+		return fmt.Errorf("%w: %s of %d bytes, at most %d", ErrInvalid, kind, len(name), maxName)
+	case strings.ContainsRune(name, 0):
+		return fmt.Errorf("%w: NUL in %s", ErrInvalid, kind)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, kind)
+	}
+	return nil
+}
+
+// checkPayloadType refuses bytes: JSON would turn them into base64, which no other
+// binding expects.
+func checkPayloadType(t reflect.Type) error {
+	raw := reflect.TypeFor[json.RawMessage]()
+	if t != nil && t != raw && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
+		return fmt.Errorf("%w: payload type %v: bytes are not JSON; use json.RawMessage, or a string of your own encoding", ErrInvalid, t)
+	}
+	return nil
+}
+
+// encode turns v into the JSON text that is stored.
+func encode(v any, limit int) (string, error) {
+	text, err := marshal(v)
+	if err != nil {
+		return "", err
+	}
+	if len(text) > limit {
+		return "", fmt.Errorf("%w: payload of %d bytes, at most %d (Options.MaxPayload)", ErrInvalid, len(text), limit)
+	}
+	return text, nil
+}
+
+func marshal(v any) (string, error) {
+	if raw, ok := v.(json.RawMessage); ok && raw != nil {
+		if !json.Valid(raw) || !utf8.Valid(raw) {
+			return "", fmt.Errorf("%w: payload is no JSON text", ErrInvalid)
+		}
+		return string(raw), nil
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("%w: payload: %w", ErrInvalid, err)
+	}
+	return string(b), nil
+}
+
+// encodeAny is encode for a payload whose type is known only now.
+func encodeAny(v any, limit int) (string, error) {
+	if err := checkPayloadType(reflect.TypeOf(v)); err != nil {
+		return "", err
+	}
+	return encode(v, limit)
+}
+
+// payloadText returns a stored payload. Somebody may have stored a BLOB, or text
+// that is no JSON: the bytes are handed out, decoding them says what is wrong.
+func payloadText(v any) json.RawMessage {
+	switch p := v.(type) {
+	case string:
+		return json.RawMessage(p)
+	case []byte:
+		return json.RawMessage(p)
+	}
+	return nil
+}
+
+// decode reads a stored payload into v.
+func decode(stored any, v any) error {
+	text, ok := stored.(string)
+	if !ok {
+		return fmt.Errorf("payload is stored as %T, not as text", stored)
+	}
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		return fmt.Errorf("payload does not decode: %w", err)
+	}
+	return nil
+}
+
+// seconds rounds a span up: honker's columns hold whole seconds, and nothing is to
+// happen earlier than asked.
+func seconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return s
+}
+
+// unixUp rounds an instant up to a whole second.
+func unixUp(t time.Time) int64 {
+	s := t.Unix()
+	if t.Nanosecond() > 0 {
+		s++
+	}
+	return s
+}
+
+// instant turns a stored second back; 0 is the zero time.
+func instant(unix int64) time.Time {
+	if unix == 0 {
+		return time.Time{}
+	}
+	return time.Unix(unix, 0)
+}
+
+// positive checks a span that has to be at least a moment.
+func positive(what string, d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("%w: %s %v is not positive", ErrInvalid, what, d)
+	}
+	return nil
+}
+
+func notNegative(what string, d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("%w: negative %s %v", ErrInvalid, what, d)
+	}
+	return nil
+}
+
+// clip bounds an error text that goes into the file.
+func clip(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "�"), "�")
+	if len(text) <= maxErrorText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxErrorText], "")
+}

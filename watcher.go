@@ -1,0 +1,303 @@
+package honker
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/watch"
+)
+
+// topic is what somebody waits for.
+type topic struct {
+	kind kind
+	name string
+}
+
+type kind int
+
+const (
+	anyCommit      kind = iota
+	queueWork           // name: the queue
+	channelMessage      // name: the channel
+	jobResult           // name: the job's id
+	kinds
+)
+
+// hub wakes only those whom a commit concerns. A look of the watcher becomes one
+// question per kind to the store, whoever waits: a thousand listeners on other
+// channels sleep on.
+//
+// Whoever waits subscribes first and then looks for itself, so that nothing is
+// missed between; a wake carries no data and may come for nothing.
+type hub struct {
+	db      *DB
+	watcher *watch.Watcher
+
+	mu      sync.Mutex
+	waiting [kinds]map[string]map[*sleeper]struct{}
+	err     error // closed or replaced: nobody waits any more
+
+	seen     int64 // the last notification that was asked about
+	seenOnce bool
+}
+
+// sleeper is somebody who waits; its slot holds one wake.
+type sleeper struct {
+	hub    *hub
+	topics []topic
+	slot   chan struct{}
+}
+
+func newHub(db *DB, identity func() error, commits func() int64) *hub {
+	h := &hub{db: db}
+	for k := range h.waiting {
+		h.waiting[k] = make(map[string]map[*sleeper]struct{})
+	}
+	h.watcher = watch.New(watch.Config{
+		Path:     db.path,
+		Version:  sqlite.NewChange(db.own),
+		Identity: identity,
+		Commits:  commits,
+		Poll:     db.opts.PollInterval,
+		Notices:  !db.opts.NoFileNotices,
+		Look:     h.look,
+		Dead:     h.end,
+		Logger:   db.opts.Logger,
+	})
+	return h
+}
+
+func (h *hub) nudge() { h.watcher.Nudge() }
+
+// subscribe starts to collect wakes. Look for yourself after it, then wait.
+func (h *hub) subscribe(topics ...topic) *sleeper {
+	s := &sleeper{hub: h, topics: topics, slot: make(chan struct{}, 1)}
+	h.mu.Lock()
+	for _, t := range topics {
+		set := h.waiting[t.kind][t.name]
+		if set == nil {
+			set = make(map[*sleeper]struct{}, 1)
+			h.waiting[t.kind][t.name] = set
+		}
+		set[s] = struct{}{}
+	}
+	if h.err != nil {
+		s.wake()
+	}
+	h.mu.Unlock()
+	h.watcher.Wait()
+	return s
+}
+
+// leave ends the subscription.
+func (s *sleeper) leave() {
+	h := s.hub
+	h.mu.Lock()
+	for _, t := range s.topics {
+		set := h.waiting[t.kind][t.name]
+		delete(set, s)
+		if len(set) == 0 {
+			delete(h.waiting[t.kind], t.name)
+		}
+	}
+	h.mu.Unlock()
+	h.watcher.Leave()
+}
+
+// wait returns nil when there may be something new, and an error when ctx has ended,
+// the DB is closed or the file was replaced.
+func (s *sleeper) wait(ctx context.Context) error {
+	select {
+	case <-s.slot:
+		return s.hub.state()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *sleeper) wake() {
+	select {
+	case s.slot <- struct{}{}:
+	default:
+	}
+}
+
+func (h *hub) state() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+// look runs in the watcher's goroutine after each change, and at deadlines.
+func (h *hub) look(why watch.Cause) {
+	ctx, now := context.Background(), time.Now()
+	woken := 0
+	if why != watch.Deadline {
+		woken += h.wakeAll(anyCommit)
+	}
+	for kind, ask := range map[kind]func(context.Context, []string, time.Time) ([]string, error){
+		queueWork:      h.askQueues,
+		channelMessage: h.askChannels,
+		jobResult:      h.askResults,
+	} {
+		names := h.names(kind)
+		if len(names) == 0 {
+			continue
+		}
+		hot, err := ask(ctx, names, now)
+		if err != nil {
+			// Those who wait will meet the error themselves, where it can be returned.
+			hot = names
+		}
+		for _, name := range hot {
+			woken += h.wakeName(kind, name)
+		}
+	}
+	if woken > 0 {
+		h.db.opts.Observer.woke(Woke{Cause: string(why), Waiters: woken})
+	}
+}
+
+func (h *hub) names(k kind) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := make([]string, 0, len(h.waiting[k]))
+	for name := range h.waiting[k] {
+		names = append(names, name)
+	}
+	return names
+}
+
+func (h *hub) wakeName(k kind, name string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	set := h.waiting[k][name]
+	for s := range set {
+		s.wake()
+	}
+	return len(set)
+}
+
+func (h *hub) wakeAll(k kind) int {
+	woken := 0
+	for _, name := range h.names(k) {
+		woken += h.wakeName(k, name)
+	}
+	return woken
+}
+
+// askQueues returns the queues with something to claim, and has the watcher look
+// again when another will have.
+func (h *hub) askQueues(ctx context.Context, queues []string, now time.Time) ([]string, error) {
+	states, err := store.QueueStates(ctx, h.db.own, queues, now.Unix())
+	var hot []string
+	for _, s := range states {
+		if s.Ready {
+			hot = append(hot, s.Queue)
+		} else {
+			h.expect(s.Next)
+		}
+	}
+	return hot, err
+}
+
+// expect asks for a look at a unix second, 0 for none.
+func (h *hub) expect(unix int64) {
+	if unix != 0 {
+		h.watcher.Expect(time.Unix(unix, 0))
+	}
+}
+
+const channelPage = 1000
+
+// askChannels returns the channels of the messages since the last question. The
+// first time it does not know since when, and after a page full it does not care.
+func (h *hub) askChannels(ctx context.Context, channels []string, _ time.Time) ([]string, error) {
+	if h.seenOnce {
+		hot, n, last, err := store.ChannelsSince(ctx, h.db.own, h.seen, channelPage)
+		if err != nil {
+			return nil, err
+		}
+		if n < channelPage {
+			h.seen = last
+			return pick(channels, hot), nil
+		}
+	}
+	last, err := store.LastNotification(ctx, h.db.own)
+	h.seen, h.seenOnce = last, err == nil
+	return channels, err
+}
+
+func pick(names []string, from map[string]bool) []string {
+	var out []string
+	for _, name := range names {
+		if from[name] {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// askResults returns the jobs that have a result or are over.
+func (h *hub) askResults(ctx context.Context, names []string, _ time.Time) ([]string, error) {
+	ids := make([]int64, len(names))
+	for i, name := range names {
+		ids[i], _ = strconv.ParseInt(name, 10, 64) // made by FormatInt
+	}
+	decided, err := store.Decided(ctx, h.db.own, ids)
+	hot := make([]string, len(decided))
+	for i, id := range decided {
+		hot[i] = strconv.FormatInt(id, 10)
+	}
+	return hot, err
+}
+
+// end wakes everybody for good.
+func (h *hub) end(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err == nil {
+		h.err = err
+	}
+	for _, names := range h.waiting {
+		for _, set := range names {
+			for s := range set {
+				s.wake()
+			}
+		}
+	}
+}
+
+func (h *hub) close() error {
+	h.end(ErrClosed)
+	return h.watcher.Close()
+}
+
+// Updates yields one tick after each observed commit to the file, by any process;
+// commits in quick succession may share one. It waits without polling and ends when
+// ctx ends; the first tick may come at once. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once and is
+// the last.
+func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
+	return func(yield func(struct{}, error) bool) {
+		s := db.hub.subscribe(topic{anyCommit, ""})
+		defer s.leave()
+		for {
+			err := s.wait(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				yield(struct{}{}, fail("updates", "", err))
+				return
+			}
+			if !yield(struct{}{}, nil) {
+				return
+			}
+		}
+	}
+}
