@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,7 +23,7 @@ import (
 type crew struct {
 	q    *queue
 	opts WorkOptions
-	open func(store.Job) (*hand, error)
+	run  func(context.Context, *hand) error // the typed handler in its middleware
 
 	jobs   chan *hand    // claimed and not started
 	signal chan struct{} // one slot: something has finished
@@ -212,7 +213,12 @@ func (c *crew) collect() []*hand {
 func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
 	t := &turn{crew: c, done: done, want: want}
 	began := time.Now()
-	if err := c.q.db.writer.Do(context.WithoutCancel(ctx), t); err != nil {
+	err := c.q.db.writer.Do(context.WithoutCancel(ctx), t)
+	if errors.Is(err, errUncertain) {
+		t.careful = true
+		err = c.q.db.writer.Do(context.WithoutCancel(ctx), t)
+	}
+	if err != nil {
 		c.mu.Lock()
 		c.finished = append(done, c.finished...)
 		c.mu.Unlock()
@@ -247,24 +253,24 @@ func (c *crew) survive(ctx context.Context, err error) error {
 	return nil
 }
 
-// start hands claimed jobs to the slots. What does not decode is handed in as dead.
+// start hands claimed jobs to the slots.
 func (c *crew) start(rows []store.Job, took time.Duration) {
 	if len(rows) == 0 {
 		return
 	}
 	c.q.db.opts.Observer.claimed(Claimed{Queue: c.q.name, Worker: c.opts.WorkerID, Jobs: len(rows), Took: took})
-	for _, row := range rows {
-		h, err := c.open(row)
-		c.mu.Lock()
-		c.held[row.ID] = h
-		c.mu.Unlock()
-		if err != nil {
-			c.tell(h, err)
-			c.handIn(h, &settlement{outcome: Died, cause: err})
-			continue
-		}
+	hands := make([]*hand, len(rows))
+	c.mu.Lock()
+	for i, row := range rows {
+		info := infoOf(row)
+		hands[i] = &hand{claim: claimOf(row), info: &info, stored: row.Payload}
+		c.held[row.ID] = hands[i]
+	}
+	c.mu.Unlock()
+	for _, h := range hands {
 		c.jobs <- h // never blocks: want leaves room
 	}
+	runtime.Gosched() // the slots first: the next turn can wait
 }
 
 // settled forgets jobs whose claims have ended, and says how.
@@ -293,6 +299,8 @@ type turn struct {
 	done []*hand
 	want int
 	rows []store.Job
+
+	careful bool // some claim was lost: ask which
 }
 
 // Single implements sqlite.Op.
@@ -318,6 +326,9 @@ func (t *turn) Run(ctx context.Context, q store.Querier, now time.Time) (err err
 	return err
 }
 
+// errUncertain undoes a turn in which some claim was lost, to find out which.
+var errUncertain = errors.New("some claim was lost")
+
 // ack settles all jobs that succeeded: one statement for each attempt number.
 func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
 	byAttempt := make(map[int64][]int64, 1)
@@ -326,28 +337,41 @@ func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
 			byAttempt[h.claim.Attempt] = append(byAttempt[h.claim.Attempt], h.claim.ID)
 		}
 	}
-	held := make(map[int64]bool, len(t.done))
+	lost := make(map[int64]bool)
 	for attempt, ids := range byAttempt {
-		won, err := store.AckAttempt(ctx, q, ids, t.crew.opts.WorkerID, attempt, now.Unix())
-		if err != nil {
+		if err := t.ackAttempt(ctx, q, ids, attempt, now.Unix(), lost); err != nil {
 			return err
-		}
-		for _, id := range won {
-			held[id] = true
 		}
 	}
 	for _, h := range t.done {
 		if h.end == nil || h.end.outcome != Acked {
 			continue
 		}
-		h.end.ended(held[h.claim.ID], false)
-		if held[h.claim.ID] {
-			if err := h.end.saveResult(ctx, q, now.Unix()); err != nil {
-				return err
-			}
+		h.end.ended(!lost[h.claim.ID], false)
+		if err := h.end.saveResult(ctx, q, now.Unix()); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// ackAttempt adds to lost. The first try only counts: a lost claim is rare.
+func (t *turn) ackAttempt(ctx context.Context, q store.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
+	worker := t.crew.opts.WorkerID
+	if !t.careful {
+		n, err := store.AckAttempt(ctx, q, ids, worker, attempt, now)
+		if err == nil && n < len(ids) {
+			err = errUncertain
+		}
+		return err
+	}
+	kept, err := store.AckAttemptIDs(ctx, q, ids, worker, attempt, now)
+	for _, id := range ids {
+		if !slices.Contains(kept, id) {
+			lost[id] = true
+		}
+	}
+	return err
 }
 
 // renew extends the leases of all jobs held, at a third of their length.

@@ -78,13 +78,17 @@ type claim struct {
 	result  atomic.Pointer[string]
 }
 
+func claimOf(row store.Job) *claim {
+	return &claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}}
+}
+
 // newJob makes a job of a claimed row. With an error, the job has no Args, and can
 // only be settled.
 func newJob[T any](q *queue, row store.Job) (*Job[T], error) {
 	job := &Job[T]{
 		JobInfo: infoOf(row),
 		q:       q,
-		claim:   &claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}},
+		claim:   claimOf(row),
 	}
 	return job, decode(row.Payload, &job.Args)
 }
@@ -216,6 +220,7 @@ func (s *settlement) Run(ctx context.Context, q store.Querier, at time.Time) (er
 	switch s.outcome {
 	case Acked:
 		if held, err = store.Ack(ctx, q, s.claim.Claim, now); held && err == nil {
+			s.became = Acked
 			err = s.saveResult(ctx, q, now)
 		}
 	case Retried:
@@ -244,7 +249,7 @@ func (s *settlement) ended(held, died bool) {
 
 func (s *settlement) saveResult(ctx context.Context, q store.Querier, now int64) error {
 	text := s.claim.result.Load()
-	if text == nil {
+	if text == nil || s.became == Lost {
 		return nil
 	}
 	return store.SaveResult(ctx, q, s.claim.ID, *text, now, expiry(now, s.resultTTL))

@@ -44,7 +44,11 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (int64, e
 		id, err = store.Notify(ctx, q, channel, text, now.Unix())
 		return err
 	}))
-	return id, fail("notify", channel, err)
+	if err != nil {
+		return 0, fail("notify", channel, err)
+	}
+	db.hub.hint(channelMessage, channel)
+	return id, nil
 }
 
 // NotifyTx is like [DB.Notify], within tx: listeners hear it when tx commits, and

@@ -141,6 +141,14 @@ func (e *enqueue) job(q *queue, now time.Time) store.NewJob {
 	return j
 }
 
+// later reports a job that cannot be claimed yet.
+func (e *enqueue) later() bool {
+	if e.delayed {
+		return e.delay > 0
+	}
+	return e.runAt.After(time.Now())
+}
+
 // prepare checks the handle, the options and the payloads of an enqueue.
 func (q *queue) prepare(opts []EnqueueOption) (enqueue, error) {
 	e := enqueue{maxAttempts: q.opts.MaxAttempts}
@@ -175,7 +183,7 @@ func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (in
 	if err != nil {
 		return 0, err
 	}
-	q.enqueued(false, id)
+	q.enqueued(&e, false, id)
 	return id, nil
 }
 
@@ -202,7 +210,7 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 	if err != nil {
 		return 0, err
 	}
-	q.enqueued(true, id)
+	q.enqueued(&e, true, id)
 	return id, nil
 }
 
@@ -210,53 +218,67 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 // all of them or none. Ids rise in the order of args. No args is no work and no
 // error.
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
-	ids, err := enqueueMany(q.q, args, opts, func(e enqueue, texts []string) (ids []int64, err error) {
-		err = q.q.db.do(ctx, "EnqueueManyTx", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-			ids, err = store.InsertJobs(ctx, tx, e.job(q.q, now), texts)
-			return err
-		}))
-		return ids, err
-	})
+	b, err := newBatch(q.q, args, opts)
+	if err == nil && len(args) > 0 {
+		err = q.q.db.do(ctx, "EnqueueManyTx", write(b.insert))
+	}
 	if err != nil {
 		return nil, fail("enqueue", q.q.name, err)
 	}
-	q.q.enqueued(false, ids...)
-	return ids, nil
+	q.q.enqueued(&b.enqueue, false, b.ids...)
+	return b.ids, nil
 }
 
 // EnqueueManyTx is like [Queue.EnqueueMany], within tx.
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
-	ids, err := enqueueMany(q.q, args, opts, func(e enqueue, texts []string) ([]int64, error) {
-		if err := q.q.db.in(ctx, tx); err != nil {
-			return nil, err
+	b, err := newBatch(q.q, args, opts)
+	if err == nil && len(args) > 0 {
+		if err = q.q.db.in(ctx, tx); err == nil {
+			err = b.insert(ctx, tx, time.Now())
 		}
-		return store.InsertJobs(ctx, tx, e.job(q.q, time.Now()), texts)
-	})
+	}
 	if err != nil {
 		return nil, fail("enqueue", q.q.name, err)
 	}
-	q.q.enqueued(true, ids...)
-	return ids, nil
+	q.q.enqueued(&b.enqueue, true, b.ids...)
+	return b.ids, nil
 }
 
-func enqueueMany[T any](q *queue, args []T, opts []EnqueueOption, insert func(enqueue, []string) ([]int64, error)) ([]int64, error) {
+// batch is what EnqueueMany writes.
+type batch struct {
+	enqueue
+	q     *queue
+	texts []string
+	ids   []int64
+}
+
+func newBatch[T any](q *queue, args []T, opts []EnqueueOption) (*batch, error) {
 	e, err := q.prepare(opts)
-	if err != nil || len(args) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	texts := make([]string, len(args))
+	b := &batch{enqueue: e, q: q, texts: make([]string, len(args))}
 	for i, a := range args {
-		if texts[i], err = encode(a, q.db.opts.MaxPayload); err != nil {
+		if b.texts[i], err = encode(a, q.db.opts.MaxPayload); err != nil {
 			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(args), err)
 		}
 	}
-	return insert(e, texts)
+	return b, nil
 }
 
-func (q *queue) enqueued(inTx bool, ids ...int64) {
-	if len(ids) > 0 {
-		q.db.opts.Observer.enqueued(Enqueued{Queue: q.name, IDs: ids, Tx: inTx})
+func (b *batch) insert(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+	b.ids, err = store.InsertJobs(ctx, tx, b.job(b.q, now), b.texts)
+	return err
+}
+
+func (q *queue) enqueued(e *enqueue, inTx bool, ids ...int64) {
+	if len(ids) == 0 {
+		return
 	}
+	if !inTx && !e.later() {
+		q.db.hub.hint(queueWork, q.name)
+	}
+	q.db.opts.Observer.enqueued(Enqueued{Queue: q.name, IDs: ids, Tx: inTx})
 }
 
 // Claim gives up to n jobs to worker at once, in the order priority DESC, run_at, id,
@@ -380,27 +402,23 @@ func (q *Queue[T]) next(ctx context.Context, worker string) ([]*Job[T], error) {
 	return nil, err
 }
 
-// await returns true when a claim would find something to do, and false when also has
-// something to say before.
+// await returns true when a claim should find something to do, and false when also
+// has something to say before. After a wake it does not ask again: the hub has.
 func (q *queue) await(ctx context.Context, also <-chan struct{}) (bool, error) {
 	s := q.db.hub.subscribe(topic{queueWork, q.name})
 	defer s.leave()
-	for {
-		ready, next, err := q.ready(ctx) // after subscribing: a commit between is not missed
-		if err != nil || ready {
-			return ready, err
-		}
-		q.db.hub.expect(next)
-		select {
-		case <-also:
-			return false, nil
-		case <-s.slot:
-			if err := q.db.hub.state(); err != nil {
-				return false, err
-			}
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
+	ready, next, err := q.ready(ctx) // after subscribing: a commit between is not missed
+	if err != nil || ready {
+		return ready, err
+	}
+	q.db.hub.expect(next)
+	select {
+	case <-also:
+		return false, nil
+	case <-s.slot:
+		return true, q.db.hub.state()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
 }
 

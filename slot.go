@@ -10,12 +10,12 @@ import (
 
 // hand is a job that a crew holds.
 type hand struct {
-	claim *claim
-	info  *JobInfo
-	run   func(context.Context) error
-	end   *settlement // nil: nothing is left to settle
-	began time.Time
-	ran   time.Duration
+	claim  *claim
+	info   *JobInfo
+	stored any         // the payload as it lies in the file
+	end    *settlement // nil: nothing is left to settle
+	began  time.Time
+	ran    time.Duration
 
 	cancel context.CancelCauseFunc // of a running handler; guarded by crew.mu
 	done   bool                    // the handler has returned; guarded by crew.mu
@@ -79,7 +79,7 @@ func (c *crew) attempt(ctx context.Context, h *hand) (err error) {
 			err = fmt.Errorf("%w: %w", timeout, err)
 		}
 	}()
-	return h.run(ctx)
+	return c.run(ctx, h)
 }
 
 // verdict decides how the claim ends after an attempt that returned err.

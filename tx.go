@@ -18,7 +18,7 @@ type Tx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// txKey marks the ctx of DB.Tx's function.
+// txKey marks the ctx of DB.Tx's function with its *sql.Tx.
 type txKey struct{ db *DB }
 
 // Tx runs fn in a write transaction: committed when fn returns nil, rolled back when
@@ -52,7 +52,7 @@ func (db *DB) runTx(ctx context.Context, fn func(context.Context, *sql.Tx) error
 		return fail("begin", "", err)
 	}
 	defer tx.Rollback() // after a panic or an error; a no-op after Commit
-	if err := fn(context.WithValue(ctx, txKey{db}, true), tx); err != nil {
+	if err := fn(context.WithValue(ctx, txKey{db}, tx), tx); err != nil {
 		return err
 	}
 	return fail("commit", "", tx.Commit())
@@ -105,6 +105,9 @@ func (db *DB) in(ctx context.Context, tx Tx) error {
 	}
 	if db.isClosed() {
 		return ErrClosed
+	}
+	if own, ok := ctx.Value(txKey{db}).(*sql.Tx); ok && tx == Tx(own) {
+		return nil
 	}
 	return sqlite.CheckOwner(ctx, tx, db.identity)
 }

@@ -74,6 +74,10 @@ func newHub(db *DB, identity func() error, commits func() int64) *hub {
 
 func (h *hub) nudge() { h.watcher.Nudge() }
 
+// hint wakes those who wait for what this process has just committed: they need not
+// sleep until the watcher has looked, which it does all the same.
+func (h *hub) hint(k kind, name string) { h.wakeName(k, name) }
+
 // subscribe starts to collect wakes. Look for yourself after it, then wait.
 func (h *hub) subscribe(topics ...topic) *sleeper {
 	s := &sleeper{hub: h, topics: topics, slot: make(chan struct{}, 1)}

@@ -9,8 +9,6 @@ import (
 	"os"
 	"runtime"
 	"time"
-
-	"github.com/honker-go/honker/internal/store"
 )
 
 // WorkOptions of one Work. The zero value of a field means its default.
@@ -92,8 +90,7 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 		return fail("work", q.q.name, err)
 	}
 	c := newCrew(q.q, o)
-	run := c.chain(handler(fn))
-	c.open = func(row store.Job) (*hand, error) { return openHand[T](q.q, row, run) }
+	c.run = runTyped[T](q.q, c.chain(handler(fn)))
 	return fail("work", q.q.name, c.work(ctx))
 }
 
@@ -110,13 +107,16 @@ func handler[T any](fn func(context.Context, *Job[T]) error) WorkFunc {
 	}
 }
 
-func openHand[T any](q *queue, row store.Job, run WorkFunc) (*hand, error) {
-	job, err := newJob[T](q, row)
-	h := &hand{claim: job.claim, info: &job.JobInfo}
-	h.run = func(ctx context.Context) error {
-		return run(context.WithValue(ctx, jobKey{}, job), h.info)
+// runTyped makes the typed job, in the slot that will run it, and runs it. What does not
+// decode never reaches the handler.
+func runTyped[T any](q *queue, run WorkFunc) func(context.Context, *hand) error {
+	return func(ctx context.Context, h *hand) error {
+		job := &Job[T]{JobInfo: *h.info, q: q, claim: h.claim}
+		if err := decode(h.stored, &job.Args); err != nil {
+			return Reject(err)
+		}
+		return run(context.WithValue(ctx, jobKey{}, job), &job.JobInfo)
 	}
-	return h, err
 }
 
 // WorkTx is like [Queue.Work], but each handler runs in a write transaction of its own:

@@ -211,15 +211,16 @@ func (c *Committer) alone() *ticket {
 // the batch has its outcome when it returns.
 func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 	now := time.Now()
-	for more := c.take(maxBatch); len(more) > 0; more = c.take(maxBatch - len(batch)) {
-		for _, t := range more {
-			batch = append(batch, t)
-			if err == nil {
-				err = runOne(conn, t, now)
-			}
-		}
-		if err != nil || time.Since(now) > maxBatchTime {
+	for err == nil && len(batch) < maxBatch && time.Since(now) < maxBatchTime {
+		more := c.take(maxBatch - len(batch))
+		if len(more) == 0 {
 			break
+		}
+		for _, t := range more {
+			if err == nil {
+				err = runOne(conn, t, now, len(batch) == 0)
+			}
+			batch = append(batch, t)
 		}
 	}
 	if err == nil {
@@ -238,11 +239,14 @@ func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 
 // runOne runs t so that its failure is its own. The error it returns is one that
 // takes the whole transaction with it.
-func runOne(conn *sql.Conn, t *ticket, now time.Time) error {
+func runOne(conn *sql.Conn, t *ticket, now time.Time, first bool) error {
 	ctx := context.Background()
-	if t.op.Single() {
+	switch {
+	case t.op.Single():
 		t.err = t.op.Run(ctx, conn, now)
 		return fatal(t.err)
+	case first:
+		return runFirst(ctx, conn, t, now)
 	}
 	if _, err := conn.ExecContext(ctx, "SAVEPOINT honker"); err != nil {
 		return err
@@ -253,6 +257,19 @@ func runOne(conn *sql.Conn, t *ticket, now time.Time) error {
 		}
 	}
 	_, err := conn.ExecContext(ctx, "RELEASE honker")
+	return err
+}
+
+// runFirst needs no savepoint, under which SQLite copies every page before it is
+// changed: there is nothing yet that must not be undone.
+func runFirst(ctx context.Context, conn *sql.Conn, t *ticket, now time.Time) error {
+	if t.err = t.op.Run(ctx, conn, now); t.err == nil {
+		return nil
+	}
+	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+		return err
+	}
+	_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	return err
 }
 

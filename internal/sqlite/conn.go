@@ -48,6 +48,7 @@ func (c *conn) setUp(ctx context.Context) error {
 		"PRAGMA journal_mode=WAL",
 		"PRAGMA synchronous=" + synchronous,
 		"PRAGMA foreign_keys=ON",
+		"PRAGMA temp_store=MEMORY", // what a statement may have to undo
 	} {
 		if _, err := c.ExecContext(ctx, pragma, nil); err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(pragma), err)

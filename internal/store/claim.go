@@ -85,7 +85,8 @@ WHERE id IN (
   WITH RECURSIVE ` + levels + `
   SELECT l.id FROM ` + due + `
   LIMIT ?3)
-RETURNING ` + jobColumns + `, ` + lastErrorColumn
+RETURNING ` + jobColumns + `,
+  CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 
 // ClaimJobs gives up to n jobs of queue to worker until expires, in the order in
 // which they are to run. It first does what is overdue on the queue: jobs without
@@ -96,9 +97,8 @@ func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now,
 	}
 	var jobs []Job
 	err := each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
-		j, err := scanJob(rows)
-		jobs = append(jobs, j)
-		return err
+		jobs = append(jobs, Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires})
+		return scanJob(rows, &jobs[len(jobs)-1])
 	}, queue, now, n, worker, expires)
 	// RETURNING comes in the order of ids.
 	slices.SortFunc(jobs, func(a, b Job) int {

@@ -112,35 +112,34 @@ func InsertJobs(ctx context.Context, q Querier, j NewJob, payloads []string) ([]
 	return ids, nil
 }
 
-const jobColumns = `id, queue, state, payload, priority, run_at, worker_id, claim_expires_at,
-  attempts, max_attempts, created_at, expires_at`
+// What a claim does not know already, first.
+const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
-// The side row is looked up only for jobs that can have one: those that ran.
-const lastErrorColumn = `CASE WHEN attempts > 0
-  THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
-
-func scanJob(rows *sql.Rows) (Job, error) {
-	var j Job
-	var worker, lastError sql.NullString
-	var claimExpires, expires sql.NullInt64
-	err := rows.Scan(&j.ID, &j.Queue, &j.State, &j.Payload, &j.Priority, &j.RunAt, &worker, &claimExpires,
-		&j.Attempts, &j.MaxAttempts, &j.CreatedAt, &expires, &lastError)
-	j.WorkerID, j.LastError = worker.String, lastError.String
-	j.ClaimExpiresAt, j.ExpiresAt = claimExpires.Int64, expires.Int64
-	return j, err
+// scanJob reads jobColumns, the last error, and what else into.
+func scanJob(rows *sql.Rows, j *Job, into ...any) error {
+	var lastError sql.NullString
+	var expires sql.NullInt64
+	err := rows.Scan(append([]any{&j.ID, &j.Payload, &j.Priority, &j.RunAt, &j.Attempts, &j.MaxAttempts,
+		&j.CreatedAt, &expires, &lastError}, into...)...)
+	j.LastError, j.ExpiresAt = lastError.String, expires.Int64
+	return err
 }
 
 // By primary key.
-const sqlGetJob = `SELECT ` + jobColumns + `, ` + lastErrorColumn + `
+const sqlGetJob = `SELECT ` + jobColumns + `,
+  (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at
 FROM _honker_live WHERE id = ?1 AND queue = ?2`
 
 // GetJob reads a live job of queue.
 func GetJob(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
+	job.Queue = queue
+	var worker sql.NullString
+	var lapse sql.NullInt64
 	err = each(ctx, q, sqlGetJob, func(rows *sql.Rows) (err error) {
 		found = true
-		job, err = scanJob(rows)
-		return err
+		return scanJob(rows, &job, &job.State, &worker, &lapse)
 	}, id, queue)
+	job.WorkerID, job.ClaimExpiresAt = worker.String, lapse.Int64
 	return job, found, err
 }
 

@@ -69,6 +69,9 @@ func idList(ids []int64) string {
 
 // nameList passes names as one parameter, for json_each.
 func nameList(names []string) string {
+	if names == nil {
+		return "[]" // null would be one name, NULL
+	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
