@@ -1,0 +1,19 @@
+package mattn
+
+import (
+	"database/sql"
+	"testing"
+
+	_ "github.com/mattn/go-sqlite3"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/tests/attach/suite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAttach(t *testing.T) {
+	suite.Run(t, func(path string) (*sql.DB, error) {
+		return sql.Open("sqlite3", "file:"+path+"?_busy_timeout=2000&_journal_mode=WAL&_txlock=immediate")
+	})
+}

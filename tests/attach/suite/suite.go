@@ -1,0 +1,116 @@
+// Package suite shows that honker.Attach works on pools of other SQLite drivers than its
+// own. The drivers live in a module of their own, so that they do not reach the library's
+// go.mod, and each in a test process to itself: two of them claim one name, and two SQLite
+// libraries that have one file open in one process drop each other's locks.
+package suite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// Run runs the suite on pools that open returns for a path.
+func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
+	for name, test := range map[string]func(*testing.T, *sql.DB){
+		"the verbs":                       verbs,
+		"a sleeper hears the pool commit": sleeper,
+	} {
+		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
+			t.Run(name+pools, func(t *testing.T) {
+				pool, err := open(filepath.Join(t.TempDir(), "app.db"))
+				require.NoError(t, err)
+				pool.SetMaxOpenConns(conns)
+				test(t, pool)
+				require.NoError(t, pool.Ping(), "the caller's pool stays open")
+				require.NoError(t, pool.Close())
+			})
+		}
+	}
+}
+
+func verbs(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+
+	q := honker.NewQueue[string](db, "mail", nil)
+	listener, err := db.Listen(ctx, "done")
+	require.NoError(t, err)
+
+	enqueueInTransactions(ctx, t, db, q)
+	var handled []string
+	workCtx, stop := context.WithCancel(ctx)
+	err = q.Work(workCtx, func(_ context.Context, job *honker.Job[string]) error {
+		handled = append(handled, job.Args)
+		if len(handled) == 3 {
+			stop()
+		}
+		return job.SetResult(len(job.Args))
+	}, &honker.WorkOptions{Workers: 1})
+	stop()
+	require.NoError(t, err)
+	require.Equal(t, []string{"plain", "in a tx", "many"}, handled)
+
+	_, err = db.Notify(ctx, "done", "all")
+	require.NoError(t, err)
+	n, err := listener.Next(ctx)
+	require.NoError(t, err)
+	require.JSONEq(t, `"all"`, string(n.Payload))
+
+	length, err := honker.WaitResult[int](ctx, db, 1)
+	require.NoError(t, err)
+	require.Equal(t, len("plain"), length)
+	require.NoError(t, db.Check(ctx))
+}
+
+func enqueueInTransactions(ctx context.Context, t *testing.T, db *honker.DB, q *honker.Queue[string]) {
+	_, err := q.Enqueue(ctx, "plain")
+	require.NoError(t, err)
+	refused := errors.New("refused")
+	for _, outcome := range []error{refused, nil} {
+		err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.EnqueueTx(ctx, tx, "in a tx")
+			require.NoError(t, err)
+			return outcome
+		})
+		require.ErrorIs(t, err, outcome)
+	}
+	_, err = q.EnqueueMany(ctx, []string{"many"})
+	require.NoError(t, err)
+}
+
+func sleeper(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	q := honker.NewQueue[int](db, "sleepy", nil)
+	started := make(chan int)
+	worked := make(chan error)
+	go func() {
+		worked <- q.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
+			started <- job.Args
+			return nil
+		}, nil)
+	}()
+	for i := range 5 {
+		tx, err := pool.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = q.EnqueueTx(ctx, tx, i)
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		require.Equal(t, i, <-started)
+	}
+	require.NoError(t, db.Close())
+	require.ErrorIs(t, <-worked, honker.ErrClosed)
+}
