@@ -100,7 +100,7 @@ type DB struct {
 	identity os.FileInfo
 	home     *sqlite.Connector // nil when attached
 	pool     *sql.DB           // the application's
-	own      *sql.DB           // honker's reads, committer and watcher; attached: the pool
+	own      *sql.DB           // honker's reads, its writers and the watcher; attached: the pool
 	writer   *sqlite.Committer
 	hub      *hub
 
@@ -135,8 +135,8 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	db := newDB(o, home.Path(), home.Identity())
 	db.home = home
 	db.own = sql.OpenDB(home)
-	db.own.SetMaxOpenConns(o.Readers + 2) // and the committer's and the watcher's
-	db.own.SetMaxIdleConns(o.Readers + 2)
+	db.own.SetMaxOpenConns(o.Readers + 3) // and the committer's, the watcher's, and DB.Tx
+	db.own.SetMaxIdleConns(o.Readers + 3)
 	if err := bootstrap(ctx, db.own, o.BusyTimeout); err != nil {
 		_ = db.own.Close()
 		return nil, err
@@ -335,6 +335,9 @@ func (db *DB) enter(ctx context.Context) (context.Context, func(), error) {
 // such as that a job is either live or dead. It reads everything: for tests and
 // operators. nil means sound; the error lists what is broken.
 func (db *DB) Check(ctx context.Context) error {
+	if db.isClosed() {
+		return fail("check", db.path, ErrClosed)
+	}
 	broken, err := store.Check(ctx, db.own)
 	if err == nil && len(broken) > 0 {
 		err = fmt.Errorf("%d rules broken: %q", len(broken), broken)

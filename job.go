@@ -74,8 +74,9 @@ type Job[T any] struct {
 // claim is the part of a Job that its copies share.
 type claim struct {
 	store.Claim
-	settled atomic.Bool // by a verb of the handler's own
-	result  atomic.Pointer[string]
+	settled   atomic.Bool // by a plain verb of the handler's own
+	settledTx atomic.Bool // by a Tx verb, whose transaction may still fail
+	result    atomic.Pointer[string]
 }
 
 func claimOf(row store.Job) *claim {
@@ -98,7 +99,7 @@ func (j *Job[T]) settle(ctx context.Context, verb, twin string, end *settlement)
 	end.claim = j.claim
 	err := j.q.db.do(ctx, twin, end)
 	if err == nil {
-		err = j.ended(end)
+		err = j.ended(end, &j.claim.settled)
 	}
 	return failID(verb, j.ID, err)
 }
@@ -110,18 +111,18 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *settleme
 		err = end.Run(ctx, tx, time.Now())
 	}
 	if err == nil {
-		err = j.ended(end)
+		err = j.ended(end, &j.claim.settledTx)
 	}
 	return failID(verb, j.ID, err)
 }
 
 // ended notes what became of the claim and tells the observer.
-func (j *Job[T]) ended(end *settlement) error {
+func (j *Job[T]) ended(end *settlement, note *atomic.Bool) error {
 	end.observe(j.q, 0)
 	if end.became == Lost {
 		return ErrClaimLost
 	}
-	j.claim.settled.Store(true)
+	note.Store(true)
 	return nil
 }
 

@@ -235,9 +235,17 @@ func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	return info, fail("get", q.q.name, err)
 }
 
+// usable checks what a read needs.
+func (q *queue) usable() error {
+	if q.err == nil && q.db.isClosed() {
+		return ErrClosed
+	}
+	return q.err
+}
+
 func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
-	if q.err != nil {
-		return nil, q.err
+	if err := q.usable(); err != nil {
+		return nil, err
 	}
 	for _, read := range []func(context.Context, store.Querier, string, int64) (store.Job, bool, error){
 		store.GetJob, store.GetDead, // in the direction in which jobs move
@@ -294,8 +302,8 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 // cannot be now: one that waits for its time, or one whose claim may lapse. The zero
 // time means that nothing is coming. Jobs that are due already do not count.
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (time.Time, error) {
-	if q.q.err != nil {
-		return time.Time{}, fail("next claim", q.q.name, q.q.err)
+	if err := q.q.usable(); err != nil {
+		return time.Time{}, fail("next claim", q.q.name, err)
 	}
 	next, err := store.NextClaimAt(ctx, q.q.db.own, q.q.name, time.Now().Unix())
 	return instant(next), fail("next claim", q.q.name, err)

@@ -50,14 +50,22 @@ func (q *queue) resultText(v any, ttl time.Duration) (string, error) {
 // expired.
 func Result[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	var r R
-	text, found, err := store.GetResult(ctx, db.own, id, time.Now().Unix())
-	if err == nil && !found {
-		err = ErrNotFound
-	}
+	text, err := db.result(ctx, id)
 	if err == nil {
 		err = decodeResult(text, &r)
 	}
 	return r, failID("result of job", id, err)
+}
+
+func (db *DB) result(ctx context.Context, id int64) (string, error) {
+	if db.isClosed() {
+		return "", ErrClosed
+	}
+	text, found, err := store.GetResult(ctx, db.own, id, time.Now().Unix())
+	if err == nil && !found {
+		err = ErrNotFound
+	}
+	return text, err
 }
 
 func decodeResult(text string, r any) error {
@@ -87,6 +95,9 @@ func (db *DB) waitResult(ctx context.Context, id int64) (string, error) {
 	s := db.hub.subscribe(topic{jobResult, strconv.FormatInt(id, 10)})
 	defer s.leave()
 	for {
+		if err := db.hub.state(); err != nil {
+			return "", err
+		}
 		fate, err := store.JobFate(ctx, db.own, id, time.Now().Unix())
 		switch {
 		case err != nil:

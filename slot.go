@@ -57,10 +57,12 @@ func (c *crew) begin(h *hand) (context.Context, context.CancelFunc) {
 	h.cancel = cancel
 	c.mu.Unlock()
 	h.began = time.Now()
+	end := func() { cancel(nil) }
 	if d := c.q.opts.Timeout; d > 0 {
-		return context.WithTimeoutCause(ctx, d, timeoutError(d))
+		ctx, end = context.WithTimeoutCause(ctx, d, timeoutError(d))
+		return ctx, func() { end(); cancel(nil) }
 	}
-	return ctx, func() { cancel(nil) }
+	return ctx, end
 }
 
 type timeoutError time.Duration
@@ -87,7 +89,7 @@ func (c *crew) verdict(h *hand, err error) *settlement {
 	var said *steer
 	steered := errors.As(err, &said)
 	switch {
-	case h.claim.settled.Load():
+	case h.claim.settled.Load(), err == nil && h.claim.settledTx.Load():
 		return nil
 	case err == nil:
 		return &settlement{outcome: Acked, resultTTL: c.q.opts.ResultTTL}

@@ -47,7 +47,9 @@ func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) e
 }
 
 func (db *DB) runTx(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
-	tx, err := db.pool.BeginTx(ctx, nil)
+	// Not from the application's pool: its readers must not hold up a writer who holds
+	// up all others.
+	tx, err := db.own.BeginTx(ctx, nil)
 	if err != nil {
 		return fail("begin", "", err)
 	}

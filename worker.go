@@ -131,14 +131,11 @@ func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 		began := false
 		err := q.q.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			began = true
-			if err := fn(ctx, tx, job); err != nil || job.claim.settled.Load() {
+			if err := fn(ctx, tx, job); err != nil || job.claim.settledTx.Load() {
 				return err
 			}
 			return job.AckTx(ctx, tx)
 		})
-		if err != nil {
-			job.claim.settled.Store(false) // rolled back with the rest
-		}
 		if errors.Is(err, ErrBusy) && !began {
 			return Snooze(time.Second) // the handler has had no attempt
 		}

@@ -177,7 +177,7 @@ func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 	for try := (retry{}); try.after(ctx, err, c.limit); {
 		_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	}
-	return stillBusy(err)
+	return stillBusy(ctx, err)
 }
 
 // runAlone runs t as a transaction of one statement, which needs no BEGIN.
@@ -192,7 +192,7 @@ func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, t *ticket) err
 	}
 	c.release(err)
 	c.crowd = 1
-	return stillBusy(err)
+	return stillBusy(ctx, err)
 }
 
 // alone takes the leader's op off the queue if it needs no transaction around it.

@@ -151,20 +151,25 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 		return nil, err
 	}
 	defer c.home.gate.leave()
-	// Waiting obeys ctx, the write does not: it happens or it does not, never maybe.
-	res, err := c.execRetrying(context.WithoutCancel(ctx), s, args)
+	res, err := c.execRetrying(ctx, s, args)
 	if err == nil {
 		c.home.committed()
 	}
 	return res, err
 }
 
+// execRetrying waits for other processes as long as ctx and BusyTimeout allow. A write
+// itself is not interrupted: it happens or it does not, never maybe.
 func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
-	res, err := s.rawStmt.ExecContext(ctx, args)
-	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
-		res, err = s.rawStmt.ExecContext(ctx, args)
+	run := ctx
+	if c.tx.open || s.verb != vRead {
+		run = context.WithoutCancel(ctx)
 	}
-	return res, stillBusy(err)
+	res, err := s.rawStmt.ExecContext(run, args)
+	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
+		res, err = s.rawStmt.ExecContext(run, args)
+	}
+	return res, stillBusy(ctx, err)
 }
 
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
@@ -175,14 +180,17 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 		if err := c.tx.ready(ctx); err != nil {
 			return nil, err
 		}
-		ctx = context.WithoutCancel(ctx)
 	}
-	r, err := s.rawStmt.QueryContext(ctx, args)
+	run := ctx
+	if c.tx.open || s.verb == vWrite {
+		run = context.WithoutCancel(ctx)
+	}
+	r, err := s.rawStmt.QueryContext(run, args)
 	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
-		r, err = s.rawStmt.QueryContext(ctx, args)
+		r, err = s.rawStmt.QueryContext(run, args)
 	}
 	if err != nil {
-		return nil, c.tx.check(c, stillBusy(err))
+		return nil, c.tx.check(c, stillBusy(ctx, err))
 	}
 	s.inUse = true
 	return &rows{rawRows: r.(rawRows), stmt: s}, nil

@@ -38,11 +38,14 @@ func (r *retry) after(ctx context.Context, err error, limit time.Duration) bool 
 }
 
 // stillBusy names a busy error that is left after the last try.
-func stillBusy(err error) error {
-	if IsBusy(err) && !errors.Is(err, ErrBusy) {
-		return fmt.Errorf("%w: another process holds the write lock: %w", ErrBusy, err)
+func stillBusy(ctx context.Context, err error) error {
+	switch {
+	case !IsBusy(err) || errors.Is(err, ErrBusy):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w, while another process holds the write lock: %w", ctx.Err(), err)
 	}
-	return err
+	return fmt.Errorf("%w: another process holds the write lock: %w", ErrBusy, err)
 }
 
 // sleep ends early with ctx. Below a millisecond Go's timers are of no use: on an

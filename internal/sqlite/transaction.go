@@ -48,7 +48,7 @@ func (t *transaction) run(ctx context.Context, c *conn, query string) error {
 		return err
 	}
 	defer c.done(s)
-	_, err = c.execRetrying(context.WithoutCancel(ctx), s, nil)
+	_, err = c.execRetrying(ctx, s, nil)
 	return err
 }
 
@@ -68,7 +68,7 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	if err := t.ready(ctx); err != nil {
 		return nil, err
 	}
-	res, err := c.execRetrying(context.WithoutCancel(ctx), s, args)
+	res, err := c.execRetrying(ctx, s, args)
 	return res, t.check(c, err)
 }
 

@@ -76,12 +76,14 @@ const sqlPruneNotifications = `DELETE FROM _honker_notifications
 WHERE created_at < ?1
   OR id <= (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?2)`
 
+const sqlPruneOld = `DELETE FROM _honker_notifications WHERE created_at < ?1`
+
 // PruneNotifications deletes messages created before the unix second before (0: no
 // bound) and all but the keep newest of all channels (negative: no bound), and
 // counts them.
 func PruneNotifications(ctx context.Context, q Querier, before int64, keep int) (int, error) {
 	if keep < 0 {
-		return affected(ctx, q, `DELETE FROM _honker_notifications WHERE created_at < ?1`, before)
+		return affected(ctx, q, sqlPruneOld, before)
 	}
 	return affected(ctx, q, sqlPruneNotifications, nullable(before), keep)
 }

@@ -1,0 +1,169 @@
+package arch_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestTheHouseKeepsItsRules(t *testing.T) {
+	all := sources(t)
+	rooms := map[string]int{}
+	for _, s := range all {
+		rooms[s.room]++
+	}
+	for _, room := range []string{"", "internal/sqlite", "internal/store", "internal/watch", "honkertest"} {
+		require.NotZero(t, rooms[room], "the walk has missed %q", room)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range all {
+				for _, fault := range rules[name](s) {
+					t.Errorf("%s %s", s.path, fault)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryRoomBelowTheRootHasItsArrows(t *testing.T) {
+	for _, s := range sources(t) {
+		if strings.HasPrefix(s.room, "internal/") {
+			require.Contains(t, mayImport, s.room, "say in mayImport what %s may import", s.room)
+		}
+	}
+}
+
+// snippet is a file that breaks a rule, or, with fault "", one that nearly does.
+type snippet struct {
+	path, text, fault string
+}
+
+func imports(p string) string { return "import _ \"" + p + "\"\n" }
+
+func literal(s string) string { return "const x = `" + s + "`\n" }
+
+const ours = module
+
+var snippets = map[string][]snippet{
+	"imports": {
+		{"internal/store/x.go", imports(ours), "imports " + ours},
+		{"internal/store/x_test.go", imports(ours), "imports " + ours},
+		{"internal/store/x.go", imports(ours + "/honkertest"), "honkertest"},
+		{"internal/store/x.go", imports(ours + "/internal/watch"), "internal/watch"},
+		{"internal/watch/x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"internal/cron/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
+		{"internal/sqlfunc/x.go", imports(ours + "/internal/cron"), "internal/cron"},
+		{"internal/sqlite/x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"internal/new/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
+		{"internal/store/x.go", imports(ours + "/internal/proc"), "internal/proc"},
+		{"x.go", imports(ours + "/internal/proc"), "internal/proc"},
+		{"x.go", imports(ours + "/honkertest"), "honkertest"},
+		{"x.go", imports("modernc.org/sqlite"), "imports the driver"},
+		{"internal/store/x.go", imports("modernc.org/sqlite/lib"), "imports the driver"},
+		{"examples/a/main.go", imports("modernc.org/sqlite"), "imports the driver"},
+		{"examples/a/main.go", imports(ours + "/internal/store"), "internal/store"},
+		{"cmd/honker/main.go", imports(ours + "/internal/store"), "internal/store"},
+		{"ui/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
+		{"relay/x.go", imports(ours + "/dispatch"), "dispatch"},
+		{"dispatch/x.go", imports(ours + "/internal/watch"), "internal/watch"},
+		{"honkertest/x.go", imports(ours + "/internal/proc"), "internal/proc"},
+
+		{"x.go", imports(ours + "/internal/store"), ""},
+		{"x_test.go", imports(ours + "/internal/proc"), ""},
+		{"x_test.go", imports(ours + "/honkertest"), ""},
+		{"x_test.go", imports("modernc.org/sqlite"), ""},
+		{"internal/sqlite/x.go", imports("modernc.org/sqlite"), ""},
+		{"internal/store/x.go", imports(ours + "/internal/sqlite"), ""},
+		{"internal/store/x.go", imports(ours + "-extra"), ""},
+		{"cmd/honker/x.go", imports(ours + "/cmd/honker/internal/table"), ""},
+		{"ui/x.go", imports(ours + "/honkertest"), ""},
+	},
+	"sql": {
+		{"x.go", literal("SELECT id FROM _honker_live"), "has a statement"},
+		{"x.go", literal("SELECT id\n\tFROM t"), "has a statement"},
+		{"x.go", "const x = `SELECT id ` +\n\t(`FROM ` + table)\n", "has a statement"},
+		{"x.go", "func f() { g(a + h(`DELETE FROM t`)) }\n", "has a statement"},
+		{"x.go", literal("WITH a AS (SELECT 1) SELECT * FROM a"), "has a statement"},
+		{"x.go", literal("INSERT OR REPLACE INTO t VALUES (1)"), "has a statement"},
+		{"x.go", literal("UPDATE t SET a = 1"), "has a statement"},
+		{"x.go", literal("CREATE UNIQUE INDEX i ON t(a)"), "has a statement"},
+		{"x.go", literal("DROP TABLE t"), "has a statement"},
+		{"x.go", literal("select id from _honker_live"), "has a statement"},
+		{"internal/sqlite/x.go", literal("SELECT id FROM _honker_live"), "has a statement"},
+		{"internal/watch/x.go", literal("PRAGMA data_version"), "controls the connection"},
+		{"x.go", literal("BEGIN IMMEDIATE"), "controls the connection"},
+		{"x.go", literal("SAVEPOINT a"), "controls the connection"},
+		{"x.go", literal("SELECT sqlite_version()"), "controls the connection"},
+		{"ui/x.go", literal("SELECT total_changes()"), "controls the connection"},
+		{"cmd/honker/x.go", literal("DELETE FROM t"), "has a statement"},
+
+		{"x.go", literal("select a queue from the list, then update it and set the time"), ""},
+		{"x.go", literal("delete from queue: no such job"), ""},
+		{"x.go", "// SELECT id FROM t\n", ""},
+		{"x_test.go", literal("SELECT id FROM t"), ""},
+		{"internal/store/x.go", literal("SELECT id FROM t"), ""},
+		{"internal/sqlite/x.go", literal("PRAGMA data_version"), ""},
+		{"internal/sqlite/x.go", literal("SELECT sqlite_version()"), ""},
+		{"examples/a/x.go", literal("SELECT id FROM t"), ""},
+		{"bench/x.go", literal("SELECT id FROM t"), ""},
+	},
+	"files": {
+		{"x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},
+		{"x.go", "import \"os\"\nvar f, _ = os.ReadFile(`x`)\n", "uses os.ReadFile"},
+		{"internal/watch/x.go", "import \"os\"\nvar f = os.Create\n", "uses os.Create"},
+		{"internal/watch/x.go", "import sys \"os\"\nvar f, _ = sys.OpenFile(`x`, 0, 0)\n", "uses os.OpenFile"},
+		{"internal/watch/x.go", "import . \"os\"\nvar f, _ = Open(`x`)\n", "with a dot"},
+		{"internal/watch/x.go", "import \"syscall\"\nvar f, _ = syscall.Open(`x`, 0, 0)\n", "uses syscall.Open"},
+		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE, 0)\n", "uses os.OpenFile"},
+		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},
+		{"internal/sqlite/other.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL, 0)\n", "uses os.OpenFile"},
+
+		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0)\n", ""},
+		{"x.go", "import \"os\"\nvar f, _ = os.Stat(`x`)\n", ""},
+		{"x.go", "import os \"example.com/os\"\nvar f, _ = os.Open(`x`)\n", ""},
+		{"x_test.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
+		{"cmd/honker/x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
+		{"internal/proc/x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
+	},
+	"clock": {
+		{"internal/store/x.go", literal("SELECT id FROM t WHERE run_at <= unixepoch()"), "asks SQLite"},
+		{"internal/store/x.go", "const x = `SELECT id ` + due + ` AND a < unixepoch ()`\n", "asks SQLite"},
+		{"internal/store/x.go", literal("SELECT strftime('%s', 'now')"), "asks SQLite"},
+		{"internal/store/x.go", literal("SELECT CURRENT_TIMESTAMP"), "asks SQLite"},
+		{"internal/store/x.go", "import \"time\"\nvar now = time.Now()\n", "uses time.Now"},
+
+		{"internal/store/x.go", "// unixepoch() is for the others.\n", ""},
+		{"internal/store/x.go", literal("SELECT id FROM t WHERE run_at <= ?1"), ""},
+		{"internal/store/x_test.go", literal("SELECT unixepoch()"), ""},
+		{"x.go", "import \"time\"\nvar now = time.Now()\n", ""},
+	},
+}
+
+// A rule that nothing can break proves nothing.
+func TestRulesFindWhatBreaksThem(t *testing.T) {
+	for name, check := range rules {
+		require.NotEmpty(t, snippets[name], name)
+		for _, c := range snippets[name] {
+			faults := strings.Join(check(parse(t, c.path, false, "package x\n"+c.text)), "\n")
+			if c.fault == "" {
+				require.Empty(t, faults, "%s: %s: %s", name, c.path, c.text)
+				continue
+			}
+			require.Contains(t, faults, c.fault, "%s: %s: %s", name, c.path, c.text)
+		}
+	}
+}
+
+// A module of its own, such as a bench against other libraries, may have the driver.
+func TestNestedModulesMayImportTheDriver(t *testing.T) {
+	text := "package x\n" + imports(driver) + imports(module+"/internal/store")
+	faults := importFaults(parse(t, "peers/x.go", true, text))
+	require.Equal(t, []string{"imports " + module + "/internal/store"}, faults)
+}

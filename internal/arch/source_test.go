@@ -1,0 +1,160 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const top = "../.."
+
+// source is one Go file.
+type source struct {
+	path   string // from the top of the repository, with slashes
+	room   string // "" for the root package, "internal/x", or the first directory
+	test   bool
+	nested bool // in a module of its own
+	fset   *token.FileSet
+	file   *ast.File
+}
+
+func parse(t *testing.T, name string, nested bool, text any) source {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	return source{path: name, room: roomOf(path.Dir(name)), test: strings.HasSuffix(name, "_test.go"),
+		nested: nested, fset: fset, file: file}
+}
+
+// roomOf is the part of dir, a directory or an import path without the module's,
+// that the rules speak of.
+func roomOf(dir string) string {
+	parts := strings.Split(dir, "/")
+	switch {
+	case dir == "." || dir == "":
+		return ""
+	case parts[0] == "internal" && len(parts) > 1:
+		return "internal/" + parts[1]
+	}
+	return parts[0]
+}
+
+// sources are all Go files of the repository.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var all []source
+	modules := map[string]bool{}
+	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if rel != "." && ignored(d.Name()) {
+				return filepath.SkipDir
+			}
+			_, missing := os.Stat(filepath.Join(name, "go.mod"))
+			modules[rel] = rel != "." && (missing == nil || modules[path.Dir(rel)])
+			return nil
+		}
+		if strings.HasSuffix(rel, ".go") {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			all = append(all, parse(t, rel, modules[path.Dir(rel)], text))
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return all
+}
+
+func ignored(dir string) bool {
+	return dir == "testdata" || dir == "vendor" || strings.HasPrefix(dir, ".") || strings.HasPrefix(dir, "_")
+}
+
+// imports returns the paths that s imports, by the name they have in it.
+func (s source) imports() map[string]string {
+	out := make(map[string]string)
+	for _, spec := range s.file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value) // it has been parsed
+		name := path.Base(p)
+		if spec.Name != nil {
+			name = spec.Name.Name
+		}
+		if name == "_" || out[name] != "" {
+			name = p
+		}
+		out[name] = p
+	}
+	return out
+}
+
+// texts returns the string constants of s. Those that are added up count as one;
+// what is not constant among them is left out.
+func (s source) texts() []string {
+	var out []string
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ImportSpec:
+			return false
+		case *ast.BinaryExpr:
+			if n.Op != token.ADD {
+				return true
+			}
+			text, rest := sum(n)
+			out = append(out, text)
+			for _, e := range rest {
+				inner := source{file: &ast.File{Name: s.file.Name, Decls: []ast.Decl{wrap(e)}}}
+				out = append(out, inner.texts()...)
+			}
+			return false
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				text, _ := strconv.Unquote(n.Value)
+				out = append(out, text)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+func wrap(e ast.Expr) ast.Decl {
+	return &ast.GenDecl{Tok: token.VAR, Specs: []ast.Spec{&ast.ValueSpec{Values: []ast.Expr{e}}}}
+}
+
+// sum adds up the literals of e and returns the other operands.
+func sum(e ast.Expr) (text string, rest []ast.Expr) {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return sum(e.X)
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			left, a := sum(e.X)
+			right, b := sum(e.Y)
+			return left + right, append(a, b...)
+		}
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, _ = strconv.Unquote(e.Value)
+		}
+		return text, nil
+	}
+	return " … ", []ast.Expr{e}
+}

@@ -1,0 +1,234 @@
+package store_test
+
+import (
+	"cmp"
+	"database/sql"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+const randomTables = 1200 / slower
+
+// Our claim and honker's, on the same rows, second by second. They differ in two
+// things only:
+//
+//   - a job whose claim has lapsed and that is not claimed again at once waits as
+//     'pending' in ours; honker leaves it 'processing', which it claims as well;
+//   - a job whose claim has lapsed and whose expires_at has passed goes to the dead
+//     as 'expired' in ours; no statement of honker's ever touches it again.
+func TestClaimChoosesWhatHonkerWouldChoose(t *testing.T) {
+	honkers := openPlain(t, newPath(t))
+	honkerBootstrap(t, honkers)
+	fresh, shared := openFresh(t), openShared(t)
+	s := seed(t)
+	var seen pair
+	for i := range randomTables {
+		g := newTable(s, i)
+		ours := fresh
+		if g.rng.IntN(2) == 0 {
+			ours = shared
+		}
+		p := &pair{t: t, number: i, honker: begin(t, honkers), ours: begin(t, ours), released: map[int64]bool{}, zombies: map[int64]store.Job{}}
+		p.fill(g.rows())
+		for range 3 {
+			p.claim(pick(g.rng, "a", "a", "b"), 1+i%8, g.now, g.now+g.rng.Int64N(4))
+			g.now += pick[int64](g.rng, 0, 1, 2, 5)
+		}
+		seen.add(p)
+		require.NoError(t, p.honker.Rollback())
+		require.NoError(t, p.ours.Rollback())
+	}
+	for name, n := range map[string]int{"claims": seen.claimed, "deaths": seen.buried, "released": seen.releases, "zombies": seen.swept} {
+		requireMet(t, n, name)
+	}
+}
+
+// requireMet keeps a property from holding because nothing ever happened: n counts
+// over random tables how often what was met. Under the race detector they are too few.
+func requireMet(t *testing.T, n int, what string) {
+	t.Helper()
+	require.GreaterOrEqual(t, n, randomTables/100, "the tables are too tame: few %s", what)
+}
+
+// pair is the same table twice, and what we know of where the two differ.
+type pair struct {
+	t            *testing.T
+	number       int
+	honker, ours *sql.Tx
+	released     map[int64]bool
+	zombies      map[int64]store.Job
+
+	claimed, buried, releases, swept int
+}
+
+func (p *pair) add(o *pair) {
+	p.claimed += o.claimed
+	p.buried += o.buried
+	p.releases += len(o.released)
+	p.swept += len(o.zombies)
+}
+
+func (p *pair) fill(rows []row) {
+	writeRows(p.t, p.honker, rows)
+	writeRows(p.t, p.ours, rows)
+}
+
+func (p *pair) claim(queue string, n int, now, expires int64) {
+	p.t.Helper()
+	want := honkerClaim(p.t, p.honker, queue, "me", n, now, expires)
+	got, err := store.ClaimJobs(ctx, p.ours, queue, "me", n, now, expires)
+	require.NoError(p.t, err)
+	require.Equal(p.t, idsOf(want, rowID), idsOf(got, jobID), "table %d: claimed, in order", p.number)
+	for i, j := range got {
+		require.Equal(p.t, want[i], asRow(j), "table %d: what the claim says of the job", p.number)
+	}
+	live := p.expectLive(queue, now)
+	require.Equal(p.t, live, liveRows(p.t, p.ours), "table %d: the live", p.number)
+	dead := deadRows(p.t, p.honker)
+	for id, j := range p.zombies {
+		dead[id] = j
+	}
+	require.Equal(p.t, dead, deadRows(p.t, p.ours), "table %d: the dead", p.number)
+	p.claimed += len(got)
+	p.buried = len(dead)
+}
+
+// expectLive is honker's table after its claim of queue, with the two differences.
+func (p *pair) expectLive(queue string, now int64) []row {
+	live := []row{}
+	for _, r := range liveRows(p.t, p.honker) {
+		if _, gone := p.zombies[r.ID]; gone {
+			continue
+		}
+		switch {
+		case !r.lapsed(now):
+			delete(p.released, r.ID) // claimed again, or never lapsed
+			live = append(live, r)
+		case p.released[r.ID]: // since an earlier claim: it may have expired meanwhile
+			live = append(live, r.released())
+		case r.Queue != queue:
+			live = append(live, r)
+		case r.expired(now):
+			p.zombies[r.ID] = r.dead(store.ReasonExpired, now)
+		default:
+			p.released[r.ID] = true
+			live = append(live, r.released())
+		}
+	}
+	return live
+}
+
+func asRow(j store.Job) row {
+	return row{ID: j.ID, Queue: j.Queue, Payload: j.Payload.(string), State: j.State, Priority: j.Priority, RunAt: j.RunAt,
+		Worker:       sql.NullString{String: j.WorkerID, Valid: j.WorkerID != ""},
+		ClaimExpires: sql.NullInt64{Int64: j.ClaimExpiresAt, Valid: j.ClaimExpiresAt != 0},
+		Attempts:     j.Attempts, MaxAttempts: j.MaxAttempts, CreatedAt: j.CreatedAt,
+		ExpiresAt: sql.NullInt64{Int64: j.ExpiresAt, Valid: j.ExpiresAt != 0}}
+}
+
+// The claim has LIMIT without ORDER BY and relies on the order in which SQLite
+// walks a CROSS JOIN. With as many levels as rows, a wrong walk shows.
+func TestClaimTakesTheHighestOfManyPriorities(t *testing.T) {
+	for name, db := range map[string]*sql.DB{"fresh file": openFresh(t), "file of a honker binding": openShared(t)} {
+		t.Run(name, func(t *testing.T) {
+			s := seed(t)
+			for i := range max(2, 40/slower) {
+				g := newTable(s, i)
+				g.size, g.levels = 200, make([]int64, 60)
+				for l := range g.levels {
+					g.levels[l] = g.rng.Int64N(1_000_000) - 500_000
+				}
+				tx := begin(t, db)
+				writeRows(t, tx, g.rows())
+				expectOrder(t, tx, g)
+				require.NoError(t, tx.Rollback())
+			}
+		})
+	}
+}
+
+// expectOrder drains queue "a" in bites and compares with a sort in Go.
+func expectOrder(t *testing.T, tx *sql.Tx, g table) {
+	t.Helper()
+	_, err := store.ClaimJobs(ctx, tx, "a", "w", 0, g.now, g.now+9) // settles what is overdue
+	require.NoError(t, err)
+	want := slices.DeleteFunc(liveRows(t, tx), func(r row) bool {
+		return r.Queue != "a" || r.State != "pending" || r.RunAt > g.now || r.expired(g.now) || r.Attempts >= r.MaxAttempts
+	})
+	slices.SortFunc(want, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	got := []int64{}
+	for {
+		jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 1+g.rng.IntN(7), g.now, g.now+9)
+		require.NoError(t, err)
+		if len(jobs) == 0 {
+			break
+		}
+		got = append(got, idsOf(jobs, jobID)...)
+	}
+	require.Equal(t, idsOf(want, rowID), got)
+}
+
+func TestClaimOfNothingStillSettlesWhatIsOverdue(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	writeRows(t, tx, []row{claimedRow(1, 9, 3), claimedRow(2, 9, 1), claimedRow(3, 10, 3)})
+	jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 0, 10, 20)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+	require.Equal(t, []row{claimedRow(1, 9, 3).released(), claimedRow(3, 10, 3)}, liveRows(t, tx))
+	require.Equal(t, map[int64]store.Job{2: claimedRow(2, 9, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
+}
+
+// claimedRow is a job in its first attempt of maxAttempts.
+func claimedRow(id, claimExpires, maxAttempts int64) row {
+	return row{ID: id, Queue: "a", Payload: "1", State: "processing", RunAt: 1, CreatedAt: 1, Attempts: 1,
+		MaxAttempts: maxAttempts, Worker: sql.NullString{String: "old", Valid: true},
+		ClaimExpires: sql.NullInt64{Int64: claimExpires, Valid: true}}
+}
+
+// A large worker that died must not turn the next claim into one long transaction.
+func TestClaimSettlesAThousandOverdueJobsAtATime(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	var rows []row
+	for id := range int64(2400) {
+		rows = append(rows, claimedRow(id+1, 5, 1+id%2)) // every other one is exhausted
+	}
+	writeRows(t, tx, rows)
+	for _, left := range []struct{ live, dead string }{{"1400", "1000"}, {"1200", "1200"}} {
+		_, err := store.ClaimJobs(ctx, tx, "a", "w", 0, 10, 20)
+		require.NoError(t, err)
+		require.Equal(t, left.live, value(t, tx, `SELECT count(*) FROM _honker_live`))
+		require.Equal(t, left.dead, value(t, tx, `SELECT count(*) FROM _honker_dead`))
+	}
+	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
+}
+
+// Where the clock was set back, a lapsed job may have a run_at ahead. It waits for
+// it: honker would run it at once.
+func TestLapsedJobWithARunAtAheadWaitsForIt(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	r := claimedRow(1, 9, 3)
+	r.RunAt = 12
+	writeRows(t, tx, []row{r})
+	for _, at := range []struct{ now, jobs int64 }{{10, 0}, {11, 0}, {12, 1}} {
+		jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 1, at.now, 20)
+		require.NoError(t, err)
+		require.Len(t, jobs, int(at.jobs), "at %d", at.now)
+	}
+}
+
+func TestClaimReturnsTheErrorOfTheLastAttempt(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	writeRows(t, tx, []row{claimedRow(1, 9, 3)})
+	_, _, err := store.Retry(ctx, tx, store.Claim{ID: 1, Worker: "old", Attempt: 1}, 9, "no route", 8)
+	require.NoError(t, err)
+	jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 1, 10, 20)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Equal(t, "no route", jobs[0].LastError)
+}

@@ -1,0 +1,87 @@
+package store_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+func sweep(t *testing.T, q store.Querier, queue string, now int64) int {
+	t.Helper()
+	n, err := store.SweepExpired(ctx, q, queue, now)
+	require.NoError(t, err)
+	return n
+}
+
+// honker's sweep takes expired jobs that wait. Ours takes those as well whose
+// claim has lapsed: nothing of honker's would ever touch them again.
+func TestSweepMovesEveryExpiredJobThatNobodyHolds(t *testing.T) {
+	swept := 0
+	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
+		wantLive, wantDead := []row{}, map[int64]store.Job{}
+		for _, r := range liveRows(t, tx) {
+			if r.Queue == "a" && r.expired(g.now) && (r.State == "pending" || r.lapsed(g.now)) {
+				wantDead[r.ID] = r.dead(store.ReasonExpired, g.now)
+			} else {
+				wantLive = append(wantLive, r)
+			}
+		}
+		require.Equal(t, len(wantDead), sweep(t, tx, "a", g.now))
+		require.Equal(t, wantLive, liveRows(t, tx))
+		require.Equal(t, wantDead, deadRows(t, tx))
+		require.Zero(t, sweep(t, tx, "a", g.now), "a second time")
+		swept += len(wantDead)
+	})
+	requireMet(t, swept, "expired")
+}
+
+func TestJobExpiresAtItsSecondAndIsNotClaimedThen(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	r := row{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
+	writeRows(t, tx, []row{r})
+	require.Zero(t, sweep(t, tx, "a", 9))
+	jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 1, 10, 20)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+	require.Equal(t, 1, sweep(t, tx, "a", 10))
+}
+
+// A dead row under the same id, left by a binding that crashed between its two
+// statements, must not block the queue for ever.
+func TestDeathReplacesAnEarlierDeadRowOfTheSameJob(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	writeRows(t, tx, []row{claimedRow(1, 5, 1)})
+	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
+	_, err := store.ClaimJobs(ctx, tx, "a", "w", 1, 10, 20)
+	require.NoError(t, err)
+	require.Equal(t, map[int64]store.Job{1: claimedRow(1, 5, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
+	require.Empty(t, liveRows(t, tx))
+}
+
+func TestCheckNamesWhatIsBroken(t *testing.T) {
+	db := openFresh(t)
+	for statement, rule := range map[string]string{
+		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'processing')`:   "a processing job has a worker and a deadline: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, worker_id) VALUES (7, 'a', '1', 'w')`:        "a pending job has neither worker nor deadline: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:         "a job is pending or processing: row 7",
+		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                              "a side row belongs to a live job: row 7",
+		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:         "a lock has an owner: row 7",
+		`INSERT INTO _honker_stream_consumers (rowid, name, topic, offset) VALUES (7, 'c', 't', 1)`: "an offset does not lie beyond the stream: row 7",
+	} {
+		tx := begin(t, db)
+		exec(t, tx, statement)
+		broken, err := store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Equal(t, []string{rule}, broken)
+		require.NoError(t, tx.Rollback())
+	}
+	tx := begin(t, db)
+	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload) VALUES (7, 'a', '1')`)
+	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) VALUES (7, 'a', '1')`)
+	broken, err := store.Check(ctx, tx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a job is live or dead, not both: row 7"}, broken)
+}

@@ -1,0 +1,140 @@
+package store_test
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+var newJob = store.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
+
+func TestIDsOfABatchRiseInTheOrderOfItsPayloads(t *testing.T) {
+	db := openFresh(t)
+	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
+		tx := begin(t, db)
+		_, err := store.InsertJob(ctx, tx, newJob, `"first"`)
+		require.NoError(t, err)
+		payloads := make([]string, n)
+		wantIDs := make([]int64, n)
+		want := []string{`1|"first"`}
+		for i := range payloads {
+			payloads[i], wantIDs[i] = fmt.Sprintf(`"p%d"`, i), int64(i+2)
+			want = append(want, fmt.Sprintf("%d|%s", wantIDs[i], payloads[i]))
+		}
+		ids, err := store.InsertJobs(ctx, tx, newJob, payloads)
+		require.NoError(t, err)
+		require.Equal(t, wantIDs, ids, "%d jobs", n)
+		require.Equal(t, want, lines(t, tx, `SELECT id, payload FROM _honker_live ORDER BY id`), "%d jobs", n)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+func TestBatchAndSingleWriteTheSameRow(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	one, err := store.InsertJob(ctx, tx, newJob, "1")
+	require.NoError(t, err)
+	many, err := store.InsertJobs(ctx, tx, newJob, []string{"1", "1", "1", "1", "1"})
+	require.NoError(t, err)
+	want := row{ID: one, Queue: "a", Payload: "1", State: "pending", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6,
+		ExpiresAt: sql.NullInt64{Int64: 90, Valid: true}}
+	require.Equal(t, want, liveRow(t, tx, one))
+	for _, id := range many {
+		want.ID = id
+		require.Equal(t, want, liveRow(t, tx, id))
+	}
+}
+
+func TestJobWithoutAnExpiryNeverExpires(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	j := newJob
+	j.ExpiresAt = 0
+	id, err := store.InsertJob(ctx, tx, j, "1")
+	require.NoError(t, err)
+	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
+}
+
+// Ids of the dead, results and offsets all rely on it.
+func TestIDsAreNeverGivenTwice(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	first, err := store.InsertJob(ctx, tx, newJob, "1")
+	require.NoError(t, err)
+	_, err = store.CancelJob(ctx, tx, "a", first)
+	require.NoError(t, err)
+	second, err := store.InsertJob(ctx, tx, newJob, "1")
+	require.NoError(t, err)
+	require.Greater(t, second, first)
+}
+
+func TestPayloadIsStoredAsText(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for _, payload := range []string{"", "null", `"ü\u0000<>&"`, "\u2028", "12", "not json"} {
+		id, err := store.InsertJob(ctx, tx, newJob, payload)
+		require.NoError(t, err)
+		require.Equal(t, "text|"+payload, value(t, tx, `SELECT typeof(payload), payload FROM _honker_live WHERE id = ?1`, id))
+	}
+}
+
+// Another binding, or somebody's hand, may have stored a BLOB. It is handed on.
+func TestBlobPayloadDoesNotStopTheClaim(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('a', x'0102', 1), ('a', '"t"', 2)`)
+	jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 9, 10, 20)
+	require.NoError(t, err)
+	require.Len(t, jobs, 2)
+	require.Equal(t, []byte{1, 2}, jobs[0].Payload)
+	require.Equal(t, `"t"`, jobs[1].Payload)
+	buried, err := store.Bury(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
+	require.NoError(t, err)
+	require.True(t, buried)
+	require.Equal(t, "blob", value(t, tx, `SELECT typeof(payload) FROM _honker_dead`), "not lost")
+}
+
+// The plain INSERT is a documented way to enqueue.
+func TestJobByPlainInsertCanBeClaimed(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	exec(t, openPlain(t, path), `INSERT INTO _honker_live (queue, payload) VALUES ('a', '1')`)
+	jobs, err := store.ClaimJobs(ctx, db, "a", "w", 1, 1<<40, 1<<40)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.EqualValues(t, 3, jobs[0].MaxAttempts)
+}
+
+func TestJobIsFoundOnItsOwnQueueOnly(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	id, err := store.InsertJob(ctx, tx, newJob, `"p"`)
+	require.NoError(t, err)
+	job, found, err := store.GetJob(ctx, tx, "a", id)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, store.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: 7,
+		MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}, job)
+	for queue, number := range map[string]int64{"b": id, "a": id + 1} {
+		_, found, err = store.GetJob(ctx, tx, queue, number)
+		require.NoError(t, err)
+		require.False(t, found)
+		cancelled, err := store.CancelJob(ctx, tx, queue, number)
+		require.NoError(t, err)
+		require.False(t, cancelled)
+	}
+}
+
+// Cancel takes the job from its holder, who learns it when he settles.
+func TestCancelTakesAJobInFlight(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	cancelled, err := store.CancelJob(ctx, tx, "a", 1)
+	require.NoError(t, err)
+	require.True(t, cancelled)
+	require.Empty(t, deadRows(t, tx))
+	before := dump(t, tx)
+	for _, s := range settles {
+		got, err := s.perform(tx, mine, 10)
+		require.NoError(t, err)
+		require.False(t, got, s.name)
+	}
+	require.Equal(t, before, dump(t, tx))
+}

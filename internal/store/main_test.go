@@ -1,0 +1,169 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "repeat the random tables of a failed run")
+
+// ctx has no Done channel: with one the driver starts a goroutine per statement.
+var ctx = context.Background()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seed is the run's, printed when the test fails.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	s := *seedFlag
+	if s == 0 {
+		s = uint64(time.Now().UnixNano())
+	}
+	t.Logf("repeat with -seed=%d", s)
+	return s
+}
+
+func newPath(t *testing.T) string { return filepath.Join(t.TempDir(), "app.db") }
+
+// open opens path as the library does, without bootstrapping it.
+func open(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	connector, err := sqlite.NewConnector(path, sqlite.Config{BusyTimeout: 5 * time.Second, AnyFilesystem: true})
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func readDDL(t *testing.T) string {
+	t.Helper()
+	ddl, err := os.ReadFile("../../schema.sql")
+	require.NoError(t, err)
+	return string(ddl)
+}
+
+// bootstrap runs Bootstrap as the library does, in one write transaction.
+func bootstrap(db *sql.DB, ddl string) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := store.Bootstrap(ctx, tx, ddl); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// openFresh makes a file that only this library knows.
+func openFresh(t *testing.T) *sql.DB {
+	t.Helper()
+	return openBootstrapped(t, newPath(t))
+}
+
+func openBootstrapped(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db := open(t, path)
+	require.NoError(t, bootstrap(db, readDDL(t)))
+	return db
+}
+
+// openShared makes a file that a honker binding made first, with its own indexes.
+func openShared(t *testing.T) *sql.DB {
+	t.Helper()
+	path := newPath(t)
+	honkerBootstrap(t, openPlain(t, path))
+	return openBootstrapped(t, path)
+}
+
+// openPlain opens path as somebody else does: the driver alone.
+func openPlain(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	db.SetMaxOpenConns(1)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	exec(t, db, `PRAGMA busy_timeout = 5000`)
+	return db
+}
+
+// begin starts a transaction that the test rolls back: its rows never reach the disk.
+func begin(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+func exec(t *testing.T, q store.Querier, query string, args ...any) {
+	t.Helper()
+	_, err := q.ExecContext(ctx, query, args...)
+	require.NoError(t, err, query)
+}
+
+// lines returns the rows of query, each as one line of text.
+func lines(t *testing.T, q store.Querier, query string, args ...any) []string {
+	t.Helper()
+	rows, err := q.QueryContext(ctx, query, args...)
+	require.NoError(t, err, query)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	values := make([]any, len(columns))
+	into := make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	out := []string{}
+	for rows.Next() {
+		require.NoError(t, rows.Scan(into...))
+		out = append(out, line(values))
+	}
+	require.NoError(t, rows.Err())
+	return out
+}
+
+func line(values []any) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = "NULL"
+		if v != nil {
+			texts[i] = fmt.Sprint(v)
+		}
+	}
+	return strings.Join(texts, "|")
+}
+
+// value returns the only column of the only row.
+func value(t *testing.T, q store.Querier, query string, args ...any) string {
+	t.Helper()
+	all := lines(t, q, query, args...)
+	require.Len(t, all, 1, query)
+	return all[0]
+}
+
+// dump returns every row of every table: equal dumps, nothing happened.
+func dump(t *testing.T, q store.Querier) []string {
+	t.Helper()
+	var out []string
+	for _, table := range lines(t, q, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`) {
+		for _, l := range lines(t, q, `SELECT * FROM `+table+` ORDER BY rowid`) {
+			out = append(out, table+": "+l)
+		}
+	}
+	return out
+}

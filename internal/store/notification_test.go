@@ -1,0 +1,128 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+func notify(t *testing.T, q store.Querier, channel, payload string, now int64) int64 {
+	t.Helper()
+	id, err := store.Notify(ctx, q, channel, payload, now)
+	require.NoError(t, err)
+	return id
+}
+
+func notificationID(n store.Notification) int64 { return n.ID }
+
+func since(t *testing.T, q store.Querier, channels []string, after int64, limit int) []store.Notification {
+	t.Helper()
+	got, err := store.NotificationsSince(ctx, q, channels, after, limit)
+	require.NoError(t, err)
+	return got
+}
+
+func TestMessagesOfSeveralChannelsComeInTheOrderOfIDs(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	last, err := store.LastNotification(ctx, tx)
+	require.NoError(t, err)
+	require.Zero(t, last)
+	for i, channel := range []string{"x", "y", "z", "y", "x"} {
+		require.EqualValues(t, i+1, notify(t, tx, channel, `"m"`, 10))
+	}
+	require.Equal(t, []int64{1, 2, 4, 5}, idsOf(since(t, tx, []string{"y", "x"}, 0, 10), notificationID))
+	require.Equal(t, []int64{4, 5}, idsOf(since(t, tx, []string{"x", "y"}, 2, 10), notificationID))
+	require.Equal(t, []int64{1, 2, 4}, idsOf(since(t, tx, []string{"x", "y"}, 0, 3), notificationID), "the oldest first")
+	require.Equal(t, []store.Notification{{ID: 3, Channel: "z", Payload: `"m"`, CreatedAt: 10}}, since(t, tx, []string{"z"}, 0, 10))
+	require.Empty(t, since(t, tx, nil, 0, 10))
+	require.Empty(t, since(t, tx, []string{"X"}, 0, 10))
+	last, err = store.LastNotification(ctx, tx)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, last)
+}
+
+func TestChannelsSinceSaysWhichAndUpToWhere(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for _, channel := range []string{"x", "y", "x"} {
+		notify(t, tx, channel, "1", 10)
+	}
+	for _, c := range []struct {
+		after    int64
+		limit, n int
+		last     int64
+		channels map[string]bool
+	}{
+		{0, 10, 3, 3, map[string]bool{"x": true, "y": true}},
+		{0, 1, 1, 1, map[string]bool{"x": true}},
+		{1, 10, 2, 3, map[string]bool{"x": true, "y": true}},
+		{3, 10, 0, 3, map[string]bool{}},
+		{9, 10, 0, 9, map[string]bool{}},
+	} {
+		channels, n, last, err := store.ChannelsSince(ctx, tx, c.after, c.limit)
+		require.NoError(t, err)
+		require.Equal(t, c.channels, channels)
+		require.Equal(t, c.n, n)
+		require.Equal(t, c.last, last)
+	}
+}
+
+// By rank, not by distance: ids have gaps.
+func TestPruneKeepsTheNewestByRank(t *testing.T) {
+	db := openFresh(t)
+	for _, c := range []struct {
+		keep, gone int
+		left       []string
+	}{
+		{5, 0, []string{"90", "100"}},
+		{2, 0, []string{"90", "100"}},
+		{1, 1, []string{"100"}},
+		{0, 2, []string{}},
+		{-1, 0, []string{"90", "100"}},
+	} {
+		tx := begin(t, db)
+		exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload, created_at) VALUES (90, 'x', '1', 5), (100, 'y', '1', 5)`)
+		n, err := store.PruneNotifications(ctx, tx, 0, c.keep)
+		require.NoError(t, err)
+		require.Equal(t, c.gone, n, "keep %d", c.keep)
+		require.Equal(t, c.left, lines(t, tx, `SELECT id FROM _honker_notifications`), "keep %d", c.keep)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+func TestPruneOneAfterTheOther(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload) VALUES (90, 'x', '1'), (100, 'x', '1')`)
+	for _, step := range []struct{ keep, gone int }{{5, 0}, {2, 0}, {1, 1}, {0, 1}, {0, 0}} {
+		n, err := store.PruneNotifications(ctx, tx, 0, step.keep)
+		require.NoError(t, err)
+		require.Equal(t, step.gone, n)
+	}
+	require.EqualValues(t, 101, notify(t, tx, "x", "1", 5), "ids go on: a listener waits for larger ones")
+}
+
+func TestPruneByAgeAndByCountIsTheUnion(t *testing.T) {
+	db := openFresh(t)
+	for _, c := range []struct {
+		before int64
+		keep   int
+		left   []string
+	}{
+		{20, -1, []string{"1", "3", "4", "5"}}, // 20 itself is not before 20
+		{0, 3, []string{"3", "4", "5"}},
+		{20, 3, []string{"3", "4", "5"}},
+		{25, 3, []string{"3", "5"}}, // an old one among the newest
+		{25, 0, []string{}},
+		{99, 5, []string{}},
+	} {
+		tx := begin(t, db)
+		exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
+VALUES (1, 'x', '1', 30), (2, 'x', '1', 10), (3, 'y', '1', 30), (4, 'x', '1', 20), (5, 'y', '1', 30)`)
+		n, err := store.PruneNotifications(ctx, tx, c.before, c.keep)
+		require.NoError(t, err)
+		require.Equal(t, c.left, lines(t, tx, `SELECT id FROM _honker_notifications ORDER BY id`), "%+v", c)
+		require.Equal(t, 5-len(c.left), n)
+		require.NoError(t, tx.Rollback())
+	}
+}

@@ -1,0 +1,176 @@
+package store_test
+
+import (
+	"database/sql"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/plans.golden")
+
+const golden = "testdata/plans.golden"
+
+// A plan that changes, by an edit or by a new SQLite, is looked at by a person.
+func TestPlansAreTheOnesThatWereReviewed(t *testing.T) {
+	got := plans(t, openFresh(t))
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(strings.Join(got, "\n")), 0o644))
+	}
+	text, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	want := strings.SplitAfter(string(text), "\n\n")
+	const hint = "if the new plan is as good: go test ./internal/store -run Plans -update"
+	for i := range min(len(want), len(got)) {
+		require.Equal(t, strings.TrimSpace(want[i]), strings.TrimSpace(got[i]), hint)
+	}
+	require.Len(t, got, len(want), hint)
+}
+
+// The indexes that a honker binding adds must not lure the planner away.
+func TestPlansAreTheSameBesideHonkersOwnIndexes(t *testing.T) {
+	fresh, shared := plans(t, openFresh(t)), plans(t, openShared(t))
+	for i := range fresh {
+		require.Equal(t, fresh[i], shared[i])
+	}
+}
+
+// plans are those of all statements, each under its statement's name.
+func plans(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	var out []string
+	for _, s := range store.Statements() {
+		out = append(out, s.Name+"\n"+plan(t, db, s.SQL))
+	}
+	return out
+}
+
+var parameter = regexp.MustCompile(`\?(\d+)`)
+
+// plan is SQLite's tree for query, two blanks a level.
+func plan(t *testing.T, q store.Querier, query string) string {
+	t.Helper()
+	n := 0
+	for _, m := range parameter.FindAllStringSubmatch(query, -1) {
+		i, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		n = max(n, i)
+	}
+	rows, err := q.QueryContext(ctx, `EXPLAIN QUERY PLAN `+query, make([]any, n)...)
+	require.NoError(t, err, query)
+	defer rows.Close()
+	var b strings.Builder
+	depth := map[int]int{0: 0}
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+		depth[id] = depth[parent] + 1
+		fmt.Fprintf(&b, "%s%s\n", strings.Repeat("  ", depth[id]), detail)
+	}
+	require.NoError(t, rows.Err())
+	return b.String()
+}
+
+func TestNoHotStatementReadsTheWholeBacklog(t *testing.T) {
+	for _, db := range []*sql.DB{openFresh(t), openShared(t)} {
+		for _, s := range store.Statements() {
+			if !s.Cold {
+				require.Empty(t, planFault(plan(t, db, s.SQL)), s.Name)
+			}
+		}
+	}
+}
+
+// _honker_live, and the name that the claim gives it.
+var live = regexp.MustCompile(`\b(_honker_live|l)\b`)
+var liveScan = regexp.MustCompile(`\bSCAN (_honker_live|l)\b`)
+
+// planFault says what makes p cost more with every job in the table.
+func planFault(p string) string {
+	switch {
+	case liveScan.MatchString(p):
+		return "reads the whole of _honker_live"
+	case strings.Contains(p, "MULTI-INDEX OR"):
+		return "reads by several indexes"
+	case strings.Contains(p, "TEMP B-TREE") && live.MatchString(p):
+		return "sorts"
+	}
+	return ""
+}
+
+func TestSlowPlansAreFound(t *testing.T) {
+	tx := begin(t, openShared(t))
+	for query, fault := range map[string]string{
+		`SELECT id FROM _honker_live WHERE priority = 1`:                                          "reads the whole of _honker_live",
+		`SELECT l.id FROM _honker_live AS l WHERE l.priority = 1`:                                 "reads the whole of _honker_live",
+		`SELECT id FROM _honker_live WHERE queue = ?1 AND state = 'pending' ORDER BY created_at`:  "sorts",
+		`SELECT id FROM _honker_live WHERE id = ?1`:                                               "",
+		`SELECT id, created_at FROM _honker_notifications WHERE channel = ?1 ORDER BY created_at`: "",
+		`SELECT payload` + honkerExhausted:                                                        "reads by several indexes",
+	} {
+		require.Equal(t, fault, planFault(plan(t, tx, query)), query)
+	}
+}
+
+func TestEveryStatementIsExplained(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	explained := explainedNames()
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Empty(t, unexplained(t, string(source), explained), "add to Statements in export_test.go: %s", file)
+	}
+}
+
+func TestUnexplainedStatementsAreFound(t *testing.T) {
+	source := "package store\nconst sqlNew = `x`\nvar (\n\tsqlOther, sqlAck = 1, 2\n)\nfunc f() { const sqlInner = 3 }\n"
+	require.Equal(t, []string{"sqlNew", "sqlOther", "sqlInner"}, unexplained(t, source, explainedNames()))
+}
+
+func explainedNames() map[string]bool {
+	names := make(map[string]bool)
+	for _, s := range store.Statements() {
+		name, _, _ := strings.Cut(s.Name, "[")
+		names[name] = true
+	}
+	for name := range store.Fragments {
+		names[name] = true
+	}
+	return names
+}
+
+// unexplained returns the names sql… that source declares and the table lacks.
+func unexplained(t *testing.T, source string, explained map[string]bool) (missing []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			for _, name := range spec.Names {
+				if strings.HasPrefix(name.Name, "sql") && !explained[name.Name] {
+					missing = append(missing, name.Name)
+				}
+			}
+		}
+		return true
+	})
+	return missing
+}

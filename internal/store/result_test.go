@@ -1,0 +1,107 @@
+package store_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+func saveResult(t *testing.T, q store.Querier, id int64, value string, now, expires int64) {
+	t.Helper()
+	require.NoError(t, store.SaveResult(ctx, q, id, value, now, expires))
+}
+
+func TestResultIsReadUntilTheSecondItExpires(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	saveResult(t, tx, 1, `{"ok":true}`, 10, 20)
+	saveResult(t, tx, 2, `null`, 10, 0)
+	for _, c := range []struct {
+		id, now int64
+		want    string
+		found   bool
+	}{{1, 10, `{"ok":true}`, true}, {1, 19, `{"ok":true}`, true}, {1, 20, "", false}, {2, 1 << 40, "null", true}, {3, 10, "", false}} {
+		value, found, err := store.GetResult(ctx, tx, c.id, c.now)
+		require.NoError(t, err)
+		require.Equal(t, c.found, found, "%+v", c)
+		require.Equal(t, c.want, value, "%+v", c)
+	}
+}
+
+// SQL NULL is "no result" to honker; JSON's null is one.
+func TestNullOfAnotherBindingReadsAsMissing(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `INSERT INTO _honker_results (job_id, value) VALUES (1, NULL)`)
+	_, found, err := store.GetResult(ctx, tx, 1, 10)
+	require.NoError(t, err)
+	require.False(t, found)
+}
+
+func TestSecondResultReplacesTheFirstAndItsExpiry(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	saveResult(t, tx, 1, "1", 10, 20)
+	saveResult(t, tx, 1, "2", 30, 0)
+	require.Equal(t, []string{"1|2|10|NULL"}, lines(t, tx, `SELECT * FROM _honker_results`), "created_at stays the first one's")
+}
+
+func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
+	t.Helper()
+	f, err := store.JobFate(ctx, q, id, now)
+	require.NoError(t, err)
+	return f
+}
+
+func TestFateFollowsAJobToItsEnd(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	require.Equal(t, store.Fate{}, fate(t, tx, 1, 10), "nobody has heard of it")
+	_, err := store.InsertJobs(ctx, tx, newJob, []string{"1", "2", "3"})
+	require.NoError(t, err)
+	require.Equal(t, store.Fate{Live: true, Known: true}, fate(t, tx, 1, 10))
+
+	_, err = store.ClaimJobs(ctx, tx, "a", "w", 3, 10, 20)
+	require.NoError(t, err)
+	saveResult(t, tx, 1, `"done"`, 10, 40)
+	_, err = store.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
+	require.NoError(t, err)
+	require.Equal(t, store.Fate{Result: sql.NullString{String: `"done"`, Valid: true}, Known: true}, fate(t, tx, 1, 39))
+	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 1, 40), "the result has expired")
+
+	_, err = store.Bury(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 12)
+	require.NoError(t, err)
+	require.Equal(t, store.Fate{Dead: true, LastError: "no", DiedAt: 12, Attempts: 1, Known: true}, fate(t, tx, 2, 13))
+
+	_, err = store.CancelJob(ctx, tx, "a", 3)
+	require.NoError(t, err)
+	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 3, 13))
+	require.False(t, fate(t, tx, 4, 13).Known)
+}
+
+func TestDecidedAreJobsThatHaveAResultOrAreOver(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	_, err := store.InsertJobs(ctx, tx, newJob, []string{"1", "2", "3", "4", "5"})
+	require.NoError(t, err)
+	decided := func() []int64 {
+		ids, err := store.Decided(ctx, tx, []int64{6, 5, 4, 3, 2, 1})
+		require.NoError(t, err)
+		return ids
+	}
+	require.Empty(t, decided())
+	_, err = store.ClaimJobs(ctx, tx, "a", "w", 3, 10, 20)
+	require.NoError(t, err)
+	require.Empty(t, decided(), "in flight")
+
+	saveResult(t, tx, 5, "1", 10, 0) // before its ack
+	_, err = store.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
+	require.NoError(t, err)
+	_, err = store.Bury(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
+	require.NoError(t, err)
+	_, err = store.CancelJob(ctx, tx, "a", 4)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []int64{1, 2, 4, 5}, decided())
+
+	ids, err := store.Decided(ctx, tx, nil)
+	require.NoError(t, err)
+	require.Empty(t, ids)
+}

@@ -1,0 +1,235 @@
+package store_test
+
+import (
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+var honkerTables = []string{
+	"_honker_dead", "_honker_live", "_honker_locks", "_honker_notifications", "_honker_rate_limits",
+	"_honker_results", "_honker_scheduler_tasks", "_honker_stream", "_honker_stream_consumers",
+}
+
+// schema is what the file consists of, by name, without blanks.
+func schema(t *testing.T, q store.Querier) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for _, name := range lines(t, q, `SELECT name FROM sqlite_schema`) {
+		text := value(t, q, `SELECT type || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name = ?1`, name)
+		out[name] = strings.Join(strings.Fields(strings.ReplaceAll(strings.ReplaceAll(text, "(", " ( "), ")", " ) ")), " ")
+	}
+	return out
+}
+
+func columns(t *testing.T, q store.Querier, table string) []string {
+	t.Helper()
+	return lines(t, q, `SELECT * FROM pragma_table_info(?1)`, table)
+}
+
+func current(t *testing.T, q store.Querier) bool {
+	t.Helper()
+	ok, err := store.Current(ctx, q)
+	require.NoError(t, err)
+	return ok
+}
+
+func TestFreshFileBecomesCurrent(t *testing.T) {
+	db := open(t, newPath(t))
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.True(t, current(t, db))
+	broken, err := store.Check(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, broken)
+}
+
+// unchanged runs do and requires that no other connection can see a commit.
+func unchanged(t *testing.T, path string, do func()) {
+	t.Helper()
+	watcher := openPlain(t, path)
+	before := value(t, watcher, `PRAGMA data_version`)
+	do()
+	require.Equal(t, before, value(t, watcher, `PRAGMA data_version`), "something was written")
+}
+
+func TestSecondBootstrapWritesNothing(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	unchanged(t, path, func() { require.NoError(t, bootstrap(db, readDDL(t))) })
+
+	watcher := openPlain(t, path) // the watch itself works
+	before := value(t, watcher, `PRAGMA data_version`)
+	exec(t, db, `INSERT INTO _honker_live (queue, payload) VALUES ('a', '1')`)
+	require.NotEqual(t, before, value(t, watcher, `PRAGMA data_version`))
+}
+
+func TestSchemaIsTheSameWhoeverBootstrapsFirst(t *testing.T) {
+	ours, theirs := newPath(t), newPath(t)
+	oursFirst := openBootstrapped(t, ours)
+	honkerBootstrap(t, openPlain(t, ours))
+
+	honkerBootstrap(t, openPlain(t, theirs))
+	theirsFirst := openBootstrapped(t, theirs)
+
+	require.Equal(t, schema(t, oursFirst), schema(t, theirsFirst))
+	unchanged(t, ours, func() { honkerBootstrap(t, openPlain(t, ours)) })
+	require.NoError(t, bootstrap(oursFirst, readDDL(t)))
+}
+
+func TestFreshFileHasTheRightThreeIndexesOnJobs(t *testing.T) {
+	const indexes = `SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live' ORDER BY name`
+	right := []string{"_honker_live_processing_deadline", "_honkerx_live_exhausted", "_honkerx_live_pending"}
+	require.Equal(t, right, lines(t, openFresh(t), indexes))
+	shared := append(right, "_honker_live_claim", "_honker_live_pending_deadline")
+	require.ElementsMatch(t, shared, lines(t, openShared(t), indexes), "honker's own are kept")
+}
+
+func TestHonkersTablesAreHonkersColumnForColumn(t *testing.T) {
+	theirs := openPlain(t, newPath(t))
+	honkerBootstrap(t, theirs)
+	ours := openFresh(t)
+	for _, table := range honkerTables {
+		require.NotEmpty(t, columns(t, theirs, table))
+		require.Equal(t, columns(t, theirs, table), columns(t, ours, table), table)
+	}
+	const autoincrement = `SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name`
+	require.Equal(t, []string{"_honker_live", "_honker_notifications", "_honker_stream"}, lines(t, ours, autoincrement))
+}
+
+func TestEverythingElseInTheFileCarriesOurPrefix(t *testing.T) {
+	theirs := openPlain(t, newPath(t))
+	honkerBootstrap(t, theirs)
+	known := schema(t, theirs)
+	for name := range schema(t, openFresh(t)) {
+		if _, honkers := known[name]; !honkers {
+			require.Contains(t, name, "_honkerx_")
+		}
+	}
+}
+
+func TestConcurrentBootstrapsOfOneFileBothSucceed(t *testing.T) {
+	ddl := readDDL(t)
+	want := schema(t, openFresh(t))
+	for range 5 {
+		path := newPath(t)
+		dbs := []*sql.DB{open(t, path), open(t, path)}
+		errs := make([]error, len(dbs))
+		var wg sync.WaitGroup
+		for i, db := range dbs {
+			wg.Go(func() { errs[i] = bootstrap(db, ddl) })
+		}
+		wg.Wait()
+		require.Equal(t, make([]error, len(dbs)), errs)
+		require.Equal(t, want, schema(t, dbs[0]))
+	}
+}
+
+// Files that earlier releases of honker made.
+func TestOlderHonkerFilesAreBroughtUpAndKeepTheirRows(t *testing.T) {
+	for release, made := range map[string][]string{
+		"before 0.2.2": {honkerLive, honkerClaimIndex, honkerTasksFirst},
+		"0.2.3":        {honkerLive, honkerClaimIndex, honkerPendingIndex, honkerProcessingIndex, honkerTasksFirst},
+		"0.2.4":        {honkerLive, honkerClaimIndex, honkerPendingIndex, honkerProcessingIndex, honkerTasksEnabled},
+	} {
+		t.Run(release, func(t *testing.T) {
+			path := newPath(t)
+			old := openPlain(t, path)
+			execAll(t, old, slices.Concat(honkerAttach, made, honkerRest))
+			exec(t, old, `INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at) VALUES ('t', 'a', '@every 5s', '1', 99)`)
+			exec(t, old, `INSERT INTO _honker_live (id, queue, payload, run_at, created_at) VALUES (41, 'a', '"old"', 5, 5)`)
+
+			db := openBootstrapped(t, path)
+			require.Equal(t, []string{"t|a|@every 5s|1|0|NULL|99|1|3"}, lines(t, db, `SELECT * FROM _honker_scheduler_tasks`))
+			jobs, err := store.ClaimJobs(ctx, db, "a", "w", 1, 10, 20)
+			require.NoError(t, err)
+			require.Equal(t, []int64{41}, idsOf(jobs, jobID))
+
+			fresh := openFresh(t)
+			for _, table := range honkerTables {
+				require.Equal(t, columns(t, fresh, table), columns(t, db, table), table)
+			}
+			names := slices.Collect(maps.Keys(schema(t, db)))
+			for name := range schema(t, fresh) {
+				require.Contains(t, names, name)
+			}
+		})
+	}
+}
+
+// A binding may stop after its first step: it has opened a connection, no more.
+func TestFileWithNothingButNotificationsIsCompleted(t *testing.T) {
+	path := newPath(t)
+	execAll(t, openPlain(t, path), honkerAttach)
+	require.Equal(t, schema(t, openFresh(t)), schema(t, openBootstrapped(t, path)))
+}
+
+func TestAnApplicationsFileKeepsWhatIsTheApplications(t *testing.T) {
+	path := newPath(t)
+	app := openPlain(t, path)
+	for _, s := range []string{
+		`PRAGMA page_size = 8192`, `PRAGMA user_version = 42`, `PRAGMA application_id = 4660`,
+		`CREATE TABLE orders (id INTEGER PRIMARY KEY, total REAL)`,
+		`CREATE INDEX orders_by_total ON orders(total)`,
+		`INSERT INTO orders VALUES (1, 9.5)`,
+	} {
+		exec(t, app, s)
+	}
+	before := schema(t, app)
+	db := openBootstrapped(t, path)
+	for pragma, want := range map[string]string{"page_size": "8192", "user_version": "42", "application_id": "4660"} {
+		require.Equal(t, want, value(t, db, `PRAGMA `+pragma), pragma)
+	}
+	require.Equal(t, []string{"1|9.5"}, lines(t, db, `SELECT * FROM orders`))
+	after := schema(t, db)
+	for name, text := range before {
+		require.Equal(t, text, after[name])
+	}
+}
+
+func TestNewerFileIsRefusedAndLeftAlone(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	exec(t, db, `UPDATE _honkerx_meta SET value = ?1 WHERE key = 'schema_version'`, fmt.Sprint(store.Version+1))
+	exec(t, db, `DROP TABLE _honker_locks`) // what a newer version might have done
+	unchanged(t, path, func() {
+		require.ErrorIs(t, bootstrap(db, readDDL(t)), store.ErrTooNew)
+		_, err := store.Current(ctx, db)
+		require.ErrorIs(t, err, store.ErrTooNew)
+	})
+}
+
+func TestSchemaVersionThatIsNoNumberIsAnError(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	exec(t, db, `UPDATE _honkerx_meta SET value = 'soon'`)
+	unchanged(t, path, func() { require.ErrorContains(t, bootstrap(db, readDDL(t)), `"soon"`) })
+}
+
+func TestHalfMadeFileIsCompleted(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	want := schema(t, db)
+	exec(t, db, `DELETE FROM _honkerx_meta`)
+	exec(t, db, `DROP TRIGGER _honkerx_job_gone`)
+	exec(t, db, `DROP INDEX _honkerx_live_pending`)
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.True(t, current(t, db))
+	require.Equal(t, want, schema(t, db))
+}
+
+// A failure in the middle leaves nothing behind.
+func TestBootstrapIsAllOrNothing(t *testing.T) {
+	db := open(t, newPath(t))
+	require.Error(t, bootstrap(db, readDDL(t)+"\nCREATE TABLE broken (;\n"))
+	require.Empty(t, lines(t, db, `SELECT name FROM sqlite_schema`))
+}

@@ -1,0 +1,320 @@
+package store_test
+
+import (
+	"database/sql"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// In these tests "me" holds job 1 of queue "a" in attempt 2 of 3, until second 20.
+const lastValid = 20
+
+var mine = store.Claim{ID: 1, Worker: "me", Attempt: 2}
+
+func heldRow() row {
+	return row{ID: 1, Queue: "a", Payload: `"p"`, State: "processing", Priority: 4, RunAt: 5, CreatedAt: 3,
+		Attempts: 2, MaxAttempts: 3, Worker: sql.NullString{String: "me", Valid: true},
+		ClaimExpires: sql.NullInt64{Int64: lastValid, Valid: true}, ExpiresAt: sql.NullInt64{Int64: 900, Valid: true}}
+}
+
+// held is a file with that job, with an error of its first attempt, and with a
+// second job of somebody else that nobody may touch.
+func held(t *testing.T, db *sql.DB, first row) *sql.Tx {
+	t.Helper()
+	tx := begin(t, db)
+	other := heldRow()
+	other.ID, other.Worker.String = 2, "other"
+	writeRows(t, tx, []row{first, other})
+	exec(t, tx, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'first'), (2, 'other')`)
+	return tx
+}
+
+// settle is a way to end or prolong a claim. It tells whether the claim held.
+type settle struct {
+	name    string
+	fenced  bool // by the attempt, too
+	perform func(q store.Querier, c store.Claim, now int64) (bool, error)
+}
+
+var settles = []settle{
+	{"ack", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		return store.Ack(ctx, q, c, now)
+	}},
+	{"ack of one attempt", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		n, err := store.AckAttempt(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
+		return n == 1, err
+	}},
+	{"ack of one attempt by ids", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		ids, err := store.AckAttemptIDs(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
+		return slices.Contains(ids, c.ID), err
+	}},
+	{"ack of many", false, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		n, err := store.AckMany(ctx, q, "a", []int64{77, c.ID}, c.Worker, now)
+		return n == 1, err
+	}},
+	{"retry", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		held, _, err := store.Retry(ctx, q, c, 50, "again", now)
+		return held, err
+	}},
+	{"bury", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		return store.Bury(ctx, q, c, "over", now)
+	}},
+	{"put back", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		return store.PutBack(ctx, q, c, 50, now)
+	}},
+	{"extend", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		return store.Extend(ctx, q, c, 60, now)
+	}},
+	{"renew", false, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+		ids, err := store.Renew(ctx, q, []int64{77, c.ID}, c.Worker, now, 60)
+		return slices.Contains(ids, c.ID), err
+	}},
+}
+
+// Whoever does not hold the job, or no longer, changes nothing at all.
+func TestOnlyTheHolderOfAValidClaimSettles(t *testing.T) {
+	dbs := []*sql.DB{openFresh(t), openShared(t)}
+	for _, s := range settles {
+		for _, c := range []struct {
+			name  string
+			claim store.Claim
+			now   int64
+			holds bool
+		}{
+			{"the holder", mine, 10, true},
+			{"the holder in the last valid second", mine, lastValid, true},
+			{"the holder one second later", mine, lastValid + 1, false},
+			{"another worker", store.Claim{ID: 1, Worker: "other", Attempt: 2}, 10, false},
+			{"no worker", store.Claim{ID: 1, Worker: "", Attempt: 2}, 10, false},
+			{"an earlier attempt of the holder", store.Claim{ID: 1, Worker: "me", Attempt: 1}, 10, !s.fenced},
+			{"a later attempt of the holder", store.Claim{ID: 1, Worker: "me", Attempt: 3}, 10, !s.fenced},
+			{"the holder of another job", store.Claim{ID: 2, Worker: "me", Attempt: 2}, 10, false},
+			{"the holder of no job", store.Claim{ID: 9, Worker: "me", Attempt: 2}, 10, false},
+		} {
+			t.Run(s.name+" by "+c.name, func(t *testing.T) {
+				for _, db := range dbs {
+					tx := held(t, db, heldRow())
+					before := dump(t, tx)
+					got, err := s.perform(tx, c.claim, c.now)
+					require.NoError(t, err)
+					require.Equal(t, c.holds, got)
+					require.Equal(t, c.holds, !slices.Equal(before, dump(t, tx)), "it changed something")
+					require.NoError(t, tx.Rollback())
+				}
+			})
+		}
+	}
+}
+
+// A worker that slept through its lease, and claimed the job again itself, is
+// stopped by the attempt.
+func TestAWorkersOwnOlderClaimIsStale(t *testing.T) {
+	db := openFresh(t)
+	for _, s := range settles {
+		if !s.fenced {
+			continue
+		}
+		tx := held(t, db, heldRow())
+		jobs, err := store.ClaimJobs(ctx, tx, "a", "me", 1, lastValid+1, lastValid+60)
+		require.NoError(t, err)
+		require.Equal(t, []int64{1}, idsOf(jobs, jobID))
+		before := dump(t, tx)
+		got, err := s.perform(tx, mine, lastValid+2)
+		require.NoError(t, err)
+		require.False(t, got, s.name)
+		require.Equal(t, before, dump(t, tx), s.name)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+func TestAckRemovesTheJobAndItsSideRow(t *testing.T) {
+	db := openFresh(t)
+	for _, s := range settles[:4] {
+		tx := held(t, db, heldRow())
+		_, err := s.perform(tx, mine, 10)
+		require.NoError(t, err)
+		require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID), s.name)
+		require.Empty(t, deadRows(t, tx), s.name)
+		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT * FROM _honkerx_job`), s.name)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+func TestAckOfManyKeepsToItsQueue(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	before := dump(t, tx)
+	n, err := store.AckMany(ctx, tx, "b", []int64{1}, "me", 10)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.Equal(t, before, dump(t, tx))
+}
+
+func TestAckOfManyTakesTheValidOnesAmongThem(t *testing.T) {
+	db := openFresh(t)
+	rows := make([]row, 4)
+	for i := range rows {
+		rows[i] = heldRow()
+		rows[i].ID = int64(i + 1)
+	}
+	rows[1].ClaimExpires.Int64 = 9 // lapsed
+	rows[2].Worker.String = "other"
+	rows[3].Attempts = 1
+
+	tx := begin(t, db)
+	writeRows(t, tx, rows)
+	ids, err := store.AckAttemptIDs(ctx, tx, []int64{1, 2, 3, 4, 5}, "me", 2, 10)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1}, ids)
+	require.Equal(t, rows[1:], liveRows(t, tx))
+	require.NoError(t, tx.Rollback())
+
+	tx = begin(t, db)
+	writeRows(t, tx, rows)
+	n, err := store.AckAttempt(ctx, tx, []int64{1, 2, 3, 4, 5}, "me", 2, 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, rows[1:], liveRows(t, tx))
+	require.NoError(t, tx.Rollback())
+
+	tx = begin(t, db)
+	writeRows(t, tx, rows)
+	n, err = store.AckMany(ctx, tx, "a", []int64{1, 2, 3, 4, 5}, "me", 10)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, rows[1:3], liveRows(t, tx))
+}
+
+func TestSettlingNoneIsNoError(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	before := dump(t, tx)
+	for _, none := range [][]int64{nil, {}} {
+		ids, err := store.AckAttemptIDs(ctx, tx, none, "me", 2, 10)
+		require.NoError(t, err)
+		require.Empty(t, ids)
+		n, err := store.AckAttempt(ctx, tx, none, "me", 2, 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		n, err = store.AckMany(ctx, tx, "a", none, "me", 10)
+		require.NoError(t, err)
+		require.Zero(t, n)
+		ids, err = store.Renew(ctx, tx, none, "me", 10, 60)
+		require.NoError(t, err)
+		require.Empty(t, ids)
+	}
+	require.Equal(t, before, dump(t, tx))
+}
+
+func TestRetryWaitsUntilItsTimeAndKeepsTheError(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	held, died, err := store.Retry(ctx, tx, mine, 50, "timeout", 10)
+	require.NoError(t, err)
+	require.True(t, held)
+	require.False(t, died)
+	want := heldRow().released()
+	want.RunAt = 50
+	require.Equal(t, want, liveRow(t, tx, 1), "the attempt stays counted")
+	job, found, err := store.GetJob(ctx, tx, "a", 1)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "timeout", job.LastError, "in place of the first one")
+	require.Empty(t, deadRows(t, tx))
+}
+
+func TestRetryWithoutAnErrorMakesNoSideRow(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	exec(t, tx, `DELETE FROM _honkerx_job`)
+	_, _, err := store.Retry(ctx, tx, mine, 50, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, lines(t, tx, `SELECT * FROM _honkerx_job`))
+}
+
+func TestRetryOfTheLastAttemptIsDeath(t *testing.T) {
+	for _, attempts := range []int64{3, 4} { // another binding may have lowered max_attempts
+		last := heldRow()
+		last.Attempts = attempts
+		tx := held(t, openFresh(t), last)
+		held, died, err := store.Retry(ctx, tx, store.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
+		require.NoError(t, err)
+		require.True(t, held)
+		require.True(t, died)
+		require.Equal(t, map[int64]store.Job{1: last.dead("timeout", 10)}, deadRows(t, tx))
+		require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
+		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT * FROM _honkerx_job`))
+	}
+}
+
+func TestBuryKeepsWhatTheJobWas(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	_, err := store.Bury(ctx, tx, mine, "poison", 10)
+	require.NoError(t, err)
+	require.Equal(t, map[int64]store.Job{1: heldRow().dead("poison", 10)}, deadRows(t, tx))
+	require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
+
+	job, found, err := store.GetDead(ctx, tx, "a", 1)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, heldRow().dead("poison", 10), job)
+	_, found, err = store.GetDead(ctx, tx, "b", 1)
+	require.NoError(t, err)
+	require.False(t, found, "another queue")
+}
+
+func TestPutBackGivesTheAttemptBack(t *testing.T) {
+	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than it was
+		tx := held(t, openFresh(t), heldRow())
+		_, err := store.PutBack(ctx, tx, mine, runAt, 10)
+		require.NoError(t, err)
+		r := heldRow().released()
+		r.Attempts, r.RunAt = 1, want
+		require.Equal(t, r, liveRow(t, tx, 1))
+	}
+}
+
+func TestExtendCountsFromNowAndMayShorten(t *testing.T) {
+	for _, expires := range []int64{12, 60} {
+		tx := held(t, openFresh(t), heldRow())
+		_, err := store.Extend(ctx, tx, mine, expires, 10)
+		require.NoError(t, err)
+		want := heldRow()
+		want.ClaimExpires.Int64 = expires
+		require.Equal(t, want, liveRow(t, tx, 1))
+	}
+}
+
+func TestRenewNeverShortens(t *testing.T) {
+	for expires, left := range map[int64]int64{12: lastValid, 60: 60} {
+		tx := held(t, openFresh(t), heldRow())
+		ids, err := store.Renew(ctx, tx, []int64{1, 2}, "me", 10, expires)
+		require.NoError(t, err)
+		require.Equal(t, []int64{1}, ids)
+		want := heldRow()
+		want.ClaimExpires.Int64 = left
+		require.Equal(t, want, liveRow(t, tx, 1))
+		require.EqualValues(t, lastValid, liveRow(t, tx, 2).ClaimExpires.Int64)
+	}
+}
+
+// Other bindings delete jobs without knowing of the side row.
+func TestSideRowGoesWithItsJobWhoeverDeletesIt(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	exec(t, db, `INSERT INTO _honker_live (id, queue, payload) VALUES (1, 'a', '1'), (2, 'a', '1'), (3, 'a', '1')`)
+	exec(t, db, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'x'), (2, 'y'), (3, 'z')`)
+	exec(t, openPlain(t, path), `DELETE FROM _honker_live WHERE id = 2`)
+	require.Equal(t, []string{"1|x", "3|z"}, lines(t, db, `SELECT * FROM _honkerx_job`))
+	cancelled, err := store.CancelJob(ctx, db, "a", 1)
+	require.NoError(t, err)
+	require.True(t, cancelled)
+	require.Equal(t, []string{"3|z"}, lines(t, db, `SELECT * FROM _honkerx_job`))
+	_, err = store.SweepExpired(ctx, db, "a", 10)
+	require.NoError(t, err)
+	exec(t, db, `UPDATE _honker_live SET expires_at = 5`)
+	n, err := store.SweepExpired(ctx, db, "a", 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Empty(t, lines(t, db, `SELECT * FROM _honkerx_job`))
+}

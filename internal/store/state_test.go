@@ -1,0 +1,150 @@
+package store_test
+
+import (
+	"database/sql"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+var someQueues = []string{"b", "nobody's", "a"}
+
+func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []store.QueueState {
+	t.Helper()
+	states, err := store.QueueStates(ctx, q, queues, now)
+	require.NoError(t, err)
+	require.Len(t, states, len(queues))
+	for i, s := range states {
+		require.Equal(t, queues[i], s.Queue, "in the order asked for")
+	}
+	return states
+}
+
+// eachTable runs check on random tables, in a file of ours and in a shared one.
+func eachTable(t *testing.T, n int, check func(t *testing.T, tx *sql.Tx, g table)) {
+	t.Helper()
+	dbs := []*sql.DB{openFresh(t), openShared(t)}
+	s := seed(t)
+	for i := range n {
+		tx := begin(t, dbs[i%2])
+		g := newTable(s, i)
+		g.size = 1 + i%12 // small tables: more of them have nothing to do
+		writeRows(t, tx, g.rows())
+		check(t, tx, g)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+func TestQueueIsReadyExactlyWhenAClaimChangesSomething(t *testing.T) {
+	ready := 0
+	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
+		for _, s := range statesAt(t, tx, g.now, someQueues...) {
+			require.Equal(t, claimChanges(t, tx, s.Queue, g.now), s.Ready, "%s of %v", s.Queue, liveRows(t, tx))
+			if s.Ready {
+				ready++
+			}
+		}
+	})
+	requireMet(t, ready, "ready queues")
+	requireMet(t, 2*randomTables-ready, "queues with nothing to do")
+}
+
+func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
+	t.Helper()
+	before := dump(t, tx)
+	exec(t, tx, `SAVEPOINT attempt`)
+	_, err := store.ClaimJobs(ctx, tx, queue, "w", 1, now, now+60)
+	require.NoError(t, err)
+	after := dump(t, tx)
+	exec(t, tx, `ROLLBACK TO attempt`)
+	exec(t, tx, `RELEASE attempt`)
+	return !slices.Equal(before, after)
+}
+
+// A worker that sleeps until Next may wake too early, never too late, and never
+// sleeps for ever beside a job that will come.
+func TestNextIsNotLaterThanTheSecondAtWhichAQueueTurnsReady(t *testing.T) {
+	exact := 0
+	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
+		for _, s := range statesAt(t, tx, g.now, someQueues...) {
+			if s.Next != 0 {
+				require.Greater(t, s.Next, g.now, "it must lie ahead, or the worker spins")
+			}
+			first := firstReady(t, tx, s.Queue, g.now)
+			if s.Ready || first == 0 {
+				continue
+			}
+			require.NotZero(t, s.Next, "%s of %v", s.Queue, liveRows(t, tx))
+			require.LessOrEqual(t, s.Next, first, "%s of %v", s.Queue, liveRows(t, tx))
+			if s.Next == first {
+				exact++
+			}
+		}
+	})
+	requireMet(t, exact, "exact moments")
+}
+
+// firstReady looks at each second after now at which time alone can change
+// something; 0 when none of them helps.
+func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
+	t.Helper()
+	var moments []int64
+	for _, r := range liveRows(t, tx) {
+		moments = append(moments, r.RunAt, r.ClaimExpires.Int64+1)
+	}
+	slices.Sort(moments)
+	for _, at := range slices.Compact(moments) {
+		if at > now && statesAt(t, tx, at, queue)[0].Ready {
+			return at
+		}
+	}
+	return 0
+}
+
+func TestNextCountsTheLastAttemptInFlight(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	writeRows(t, tx, []row{claimedRow(1, 15, 1)}) // honker's wake would ignore it
+	require.Equal(t, store.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 10, "a")[0])
+	require.Equal(t, store.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 15, "a")[0])
+	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
+}
+
+func TestNoQueueHasNoState(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for _, none := range [][]string{nil, {}} {
+		states, err := store.QueueStates(ctx, tx, none, 10)
+		require.NoError(t, err)
+		require.Empty(t, states)
+	}
+}
+
+// Names are opaque: what JSON, LIKE or SQL might take for syntax is just a name.
+func TestStateFindsAQueueOfAnyName(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for i, name := range []string{`"`, `\`, `'; --`, "<&>", "%_", "новая", "\u2028", "a\nb", " ", "null", "1"} {
+		r := row{ID: int64(i + 1), Queue: name, Payload: "1", State: "pending", MaxAttempts: 3}
+		writeRows(t, tx, []row{r})
+		require.True(t, statesAt(t, tx, 10, name)[0].Ready, "%q", name)
+		require.False(t, statesAt(t, tx, 10, name+"x")[0].Ready, "%q", name)
+	}
+}
+
+func TestNextClaimAtIsHonkers(t *testing.T) {
+	found := 0
+	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
+		for _, queue := range someQueues {
+			got, err := store.NextClaimAt(ctx, tx, queue, g.now)
+			require.NoError(t, err)
+			want := value(t, tx, honkerNextClaimAt, queue, g.now)
+			require.Equal(t, want, strconv.FormatInt(got, 10), "%s of %v", queue, liveRows(t, tx))
+			if got != 0 {
+				found++
+			}
+		}
+	})
+	requireMet(t, found, "moments")
+}
