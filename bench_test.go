@@ -95,6 +95,10 @@ func compare(b *testing.B, turn int, ceiling, ours func(n int)) {
 		spent += o
 		ratios = append(ratios, float64(c)/float64(o))
 	}
+	reportRatios(b, spent, ratios)
+}
+
+func reportRatios(b *testing.B, spent time.Duration, ratios []float64) {
 	slices.Sort(ratios)
 	b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "ns/op")
 	b.ReportMetric(float64(b.N)/spent.Seconds(), "jobs/s")

@@ -92,10 +92,7 @@ func BenchmarkWork(b *testing.B) {
 		spent += o
 		ratios = append(ratios, float64(c)/float64(o))
 	}
-	slices.Sort(ratios)
-	b.ReportMetric(float64(spent.Nanoseconds())/float64(b.N), "ns/op")
-	b.ReportMetric(float64(b.N)/spent.Seconds(), "jobs/s")
-	b.ReportMetric(ratios[len(ratios)/2], "x-raw")
+	reportRatios(b, spent, ratios)
 }
 
 // workOff runs n jobs with eight workers, until the last one is acked.

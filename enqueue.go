@@ -89,7 +89,15 @@ func (e *enqueue) later() bool {
 	return e.runAt.After(time.Now())
 }
 
-// prepare checks the handle, the options and the payloads of an enqueue.
+// prepareOne checks all that an enqueue of one job is given, and encodes it.
+func (q *queue) prepareOne(args any, opts []EnqueueOption) (e enqueue, text string, err error) {
+	if e, err = q.prepare(opts); err == nil {
+		text, err = encode(args, q.db.opts.MaxPayload)
+	}
+	return e, text, err
+}
+
+// prepare checks the handle and the options.
 func (q *queue) prepare(opts []EnqueueOption) (enqueue, error) {
 	e := enqueue{maxAttempts: q.opts.MaxAttempts}
 	for _, o := range opts {
@@ -107,11 +115,7 @@ func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (
 }
 
 func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (int64, error) {
-	e, err := q.prepare(opts)
-	if err != nil {
-		return 0, err
-	}
-	text, err := encode(args, q.db.opts.MaxPayload)
+	e, text, err := q.prepareOne(args, opts)
 	if err != nil {
 		return 0, err
 	}
@@ -135,11 +139,7 @@ func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...Enqueue
 }
 
 func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (int64, error) {
-	e, err := q.prepare(opts)
-	if err != nil {
-		return 0, err
-	}
-	text, err := encode(args, q.db.opts.MaxPayload)
+	e, text, err := q.prepareOne(args, opts)
 	if err != nil {
 		return 0, err
 	}

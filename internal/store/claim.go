@@ -18,14 +18,7 @@ const (
 // a large worker does not turn into one long transaction.
 const overdueLimit = 1000
 
-// Three seeks, each on the head of a partial index: jobs whose claim lapsed, and
-// jobs that wait without an attempt left.
-const sqlOverdue = `SELECT
-  EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2)
-  OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
-    WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
-    AND (expires_at IS NULL OR expires_at > ?2))`
+var sqlOverdue = `SELECT ` + overdue("?1")
 
 // Lapsed jobs that may not run again. Expired ones honker would leave behind for
 // ever: neither its claim nor its sweep sees them.
@@ -62,28 +55,45 @@ WHERE id IN (
     AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY claim_expires_at, id LIMIT ?3)`
 
-// The priorities in use, highest first: one seek each, whatever lies between.
-const levels = `lv(p) AS (
+// levels are the priorities in use on queue, highest first: one seek each, whatever
+// lies between.
+func levels(queue string) string {
+	return `WITH RECURSIVE lv(p) AS (
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-      WHERE queue = ?1 AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+      WHERE queue = ` + queue + ` AND state = 'pending' ORDER BY priority DESC LIMIT 1)
     UNION ALL
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-      WHERE queue = ?1 AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+      WHERE queue = ` + queue + ` AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
     FROM lv WHERE lv.p IS NOT NULL)`
+}
 
-// Due jobs in the order priority DESC, run_at, id: the levels from above, each by
-// its index. Scanning the index as a whole would walk over every job that is not
-// due yet at a higher priority. There is no ORDER BY, which would sort the whole
-// backlog; a property test holds the order against honker's own claim.
-const due = `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
-  WHERE l.queue = ?1 AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
+// due are the jobs of queue that can be claimed, in the order priority DESC, run_at,
+// id: the levels from above, each by its index. Scanning the index as a whole would
+// walk over every job that is not due yet at a higher priority. There is no ORDER BY,
+// which would sort the whole backlog; a property test holds the order against honker's
+// own claim.
+func due(queue string) string {
+	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
+  WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
     AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
+}
 
-const sqlClaim = `UPDATE _honker_live
+// overdue is what a claim on queue has to settle first, as a condition: three seeks,
+// each on the head of a partial index. Jobs whose claim lapsed, and jobs that wait
+// without an attempt left.
+func overdue(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = ` + queue + ` AND state = 'processing' AND claim_expires_at < ?2)
+  OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
+    WHERE queue = ` + queue + ` AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
+    AND (expires_at IS NULL OR expires_at > ?2))`
+}
+
+var sqlClaim = `UPDATE _honker_live
 SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = attempts + 1
 WHERE id IN (
-  WITH RECURSIVE ` + levels + `
-  SELECT l.id FROM ` + due + `
+  ` + levels("?1") + `
+  SELECT l.id FROM ` + due("?1") + `
   LIMIT ?3)
 RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
@@ -108,8 +118,8 @@ func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now,
 }
 
 func settleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
-	var overdue bool
-	if _, err := one(ctx, q, sqlOverdue, []any{queue, now}, &overdue); err != nil || !overdue {
+	var some bool
+	if _, err := one(ctx, q, sqlOverdue, []any{queue, now}, &some); err != nil || !some {
 		return err
 	}
 	for _, statement := range []string{sqlBuryLapsed, sqlDropLapsed, sqlBuryExhausted, sqlDropExhausted, sqlReclaim} {
@@ -132,29 +142,10 @@ type QueueState struct {
 // take the write lock for nothing. A claim in flight counts with the first second
 // at which it has lapsed, also when its job has no attempt left: somebody must
 // bury it.
-const sqlQueueStates = `SELECT k.value,
-  EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = k.value AND state = 'processing' AND claim_expires_at < ?2)
-  OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
-    WHERE queue = k.value AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
-    AND (expires_at IS NULL OR expires_at > ?2))
-  OR EXISTS (WITH RECURSIVE lv(p) AS (
-      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-        WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
-      UNION ALL
-      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-        WHERE queue = k.value AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
-      FROM lv WHERE lv.p IS NOT NULL)
-    SELECT 1 FROM lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
-    WHERE l.queue = k.value AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
-      AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)),
-  (WITH RECURSIVE lv(p) AS (
-      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-        WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
-      UNION ALL
-      SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-        WHERE queue = k.value AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
-      FROM lv WHERE lv.p IS NOT NULL)
+var sqlQueueStates = `SELECT k.value,
+  ` + overdue("k.value") + `
+  OR EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
+  (` + levels("k.value") + `
     SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = k.value AND state = 'pending' AND priority = lv.p AND run_at > ?2
       ORDER BY run_at LIMIT 1))
@@ -180,8 +171,8 @@ func QueueStates(ctx context.Context, q Querier, queues []string, now int64) ([]
 
 // honker's queue_next_claim_at, without reading every row: jobs that could be
 // claimed then, so neither exhausted nor expired ones.
-const sqlNextClaim = `SELECT
-  (WITH RECURSIVE ` + levels + `
+var sqlNextClaim = `SELECT
+  (` + levels("?1") + `
     SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = ?1 AND state = 'pending' AND priority = lv.p AND run_at > ?2
         AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
