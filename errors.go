@@ -87,6 +87,15 @@ func inTx(ctx context.Context, db *DB, twin string) error {
 	return fmt.Errorf("%w: use %s inside DB.Tx", ErrInTx, twin)
 }
 
+// ended says why ctx has ended: by Close, or as its owner wanted.
+func ended(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if cause == ctx.Err() || errors.Is(cause, ErrClosed) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), cause)
+}
+
 // JobFailedError reports that the job whose result was waited for went to the dead
 // letters.
 type JobFailedError struct {

@@ -104,11 +104,12 @@ type DB struct {
 	writer   *sqlite.Committer
 	hub      *hub
 
-	ctx    context.Context // ends with Close, and all loops with it
-	cancel context.CancelCauseFunc
-	loops  sync.WaitGroup // Work and its like
-	mu     sync.Mutex     // guards closed, and loops against it
-	closed bool
+	ctx     context.Context // ends with Close, and all loops with it
+	cancel  context.CancelCauseFunc
+	loops   sync.WaitGroup // Work and its like
+	mu      sync.Mutex     // guards closing, and loops against it, and closed
+	closing bool           // no loop begins any more
+	closed  bool           // no verb is accepted any more: handlers that finish need theirs
 }
 
 // Open opens the file at path, creates it readable by its owner if there is none,
@@ -137,7 +138,7 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	db.own = sql.OpenDB(home)
 	db.own.SetMaxOpenConns(o.Readers + 3) // and the committer's, the watcher's, and DB.Tx
 	db.own.SetMaxIdleConns(o.Readers + 3)
-	if err := bootstrap(ctx, db.own, o.BusyTimeout); err != nil {
+	if err := bootstrap(ctx, db.own, o.BusyTimeout, sqlite.UseWAL); err != nil {
 		_ = db.own.Close()
 		return nil, err
 	}
@@ -191,7 +192,8 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bootstrap(ctx, pool, o.BusyTimeout); err != nil {
+	asItIs := func(context.Context, sqlite.Querier) error { return nil }
+	if err := bootstrap(ctx, pool, o.BusyTimeout, asItIs); err != nil {
 		return nil, err
 	}
 	db := newDB(o, path, identity)
@@ -222,12 +224,16 @@ func (db *DB) start(source sqlite.Source, identity func() error, commits func() 
 }
 
 // bootstrap brings the file to this version's schema, without a write when it is
-// there.
-func bootstrap(ctx context.Context, pool *sql.DB, limit time.Duration) error {
+// there. What may not be opened is refused before anything is changed, its journal
+// mode included.
+func bootstrap(ctx context.Context, pool *sql.DB, limit time.Duration, journal func(context.Context, sqlite.Querier) error) error {
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
 	current, err := store.Current(ctx, pool)
+	if err == nil {
+		err = journal(ctx, pool)
+	}
 	if err != nil || current {
 		return explain(err)
 	}
@@ -289,7 +295,7 @@ func (c *connector) prepare(ctx context.Context) error {
 	}
 	pool := sql.OpenDB(c.Connector)
 	defer pool.Close()
-	err := bootstrap(ctx, pool, c.limit)
+	err := bootstrap(ctx, pool, c.limit, sqlite.UseWAL)
 	c.ready = err == nil
 	return err
 }
@@ -304,13 +310,17 @@ func (c *connector) prepare(ctx context.Context) error {
 func (db *DB) SQL() *sql.DB { return db.pool }
 
 // Close ends every wait and every loop, lets Work drain, and returns when every
-// goroutine of the library has ended. Later calls do nothing.
+// goroutine of the library has ended. Later calls do nothing. A handler must not call
+// it: it would wait for itself.
 func (db *DB) Close() error {
 	db.mu.Lock()
-	db.closed = true
+	db.closing = true
 	db.mu.Unlock()
 	db.cancel(ErrClosed)
 	db.loops.Wait()
+	db.mu.Lock()
+	db.closed = true
+	db.mu.Unlock()
 	errs := []error{db.hub.close(), db.writer.Close()}
 	if db.home != nil {
 		errs = append(errs, db.pool.Close(), db.own.Close())
@@ -322,7 +332,7 @@ func (db *DB) Close() error {
 func (db *DB) enter(ctx context.Context) (context.Context, func(), error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if db.closed {
+	if db.closing {
 		return ctx, nil, ErrClosed
 	}
 	db.loops.Add(1)

@@ -148,18 +148,22 @@ func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) er
 	if err := notNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
 	}
-	return j.settle(ctx, "retry job", "a ctx from outside of it", &settlement{outcome: Retried, delay: delay, cause: cause})
+	return j.settle(ctx, "retry job", "a ctx from outside of it", &settlement{outcome: Retried, delay: delay, cause: cause, text: describe(cause)})
 }
 
 // Fail sends the job to the dead letters now, with cause, whatever attempts it has
 // left.
 func (j *Job[T]) Fail(ctx context.Context, cause error) error {
-	return j.settle(ctx, "fail job", "FailTx", &settlement{outcome: Died, cause: cause})
+	return j.settle(ctx, "fail job", "FailTx", died(cause))
 }
 
 // FailTx is like [Job.Fail], within tx.
 func (j *Job[T]) FailTx(ctx context.Context, tx Tx, cause error) error {
-	return j.settleTx(ctx, tx, "fail job", &settlement{outcome: Died, cause: cause})
+	return j.settleTx(ctx, tx, "fail job", died(cause))
+}
+
+func died(cause error) *settlement {
+	return &settlement{outcome: Died, cause: cause, text: describe(cause)}
 }
 
 // Snooze lets the job run again after d, rounded up to seconds, as if this attempt had
@@ -191,7 +195,7 @@ func (j *Job[T]) Heartbeat(ctx context.Context, extend time.Duration) error {
 // SetResult keeps v, as JSON, to be saved with the ack; the last one wins. It is read
 // with [Result] and [WaitResult] for the queue's ResultTTL.
 func (j *Job[T]) SetResult(v any) error {
-	text, err := encodeAny(v, j.q.db.opts.MaxPayload)
+	text, err := encode(v, j.q.db.opts.MaxPayload)
 	if err != nil {
 		return failID("set result of job", j.ID, err)
 	}
@@ -206,6 +210,7 @@ type settlement struct {
 	became    Outcome       // after Run: the same, Lost, or Died for a last attempt
 	delay     time.Duration // Retried, Snoozed
 	cause     error         // Retried, Died
+	text      string        // of cause, for the file
 	resultTTL time.Duration // Acked
 }
 
@@ -225,9 +230,9 @@ func (s *settlement) Run(ctx context.Context, q store.Querier, at time.Time) (er
 			err = s.saveResult(ctx, q, now)
 		}
 	case Retried:
-		held, died, err = store.Retry(ctx, q, s.claim.Claim, now+seconds(s.delay), clip(s.cause), now)
+		held, died, err = store.Retry(ctx, q, s.claim.Claim, now+seconds(s.delay), s.text, now)
 	case Died:
-		held, err = store.Bury(ctx, q, s.claim.Claim, clip(s.cause), now)
+		held, err = store.Bury(ctx, q, s.claim.Claim, s.text, now)
 	case Snoozed:
 		held, err = store.PutBack(ctx, q, s.claim.Claim, now+seconds(s.delay), now)
 	default: // Released

@@ -3,7 +3,6 @@ package honker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -69,7 +68,7 @@ func (db *DB) message(channel string, payload any) (string, error) {
 	if err := checkName("channel", channel); err != nil {
 		return "", err
 	}
-	return encodeAny(payload, db.opts.MaxPayload)
+	return encode(payload, db.opts.MaxPayload)
 }
 
 // Listener receives the messages of its channels, in the order of their commits, none
@@ -108,7 +107,7 @@ func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error)
 	}
 	var err error
 	if l.after, err = store.LastNotification(ctx, db.own); err != nil {
-		return nil, fail("listen", name, err)
+		return nil, fail("listen", name, db.because(err))
 	}
 	return l, nil
 }
@@ -161,7 +160,7 @@ const listenPage = 256
 // fill reads a page of messages, if none is at hand.
 func (l *Listener) fill(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+		return ended(ctx)
 	}
 	if l.ctx.Err() != nil {
 		return ErrClosed
@@ -173,7 +172,7 @@ func (l *Listener) fill(ctx context.Context) error {
 	if n := len(page); n > 0 {
 		l.page, l.after = page, page[n-1].ID
 	}
-	return err
+	return l.db.because(err)
 }
 
 // All yields messages until ctx ends. Breaking off is safe: the next message comes
@@ -182,7 +181,7 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	return func(yield func(*Notification, error) bool) {
 		for {
 			n, err := l.Next(ctx)
-			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			if err != nil && ctx.Err() != nil {
 				return
 			}
 			if !yield(n, err) || err != nil {

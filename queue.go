@@ -116,11 +116,11 @@ func (q *queue) ready(ctx context.Context) (ready bool, next int64, err error) {
 		return false, 0, ErrClosed
 	}
 	if ctx.Err() != nil {
-		return false, 0, context.Cause(ctx)
+		return false, 0, ended(ctx)
 	}
 	states, err := store.QueueStates(context.WithoutCancel(ctx), q.db.own, []string{q.name}, time.Now().Unix())
 	if err != nil {
-		return false, 0, err
+		return false, 0, q.db.because(err)
 	}
 	return states[0].Ready, states[0].Next, nil
 }
@@ -206,7 +206,7 @@ func (q *queue) await(ctx context.Context, also <-chan struct{}) (bool, error) {
 	case <-s.slot:
 		return true, q.db.hub.state()
 	case <-ctx.Done():
-		return false, context.Cause(ctx)
+		return false, ended(ctx)
 	}
 }
 
@@ -252,7 +252,7 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	} {
 		row, found, err := read(ctx, q.db.own, q.name, id)
 		if err != nil {
-			return nil, err
+			return nil, q.db.because(err)
 		}
 		if found {
 			info := infoOf(row)
@@ -306,5 +306,5 @@ func (q *Queue[T]) NextClaimAt(ctx context.Context) (time.Time, error) {
 		return time.Time{}, fail("next claim", q.q.name, err)
 	}
 	next, err := store.NextClaimAt(ctx, q.q.db.own, q.q.name, time.Now().Unix())
-	return instant(next), fail("next claim", q.q.name, err)
+	return instant(next), fail("next claim", q.q.name, q.q.db.because(err))
 }

@@ -43,7 +43,7 @@ func (q *queue) resultText(v any, ttl time.Duration) (string, error) {
 	if err := notNegative("ttl", ttl); err != nil {
 		return "", err
 	}
-	return encodeAny(v, q.db.opts.MaxPayload)
+	return encode(v, q.db.opts.MaxPayload)
 }
 
 // Result reads the result of job id into an R. [ErrNotFound]: there is none, or it has
@@ -65,7 +65,7 @@ func (db *DB) result(ctx context.Context, id int64) (string, error) {
 	if err == nil && !found {
 		err = ErrNotFound
 	}
-	return text, err
+	return text, db.because(err)
 }
 
 func decodeResult(text string, r any) error {
@@ -94,23 +94,31 @@ func (db *DB) waitResult(ctx context.Context, id int64) (string, error) {
 	}
 	s := db.hub.subscribe(topic{jobResult, strconv.FormatInt(id, 10)})
 	defer s.leave()
-	for {
+	for gone := false; ; {
 		if err := db.hub.state(); err != nil {
 			return "", err
 		}
 		fate, err := store.JobFate(ctx, db.own, id, time.Now().Unix())
 		switch {
 		case err != nil:
-			return "", err
+			return "", db.because(err)
 		case fate.Result.Valid:
 			return fate.Result.String, nil
 		case fate.Dead:
 			return "", &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
-		case fate.Known && !fate.Live:
+		case !fate.Known || fate.Live:
+			err = s.wait(ctx)
+		case gone:
 			return "", fmt.Errorf("%w: the job is gone and has left no result", ErrNotFound)
+		default:
+			gone, err = true, s.waitFor(ctx, resultGrace)
 		}
-		if err := s.wait(ctx); err != nil {
+		if err != nil {
 			return "", err
 		}
 	}
 }
+
+// Other bindings may ack before they save the result, and move a job to the dead in two
+// commits: look again before saying that it has left nothing.
+const resultGrace = 250 * time.Millisecond

@@ -99,10 +99,13 @@ func (c *crew) verdict(h *hand, err error) *settlement {
 		return &settlement{outcome: Snoozed, delay: said.delay}
 	}
 	c.tell(h, err)
+	end := &settlement{outcome: Retried, cause: err, text: describe(err)}
 	if steered {
-		return &settlement{outcome: said.outcome, delay: said.delay, cause: err}
+		end.outcome, end.delay = said.outcome, said.delay
+	} else {
+		end.delay = c.backoff(h, err)
 	}
-	return &settlement{outcome: Retried, delay: c.backoff(h, err), cause: err}
+	return end
 }
 
 // tell calls OnError, which must not take the process down either.

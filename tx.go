@@ -32,8 +32,8 @@ func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) e
 	if err := inTx(ctx, db, "the tx that there is"); err != nil {
 		return fail("tx", "", err)
 	}
-	if db.isClosed() {
-		return fail("tx", "", ErrClosed)
+	if err := db.usable(); err != nil {
+		return fail("tx", "", err)
 	}
 	if db.home != nil {
 		reserved, permit, err := db.home.Reserve(ctx)
@@ -47,9 +47,7 @@ func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) e
 }
 
 func (db *DB) runTx(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
-	// Not from the application's pool: its readers must not hold up a writer who holds
-	// up all others.
-	tx, err := db.own.BeginTx(ctx, nil)
+	tx, err := db.begin(ctx)
 	if err != nil {
 		return fail("begin", "", err)
 	}
@@ -58,6 +56,48 @@ func (db *DB) runTx(ctx context.Context, fn func(context.Context, *sql.Tx) error
 		return err
 	}
 	return fail("commit", "", tx.Commit())
+}
+
+// begin starts a writing transaction: not on the application's pool, whose readers must
+// not hold up a writer who holds up all others. An attached pool may begin deferred, so
+// there the write lock is taken, and waited for, by a statement.
+func (db *DB) begin(ctx context.Context) (tx *sql.Tx, err error) {
+	if db.home != nil {
+		return db.own.BeginTx(ctx, nil)
+	}
+	err = sqlite.Retry(ctx, db.opts.BusyTimeout, func() error {
+		if tx, err = db.pool.BeginTx(ctx, nil); err != nil {
+			return err
+		}
+		if err = store.TakeWriteLock(ctx, tx); err != nil {
+			_ = tx.Rollback()
+		}
+		return err
+	})
+	return tx, err
+}
+
+// usable refuses a DB that is closed or whose file was replaced. Connections of ours
+// look for themselves when they begin to write.
+func (db *DB) usable() error {
+	if db.isClosed() {
+		return ErrClosed
+	}
+	if db.home == nil {
+		return db.checkIdentity()
+	}
+	return nil
+}
+
+// because returns the reason behind an error of a read: what was under it may be gone.
+func (db *DB) because(err error) error {
+	if err == nil {
+		return nil
+	}
+	if gone := db.checkIdentity(); gone != nil {
+		return gone
+	}
+	return err
 }
 
 func (db *DB) isClosed() bool {
@@ -91,6 +131,9 @@ func (db *DB) do(ctx context.Context, twin string, o sqlite.Op) error {
 	if err := inTx(ctx, db, twin); err != nil {
 		return err
 	}
+	if err := db.usable(); err != nil {
+		return err
+	}
 	if err := db.writer.Do(ctx, o); err != nil {
 		return err
 	}
@@ -105,8 +148,8 @@ func (db *DB) in(ctx context.Context, tx Tx) error {
 	if tx == nil {
 		return errors.Join(ErrInvalid, errors.New("nil transaction"))
 	}
-	if db.isClosed() {
-		return ErrClosed
+	if err := db.usable(); err != nil {
+		return err
 	}
 	if own, ok := ctx.Value(txKey{db}).(*sql.Tx); ok && tx == Tx(own) {
 		return nil

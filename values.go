@@ -1,6 +1,7 @@
 package honker
 
 import (
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -31,10 +32,15 @@ func checkName(kind, name string) error {
 }
 
 // checkPayloadType refuses bytes: JSON would turn them into base64, which no other
-// binding expects.
+// binding expects. Bytes that know how to become JSON, as json.RawMessage does, are fine.
 func checkPayloadType(t reflect.Type) error {
-	raw := reflect.TypeFor[json.RawMessage]()
-	if t != nil && t != raw && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
+	if t == nil || t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return nil
+	}
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return checkPayloadType(t.Elem())
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return fmt.Errorf("%w: payload type %v: bytes are not JSON; use json.RawMessage, or a string of your own encoding", ErrInvalid, t)
 	}
 	return nil
@@ -42,6 +48,9 @@ func checkPayloadType(t reflect.Type) error {
 
 // encode turns v into the JSON text that is stored.
 func encode(v any, limit int) (string, error) {
+	if err := checkPayloadType(reflect.TypeOf(v)); err != nil {
+		return "", err
+	}
 	text, err := marshal(v)
 	if err != nil {
 		return "", err
@@ -53,25 +62,17 @@ func encode(v any, limit int) (string, error) {
 }
 
 func marshal(v any) (string, error) {
-	if raw, ok := v.(json.RawMessage); ok && raw != nil {
-		if !json.Valid(raw) || !utf8.Valid(raw) {
-			return "", fmt.Errorf("%w: payload is no JSON text", ErrInvalid)
+	text, isRaw := v.(json.RawMessage)
+	if !isRaw || text == nil {
+		var err error
+		if text, err = json.Marshal(v); err != nil {
+			return "", fmt.Errorf("%w: payload: %w", ErrInvalid, err)
 		}
-		return string(raw), nil
 	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		return "", fmt.Errorf("%w: payload: %w", ErrInvalid, err)
+	if isRaw && !json.Valid(text) || !utf8.Valid(text) {
+		return "", fmt.Errorf("%w: payload is no JSON text", ErrInvalid)
 	}
-	return string(b), nil
-}
-
-// encodeAny is encode for a payload whose type is known only now.
-func encodeAny(v any, limit int) (string, error) {
-	if err := checkPayloadType(reflect.TypeOf(v)); err != nil {
-		return "", err
-	}
-	return encode(v, limit)
+	return string(text), nil
 }
 
 // payloadText returns a stored payload. Somebody may have stored a BLOB, or text
@@ -140,12 +141,18 @@ func notNegative(what string, d time.Duration) error {
 	return nil
 }
 
-// clip bounds an error text that goes into the file.
-func clip(err error) string {
+// describe bounds the text of an error that goes into the file. It runs where the error
+// came from: a text that panics must not meet a commit that others share.
+func describe(err error) (text string) {
 	if err == nil {
 		return ""
 	}
-	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "�"), "�")
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("an error of type %T, whose text panics", err)
+		}
+	}()
+	text = strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "\uFFFD"), "\uFFFD")
 	if len(text) <= maxErrorText {
 		return text
 	}

@@ -120,8 +120,18 @@ func (s *sleeper) wait(ctx context.Context) error {
 	case <-s.slot:
 		return s.hub.state()
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ended(ctx)
 	}
+}
+
+// waitFor is wait that also returns nil after d.
+func (s *sleeper) waitFor(ctx context.Context, d time.Duration) error {
+	limited, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	if err := s.wait(limited); err != nil && limited.Err() == nil {
+		return err
+	}
+	return ctx.Err()
 }
 
 func (s *sleeper) wake() {
@@ -283,13 +293,15 @@ func (h *hub) close() error {
 }
 
 // Updates yields one tick after each observed commit to the file, by any process;
-// commits in quick succession may share one. It waits without polling and ends when
-// ctx ends; the first tick may come at once. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once and is
+// commits in quick succession may share one. The first tick comes at once, so that a
+// body that looks at the file misses nothing. It waits without polling and ends when ctx
+// ends. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once and is
 // the last.
 func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 	return func(yield func(struct{}, error) bool) {
 		s := db.hub.subscribe(topic{anyCommit, ""})
 		defer s.leave()
+		s.wake() // whoever looked before may have missed one
 		for {
 			err := s.wait(ctx)
 			if ctx.Err() != nil {

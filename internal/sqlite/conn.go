@@ -39,18 +39,24 @@ type conn struct {
 	tx    transaction
 }
 
+// setUp touches nothing that outlives the connection.
 func (c *conn) setUp(ctx context.Context) error {
 	synchronous := "NORMAL"
 	if c.home.cfg.Full {
 		synchronous = "FULL"
 	}
 	for _, pragma := range []string{
-		"PRAGMA journal_mode=WAL",
 		"PRAGMA synchronous=" + synchronous,
 		"PRAGMA foreign_keys=ON",
 		"PRAGMA temp_store=MEMORY", // what a statement may have to undo
 	} {
-		if _, err := c.ExecContext(ctx, pragma, nil); err != nil {
+		// Not through the gate: whoever opens a connection to read must not wait for
+		// a writer.
+		err := Retry(ctx, c.home.cfg.BusyTimeout, func() error {
+			_, err := c.rawConn.ExecContext(context.Background(), pragma, nil)
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(pragma), err)
 		}
 	}

@@ -72,6 +72,7 @@ func (c *Connector) Driver() driver.Driver { return wrappedDriver{} }
 
 // Connect implements driver.Connector.
 func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
+	c.checked.Store(0) // look now: a connection must not reach another file
 	if err := c.CheckIdentity(); err != nil {
 		return nil, err
 	}

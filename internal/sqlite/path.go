@@ -62,8 +62,11 @@ func refuseName(path string) error {
 // opened, so nobody in this process can hold a lock on it.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
+	switch {
+	case errors.Is(err, fs.ErrExist):
 		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no folder %s: %w", filepath.Dir(path), fs.ErrNotExist)
 	}
 	if err != nil {
 		return err
@@ -79,7 +82,7 @@ func kindOf(info fs.FileInfo) string {
 }
 
 // dsn escapes path so that SQLite opens exactly that file: a raw ?, # or % would
-// end or change the name.
+// end or change the name. mode=rw: a file that was deleted is not to come back empty.
 func dsn(path string) string {
-	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String()
+	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=rw"}).String()
 }

@@ -20,6 +20,15 @@ const (
 	longWait  = 2 * time.Millisecond
 )
 
+// Retry runs f until it meets no lock of another process, ctx ends, or limit has passed.
+func Retry(ctx context.Context, limit time.Duration, f func() error) error {
+	err := f()
+	for try := (retry{}); try.after(ctx, err, limit); {
+		err = f()
+	}
+	return stillBusy(ctx, err)
+}
+
 // after waits a moment and reports true when err says that another try may help.
 func (r *retry) after(ctx context.Context, err error, limit time.Duration) bool {
 	if !IsBusy(err) || errors.Is(err, ErrBusy) || ctx.Err() != nil {

@@ -37,6 +37,19 @@ func older(version string, than [3]int) bool {
 	return false
 }
 
+// UseWAL switches the file to write-ahead logging, which lasts: readers and the writer
+// do not wait for each other.
+func UseWAL(ctx context.Context, q Querier) error {
+	var mode string
+	if err := scanOne(ctx, q, "PRAGMA journal_mode=WAL", &mode); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("%w: the file stays in journal mode %s", ErrUnsupported, mode)
+	}
+	return nil
+}
+
 func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {

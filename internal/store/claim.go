@@ -150,7 +150,7 @@ var sqlQueueStates = `SELECT k.value,
       WHERE queue = k.value AND state = 'pending' AND priority = lv.p AND run_at > ?2
       ORDER BY run_at LIMIT 1))
     FROM lv),
-  (SELECT claim_expires_at + 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+  (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = k.value AND state = 'processing' AND claim_expires_at >= ?2
     ORDER BY claim_expires_at LIMIT 1)
 FROM json_each(?1) AS k`
@@ -160,9 +160,9 @@ func QueueStates(ctx context.Context, q Querier, queues []string, now int64) ([]
 	states := make([]QueueState, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
 		var s QueueState
-		var due, lapse sql.NullInt64
+		var due, lapse number
 		err := rows.Scan(&s.Queue, &s.Ready, &due, &lapse)
-		s.Next = earliest(due, lapse)
+		s.Next = nextOf(due, lapse)
 		states = append(states, s)
 		return err
 	}, nameList(queues), now)
@@ -178,7 +178,7 @@ var sqlNextClaim = `SELECT
         AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
       ORDER BY run_at LIMIT 1))
     FROM lv),
-  (SELECT claim_expires_at + 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+  (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2
       AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
     ORDER BY claim_expires_at LIMIT 1)`
@@ -186,20 +186,19 @@ var sqlNextClaim = `SELECT
 // NextClaimAt returns the second after now at which a job of queue can be claimed
 // that cannot be now; 0 when nothing is coming.
 func NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
-	var due, lapse sql.NullInt64
+	var due, lapse number
 	_, err := one(ctx, q, sqlNextClaim, []any{queue, now}, &due, &lapse)
-	return earliest(due, lapse), err
+	return nextOf(due, lapse), err
 }
 
-func earliest(times ...sql.NullInt64) int64 {
-	first := int64(math.MaxInt64)
-	for _, t := range times {
-		if t.Valid {
-			first = min(first, t.Int64)
-		}
+// nextOf is the earlier of a time at which a job is due and the first second after a
+// claim; 0 for neither. Another binding may have claimed for ever.
+func nextOf(due, claim number) int64 {
+	if claim != 0 && claim != math.MaxInt64 {
+		claim++
 	}
-	if first == math.MaxInt64 {
-		return 0
+	if due == 0 || claim != 0 && claim < due {
+		return int64(claim)
 	}
-	return first
+	return int64(due)
 }

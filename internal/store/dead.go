@@ -13,8 +13,9 @@ FROM _honker_dead WHERE id = ?1 AND queue = ?2`
 func GetDead(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
 	job.State = "dead"
 	var lastError sql.NullString
-	found, err = one(ctx, q, sqlGetDead, []any{id, queue}, &job.ID, &job.Queue, &job.Payload, &job.Priority,
-		&job.RunAt, &job.Attempts, &job.MaxAttempts, &lastError, &job.CreatedAt, &job.DiedAt)
+	found, err = one(ctx, q, sqlGetDead, []any{id, queue}, &job.ID, &job.Queue, &job.Payload,
+		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), &lastError,
+		(*number)(&job.CreatedAt), (*number)(&job.DiedAt))
 	job.LastError = lastError.String
 	return job, found, err
 }

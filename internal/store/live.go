@@ -118,10 +118,9 @@ const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, creat
 // scanJob reads jobColumns, the last error, and what else into.
 func scanJob(rows *sql.Rows, j *Job, into ...any) error {
 	var lastError sql.NullString
-	var expires sql.NullInt64
-	err := rows.Scan(append([]any{&j.ID, &j.Payload, &j.Priority, &j.RunAt, &j.Attempts, &j.MaxAttempts,
-		&j.CreatedAt, &expires, &lastError}, into...)...)
-	j.LastError, j.ExpiresAt = lastError.String, expires.Int64
+	err := rows.Scan(append([]any{&j.ID, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt), (*number)(&j.Attempts),
+		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), &lastError}, into...)...)
+	j.LastError = lastError.String
 	return err
 }
 
@@ -134,12 +133,11 @@ FROM _honker_live WHERE id = ?1 AND queue = ?2`
 func GetJob(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
 	job.Queue = queue
 	var worker sql.NullString
-	var lapse sql.NullInt64
 	err = each(ctx, q, sqlGetJob, func(rows *sql.Rows) (err error) {
 		found = true
-		return scanJob(rows, &job, &job.State, &worker, &lapse)
+		return scanJob(rows, &job, &job.State, &worker, (*number)(&job.ClaimExpiresAt))
 	}, id, queue)
-	job.WorkerID, job.ClaimExpiresAt = worker.String, lapse.Int64
+	job.WorkerID = worker.String
 	return job, found, err
 }
 

@@ -54,6 +54,15 @@ func Current(ctx context.Context, q Querier) (bool, error) {
 	return version == Version, nil
 }
 
+// Changes no row, and takes the write lock all the same.
+const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
+
+// TakeWriteLock makes a deferred transaction a writing one before it has read.
+func TakeWriteLock(ctx context.Context, q Querier) error {
+	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
+	return err
+}
+
 // Bootstrap brings the file to this version. It runs inside the caller's write
 // transaction and may run on a file that another binding made, or is current.
 func Bootstrap(ctx context.Context, q Querier, ddl string) error {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"math"
 	"strings"
 
 	"github.com/honker-go/honker/internal/sqlite"
@@ -56,6 +57,24 @@ func affected(ctx context.Context, q Querier, query string, args ...any) (int, e
 	}
 	n, err := res.RowsAffected()
 	return int(n), err
+}
+
+// number reads an integer as another binding may have left it: SQLite keeps what does
+// not fit an integer column, such as a sum that overflowed. NULL is 0. A job must not
+// become unreadable, and stop its queue, by one.
+type number int64
+
+// Scan implements sql.Scanner.
+func (n *number) Scan(v any) error {
+	switch v := v.(type) {
+	case int64:
+		*n = number(v)
+	case float64:
+		*n = number(max(math.MinInt64, min(v, math.MaxInt64-1023))) // the last float64 below
+	default:
+		*n = 0
+	}
+	return nil
 }
 
 // idList passes ids as one parameter, for json_each.

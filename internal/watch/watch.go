@@ -76,6 +76,7 @@ type Watcher struct {
 
 	// the goroutine's own
 	seen       int64
+	known      bool // seen was read once
 	lost       bool // the connection broke since seen was read
 	lastChange time.Time
 	lastNotice time.Time
@@ -166,7 +167,6 @@ func (w *Watcher) run() {
 	defer w.cfg.Version.Close()
 	w.notice = newNotices(w.cfg)
 	defer w.notice.close()
-	w.lost = true // there is no version to compare with: look once
 	for {
 		why, ok := w.rest()
 		if !ok {
@@ -347,8 +347,8 @@ func (w *Watcher) moved() bool {
 	v, err := w.cfg.Version.Version(context.Background())
 	switch {
 	case err == nil:
-		changed := w.lost || v != w.seen
-		w.seen = v
+		changed := w.lost || v != w.seen || !w.known // not known since when: look once
+		w.seen, w.known = v, true
 		return changed
 	case sqlite.IsBusy(err):
 	case errors.Is(err, sqlite.ErrReplaced): // told by Identity in a moment
