@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"testing"
+)
+
+// Killed twice and started again, the service loses no receipt, doubles none, and has
+// the same dead letters as an undisturbed one.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t, sample)
+	for _, receipts := range []int{100, 300} {
+		child := startChild(t, c, "-rate", "1000")
+		waitForReceipts(t, c.out, receipts)
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Wait(); err == nil {
+			t.Fatal("the child was done before it was killed")
+		}
+	}
+	if err := startChild(t, c, "-rate", "0").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	newModel(sample).check(t, c)
+}
+
+// A second process works off a part of the receipts until it is interrupted.
+func TestWorkersOnly(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no process can be interrupted")
+	}
+	t.Parallel()
+	c := newConfig(t, sample)
+	c.workers, c.rate = 1, 1000
+	helper := startChild(t, c, "-workers-only")
+	runService(t, c)
+	newModel(c.input).check(t, c)
+
+	if err := helper.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := helper.Wait(); err != nil {
+		t.Error(err)
+	}
+	said := helper.Stdout.(*bytes.Buffer).String()
+	if !regexp.MustCompile(`worked off here +[1-9]`).MatchString(said) {
+		t.Errorf("the second process did nothing:\n%s", said)
+	}
+}
+
+// startChild runs the service in a process of its own, with more flags than c says.
+func startChild(t *testing.T, c config, flags ...string) *exec.Cmd {
+	t.Helper()
+	flags = append([]string{"-db", c.db, "-out", c.out, "-lease", c.lease.String()}, flags...)
+	child := exec.Command(os.Args[0], flags...)
+	child.Env = append(os.Environ(), childEnv+"=1")
+	child.Stdout, child.Stderr = new(bytes.Buffer), t.Output()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if child.ProcessState == nil { // the test has failed before it waited
+			_ = child.Process.Kill()
+			_ = child.Wait()
+		}
+	})
+	return child
+}

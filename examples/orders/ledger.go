@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"strings"
+	"time"
+)
+
+//go:embed schema.sql
+var schema string
+
+const (
+	sqlInsertOrder = `INSERT INTO orders (id, line, job, customer, email, currency, total_cents, placed_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (id) DO NOTHING`
+
+	sqlInsertItem = `INSERT INTO order_items (order_id, position, sku, qty, price_cents)
+VALUES (?1, ?2, ?3, ?4, ?5)`
+
+	sqlLineOf = `SELECT line FROM orders WHERE id = ?1`
+)
+
+// errKnown says that an earlier run has stored this very line.
+var errKnown = errors.New("stored by an earlier run")
+
+// insertOrder stores o, which stands in a line of the input, with the id of its job.
+// What the tables do not take is a refusal or errKnown.
+func insertOrder(ctx context.Context, tx *sql.Tx, o Order, line int, job int64) error {
+	done, err := tx.ExecContext(ctx, sqlInsertOrder, o.ID, line, job,
+		o.Customer, o.Email, o.Currency, o.TotalCents, o.PlacedAt.Format(time.RFC3339))
+	if err != nil {
+		return refused(err)
+	}
+	n, err := done.RowsAffected()
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return conflict(ctx, tx, o.ID, line)
+	}
+	return insertItems(ctx, tx, o)
+}
+
+func insertItems(ctx context.Context, tx *sql.Tx, o Order) error {
+	for i, item := range o.Items {
+		if _, err := tx.ExecContext(ctx, sqlInsertItem, o.ID, i, item.SKU, item.Qty, item.PriceCents); err != nil {
+			return refused(err)
+		}
+	}
+	return nil
+}
+
+// conflict tells an order of an earlier run from a second one under the same id.
+func conflict(ctx context.Context, tx *sql.Tx, id string, line int) error {
+	var stored int
+	if err := tx.QueryRowContext(ctx, sqlLineOf, id).Scan(&stored); err != nil {
+		return err
+	}
+	if stored == line {
+		return errKnown
+	}
+	return duplicateID
+}
+
+// sqliteError is what SQLite drivers return.
+type sqliteError interface {
+	error
+	Code() int
+}
+
+const constraintCheck = 275 // SQLITE_CONSTRAINT_CHECK
+
+// refused turns a broken CHECK into the refusal that it is named after.
+func refused(err error) error {
+	if e, ok := errors.AsType[sqliteError](err); !ok || e.Code() != constraintCheck {
+		return err
+	}
+	_, name, _ := strings.Cut(err.Error(), "CHECK constraint failed: ")
+	name, _, _ = strings.Cut(name, " (")
+	return refusal(name)
+}

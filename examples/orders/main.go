@@ -1,0 +1,85 @@
+// Orders is a small order service on one SQLite file: it stores orders, each together
+// with the job that prints its receipt, and works the receipts off. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal does not wait
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run returns the exit code: 1 for a failure or wrong books, 2 for wrong flags.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := serve(ctx, c, stdout); err != nil {
+		fmt.Fprintln(stderr, "orders:", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	c := config{input: testdata}
+	f := flag.NewFlagSet("orders", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.db, "db", "", "keep the database in this `file` (default: a temporary one)")
+	f.StringVar(&c.out, "out", "", "the `folder` of the receipts (default: receipts, beside the database)")
+	f.IntVar(&c.workers, "workers", 4, "receipts printed at once")
+	f.IntVar(&c.rate, "rate", 1500, "orders per second; 0: as fast as it goes")
+	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its jobs")
+	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; work off the receipts of -db until interrupted")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if err := c.check(); err != nil {
+		fmt.Fprintln(stderr, "orders:", err)
+		return c, err
+	}
+	return c, nil
+}
+
+func (c config) check() error {
+	switch {
+	case c.workers < 1 || c.rate < 0 || c.lease <= 0:
+		return errors.New("-workers and -lease must be positive, -rate not negative")
+	case c.workersOnly && c.db == "":
+		return errors.New("-workers-only needs a -db")
+	}
+	return nil
+}
+
+func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
+	if c.db == "" {
+		dir, err := os.MkdirTemp("", "orders-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		c.db = filepath.Join(dir, "orders.db")
+	}
+	if c.out == "" {
+		c.out = filepath.Join(filepath.Dir(c.db), "receipts")
+	}
+	s, err := open(ctx, c, stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	return s.serve(ctx)
+}

@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker"
+)
+
+// sample is the first part of the input: some of all that can be wrong is in it.
+var sample = head(testdata, 600)
+
+// childEnv turns the test binary into the service itself, on the sample.
+const childEnv = "ORDERS_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	receiptOptions.Backoff = honker.Constant(0) // nobody watches
+	if os.Getenv(childEnv) != "" {
+		testdata = sample
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// The input is what README.md says of it.
+func TestInput(t *testing.T) {
+	t.Parallel()
+	m := newModel(testdata)
+	bad := 0
+	for _, n := range m.refused {
+		bad += n
+	}
+	if len(m.accepted) != 3891 || bad != 109 || len(m.refused) != 5 {
+		t.Errorf("%d good orders, %d bad: %v", len(m.accepted), bad, m.refused)
+	}
+}
+
+// A run leaves for each good order a receipt or a dead letter, counts the bad
+// ones by reason, and run once more it changes nothing.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t, sample)
+	want := newModel(sample)
+
+	first := runService(t, c)
+	want.check(t, c)
+	if got := first.intake.tally; got.stored != len(want.accepted) || got.known != 0 {
+		t.Errorf("the first run stored %d and knew %d of %d orders", got.stored, got.known, len(want.accepted))
+	}
+	if got := first.intake.tally.refused; !maps.Equal(got, want.refused) {
+		t.Errorf("refused %v, want %v", got, want.refused)
+	}
+	if got := first.meter.read(); got.retries == 0 || got.waits == 0 {
+		t.Errorf("no retry or no wait was measured: %+v", got)
+	}
+
+	before := modTimes(t, c.out)
+	second := runService(t, c)
+	want.check(t, c)
+	if got := second.intake.tally; got.stored != 0 || got.known != len(want.accepted) {
+		t.Errorf("the second run stored %d and knew %d of %d orders", got.stored, got.known, len(want.accepted))
+	}
+	if !maps.Equal(before, modTimes(t, c.out)) {
+		t.Error("the second run wrote receipts again")
+	}
+}
+
+// What the tables refuse takes the job along that was enqueued before.
+func TestRefusedOrderLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := openService(t, newConfig(t, ""))
+	good := `{"id":"ord-000001","currency":"EUR","items":[{"sku":"A","qty":2,"price_cents":5}],"total_cents":10}`
+	if err := s.intake.accept(t.Context(), 1, good); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		line   int
+		change []string
+		want   error
+	}{
+		{1, nil, errKnown},
+		{2, nil, duplicateID},
+		{3, []string{"001", "002", "EUR", "DOGE"}, refusal("unknown currency")},
+		{4, []string{"001", "002", "2,", "-2,", "10}", "-10}"}, refusal("quantity not positive")},
+		{5, []string{"001", "002", "10}", "11}"}, wrongTotal},
+		{6, []string{"ord-000001", "../ord-000001"}, malformed},
+	} {
+		line := strings.NewReplacer(tc.change...).Replace(good)
+		if err := s.intake.accept(t.Context(), tc.line, line); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v, want %v", line, err, tc.want)
+		}
+	}
+	if got, err := readBooks(t.Context(), s.file.SQL()); err != nil || got != (books{orders: 1, waiting: 1}) {
+		t.Errorf("%+v, %v: more than the good order is left", got, err)
+	}
+}
+
+// An interrupted run finishes what it is at, and the next does the rest.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t, sample)
+	c.rate = 1000
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		waitForReceipts(t, c.out, 100)
+		interrupt()
+	}()
+	s := openService(t, c)
+	if err := s.serve(ctx); err != nil {
+		t.Fatal(err)
+	}
+	<-stopped
+	b, err := readBooks(t.Context(), s.file.SQL())
+	if err != nil || b.running != 0 || b.orders == len(newModel(sample).accepted) {
+		t.Errorf("%+v, %v: not drained or not interrupted", b, err)
+	}
+
+	runService(t, c)
+	newModel(sample).check(t, c)
+}
+
+func newConfig(t *testing.T, input string) config {
+	dir := t.TempDir()
+	return config{
+		db:      filepath.Join(dir, "orders.db"),
+		out:     filepath.Join(dir, "receipts"),
+		workers: 4,
+		lease:   2 * time.Second,
+		input:   input,
+	}
+}
+
+func openService(t *testing.T, c config) *service {
+	t.Helper()
+	s, err := open(t.Context(), c, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func runService(t *testing.T, c config) *service {
+	t.Helper()
+	s := openService(t, c)
+	if err := s.serve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// model is what has to become of an input, found out without a database.
+type model struct {
+	accepted map[string]Order
+	refused  map[refusal]int
+}
+
+func newModel(input string) model {
+	m := model{make(map[string]Order), make(map[refusal]int)}
+	for line := range strings.Lines(input) {
+		o, err := parseOrder(line)
+		switch {
+		case err != nil:
+			m.refused[err.(refusal)]++
+		case !slices.Contains([]string{"EUR", "GBP", "USD"}, o.Currency):
+			m.refused["unknown currency"]++
+		case slices.ContainsFunc(o.Items, func(i Item) bool { return i.Qty <= 0 }):
+			m.refused["quantity not positive"]++
+		case m.accepted[o.ID].ID != "":
+			m.refused[duplicateID]++
+		default:
+			m.accepted[o.ID] = o
+		}
+	}
+	return m
+}
+
+// check compares what a finished run has left with the model: the receipts to the
+// letter, the dead letters, and nothing else.
+func (m model) check(t *testing.T, c config) {
+	t.Helper()
+	dead := m.checkFile(t, c)
+	files, err := os.ReadDir(c.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		o, ok := m.accepted[strings.TrimSuffix(file.Name(), receiptSuffix)]
+		got, err := os.ReadFile(filepath.Join(c.out, file.Name()))
+		if !ok || err != nil || string(got) != string(render(o)) {
+			t.Errorf("%s is not the receipt of an order (%v)", file.Name(), err)
+		}
+	}
+	if len(files)+dead != len(m.accepted) {
+		t.Errorf("%d receipts and %d dead letters for %d orders", len(files), dead, len(m.accepted))
+	}
+}
+
+// checkFile checks the database and returns how many orders have a dead letter.
+func (m model) checkFile(t *testing.T, c config) int {
+	t.Helper()
+	ctx := context.Background()
+	db, err := honker.Open(ctx, c.db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	want := books{orders: len(m.accepted)}
+	for id := range m.accepted {
+		if mishap(id, receiptOptions.MaxAttempts) != nil {
+			want.dead++
+		}
+	}
+	if got, err := readBooks(ctx, db.SQL()); err != nil || got != want {
+		t.Errorf("books %+v, %v, want %+v", got, err, want)
+	}
+	return want.dead
+}
+
+func head(text string, lines int) string {
+	all := slices.Collect(strings.Lines(text))
+	return strings.Join(all[:lines], "")
+}
+
+func modTimes(t *testing.T, dir string) map[string]time.Time {
+	t.Helper()
+	times := make(map[string]time.Time)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		info, err := file.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		times[file.Name()] = info.ModTime()
+	}
+	return times
+}
+
+// waitForReceipts returns when there are n of them.
+func waitForReceipts(t *testing.T, dir string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		files, _ := filepath.Glob(filepath.Join(dir, "*"+receiptSuffix))
+		if len(files) >= n {
+			return
+		}
+	}
+	t.Errorf("there never were %d receipts", n)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// config is what the flags say.
+type config struct {
+	db, out     string
+	workers     int
+	rate        int // orders per second; 0: as fast as it goes
+	lease       time.Duration
+	workersOnly bool
+	input       string
+}
+
+// service takes orders in and works their receipts off.
+type service struct {
+	config
+	file     *honker.DB
+	queue    *honker.Queue[Order]
+	receipts *receipts
+	meter    *meter
+	intake   intake
+	read     atomic.Bool // all of the input
+	w        io.Writer
+}
+
+func open(ctx context.Context, c config, w io.Writer) (*service, error) {
+	if err := makeFolders(c); err != nil {
+		return nil, err
+	}
+	m := newMeter()
+	db, err := honker.Open(ctx, c.db, &honker.Options{Observer: &honker.Observer{Settled: m.settled}})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := db.SQL().ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("create tables: %w", err), db.Close())
+	}
+	queue := honker.NewQueue[Order](db, receiptQueue, receiptOptions)
+	return &service{
+		config:   c,
+		file:     db,
+		queue:    queue,
+		receipts: &receipts{dir: c.out, meter: m},
+		meter:    m,
+		intake:   intake{db: db, queue: queue, meter: m, rate: c.rate},
+		w:        w,
+	}, nil
+}
+
+func makeFolders(c config) error {
+	return errors.Join(os.MkdirAll(filepath.Dir(c.db), 0o755), os.MkdirAll(c.out, 0o755))
+}
+
+func (s *service) close() error { return s.file.Close() }
+
+// serve runs until all orders are read and the queue is empty, or ctx ends and the
+// workers have finished what they are at. Then it prints the report.
+func (s *service) serve(ctx context.Context) error {
+	began := time.Now()
+	if err := s.work(ctx); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if s.workersOnly {
+		reportWorkers(s.w, s.meter.read(), took)
+		return nil
+	}
+	return s.settle(context.WithoutCancel(ctx), took)
+}
+
+// work runs the intake and the workers side by side. An error of one ends all.
+func (s *service) work(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var both sync.WaitGroup
+	var intakeErr, workErr error
+	both.Go(func() {
+		if intakeErr = s.takeIn(ctx); intakeErr != nil {
+			stop()
+		}
+	})
+	both.Go(func() {
+		defer stop()
+		workErr = s.queue.Work(ctx, s.receipts.handle, &honker.WorkOptions{Workers: s.workers, Lease: s.lease})
+	})
+	watchErr := s.watch(ctx)
+	stop()
+	both.Wait()
+	return errors.Join(intakeErr, workErr, watchErr)
+}
+
+func (s *service) takeIn(ctx context.Context) error {
+	if s.workersOnly {
+		return nil
+	}
+	err := s.intake.read(ctx, s.input)
+	s.read.Store(err == nil && ctx.Err() == nil)
+	return err
+}
+
+// watch shows the progress until there is nothing left to do or ctx ends.
+func (s *service) watch(ctx context.Context) error {
+	line := newProgress(s.w)
+	defer line.end()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		read := s.read.Load() // before the books, which then have all of it
+		b, err := readBooks(context.WithoutCancel(ctx), s.file.SQL())
+		if err != nil {
+			return err
+		}
+		line.show(b, s.meter.retried())
+		if read && b.idle() {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// settle checks the books and prints the report.
+func (s *service) settle(ctx context.Context, took time.Duration) error {
+	a, err := newAudit(ctx, s.file.SQL(), s.receipts)
+	if err != nil {
+		return err
+	}
+	if a.open == 0 {
+		err = s.receipts.sweep()
+	}
+	report(s.w, s.intake.tally, s.meter.read(), a, took)
+	return errors.Join(err, a.err())
+}
