@@ -149,25 +149,26 @@ func (p *pace) ahead(now time.Time, done int) int {
 }
 
 // rest waits until something has finished or, with room for more, there may be work.
-func (c *crew) rest(ctx context.Context, want int) error {
-	if want > 0 {
-		var err error
-		c.more, err = c.q.await(ctx, c.signal)
-		return c.survive(ctx, err)
-	}
-	var patience <-chan time.Time
+func (c *crew) rest(ctx context.Context, want int) (err error) {
+	limited := ctx
 	if len(c.jobs) > 0 {
-		t := time.NewTimer(stalled)
-		defer t.Stop()
-		patience = t.C
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, stalled)
+		defer cancel()
 	}
-	select {
-	case <-c.signal:
-	case <-patience:
+	if want > 0 {
+		c.more, err = c.q.await(limited, c.signal)
+	} else {
+		select {
+		case <-c.signal:
+		case <-limited.Done():
+		}
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
 		c.giveBack()
-	case <-ctx.Done():
+		return nil
 	}
-	return nil
+	return c.survive(ctx, err)
 }
 
 // giveBack hands in what was claimed ahead and has not started.
@@ -281,7 +282,7 @@ func (c *crew) settled(done []*hand) {
 	}
 	c.mu.Unlock()
 	for _, h := range done {
-		if h.end == nil {
+		if h.end == nil || h.end.quiet && h.end.became == Lost {
 			continue
 		}
 		h.end.observe(c.q, h.ran)
@@ -312,7 +313,7 @@ func (t *turn) Run(ctx context.Context, q store.Querier, now time.Time) (err err
 		return err
 	}
 	for _, h := range t.done {
-		if h.end != nil && h.end.outcome != Acked {
+		if h.end != nil && !h.end.together() {
 			if err := h.end.Run(ctx, q, now); err != nil {
 				return err
 			}
@@ -333,7 +334,7 @@ var errUncertain = errors.New("some claim was lost")
 func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
 	byAttempt := make(map[int64][]int64, 1)
 	for _, h := range t.done {
-		if h.end != nil && h.end.outcome == Acked {
+		if h.end != nil && h.end.together() {
 			byAttempt[h.claim.Attempt] = append(byAttempt[h.claim.Attempt], h.claim.ID)
 		}
 	}
@@ -344,7 +345,7 @@ func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
 		}
 	}
 	for _, h := range t.done {
-		if h.end == nil || h.end.outcome != Acked {
+		if h.end == nil || !h.end.together() {
 			continue
 		}
 		h.end.ended(!lost[h.claim.ID], false)
@@ -431,13 +432,10 @@ func (c *crew) drain() {
 	c.giveBack()
 	patience := time.NewTimer(c.opts.DrainTimeout)
 	defer patience.Stop()
-	killed := false
+	killed, hopeless := false, false
 	for c.busy() {
 		if done := c.collect(); len(done) > 0 {
-			if err := c.turn(ctx, done, 0); err != nil || c.trouble > 10 {
-				c.log().Error("honker: jobs could not be released; their leases will lapse", "queue", c.q.name, "error", err)
-				return
-			}
+			hopeless = c.settleLast(ctx, done, hopeless)
 			continue
 		}
 		select {
@@ -452,6 +450,24 @@ func (c *crew) drain() {
 			patience.Reset(lastWord)
 		}
 	}
+}
+
+// settleLast settles done while that can be hoped for; then it lets them go.
+func (c *crew) settleLast(ctx context.Context, done []*hand, hopeless bool) bool {
+	if !hopeless {
+		err := c.turn(ctx, done, 0)
+		if err == nil && c.trouble <= 10 {
+			return false
+		}
+		c.log().Error("honker: jobs could not be settled at the end; their leases will lapse", "queue", c.q.name, "error", err)
+		done = append(done, c.collect()...)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range done {
+		delete(c.held, h.claim.ID)
+	}
+	return true
 }
 
 func (c *crew) busy() bool {

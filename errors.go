@@ -79,10 +79,14 @@ func failID(op string, id int64, err error) error {
 	return fail(op+" "+strconv.FormatInt(id, 10), "", err)
 }
 
-// inTx names the twin to use instead.
+// inTx refuses a verb that would wait for its own caller, and names the twin to use
+// instead, if there is one.
 func inTx(ctx context.Context, db *DB, twin string) error {
-	if ctx.Value(txKey{db}) == nil {
+	switch {
+	case ctx.Value(txKey{db}) == nil:
 		return nil
+	case twin == "":
+		return fmt.Errorf("%w: call it after DB.Tx has returned", ErrInTx)
 	}
 	return fmt.Errorf("%w: use %s inside DB.Tx", ErrInTx, twin)
 }

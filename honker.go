@@ -303,9 +303,9 @@ func (c *connector) prepare(ctx context.Context) error {
 // SQL returns the pool for the application's own statements and transactions.
 //
 // BeginTx takes its turn among this process's writers and begins IMMEDIATE;
-// &sql.TxOptions{ReadOnly: true} begins a deferred read snapshot instead. Inside a
-// transaction a statement is not interrupted by its ctx, and a ctx that has ended
-// fails the transaction as a whole. Statements stay prepared from one use to the
+// &sql.TxOptions{ReadOnly: true} begins a deferred read snapshot instead, which refuses to
+// write. Inside a transaction a statement is not interrupted by its ctx; the end of the ctx
+// of BeginTx rolls the transaction back as a whole. Statements stay prepared from one use to the
 // next. [DB.Close] closes the pool, unless it was attached.
 func (db *DB) SQL() *sql.DB { return db.pool }
 

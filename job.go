@@ -143,12 +143,13 @@ func (j *Job[T]) ack() *settlement {
 }
 
 // Retry lets the job run again after delay, rounded up to seconds, and keeps cause as
-// its LastError. When its attempts are spent it goes to the dead letters with cause.
+// its LastError; nil keeps the one before. When its attempts are spent it goes to the dead
+// letters with cause.
 func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) error {
 	if err := notNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
 	}
-	return j.settle(ctx, "retry job", "a ctx from outside of it", &settlement{outcome: Retried, delay: delay, cause: cause, text: describe(cause)})
+	return j.settle(ctx, "retry job", "", &settlement{outcome: Retried, delay: delay, cause: cause, text: describe(cause)})
 }
 
 // Fail sends the job to the dead letters now, with cause, whatever attempts it has
@@ -172,7 +173,7 @@ func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 	if err := notNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)
 	}
-	return j.settle(ctx, "snooze job", "a ctx from outside of it", &settlement{outcome: Snoozed, delay: d})
+	return j.settle(ctx, "snooze job", "", &settlement{outcome: Snoozed, delay: d})
 }
 
 // Heartbeat makes the claim last for extend, rounded up to seconds, from now: longer
@@ -182,7 +183,7 @@ func (j *Job[T]) Heartbeat(ctx context.Context, extend time.Duration) error {
 		return failID("heartbeat job", j.ID, err)
 	}
 	held := false
-	err := j.q.db.do(ctx, "a ctx from outside of it", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
+	err := j.q.db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 		held, err = store.Extend(ctx, q, j.claim.Claim, now.Unix()+seconds(extend), now.Unix())
 		return err
 	}))
@@ -211,6 +212,7 @@ type settlement struct {
 	delay     time.Duration // Retried, Snoozed
 	cause     error         // Retried, Died
 	text      string        // of cause, for the file
+	quiet     bool          // a Tx verb may have settled it: finding that so is no loss
 	resultTTL time.Duration // Acked
 }
 
@@ -252,6 +254,9 @@ func (s *settlement) ended(held, died bool) {
 		s.became = s.outcome
 	}
 }
+
+// together says that a crew acks it with others, in one statement.
+func (s *settlement) together() bool { return s.outcome == Acked && !s.quiet }
 
 func (s *settlement) saveResult(ctx context.Context, q store.Querier, now int64) error {
 	text := s.claim.result.Load()

@@ -210,7 +210,7 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 		return 0, nil
 	}
 	pruned := 0
-	err := db.do(ctx, "a later call", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
+	err := db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 		before := int64(0)
 		if olderThan > 0 {
 			before = now.Unix() - seconds(olderThan)

@@ -43,7 +43,7 @@ const (
 )
 
 // Settled says how a claim ended. With a transaction of the caller's it may still
-// be rolled back.
+// be rolled back. AckMany, which does not look at single jobs, says nothing.
 type Settled struct {
 	Queue   string
 	ID      int64

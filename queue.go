@@ -93,7 +93,7 @@ func (q *Queue[T]) claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 	if err != nil {
 		return nil, err
 	}
-	return q.decodeAll(ctx, rows)
+	return q.decodeAll(ctx, rows), nil
 }
 
 func (q *queue) checkClaim(worker string, n int) error {
@@ -109,7 +109,7 @@ func (q *queue) checkClaim(worker string, n int) error {
 // ready reads whether a claim would do something, and otherwise when it will, as a
 // unix second.
 func (q *queue) ready(ctx context.Context) (ready bool, next int64, err error) {
-	if err := inTx(ctx, q.db, "a ctx from outside of it"); err != nil {
+	if err := inTx(ctx, q.db, ""); err != nil {
 		return false, 0, err
 	}
 	if q.db.isClosed() {
@@ -127,7 +127,7 @@ func (q *queue) ready(ctx context.Context) (ready bool, next int64, err error) {
 
 func (q *queue) claim(ctx context.Context, worker string, n int, hold time.Duration) (rows []store.Job, err error) {
 	began := time.Now()
-	err = q.db.do(ctx, "a ctx from outside of it", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+	err = q.db.do(ctx, "", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
 		rows, err = store.ClaimJobs(ctx, tx, q.name, worker, n, now.Unix(), now.Unix()+seconds(hold))
 		return err
 	}))
@@ -138,8 +138,7 @@ func (q *queue) claim(ctx context.Context, worker string, n int, hold time.Durat
 }
 
 // decodeAll makes jobs of rows, and dead letters of those that do not decode.
-func (q *Queue[T]) decodeAll(ctx context.Context, rows []store.Job) ([]*Job[T], error) {
-	jobs := make([]*Job[T], 0, len(rows))
+func (q *Queue[T]) decodeAll(ctx context.Context, rows []store.Job) (jobs []*Job[T]) {
 	for _, row := range rows {
 		job, err := newJob[T](q.q, row)
 		if err == nil {
@@ -147,13 +146,11 @@ func (q *Queue[T]) decodeAll(ctx context.Context, rows []store.Job) ([]*Job[T], 
 			continue
 		}
 		if err := job.Fail(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
-			return jobs, err
+			// It will lapse, and be tried again; the others must not wait for that.
+			q.q.db.opts.Logger.Warn("honker: an undecodable job could not be buried", "queue", q.q.name, "error", err)
 		}
 	}
-	if len(jobs) == 0 {
-		return nil, nil
-	}
-	return jobs, nil
+	return jobs
 }
 
 // Jobs yields jobs one by one, each claimed for worker when the loop asks for it and
@@ -291,7 +288,7 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.q.err != nil {
 		return 0, fail("sweep", q.q.name, q.q.err)
 	}
-	err = q.q.db.do(ctx, "a ctx from outside of it", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+	err = q.q.db.do(ctx, "", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
 		swept, err = store.SweepExpired(ctx, tx, q.q.name, now.Unix())
 		return err
 	}))

@@ -106,7 +106,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (string, error) {
 			return fate.Result.String, nil
 		case fate.Dead:
 			return "", &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
-		case !fate.Known || fate.Live:
+		case !fate.Known || fate.Live || id <= 0:
 			err = s.wait(ctx)
 		case gone:
 			return "", fmt.Errorf("%w: the job is gone and has left no result", ErrNotFound)

@@ -35,20 +35,26 @@ func (c *crew) handle(h *hand) {
 		c.handIn(h, &settlement{outcome: Released})
 		return
 	}
-	returned := false
+	err, ended := errGoexit, false
 	defer func() {
-		if !returned { // runtime.Goexit took this goroutine: t.FailNow in a handler, say
-			c.handIn(h, c.verdict(h, errors.New("the handler ended its goroutine")))
+		if !ended { // runtime.Goexit took this goroutine: t.FailNow in a handler, say
+			c.handIn(h, &settlement{outcome: Retried, cause: err, text: describe(err), delay: time.Second})
 			c.slots.Add(1)
 			go c.slot()
+			if err == errGoexit {
+				c.tell(h, err)
+			}
 		}
 	}()
 	ctx, cancel := c.begin(h)
 	defer cancel()
-	err := c.attempt(ctx, h)
-	returned = true
-	c.handIn(h, c.verdict(h, err))
+	err = c.attempt(ctx, h)
+	end := c.verdict(h, err)
+	ended = true
+	c.handIn(h, end)
 }
+
+var errGoexit = errors.New("the handler ended its goroutine")
 
 // begin makes the handler's ctx.
 func (c *crew) begin(h *hand) (context.Context, context.CancelFunc) {
@@ -88,18 +94,19 @@ func (c *crew) attempt(ctx context.Context, h *hand) (err error) {
 func (c *crew) verdict(h *hand, err error) *settlement {
 	var said *steer
 	steered := errors.As(err, &said)
+	quiet := h.claim.settledTx.Load()
 	switch {
-	case h.claim.settled.Load(), err == nil && h.claim.settledTx.Load():
+	case h.claim.settled.Load():
 		return nil
 	case err == nil:
-		return &settlement{outcome: Acked, resultTTL: c.q.opts.ResultTTL}
+		return &settlement{outcome: Acked, resultTTL: c.q.opts.ResultTTL, quiet: quiet}
 	case !steered && c.hard.Err() != nil:
 		return &settlement{outcome: Released} // Work has ended, not the handler
 	case steered && said.outcome == Snoozed:
 		return &settlement{outcome: Snoozed, delay: said.delay}
 	}
 	c.tell(h, err)
-	end := &settlement{outcome: Retried, cause: err, text: describe(err)}
+	end := &settlement{outcome: Retried, cause: err, text: describe(err), quiet: quiet}
 	if steered {
 		end.outcome, end.delay = said.outcome, said.delay
 	} else {

@@ -84,7 +84,7 @@ func newWorkerID() string {
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	o, err := opts.withDefaults()
 	if err = errors.Join(q.q.err, err); err == nil {
-		err = inTx(ctx, q.q.db, "a ctx from outside of it")
+		err = inTx(ctx, q.q.db, "")
 	}
 	if err != nil {
 		return fail("work", q.q.name, err)
@@ -136,6 +136,9 @@ func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 			}
 			return job.AckTx(ctx, tx)
 		})
+		if err == nil {
+			job.claim.settled.Store(true)
+		}
 		if errors.Is(err, ErrBusy) && !began {
 			return Snooze(time.Second) // the handler has had no attempt
 		}

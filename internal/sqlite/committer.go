@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -186,9 +187,9 @@ func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, t *ticket) err
 	if !c.source.Ours {
 		inner = context.WithoutCancel(ctx)
 	}
-	err := t.op.Run(inner, conn, time.Now())
+	err := safely(inner, conn, t.op, time.Now())
 	for try := (retry{}); try.after(ctx, err, c.limit); {
-		err = t.op.Run(inner, conn, time.Now())
+		err = safely(inner, conn, t.op, time.Now())
 	}
 	c.release(err)
 	c.crowd = 1
@@ -243,15 +244,17 @@ func runOne(conn *sql.Conn, t *ticket, now time.Time, first bool) error {
 	ctx := context.Background()
 	switch {
 	case t.op.Single():
-		t.err = t.op.Run(ctx, conn, now)
-		return fatal(t.err)
+		if t.err = safely(ctx, conn, t.op, now); t.err == nil {
+			return nil
+		}
+		return errors.Join(fatal(t.err), lost(ctx, conn, t.err))
 	case first:
 		return runFirst(ctx, conn, t, now)
 	}
 	if _, err := conn.ExecContext(ctx, "SAVEPOINT honker"); err != nil {
 		return err
 	}
-	if t.err = t.op.Run(ctx, conn, now); t.err != nil {
+	if t.err = safely(ctx, conn, t.op, now); t.err != nil {
 		if _, err := conn.ExecContext(ctx, "ROLLBACK TO honker"); err != nil {
 			return fmt.Errorf("%w (after: %w)", err, t.err)
 		}
@@ -263,13 +266,31 @@ func runOne(conn *sql.Conn, t *ticket, now time.Time, first bool) error {
 // runFirst needs no savepoint, under which SQLite copies every page before it is
 // changed: there is nothing yet that must not be undone.
 func runFirst(ctx context.Context, conn *sql.Conn, t *ticket, now time.Time) error {
-	if t.err = t.op.Run(ctx, conn, now); t.err == nil {
+	if t.err = safely(ctx, conn, t.op, now); t.err == nil {
 		return nil
 	}
-	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
-		return err
-	}
+	_, _ = conn.ExecContext(ctx, "ROLLBACK") // which SQLite may have done already
 	_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	return err
+}
+
+// safely makes an error of a panic: the leader runs the ops of others.
+func safely(ctx context.Context, conn *sql.Conn, op Op, now time.Time) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
+		}
+	}()
+	return op.Run(ctx, conn, now)
+}
+
+// lost returns err if it took the transaction with it, as a trigger's ROLLBACK does. A
+// second BEGIN succeeds only where there is no transaction.
+func lost(ctx context.Context, conn *sql.Conn, err error) error {
+	if _, in := conn.ExecContext(ctx, "BEGIN"); in != nil {
+		return nil
+	}
+	_, _ = conn.ExecContext(ctx, "ROLLBACK")
 	return err
 }
 
@@ -325,9 +346,12 @@ func (c *Committer) connection(ctx context.Context) (*sql.Conn, error) {
 	if c.conn != nil {
 		return c.conn, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	limited, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
-	conn, err := c.source.Pool.Conn(ctx)
+	conn, err := c.source.Pool.Conn(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", ErrBusy, c.limit)
+	}
 	if err != nil {
 		return nil, err
 	}

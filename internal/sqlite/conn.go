@@ -156,12 +156,25 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	if err := c.home.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer c.home.gate.leave()
 	res, err := c.execRetrying(ctx, s, args)
+	if s.verb == vOther && c.inTransaction() {
+		c.tx = transaction{open: true, gated: true} // a script has begun one, and not ended it
+		return res, err
+	}
+	c.home.gate.leave()
 	if err == nil {
 		c.home.committed()
 	}
 	return res, err
+}
+
+// inTransaction asks SQLite, where a BEGIN fails only inside of one.
+func (c *conn) inTransaction() bool {
+	_, err := c.rawConn.ExecContext(context.Background(), "BEGIN", nil)
+	if err == nil {
+		_, _ = c.rawConn.ExecContext(context.Background(), "ROLLBACK", nil)
+	}
+	return err != nil
 }
 
 // execRetrying waits for other processes as long as ctx and BusyTimeout allow. A write
@@ -183,7 +196,7 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 		return nil, fmt.Errorf("%w: run BEGIN, COMMIT and ROLLBACK with Exec", ErrInvalid)
 	}
 	if c.tx.open {
-		if err := c.tx.ready(ctx); err != nil {
+		if err := c.tx.allows(ctx, s); err != nil {
 			return nil, err
 		}
 	}
@@ -222,12 +235,13 @@ func (c *conn) control(ctx context.Context, v verb) error {
 	}
 }
 
-// BeginTx implements driver.ConnBeginTx: IMMEDIATE, or a deferred snapshot when
-// read-only. SQLite is serializable, so every isolation level asked for holds.
+// BeginTx implements driver.ConnBeginTx: IMMEDIATE, or a deferred snapshot that refuses
+// to write when read-only. SQLite is serializable, so every isolation level asked for holds.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if err := c.tx.begin(ctx, c, !opts.ReadOnly); err != nil {
 		return nil, err
 	}
+	c.tx.readOnly = opts.ReadOnly
 	return sqlTx{c}, nil
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"regexp"
 	"strings"
 )
 
@@ -23,7 +24,7 @@ const (
 // verbOf classifies query by its first word, and by the whole of it where it
 // controls a transaction: a script that merely starts with BEGIN is no BEGIN.
 func verbOf(query string) verb {
-	query = strings.TrimSpace(query)
+	query = skipComments(query)
 	word := query
 	if i := strings.IndexFunc(query, func(r rune) bool { return r <= ' ' || r == ';' || r == '(' }); i >= 0 {
 		word = query[:i]
@@ -42,7 +43,7 @@ func verbOf(query string) verb {
 }
 
 func control(query string) verb {
-	words := strings.Fields(strings.ToUpper(strings.TrimRight(query, "; \t\r\n")))
+	words := strings.Fields(strings.ToUpper(strings.TrimRight(comment.ReplaceAllString(query, " "), "; \t\r\n")))
 	words = cutWord(words, "TRANSACTION")
 	switch strings.Join(words, " ") {
 	case "BEGIN", "BEGIN DEFERRED":
@@ -56,6 +57,24 @@ func control(query string) verb {
 	}
 	return vOther
 }
+
+// skipComments cuts what stands before the first word.
+func skipComments(query string) string {
+	for {
+		query = strings.TrimSpace(query)
+		switch {
+		case strings.HasPrefix(query, "--"):
+			_, query, _ = strings.Cut(query, "\n")
+		case strings.HasPrefix(query, "/*"):
+			_, query, _ = strings.Cut(query[2:], "*/")
+		default:
+			return query
+		}
+	}
+}
+
+// comment matches one; BEGIN and its like have no quotes in which it would be none.
+var comment = regexp.MustCompile(`(?s)/\*.*?\*/|--[^\n]*`)
 
 func cutWord(words []string, word string) []string {
 	if n := len(words); n > 1 && words[n-1] == word {

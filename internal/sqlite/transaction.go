@@ -14,9 +14,10 @@ import (
 // caller's cancellation, ctx is looked at between them, and a transaction that was
 // lost, or in which a ctx ended, can only be rolled back.
 type transaction struct {
-	open   bool
-	gated  bool // holds the write gate
-	failed error
+	open     bool
+	gated    bool // holds the write gate
+	readOnly bool
+	failed   error
 }
 
 // begin starts a transaction; now takes the write lock at once, through the gate.
@@ -64,22 +65,29 @@ func (t *transaction) ready(ctx context.Context) error {
 	return nil
 }
 
+// allows is ready for s.
+func (t *transaction) allows(ctx context.Context, s *stmt) error {
+	if t.readOnly && s.verb == vWrite {
+		return fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
+	}
+	return t.ready(ctx)
+}
+
 func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.NamedValue) (driver.Result, error) {
-	if err := t.ready(ctx); err != nil {
+	if err := t.allows(ctx, s); err != nil {
 		return nil, err
 	}
 	res, err := c.execRetrying(ctx, s, args)
+	if s.verb == vOther && err == nil && !c.inTransaction() {
+		t.failed = fmt.Errorf("%w: a script has ended it", ErrInvalid)
+		return res, t.failed
+	}
 	return res, t.check(c, err)
 }
 
-// check fails the transaction when err has taken it away. SQLite does not say so,
-// but a second BEGIN succeeds only where there is no transaction.
+// check fails the transaction when err has taken it away, which SQLite does not say.
 func (t *transaction) check(c *conn, err error) error {
-	if err == nil || !t.open || t.failed != nil {
-		return err
-	}
-	if _, lost := c.rawConn.ExecContext(context.Background(), "BEGIN", nil); lost == nil {
-		_, _ = c.rawConn.ExecContext(context.Background(), "ROLLBACK", nil)
+	if err != nil && t.open && t.failed == nil && !c.inTransaction() {
 		t.failed = err
 	}
 	return err
@@ -115,7 +123,8 @@ func (t *transaction) rollback(c *conn) error {
 		return fmt.Errorf("%w: ROLLBACK outside a transaction", ErrInvalid)
 	}
 	var err error
-	if t.failed == nil || t.stillOpen(c) {
+	// One that failed by its ctx SQLite still holds; others it has rolled back.
+	if t.failed == nil || c.inTransaction() {
 		err = t.run(context.Background(), c, "ROLLBACK")
 	}
 	gated := t.gated
@@ -124,14 +133,4 @@ func (t *transaction) rollback(c *conn) error {
 		c.home.gate.leave()
 	}
 	return err
-}
-
-// stillOpen tells a transaction that failed by its ctx, which SQLite still holds,
-// from one that SQLite has rolled back.
-func (t *transaction) stillOpen(c *conn) bool {
-	_, err := c.rawConn.ExecContext(context.Background(), "BEGIN", nil)
-	if err == nil {
-		_, _ = c.rawConn.ExecContext(context.Background(), "ROLLBACK", nil)
-	}
-	return err != nil
 }

@@ -80,13 +80,14 @@ func NewChange(pool *sql.DB) *Change {
 }
 
 // Version returns a value that differs from the last one if there was a commit
-// between. After an error the next value may differ without one.
+// between. It waits for a connection until ctx ends. After an error the next value may differ without one.
 func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	if v.conn == nil {
 		if v.conn, err = v.pool.Conn(ctx); err != nil {
 			return 0, err
 		}
 	}
+	ctx = context.WithoutCancel(ctx) // which is for the wait: an interrupt would spoil the connection
 	err = scanOne(ctx, v.conn, "PRAGMA data_version", &version)
 	if err == nil && v.lent {
 		// Every commit of this process goes through this one connection.

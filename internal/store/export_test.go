@@ -19,6 +19,7 @@ func Statements() []Statement {
 	cold := func(name, sql string) Statement { return Statement{Name: name, SQL: sql, Cold: true} }
 	all := []Statement{
 		hot("sqlOverdue", sqlOverdue),
+		hot("sqlTakeWriteLock", sqlTakeWriteLock),
 		hot("sqlBuryLapsed", sqlBuryLapsed),
 		hot("sqlDropLapsed", sqlDropLapsed),
 		hot("sqlBuryExhausted", sqlBuryExhausted),

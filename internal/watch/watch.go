@@ -63,8 +63,9 @@ const (
 // without a timer while nobody waits.
 type Watcher struct {
 	cfg    Config
-	nudge  chan struct{} // one slot: a look is due; two are no more than one
-	stop   chan struct{}
+	nudge  chan struct{}   // one slot: a look is due; two are no more than one
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
 	done   chan struct{}
 	notice *notices
 
@@ -88,10 +89,12 @@ type Watcher struct {
 
 // New returns a watcher that does nothing until somebody waits.
 func New(cfg Config) *Watcher {
+	ctx, stop := context.WithCancel(context.Background())
 	return &Watcher{
 		cfg:       cfg,
 		nudge:     make(chan struct{}, 1),
-		stop:      make(chan struct{}),
+		ctx:       ctx,
+		stop:      stop,
 		done:      make(chan struct{}),
 		pollEvery: cfg.Poll,
 	}
@@ -149,13 +152,10 @@ func (w *Watcher) Expect(t time.Time) {
 // Close ends the goroutine and returns when it has ended.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
-	first := !w.closed
 	w.closed = true
 	started := w.started
 	w.mu.Unlock()
-	if first {
-		close(w.stop)
-	}
+	w.stop()
 	if started {
 		<-w.done
 	}
@@ -199,7 +199,7 @@ func (w *Watcher) rest() (reason, bool) {
 		select {
 		case <-w.nudge:
 			return byNudge, true
-		case <-w.stop:
+		case <-w.ctx.Done():
 			return 0, false
 		}
 	}
@@ -219,7 +219,7 @@ func (w *Watcher) rest() (reason, bool) {
 			return byDeadline, true
 		}
 		return byPoll, true
-	case <-w.stop:
+	case <-w.ctx.Done():
 		return 0, false
 	}
 }
@@ -264,15 +264,16 @@ func (w *Watcher) pollPause(now time.Time) time.Duration {
 // act looks, for as long as the reason promises something.
 func (w *Watcher) act(why reason) {
 	now := time.Now()
-	switch {
-	case why == byDeadline:
+	if why == byDeadline {
 		w.passed(now)
-		w.moved() // what the look will see needs no second one
-		w.cfg.Look(Deadline)
+	}
+	switch {
 	case why == byNotice:
 		w.noticed(now)
 	case w.moved():
 		w.hit(now)
+	case why == byDeadline:
+		w.cfg.Look(Deadline)
 	case why == byPoll:
 		w.missed(now)
 	}
@@ -344,14 +345,14 @@ func (w *Watcher) missed(now time.Time) {
 // moved reads the version. A busy database keeps the old one: the next look sees
 // the difference. A lost connection means that commits may have been missed.
 func (w *Watcher) moved() bool {
-	v, err := w.cfg.Version.Version(context.Background())
+	v, err := w.cfg.Version.Version(w.ctx)
 	switch {
 	case err == nil:
 		changed := w.lost || v != w.seen || !w.known // not known since when: look once
 		w.seen, w.known = v, true
 		return changed
 	case sqlite.IsBusy(err):
-	case errors.Is(err, sqlite.ErrReplaced): // told by Identity in a moment
+	case errors.Is(err, sqlite.ErrReplaced), w.ctx.Err() != nil: // told by Identity in a moment, or ending
 	default:
 		if !w.lost {
 			w.cfg.Logger.Warn("honker: the watcher lost its connection and will open another", "error", err)

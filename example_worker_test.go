@@ -1,0 +1,78 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/honker-go/honker"
+)
+
+func ExampleQueue_Work() {
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	urls := honker.NewQueue[string](db, "urls", nil)
+	urls.EnqueueMany(ctx, []string{"gopher://example.com", "https://example.com"})
+
+	err = urls.Work(ctx, func(ctx context.Context, job *honker.Job[string]) error {
+		switch {
+		case !strings.HasPrefix(job.Args, "https:"):
+			return honker.Reject(errors.New("no such protocol")) // can never succeed
+		case job.Attempts == 1:
+			return honker.RetryAfter(0, errors.New("timeout"))
+		}
+		fmt.Println(job.Args, "fetched, attempt", job.Attempts)
+		stop() // Work finishes what has begun and returns
+		return nil
+	}, &honker.WorkOptions{
+		Workers: 1, // one after another, for the sake of the output
+		OnError: func(_ context.Context, job *honker.JobInfo, err error) { fmt.Printf("%s: %v\n", job.Payload, err) },
+	})
+	fmt.Println("drained:", err)
+	// Output:
+	// "gopher://example.com": no such protocol
+	// "https://example.com": timeout
+	// https://example.com fetched, attempt 2
+	// drained: <nil>
+}
+
+func ExampleQueue_WorkTx() {
+	type Payment struct{ Account, Cents int }
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SQL().ExecContext(ctx, `CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INTEGER); INSERT INTO accounts VALUES (7, 0)`)
+
+	payments := honker.NewQueue[Payment](db, "payments", nil)
+	payments.EnqueueMany(ctx, []Payment{{7, 500}, {7, 250}})
+
+	done := 0
+	payments.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[Payment]) error {
+		if done++; done == 2 {
+			stop()
+		}
+		// Committed together with the ack: booked exactly once.
+		_, err := tx.ExecContext(ctx, `UPDATE accounts SET cents = cents + ? WHERE id = ?`, job.Args.Cents, job.Args.Account)
+		return err
+	}, &honker.WorkOptions{Workers: 1})
+
+	var cents int
+	db.SQL().QueryRow(`SELECT cents FROM accounts WHERE id = 7`).Scan(&cents)
+	fmt.Println(cents)
+	// Output: 750
+}

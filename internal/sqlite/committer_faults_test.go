@@ -1,0 +1,120 @@
+package sqlite
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An op that panics, say in the Error method of a caller's error, must not leave the
+// transaction open and the gate closed for everybody else.
+func TestAPanicInAnOpHarmsNobodyElse(t *testing.T) {
+	s, stored := newScene(t)
+	s.home.cfg.BusyTimeout, s.limit = time.Second, time.Second
+	s.hold(t)
+	survive := func(o testOp) <-chan any {
+		return later(func() (p any) {
+			defer func() {
+				if r := recover(); r != nil {
+					p = r
+				}
+			}()
+			if err := s.Do(context.Background(), o); err != nil {
+				return err
+			}
+			return nil
+		})
+	}
+	first := survive(multi(insert(0)))
+	eventually(t, "it waits", func() bool { return s.queued() == 1 })
+	second := survive(testOp{func(context.Context, Querier) error { panic("oh") }, false})
+	eventually(t, "it waits", func() bool { return s.queued() == 2 })
+	third := survive(insert(2))
+	eventually(t, "it waits", func() bool { return s.queued() == 3 })
+	s.home.gate.leave()
+	for name, end := range map[string]<-chan any{"first": first, "second": second, "third": third} {
+		got := ends(t, "op", end)
+		if name == "second" {
+			require.NotNil(t, got, "the op that panicked was not done")
+		} else {
+			require.Nil(t, got, name)
+		}
+	}
+	require.Equal(t, []int64{0, 2}, stored())
+	require.True(t, free(s.home))
+}
+
+// A ROLLBACK from within, by a trigger of the application's, ends the batch's
+// transaction. What comes after it must not be committed one by one and reported as
+// failed.
+func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
+	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
+		t.Run(name, func(t *testing.T) {
+			path := file(t)
+			c, pool := home(t, path, Config{})
+			perform(t, pool, `CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.v = 13 BEGIN SELECT RAISE(ROLLBACK, 'no'); END`)
+			source := Source{Pool: pool, Ours: true}
+			if !ours {
+				source = Source{Pool: foreign(t, path)}
+			}
+			s := &scene{NewCommitter(source, patient), c}
+			defer s.Close()
+			started, goOn := make(chan bool), make(chan bool)
+			wait := testOp{func(context.Context, Querier) error { close(started); <-goOn; return nil }, false}
+			outcomes := []<-chan error{later(func() error { return s.Do(context.Background(), multi(insert(0), wait)) })}
+			<-started
+			for _, v := range []int{1, 13, 2, 3} {
+				outcomes = append(outcomes, s.add(t, context.Background(), insert(v)))
+			}
+			close(goOn)
+			for v, outcome := range outcomes {
+				require.Error(t, ends(t, "op", outcome), "op %d", v)
+			}
+			require.Empty(t, values(t, pool), "an error was returned for each of them")
+		})
+	}
+}
+
+// The whole pool is lent out: the caller has to know that it is busy, not that some
+// deadline of nobody's has passed.
+func TestNoConnectionToWriteOnIsBusy(t *testing.T) {
+	path := file(t)
+	home(t, path, Config{})
+	pool := foreign(t, path)
+	pool.SetMaxOpenConns(1)
+	s := NewCommitter(Source{Pool: pool}, 50*time.Millisecond)
+	conn := borrow(t, pool)
+	require.ErrorIs(t, s.Do(context.Background(), insert(1)), ErrBusy)
+	require.NoError(t, conn.Close())
+	require.NoError(t, s.Do(context.Background(), insert(1)))
+	require.NoError(t, s.Close())
+}
+
+// A disk that is really full, for a moment.
+func TestAFullDiskFailsTheOpAndIsSurvived(t *testing.T) {
+	s, stored := newScene(t)
+	limit := func(pages int) {
+		require.NoError(t, s.Do(context.Background(), testOp{func(ctx context.Context, q Querier) error {
+			_, err := q.ExecContext(ctx, "PRAGMA max_page_count = "+[]string{"1", "1073741823"}[pages])
+			return err
+		}, true}))
+	}
+	big := testOp{func(ctx context.Context, q Querier) error {
+		_, err := q.ExecContext(ctx, `INSERT INTO t (v) VALUES ('x' || hex(zeroblob(100000)))`)
+		return err
+	}, true}
+	limit(0)
+	s.hold(t)
+	outcomes := s.pile(t, multi(insert(1)), big, insert(2))
+	s.home.gate.leave()
+	for _, outcome := range outcomes {
+		err := ends(t, "op", outcome)
+		require.EqualValues(t, codeFull, Code(err), "%v", err)
+	}
+	require.Empty(t, stored())
+	limit(1)
+	require.NoError(t, s.Do(context.Background(), insert(3)))
+	require.Equal(t, []int64{3}, stored())
+}

@@ -1,0 +1,380 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testOp is an op of the test's own.
+type testOp struct {
+	run    func(ctx context.Context, q Querier) error
+	single bool
+}
+
+func (o testOp) Run(ctx context.Context, q Querier, _ time.Time) error { return o.run(ctx, q) }
+func (o testOp) Single() bool                                          { return o.single }
+
+func insert(v int) testOp {
+	return testOp{func(ctx context.Context, q Querier) error {
+		_, err := q.ExecContext(ctx, `INSERT INTO t (v) VALUES (?)`, v)
+		return err
+	}, true}
+}
+
+// multi runs ops as one.
+func multi(ops ...testOp) testOp {
+	return testOp{func(ctx context.Context, q Querier) error {
+		for _, o := range ops {
+			if err := o.run(ctx, q); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, false}
+}
+
+func failing(err error) testOp {
+	return testOp{func(context.Context, Querier) error { return err }, false}
+}
+
+var errOp = errors.New("the op does not like it")
+
+// scene is a committer whose gate the test can hold, so that ops pile up.
+type scene struct {
+	*Committer
+	home *Connector
+}
+
+func newScene(t *testing.T) (*scene, func() []int64) {
+	t.Helper()
+	c, pool := home(t, file(t), Config{})
+	s := &scene{NewCommitter(Source{Pool: pool, Ours: true}, c.cfg.BusyTimeout), c}
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, s.Do(context.Background(), multi())) // it has its connection now
+	return s, func() []int64 { return values(t, pool) }
+}
+
+func (s *scene) queued() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}
+
+// pile starts ops, one after another, and returns when all of them wait. The first
+// leads and waits at the gate.
+func (s *scene) pile(t *testing.T, ops ...testOp) (outcomes []<-chan error) {
+	t.Helper()
+	for _, o := range ops {
+		outcomes = append(outcomes, s.add(t, context.Background(), o))
+	}
+	return outcomes
+}
+
+func (s *scene) add(t *testing.T, ctx context.Context, o testOp) <-chan error {
+	t.Helper()
+	before := s.queued()
+	outcome := later(func() error { return s.Do(ctx, o) })
+	eventually(t, "the op waits", func() bool { return s.queued() == before+1 })
+	return outcome
+}
+
+// hold closes the gate for the ops of a test.
+func (s *scene) hold(t *testing.T) {
+	t.Helper()
+	require.True(t, s.home.gate.tryEnter())
+}
+
+func TestOneCommitCarriesAllThatWait(t *testing.T) {
+	s, stored := newScene(t)
+	s.hold(t)
+	ops := []testOp{multi(insert(0))}
+	for i := 1; i < 10; i++ {
+		ops = append(ops, insert(i))
+	}
+	outcomes := s.pile(t, ops...)
+	before := s.home.Commits()
+	s.home.gate.leave()
+	for _, outcome := range outcomes {
+		require.NoError(t, ends(t, "op", outcome))
+	}
+	require.EqualValues(t, 1, s.home.Commits()-before)
+	require.Len(t, stored(), 10)
+}
+
+func TestOpsRunInTheOrderOfTheirArrival(t *testing.T) {
+	s, _ := newScene(t)
+	s.hold(t)
+	var order []int
+	var ops []testOp
+	for i := range 20 {
+		ops = append(ops, multi(testOp{func(context.Context, Querier) error {
+			order = append(order, i) // one at a time, or the race detector speaks up
+			return nil
+		}, false}))
+	}
+	outcomes := s.pile(t, ops...)
+	s.home.gate.leave()
+	for _, outcome := range outcomes {
+		require.NoError(t, ends(t, "op", outcome))
+	}
+	for i, got := range order {
+		require.Equal(t, i, got)
+	}
+	require.Len(t, order, 20)
+}
+
+func TestAFailingOpIsUndoneAlone(t *testing.T) {
+	halfway := multi(insert(90), insert(91), failing(errOp))
+	duplicate := insert(0) // by the engine, after what the first has stored
+	for name, c := range map[string]struct {
+		ops    []testOp
+		fail   map[int]error
+		stored []int64
+	}{
+		"the first":      {[]testOp{halfway, insert(1), multi(insert(2))}, map[int]error{0: errOp}, []int64{1, 2}},
+		"in the middle":  {[]testOp{multi(insert(0)), halfway, insert(2)}, map[int]error{1: errOp}, []int64{0, 2}},
+		"the last":       {[]testOp{multi(insert(0)), insert(1), halfway}, map[int]error{2: errOp}, []int64{0, 1}},
+		"one statement":  {[]testOp{multi(insert(0)), duplicate, insert(2)}, map[int]error{1: nil}, []int64{0, 2}},
+		"several":        {[]testOp{halfway, duplicate, halfway, duplicate, insert(3)}, map[int]error{0: errOp, 2: errOp, 3: nil}, []int64{0, 3}},
+		"second of many": {[]testOp{multi(insert(0)), multi(insert(7), duplicate), multi(insert(7))}, map[int]error{1: nil}, []int64{0, 7}},
+		"all":            {[]testOp{halfway, halfway}, map[int]error{0: errOp, 1: errOp}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, stored := newScene(t)
+			s.hold(t)
+			outcomes := s.pile(t, c.ops...)
+			s.home.gate.leave()
+			for i, outcome := range outcomes {
+				err := ends(t, "op", outcome)
+				want, fails := c.fail[i]
+				switch {
+				case !fails:
+					require.NoError(t, err, "op %d", i)
+				case want != nil:
+					require.ErrorIs(t, err, want, "op %d", i)
+				default:
+					require.Error(t, err, "op %d", i)
+				}
+			}
+			require.Equal(t, c.stored, stored())
+			require.True(t, free(s.home))
+		})
+	}
+}
+
+// coded is an error as the engine gives it.
+type coded int
+
+func (c coded) Error() string { return "a bad day" }
+func (c coded) Code() int     { return int(c) }
+
+func TestAFatalFailureTakesTheWholeBatch(t *testing.T) {
+	for name, fatal := range map[string]error{"disk full": coded(codeFull), "disk error": coded(codeIOErr | 3<<8), "interrupted": coded(codeInterrupt)} {
+		t.Run(name, func(t *testing.T) {
+			s, stored := newScene(t)
+			s.hold(t)
+			single := failing(fatal)
+			single.single = true
+			outcomes := s.pile(t, multi(insert(0)), insert(1), single, insert(2))
+			s.home.gate.leave()
+			for _, outcome := range outcomes {
+				require.ErrorIs(t, ends(t, "op", outcome), fatal)
+			}
+			require.Empty(t, stored())
+			require.True(t, free(s.home))
+			require.NoError(t, s.Do(context.Background(), insert(3)), "the next has a sound connection")
+			require.Equal(t, []int64{3}, stored())
+		})
+	}
+}
+
+func TestACtxThatEndsBeforeTheStartWithdrawsTheOp(t *testing.T) {
+	s, stored := newScene(t)
+	s.hold(t)
+	first := s.add(t, context.Background(), multi(insert(0)))
+	ctx, cancel := context.WithCancel(context.Background())
+	second := s.add(t, ctx, insert(1))
+	third := s.add(t, context.Background(), insert(2))
+	cancel()
+	require.ErrorIs(t, ends(t, "the op whose ctx ended", second), context.Canceled)
+	s.home.gate.leave()
+	require.NoError(t, ends(t, "op", first))
+	require.NoError(t, ends(t, "op", third))
+	require.Equal(t, []int64{0, 2}, stored())
+	require.ErrorIs(t, s.Do(ctx, insert(3)), context.Canceled)
+}
+
+func TestALeaderWhoseCtxEndsPassesTheLeadOn(t *testing.T) {
+	for name, op := range map[string]testOp{"alone": insert(0), "in a transaction": multi(insert(0))} {
+		t.Run(name, func(t *testing.T) {
+			s, stored := newScene(t)
+			s.hold(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			// One that leads alone is off the queue while it waits at the gate.
+			leader := later(func() error { return s.Do(ctx, op) })
+			eventually(t, "the leader waits", func() bool { return waiting(&s.home.gate) == 1 })
+			others := s.pile(t, insert(1), multi(insert(2)))
+			cancel()
+			require.ErrorIs(t, ends(t, "the leader", leader), context.Canceled)
+			s.home.gate.leave()
+			for _, outcome := range others {
+				require.NoError(t, ends(t, "op", outcome))
+			}
+			require.Equal(t, []int64{1, 2}, stored())
+		})
+	}
+}
+
+func TestACtxThatEndsAfterTheStartGetsTheRealOutcome(t *testing.T) {
+	for name, end := range map[string]error{"done": nil, "failed": errOp} {
+		t.Run(name, func(t *testing.T) {
+			s, stored := newScene(t)
+			s.hold(t)
+			ctx, cancel := context.WithCancel(context.Background())
+			started, goOn := make(chan bool), make(chan bool)
+			first := s.add(t, context.Background(), multi(insert(0)))
+			second := s.add(t, ctx, multi(insert(1), testOp{func(ctx context.Context, q Querier) error {
+				close(started)
+				<-goOn
+				return errors.Join(ctx.Err(), end)
+			}, false}))
+			s.home.gate.leave()
+			<-started
+			cancel()
+			select {
+			case err := <-second:
+				t.Fatalf("an answer before the outcome: %v", err)
+			case <-time.After(20 * time.Millisecond):
+			}
+			close(goOn)
+			require.NoError(t, ends(t, "op", first))
+			if err := ends(t, "op", second); end == nil {
+				require.NoError(t, err)
+				require.Equal(t, []int64{0, 1}, stored())
+			} else {
+				require.Equal(t, end.Error(), err.Error())
+				require.Equal(t, []int64{0}, stored())
+			}
+		})
+	}
+}
+
+func TestCloseLetsThoseWhoWaitFinish(t *testing.T) {
+	s, stored := newScene(t)
+	s.hold(t)
+	outcomes := s.pile(t, multi(insert(0)), insert(1), insert(2))
+	closed := []<-chan error{later(s.Close), later(s.Close)}
+	eventually(t, "it closes", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.closed
+	})
+	require.ErrorIs(t, s.Do(context.Background(), insert(3)), ErrClosed)
+	select {
+	case <-closed[0]:
+		t.Fatal("closed before the ops were done")
+	case <-time.After(20 * time.Millisecond):
+	}
+	s.home.gate.leave()
+	for _, outcome := range outcomes {
+		require.NoError(t, ends(t, "op", outcome))
+	}
+	for _, c := range closed {
+		require.NoError(t, ends(t, "Close", c))
+	}
+	require.Equal(t, []int64{0, 1, 2}, stored())
+}
+
+func TestOpsThatWaitTooLongAreBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, pool := home(t, file(t), Config{BusyTimeout: 5 * time.Second})
+		s := NewCommitter(Source{Pool: pool, Ours: true}, c.cfg.BusyTimeout)
+		require.NoError(t, s.Do(context.Background(), multi()))
+		require.True(t, c.gate.tryEnter())
+		began := time.Now()
+		var outcomes []<-chan error
+		for i := range 4 {
+			outcomes = append(outcomes, later(func() error { return s.Do(context.Background(), insert(i)) }))
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		for _, outcome := range outcomes {
+			require.ErrorIs(t, <-outcome, ErrBusy)
+		}
+		require.LessOrEqual(t, time.Since(began), 13*time.Second, "each waits for one limit, the next leader for two")
+		c.gate.leave()
+		require.NoError(t, s.Do(context.Background(), insert(9)))
+		require.Equal(t, []int64{9}, values(t, pool))
+		require.NoError(t, s.Close())
+		require.NoError(t, pool.Close())
+	})
+}
+
+// Many callers, some of whose ops fail and some of whose ctx ends: what is stored is
+// what was answered with nil.
+func TestEachCallerGetsItsOwnOutcome(t *testing.T) {
+	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
+		t.Run(name, func(t *testing.T) {
+			const callers, each = 32, 60
+			path := file(t)
+			c, pool := home(t, path, Config{})
+			source := Source{Pool: pool, Ours: true}
+			if !ours {
+				source = Source{Pool: foreign(t, path)}
+			}
+			s := NewCommitter(source, patient)
+			perform(t, pool, `INSERT INTO t (v) VALUES (-1)`)
+			before := c.Commits()
+			var all sync.WaitGroup
+			var done atomic.Int64
+			good := make([][]bool, callers)
+			for i := range callers {
+				good[i] = make([]bool, each)
+				all.Go(func() {
+					for j := range each {
+						ctx, cancel := context.WithCancel(context.Background())
+						v := i*each + j
+						op, bad := insert(v), false
+						switch j % 7 {
+						case 1:
+							op = multi(insert(v))
+						case 2:
+							op, bad = multi(insert(v), failing(errOp)), true
+						case 3:
+							op, bad = insert(-1), true
+						case 4:
+							time.AfterFunc(time.Duration(v%500)*time.Microsecond, cancel)
+						}
+						err := s.Do(ctx, op)
+						cancel()
+						if bad && err == nil || j%7 < 2 && err != nil {
+							t.Errorf("op %d of caller %d: %v", j, i, err)
+						}
+						good[i][j] = err == nil
+						if err == nil {
+							done.Add(1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			batches := c.Commits() - before
+			require.NoError(t, s.Close())
+			stored := values(t, pool)[1:]
+			require.EqualValues(t, done.Load(), len(stored))
+			for _, v := range stored {
+				require.True(t, good[v/each][v%each], "%d was stored and not answered with nil", v)
+			}
+			if ours {
+				require.Less(t, batches, done.Load()/2, "commits for so many ops")
+			}
+		})
+	}
+}

@@ -1,0 +1,245 @@
+package sqlite
+
+import (
+	"container/list"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGateAdmitsOneAtATime(t *testing.T) {
+	var g gate
+	var all sync.WaitGroup
+	inside, entries := 0, 0 // unguarded: the race detector looks too
+	for range 32 {
+		all.Go(func() {
+			for range 200 {
+				if err := g.enter(context.Background(), patient); err != nil {
+					t.Error(err)
+					return
+				}
+				inside++
+				if inside != 1 {
+					t.Error("two inside")
+				}
+				entries++
+				inside--
+				g.leave()
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 32*200, entries)
+	requireUntouched(t, &g)
+}
+
+// requireUntouched says that nothing is left of what went on.
+func requireUntouched(t *testing.T, g *gate) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.False(t, g.held)
+	require.Zero(t, g.waiting.Len())
+}
+
+func TestGateSaysWhyNobodyWasLetIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		require.True(t, g.tryEnter())
+		began := time.Now()
+		err := g.enter(context.Background(), 3*time.Second)
+		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorContains(t, err, "3s")
+		require.Equal(t, 3*time.Second, time.Since(began))
+
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, g.enter(ctx, time.Minute), context.DeadlineExceeded)
+		require.Equal(t, 4*time.Second, time.Since(began))
+		g.leave()
+		requireUntouched(t, &g)
+	})
+}
+
+// Waiters who give up at any moment must not take a turn with them.
+func TestGateLosesNoTurnWhenWaitersGiveUp(t *testing.T) {
+	var g gate
+	var all sync.WaitGroup
+	for range 24 {
+		all.Go(func() {
+			for range 150 {
+				ctx, cancel := context.WithTimeout(context.Background(), rand.N(200*time.Microsecond))
+				if g.enter(ctx, rand.N(200*time.Microsecond)) == nil {
+					if rand.N(4) == 0 {
+						time.Sleep(rand.N(100 * time.Microsecond))
+					}
+					g.leave()
+				}
+				cancel()
+			}
+		})
+	}
+	// This one gives up never: it must get in all the time.
+	for range 50 {
+		require.NoError(t, g.enter(context.Background(), patient))
+		g.leave()
+	}
+	all.Wait()
+	requireUntouched(t, &g)
+}
+
+func TestWaitersWhoGiveUpWhenCalledPassTheTurnOn(t *testing.T) {
+	for name, since := range map[string]time.Time{
+		"called to try":   time.Now().Add(time.Hour), // never overdue
+		"handed the gate": time.Now().Add(-time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var g gate
+			require.True(t, g.tryEnter())
+			waiters := make([]*waiter, 5)
+			places := make([]*list.Element, len(waiters))
+			for i := range waiters {
+				waiters[i] = &waiter{since: since, turn: make(chan bool, 1)}
+				places[i] = g.queue(waiters[i])
+				require.NotNil(t, places[i])
+			}
+			in := later(func() error { return g.enter(context.Background(), patient) })
+			eventually(t, "the last one waits", func() bool { return waiting(&g) == len(waiters)+1 })
+			g.leave() // calls up the first
+			for i, w := range waiters {
+				require.Len(t, w.turn, 1)
+				g.giveUp(w, places[i])
+			}
+			require.NoError(t, ends(t, "enter", in))
+			g.leave()
+			requireUntouched(t, &g)
+		})
+	}
+}
+
+func waiting(g *gate) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting.Len()
+}
+
+// Somebody who takes the gate while one who was called is on the way must not make
+// that one lose its place.
+func TestOneWhoWasOvertakenIsNext(t *testing.T) {
+	var g gate
+	require.True(t, g.tryEnter())
+	called := &waiter{since: time.Now(), turn: make(chan bool, 1)}
+	g.queue(called)
+	g.leave()
+	require.False(t, <-called.turn)
+	require.True(t, g.tryEnter(), "a running caller may barge in")
+	place := g.compete(called)
+	require.NotNil(t, place)
+	other := &waiter{since: time.Now(), turn: make(chan bool, 1)}
+	require.NotNil(t, g.queue(other))
+	time.Sleep(2 * patience)
+	g.leave()
+	require.True(t, <-called.turn, "by now it is overdue: nobody may overtake it again")
+	require.False(t, g.tryEnter())
+	require.Empty(t, other.turn)
+	g.leave()
+	require.True(t, <-other.turn)
+	g.leave()
+	requireUntouched(t, &g)
+}
+
+func TestOverdueWaitersAreServedInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		require.True(t, g.tryEnter())
+		var mu sync.Mutex
+		var order []int
+		for i := range 8 {
+			go func() {
+				if err := g.enter(context.Background(), patient); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				g.leave()
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(2 * patience)
+		g.leave()
+		require.False(t, g.tryEnter(), "it was handed over, not opened")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+		requireUntouched(t, &g)
+	})
+}
+
+// A holder that comes back at once is always faster than a goroutine that has to
+// wake up. It may win, but not for long.
+func TestAWaiterGetsInPastATightLoop(t *testing.T) {
+	var g gate
+	stop, looped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := g.enter(context.Background(), patient); err != nil {
+				t.Error(err)
+				return
+			}
+			for busy := time.Now(); time.Since(busy) < 50*time.Microsecond; {
+			}
+			g.leave()
+		}
+	}()
+	waits := make([]time.Duration, 40)
+	for i := range waits {
+		began := time.Now()
+		require.NoError(t, g.enter(context.Background(), patient))
+		waits[i] = time.Since(began)
+		g.leave()
+	}
+	close(stop)
+	<-looped
+	slices.Sort(waits)
+	// A few milliseconds alone; others may be measuring on this machine.
+	require.Less(t, waits[len(waits)/2], 30*time.Millisecond)
+	require.Less(t, waits[len(waits)-1], time.Second)
+}
+
+// Eight who want in all the time must share alike, more or less.
+func TestNobodyStarvesAtTheGate(t *testing.T) {
+	var g gate
+	var all sync.WaitGroup
+	var got [8]int
+	until := time.Now().Add(300 * time.Millisecond)
+	for i := range got {
+		all.Go(func() {
+			for time.Now().Before(until) {
+				if err := g.enter(context.Background(), patient); err != nil {
+					t.Error(err)
+					return
+				}
+				got[i]++
+				time.Sleep(100 * time.Microsecond) // as a commit does, let others run
+				g.leave()
+			}
+		})
+	}
+	all.Wait()
+	require.Positive(t, slices.Min(got[:]), "%v", got)
+	requireUntouched(t, &g)
+}

@@ -1,0 +1,122 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patient ends a test that hangs. It is far above what any wait should take.
+const patient = 20 * time.Second
+
+// home is a connector and a pool of it on a file with a table t(id, v).
+func home(t testing.TB, path string, cfg Config) (*Connector, *sql.DB) {
+	t.Helper()
+	if cfg.BusyTimeout == 0 {
+		cfg.BusyTimeout = 5 * time.Second
+	}
+	c, err := NewConnector(path, cfg)
+	require.NoError(t, err)
+	pool := sql.OpenDB(c)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	perform(t, pool, `CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v INTEGER UNIQUE)`)
+	return c, pool
+}
+
+// foreign is a pool of the driver's own, without any of ours around it.
+func foreign(t testing.TB, path string) *sql.DB {
+	t.Helper()
+	pool, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	return pool
+}
+
+func file(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "x.db")
+}
+
+func perform(t testing.TB, q Querier, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		_, err := q.ExecContext(context.Background(), s)
+		require.NoError(t, err, s)
+	}
+}
+
+// numbers reads the first column of query.
+func numbers(t testing.TB, q Querier, query string) (out []int64) {
+	t.Helper()
+	rows, err := q.QueryContext(context.Background(), query)
+	require.NoError(t, err, query)
+	defer rows.Close()
+	for rows.Next() {
+		var n int64
+		require.NoError(t, rows.Scan(&n))
+		out = append(out, n)
+	}
+	require.NoError(t, rows.Err())
+	return out
+}
+
+// values are what lies in the table.
+func values(t testing.TB, q Querier) []int64 {
+	t.Helper()
+	return numbers(t, q, `SELECT v FROM t ORDER BY v`)
+}
+
+// borrow takes a connection out of pool until the test ends, or it is closed.
+func borrow(t testing.TB, pool *sql.DB) *sql.Conn {
+	t.Helper()
+	conn, err := pool.Conn(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// free tells whether somebody could enter the gate now.
+func free(c *Connector) bool {
+	if !c.gate.tryEnter() {
+		return false
+	}
+	c.gate.leave()
+	return true
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(patient); !ok(); <-look.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// ends waits for what a goroutine has to say at its end.
+func ends[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patient):
+		t.Fatalf("did not end: %s", what)
+		panic("unreachable")
+	}
+}
+
+// later runs f in a goroutine of its own.
+func later[T any](f func() T) <-chan T {
+	c := make(chan T, 1)
+	go func() { c <- f() }()
+	return c
+}

@@ -1,0 +1,149 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestResolveRefusesWhatCannotBeShared(t *testing.T) {
+	dir := t.TempDir()
+	dangling := filepath.Join(dir, "dangling")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), dangling))
+	for path, want := range map[string]error{
+		"":                                    ErrInvalid,
+		"a\x00b":                              ErrInvalid,
+		"file:a.db":                           ErrInvalid,
+		":memory:":                            ErrUnsupported,
+		"file::memory:":                       ErrUnsupported,
+		"file:a?mode=memory":                  ErrUnsupported,
+		dir:                                   ErrUnsupported,
+		dangling:                              os.ErrNotExist,
+		filepath.Join(dir, "missing", "a.db"): os.ErrNotExist,
+	} {
+		_, err := resolve(path, false)
+		require.ErrorIs(t, err, want, "%q", path)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1, "refused, and nothing made")
+}
+
+func TestResolveMakesAFileForItsOwnerOnly(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	path := filepath.Join(dir, "a.db")
+	got, err := resolve(path, false)
+	require.NoError(t, err)
+	require.Equal(t, path, got)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+
+	// A file that exists is left as it is.
+	require.NoError(t, os.WriteFile(path, []byte("text"), 0o640))
+	require.NoError(t, os.Chmod(path, 0o640))
+	_, err = resolve(path, false)
+	require.NoError(t, err)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "text", string(text))
+	info, err = os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode())
+}
+
+func TestResolveFollowsLinksAndStartsWhereTheProcessIs(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	t.Chdir(dir)
+	got, err := resolve("a.db", false)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "a.db"), got)
+	require.NoError(t, os.Mkdir("sub", 0o700))
+	require.NoError(t, os.Symlink("../a.db", "sub/link"))
+	got, err = resolve("sub/../sub/./link", false)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "a.db"), got, "the -wal lies beside the target")
+}
+
+func TestAReplacedFileIsNotWrittenTo(t *testing.T) {
+	path := file(t)
+	c, pool := home(t, path, Config{})
+	require.NoError(t, c.CheckIdentity())
+	require.NoError(t, os.Rename(path, path+".old"))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	eventually(t, "it is noticed", func() bool { return errors.Is(c.CheckIdentity(), ErrReplaced) })
+	_, err := pool.Exec(`INSERT INTO t (v) VALUES (1)`)
+	require.ErrorIs(t, err, ErrReplaced)
+	_, err = pool.Begin()
+	require.ErrorIs(t, err, ErrReplaced)
+	require.True(t, free(c))
+}
+
+var awkward = []string{
+	"plain.db", "with space.db", "q?x#y%41.db", "a%00b", "a?mode=ro", "?", "#", "%", "%%", "%2e%2e", "a&b=c", "a+b", "ü€😀.db",
+	"a'b\"c`d", "line\nbreak", "tab\t", "back\\slash", "semi;colon", "a:b", "-dash", "~", "$HOME", "a\x01b", "\xff\xfe invalid",
+	"[x]", "{x}", "a|b", "a?_pragma=foreign_keys(0)&vfs=x", "?vfs=none", "a.db?cache=shared#frag", strings.Repeat("n", 200),
+	"file", "memory", ".hidden", "...", "a.db-wal.db", "*", "!x", "@", "=", ",", "(x)", "<x>", "^",
+}
+
+func TestThatFileIsOpenedAndNoOther(t *testing.T) {
+	for _, name := range awkward {
+		requireOpensExactly(t, name)
+	}
+}
+
+// requireOpensExactly says that nothing but name and its two companions appears in a
+// directory when it is opened, and that what is written comes back.
+func requireOpensExactly(t *testing.T, name string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "d")
+	require.NoError(t, err)
+	c, err := NewConnector(filepath.Join(dir, name), Config{BusyTimeout: patient})
+	require.NoError(t, err, "%q", name)
+	pool := sql.OpenDB(c)
+	defer pool.Close()
+	perform(t, pool, `CREATE TABLE t (v)`, `INSERT INTO t VALUES (7)`)
+	require.Equal(t, []int64{7}, values(t, pool))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		got := strings.TrimSuffix(strings.TrimSuffix(e.Name(), "-wal"), "-shm")
+		if e.Name() != name {
+			require.Equal(t, name, got, "%q was made", e.Name())
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, name))
+	require.NoError(t, err, "%q", name)
+	require.True(t, os.SameFile(info, c.Identity()))
+	require.NoError(t, pool.Close())
+	require.NotZero(t, mustStat(t, filepath.Join(dir, name)).Size(), "%q is empty: something else was written", name)
+}
+
+func mustStat(t *testing.T, path string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return info
+}
+
+func FuzzPathOpensExactlyThatFile(f *testing.F) {
+	for _, name := range awkward {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		// What is no name of one file in a directory is not of interest, nor what
+		// is refused in words.
+		if name == "" || name == "." || name == ".." || len(name) > 200 || strings.ContainsAny(name, "/\x00") ||
+			strings.Contains(name, ":memory:") {
+			t.Skip()
+		}
+		requireOpensExactly(t, name)
+	})
+}

@@ -1,0 +1,278 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// requireLost says that tx takes no further statement, commits nothing and leaves
+// nothing behind.
+func requireLost(t *testing.T, c *Connector, pool *sql.DB, tx *sql.Tx) {
+	t.Helper()
+	ctx := context.Background()
+	_, err := tx.ExecContext(ctx, `INSERT INTO t (v) VALUES (99)`)
+	require.Error(t, err)
+	_, err = tx.QueryContext(ctx, `SELECT 1`) //nolint:sqlclosecheck // there are none
+	require.Error(t, err)
+	_, err = tx.QueryContext(ctx, `INSERT INTO t (v) VALUES (98) RETURNING v`) //nolint:sqlclosecheck // there are none
+	require.Error(t, err)
+	require.Error(t, CheckOwner(ctx, tx, c.identity), "a verb in it must know as well")
+	require.Error(t, tx.Commit())
+	require.Empty(t, values(t, pool))
+	require.True(t, free(c))
+	perform(t, pool, `INSERT INTO t (v) VALUES (5)`)
+}
+
+func TestATransactionTakenAwayIsLostAsAWhole(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	exec := func(ctx context.Context, query string) func(*sql.Tx) error {
+		return func(tx *sql.Tx) error { _, err := tx.ExecContext(ctx, query); return err }
+	}
+	query := func(ctx context.Context, query string) func(*sql.Tx) error {
+		return func(tx *sql.Tx) error {
+			rows, err := tx.QueryContext(ctx, query)
+			if err == nil {
+				err = errors.Join(rows.Err(), rows.Close())
+			}
+			return err
+		}
+	}
+	ctx := context.Background()
+	for name, step := range map[string]func(*sql.Tx) error{
+		"INSERT OR ROLLBACK":           exec(ctx, `INSERT OR ROLLBACK INTO t (id, v) VALUES (1, 1)`),
+		"INSERT OR ROLLBACK RETURNING": query(ctx, `INSERT OR ROLLBACK INTO t (id, v) VALUES (1, 1) RETURNING v`),
+		"a trigger's ROLLBACK":         exec(ctx, `INSERT INTO t (v) VALUES (13)`),
+		"a trigger's ROLLBACK, asked":  query(ctx, `INSERT INTO t (v) VALUES (13) RETURNING v`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, pool := home(t, file(t), Config{})
+			perform(t, pool, `CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.v = 13 BEGIN SELECT RAISE(ROLLBACK, 'no'); END`)
+			tx, err := pool.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			perform(t, tx, `INSERT INTO t (id, v) VALUES (1, 2)`)
+			require.Error(t, step(tx))
+			requireLost(t, c, pool, tx)
+		})
+	}
+	// database/sql itself may keep a statement with such a ctx from the driver; then
+	// the transaction goes on, and is whole.
+	t.Run("a prepared one", func(t *testing.T) {
+		c, pool := home(t, file(t), Config{})
+		tx, err := pool.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		perform(t, tx, `INSERT INTO t (id, v) VALUES (1, 2)`)
+		insert, err := tx.PrepareContext(ctx, `INSERT OR ROLLBACK INTO t (id, v) VALUES (1, ?)`)
+		require.NoError(t, err)
+		_, err = insert.ExecContext(ctx, 3)
+		require.Error(t, err)
+		requireLost(t, c, pool, tx)
+	})
+	_ = ended
+}
+
+// In the driver a ctx that ends while a statement runs takes away what came before,
+// and what comes after commits by itself.
+func TestACtxThatEndsInATransactionNeverSplitsIt(t *testing.T) {
+	for name, statement := range map[string]string{
+		"before a statement": "",
+		"inside a statement": `INSERT INTO t (v) WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) SELECT i FROM n`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, pool := home(t, file(t), Config{})
+			tx, err := pool.BeginTx(context.Background(), nil)
+			require.NoError(t, err)
+			perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
+			ctx, cancel := context.WithCancel(context.Background())
+			if statement == "" {
+				cancel()
+				statement = `INSERT INTO t (v) VALUES (2)`
+			} else {
+				time.AfterFunc(5*time.Millisecond, cancel)
+				_, _ = tx.ExecContext(ctx, statement)
+				eventually(t, "the ctx has ended", func() bool { return ctx.Err() != nil })
+			}
+			_, err = tx.ExecContext(ctx, statement)
+			require.ErrorIs(t, err, context.Canceled)
+			if _, err = tx.ExecContext(context.Background(), `INSERT INTO t (v) VALUES (3)`); err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, tx.Commit(), context.Canceled)
+				require.Empty(t, values(t, pool))
+			} else { // the driver was never asked: nothing has happened to it
+				require.NoError(t, tx.Commit())
+				require.Contains(t, values(t, pool), int64(1))
+			}
+			require.True(t, free(c))
+		})
+	}
+}
+
+func TestATransactionEndsWithTheCtxOfItsBegin(t *testing.T) {
+	c, pool := home(t, file(t), Config{})
+	ctx, cancel := context.WithCancel(context.Background())
+	tx, err := pool.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
+	cancel()
+	require.Error(t, tx.Commit())
+	eventually(t, "the gate is free", func() bool { return free(c) })
+	require.Empty(t, values(t, pool))
+	_, err = pool.BeginTx(ctx, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.True(t, free(c))
+}
+
+func TestWhoWaitsForAnotherProcessIsBusyAfterItsTime(t *testing.T) {
+	path := file(t)
+	c, pool := home(t, path, Config{BusyTimeout: 100 * time.Millisecond})
+	perform(t, borrow(t, pool), `SELECT 1`)
+	other := borrow(t, foreign(t, path))
+	perform(t, other, "BEGIN IMMEDIATE")
+	for name, write := range map[string]func() error{
+		"Exec":      func() error { _, err := pool.Exec(`INSERT INTO t (v) VALUES (1)`); return err },
+		"Query":     func() error { return pool.QueryRow(`INSERT INTO t (v) VALUES (1) RETURNING v`).Scan(new(int)) },
+		"BeginTx":   func() error { _, err := pool.BeginTx(context.Background(), nil); return err },
+		"committer": func() error { return doOnce(pool, c.cfg.BusyTimeout, context.Background()) },
+	} {
+		began := time.Now()
+		require.ErrorIs(t, write(), ErrBusy, name)
+		require.GreaterOrEqual(t, time.Since(began), 90*time.Millisecond, name)
+		require.Less(t, time.Since(began), 5*time.Second, name)
+		require.True(t, free(c), name)
+	}
+	perform(t, other, "COMMIT")
+	perform(t, pool, `INSERT INTO t (v) VALUES (1)`)
+}
+
+func doOnce(pool *sql.DB, limit time.Duration, ctx context.Context) error {
+	s := NewCommitter(Source{Pool: pool, Ours: true}, limit)
+	defer s.Close()
+	return s.Do(ctx, multi(insert(1)))
+}
+
+// Waiting obeys ctx, whoever it is that one waits for.
+func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
+	path := file(t)
+	c, pool := home(t, path, Config{BusyTimeout: 3 * time.Second})
+	perform(t, borrow(t, pool), `SELECT 1`)
+	other := borrow(t, foreign(t, path))
+	perform(t, other, "BEGIN IMMEDIATE")
+	for name, write := range map[string]func(context.Context) error{
+		"Exec": func(ctx context.Context) error {
+			_, err := pool.ExecContext(ctx, `INSERT INTO t (v) VALUES (1)`)
+			return err
+		},
+		"BeginTx":   func(ctx context.Context) error { _, err := pool.BeginTx(ctx, nil); return err },
+		"committer": func(ctx context.Context) error { return doOnce(pool, patient, ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			require.ErrorIs(t, write(ctx), context.DeadlineExceeded)
+			require.Less(t, time.Since(began), 2*time.Second)
+			require.True(t, free(c))
+		})
+	}
+	perform(t, other, "ROLLBACK")
+	require.Empty(t, values(t, pool))
+}
+
+// In WAL mode nobody who reads waits for a writer: not for its connection either.
+func TestAReaderNeedsNoTurnOfAWriter(t *testing.T) {
+	c, pool := home(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
+	tx, err := pool.BeginTx(context.Background(), nil)
+	require.NoError(t, err)
+	perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
+	before := c.Commits()
+	for range 3 {
+		conn := borrow(t, pool) // a new one each time
+		require.Empty(t, values(t, conn))
+	}
+	require.Zero(t, c.Commits()-before, "to open a connection is no commit")
+	require.NoError(t, tx.Commit())
+}
+
+func TestAPermitIsTakenOnceAndByItsOwnFile(t *testing.T) {
+	ctx := context.Background()
+	one, onePool := home(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
+	two, twoPool := home(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
+	reserved, permit, err := one.Reserve(ctx)
+	require.NoError(t, err)
+	require.False(t, free(one))
+
+	tx, err := twoPool.BeginTx(reserved, nil)
+	require.NoError(t, err)
+	require.True(t, permit.held, "the other file has a gate of its own")
+	require.False(t, free(two))
+	require.NoError(t, tx.Rollback())
+
+	tx, err = onePool.BeginTx(reserved, nil)
+	require.NoError(t, err)
+	require.False(t, permit.held)
+	_, err = onePool.BeginTx(reserved, nil)
+	require.ErrorIs(t, err, ErrBusy, "it was good for one")
+	permit.Release()
+	require.False(t, free(one), "a no-op: the transaction has it")
+	require.NoError(t, tx.Commit())
+	require.True(t, free(one))
+
+	_, permit, err = one.Reserve(ctx)
+	require.NoError(t, err)
+	permit.Release()
+	permit.Release()
+	require.True(t, free(one))
+}
+
+func TestAPermitSurvivesTheOpeningOfItsConnection(t *testing.T) {
+	c, err := NewConnector(file(t), Config{BusyTimeout: time.Second})
+	require.NoError(t, err)
+	pool := sql.OpenDB(c) // without any connection yet
+	defer pool.Close()
+	reserved, permit, err := c.Reserve(context.Background())
+	require.NoError(t, err)
+	conn, err := pool.Conn(reserved)
+	require.NoError(t, err)
+	require.True(t, permit.held)
+	require.NoError(t, conn.Close())
+	permit.Release()
+	require.True(t, free(c))
+}
+
+func TestCheckOwnerKnowsTheFileOfATransaction(t *testing.T) {
+	ctx := context.Background()
+	path := file(t)
+	c, pool := home(t, path, Config{})
+	_, elsewhere := home(t, file(t), Config{})
+	link := filepath.Join(t.TempDir(), "link.db")
+	require.NoError(t, os.Symlink(path, link))
+	_, linked := home(t, link, Config{})
+	for name, pool := range map[string]*sql.DB{"ours": pool, "ours by a link": linked, "a driver's": foreign(t, path)} {
+		tx, err := pool.BeginTx(ctx, nil)
+		require.NoError(t, err, name)
+		require.NoError(t, CheckOwner(ctx, tx, c.Identity()), name)
+		require.NoError(t, tx.Rollback(), name)
+	}
+	for name, pool := range map[string]*sql.DB{"ours": elsewhere, "a driver's": foreign(t, file(t))} {
+		tx, err := pool.BeginTx(ctx, nil)
+		require.NoError(t, err, name)
+		perform(t, tx, `CREATE TABLE IF NOT EXISTS u (a)`)
+		require.ErrorIs(t, CheckOwner(ctx, tx, c.Identity()), ErrInvalid, name)
+		require.NoError(t, tx.Rollback(), name)
+	}
+	require.ErrorIs(t, CheckOwner(ctx, foreign(t, ":memory:"), c.Identity()), ErrUnsupported)
+	// Asking runs nothing: a transaction that was lost says so.
+	tx, err := pool.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, CheckOwner(ended, tx, c.Identity()), context.Canceled)
+	require.NoError(t, tx.Rollback())
+}

@@ -1,0 +1,194 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// resultTTL reads for how long a result is kept: 0 for ever.
+func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
+	t.Helper()
+	return time.Duration(number(t, db.SQL(),
+		`SELECT coalesce(expires_at - created_at, 0) FROM _honker_results WHERE job_id = ?`, id)) * time.Second
+}
+
+func TestResultIsSavedWithTheAck(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ ttl, kept time.Duration }{
+		"by default": {0, time.Hour}, "rounded up": {1500 * time.Millisecond, 2 * time.Second}, "for ever": {-1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, db, q := fresh[int](t, &honker.QueueOptions{ResultTTL: c.ttl})
+			id := add(t, q, 1)
+			job := holdOne(t, q)
+			require.NoError(t, job.SetResult("first"))
+			require.NoError(t, job.SetResult(map[string]int{"sum": 3}))
+			_, err := honker.Result[any](ctx, db, id)
+			require.ErrorIs(t, err, honker.ErrNotFound, "not yet")
+			require.NoError(t, job.Ack(ctx))
+			got, err := honker.Result[map[string]int](ctx, db, id)
+			require.NoError(t, err)
+			require.Equal(t, map[string]int{"sum": 3}, got)
+			require.Equal(t, c.kept, resultTTL(t, db, id))
+		})
+	}
+}
+
+func TestResultOfAnAttemptThatDidNotSucceedIsNotSaved(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	id := add(t, q, 1)
+	for _, end := range []func(*honker.Job[int]) error{
+		func(j *honker.Job[int]) error { return j.Snooze(ctx, 0) },
+		func(j *honker.Job[int]) error { return j.Retry(ctx, 0, nil) },
+		func(j *honker.Job[int]) error { return j.Fail(ctx, nil) },
+	} {
+		job := holdOne(t, q)
+		require.NoError(t, job.SetResult(1))
+		require.NoError(t, end(job))
+	}
+	_, err := honker.Result[int](ctx, db, id)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+}
+
+func TestSavedResultIsKeptForItsTimeAndReplaced(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	const id = 42 // no such job: results stand by themselves
+	require.NoError(t, q.SaveResult(ctx, id, "old", time.Hour))
+	require.Equal(t, time.Hour, resultTTL(t, db, id))
+	require.NoError(t, q.SaveResult(ctx, id, nil, 0))
+	require.Zero(t, resultTTL(t, db, id))
+	got, err := honker.Result[any](ctx, db, id)
+	require.NoError(t, err, "null is a result")
+	require.Nil(t, got)
+
+	alter(t, db, `UPDATE _honker_results SET expires_at = unixepoch()`)
+	_, err = honker.Result[any](ctx, db, id)
+	require.ErrorIs(t, err, honker.ErrNotFound, "expired")
+	require.NoError(t, q.SaveResult(ctx, id, "new", time.Millisecond))
+	text, err := honker.Result[string](ctx, db, id)
+	require.NoError(t, err)
+	require.Equal(t, "new", text)
+	_, err = honker.Result[int](ctx, db, id)
+	require.ErrorContains(t, err, "result does not decode")
+	require.NotErrorIs(t, err, honker.ErrNotFound)
+}
+
+func TestResultSavedInATransactionIsUndoneWithIt(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	save := func(end error) error {
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			return errors.Join(q.SaveResultTx(ctx, tx, 1, "done", 0), end)
+		})
+	}
+	require.ErrorIs(t, save(errCause), errCause)
+	_, err := honker.Result[string](ctx, db, 1)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+	require.NoError(t, save(nil))
+	got, err := honker.Result[string](ctx, db, 1)
+	require.NoError(t, err)
+	require.Equal(t, "done", got)
+}
+
+// awaited waits for the result "done" in a goroutine of its own.
+func awaited(t testing.TB, ctx context.Context, db *honker.DB, id int64) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		got, err := honker.WaitResult[string](ctx, db, id)
+		if err == nil && got != "done" {
+			err = errors.New("got " + got)
+		}
+		ended <- err
+	}()
+	return ended
+}
+
+func TestWaitResultFindsWhatWasSavedBeforeAndAfterTheCall(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	before := add(t, q, 1, honker.Delay(time.Hour))
+	require.NoError(t, q.SaveResult(ctx, before, "done", time.Hour))
+	require.NoError(t, <-awaited(t, ctx, db, before))
+
+	for range 50 { // wherever the wait is when the result comes
+		id := add(t, q, 2)
+		ended := awaited(t, ctx, db, id)
+		job := holdOne(t, q)
+		require.NoError(t, job.SetResult("done"))
+		require.NoError(t, job.Ack(ctx))
+		require.NoError(t, <-ended)
+	}
+
+	unknown := awaited(t, ctx, db, 9999) // no such job yet
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return q.SaveResultTx(ctx, tx, 9999, "done", 0)
+	}))
+	require.NoError(t, <-unknown)
+}
+
+func TestWaitResultEndsWithTheDeathOfTheJob(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, &honker.QueueOptions{MaxAttempts: 2})
+	id := add(t, q, 1)
+	ended := awaited(t, ctx, db, id)
+	require.NoError(t, holdOne(t, q).Retry(ctx, 0, errors.New("not yet")))
+	require.NoError(t, holdOne(t, q).Retry(ctx, 0, errCause))
+	for _, err := range []error{<-ended, <-awaited(t, ctx, db, id)} {
+		var failed *honker.JobFailedError
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, honker.JobFailedError{ID: id, Attempts: 2, LastError: errCause.Error()}, *failed)
+		require.ErrorContains(t, err, "failed after 2 attempts: "+errCause.Error())
+	}
+}
+
+func TestWaitResultOfAJobThatIsGoneWithoutOneIsNotFound(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	acked, cancelled := add(t, q, 1), add(t, q, 2, honker.Delay(time.Hour))
+	waits := []<-chan error{awaited(t, ctx, db, acked), awaited(t, ctx, db, cancelled)}
+	require.NoError(t, holdOne(t, q).Ack(ctx))
+	_, err := q.Cancel(ctx, cancelled)
+	require.NoError(t, err)
+	waits = append(waits, awaited(t, ctx, db, acked), awaited(t, ctx, db, cancelled))
+	for _, ended := range waits {
+		require.ErrorIs(t, <-ended, honker.ErrNotFound)
+	}
+}
+
+func TestWaitResultEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	for _, id := range []int64{add(t, q, 1), 9999} {
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		require.ErrorIs(t, <-awaited(t, short, db, id), context.DeadlineExceeded)
+		cancel()
+	}
+}
+
+func TestManyWaitForTheResultsOfManyJobs(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := fresh[int](t, nil)
+	ids, err := q.EnqueueMany(ctx, make([]int, 50))
+	require.NoError(t, err)
+	var waits []<-chan error
+	for _, id := range ids {
+		waits = append(waits, awaited(t, ctx, db, id), awaited(t, ctx, db, id))
+	}
+	for _, job := range hold(t, q, len(ids)) {
+		require.NoError(t, job.SetResult("done"))
+		require.NoError(t, job.Ack(ctx))
+	}
+	for _, ended := range waits {
+		require.NoError(t, <-ended)
+	}
+}

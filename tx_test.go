@@ -1,0 +1,359 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// ledger adds the application's own table to a fresh file.
+func ledger(t testing.TB, opts *honker.Options) (context.Context, *honker.DB, *honker.Queue[int]) {
+	t.Helper()
+	db := honkertest.Open(t, opts)
+	alter(t, db, `CREATE TABLE ledger (n INTEGER)`)
+	return bounded(t, patient), db, honker.NewQueue[int](db, "jobs", nil)
+}
+
+// entries counts the rows of the ledger.
+func entries(t testing.TB, db *honker.DB) int64 {
+	t.Helper()
+	return number(t, db.SQL(), `SELECT count(*) FROM ledger`)
+}
+
+const enter = `INSERT INTO ledger VALUES (1)`
+
+func TestTxCommitsAllThatWasWrittenInIt(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	cancelled := add(t, q, 1)
+	var id int64
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, enter)
+		require.NoError(t, err)
+		id, err = q.EnqueueTx(ctx, tx, 1)
+		require.NoError(t, err)
+		ids, err := q.EnqueueManyTx(ctx, tx, []int{2, 3})
+		require.NoError(t, err)
+		require.Equal(t, []int64{id + 1, id + 2}, ids)
+		done, err := q.CancelTx(ctx, tx, cancelled)
+		require.NoError(t, err)
+		require.True(t, done)
+		_, err = db.NotifyTx(ctx, tx, "news", 1)
+		require.NoError(t, err)
+		return q.SaveResultTx(ctx, tx, cancelled, "result", 0)
+	}))
+	require.EqualValues(t, 1, entries(t, db))
+	require.Len(t, hold(t, q, 10), 3)
+	gone(t, q, cancelled)
+	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+}
+
+func TestTxThatFailsOrPanicsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	kept := add(t, q, 1)
+	before := *look(t, q, kept)
+	writeAll := func(ctx context.Context, tx *sql.Tx) {
+		_, err := tx.ExecContext(ctx, enter)
+		_, err2 := q.EnqueueTx(ctx, tx, 1)
+		_, err3 := q.EnqueueManyTx(ctx, tx, []int{2, 3})
+		_, err4 := q.CancelTx(ctx, tx, kept)
+		_, err5 := db.NotifyTx(ctx, tx, "news", 1)
+		require.NoError(t, errors.Join(err, err2, err3, err4, err5, q.SaveResultTx(ctx, tx, kept, 1, 0)))
+	}
+	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		writeAll(ctx, tx)
+		return errCause
+	})
+	require.Equal(t, errCause, err, "as fn returned it")
+	require.PanicsWithValue(t, "oh", func() {
+		_ = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			writeAll(ctx, tx)
+			panic("oh")
+		})
+	})
+	require.Zero(t, entries(t, db))
+	require.Equal(t, before, *look(t, q, kept))
+	require.EqualValues(t, 1, number(t, db.SQL(), liveAndDead))
+	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+	add(t, q, 2) // the writer is free
+}
+
+func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	add(t, q, 1)
+	job := holdOne(t, q)
+	type c = context.Context
+	for verb, v := range map[string]struct {
+		twin string // "": there is none
+		call func(c) error
+	}{
+		"Enqueue":      {"EnqueueTx", func(c c) error { _, err := q.Enqueue(c, 1); return err }},
+		"EnqueueMany":  {"EnqueueManyTx", func(c c) error { _, err := q.EnqueueMany(c, []int{1}); return err }},
+		"Cancel":       {"CancelTx", func(c c) error { _, err := q.Cancel(c, job.ID); return err }},
+		"SaveResult":   {"SaveResultTx", func(c c) error { return q.SaveResult(c, job.ID, 1, 0) }},
+		"Notify":       {"NotifyTx", func(c c) error { _, err := db.Notify(c, "news", 1); return err }},
+		"Ack":          {"AckTx", job.Ack},
+		"AckMany":      {"AckTx", func(c c) error { _, err := q.AckMany(c, "w", []int64{job.ID}); return err }},
+		"Fail":         {"FailTx", func(c c) error { return job.Fail(c, nil) }},
+		"Retry":        {"", func(c c) error { return job.Retry(c, 0, nil) }},
+		"Snooze":       {"", func(c c) error { return job.Snooze(c, 0) }},
+		"Heartbeat":    {"", func(c c) error { return job.Heartbeat(c, time.Minute) }},
+		"Claim":        {"", func(c c) error { _, err := q.Claim(c, "w", 1); return err }},
+		"Jobs":         {"", func(c c) error { return lastError(q.Jobs(c, "w")) }},
+		"Work":         {"", func(c c) error { return q.Work(c, nil, nil) }},
+		"WorkTx":       {"", func(c c) error { return q.WorkTx(c, nil, nil) }},
+		"SweepExpired": {"", func(c c) error { _, err := q.SweepExpired(c); return err }},
+		"WaitResult":   {"Result", func(c c) error { _, err := honker.WaitResult[int](c, db, job.ID); return err }},
+		"Prune":        {"", func(c c) error { _, err := db.PruneNotifications(c, 0, 0); return err }},
+		"Tx":           {"", func(c c) error { return db.Tx(c, func(context.Context, *sql.Tx) error { return nil }) }},
+	} {
+		t.Run(verb, func(t *testing.T) {
+			require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				began := time.Now()
+				err := v.call(ctx)
+				require.ErrorIs(t, err, honker.ErrInTx)
+				require.ErrorContains(t, err, "honker: ")
+				require.ErrorContains(t, err, v.twin)
+				require.Less(t, time.Since(began), time.Second)
+				return nil
+			}))
+		})
+	}
+	require.NoError(t, job.Ack(ctx), "nothing was changed")
+}
+
+func TestReadsWorkInsideATxAndSeeWhatIsCommitted(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	id := add(t, q, 1, honker.Delay(time.Hour))
+	require.NoError(t, q.SaveResult(ctx, id, 7, 0))
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		inner, err := q.EnqueueTx(ctx, tx, 1)
+		require.NoError(t, err)
+		_, err = q.Get(ctx, inner)
+		require.ErrorIs(t, err, honker.ErrNotFound)
+		_, err = q.Get(ctx, id)
+		require.NoError(t, err)
+		next, err := q.NextClaimAt(ctx)
+		require.NoError(t, err)
+		require.NotZero(t, next)
+		got, err := honker.Result[int](ctx, db, id)
+		require.NoError(t, err)
+		require.Equal(t, 7, got)
+		return nil
+	}))
+}
+
+func TestTxOfOneDBDoesNotHinderAnother(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := ledger(t, nil)
+	_, _, other := fresh[int](t, nil)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error {
+		_, err := other.Enqueue(ctx, 1)
+		return err
+	}))
+}
+
+func TestPlainVerbBesideATransactionOfItsOwnGoroutineIsBusyWithAHint(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 50 * time.Millisecond})
+	tx, err := db.SQL().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	_, err = tx.ExecContext(ctx, enter)
+	require.NoError(t, err)
+	for name, call := range map[string]func() error{
+		"Enqueue": func() error { _, err := q.Enqueue(ctx, 1); return err },
+		"Notify":  func() error { _, err := db.Notify(ctx, "news", 1); return err },
+		"Sweep":   func() error { _, err := q.SweepExpired(ctx); return err },
+		"Tx":      func() error { return db.Tx(ctx, func(context.Context, *sql.Tx) error { return nil }) },
+		"BeginTx": func() error { _, err := db.SQL().BeginTx(ctx, nil); return err },
+	} {
+		began := time.Now()
+		err := call()
+		require.ErrorIs(t, err, honker.ErrBusy, name)
+		require.ErrorContains(t, err, "use the Tx form of the call", name)
+		require.Less(t, time.Since(began), 2*time.Second, name)
+	}
+	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	_, err = q.Enqueue(short, 1)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "whichever comes first")
+	_, err = q.EnqueueTx(ctx, tx, 1)
+	require.NoError(t, err, "the Tx form works")
+	require.NoError(t, tx.Commit())
+	require.EqualValues(t, 1, entries(t, db))
+	require.EqualValues(t, 1, number(t, db.SQL(), liveAndDead))
+}
+
+func TestReadOnlyTransactionIsASnapshotThatStopsNoWriter(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	count := func(tx *sql.Tx) (n int) {
+		require.NoError(t, tx.QueryRowContext(ctx, `SELECT count(*) FROM _honker_live`).Scan(&n))
+		return n
+	}
+	var snapshots [2]*sql.Tx
+	for i := range snapshots {
+		tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		require.NoError(t, err)
+		require.Equal(t, i, count(tx))
+		add(t, q, i)
+		require.Equal(t, i, count(tx))
+		snapshots[i] = tx
+	}
+	for i, tx := range snapshots {
+		require.Equal(t, i, count(tx))
+		require.NoError(t, tx.Commit())
+	}
+}
+
+func TestTransactionOnAConnectionOfTheCallersIsATransaction(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	conn, err := db.SQL().Conn(ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	for _, end := range []string{"ROLLBACK", "COMMIT"} {
+		_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+		require.NoError(t, err)
+		_, err = q.EnqueueTx(ctx, conn, 1)
+		require.NoError(t, err)
+		_, err = conn.ExecContext(ctx, end)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, number(t, db.SQL(), liveAndDead))
+}
+
+func TestContextThatEndsTheTransactionLeavesNothingOfIt(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	for name, begin := range map[string]func(context.Context, func(*sql.Tx) error) error{
+		"BeginTx": func(ctx context.Context, fn func(*sql.Tx) error) error {
+			tx, err := db.SQL().BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			if err = fn(tx); err == nil {
+				err = tx.Commit()
+			}
+			return err
+		},
+		"Tx": func(ctx context.Context, fn func(*sql.Tx) error) error {
+			return db.Tx(ctx, func(_ context.Context, tx *sql.Tx) error { return fn(tx) })
+		},
+	} {
+		ending, end := context.WithCancel(ctx)
+		err := begin(ending, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, enter)
+			require.NoError(t, err)
+			_, err = q.EnqueueTx(ctx, tx, 1)
+			require.NoError(t, err)
+			end()
+			_, _ = tx.ExecContext(ctx, enter) // an application that does not look
+			_, _ = q.EnqueueTx(ctx, tx, 1)
+			return nil
+		})
+		require.Error(t, err, name)
+		require.Zero(t, entries(t, db), name)
+		require.Zero(t, number(t, db.SQL(), liveAndDead), name)
+	}
+	add(t, q, 1)
+}
+
+func TestContextOfAStatementDoesNotTearTheTransaction(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	const many = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
+		INSERT INTO ledger SELECT i FROM n`
+	tx, err := db.SQL().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	_, err = q.EnqueueTx(ctx, tx, 1)
+	require.NoError(t, err)
+	short, cancel := context.WithTimeout(ctx, 2*time.Millisecond) // in the middle of it
+	defer cancel()
+	_, failed := tx.ExecContext(short, many)
+	_, after := q.EnqueueTx(ctx, tx, 2)
+	err = tx.Commit()
+	jobs, rows := number(t, db.SQL(), liveAndDead), entries(t, db)
+	if err != nil {
+		require.Zero(t, jobs)
+		require.Zero(t, rows)
+		return
+	}
+	require.NoError(t, after)
+	require.EqualValues(t, 2, jobs)
+	require.Equal(t, failed == nil, rows == 40_000)
+	require.Equal(t, failed != nil, rows == 0)
+}
+
+func TestStatementUnderAnEndedContextDoesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	ended, end := context.WithCancel(ctx)
+	end()
+	tx, err := db.SQL().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	_, err = tx.ExecContext(ctx, enter)
+	require.NoError(t, err)
+	_, err = q.EnqueueTx(ended, tx, 1)
+	require.ErrorIs(t, err, context.Canceled)
+	if tx.Commit() == nil { // database/sql did not pass the statement on
+		require.EqualValues(t, 1, entries(t, db))
+	} else {
+		require.Zero(t, entries(t, db))
+	}
+	require.Zero(t, number(t, db.SQL(), liveAndDead))
+}
+
+func TestFinishedTransactionIsRefused(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	add(t, q, 1)
+	job := holdOne(t, q)
+	tx, err := db.SQL().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	for name, call := range map[string]func() error{
+		"EnqueueTx":     func() error { _, err := q.EnqueueTx(ctx, tx, 1); return err },
+		"EnqueueManyTx": func() error { _, err := q.EnqueueManyTx(ctx, tx, []int{1}); return err },
+		"CancelTx":      func() error { _, err := q.CancelTx(ctx, tx, job.ID); return err },
+		"SaveResultTx":  func() error { return q.SaveResultTx(ctx, tx, 1, 1, 0) },
+		"NotifyTx":      func() error { _, err := db.NotifyTx(ctx, tx, "news", 1); return err },
+		"AckTx":         func() error { return job.AckTx(ctx, tx) },
+		"FailTx":        func() error { return job.FailTx(ctx, tx, nil) },
+	} {
+		require.ErrorIs(t, call(), sql.ErrTxDone, name)
+	}
+	require.Error(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return tx.Rollback() }),
+		"nothing was committed")
+	require.NoError(t, job.Ack(ctx))
+}
+
+func TestHandlerWhoseTransactionWasRolledBackHasNotSettledItsJob(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := ledger(t, nil)
+	ctx, stop := context.WithCancel(ctx)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(0)})
+	id := add(t, q, 1)
+	require.NoError(t, q.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+		if job.Attempts == 1 {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				return errors.Join(job.AckTx(ctx, tx), errCause)
+			})
+		}
+		stop()
+		return nil
+	}, &honker.WorkOptions{Workers: 1}))
+	gone(t, q, id)
+}
