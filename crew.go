@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -220,10 +219,7 @@ func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
 		err = c.q.db.writer.Do(context.WithoutCancel(ctx), t)
 	}
 	if err != nil {
-		c.mu.Lock()
-		c.finished = append(done, c.finished...)
-		c.mu.Unlock()
-		return c.survive(ctx, err)
+		return c.failed(ctx, done, err)
 	}
 	if c.q.db.home == nil {
 		c.q.db.hub.nudge()
@@ -233,6 +229,33 @@ func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
 	c.more = want == 0 && c.more || want > 0 && len(t.rows) == want
 	c.start(t.rows, time.Since(began))
 	return nil
+}
+
+// failed keeps done for a later turn. What fails again and again is settled one by one,
+// so that a job that cannot be, by a trigger of the application's, say, holds up no other.
+func (c *crew) failed(ctx context.Context, done []*hand, err error) error {
+	if c.trouble >= 2 && !errors.Is(err, ErrBusy) {
+		for _, h := range done {
+			c.settleAlone(ctx, h)
+		}
+		done = nil
+	}
+	c.mu.Lock()
+	c.finished = append(done, c.finished...)
+	c.mu.Unlock()
+	return c.survive(ctx, err)
+}
+
+// settleAlone lets h go if it cannot be settled: its lease will lapse.
+func (c *crew) settleAlone(ctx context.Context, h *hand) {
+	t := &turn{crew: c, done: []*hand{h}, careful: true}
+	if err := c.q.db.writer.Do(context.WithoutCancel(ctx), t); err == nil {
+		c.settled(t.done)
+		return
+	}
+	c.mu.Lock()
+	delete(c.held, h.claim.ID)
+	c.mu.Unlock()
 }
 
 // survive waits a little after an error that may pass, and returns the others.
@@ -292,204 +315,4 @@ func (c *crew) settled(done []*hand) {
 			c.tell(h, failID("settle job", h.claim.ID, ErrClaimLost))
 		}
 	}
-}
-
-// turn is a crew's sqlite.Op.
-type turn struct {
-	crew *crew
-	done []*hand
-	want int
-	rows []store.Job
-
-	careful bool // some claim was lost: ask which
-}
-
-// Single implements sqlite.Op.
-func (t *turn) Single() bool { return false }
-
-// Run implements sqlite.Op.
-func (t *turn) Run(ctx context.Context, q store.Querier, now time.Time) (err error) {
-	if err := t.ack(ctx, q, now); err != nil {
-		return err
-	}
-	for _, h := range t.done {
-		if h.end != nil && !h.end.together() {
-			if err := h.end.Run(ctx, q, now); err != nil {
-				return err
-			}
-		}
-	}
-	if t.want > 0 {
-		c := t.crew
-		t.rows, err = store.ClaimJobs(ctx, q, c.q.name, c.opts.WorkerID, t.want,
-			now.Unix(), now.Unix()+seconds(c.opts.Lease))
-	}
-	return err
-}
-
-// errUncertain undoes a turn in which some claim was lost, to find out which.
-var errUncertain = errors.New("some claim was lost")
-
-// ack settles all jobs that succeeded: one statement for each attempt number.
-func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
-	byAttempt := make(map[int64][]int64, 1)
-	for _, h := range t.done {
-		if h.end != nil && h.end.together() {
-			byAttempt[h.claim.Attempt] = append(byAttempt[h.claim.Attempt], h.claim.ID)
-		}
-	}
-	lost := make(map[int64]bool)
-	for attempt, ids := range byAttempt {
-		if err := t.ackAttempt(ctx, q, ids, attempt, now.Unix(), lost); err != nil {
-			return err
-		}
-	}
-	for _, h := range t.done {
-		if h.end == nil || !h.end.together() {
-			continue
-		}
-		h.end.ended(!lost[h.claim.ID], false)
-		if err := h.end.saveResult(ctx, q, now.Unix()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ackAttempt adds to lost. The first try only counts: a lost claim is rare.
-func (t *turn) ackAttempt(ctx context.Context, q store.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
-	worker := t.crew.opts.WorkerID
-	if !t.careful {
-		n, err := store.AckAttempt(ctx, q, ids, worker, attempt, now)
-		if err == nil && n < len(ids) {
-			err = errUncertain
-		}
-		return err
-	}
-	kept, err := store.AckAttemptIDs(ctx, q, ids, worker, attempt, now)
-	for _, id := range ids {
-		if !slices.Contains(kept, id) {
-			lost[id] = true
-		}
-	}
-	return err
-}
-
-// renew extends the leases of all jobs held, at a third of their length.
-func (c *crew) renew(stop <-chan struct{}) {
-	tick := time.NewTicker(max(c.opts.Lease/3, time.Millisecond))
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			c.renewOnce()
-		case <-stop:
-			return
-		}
-	}
-}
-
-func (c *crew) renewOnce() {
-	c.mu.Lock()
-	ids := slices.Collect(maps.Keys(c.held))
-	c.mu.Unlock()
-	if len(ids) == 0 {
-		return
-	}
-	var kept []int64
-	ctx, cancel := context.WithTimeout(context.Background(), c.opts.Lease)
-	defer cancel()
-	err := c.q.db.writer.Do(ctx, writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		kept, err = store.Renew(ctx, q, ids, c.opts.WorkerID, now.Unix(), now.Unix()+seconds(c.opts.Lease))
-		return err
-	}))
-	if err != nil {
-		c.log().Error("honker: leases were not renewed", "queue", c.q.name, "error", err)
-		return
-	}
-	c.lost(ids, kept)
-}
-
-// lost cancels the handlers of jobs that are not in kept.
-func (c *crew) lost(ids, kept []int64) {
-	still := make(map[int64]bool, len(kept))
-	for _, id := range kept {
-		still[id] = true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range ids {
-		if h := c.held[id]; h != nil && !still[id] && h.cancel != nil {
-			h.cancel(ErrClaimLost)
-		}
-	}
-}
-
-// drain ends the work: what has not started is given back, handlers finish; after
-// DrainTimeout their ctx is cancelled, and soon after what they still hold is released.
-func (c *crew) drain() {
-	ctx := context.Background()
-	c.giveBack()
-	patience := time.NewTimer(c.opts.DrainTimeout)
-	defer patience.Stop()
-	killed, hopeless := false, false
-	for c.busy() {
-		if done := c.collect(); len(done) > 0 {
-			hopeless = c.settleLast(ctx, done, hopeless)
-			continue
-		}
-		select {
-		case <-c.signal:
-		case <-patience.C:
-			if killed {
-				c.abandon(ctx)
-				return
-			}
-			killed = true
-			c.kill(errors.New("honker: work has ended"))
-			patience.Reset(lastWord)
-		}
-	}
-}
-
-// settleLast settles done while that can be hoped for; then it lets them go.
-func (c *crew) settleLast(ctx context.Context, done []*hand, hopeless bool) bool {
-	if !hopeless {
-		err := c.turn(ctx, done, 0)
-		if err == nil && c.trouble <= 10 {
-			return false
-		}
-		c.log().Error("honker: jobs could not be settled at the end; their leases will lapse", "queue", c.q.name, "error", err)
-		done = append(done, c.collect()...)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range done {
-		delete(c.held, h.claim.ID)
-	}
-	return true
-}
-
-func (c *crew) busy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.held) > 0
-}
-
-// abandon releases jobs whose handlers do not return. Work still waits for them.
-func (c *crew) abandon(ctx context.Context) {
-	c.mu.Lock()
-	var rest []*hand
-	for _, h := range c.held {
-		if !h.done {
-			rest = append(rest, &hand{claim: h.claim, info: h.info, end: &settlement{claim: h.claim, outcome: Released}})
-			c.log().Warn("honker: a handler ignores the end of its context; its job was released",
-				"queue", c.q.name, "job", h.claim.ID)
-		}
-	}
-	rest = append(rest, c.finished...)
-	c.finished = nil
-	clear(c.held)
-	c.mu.Unlock()
-	_ = c.turn(ctx, rest, 0)
 }

@@ -18,6 +18,7 @@ type hand struct {
 	ran    time.Duration
 
 	cancel context.CancelCauseFunc // of a running handler; guarded by crew.mu
+	lost   bool                    // the claim, before the handler ran; guarded by crew.mu
 	done   bool                    // the handler has returned; guarded by crew.mu
 }
 
@@ -31,7 +32,7 @@ func (c *crew) slot() {
 
 // handle runs one job and hands it in for settling.
 func (c *crew) handle(h *hand) {
-	if c.stopping.Load() {
+	if c.stopping.Load() || c.isLost(h) {
 		c.handIn(h, &settlement{outcome: Released})
 		return
 	}
@@ -52,6 +53,12 @@ func (c *crew) handle(h *hand) {
 	end := c.verdict(h, err)
 	ended = true
 	c.handIn(h, end)
+}
+
+func (c *crew) isLost(h *hand) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return h.lost
 }
 
 var errGoexit = errors.New("the handler ended its goroutine")
@@ -92,8 +99,7 @@ func (c *crew) attempt(ctx context.Context, h *hand) (err error) {
 
 // verdict decides how the claim ends after an attempt that returned err.
 func (c *crew) verdict(h *hand, err error) *settlement {
-	var said *steer
-	steered := errors.As(err, &said)
+	said, steered := c.steered(err)
 	quiet := h.claim.settledTx.Load()
 	switch {
 	case h.claim.settled.Load():
@@ -113,6 +119,13 @@ func (c *crew) verdict(h *hand, err error) *settlement {
 		end.delay = c.backoff(h, err)
 	}
 	return end
+}
+
+// steered finds what the handler has said. Its error is the handler's code, too.
+func (c *crew) steered(err error) (said *steer, ok bool) {
+	defer c.contain("the handler's error")
+	ok = errors.As(err, &said)
+	return said, ok
 }
 
 // tell calls OnError, which must not take the process down either.

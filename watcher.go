@@ -150,6 +150,9 @@ func (h *hub) state() error {
 // look runs in the watcher's goroutine after each change, and at deadlines.
 func (h *hub) look(why watch.Cause) {
 	ctx, now := context.Background(), time.Now()
+	if h.db.home == nil {
+		ctx = h.db.ctx // an attached pool may have lent all its connections when Close comes
+	}
 	woken := 0
 	if why != watch.Deadline {
 		woken += h.wakeAll(anyCommit)

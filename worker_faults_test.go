@@ -238,3 +238,53 @@ func TestARetriedJobIsNotTakenForLost(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Zero(t, lost.Load(), "the claim was there all the time")
 }
+
+type hollowError struct{ inner error }
+
+func (e *hollowError) Error() string { return "hollow" }
+func (e *hollowError) Unwrap() error { return e.inner }
+
+// A typed nil is no nil error, and errors.As looks into it.
+func TestAnErrorWhoseUnwrapPanicsIsAnErrorAsWell(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+	ctx, cancel := context.WithCancel(bounded(t, patient))
+	defer cancel()
+	id, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.Work(ctx, func(context.Context, *honker.Job[int]) error {
+			var hollow *hollowError
+			return hollow
+		}, nil)
+	}()
+	eventually(t, patient, "it is dead", func() bool {
+		info, err := q.Get(ctx, id)
+		return err == nil && info.State == honker.Dead && info.LastError == "hollow"
+	})
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// The application may have a trigger that refuses what becomes of one job.
+func TestAJobThatCannotBeSettledHoldsUpNoOther(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	perform(t, db.SQL(), `CREATE TRIGGER keep BEFORE DELETE ON _honker_live WHEN OLD.payload = '13'
+BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	ctx, cancel := context.WithCancel(bounded(t, patient))
+	defer cancel()
+	_, err := q.EnqueueMany(ctx, []int{1, 13, 2, 3, 4, 5})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, nil)
+	}()
+	eventually(t, patient, "the others are gone", func() bool {
+		return number(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 1
+	})
+	cancel()
+	require.NoError(t, <-ended)
+	require.EqualValues(t, 13, number(t, db.SQL(), `SELECT payload FROM _honker_live`))
+}

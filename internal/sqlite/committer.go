@@ -174,11 +174,14 @@ func (c *Committer) lead(ctx context.Context, mine *ticket) error {
 // begin takes the write lock. Only connections of a foreign pool are retried here;
 // ours have done so.
 func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
-	for try := (retry{}); try.after(ctx, err, c.limit); {
-		_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	if c.source.Ours {
+		_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+		return err
 	}
-	return stillBusy(ctx, err)
+	return Retry(ctx, c.limit, func() error {
+		_, err := conn.ExecContext(context.WithoutCancel(ctx), "BEGIN IMMEDIATE")
+		return err
+	})
 }
 
 // runAlone runs t as a transaction of one statement, which needs no BEGIN.
@@ -187,13 +190,10 @@ func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, t *ticket) err
 	if !c.source.Ours {
 		inner = context.WithoutCancel(ctx)
 	}
-	err := safely(inner, conn, t.op, time.Now())
-	for try := (retry{}); try.after(ctx, err, c.limit); {
-		err = safely(inner, conn, t.op, time.Now())
-	}
+	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, t.op, time.Now()) })
 	c.release(err)
 	c.crowd = 1
-	return stillBusy(ctx, err)
+	return err
 }
 
 // alone takes the leader's op off the queue if it needs no transaction around it.
@@ -225,7 +225,7 @@ func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 		}
 	}
 	if err == nil {
-		_, err = conn.ExecContext(context.Background(), "COMMIT")
+		err = c.commit(conn)
 	}
 	if err != nil {
 		_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
@@ -236,6 +236,14 @@ func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 		}
 	}
 	return batch, err
+}
+
+// commit waits for readers where the journal is a rollback journal.
+func (c *Committer) commit(conn *sql.Conn) error {
+	return Retry(context.Background(), c.limit, func() error {
+		_, err := conn.ExecContext(context.Background(), "COMMIT")
+		return err
+	})
 }
 
 // runOne runs t so that its failure is its own. The error it returns is one that

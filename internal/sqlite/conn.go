@@ -156,13 +156,15 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	if err := c.home.enter(ctx); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if !c.tx.gated {
+			c.home.gate.leave()
+		}
+	}()
 	res, err := c.execRetrying(ctx, s, args)
 	if s.verb == vOther && c.inTransaction() {
 		c.tx = transaction{open: true, gated: true} // a script has begun one, and not ended it
-		return res, err
-	}
-	c.home.gate.leave()
-	if err == nil {
+	} else if err == nil {
 		c.home.committed()
 	}
 	return res, err
@@ -201,7 +203,7 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 		}
 	}
 	run := ctx
-	if c.tx.open || s.verb == vWrite {
+	if c.tx.open || s.verb == vWith || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
 	r, err := s.rawStmt.QueryContext(run, args)
@@ -218,7 +220,11 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 func (c *conn) rowsClosed(s *stmt) {
 	s.inUse = false
 	c.done(s)
-	if s.verb == vWrite && !c.tx.open {
+	switch {
+	case c.tx.open, s.verb == vRead:
+	case s.verb == vOther && c.inTransaction():
+		c.tx = transaction{open: true} // begun by a script, past the gate
+	case s.verb != vOther:
 		c.home.committed()
 	}
 }

@@ -119,7 +119,7 @@ func TestVerbOfAStatement(t *testing.T) {
 		"VALUES (1)":                       vRead,
 		"insert into t values (1)":         vWrite,
 		"REPLACE INTO t VALUES (1)":        vWrite,
-		"WITH a AS (SELECT 1) SELECT 1":    vWrite,
+		"WITH a AS (SELECT 1) SELECT 1":    vWith,
 		"UPDATE t SET a = 1":               vWrite,
 		"DELETE FROM t":                    vWrite,
 		"SAVEPOINT a":                      vSavepoint,

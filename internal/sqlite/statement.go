@@ -13,7 +13,8 @@ type verb uint8
 const (
 	vOther     verb = iota // DDL, PRAGMA, scripts: run once, never kept prepared
 	vRead                  // SELECT, VALUES
-	vWrite                 // INSERT, UPDATE, DELETE, REPLACE, WITH
+	vWith                  // WITH, which may write
+	vWrite                 // INSERT, UPDATE, DELETE, REPLACE
 	vSavepoint             // SAVEPOINT, RELEASE
 	vBegin                 // BEGIN, deferred
 	vBeginNow              // BEGIN IMMEDIATE or EXCLUSIVE
@@ -30,14 +31,21 @@ func verbOf(query string) verb {
 		word = query[:i]
 	}
 	switch strings.ToUpper(word) {
+	case "BEGIN", "COMMIT", "END", "ROLLBACK":
+		return control(query)
+	}
+	if strings.Contains(strings.TrimRight(query, "; \t\r\n"), ";") {
+		return vOther // a script, which may end as something else than it begins
+	}
+	switch strings.ToUpper(word) {
 	case "SELECT", "VALUES":
 		return vRead
-	case "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH":
+	case "WITH":
+		return vWith
+	case "INSERT", "UPDATE", "DELETE", "REPLACE":
 		return vWrite
 	case "SAVEPOINT", "RELEASE":
 		return vSavepoint
-	case "BEGIN", "COMMIT", "END", "ROLLBACK":
-		return control(query)
 	}
 	return vOther
 }

@@ -17,6 +17,7 @@ type transaction struct {
 	open     bool
 	gated    bool // holds the write gate
 	readOnly bool
+	wrote    bool
 	failed   error
 }
 
@@ -70,6 +71,7 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	if t.readOnly && s.verb == vWrite {
 		return fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
 	}
+	t.wrote = t.wrote || s.verb != vRead
 	return t.ready(ctx)
 }
 
@@ -109,10 +111,12 @@ func (t *transaction) commit(c *conn, last bool) error {
 		}
 		return err
 	}
-	gated := t.gated
+	was := *t
 	*t = transaction{}
-	if gated {
+	if was.gated {
 		c.home.gate.leave()
+	}
+	if was.gated || was.wrote {
 		c.home.committed()
 	}
 	return nil

@@ -276,3 +276,22 @@ func TestCheckOwnerKnowsTheFileOfATransaction(t *testing.T) {
 	require.ErrorIs(t, CheckOwner(ended, tx, c.Identity()), context.Canceled)
 	require.NoError(t, tx.Rollback())
 }
+
+// A WITH is mostly a SELECT.
+func TestAReadOnlyTransactionReadsByAnyStatement(t *testing.T) {
+	c, pool := home(t, file(t), Config{})
+	perform(t, pool, `INSERT INTO t (v) VALUES (7)`)
+	writer, err := pool.BeginTx(context.Background(), nil) // nobody who reads waits for it
+	require.NoError(t, err)
+	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	for _, query := range []string{
+		`SELECT v FROM t`, `WITH a AS (SELECT v FROM t) SELECT v FROM a`, `/* traced */ SELECT v FROM t`,
+		`WITH RECURSIVE a(v) AS (SELECT v FROM t UNION ALL SELECT v + 1 FROM a WHERE v < 7) SELECT v FROM a`, `VALUES (7)`,
+	} {
+		require.Equal(t, []int64{7}, numbers(t, tx, query), query)
+	}
+	require.NoError(t, tx.Commit())
+	require.NoError(t, writer.Rollback())
+	require.True(t, free(c))
+}

@@ -248,7 +248,7 @@ func (w *Watcher) pollPause(now time.Time) time.Duration {
 	idle := now.Sub(w.lastChange) > idleAfter
 	switch {
 	case w.rapid >= stormCount:
-		return max(w.cfg.Poll, storm)
+		return min(max(w.cfg.Poll, storm), safety)
 	case w.notice.armed() && idle:
 		return max(w.cfg.Poll, safetyIdle)
 	case w.notice.armed():
