@@ -49,7 +49,7 @@ func openRaw(b *testing.B) *raw {
 	db, err := honker.Open(b.Context(), path, nil) // for the schema
 	require.NoError(b, err)
 	require.NoError(b, db.Close())
-	pool, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(5000)")
+	pool, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
 	require.NoError(b, err)
 	conn, err := pool.Conn(context.Background())
 	require.NoError(b, err)
@@ -185,37 +185,68 @@ func BenchmarkEnqueueMany(b *testing.B) {
 		})
 }
 
-const business = `CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total INTEGER)`
-
+// BenchmarkEnqueueTx is a business row and its job in one transaction: beside the raw
+// statements, and beside what a *sql.Tx of database/sql costs by itself, which starts a
+// goroutine for each.
 func BenchmarkEnqueueTx(b *testing.B) {
-	r, db := openRaw(b), openBench(b, nil)
+	b.Run("raw", func(b *testing.B) {
+		r := openRaw(b)
+		begin, commit := r.prepare("BEGIN IMMEDIATE"), r.prepare("COMMIT")
+		order, insert := r.pair()
+		benchEnqueueTx(b, func(text string) {
+			now := time.Now().Unix()
+			r.exec(begin)
+			r.exec(order, "c", 100)
+			r.exec(insert, "bench", text, 0, now, 3, now)
+			r.exec(commit)
+		})
+	})
+	b.Run("database-sql", func(b *testing.B) {
+		r := openRaw(b)
+		order, insert := r.pair()
+		benchEnqueueTx(b, func(text string) {
+			now := time.Now().Unix()
+			tx, err := r.conn.BeginTx(context.Background(), nil)
+			require.NoError(b, err)
+			r.exec(tx.Stmt(order), "c", 100)
+			r.exec(tx.Stmt(insert), "bench", text, 0, now, 3, now)
+			require.NoError(b, tx.Commit())
+		})
+	})
+}
+
+const (
+	business      = `CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, total INTEGER)`
+	businessOrder = `INSERT INTO orders (customer, total) VALUES (?, ?)`
+)
+
+func (r *raw) pair() (order, insert *sql.Stmt) {
+	r.exec(r.prepare(business))
+	return r.prepare(businessOrder), r.prepare(rawColumns + rawRow)
+}
+
+func benchEnqueueTx(b *testing.B, ceiling func(text string)) {
+	db := openBench(b, nil)
 	_, err := db.SQL().Exec(business)
 	require.NoError(b, err)
-	r.exec(r.prepare(business))
-	begin, commit := r.prepare("BEGIN IMMEDIATE"), r.prepare("COMMIT")
-	order, insert := r.prepare("INSERT INTO orders (customer, total) VALUES (?, ?)"), r.prepare(rawColumns+rawRow)
-	text := rawText(b)
 	q := honker.NewQueue[payload](db, "bench", nil)
+	text := rawText(b)
+	ours := func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, businessOrder, "c", 100); err != nil {
+			return err
+		}
+		_, err := q.EnqueueTx(ctx, tx, onePayload)
+		return err
+	}
 	compare(b, 1000,
 		func(n int) {
 			for range n {
-				now := time.Now().Unix()
-				r.exec(begin)
-				r.exec(order, "c", 100)
-				r.exec(insert, "bench", text, 0, now, 3, now)
-				r.exec(commit)
+				ceiling(text)
 			}
 		},
 		func(n int) {
 			for range n {
-				err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
-					if _, err := tx.ExecContext(ctx, "INSERT INTO orders (customer, total) VALUES (?, ?)", "c", 100); err != nil {
-						return err
-					}
-					_, err := q.EnqueueTx(ctx, tx, onePayload)
-					return err
-				})
-				if err != nil {
+				if err := db.Tx(context.Background(), ours); err != nil {
 					b.Fatal(err)
 				}
 			}
