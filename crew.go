@@ -294,7 +294,9 @@ func (c *crew) start(rows []store.Job, took time.Duration) {
 	for _, h := range hands {
 		c.jobs <- h // never blocks: want leaves room
 	}
-	runtime.Gosched() // the slots first: the next turn can wait
+	if len(hands) <= c.opts.Workers {
+		runtime.Gosched() // the slots first: with little to do, the next turn can wait
+	}
 }
 
 // settled forgets jobs whose claims have ended, and says how.

@@ -41,7 +41,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.db, "db", "", "keep the database in this `file` (default: a temporary one)")
 	f.StringVar(&c.out, "out", "", "the `folder` of the receipts (default: receipts, beside the database)")
 	f.IntVar(&c.workers, "workers", 4, "receipts printed at once")
-	f.IntVar(&c.rate, "rate", 1500, "orders per second; 0: as fast as it goes")
+	f.IntVar(&c.rate, "rate", 800, "orders per second; 0: as fast as it goes")
 	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its jobs")
 	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; work off the receipts of -db until interrupted")
 	if err := f.Parse(args); err != nil {

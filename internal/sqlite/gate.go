@@ -20,7 +20,7 @@ type gate struct {
 	waiting list.List // of *waiter, in order of arrival
 }
 
-const patience = 2 * time.Millisecond
+const patience = time.Millisecond
 
 type waiter struct {
 	since time.Time
