@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -189,7 +190,7 @@ func (c *crew) handIn(h *hand, end *settlement) {
 	}
 	h.end = end
 	c.mu.Lock()
-	if _, ours := c.held[h.claim.ID]; ours { // else it was released over its handler's head
+	if c.held[h.claim.ID] == h { // else it was released over its handler's head
 		h.done = true
 		c.finished = append(c.finished, h)
 	}
@@ -231,10 +232,10 @@ func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
 	return nil
 }
 
-// failed keeps done for a later turn. What fails again and again is settled one by one,
-// so that a job that cannot be, by a trigger of the application's, say, holds up no other.
+// failed keeps done for a later turn. What a rule of the application's, in a trigger, say,
+// refuses again and again is settled one by one: one job must not hold up the others.
 func (c *crew) failed(ctx context.Context, done []*hand, err error) error {
-	if c.trouble >= 2 && !errors.Is(err, ErrBusy) {
+	if c.trouble >= 2 && sqlite.IsConstraint(err) {
 		for _, h := range done {
 			c.settleAlone(ctx, h)
 		}

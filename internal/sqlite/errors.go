@@ -16,15 +16,16 @@ var (
 
 // Primary result codes, https://sqlite.org/rescode.html.
 const (
-	codeBusy      = 5
-	codeNoMem     = 7
-	codeReadOnly  = 8
-	codeInterrupt = 9
-	codeIOErr     = 10
-	codeCorrupt   = 11
-	codeFull      = 13
-	codeCantOpen  = 14
-	codeNotADB    = 26
+	codeBusy       = 5
+	codeNoMem      = 7
+	codeReadOnly   = 8
+	codeInterrupt  = 9
+	codeIOErr      = 10
+	codeCorrupt    = 11
+	codeFull       = 13
+	codeCantOpen   = 14
+	codeConstraint = 19
+	codeNotADB     = 26
 
 	codeBusySnapshot = 5 | 2<<8
 )
@@ -51,6 +52,9 @@ func IsBusy(err error) bool {
 	// Attach meets drivers whose codes have types of their own.
 	return strings.Contains(err.Error(), "database is locked")
 }
+
+// IsConstraint reports a write that a constraint or a trigger of the file refuses.
+func IsConstraint(err error) bool { return Code(err)&0xff == codeConstraint }
 
 // IsReadOnly reports a write to something that cannot be written.
 func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
