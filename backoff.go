@@ -1,6 +1,7 @@
 package honker
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -17,9 +18,7 @@ func Exponential(base, max time.Duration) Backoff {
 	return func(attempt int, _ error) time.Duration {
 		d := base
 		for i := 1; i < attempt && d < max; i++ {
-			if d *= 2; d <= 0 { // overflow
-				d = max
-			}
+			d += min(d, max-d) // doubled, without an overflow
 		}
 		return jitter(min(d, max))
 	}
@@ -30,7 +29,8 @@ func jitter(d time.Duration) time.Duration {
 	if fifth <= 0 {
 		return d
 	}
-	return d - fifth + rand.N(2*fifth+1)
+	low := d - fifth
+	return low + rand.N(min(2*fifth, math.MaxInt64-1-low)+1)
 }
 
 // Constant waits d after each attempt.
