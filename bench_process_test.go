@@ -14,16 +14,15 @@ import (
 
 func init() { children["timer"] = timeWakes }
 
-// timeWakes works off jobs that say when they were enqueued, and says how long ago that
-// was, in microseconds.
+// timeWakes works off jobs and says when each was started.
 func timeWakes() {
 	db, err := honker.Open(proc.Context(), proc.Args[string](), nil)
 	proc.Must(err)
 	defer db.Close()
-	q := honker.NewQueue[int64](db, "bench", nil)
+	q := honker.NewQueue[int](db, "bench", nil)
 	proc.Say("READY")
-	proc.Must(q.Work(proc.Context(), func(_ context.Context, job *honker.Job[int64]) error {
-		proc.Say(time.Since(time.Unix(0, job.Args)).Microseconds())
+	proc.Must(q.Work(proc.Context(), func(context.Context, *honker.Job[int]) error {
+		proc.Say(time.Now().UnixNano())
 		return nil
 	}, nil))
 }
@@ -33,18 +32,10 @@ func BenchmarkWakeOtherProcess(b *testing.B) {
 	path, db := shared(b)
 	worker := proc.Start(b, "timer", path)
 	require.Equal(b, "READY", worker.Line(patient))
-	q := honker.NewQueue[int64](db, "bench", nil)
-	var took []time.Duration
-	b.ResetTimer()
-	for range b.N {
-		time.Sleep(5 * time.Millisecond) // let the worker fall asleep
-		_, err := q.Enqueue(context.Background(), time.Now().UnixNano())
+	benchWake(b, honker.NewQueue[int](db, "bench", nil), func() time.Time {
+		nanos, err := strconv.ParseInt(worker.Line(patient), 10, 64)
 		require.NoError(b, err)
-		micros, err := strconv.Atoi(worker.Line(patient))
-		require.NoError(b, err)
-		took = append(took, time.Duration(micros)*time.Microsecond)
-	}
-	b.StopTimer()
-	reportQuantiles(b, took)
+		return time.Unix(0, nanos)
+	})
 	worker.End()
 }
