@@ -34,7 +34,7 @@ type crew struct {
 	stopping atomic.Bool // no job is to start any more
 
 	mu       sync.Mutex
-	held     map[int64]*hand
+	held     map[*hand]struct{} // a job may be here twice: an earlier handler lingers
 	finished []*hand
 
 	// the turn's own
@@ -56,7 +56,7 @@ func newCrew(q *queue, o WorkOptions) *crew {
 		opts:   o,
 		jobs:   make(chan *hand, o.Workers+maxAhead),
 		signal: make(chan struct{}, 1),
-		held:   make(map[int64]*hand),
+		held:   make(map[*hand]struct{}),
 	}
 }
 
@@ -190,7 +190,7 @@ func (c *crew) handIn(h *hand, end *settlement) {
 	}
 	h.end = end
 	c.mu.Lock()
-	if c.held[h.claim.ID] == h { // else it was released over its handler's head
+	if _, ours := c.held[h]; ours { // else it was released over its handler's head
 		h.done = true
 		c.finished = append(c.finished, h)
 	}
@@ -255,7 +255,7 @@ func (c *crew) settleAlone(ctx context.Context, h *hand) {
 		return
 	}
 	c.mu.Lock()
-	delete(c.held, h.claim.ID)
+	delete(c.held, h)
 	c.mu.Unlock()
 }
 
@@ -287,9 +287,12 @@ func (c *crew) start(rows []store.Job, took time.Duration) {
 	hands := make([]*hand, len(rows))
 	c.mu.Lock()
 	for i, row := range rows {
+		if row.Attempts > 1 {
+			c.supersede(row.ID)
+		}
 		info := infoOf(row)
 		hands[i] = &hand{claim: claimOf(row), info: &info, stored: row.Payload}
-		c.held[row.ID] = hands[i]
+		c.held[hands[i]] = struct{}{}
 	}
 	c.mu.Unlock()
 	for _, h := range hands {
@@ -304,7 +307,7 @@ func (c *crew) start(rows []store.Job, took time.Duration) {
 func (c *crew) settled(done []*hand) {
 	c.mu.Lock()
 	for _, h := range done {
-		delete(c.held, h.claim.ID)
+		delete(c.held, h)
 	}
 	c.mu.Unlock()
 	for _, h := range done {

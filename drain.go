@@ -44,7 +44,7 @@ func (c *crew) settleLast(ctx context.Context, done []*hand, hopeless bool) bool
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, h := range done {
-		delete(c.held, h.claim.ID)
+		delete(c.held, h)
 	}
 	return true
 }
@@ -59,8 +59,8 @@ func (c *crew) busy() bool {
 func (c *crew) abandon(ctx context.Context) {
 	c.mu.Lock()
 	var rest []*hand
-	for _, h := range c.held {
-		if !h.done {
+	for h := range c.held {
+		if !h.done && !h.claim.settled.Load() {
 			rest = append(rest, &hand{claim: h.claim, info: h.info, end: &settlement{claim: h.claim, outcome: Released}})
 			c.log().Warn("honker: a handler ignores the end of its context; its job was released",
 				"queue", c.q.name, "job", h.claim.ID)

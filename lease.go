@@ -2,7 +2,6 @@ package honker
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -24,13 +23,14 @@ func (c *crew) renew(stop <-chan struct{}) {
 }
 
 func (c *crew) renewOnce() {
-	c.mu.Lock()
-	held := maps.Clone(c.held)
-	c.mu.Unlock()
+	held := c.unsettled()
 	if len(held) == 0 {
 		return
 	}
-	ids := slices.Collect(maps.Keys(held))
+	ids := make([]int64, len(held))
+	for i, h := range held {
+		ids[i] = h.claim.ID
+	}
 	var kept []int64
 	err := c.q.db.writer.Do(context.Background(), write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 		kept, err = store.Renew(ctx, q, ids, c.opts.WorkerID, now.Unix(), now.Unix()+seconds(c.opts.Lease))
@@ -40,23 +40,48 @@ func (c *crew) renewOnce() {
 		c.log().Error("honker: leases were not renewed", "queue", c.q.name, "error", err)
 		return
 	}
-	for _, id := range kept {
-		delete(held, id)
+	c.lost(slices.DeleteFunc(held, func(h *hand) bool { return slices.Contains(kept, h.claim.ID) }))
+}
+
+// unsettled are the jobs held whose handlers have not settled them.
+func (c *crew) unsettled() (hands []*hand) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h := range c.held {
+		if !h.claim.settled.Load() {
+			hands = append(hands, h)
+		}
 	}
-	c.lost(held)
+	return hands
 }
 
 // lost cancels handlers whose claims were not renewed, unless they have been settled
-// meanwhile: their job may be here again, by another claim.
-func (c *crew) lost(gone map[int64]*hand) {
+// meanwhile.
+func (c *crew) lost(gone []*hand) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for id, h := range gone {
-		if c.held[id] != h {
-			continue
+	for _, h := range gone {
+		if _, held := c.held[h]; held {
+			h.lose()
 		}
-		if h.lost = true; h.cancel != nil {
-			h.cancel(ErrClaimLost)
+	}
+}
+
+// supersede tells an earlier handler of a job that is here again, by a new claim.
+func (c *crew) supersede(id int64) {
+	for h := range c.held {
+		if h.claim.ID == id {
+			h.lose()
 		}
+	}
+}
+
+// lose cancels the handler, unless it has settled the job itself: then it may go on.
+func (h *hand) lose() {
+	if h.claim.settled.Load() || h.claim.settledTx.Load() {
+		return
+	}
+	if h.lost = true; h.cancel != nil {
+		h.cancel(ErrClaimLost)
 	}
 }

@@ -128,18 +128,28 @@ func runTyped[T any](q *queue, run WorkFunc) func(context.Context, *hand) error 
 // wait meanwhile. No network and no waiting in fn.
 func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
 	return q.Work(ctx, func(ctx context.Context, job *Job[T]) error {
-		began := false
+		var began time.Time
+		var ack *settlement
 		err := q.q.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			began = true
+			began = time.Now()
 			if err := fn(ctx, tx, job); err != nil || job.claim.settledTx.Load() {
 				return err
 			}
-			return job.AckTx(ctx, tx)
+			ack = job.ack()
+			ack.claim = job.claim
+			err := ack.Run(ctx, tx, time.Now())
+			if err == nil && ack.became == Lost {
+				err = ErrClaimLost
+			}
+			return failID("ack job", job.ID, err)
 		})
 		if err == nil {
 			job.claim.settled.Store(true)
+			if ack != nil { // else the handler has settled the job, and that was told
+				ack.observe(q.q, time.Since(began))
+			}
 		}
-		if errors.Is(err, ErrBusy) && !began {
+		if errors.Is(err, ErrBusy) && began.IsZero() {
 			return Snooze(time.Second) // the handler has had no attempt
 		}
 		return err

@@ -1,0 +1,384 @@
+package honker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+func TestHandlerOfTenLeasesKeepsItsJob(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		id := add(t, q, 1)
+		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			time.Sleep(30 * time.Second)
+			require.Equal(t, 1, job.Attempts)
+			return ctx.Err()
+		}, &honker.WorkOptions{Workers: 2, WorkerID: "me", Lease: 3 * time.Second})
+		for range 59 {
+			time.Sleep(500 * time.Millisecond)
+			require.Empty(t, hold(t, q, 1))
+			info := look(t, q, id)
+			require.Equal(t, "me", info.WorkerID)
+			require.Equal(t, 1, info.Attempts)
+			require.GreaterOrEqual(t, time.Until(info.ClaimExpiresAt), time.Second, "renewed long before it ends")
+		}
+		time.Sleep(time.Second)
+		gone(t, q, id)
+		require.NoError(t, stop())
+		require.Equal(t, []honker.Outcome{honker.Acked}, s.outcomes())
+	})
+}
+
+// endings are the ways in which a handler ends.
+var endings = []func(context.Context) error{
+	func(context.Context) error { return nil },
+	func(ctx context.Context) error { return ctx.Err() },
+	func(context.Context) error { return honker.Snooze(time.Second) },
+	func(context.Context) error { return honker.Reject(errCause) },
+	func(context.Context) error { panic("lost") },
+}
+
+func TestLostLeaseEndsTheHandlersContextAndItChangesNothingMore(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		ids, err := q.EnqueueMany(context.Background(), []int{0, 1, 2, 3, 4})
+		require.NoError(t, err)
+		var mu sync.Mutex
+		told := map[int64]int{}
+		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), honker.ErrClaimLost)
+			require.NoError(t, job.SetResult("stale"))
+			require.ErrorIs(t, job.Ack(context.WithoutCancel(ctx)), honker.ErrClaimLost)
+			return endings[job.Args](ctx)
+		}, &honker.WorkOptions{Workers: len(ids), Lease: 3 * time.Second, OnError: func(_ context.Context, job *honker.JobInfo, err error) {
+			if errors.Is(err, honker.ErrClaimLost) {
+				mu.Lock()
+				told[job.ID]++
+				mu.Unlock()
+			}
+		}})
+		synctest.Wait()
+		alter(t, db, `UPDATE _honker_live SET worker_id = 'thief', attempts = attempts + 1, claim_expires_at = claim_expires_at + 99`)
+		var theirs []honker.JobInfo
+		for _, id := range ids {
+			theirs = append(theirs, *look(t, q, id))
+		}
+		time.Sleep(1001 * time.Millisecond) // a third of the lease
+		synctest.Wait()
+		for i, id := range ids {
+			require.Equal(t, theirs[i], *look(t, q, id))
+			require.Equal(t, 1, told[id], "OnError")
+			_, err := honker.Result[string](context.Background(), db, id)
+			require.ErrorIs(t, err, honker.ErrNotFound)
+		}
+		require.NoError(t, stop())
+		// Once by the handler's own Ack, once by Work.
+		require.Equal(t, strings.Repeat(" lost", 2*len(ids)), fmtAll(s.outcomes()))
+	})
+}
+
+func fmtAll[T any](all []T) string {
+	var b strings.Builder
+	for _, v := range all {
+		fmt.Fprintf(&b, " %v", v)
+	}
+	return b.String()
+}
+
+func TestCancelledJobEndsItsHandlersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		id := add(t, q, 1)
+		var cause error
+		stop := working(t, q, func(ctx context.Context, _ *honker.Job[int]) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return ctx.Err()
+		}, nil)
+		synctest.Wait()
+		cancelled, err := q.Cancel(context.Background(), id)
+		require.NoError(t, err)
+		require.True(t, cancelled)
+		time.Sleep(11 * time.Second)
+		require.NoError(t, stop())
+		require.ErrorIs(t, cause, honker.ErrClaimLost)
+		gone(t, q, id)
+	})
+}
+
+// The handler has said how its job goes on and tidies up. Meanwhile this very Work runs
+// the job again: the end of the first must not be taken for the end of the second.
+func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
+	for name, again := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
+		"Retry": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error {
+			return job.Retry(ctx, 0, errCause)
+		},
+		"Snooze": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error { return job.Snooze(ctx, 0) },
+		// As after a machine has slept: the renewer was not there in time.
+		"lapsed": func(_ context.Context, db *honker.DB, job *honker.Job[int]) error {
+			_, err := db.SQL().Exec(`UPDATE _honker_live SET claim_expires_at = ? WHERE id = ?`, time.Now().Unix()-1, job.ID)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+				q := honker.NewQueue[int](db, "jobs", nil)
+				id := add(t, q, 1)
+				var runs atomic.Int64
+				stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+					if runs.Add(1) > 1 {
+						time.Sleep(10 * time.Second) // longer than the lease
+						return ctx.Err()
+					}
+					err := again(ctx, db, job)
+					time.Sleep(2 * time.Second)
+					return err
+				}, &honker.WorkOptions{Workers: 3, Lease: 3 * time.Second})
+				time.Sleep(11 * time.Second)
+				require.EqualValues(t, 2, runs.Load())
+				gone(t, q, id)
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func TestHandlerThatHasSettledItsJobMayGoOn(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		add(t, q, 1)
+		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			require.NoError(t, job.Ack(ctx))
+			time.Sleep(time.Minute)
+			require.NoError(t, context.Cause(ctx), "its claim was not lost")
+			return nil
+		}, nil)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []honker.Outcome{honker.Acked}, s.outcomes())
+	})
+}
+
+func TestTwoWorksShareAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		ids, err := q.EnqueueMany(context.Background(), make([]int, 20))
+		require.NoError(t, err)
+		runs := make(chan int64, 2*len(ids))
+		for range 2 {
+			working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+				time.Sleep(time.Second)
+				runs <- job.ID
+				return nil
+			}, &honker.WorkOptions{Workers: 1})
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		require.Zero(t, number(t, db.SQL(), liveAndDead), "each did its half")
+		require.Len(t, runs, len(ids))
+		ran := map[int64]bool{}
+		for range ids {
+			ran[<-runs] = true
+		}
+		require.Len(t, ran, len(ids))
+	})
+}
+
+func TestManyWorksOnManyQueuesRunEachJobOnce(t *testing.T) {
+	t.Parallel()
+	const queues, jobs = 10, 200
+	db := honkertest.Open(t, nil)
+	var mu sync.Mutex
+	ran := map[string]int{}
+	for i := range queues {
+		q := honker.NewQueue[int](db, fmt.Sprint("queue", i), nil)
+		working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			mu.Lock()
+			ran[fmt.Sprint(job.Queue, " ", job.Args)]++
+			mu.Unlock()
+			return nil
+		}, &honker.WorkOptions{Workers: 2})
+		go func() {
+			for n := range jobs { // while they work; half of them one by one
+				if _, err := q.Enqueue(context.Background(), n); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+	}
+	eventually(t, patient, "all have run", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ran) == queues*jobs
+	})
+	eventually(t, patient, "all are acked", func() bool { return number(t, db.SQL(), liveAndDead) == 0 })
+	for job, n := range ran {
+		require.Equal(t, 1, n, job)
+	}
+}
+
+func TestDelayedJobsStartAtTheirSecondAndNotBefore(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		var mu sync.Mutex
+		started := map[int64]time.Time{}
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			mu.Lock()
+			defer mu.Unlock()
+			started[job.ID] = time.Now()
+			return nil
+		}, nil)
+		want := map[int64]time.Time{}
+		time.Sleep(300 * time.Millisecond)
+		for _, d := range []time.Duration{time.Hour, 7 * time.Second, 1500 * time.Millisecond, time.Second, time.Millisecond} {
+			id := add(t, q, 1, honker.Delay(d))
+			want[id] = look(t, q, id).RunAt
+			require.Equal(t, time.Now().Truncate(time.Second).Add((d + time.Second - 1).Truncate(time.Second)), want[id])
+			time.Sleep(10 * time.Millisecond)
+		}
+		id := add(t, q, 1, honker.RunAt(time.Now().Add(90*time.Second)))
+		want[id] = time.Now().Add(90*time.Second + time.Second - 1).Truncate(time.Second)
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, stop())
+		require.Len(t, started, len(want))
+		for id, at := range want {
+			require.True(t, started[id].Equal(at), "job %d: %v, not %v", id, started[id], at)
+		}
+	})
+}
+
+func TestExpiredJobIsNeverStarted(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		var ran []int64
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			ran = append(ran, job.ID)
+			time.Sleep(10 * time.Second)
+			return nil
+		}, &honker.WorkOptions{Workers: 1})
+		long := add(t, q, 1)
+		synctest.Wait()
+		late := add(t, q, 1, honker.ExpiresIn(9*time.Second))
+		tight := add(t, q, 1, honker.ExpiresIn(10*time.Second))
+		never := add(t, q, 1, honker.ExpiresIn(5*time.Second), honker.Delay(5*time.Second))
+		fine := add(t, q, 1, honker.ExpiresIn(11*time.Second), honker.Delay(time.Second))
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []int64{long, fine}, ran)
+		swept, err := q.SweepExpired(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, 3, swept)
+		for _, id := range []int64{late, tight, never} {
+			info := look(t, q, id)
+			require.Equal(t, honker.Dead, info.State)
+			require.Zero(t, info.Attempts)
+		}
+	})
+}
+
+func TestUndecodableJobDiesAndStopsNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		text := honker.NewQueue[json.RawMessage](db, "jobs", nil)
+		var bad, good []int64
+		for range 10 {
+			good = append(good, add(t, q, 1))
+			bad = append(bad, add(t, text, json.RawMessage(`{"not": "a number"}`)))
+		}
+		var told []int64
+		stop := working(t, q, func(context.Context, *honker.Job[int]) error { return nil },
+			&honker.WorkOptions{Workers: 1, OnError: func(_ context.Context, job *honker.JobInfo, err error) {
+				require.ErrorContains(t, err, "payload does not decode")
+				told = append(told, job.ID)
+			}})
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, bad, told)
+		for i := range bad {
+			gone(t, q, good[i])
+			info := look(t, q, bad[i])
+			require.Equal(t, honker.Dead, info.State)
+			require.Equal(t, 1, info.Attempts)
+			require.Contains(t, info.LastError, "payload does not decode")
+		}
+	})
+}
+
+func TestResultOfAHandlerIsFoundByWhoWaitsForIt(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		id := add(t, q, 20)
+		got := make(chan int, 1)
+		go func() {
+			n, err := honker.WaitResult[int](context.Background(), db, id)
+			if err == nil {
+				got <- n
+			}
+			close(got)
+		}()
+		synctest.Wait()
+		working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			return errors.Join(job.SetResult(0), job.SetResult(job.Args+job.Attempts))
+		}, nil)
+		require.Equal(t, 21, <-got)
+		gone(t, q, id)
+		n, err := honker.WaitResult[int](context.Background(), db, id)
+		require.NoError(t, err)
+		require.Equal(t, 21, n, "also afterwards")
+	})
+}
+
+func TestHandlersContextCarriesTheValuesOfWorks(t *testing.T) {
+	type key struct{}
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		add(t, q, 1)
+		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
+		require.NoError(t, q.Work(ctx, func(ctx context.Context, _ *honker.Job[int]) error {
+			cancel()
+			time.Sleep(time.Second)
+			require.NoError(t, ctx.Err(), "it outlives Work's")
+			require.Equal(t, "value", ctx.Value(key{}))
+			return nil
+		}, nil))
+		require.Zero(t, number(t, db.SQL(), liveAndDead))
+	})
+}
+
+func TestJobsClaimedAheadAreGivenBackAtOnceWhenWorksContextEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		const fast, slow, workers = 300, 60, 2
+		q := honker.NewQueue[int](db, "jobs", nil)
+		_, err := q.EnqueueMany(context.Background(), make([]int, fast), honker.Priority(1))
+		require.NoError(t, err)
+		_, err = q.EnqueueMany(context.Background(), slices.Repeat([]int{10}, slow))
+		require.NoError(t, err)
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			time.Sleep(time.Duration(job.Args) * time.Second)
+			return nil
+		}, &honker.WorkOptions{Workers: workers})
+		synctest.Wait() // no time has passed: the last were fast
+		require.Greater(t, number(t, db.SQL(), processing), int64(workers), "some are claimed ahead")
+		go func() { _ = stop() }()
+		synctest.Wait()
+		require.EqualValues(t, workers, number(t, db.SQL(), processing), "those that run")
+		require.NoError(t, stop())
+		require.EqualValues(t, slow-workers, number(t, db.SQL(), liveAndDead))
+		require.Zero(t, number(t, db.SQL(), `SELECT total(attempts) FROM _honker_live`))
+	})
+}

@@ -1,0 +1,394 @@
+package honker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// bubble runs f under a clock that stands still while anybody works, and jumps to the
+// next timer when all wait. It begins at a whole second. Its DB must hear of commits
+// from within only: a notice of the system comes from outside.
+func bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *seen)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := new(seen)
+		f(t, honkertest.Open(t, &honker.Options{
+			NoFileNotices: true,
+			PollInterval:  time.Hour,
+			Logger:        slog.New(slog.DiscardHandler),
+			Observer:      &honker.Observer{Settled: func(e honker.Settled) { note(s, &s.settled, e) }},
+		}), s)
+	})
+}
+
+// outcomes is how the claims ended, so far and in that order.
+func (s *seen) outcomes() (all []honker.Outcome) {
+	for _, e := range told(s, &s.settled) {
+		all = append(all, e.Outcome)
+	}
+	return all
+}
+
+type handler[T any] = func(context.Context, *honker.Job[T]) error
+
+// working is a Work in the background. stop ends its ctx and returns what it returned.
+func working[T any](t testing.TB, q *honker.Queue[T], fn handler[T], opts *honker.WorkOptions) (stop func() error) {
+	t.Helper()
+	return background(t, func(ctx context.Context) error { return q.Work(ctx, fn, opts) })
+}
+
+func background(t testing.TB, work func(context.Context) error) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{}) // in a bubble, whoever waits for a sync.Once stops the clock
+	var err error
+	go func() { err = work(ctx); close(ended) }()
+	stop = func() error { cancel(); <-ended; return err }
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+// life is what became of one job in Work within an hour.
+type life struct {
+	began    []time.Duration // its attempts, since it was enqueued
+	attempts []int           // as each of them saw itself
+	failed   []error         // what OnError was told
+	outcomes []honker.Outcome
+	left     *honker.JobInfo // nil: gone
+}
+
+// lifeOf lets one job be worked on by fn, in a bubble.
+func lifeOf(t *testing.T, opts honker.QueueOptions, fn handler[int]) (l life) {
+	t.Helper()
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[int](db, "jobs", &opts)
+		began := time.Now()
+		id := add(t, q, 1)
+		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			l.began = append(l.began, time.Since(began))
+			l.attempts = append(l.attempts, job.Attempts)
+			return fn(ctx, job)
+		}, &honker.WorkOptions{Workers: 1, OnError: func(_ context.Context, job *honker.JobInfo, err error) {
+			require.Equal(t, id, job.ID)
+			require.Equal(t, len(l.attempts), job.Attempts)
+			l.failed = append(l.failed, err)
+		}})
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		l.outcomes = s.outcomes()
+		info, err := q.Get(context.Background(), id)
+		if !errors.Is(err, honker.ErrNotFound) {
+			require.NoError(t, err)
+			l.left = info
+		}
+	})
+	return l
+}
+
+func secs(all ...int) (spans []time.Duration) {
+	for _, n := range all {
+		spans = append(spans, time.Duration(n)*time.Second)
+	}
+	return spans
+}
+
+func TestExponentialDoublesUpToItsMaximumWithinAFifth(t *testing.T) {
+	t.Parallel()
+	backoff := honker.Exponential(time.Second, time.Minute)
+	for attempt := 1; attempt < 100; attempt++ {
+		want := time.Minute
+		if attempt <= 6 {
+			want = time.Second << (attempt - 1)
+		}
+		low, high := backoff(attempt, nil), backoff(attempt, nil)
+		for range 200 {
+			d := backoff(attempt, errCause)
+			low, high = min(low, d), max(high, d)
+		}
+		require.GreaterOrEqual(t, low, want-want/5)
+		require.LessOrEqual(t, high, want+want/5)
+		require.Less(t, low, want-want/10, "they must spread")
+		require.Greater(t, high, want+want/10)
+	}
+	require.LessOrEqual(t, honker.Exponential(time.Hour, time.Second)(1, nil), 1200*time.Millisecond)
+	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1, nil))
+	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1000, errCause))
+}
+
+func TestExponentialKeepsToItsBoundsAtTheirEdges(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ base, max, low time.Duration }{
+		"twice nothing":            {0, time.Hour, 0},
+		"no maximum to speak of":   {time.Second, math.MaxInt64, math.MaxInt64 / 2},
+		"no maximum, at the limit": {math.MaxInt64, math.MaxInt64, math.MaxInt64 / 2},
+	} {
+		for range 20 {
+			d := honker.Exponential(c.base, c.max)(100, nil)
+			assert.GreaterOrEqual(t, d, c.low, name)
+			if c.base == 0 {
+				assert.Zero(t, d, name)
+			}
+		}
+	}
+}
+
+func TestFailedAttemptsAreRepeatedByBackoffInWholeSeconds(t *testing.T) {
+	var asked []string
+	l := lifeOf(t, honker.QueueOptions{MaxAttempts: 4, Backoff: func(attempt int, err error) time.Duration {
+		asked = append(asked, fmt.Sprint(attempt, " ", err))
+		return time.Duration(attempt) * 1500 * time.Millisecond
+	}}, func(_ context.Context, job *honker.Job[int]) error { return fmt.Errorf("try %d", job.Attempts) })
+	require.Equal(t, secs(0, 2, 5, 10), l.began)
+	require.Equal(t, []int{1, 2, 3, 4}, l.attempts)
+	require.Subset(t, asked, []string{"1 try 1", "2 try 2", "3 try 3"})
+	require.Len(t, l.failed, 4)
+	require.Equal(t, []honker.Outcome{honker.Retried, honker.Retried, honker.Retried, honker.Died}, l.outcomes)
+	require.Equal(t, honker.Dead, l.left.State)
+	require.Equal(t, "try 4", l.left.LastError)
+	require.Equal(t, 4, l.left.Attempts)
+}
+
+func TestBackoffThatPanicsOrIsNegativeStopsNothing(t *testing.T) {
+	fail := func(context.Context, *honker.Job[int]) error { return errCause }
+	l := lifeOf(t, honker.QueueOptions{Backoff: func(int, error) time.Duration { panic("no idea") }}, fail)
+	require.Len(t, l.began, 3)
+	require.GreaterOrEqual(t, l.began[1], time.Second, "no hot loop")
+	require.Equal(t, errCause.Error(), l.left.LastError)
+
+	l = lifeOf(t, honker.QueueOptions{Backoff: honker.Constant(-time.Hour)}, fail)
+	require.Equal(t, secs(0, 0, 0), l.began)
+	require.Equal(t, honker.Dead, l.left.State)
+}
+
+func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
+	never := func(int, error) time.Duration { panic("the handler has decided") }
+	first := func(n int, err error) handler[int] { // returns err n times, then nil
+		return func(context.Context, *honker.Job[int]) error {
+			if n--; n >= 0 {
+				return err
+			}
+			return nil
+		}
+	}
+	for name, wrap := range map[string]func(error) error{
+		"plain":   func(err error) error { return err },
+		"wrapped": func(err error) error { return fmt.Errorf("printing: %w", err) },
+		"joined":  func(err error) error { return errors.Join(errors.New("smoke"), err) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := honker.QueueOptions{Backoff: never, MaxAttempts: 2}
+			l := lifeOf(t, opts, first(1, wrap(honker.RetryAfter(90500*time.Millisecond, errCause))))
+			require.Equal(t, secs(0, 91), l.began)
+			require.Equal(t, []int{1, 2}, l.attempts)
+			require.Equal(t, []honker.Outcome{honker.Retried, honker.Acked}, l.outcomes)
+			require.Len(t, l.failed, 1)
+			require.ErrorIs(t, l.failed[0], errCause)
+
+			l = lifeOf(t, opts, first(2, wrap(honker.RetryAfter(0, errCause))))
+			require.Equal(t, secs(0, 0), l.began)
+			require.Equal(t, honker.Dead, l.left.State, "its attempts were spent")
+			require.Contains(t, l.left.LastError, errCause.Error())
+
+			l = lifeOf(t, opts, first(4, wrap(honker.Snooze(1500*time.Millisecond))))
+			require.Equal(t, secs(0, 2, 4, 6, 8), l.began)
+			require.Equal(t, []int{1, 1, 1, 1, 1}, l.attempts)
+			require.Empty(t, l.failed)
+			require.Equal(t, honker.Snoozed, l.outcomes[3])
+			require.Nil(t, l.left)
+
+			l = lifeOf(t, opts, first(1, wrap(honker.Reject(errCause))))
+			require.Equal(t, secs(0), l.began)
+			require.Equal(t, honker.Dead, l.left.State)
+			require.Equal(t, 1, l.left.Attempts)
+			require.Contains(t, l.left.LastError, errCause.Error())
+			require.Len(t, l.failed, 1)
+			require.ErrorIs(t, l.failed[0], errCause)
+		})
+	}
+}
+
+func TestHandlerThatHasSettledItsJobIsBelieved(t *testing.T) {
+	for name, want := range map[string]struct {
+		outcome honker.Outcome
+		state   honker.State
+	}{"Ack": {honker.Acked, ""}, "Retry": {honker.Retried, honker.Pending}, "Fail": {honker.Died, honker.Dead}, "Snooze": {honker.Snoozed, honker.Pending}} {
+		for _, end := range []error{nil, errCause} {
+			bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+				q := honker.NewQueue[int](db, "jobs", nil)
+				id := add(t, q, 1)
+				runs := 0
+				stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+					runs++
+					switch name {
+					case "Ack":
+						return errors.Join(job.Ack(ctx), end)
+					case "Retry":
+						return errors.Join(job.Retry(ctx, 2*time.Hour, errCause), end)
+					case "Fail":
+						return errors.Join(job.Fail(ctx, errCause), end)
+					}
+					return errors.Join(job.Snooze(ctx, 2*time.Hour), end)
+				}, &honker.WorkOptions{Workers: 1})
+				time.Sleep(time.Hour)
+				require.NoError(t, stop())
+				require.Equal(t, 1, runs)
+				require.Equal(t, []honker.Outcome{want.outcome}, s.outcomes(), name)
+				if want.state == "" {
+					gone(t, q, id)
+					return
+				}
+				require.Equal(t, want.state, look(t, q, id).State)
+			})
+		}
+	}
+}
+
+func TestTimeoutEndsOneAttempt(t *testing.T) {
+	opts := honker.QueueOptions{Timeout: 5 * time.Second, Backoff: honker.Constant(10 * time.Second), MaxAttempts: 2}
+	l := lifeOf(t, opts, func(ctx context.Context, _ *honker.Job[int]) error {
+		at, ok := ctx.Deadline()
+		require.True(t, ok)
+		require.Equal(t, 5*time.Second, time.Until(at))
+		<-ctx.Done()
+		return errors.Join(ctx.Err(), errCause)
+	})
+	require.Equal(t, secs(0, 15), l.began)
+	require.Contains(t, l.left.LastError, "timeout after 5s")
+	require.Contains(t, l.left.LastError, errCause.Error())
+	require.ErrorIs(t, l.failed[0], context.DeadlineExceeded)
+
+	l = lifeOf(t, opts, func(ctx context.Context, _ *honker.Job[int]) error { <-ctx.Done(); return nil })
+	require.Nil(t, l.left, "it has succeeded after all")
+
+	opts.Timeout = 0
+	lifeOf(t, opts, func(ctx context.Context, _ *honker.Job[int]) error {
+		_, ok := ctx.Deadline()
+		require.False(t, ok)
+		return nil
+	})
+}
+
+func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
+	for name, end := range map[string]func(){
+		"panic: boom":                func() { panic("boom") },
+		"panic: " + errCause.Error(): func() { panic(errCause) },
+		"nil pointer":                func() { var p *int; *p = 1 },
+		"goroutine":                  runtime.Goexit,
+	} {
+		bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 2})
+			bad, good := add(t, q, 1), add(t, q, 2)
+			var told atomic.Int64
+			stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+				if job.Args == 1 {
+					end()
+				}
+				return nil
+			}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { told.Add(1) }})
+			time.Sleep(time.Hour)
+			require.NoError(t, stop())
+			gone(t, q, good)
+			info := look(t, q, bad)
+			require.Equal(t, honker.Dead, info.State, name)
+			require.Equal(t, 2, info.Attempts)
+			require.Contains(t, info.LastError, name)
+			if name != "goroutine" {
+				require.Contains(t, info.LastError, "worker_test.go", "where it happened")
+			}
+			require.EqualValues(t, 2, told.Load())
+		})
+	}
+}
+
+func TestMiddlewareWrapsTheHandlerOnceAndTheFirstIsOutermost(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		const jobs = 5
+		ids, err := q.EnqueueMany(context.Background(), make([]int, jobs))
+		require.NoError(t, err)
+		var said []string
+		type key string
+		layer := func(name string) honker.Middleware {
+			said = append(said, "wrap "+name)
+			return func(next honker.WorkFunc) honker.WorkFunc {
+				said = append(said, "wrapped "+name)
+				return func(ctx context.Context, job *honker.JobInfo) error {
+					said = append(said, fmt.Sprint(name, job.ID))
+					err := next(context.WithValue(ctx, key(name), job.ID), job)
+					said = append(said, fmt.Sprint("/", name, job.ID))
+					return err
+				}
+			}
+		}
+		opts := &honker.WorkOptions{Workers: 1, Middleware: []honker.Middleware{layer("a"), layer("b")}}
+		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			require.Equal(t, job.ID, ctx.Value(key("a")))
+			require.Equal(t, job.ID, ctx.Value(key("b")))
+			said = append(said, "run")
+			return nil
+		}, opts)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		want := []string{"wrap a", "wrap b", "wrapped b", "wrapped a"}
+		for _, id := range ids {
+			want = append(want, fmt.Sprint("a", id), fmt.Sprint("b", id), "run", fmt.Sprint("/b", id), fmt.Sprint("/a", id))
+		}
+		require.Equal(t, want, said)
+	})
+}
+
+func TestMiddlewareDecidesWhatBecomesOfAnError(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrap honker.Middleware
+		runs int
+		left string // the LastError; "": the job is gone
+	}{
+		"forgives": {func(next honker.WorkFunc) honker.WorkFunc {
+			return func(ctx context.Context, job *honker.JobInfo) error { _ = next(ctx, job); return nil }
+		}, 1, ""},
+		"replaces": {func(next honker.WorkFunc) honker.WorkFunc {
+			return func(ctx context.Context, job *honker.JobInfo) error {
+				return honker.Reject(fmt.Errorf("replaced: %w", next(ctx, job)))
+			}
+		}, 1, "replaced: " + errCause.Error()},
+		"skips": {func(honker.WorkFunc) honker.WorkFunc {
+			return func(context.Context, *honker.JobInfo) error { return nil }
+		}, 0, ""},
+		"has a ctx of its own": {func(next honker.WorkFunc) honker.WorkFunc {
+			return func(_ context.Context, job *honker.JobInfo) error { return next(context.Background(), job) }
+		}, 0, "a middleware passed on a ctx of its own"},
+		"panics": {func(honker.WorkFunc) honker.WorkFunc {
+			return func(context.Context, *honker.JobInfo) error { panic("layer") }
+		}, 0, "panic: layer"},
+	} {
+		bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+			id := add(t, q, 1)
+			runs := 0
+			stop := working(t, q, func(context.Context, *honker.Job[int]) error { runs++; return errCause },
+				&honker.WorkOptions{Middleware: []honker.Middleware{c.wrap}})
+			time.Sleep(time.Minute)
+			require.NoError(t, stop())
+			require.Equal(t, c.runs, runs, name)
+			if c.left == "" {
+				gone(t, q, id)
+				return
+			}
+			require.Contains(t, look(t, q, id).LastError, c.left)
+		})
+	}
+}
