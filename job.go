@@ -97,7 +97,10 @@ func newJob[T any](q *queue, row store.Job) (*Job[T], error) {
 // settle runs one of the verbs.
 func (j *Job[T]) settle(ctx context.Context, verb, twin string, end *settlement) error {
 	end.claim = j.claim
-	err := j.q.db.do(ctx, twin, end)
+	err := j.open()
+	if err == nil {
+		err = j.q.db.do(ctx, twin, end)
+	}
 	if err == nil {
 		err = j.ended(end, &j.claim.settled)
 	}
@@ -106,7 +109,10 @@ func (j *Job[T]) settle(ctx context.Context, verb, twin string, end *settlement)
 
 func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *settlement) error {
 	end.claim = j.claim
-	err := j.q.db.in(ctx, tx)
+	err := j.open()
+	if err == nil {
+		err = j.q.db.in(ctx, tx)
+	}
 	if err == nil {
 		err = end.Run(ctx, tx, time.Now())
 	}
@@ -114,6 +120,15 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *settleme
 		err = j.ended(end, &j.claim.settledTx)
 	}
 	return failID(verb, j.ID, err)
+}
+
+// open refuses a claim that this handle has ended. The fence alone would not: after a
+// Snooze the worker's next claim of the job has the same attempt.
+func (j *Job[T]) open() error {
+	if j.claim.settled.Load() {
+		return ErrClaimLost
+	}
+	return nil
 }
 
 // ended notes what became of the claim and tells the observer.
@@ -180,6 +195,9 @@ func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 // or shorter than it did. Inside Work leases are renewed without it.
 func (j *Job[T]) Heartbeat(ctx context.Context, extend time.Duration) error {
 	if err := positive("extension", extend); err != nil {
+		return failID("heartbeat job", j.ID, err)
+	}
+	if err := j.open(); err != nil {
 		return failID("heartbeat job", j.ID, err)
 	}
 	held := false

@@ -248,3 +248,21 @@ func TestFailTxIsUndoneWithItsTransaction(t *testing.T) {
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.FailTx(ctx, tx, errCause) }))
 	require.Equal(t, honker.Dead, look(t, q, id).State)
 }
+
+// The attempt of a snooze is given back, so the next claim of the same worker looks alike.
+func TestSnoozedHandleDoesNotSettleTheNextClaim(t *testing.T) {
+	t.Parallel()
+	_, db := shared(t)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	ctx := bounded(t, patient)
+	_, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	first, err := q.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	require.NoError(t, first[0].Snooze(ctx, 0))
+	second, err := q.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	require.ErrorIs(t, first[0].Ack(ctx), honker.ErrClaimLost)
+	require.ErrorIs(t, first[0].Heartbeat(ctx, time.Hour), honker.ErrClaimLost)
+	require.NoError(t, second[0].Ack(ctx))
+}
