@@ -20,7 +20,7 @@ const (
 	rawClaim = `UPDATE _honker_live SET state = 'processing', worker_id = 'raw', claim_expires_at = ?1, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live INDEXED BY _honkerx_live_pending
   WHERE queue = 'bench' AND state = 'pending' AND priority = 0 AND run_at <= ?2 AND attempts < max_attempts LIMIT 128)
-RETURNING id, payload, attempts`
+RETURNING id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 	rawAck = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = 'raw' AND claim_expires_at >= ?2`
 )
 
@@ -49,9 +49,12 @@ func (r *raw) ids(s *sql.Stmt, args ...any) (ids []int64) {
 	require.NoError(r.b, err)
 	defer rows.Close()
 	for rows.Next() {
-		var id, attempts int64
+		var id, priority, runAt, attempts, maxAttempts, createdAt int64
+		var expiresAt sql.NullInt64
 		var payload string
-		require.NoError(r.b, rows.Scan(&id, &payload, &attempts))
+		if err := rows.Scan(&id, &payload, &priority, &runAt, &attempts, &maxAttempts, &createdAt, &expiresAt); err != nil {
+			r.b.Fatal(err)
+		}
 		ids = append(ids, id)
 	}
 	return ids
