@@ -35,19 +35,21 @@ var (
 	// ErrBusy reports that no turn to write came within BusyTimeout. Nothing was
 	// changed.
 	ErrBusy = sqlite.ErrBusy
-	// ErrNotFound reports that there is no such job or result.
-	ErrNotFound = errors.New("not found")
+	// ErrNotFound reports that there is no such job, result, consumer or group.
+	ErrNotFound = store.ErrNotFound
 	// ErrDatabaseReplaced reports that another file lies at the path now: close the
 	// DB and open it again.
 	ErrDatabaseReplaced = sqlite.ErrReplaced
 )
 
-// Errors of settling a job.
+// Errors of holding a job, or an event of a group.
 var (
 	// ErrClaimLost reports that the claim is no longer this one: it lapsed, the job
 	// was given to somebody else, or it was settled or cancelled. Nothing was
 	// changed.
 	ErrClaimLost = errors.New("the claim is no longer this one")
+	// ErrMemberTaken reports that somebody else is in the group under that name.
+	ErrMemberTaken = errors.New("somebody else is a member under that name")
 )
 
 // opError is an error of a verb: what was done, to what, and why it failed.

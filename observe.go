@@ -8,10 +8,11 @@ import "time"
 // The functions are called in the goroutine that did the work, one after another
 // or at once from several: they must be quick and safe for concurrent use.
 type Observer struct {
-	Enqueued func(Enqueued)
-	Claimed  func(Claimed)
-	Settled  func(Settled)
-	Woke     func(Woke)
+	Enqueued  func(Enqueued)
+	Claimed   func(Claimed)
+	Settled   func(Settled)
+	Published func(Published)
+	Woke      func(Woke)
 }
 
 // Enqueued says that jobs were added to a queue.
@@ -54,6 +55,14 @@ type Settled struct {
 	Ran     time.Duration // how long the handler ran; 0 outside Work
 }
 
+// Published says that events were appended to a topic: one, or several that follow one
+// another.
+type Published struct {
+	Topic       string
+	First, Last int64
+	Tx          bool // in the caller's transaction, which may still be rolled back
+}
+
 // Woke says that sleepers were woken.
 type Woke struct {
 	Cause   string // "commit", "deadline" or "restart"
@@ -75,6 +84,12 @@ func (o *Observer) claimed(e Claimed) {
 func (o *Observer) settled(e Settled) {
 	if o != nil && o.Settled != nil {
 		o.Settled(e)
+	}
+}
+
+func (o *Observer) published(e Published) {
+	if o != nil && o.Published != nil {
+		o.Published(e)
 	}
 }
 

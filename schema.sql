@@ -135,3 +135,65 @@ CREATE TRIGGER IF NOT EXISTS _honkerx_job_gone AFTER DELETE ON _honker_live
 BEGIN
   DELETE FROM _honkerx_job WHERE job_id = OLD.id;
 END;
+
+-- What honker's row of a consumer has no place for. topic may be a pattern, "orders:*".
+-- filter is JSON, so that anybody can count what the consumer has still to see.
+CREATE TABLE IF NOT EXISTS _honkerx_consumers (
+  topic TEXT NOT NULL,
+  name TEXT NOT NULL,
+  created_ms INTEGER NOT NULL,
+  last_ack_ms INTEGER,
+  filter TEXT,
+  PRIMARY KEY (topic, name)
+) WITHOUT ROWID;
+
+-- How much of a topic is kept; 0 is no bound. No row: everything.
+CREATE TABLE IF NOT EXISTS _honkerx_retention (
+  topic TEXT PRIMARY KEY,
+  max_count INTEGER NOT NULL,
+  max_age_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Groups of competing consumers. Events up to cursor have been given out. turn counts
+-- the group's claims and returns: it fences claims, and orders what came back.
+CREATE TABLE IF NOT EXISTS _honkerx_groups (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  topic TEXT NOT NULL,
+  name TEXT NOT NULL,
+  cursor INTEGER NOT NULL,
+  turn INTEGER NOT NULL DEFAULT 0,
+  filter TEXT,
+  created_ms INTEGER NOT NULL,
+  UNIQUE (topic, name)
+);
+CREATE TABLE IF NOT EXISTS _honkerx_group_members (
+  group_id INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  instance TEXT NOT NULL,
+  joined_ms INTEGER NOT NULL,
+  expires_ms INTEGER NOT NULL,
+  PRIMARY KEY (group_id, name)
+) WITHOUT ROWID;
+-- Events that a group was given and has not acked. state 0: a member holds it until
+-- deadline_ms. 1: it came back, and waits until deadline_ms. 2: dead since deadline_ms.
+CREATE TABLE IF NOT EXISTS _honkerx_group_claims (
+  group_id INTEGER NOT NULL,
+  offset INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  member TEXT NOT NULL,
+  token INTEGER NOT NULL,
+  deadline_ms INTEGER NOT NULL,
+  attempts INTEGER NOT NULL,
+  last_error TEXT,
+  PRIMARY KEY (group_id, offset)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS _honkerx_group_claims_deadline
+  ON _honkerx_group_claims(group_id, state, deadline_ms);
+-- What came back, the last first.
+CREATE INDEX IF NOT EXISTS _honkerx_group_claims_back
+  ON _honkerx_group_claims(group_id, token, offset)
+  WHERE state = 1;
+-- Dead ones keep their events.
+CREATE INDEX IF NOT EXISTS _honkerx_group_claims_dead
+  ON _honkerx_group_claims(offset)
+  WHERE state = 2;

@@ -126,6 +126,14 @@ func instant(unix int64) time.Time {
 	return time.Unix(unix, 0)
 }
 
+// instantMS is instant for our own columns.
+func instantMS(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
 // positive checks a span that has to be at least a moment.
 func positive(what string, d time.Duration) error {
 	if d <= 0 {

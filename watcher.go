@@ -3,7 +3,6 @@ package honker
 import (
 	"context"
 	"iter"
-	"strconv"
 	"sync"
 	"time"
 
@@ -25,6 +24,8 @@ const (
 	queueWork           // name: the queue
 	channelMessage      // name: the channel
 	jobResult           // name: the job's id
+	streamTopic         // name: the topic or pattern
+	groupReturn         // name: the group's id
 	kinds
 )
 
@@ -42,8 +43,7 @@ type hub struct {
 	waiting [kinds]map[string]map[*sleeper]struct{}
 	err     error // closed or replaced: nobody waits any more
 
-	seen     int64 // the last notification that was asked about
-	seenOnce bool
+	messages, events feed
 }
 
 // sleeper is somebody who waits; its slot holds one wake.
@@ -54,7 +54,11 @@ type sleeper struct {
 }
 
 func newHub(db *DB, identity func() error, commits func() int64) *hub {
-	h := &hub{db: db}
+	h := &hub{
+		db:       db,
+		messages: feed{last: store.LastNotification, since: store.ChannelsSince},
+		events:   feed{last: store.LastEvent, since: store.TopicsSince},
+	}
 	for k := range h.waiting {
 		h.waiting[k] = make(map[string]map[*sleeper]struct{})
 	}
@@ -161,6 +165,8 @@ func (h *hub) look(why watch.Cause) {
 		queueWork:      h.askQueues,
 		channelMessage: h.askChannels,
 		jobResult:      h.askResults,
+		streamTopic:    h.askTopics,
+		groupReturn:    h.askGroups,
 	} {
 		names := h.names(kind)
 		if len(names) == 0 {
@@ -206,72 +212,6 @@ func (h *hub) wakeAll(k kind) int {
 		woken += h.wakeName(k, name)
 	}
 	return woken
-}
-
-// askQueues returns the queues with something to claim, and has the watcher look
-// again when another will have.
-func (h *hub) askQueues(ctx context.Context, queues []string, now time.Time) ([]string, error) {
-	states, err := store.QueueStates(ctx, h.db.own, queues, now.Unix())
-	var hot []string
-	for _, s := range states {
-		if s.Ready {
-			hot = append(hot, s.Queue)
-		} else {
-			h.expect(s.Next)
-		}
-	}
-	return hot, err
-}
-
-// expect asks for a look at a unix second, 0 for none.
-func (h *hub) expect(unix int64) {
-	if unix != 0 {
-		h.watcher.Expect(time.Unix(unix, 0))
-	}
-}
-
-const channelPage = 1000
-
-// askChannels returns the channels of the messages since the last question. The
-// first time it does not know since when, and after a page full it does not care.
-func (h *hub) askChannels(ctx context.Context, channels []string, _ time.Time) ([]string, error) {
-	if h.seenOnce {
-		hot, n, last, err := store.ChannelsSince(ctx, h.db.own, h.seen, channelPage)
-		if err != nil {
-			return nil, err
-		}
-		if n < channelPage {
-			h.seen = last
-			return pick(channels, hot), nil
-		}
-	}
-	last, err := store.LastNotification(ctx, h.db.own)
-	h.seen, h.seenOnce = last, err == nil
-	return channels, err
-}
-
-func pick(names []string, from map[string]bool) []string {
-	var out []string
-	for _, name := range names {
-		if from[name] {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-// askResults returns the jobs that have a result or are over.
-func (h *hub) askResults(ctx context.Context, names []string, _ time.Time) ([]string, error) {
-	ids := make([]int64, len(names))
-	for i, name := range names {
-		ids[i], _ = strconv.ParseInt(name, 10, 64) // made by FormatInt
-	}
-	decided, err := store.Decided(ctx, h.db.own, ids)
-	hot := make([]string, len(decided))
-	for i, id := range decided {
-		hot[i] = strconv.FormatInt(id, 10)
-	}
-	return hot, err
 }
 
 // end wakes everybody for good.

@@ -21,9 +21,14 @@ var invariants = []struct{ rule, query string }{
 		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
 	{"a lock has an owner",
 		`SELECT rowid FROM _honker_locks WHERE owner = ''`},
-	{"an offset does not lie beyond the stream",
-		`SELECT rowid FROM _honker_stream_consumers
-WHERE offset > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '_honker_stream')`},
+	{"an event that a group was given lies at or below the group's cursor",
+		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.offset > g.cursor`},
+	{"what a group holds belongs to a group",
+		`SELECT offset FROM _honkerx_group_claims WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
+	{"a member belongs to a group",
+		`SELECT group_id FROM _honkerx_group_members WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
+	{"a claim of a group has a turn that was",
+		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.token > g.turn`},
 }
 
 // Check runs SQLite's own integrity check and then honker's invariants, and

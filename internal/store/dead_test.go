@@ -64,12 +64,13 @@ func TestDeathReplacesAnEarlierDeadRowOfTheSameJob(t *testing.T) {
 func TestCheckNamesWhatIsBroken(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{
-		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'processing')`:   "a processing job has a worker and a deadline: row 7",
-		`INSERT INTO _honker_live (id, queue, payload, worker_id) VALUES (7, 'a', '1', 'w')`:        "a pending job has neither worker nor deadline: row 7",
-		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:         "a job is pending or processing: row 7",
-		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                              "a side row belongs to a live job: row 7",
-		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:         "a lock has an owner: row 7",
-		`INSERT INTO _honker_stream_consumers (rowid, name, topic, offset) VALUES (7, 'c', 't', 1)`: "an offset does not lie beyond the stream: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'processing')`: "a processing job has a worker and a deadline: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, worker_id) VALUES (7, 'a', '1', 'w')`:      "a pending job has neither worker nor deadline: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a job is pending or processing: row 7",
+		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                            "a side row belongs to a live job: row 7",
+		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:       "a lock has an owner: row 7",
+		`INSERT INTO _honkerx_group_claims VALUES (6, 7, 0, 'm', 1, 1, 1, NULL)`:                  "what a group holds belongs to a group: row 7",
+		`INSERT INTO _honkerx_group_members VALUES (7, 'm', 'i', 1, 1)`:                           "a member belongs to a group: row 7",
 	} {
 		tx := begin(t, db)
 		exec(t, tx, statement)
@@ -84,4 +85,13 @@ func TestCheckNamesWhatIsBroken(t *testing.T) {
 	broken, err := store.Check(ctx, tx)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a job is live or dead, not both: row 7"}, broken)
+	exec(t, tx, `DELETE FROM _honker_dead`)
+	exec(t, tx, `INSERT INTO _honkerx_groups (id, topic, name, cursor, turn, created_ms) VALUES (1, 't', 'g', 6, 2, 1)`)
+	exec(t, tx, `INSERT INTO _honkerx_group_claims VALUES (1, 7, 0, 'm', 3, 1, 1, NULL)`)
+	broken, err = store.Check(ctx, tx)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"an event that a group was given lies at or below the group's cursor: row 7",
+		"a claim of a group has a turn that was: row 7",
+	}, broken)
 }

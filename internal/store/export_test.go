@@ -10,7 +10,8 @@ type Statement struct {
 
 // Fragments are constants that begin like a statement's name and are none.
 var Fragments = map[string]string{
-	"sqlInsertJob": "the head of sqlInsertJobs",
+	"sqlInsertJob":   "the head of sqlInsertJobs",
+	"sqlInsertEvent": "the head of sqlInsertEvents",
 }
 
 // Statements are all that the package runs, but for DDL and the PRAGMA of Check.
@@ -60,9 +61,65 @@ func Statements() []Statement {
 		hot("sqlPutBack", sqlPutBack),
 		hot("sqlExtend", sqlExtend),
 		hot("sqlRenew", sqlRenew),
+		hot("sqlGetOffset", sqlGetOffset),
+		hot("sqlSaveOffset", sqlSaveOffset),
+		hot("sqlTouchConsumer", sqlTouchConsumer),
+		hot("sqlSetOffset", sqlSetOffset),
+		hot("sqlAddConsumer", sqlAddConsumer),
+		hot("sqlDescribeConsumer", sqlDescribeConsumer),
+		hot("sqlConsumerFilter", sqlConsumerFilter),
+		cold("sqlConsumers", sqlConsumers),
+		hot("sqlDropConsumer", sqlDropConsumer),
+		hot("sqlForget", sqlForget),
+		hot("sqlTopicHorizon", sqlTopicHorizon),
+		hot("sqlHorizon", sqlHorizon),
+		hot("sqlLastEvent", sqlLastEvent),
+		hot("sqlTopicsSince", sqlTopicsSince),
+		hot("sqlGetGroup", sqlGetGroup),
+		hot("sqlGroupByID", sqlGroupByID),
+		cold("sqlGroups", sqlGroups),
+		hot("sqlAddGroup", sqlAddGroup),
+		hot("sqlTouchMember", sqlTouchMember),
+		hot("sqlDropSilent", sqlDropSilent),
+		hot("sqlDropMember", sqlDropMember),
+		hot("sqlReturnAll", sqlReturnAll),
+		hot("sqlMembers", sqlMembers),
+		cold("sqlCounts", sqlCounts),
+		hot("sqlNextTurn", sqlNextTurn),
+		hot("sqlGroupStates", sqlGroupStates),
+		hot("sqlMoveGroup", sqlMoveGroup),
+		hot("sqlReturnLapsed", sqlReturnLapsed),
+		hot("sqlHold", sqlHold),
+		hot("sqlBack", sqlBack),
+		hot("sqlHoldAgain", sqlHoldAgain),
+		hot("sqlDropGone", sqlDropGone),
+		hot("sqlAckDelivery", sqlAckDelivery),
+		hot("sqlNack", sqlNack),
+		hot("sqlRelease", sqlRelease),
+		hot("sqlExtendDelivery", sqlExtendDelivery),
+		cold("sqlDeadDeliveries", sqlDeadDeliveries),
+		hot("sqlRevive", sqlRevive),
+		hot("sqlDropDead", sqlDropDead),
+		hot("sqlSetRetention", sqlSetRetention),
+		hot("sqlDropRetention", sqlDropRetention),
+		hot("sqlGetRetention", sqlGetRetention),
+		cold("sqlRetained", sqlRetained),
+		hot("sqlRank", sqlRank),
+		cold("sqlConsumerPins", sqlConsumerPins),
+		cold("sqlSwappedPins", sqlSwappedPins),
+		cold("sqlGroupPins", sqlGroupPins),
+		hot("sqlCompact", sqlCompact),
 	}
 	for _, n := range insertSizes {
-		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertEvents[%d]", n), sqlInsertEvents.sized[n]))
+	}
+	for i, statement := range sqlDropGroup {
+		all = append(all, cold(fmt.Sprintf("sqlDropGroup[%d]", i), statement))
+	}
+	either := &Filter{Op: Or, Of: []Filter{{Op: KeyIs, Key: "k"}, {Op: KeyPrefix, Key: "p"}}}
+	for _, s := range []Selection{{Topic: "t"}, {Topic: "t:*"}, {Topic: "t", Filter: either}, {Topic: "*", Filter: either}} {
+		all = append(all, hot(fmt.Sprintf("read[%s %v]", s.Topic, s.Filter != nil), s.read(0, 0, 0).sql.String()))
 	}
 	for i, v := range invariants {
 		all = append(all, cold(fmt.Sprintf("invariants[%d]", i), v.query))

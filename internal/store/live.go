@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"strings"
 )
 
 // Job is a row of _honker_live, or of _honker_dead where State is "dead".
@@ -43,40 +41,15 @@ type Claim struct {
 	Attempt int64
 }
 
-// A multi-row INSERT costs a third of as many single ones: its cursors stay on the
-// last page. Few sizes, so that each stays prepared.
-var insertSizes = []int{256, 32, 4, 1}
-
 const sqlInsertJob = `INSERT INTO _honker_live
   (queue, priority, run_at, max_attempts, created_at, expires_at, payload)
 VALUES `
 
-// The columns that all jobs of a batch share are bound once.
-const insertShared = 6
-
-var sqlInsertJobs = func() map[int]string {
-	m := make(map[int]string)
-	for _, n := range insertSizes {
-		m[n] = insertJobs(n)
-	}
-	return m
-}()
-
-func insertJobs(n int) string {
-	var b strings.Builder
-	b.WriteString(sqlInsertJob)
-	for i := range n {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "(?1, ?2, ?3, ?4, ?5, ?6, ?%d)", insertShared+1+i)
-	}
-	return b.String()
-}
+var sqlInsertJobs = newInserts(sqlInsertJob, 6)
 
 // InsertJob enqueues one job and returns its id.
 func InsertJob(ctx context.Context, q Querier, j NewJob, payload string) (int64, error) {
-	res, err := q.ExecContext(ctx, sqlInsertJobs[1],
+	res, err := q.ExecContext(ctx, sqlInsertJobs.sized[1],
 		j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), payload)
 	if err != nil {
 		return 0, err
@@ -88,28 +61,13 @@ func InsertJob(ctx context.Context, q Querier, j NewJob, payload string) (int64,
 // order of payloads.
 func InsertJobs(ctx context.Context, q Querier, j NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
-	args := []any{j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt)}
-	for _, n := range insertSizes {
-		for ; len(payloads) >= n; payloads = payloads[n:] {
-			args = args[:insertShared]
-			for _, p := range payloads[:n] {
-				args = append(args, p)
-			}
-			res, err := q.ExecContext(ctx, sqlInsertJobs[n], args...)
-			if err != nil {
-				return nil, err
-			}
-			last, err := res.LastInsertId()
-			if err != nil {
-				return nil, err
-			}
-			// One statement under the write lock: nobody's id lies between.
-			for id := last - int64(n) + 1; id <= last; id++ {
-				ids = append(ids, id)
-			}
+	shared := []any{j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt)}
+	err := sqlInsertJobs.run(ctx, q, shared, payloads, func(last int64, n int) {
+		for id := last - int64(n) + 1; id <= last; id++ {
+			ids = append(ids, id)
 		}
-	}
-	return ids, nil
+	})
+	return ids, err
 }
 
 // What a claim does not know already, first.

@@ -161,7 +161,7 @@ func dump(t *testing.T, q store.Querier) []string {
 	t.Helper()
 	var out []string
 	for _, table := range lines(t, q, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`) {
-		for _, l := range lines(t, q, `SELECT * FROM `+table+` ORDER BY rowid`) {
+		for _, l := range lines(t, q, `SELECT * FROM `+table+` ORDER BY 1, 2`) {
 			out = append(out, table+": "+l)
 		}
 	}

@@ -59,15 +59,7 @@ const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id
 // ChannelsSince returns the channels of up to limit messages above after, how many
 // there were, and the last id among them.
 func ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error) {
-	channels, last = make(map[string]bool), after
-	err = each(ctx, q, sqlChannelsSince, func(rows *sql.Rows) error {
-		var channel string
-		n++
-		err := rows.Scan(&last, &channel)
-		channels[channel] = true
-		return err
-	}, after, limit)
-	return channels, n, last, err
+	return namesSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
 // The age bound reads the table, the count bound steps over the newest ids: by

@@ -101,7 +101,7 @@ func TestHonkersTablesAreHonkersColumnForColumn(t *testing.T) {
 		require.NotEmpty(t, columns(t, theirs, table))
 		require.Equal(t, columns(t, theirs, table), columns(t, ours, table), table)
 	}
-	const autoincrement = `SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%' ORDER BY name`
+	const autoincrement = `SELECT name FROM sqlite_schema WHERE sql LIKE '%AUTOINCREMENT%' AND name LIKE '\_honker\_%' ESCAPE '\' ORDER BY name`
 	require.Equal(t, []string{"_honker_live", "_honker_notifications", "_honker_stream"}, lines(t, ours, autoincrement))
 }
 

@@ -10,11 +10,15 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 
 	"github.com/honker-go/honker/internal/sqlite"
 )
+
+// ErrNotFound reports that what a write is about is not there.
+var ErrNotFound = errors.New("not found")
 
 // Querier is what a statement runs on.
 type Querier = sqlite.Querier
@@ -57,6 +61,19 @@ func affected(ctx context.Context, q Querier, query string, args ...any) (int, e
 	}
 	n, err := res.RowsAffected()
 	return int(n), err
+}
+
+// namesSince runs a query for (id, name) of up to limit rows above after.
+func namesSince(ctx context.Context, q Querier, query string, after int64, limit int) (names map[string]bool, n int, last int64, err error) {
+	names, last = make(map[string]bool), after
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var name string
+		n++
+		err := rows.Scan(&last, &name)
+		names[name] = true
+		return err
+	}, after, limit)
+	return names, n, last, err
 }
 
 // number reads an integer as another binding may have left it: SQLite keeps what does

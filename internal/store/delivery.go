@@ -1,0 +1,249 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Delivery is an event that a member of a group holds.
+type Delivery struct {
+	Event
+	Token    int64 // the turn of the claim
+	Attempts int64 // claims of this event so far, this one included
+}
+
+// Holding names one claim of one event. Every settle is fenced by it.
+type Holding struct {
+	Group  int64
+	Offset int64
+	Token  int64
+}
+
+// GroupClaim is what a member asks for.
+type GroupClaim struct {
+	Member      Member
+	N           int
+	MaxAttempts int64 // 0: no bound
+	ExpiresMS   int64
+}
+
+// A claim looks at so many rows of a sparse selection: it holds the write lock.
+const claimScan = 2000
+
+// ClaimDeliveries gives up to N events to a member: fresh ones, and once there are no
+// more, those that came back, the last first. It may return none where there are fresh ones
+// further on: then it has moved the group's cursor, and GroupReady says so.
+func ClaimDeliveries(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
+	g, err := groupByID(ctx, q, c.Member.Group)
+	if err != nil {
+		return nil, err
+	}
+	g.Turn++
+	if err := returnLapsed(ctx, q, g, c.MaxAttempts, nowMS); err != nil {
+		return nil, err
+	}
+	events, cursor, more, err := fresh(ctx, q, g, c.N)
+	if err != nil {
+		return nil, err
+	}
+	if out, err = hold(ctx, q, g, c, events); err == nil && len(out) < c.N && !more {
+		out, err = holdAgain(ctx, q, g, c, out, nowMS)
+	}
+	if err == nil {
+		_, err = q.ExecContext(ctx, sqlMoveGroup, g.ID, cursor, g.Turn)
+	}
+	return out, err
+}
+
+const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
+
+const sqlReturnLapsed = `UPDATE _honkerx_group_claims
+SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
+  last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
+WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3`
+
+// returnLapsed takes back what was held for too long.
+func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) error {
+	_, err := q.ExecContext(ctx, sqlReturnLapsed, g.ID, g.Turn, nowMS, maxAttempts)
+	return err
+}
+
+// fresh reads events that nobody was given, and the group's cursor after them.
+func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, cursor int64, more bool, err error) {
+	s, through, beyond := g.Selection(), int64(Unbounded), false
+	if s.Sparse() {
+		if through, beyond, err = Horizon(ctx, q, s, g.Cursor, claimScan); err != nil {
+			return nil, 0, false, err
+		}
+	}
+	events, full, err := ReadEvents(ctx, q, s, g.Cursor, through, n, nil)
+	cursor = g.Cursor
+	switch {
+	case len(events) > 0 && (full || !s.Sparse()):
+		cursor = events[len(events)-1].Offset
+	case s.Sparse():
+		cursor = through
+	}
+	return events, cursor, full || beyond, err
+}
+
+const sqlHold = `INSERT INTO _honkerx_group_claims (group_id, offset, state, member, token, deadline_ms, attempts)
+SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
+
+// hold gives fresh events to the member.
+func hold(ctx context.Context, q Querier, g Group, c GroupClaim, events []Event) ([]Delivery, error) {
+	if len(events) == 0 {
+		return nil, nil
+	}
+	out := make([]Delivery, len(events))
+	for i, e := range events {
+		out[i] = Delivery{Event: e, Token: g.Turn, Attempts: 1}
+	}
+	_, err := q.ExecContext(ctx, sqlHold, g.ID, offsets(out), c.Member.Name, g.Turn, c.ExpiresMS)
+	return out, err
+}
+
+func offsets(ds []Delivery) string {
+	ids := make([]int64, len(ds))
+	for i, d := range ds {
+		ids[i] = d.Offset
+	}
+	return idList(ids)
+}
+
+const sqlBack = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
+FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN _honker_stream AS s ON s.offset = c.offset
+WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
+ORDER BY c.token DESC, c.offset DESC LIMIT ?3`
+
+// By primary key.
+const (
+	sqlHoldAgain = `UPDATE _honkerx_group_claims
+SET state = 0, member = ?3, token = ?4, deadline_ms = ?5, attempts = attempts + 1
+WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
+
+	sqlDropGone = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
+)
+
+// holdAgain adds to out what came back. An event that somebody has deleted is none.
+func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) ([]Delivery, error) {
+	var back, gone []Delivery
+	err := each(ctx, q, sqlBack, func(rows *sql.Rows) error {
+		d := Delivery{Token: g.Turn}
+		var topic sql.NullString
+		err := rows.Scan(&d.Offset, &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts)
+		if d.Topic = topic.String; topic.Valid {
+			back = append(back, d)
+		} else {
+			gone = append(gone, d)
+		}
+		return err
+	}, g.ID, nowMS, c.N-len(out))
+	if err == nil && len(gone) > 0 {
+		_, err = q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone))
+	}
+	if err == nil && len(back) > 0 {
+		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Name, g.Turn, c.ExpiresMS)
+	}
+	return append(out, back...), err
+}
+
+// A claim holds while its row is still this turn's, and not lapsed.
+const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND state = 0 AND deadline_ms >= ?4`
+
+// By primary key.
+const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
+
+// AckDelivery ends a claim: the event is done. false: the claim no longer holds.
+func AckDelivery(ctx context.Context, q Querier, h Holding, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
+	return n > 0, err
+}
+
+// By primary key.
+const sqlNack = `UPDATE _honkerx_group_claims
+SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
+  deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding
+
+// Nack gives an event back, to be claimed again from readyMS on, or to the dead when it
+// has been given out maxAttempts times (0: no bound). false: the claim no longer holds.
+func Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error) {
+	turn, err := nextTurn(ctx, q, h.Group)
+	if err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlNack, h.Group, h.Offset, h.Token, nowMS, turn, readyMS, maxAttempts, cause)
+	return n > 0, err
+}
+
+// By primary key.
+const (
+	sqlRelease = `UPDATE _honkerx_group_claims SET state = 1, token = ?4, deadline_ms = ?5, attempts = attempts - 1
+WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = ?3 AND state = 0`
+
+	sqlExtendDelivery = `UPDATE _honkerx_group_claims SET deadline_ms = ?5` + whereHolding
+)
+
+// Release gives events of one claim back that nobody has seen, as if they had not been
+// given out.
+func Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
+	turn, err := nextTurn(ctx, q, group)
+	if err == nil {
+		_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, turn, nowMS)
+	}
+	return err
+}
+
+// ExtendDelivery lets a claim hold until expiresMS.
+func ExtendDelivery(ctx context.Context, q Querier, h Holding, expiresMS, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
+	return n > 0, err
+}
+
+// DeadDelivery is an event that a group has given up.
+type DeadDelivery struct {
+	Event
+	Attempts  int64
+	LastError string
+	DiedMS    int64
+}
+
+const sqlDeadDeliveries = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts, coalesce(c.last_error, ''), c.deadline_ms
+FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN _honker_stream AS s ON s.offset = c.offset
+WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3`
+
+// DeadDeliveries reads up to limit dead events above after, in order.
+func DeadDeliveries(ctx context.Context, q Querier, group, after int64, limit int) ([]DeadDelivery, error) {
+	var out []DeadDelivery
+	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
+		var d DeadDelivery
+		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts, &d.LastError, &d.DiedMS)
+		out = append(out, d)
+		return err
+	}, group, after, limit)
+	return out, err
+}
+
+// By primary key.
+const (
+	sqlRevive = `UPDATE _honkerx_group_claims SET state = 1, token = ?3, deadline_ms = ?4, attempts = 0
+WHERE group_id = ?1 AND offset = ?2 AND state = 2`
+
+	sqlDropDead = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset = ?2 AND state = 2`
+)
+
+// Revive lets a dead event be claimed again; false when there is none.
+func Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, error) {
+	turn, err := nextTurn(ctx, q, group)
+	if err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlRevive, group, offset, turn, nowMS)
+	return n > 0, err
+}
+
+// DropDead forgets a dead event; false when there is none.
+func DropDead(ctx context.Context, q Querier, group, offset int64) (bool, error) {
+	n, err := affected(ctx, q, sqlDropDead, group, offset)
+	return n > 0, err
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Filter is a condition on the keys of events; no key counts as "". It is kept as JSON
+// beside a consumer, so that others can count what the consumer has still to see.
+type Filter struct {
+	Op  FilterOp `json:"op"`
+	Key string   `json:"key,omitempty"` // KeyIs, KeyPrefix
+	Of  []Filter `json:"of,omitempty"`  // And, Or
+}
+
+// FilterOp is what a Filter asks for.
+type FilterOp string
+
+// The kinds of filters.
+const (
+	KeyIs     FilterOp = "is"
+	KeyPrefix FilterOp = "prefix"
+	And       FilterOp = "and" // of none: everything
+	Or        FilterOp = "or"  // of none: nothing
+)
+
+// Text is f as it is kept in the file; nil is none.
+func (f *Filter) Text() any {
+	if f == nil {
+		return nil
+	}
+	b, _ := json.Marshal(f) // strings cannot fail
+	return string(b)
+}
+
+// parseFilter reads what Text wrote. "" is no filter.
+func parseFilter(text string) (*Filter, error) {
+	if text == "" {
+		return nil, nil
+	}
+	f := new(Filter)
+	if err := json.Unmarshal([]byte(text), f); err != nil {
+		return nil, fmt.Errorf("stored filter %q: %w", text, err)
+	}
+	return f, nil
+}
+
+// condition is a piece of a WHERE clause and what is bound in it: no text of a caller's
+// becomes SQL.
+type condition struct {
+	sql  strings.Builder
+	args []any
+}
+
+// bind returns the parameter that stands for v.
+func (c *condition) bind(v any) string {
+	c.args = append(c.args, v)
+	return "?" + strconv.Itoa(len(c.args))
+}
+
+const eventKey = `ifnull(key, '')`
+
+func (c *condition) filter(f Filter) {
+	switch f.Op {
+	case KeyIs:
+		c.sql.WriteString(eventKey + " = " + c.bind(f.Key))
+	case KeyPrefix:
+		c.prefix(eventKey, f.Key)
+	case And:
+		c.join(" AND ", "1", f.Of)
+	case Or:
+		c.join(" OR ", "0", f.Of)
+	default: // written by a version that does not exist yet
+		c.sql.WriteString("0")
+	}
+}
+
+func (c *condition) join(word, none string, of []Filter) {
+	if len(of) == 0 {
+		c.sql.WriteString(none)
+		return
+	}
+	c.sql.WriteString("(")
+	for i, f := range of {
+		if i > 0 {
+			c.sql.WriteString(word)
+		}
+		c.filter(f)
+	}
+	c.sql.WriteString(")")
+}
+
+// prefix is a range of bytes: LIKE would know of wildcards and of case.
+func (c *condition) prefix(column, p string) {
+	if p == "" {
+		c.sql.WriteString("1")
+		return
+	}
+	c.sql.WriteString("(" + column + " >= " + c.bind(p) + " AND " + column + " < " + c.bind(after(p)) + ")")
+}
+
+// after is the least string above all that begin with p. No byte of UTF-8 is the last.
+func after(p string) string {
+	b := []byte(p)
+	b[len(b)-1]++
+	return string(b)
+}

@@ -1,0 +1,245 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// Group is a row of _honkerx_groups.
+type Group struct {
+	ID     int64
+	Topic  string // or a pattern
+	Name   string
+	Cursor int64 // events up to here have been given out
+	Turn   int64
+	Filter *Filter
+}
+
+// Selection is what the group reads.
+func (g Group) Selection() Selection { return Selection{Topic: g.Topic, Filter: g.Filter} }
+
+const groupColumns = `SELECT id, topic, name, cursor, turn, coalesce(filter, '') FROM _honkerx_groups `
+
+const (
+	sqlGetGroup  = groupColumns + `WHERE topic = ?1 AND name = ?2`
+	sqlGroupByID = groupColumns + `WHERE id = ?1`
+	sqlGroups    = groupColumns + `WHERE topic = ?1 ORDER BY name`
+)
+
+func groups(ctx context.Context, q Querier, query string, args ...any) (out []Group, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var g Group
+		var text string
+		err := rows.Scan(&g.ID, &g.Topic, &g.Name, &g.Cursor, &g.Turn, &text)
+		if err == nil {
+			g.Filter, err = parseFilter(text)
+		}
+		out = append(out, g)
+		return err
+	}, args...)
+	return out, err
+}
+
+// GetGroup finds a group by its name.
+func GetGroup(ctx context.Context, q Querier, topic, name string) (Group, error) {
+	return oneGroup(groups(ctx, q, sqlGetGroup, topic, name))
+}
+
+// groupByID finds a group that may have been deleted since.
+func groupByID(ctx context.Context, q Querier, id int64) (Group, error) {
+	return oneGroup(groups(ctx, q, sqlGroupByID, id))
+}
+
+func oneGroup(gs []Group, err error) (Group, error) {
+	switch {
+	case err != nil:
+		return Group{}, err
+	case len(gs) == 0:
+		return Group{}, fmt.Errorf("the group: %w", ErrNotFound)
+	}
+	return gs[0], nil
+}
+
+// Groups lists those of one topic, or of one pattern, by name.
+func Groups(ctx context.Context, q Querier, topic string) ([]Group, error) {
+	return groups(ctx, q, sqlGroups, topic)
+}
+
+const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
+
+// AddGroup makes a group that begins above cursor, unless there is one, and notes its
+// filter.
+func AddGroup(ctx context.Context, q Querier, topic, name string, cursor int64, f *Filter, nowMS int64) (Group, error) {
+	if _, err := q.ExecContext(ctx, sqlAddGroup, topic, name, cursor, f.Text(), nowMS); err != nil {
+		return Group{}, err
+	}
+	return GetGroup(ctx, q, topic, name)
+}
+
+var sqlDropGroup = []string{
+	`DELETE FROM _honkerx_group_claims WHERE group_id = ?1`,
+	`DELETE FROM _honkerx_group_members WHERE group_id = ?1`,
+	`DELETE FROM _honkerx_groups WHERE id = ?1`,
+}
+
+// DropGroup removes a group with all that it remembers.
+func DropGroup(ctx context.Context, q Querier, id int64) error {
+	for _, statement := range sqlDropGroup {
+		if _, err := q.ExecContext(ctx, statement, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Member names one stay of a member in a group.
+type Member struct {
+	Group    int64
+	Name     string
+	Instance string
+}
+
+// One who is silent for too long has left: his name is free.
+const sqlTouchMember = `INSERT INTO _honkerx_group_members (group_id, name, instance, joined_ms, expires_ms)
+SELECT id, ?2, ?3, ?4, ?5 FROM _honkerx_groups WHERE id = ?1
+ON CONFLICT (group_id, name) DO UPDATE SET expires_ms = excluded.expires_ms, instance = excluded.instance,
+  joined_ms = iif(instance = excluded.instance, joined_ms, excluded.joined_ms)
+WHERE instance = excluded.instance OR expires_ms < ?4`
+
+// TouchMember lets m be a member until expires; false when the name is another's.
+func TouchMember(ctx context.Context, q Querier, m Member, nowMS, expiresMS int64) (bool, error) {
+	n, err := affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, nowMS, expiresMS)
+	if err == nil && n == 0 {
+		_, err = groupByID(ctx, q, m.Group)
+	}
+	return n > 0, err
+}
+
+const sqlDropSilent = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms < ?2`
+
+// DropSilent forgets the members of a group whose time is up.
+func DropSilent(ctx context.Context, q Querier, group, nowMS int64) error {
+	_, err := q.ExecContext(ctx, sqlDropSilent, group, nowMS)
+	return err
+}
+
+const (
+	sqlDropMember = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND name = ?2 AND instance = ?3`
+
+	sqlReturnAll = `UPDATE _honkerx_group_claims
+SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1 WHERE group_id = ?1 AND state = 0 AND member = ?2`
+)
+
+// LeaveGroup ends m's stay; what it holds comes back, as if it had not been given out.
+func LeaveGroup(ctx context.Context, q Querier, m Member, nowMS int64) error {
+	n, err := affected(ctx, q, sqlDropMember, m.Group, m.Name, m.Instance)
+	if err != nil || n == 0 {
+		return err
+	}
+	turn, err := nextTurn(ctx, q, m.Group)
+	if err != nil {
+		return err
+	}
+	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Name, turn, nowMS)
+	return err
+}
+
+const sqlMembers = `SELECT name FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms >= ?2 ORDER BY name`
+
+// Members lists who is in the group.
+func Members(ctx context.Context, q Querier, group, nowMS int64) ([]string, error) {
+	var out []string
+	err := each(ctx, q, sqlMembers, func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		out = append(out, name)
+		return err
+	}, group, nowMS)
+	return out, err
+}
+
+// Counts are the numbers of events that a group was given and has not acked.
+type Counts struct {
+	Leased, Back, Dead int64
+	LowWater           int64 // all up to here are acked, or dead
+}
+
+const sqlCounts = `SELECT
+  (SELECT count(*) FROM _honkerx_group_claims WHERE group_id = g.id AND state = 0 AND deadline_ms >= ?2),
+  (SELECT count(*) FROM _honkerx_group_claims WHERE group_id = g.id AND state < 2),
+  (SELECT count(*) FROM _honkerx_group_claims WHERE group_id = g.id AND state = 2),
+  min(g.cursor, ` + lowestOpen + `)
+FROM _honkerx_groups AS g WHERE g.id = ?1`
+
+// By primary key, from the lowest.
+const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
+    WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
+
+// GroupCounts counts; a lease that has run out counts as back.
+func GroupCounts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
+	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.LowWater)
+	c.Back -= c.Leased
+	return c, err
+}
+
+const sqlNextTurn = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
+
+func nextTurn(ctx context.Context, q Querier, group int64) (turn int64, err error) {
+	_, err = one(ctx, q, sqlNextTurn, []any{group}, &turn)
+	return turn, err
+}
+
+// GroupState says whether a claim of a group would find something that has come back,
+// and otherwise when it will. Fresh events are not looked at.
+type GroupState struct {
+	ID     int64
+	Ready  bool
+	NextMS int64 // 0: nothing will come back
+}
+
+// Two seeks each: the first of those that are held, the first of those that wait.
+const sqlGroupStates = `SELECT k.value,
+  (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 0 ORDER BY deadline_ms LIMIT 1),
+  (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
+FROM json_each(?1) AS k`
+
+// GroupStates looks at all groups with one statement.
+func GroupStates(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]GroupState, error) {
+	var out []GroupState
+	err := each(ctx, q, sqlGroupStates, func(rows *sql.Rows) error {
+		var s GroupState
+		var held, waits sql.NullInt64
+		err := rows.Scan(&s.ID, &held, &waits)
+		s.Ready = held.Valid && held.Int64 < nowMS || waits.Valid && waits.Int64 <= nowMS
+		if held.Valid {
+			s.NextMS = held.Int64 + 1
+		}
+		if waits.Valid && (s.NextMS == 0 || waits.Int64 < s.NextMS) {
+			s.NextMS = waits.Int64
+		}
+		out = append(out, s)
+		return err
+	}, idList(ids))
+	return out, err
+}
+
+// GroupReady says whether a claim of one group would do something, and otherwise when what
+// was given out may come back, as unix milliseconds; 0: never.
+func GroupReady(ctx context.Context, q Querier, id, nowMS int64) (ready bool, nextMS int64, err error) {
+	g, err := groupByID(ctx, q, id)
+	if err != nil {
+		return false, 0, err
+	}
+	states, err := GroupStates(ctx, q, []int64{id}, nowMS)
+	if err != nil {
+		return false, 0, err
+	}
+	last := LastEvent // a pattern's cursor moves over all topics
+	if !g.Selection().Pattern() {
+		last = func(ctx context.Context, q Querier) (int64, error) { return Head(ctx, q, g.Selection()) }
+	}
+	head, err := last(ctx, q)
+	return states[0].Ready || head > g.Cursor, states[0].NextMS, err
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Retention is a row of _honkerx_retention.
+type Retention struct {
+	Topic    string
+	MaxCount int64 // 0: no bound
+	MaxAgeMS int64 // 0: no bound
+}
+
+const (
+	sqlSetRetention = `INSERT INTO _honkerx_retention (topic, max_count, max_age_ms) VALUES (?1, ?2, ?3)
+ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = excluded.max_age_ms`
+
+	sqlDropRetention = `DELETE FROM _honkerx_retention WHERE topic = ?1`
+)
+
+// SetRetention says how much of a topic is kept; without a bound, all.
+func SetRetention(ctx context.Context, q Querier, r Retention) error {
+	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
+		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlSetRetention, r.Topic, r.MaxCount, r.MaxAgeMS)
+	return err
+}
+
+const (
+	sqlGetRetention = `SELECT max_count, max_age_ms FROM _honkerx_retention WHERE topic = ?1`
+	sqlRetained     = `SELECT topic FROM _honkerx_retention ORDER BY topic`
+)
+
+// GetRetention returns how much of a topic is kept.
+func GetRetention(ctx context.Context, q Querier, topic string) (Retention, error) {
+	r := Retention{Topic: topic}
+	_, err := one(ctx, q, sqlGetRetention, []any{topic}, &r.MaxCount, &r.MaxAgeMS)
+	return r, err
+}
+
+// RetainedTopics lists the topics that are not kept for ever.
+func RetainedTopics(ctx context.Context, q Querier) ([]string, error) {
+	var out []string
+	err := each(ctx, q, sqlRetained, func(rows *sql.Rows) error {
+		var topic string
+		err := rows.Scan(&topic)
+		out = append(out, topic)
+		return err
+	})
+	return out, err
+}
+
+// By (topic, offset), from the end.
+const sqlRank = `SELECT offset` + byTopic + `?1 ORDER BY offset DESC LIMIT 1 OFFSET ?2`
+
+// Cutoff returns the offset up to which r gives events up, at the unix second now: an
+// event is never younger than its second says. It reads as many rows as are kept by
+// count, and those that are too old.
+func Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int64, err error) {
+	if r.MaxCount > 0 {
+		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
+			return 0, err
+		}
+	}
+	if r.MaxAgeMS == 0 {
+		return cutoff, nil
+	}
+	s := Selection{Topic: r.Topic}
+	young, err := FirstSince(ctx, q, s, now-(r.MaxAgeMS+999)/1000)
+	if err != nil {
+		return 0, err
+	}
+	if young > 0 {
+		return max(cutoff, young-1), nil
+	}
+	head, err := Head(ctx, q, s)
+	return max(cutoff, head), err
+}
+
+// Pin is somebody who has still to see what follows Offset.
+type Pin struct {
+	Kind   string // "consumer" or "group"
+	Name   string
+	Topic  string // or a pattern
+	Offset int64
+}
+
+const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
+WHERE topic = ?1 OR substr(topic, -1) = '*'`
+
+// honker's binding for Node stores the two names the wrong way round. A row whose topic
+// nobody ever published to may be one of those.
+const sqlSwappedPins = `SELECT 'consumer', topic, name, offset FROM _honker_stream_consumers AS c
+WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
+  AND NOT EXISTS (SELECT 1 FROM _honker_stream AS s WHERE s.topic = c.topic)`
+
+const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + lowestOpen + `)
+FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
+
+// LowestPin returns who has seen least of topic; false when nobody reads it.
+func LowestPin(ctx context.Context, q Querier, topic string) (lowest Pin, found bool, err error) {
+	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
+		err := each(ctx, q, query, func(rows *sql.Rows) error {
+			var p Pin
+			if err := rows.Scan(&p.Kind, &p.Name, &p.Topic, (*number)(&p.Offset)); err != nil {
+				return err
+			}
+			if (Selection{Topic: p.Topic}).Matches(topic) && (!found || p.Offset < lowest.Offset) {
+				lowest, found = p, true
+			}
+			return nil
+		}, topic)
+		if err != nil {
+			return Pin{}, false, err
+		}
+	}
+	return lowest, found, nil
+}
+
+// Dead deliveries keep their events.
+const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` + byTopic + `?1 AND offset > ?2 AND offset <= ?3
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead
+    WHERE c.offset = _honker_stream.offset AND c.state = 2)
+  ORDER BY offset LIMIT ?4) RETURNING offset`
+
+// CompactTopic deletes up to limit events of topic above after and up to cutoff, and
+// returns how many, and the highest.
+func CompactTopic(ctx context.Context, q Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
+	err = each(ctx, q, sqlCompact, func(rows *sql.Rows) error {
+		var offset int64
+		err := rows.Scan(&offset)
+		n, last = n+1, max(last, offset)
+		return err
+	}, topic, after, cutoff, limit)
+	return n, last, err
+}

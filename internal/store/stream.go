@@ -1,0 +1,195 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"strings"
+)
+
+// Event is a row of _honker_stream.
+type Event struct {
+	Offset    int64
+	Topic     string
+	Key       string // "" also for none
+	Payload   []byte
+	CreatedAt int64
+}
+
+// Selection says which events are read.
+type Selection struct {
+	Topic  string  // ends with * for all topics that begin with what stands before it
+	Filter *Filter // nil: all
+}
+
+// Pattern tells whether the selection may have several topics.
+func (s Selection) Pattern() bool { return strings.HasSuffix(s.Topic, "*") }
+
+// Sparse tells whether rows have to be looked at that do not belong to it.
+func (s Selection) Sparse() bool { return s.Filter != nil || s.Pattern() }
+
+// Matches tells whether events of topic belong to it, its filter aside.
+func (s Selection) Matches(topic string) bool {
+	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
+		return strings.HasPrefix(topic, prefix)
+	}
+	return topic == s.Topic
+}
+
+// A topic is read by its index. Several are one walk by primary key over all events,
+// which gives their one order.
+const (
+	byTopic  = ` FROM _honker_stream INDEXED BY _honker_stream_topic WHERE topic = `
+	byOffset = ` FROM _honker_stream NOT INDEXED WHERE `
+)
+
+// from begins a query on what is selected.
+func (s Selection) from(c *condition) {
+	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
+		c.sql.WriteString(byOffset)
+		c.prefix("topic", prefix)
+	} else {
+		c.sql.WriteString(byTopic + c.bind(s.Topic))
+	}
+	if s.Filter != nil {
+		c.sql.WriteString(" AND ")
+		c.filter(*s.Filter)
+	}
+}
+
+const sqlInsertEvent = `INSERT INTO _honker_stream (topic, key, created_at, payload) VALUES `
+
+var sqlInsertEvents = newInserts(sqlInsertEvent, 3)
+
+// InsertEvent appends one event and returns its offset. key may be nil.
+func InsertEvent(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
+	res, err := q.ExecContext(ctx, sqlInsertEvents.sized[1], topic, key, now, payload)
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
+}
+
+// InsertEvents appends an event for each payload and returns the first and the last of
+// their offsets, which follow one another.
+func InsertEvents(ctx context.Context, q Querier, topic string, key any, payloads []string, now int64) (first, last int64, err error) {
+	err = sqlInsertEvents.run(ctx, q, []any{topic, key, now}, payloads, func(id int64, _ int) { last = id })
+	return last - int64(len(payloads)) + 1, last, err
+}
+
+// pageBytes bounds what one read holds, whatever the number of events.
+const pageBytes = 1 << 20
+
+var errPageFull = errors.New("page is full")
+
+// ReadEvents appends up to limit selected events above after to into, in order, but none
+// above through. more tells that it stopped before it had seen all of them.
+func ReadEvents(ctx context.Context, q Querier, s Selection, after, through int64, limit int, into []Event) (events []Event, more bool, err error) {
+	events = into
+	c := s.read(after, through, limit)
+	size := 0
+	err = each(ctx, q, c.sql.String(), func(rows *sql.Rows) error {
+		events = append(events, Event{})
+		e := &events[len(events)-1]
+		if err := scanEvent(rows, e); err != nil {
+			return err
+		}
+		if size += len(e.Payload); size >= pageBytes {
+			return errPageFull
+		}
+		return nil
+	}, c.args...)
+	if errors.Is(err, errPageFull) {
+		return events, true, nil
+	}
+	return events, len(events) == limit, err
+}
+
+func (s Selection) read(after, through int64, limit int) *condition {
+	c := new(condition)
+	c.sql.WriteString(`SELECT offset, topic, ` + eventKey + `, payload, created_at`)
+	s.from(c)
+	c.sql.WriteString(` AND offset > ` + c.bind(after) + ` AND offset <= ` + c.bind(through) +
+		` ORDER BY offset LIMIT ` + c.bind(limit))
+	return c
+}
+
+func scanEvent(rows *sql.Rows, e *Event) error {
+	return rows.Scan(&e.Offset, &e.Topic, &e.Key, &e.Payload, (*number)(&e.CreatedAt))
+}
+
+const (
+	sqlTopicHorizon = `SELECT max(offset), count(*) FROM (SELECT offset` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3)`
+	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2)`
+)
+
+// Horizon returns the last of the next n offsets above after that a sparse selection has
+// to look at, selected or not; after itself where there is none. It bounds what one read
+// costs, and is where to go on when nothing was found. more tells that there may be others.
+func Horizon(ctx context.Context, q Querier, s Selection, after int64, n int) (last int64, more bool, err error) {
+	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
+	if s.Pattern() {
+		query, args = sqlHorizon, []any{after, n}
+	}
+	var highest sql.NullInt64
+	var count int
+	_, err = one(ctx, q, query, args, &highest, &count)
+	return max(after, highest.Int64), count == n, err
+}
+
+// Head returns the last offset of the selected topics, whatever the filter; 0 for none. Of
+// a pattern it reads as many rows as came after.
+func Head(ctx context.Context, q Querier, s Selection) (int64, error) {
+	return edge(ctx, q, Selection{Topic: s.Topic}, func(c *condition) {
+		c.sql.WriteString(` ORDER BY offset DESC LIMIT 1`)
+	})
+}
+
+// FirstSince returns the first selected offset of an event from the unix second since on;
+// 0 for none. It reads all that is older.
+func FirstSince(ctx context.Context, q Querier, s Selection, since int64) (int64, error) {
+	return edge(ctx, q, s, func(c *condition) {
+		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
+	})
+}
+
+func edge(ctx context.Context, q Querier, s Selection, tail func(*condition)) (offset int64, err error) {
+	var c condition
+	c.sql.WriteString(`SELECT offset`)
+	s.from(&c)
+	tail(&c)
+	_, err = one(ctx, q, c.sql.String(), c.args, &offset)
+	return offset, err
+}
+
+// Lag counts the selected events above after. It reads them all.
+func Lag(ctx context.Context, q Querier, s Selection, after int64) (n int64, err error) {
+	var c condition
+	c.sql.WriteString(`SELECT count(*)`)
+	s.from(&c)
+	c.sql.WriteString(` AND offset > ` + c.bind(after))
+	_, err = one(ctx, q, c.sql.String(), c.args, &n)
+	return n, err
+}
+
+// The last row of the table.
+const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
+
+// LastEvent returns the newest offset of all topics, 0 for none.
+func LastEvent(ctx context.Context, q Querier) (offset int64, err error) {
+	_, err = one(ctx, q, sqlLastEvent, nil, &offset)
+	return offset, err
+}
+
+// By primary key, from the end.
+const sqlTopicsSince = `SELECT offset, topic FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2`
+
+// TopicsSince returns the topics of up to limit events above after, how many there
+// were, and the last offset among them.
+func TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics map[string]bool, n int, last int64, err error) {
+	return namesSince(ctx, q, sqlTopicsSince, after, limit)
+}
+
+// Unbounded is a limit of offsets that none reaches.
+const Unbounded = math.MaxInt64
