@@ -1,0 +1,185 @@
+package honker_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// openScratch is honker.Open for an example that is about something else.
+func openScratch(ctx context.Context) (db *honker.DB, done func()) {
+	path, remove := scratch()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db, func() { db.Close(); remove() }
+}
+
+// A consumer sees what happened before it came, and then each new event. Its place is
+// kept in the file.
+func ExampleStream_Subscribe() {
+	type Order struct{ Item string }
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	orders := honker.NewStream[Order](db, "orders", nil)
+	orders.Publish(ctx, Order{"tea"}, honker.EventKey("created"))
+	orders.Publish(ctx, Order{"cups"}, honker.EventKey("created"))
+
+	for event, err := range orders.Subscribe(ctx, "shipping", nil) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(event.Offset, event.Key, event.Data.Item)
+		if event.Data.Item == "cups" {
+			break // a service would wait for the next one, until ctx ends
+		}
+	}
+	offset, err := orders.Offset(ctx, "shipping")
+	fmt.Println("handled up to", offset, err)
+	// Output:
+	// 1 created tea
+	// 2 created cups
+	// handled up to 2 <nil>
+}
+
+// Each consumer has a place of its own; a filter leaves out what it does not want.
+func ExampleStream_Consumers() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	orders := honker.NewStream[int](db, "orders", nil)
+	orders.Publish(ctx, 17, honker.EventKey("created"))
+	orders.Publish(ctx, 17, honker.EventKey("paid"))
+	orders.Publish(ctx, 18, honker.EventKey("created"))
+	orders.Publish(ctx, 17, honker.EventKey("shipped"))
+
+	for event := range orders.Subscribe(ctx, "shipping", nil) {
+		fmt.Println("shipping:", event.Key, event.Data)
+		break
+	}
+	for event := range orders.Subscribe(ctx, "books", &honker.SubscribeOptions{Filter: honker.KeyIs("paid")}) {
+		fmt.Println("books:", event.Key, event.Data)
+		break
+	}
+	consumers, _ := orders.Consumers(ctx)
+	for _, c := range consumers {
+		fmt.Printf("%s: up to %d, %d to see\n", c.Name, c.Offset, c.Lag)
+	}
+	// Output:
+	// shipping: created 17
+	// books: paid 17
+	// books: up to 2, 0 to see
+	// shipping: up to 1, 3 to see
+}
+
+// A tail is nobody's: it begins at the end, and nothing is saved. A pattern follows
+// several topics in the order of their commits.
+func ExampleStream_Tail() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	db, done := openScratch(ctx)
+	defer done()
+
+	created := honker.NewStream[int](db, "orders:created", nil)
+	paid := honker.NewStream[int](db, "orders:paid", nil)
+	created.Publish(ctx, 16)
+	head, _ := created.Head(ctx)
+	created.Publish(ctx, 17)
+	paid.Publish(ctx, 17)
+
+	orders := honker.NewStream[int](db, "orders:*", nil)
+	for event, err := range orders.Tail(ctx, honker.Offset(head), nil) {
+		fmt.Println(event.Topic, event.Data, err)
+		if event.Topic == "orders:paid" {
+			break
+		}
+	}
+	// Output:
+	// orders:created 17 <nil>
+	// orders:paid 17 <nil>
+}
+
+// Messages wait for an actor that is not there; its lag is the size of its mailbox.
+func ExampleStream_mailbox() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	mailbox := honker.NewStream[string](db, "actor:ada", nil)
+	mailbox.SaveOffset(ctx, "ada", 0) // from now on, nothing is compacted that she has not seen
+	mailbox.PublishMany(ctx, []string{"compute", "print"})
+
+	info, _ := mailbox.Consumers(ctx)
+	fmt.Println("waiting:", info[0].Lag)
+	for message := range mailbox.Subscribe(ctx, "ada", nil) {
+		fmt.Println(message.Data)
+		if message.Data == "print" {
+			break
+		}
+	}
+	// Output:
+	// waiting: 2
+	// compute
+	// print
+}
+
+// A generator, a doubler and a printer. The doubler publishes and moves on in one
+// transaction: each number is doubled exactly once, whatever dies.
+func ExamplePipe() {
+	ctx, stop := context.WithCancel(context.Background())
+	db, done := openScratch(ctx)
+	defer done()
+
+	numbers := honker.NewStream[int](db, "numbers", nil)
+	doubled := honker.NewStream[int](db, "doubled", nil)
+	numbers.PublishMany(ctx, []int{1, 2, 3})
+
+	doubler := make(chan error)
+	go func() {
+		doubler <- honker.Pipe(ctx, numbers, "doubler", doubled, func(_ context.Context, n *honker.Event[int]) (int, error) {
+			return 2 * n.Data, nil // an error ends the pipe, honker.ErrSkip passes over
+		})
+	}()
+	for n := range doubled.Subscribe(ctx, "printer", nil) {
+		fmt.Println(n.Data)
+		if n.Data == 6 {
+			break
+		}
+	}
+	stop()
+	fmt.Println("doubler:", <-doubler)
+	// Output:
+	// 2
+	// 4
+	// 6
+	// doubler: <nil>
+}
+
+// Retention is kept in the file; Compact never takes what somebody has still to see.
+func ExampleStream_Compact() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	logs := honker.NewStream[int](db, "logs", nil)
+	logs.PublishMany(ctx, make([]int, 100))
+	logs.SaveOffset(ctx, "archive", 30)
+
+	logs.SetRetention(ctx, honker.Retention{MaxCount: 10})
+	stats, err := logs.Compact(ctx)
+	fmt.Println("deleted", stats.Deleted, "of", stats.Policy, "because of", stats.PinnedBy, err)
+
+	logs.SaveOffset(ctx, "archive", 100)
+	stats, err = logs.Compact(ctx)
+	fmt.Println("deleted", stats.Deleted, "more", err)
+	// Output:
+	// deleted 30 of 90 because of consumer "archive" <nil>
+	// deleted 60 more <nil>
+}
