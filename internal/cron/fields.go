@@ -1,0 +1,106 @@
+package cron
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	robfig "github.com/robfig/cron/v3"
+)
+
+// bounds are the values that a field may have.
+type bounds struct{ first, last uint64 }
+
+// Sunday is 0, and only 0.
+var fieldBounds = [...]bounds{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
+
+// bothDays is robfig's mark of a field that was "*". With it on one of the day fields
+// a day has to match both; without it, either.
+const bothDays = 1 << 63
+
+func parseFields(text string) (robfig.SpecSchedule, error) {
+	fields := strings.Fields(text)
+	switch len(fields) {
+	case 5:
+		fields = append([]string{"0"}, fields...)
+	case 6:
+	default:
+		return robfig.SpecSchedule{}, fmt.Errorf("schedule expression requires 5 or 6 cron fields, "+
+			"or '@every <n><unit>'; got %d: %s", len(fields), quote(text))
+	}
+	var sets [len(fieldBounds)]uint64
+	for i, field := range fields {
+		set, err := parseField(field, fieldBounds[i])
+		if err != nil {
+			return robfig.SpecSchedule{}, err
+		}
+		sets[i] = set
+	}
+	return robfig.SpecSchedule{Second: sets[0], Minute: sets[1], Hour: sets[2],
+		Dom: sets[3] | bothDays, Month: sets[4], Dow: sets[5]}, nil
+}
+
+// parseField returns a set: bit n is the value n.
+func parseField(field string, in bounds) (set uint64, err error) {
+	for part := range strings.SplitSeq(field, ",") {
+		values, err := parsePart(part, in)
+		if err != nil {
+			return 0, err
+		}
+		set |= values
+	}
+	return set, nil
+}
+
+// parsePart reads a range and its step. A step on a single value adds nothing: the
+// range ends where it begins.
+func parsePart(part string, in bounds) (set uint64, err error) {
+	span, step, stepped := strings.Cut(part, "/")
+	by := uint64(1)
+	if stepped {
+		if by, err = parseStep(step, part); err != nil {
+			return 0, err
+		}
+	}
+	got, err := parseSpan(span, in)
+	if err != nil {
+		return 0, fmt.Errorf("cron field %s not an integer", quote(part))
+	}
+	if got.first < in.first || got.last > in.last || got.first > got.last {
+		return 0, fmt.Errorf("cron field %s out of range [%d,%d] or inverted", quote(part), in.first, in.last)
+	}
+	for n := got.first; n <= got.last; n += by {
+		set |= 1 << n
+	}
+	return set, nil
+}
+
+func parseStep(step, part string) (by uint64, err error) {
+	if by, err = parseNumber(step); err != nil {
+		return 0, fmt.Errorf("cron step must be a positive integer: %s", quote(part))
+	}
+	if by == 0 {
+		return 0, fmt.Errorf("cron step must be positive: %s", quote(part))
+	}
+	return by, nil
+}
+
+func parseSpan(span string, all bounds) (got bounds, err error) {
+	if span == "*" {
+		return all, nil
+	}
+	first, last, ranged := strings.Cut(span, "-")
+	if !ranged {
+		last = first
+	}
+	if got.first, err = parseNumber(first); err != nil {
+		return got, err
+	}
+	got.last, err = parseNumber(last)
+	return got, err
+}
+
+// parseNumber reads what Rust reads as a u32: one plus sign may lead.
+func parseNumber(digits string) (uint64, error) {
+	return strconv.ParseUint(strings.TrimPrefix(digits, "+"), 10, 32)
+}

@@ -1,0 +1,102 @@
+package cron_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shift is an instant from which on the clocks are offset seconds ahead of UTC.
+type shift struct {
+	at     int64
+	offset int32
+}
+
+// madeZone is a zone of our own: offset, then shifts, then what rule says (RFC 9636,
+// version 2: an empty table of version 1, the table, the rule).
+func madeZone(t *testing.T, offset int32, shifts []shift, rule string) *time.Location {
+	t.Helper()
+	var out bytes.Buffer
+	put := func(values ...any) {
+		for _, v := range values {
+			require.NoError(t, binary.Write(&out, binary.BigEndian, v))
+		}
+	}
+	header := func(shifts, types, names int32) {
+		put([]byte("TZif2"), make([]byte, 15), []int32{0, 0, 0, shifts, types, names})
+	}
+	n := int32(len(shifts))
+	header(0, 0, 0)
+	header(n, n+1, 4)
+	for _, s := range shifts {
+		put(s.at)
+	}
+	for i := range shifts {
+		put(uint8(i + 1))
+	}
+	put(offset, uint16(0))
+	for _, s := range shifts {
+		put(s.offset, uint16(0))
+	}
+	put([]byte("LMT\x00\n" + rule + "\n"))
+	loc, err := time.LoadLocationFromTZData("made", out.Bytes())
+	require.NoError(t, err)
+	return loc
+}
+
+// Past the shifts of its table a zone goes by a rule, and then Go names ends of periods
+// that are over, on the last day of leap years.
+func TestTheLastDayOfALeapYearIsLikeAnyOther(t *testing.T) {
+	loc := madeZone(t, -5*3600, nil, "EST5EDT,M3.2.0,M11.1.0")
+	at := time.Date(2028, 12, 28, 0, 0, 0, 0, loc)
+	for want := at.Add(time.Hour); want.Year() == 2028; want = want.Add(time.Hour) {
+		at = next(t, "0 * * * *", at)
+		require.Equal(t, want, at)
+	}
+}
+
+// No clock on earth jumps so far. These miss the years from 1970 to 2105.
+func TestAGapOfMoreThanTheHorizonIsAnError(t *testing.T) {
+	loc := madeZone(t, -1<<31, []shift{{1 << 31, 1<<31 - 1}}, "")
+	from := time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC).Add(1 << 31 * time.Second)
+	_, err := parsed(t, " 0 0\t1 1 * ").Next(from, loc)
+	require.EqualError(t, err, fmt.Sprintf(
+		`no valid local schedule match found within 100 years after unix_ts=%d: " 0 0\t1 1 * "`, from.Unix()))
+}
+
+// Clocks that go back by four days are no clocks. What matters is that nothing fires in
+// the past, again and again.
+func TestAZoneBeyondAllBoundsIsAnErrorAndNotThePast(t *testing.T) {
+	base := time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC)
+	loc := madeZone(t, 0, []shift{{base.Unix(), -100 * 3600}}, "")
+	from := base.Add(50 * time.Hour)
+	_, err := parsed(t, "* * * * *").Next(from, loc)
+	require.EqualError(t, err, fmt.Sprintf(
+		`no valid local schedule match found within 100 years after unix_ts=%d: "* * * * *"`, from.Unix()))
+}
+
+// Two shifts within the day that is looked at, and a second one that undoes the first.
+func TestShiftsMayFollowEachOther(t *testing.T) {
+	base := time.Date(2025, 6, 1, 2, 0, 0, 0, time.UTC)
+	back, forth := base.Unix(), base.Unix()+20*60
+	loc := madeZone(t, 0, []shift{{back, -3600}, {forth, 0}}, "")
+	for _, c := range []struct {
+		spec       string
+		from, want time.Duration // from when the clocks go back
+	}{
+		{"* * * * *", -61 * time.Minute, 0},                              // 00:59, 01:00 again
+		{"10 1 * * *", -61 * time.Minute, 10 * time.Minute},              // shown twice: the second time
+		{"30 1 * * *", -61 * time.Minute, 20 * time.Minute},              // shown, then jumped over
+		{"30 1 * * *", 5 * time.Minute, 20 * time.Minute},                // jumped over
+		{"30 2 * * *", -61 * time.Minute, 30 * time.Minute},              // after it all
+		{"* * * * *", 20*time.Minute - 1e9, 20 * time.Minute},            // 01:19:59, 02:20
+		{"0 2 * * *", 20 * time.Minute, 24 * time.Hour},                  // 02:20, tomorrow
+		{"30 1 * * *", -25 * time.Minute, 24*time.Hour - 30*time.Minute}, // 01:35: over, by the clock
+	} {
+		require.Equal(t, base.Add(c.want).In(loc), next(t, c.spec, base.Add(c.from).In(loc)), "%+v", c)
+	}
+}
