@@ -1,0 +1,167 @@
+package cron_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker/internal/cron"
+)
+
+// Zones whose shifts are an hour, half an hour, two hours, at midnight, against the
+// seasons, and none.
+var zones = []string{"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
+	"America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Europe/Dublin", "America/Caracas",
+	"Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca"}
+
+func drawPart(t *rapid.T, first, last int) string {
+	number := func(least int, label string) string {
+		sign := rapid.SampledFrom([]string{"", "", "", "0", "00"}).Draw(t, "sign")
+		return fmt.Sprintf("%s%d", sign, rapid.IntRange(least, last).Draw(t, label))
+	}
+	step := func() string { return fmt.Sprintf("/%d", rapid.IntRange(1, 70).Draw(t, "step")) }
+	from := rapid.IntRange(first, last).Draw(t, "from")
+	switch rapid.IntRange(0, 5).Draw(t, "form") {
+	case 0:
+		return "*" + step()
+	case 1:
+		return number(first, "value") + step()
+	case 2:
+		return fmt.Sprintf("%d-%s", from, number(from, "to"))
+	case 3:
+		return fmt.Sprintf("%d-%s", from, number(from, "to")) + step()
+	default:
+		return number(first, "value")
+	}
+}
+
+func drawField(t *rapid.T, first, last int) string {
+	if rapid.Bool().Draw(t, "any") {
+		return "*"
+	}
+	var parts []string
+	for range rapid.IntRange(1, 3).Draw(t, "parts") {
+		parts = append(parts, drawPart(t, first, last))
+	}
+	return strings.Join(parts, ",")
+}
+
+func drawSpec(t *rapid.T) string {
+	fields := []string{drawField(t, 0, 59), drawField(t, 0, 23), drawField(t, 1, 31), drawField(t, 1, 12), drawField(t, 0, 6)}
+	if rapid.Bool().Draw(t, "seconds") {
+		fields = append([]string{drawField(t, 0, 59)}, fields...)
+	}
+	return strings.Join(fields, " ")
+}
+
+// drawFrom prefers the hours around a shift of the clocks.
+func drawFrom(t *rapid.T, loc *time.Location) time.Time {
+	const first, last = 946_684_800, 2_114_380_800 // 2000 to 2036
+	from := time.Unix(rapid.Int64Range(first, last).Draw(t, "from"), 0).In(loc)
+	if _, end := from.ZoneBounds(); !end.IsZero() && rapid.IntRange(0, 3).Draw(t, "near") > 0 {
+		return end.Add(time.Duration(rapid.IntRange(-3*hour, 3*hour).Draw(t, "distance")) * time.Second)
+	}
+	return from
+}
+
+// The walker looks at every instant up to the answer, or, where that is far, for some
+// days or hours.
+func TestNextIsTheFirstMatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		loc := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
+		text, from := drawSpec(t), drawFrom(t, loc)
+		at, err := parsed(t, text).Next(from, loc)
+		w := newWalker(t, text, loc)
+		until := from.Unix() + 6000*w.step
+		found, ok := w.walk(from.Unix(), until)
+		if err != nil {
+			require.ErrorContains(t, err, "no schedule match found within 100 years")
+			require.False(t, ok, "%s fires at %d", text, found)
+			return
+		}
+		require.True(t, at.After(from), "%s after %s: %s", text, from, at)
+		w.requireFires(t, from, at)
+		if at.Unix() <= until {
+			require.True(t, ok, "%s after %s: %s", text, from, at)
+			require.Equal(t, at.Unix(), found, "%s after %s", text, from)
+		} else {
+			require.False(t, ok, "%s after %s: %s, but the walker %d", text, from, at, found)
+		}
+	})
+}
+
+func (w walker) requireFires(t require.TestingT, from, at time.Time) {
+	set, before, shown := w.shows(from.Unix()), w.shows(at.Unix()-w.step), w.shows(at.Unix())
+	require.True(t, w.matches(shown) || w.jumps(set, before, shown), "%s does not match, nor what lies before it", at)
+}
+
+// Between two fires it does not matter when one asks, as long as the clocks show what
+// lies between them too: in the first pass of a repeated hour they may show more than
+// at the fire to come, and then it counts as over.
+func TestNextDoesNotDependOnWhereOneAsks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		loc := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
+		text, from := drawSpec(t), drawFrom(t, loc)
+		spec := parsed(t, text)
+		at, err := spec.Next(from, loc)
+		if err != nil {
+			return
+		}
+		w := newWalker(t, text, loc)
+		between := time.Unix(rapid.Int64Range(from.Unix(), at.Unix()-1).Draw(t, "between"), 0).In(loc)
+		shown := w.shows(between.Unix())
+		if shown.Before(w.shows(from.Unix())) || !shown.Before(w.shows(at.Unix())) {
+			return
+		}
+		again, err := spec.Next(between, loc)
+		require.NoError(t, err)
+		require.Equal(t, at, again, "%s from %s", text, between)
+	})
+}
+
+// The seeds are in testdata/fuzz.
+func FuzzParse(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text string, unix int64, place uint8) {
+		spec, err := cron.Parse(text)
+		if err != nil {
+			require.NotEmpty(t, err.Error())
+			return
+		}
+		from := time.Unix(unix, 0)
+		at, err := spec.Next(from, zone(t, zones[int(place)%len(zones)]))
+		if err == nil {
+			require.Greater(t, at.Unix(), unix)
+			require.Zero(t, at.Nanosecond())
+		}
+	})
+}
+
+func BenchmarkNext(b *testing.B) {
+	from := time.Date(2025, 6, 15, 12, 34, 56, 0, time.UTC)
+	for name, text := range map[string]string{
+		"minute":     "* * * * *",
+		"night":      "30 3 * * *",
+		"friday13":   "0 0 13 * 5",
+		"leap":       "0 0 29 2 1",
+		"interval":   "@every 90s",
+		"impossible": "0 0 31 2,4,6,9,11 *",
+	} {
+		spec, loc := parsed(b, text), zone(b, "America/New_York")
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = spec.Next(from, loc)
+			}
+		})
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	for b.Loop() {
+		_, _ = cron.Parse("*/10 5-7/2,8 1 2-12 * 1-5")
+	}
+}
