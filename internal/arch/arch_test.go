@@ -18,7 +18,7 @@ func TestTheHouseKeepsItsRules(t *testing.T) {
 	for _, s := range all {
 		rooms[s.room]++
 	}
-	for _, room := range []string{"", "internal/sqlite", "internal/store", "internal/watch", "honkertest"} {
+	for _, room := range []string{"", "internal/sqlite", "internal/store", "internal/watch", "internal/cron", "honkertest"} {
 		require.NotZero(t, rooms[room], "the walk has missed %q", room)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
