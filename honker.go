@@ -42,6 +42,9 @@ type Options struct {
 	PollInterval time.Duration // how often to look for commits of other processes where the system gives no notice; default 1ms
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
 
+	NotificationTTL time.Duration // Maintain deletes notifications that are older; 0: none
+	WALLimit        int64         // Maintain truncates a write-ahead log of more bytes; default 64 MiB; negative: never
+
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest,
 	// whose bubbles do not know of them: set a long PollInterval there.
@@ -79,6 +82,9 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.MaxPayload == 0 {
 		out.MaxPayload = 1 << 20
 	}
+	if out.WALLimit == 0 {
+		out.WALLimit = 64 << 20
+	}
 	return out, nil
 }
 
@@ -89,7 +95,8 @@ func (o *Options) validate() error {
 	if o.Readers < 0 || o.MaxPayload < 0 {
 		return fmt.Errorf("%w: negative Readers or MaxPayload", ErrInvalid)
 	}
-	return errors.Join(notNegative("BusyTimeout", o.BusyTimeout), notNegative("PollInterval", o.PollInterval))
+	return errors.Join(notNegative("BusyTimeout", o.BusyTimeout), notNegative("PollInterval", o.PollInterval),
+		notNegative("NotificationTTL", o.NotificationTTL))
 }
 
 // DB is one SQLite file with its queues, notifications and results. It is safe for

@@ -90,6 +90,10 @@ CREATE TABLE IF NOT EXISTS _honker_scheduler_tasks (
   enabled INTEGER NOT NULL DEFAULT 1,
   max_attempts INTEGER NOT NULL DEFAULT 3
 );
+-- What is due next, without reading every schedule.
+CREATE INDEX IF NOT EXISTS _honkerx_scheduler_due
+  ON _honker_scheduler_tasks(next_fire_at)
+  WHERE enabled = 1;
 
 -- Results of jobs, JSON text. expires_at NULL: kept for ever.
 CREATE TABLE IF NOT EXISTS _honker_results (

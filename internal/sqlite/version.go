@@ -50,6 +50,13 @@ func UseWAL(ctx context.Context, q Querier) error {
 	return nil
 }
 
+// TruncateWAL writes the log back into the file and empties it, unless somebody still
+// reads from it.
+func TruncateWAL(ctx context.Context, pool *sql.DB) error {
+	_, err := pool.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	return err
+}
+
 func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {

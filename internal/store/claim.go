@@ -102,7 +102,7 @@ RETURNING ` + jobColumns + `,
 // which they are to run. It first does what is overdue on the queue: jobs without
 // an attempt left go to the dead, jobs of lapsed claims may be claimed again.
 func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
-	if err := settleOverdue(ctx, q, queue, now); err != nil {
+	if err := SettleOverdue(ctx, q, queue, now); err != nil {
 		return nil, err
 	}
 	var jobs []Job
@@ -117,9 +117,16 @@ func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now,
 	return jobs, err
 }
 
-func settleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
-	var some bool
-	if _, err := one(ctx, q, sqlOverdue, []any{queue, now}, &some); err != nil || !some {
+// Overdue tells whether SettleOverdue would do something.
+func Overdue(ctx context.Context, q Querier, queue string, now int64) (some bool, err error) {
+	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some)
+	return some, err
+}
+
+// SettleOverdue does on queue what is overdue: jobs without an attempt left go to the
+// dead, jobs of lapsed claims may be claimed again.
+func SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
+	if some, err := Overdue(ctx, q, queue, now); err != nil || !some {
 		return err
 	}
 	for _, statement := range []string{sqlBuryLapsed, sqlDropLapsed, sqlBuryExhausted, sqlDropExhausted, sqlReclaim} {

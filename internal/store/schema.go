@@ -69,18 +69,41 @@ func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	if current, err := Current(ctx, q); err != nil || current {
 		return err
 	}
-	for _, statement := range statements(ddl) {
-		if _, err := q.ExecContext(ctx, statement); err != nil {
-			return err
-		}
+	tables, others := split(statements(ddl))
+	if err := execAll(ctx, q, tables); err != nil {
+		return err
 	}
 	for _, c := range laterColumns {
 		if err := addColumn(ctx, q, c.table, c.column, c.alter); err != nil {
 			return err
 		}
 	}
+	if err := execAll(ctx, q, others); err != nil {
+		return err
+	}
 	_, err := q.ExecContext(ctx, sqlSetVersion, strconv.Itoa(Version))
 	return err
+}
+
+// split takes the tables out: an index may be on a column that an older file lacks.
+func split(ddl []string) (tables, others []string) {
+	for _, statement := range ddl {
+		if strings.HasPrefix(statement, "CREATE TABLE") {
+			tables = append(tables, statement)
+		} else {
+			others = append(others, statement)
+		}
+	}
+	return tables, others
+}
+
+func execAll(ctx context.Context, q Querier, statements []string) error {
+	for _, statement := range statements {
+		if _, err := q.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func addColumn(ctx context.Context, q Querier, table, column, alter string) error {

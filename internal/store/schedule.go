@@ -1,0 +1,195 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+)
+
+// Task is a row of _honker_scheduler_tasks.
+type Task struct {
+	Name        string
+	Queue       string
+	Spec        string
+	Payload     string
+	Priority    int64
+	ExpiresIn   int64 // seconds; 0: never
+	MaxAttempts int64
+	NextFire    int64
+	Enabled     bool
+
+	rowid int64
+}
+
+// NextFunc says when spec is due next after a unix second.
+type NextFunc func(spec string, after int64) (int64, error)
+
+// A task that is registered as it is stays as it is: whoever registers at every start
+// must not push its next fire away. Only another spec makes for another time.
+const sqlRegister = `INSERT INTO _honker_scheduler_tasks
+  (name, queue, cron_expr, payload, priority, expires_s, max_attempts, next_fire_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, cron_expr = excluded.cron_expr, payload = excluded.payload,
+  priority = excluded.priority, expires_s = excluded.expires_s, max_attempts = excluded.max_attempts,
+  next_fire_at = iif(cron_expr = excluded.cron_expr, next_fire_at, excluded.next_fire_at)
+WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payload IS NOT excluded.payload
+  OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
+
+// Register adds a task, or changes the one of its name, which stays paused if it is.
+func Register(ctx context.Context, q Querier, t Task) error {
+	_, err := q.ExecContext(ctx, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
+		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
+	return err
+}
+
+const sqlUnregister = `DELETE FROM _honker_scheduler_tasks WHERE name = ?1`
+
+// Unregister removes a task; false when there is none.
+func Unregister(ctx context.Context, q Querier, name string) (bool, error) {
+	n, err := affected(ctx, q, sqlUnregister, name)
+	return n > 0, err
+}
+
+const sqlEnable = `UPDATE _honker_scheduler_tasks SET enabled = ?2 WHERE name = ?1 AND enabled <> ?2`
+
+// Enable pauses or resumes a task; false when there is none, or it is so already.
+func Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error) {
+	n, err := affected(ctx, q, sqlEnable, name, enabled)
+	return n > 0, err
+}
+
+const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
+SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = ?6, next_fire_at = ?7 WHERE name = ?1`
+
+// UpdateTask replaces what can be changed of a task.
+func UpdateTask(ctx context.Context, q Querier, t Task) error {
+	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
+		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
+	return err
+}
+
+const taskColumns = `SELECT name, queue, cron_expr, payload, priority, expires_s, coalesce(max_attempts, 3), next_fire_at, enabled, rowid
+FROM _honker_scheduler_tasks `
+
+const (
+	sqlGetTask  = taskColumns + `WHERE name = ?1`
+	sqlTasks    = taskColumns + `ORDER BY name`
+	sqlDueTasks = taskColumns + `INDEXED BY _honkerx_scheduler_due WHERE enabled = 1 AND next_fire_at <= ?1`
+)
+
+func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Task, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var t Task
+		err := rows.Scan(&t.Name, &t.Queue, &t.Spec, &t.Payload, (*number)(&t.Priority), (*number)(&t.ExpiresIn),
+			(*number)(&t.MaxAttempts), (*number)(&t.NextFire), &t.Enabled, &t.rowid)
+		out = append(out, t)
+		return err
+	}, args...)
+	return out, err
+}
+
+// GetTask finds a task by its name.
+func GetTask(ctx context.Context, q Querier, name string) (t Task, found bool, err error) {
+	all, err := tasks(ctx, q, sqlGetTask, name)
+	if err != nil || len(all) == 0 {
+		return Task{}, false, err
+	}
+	return all[0], true, nil
+}
+
+// Tasks lists all tasks by name.
+func Tasks(ctx context.Context, q Querier) ([]Task, error) { return tasks(ctx, q, sqlTasks) }
+
+const sqlSoonest = `SELECT next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
+WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
+
+// Soonest returns when the next task is due, which may be over; 0 for none.
+func Soonest(ctx context.Context, q Querier) (unix int64, err error) {
+	_, err = one(ctx, q, sqlSoonest, nil, (*number)(&unix))
+	return unix, err
+}
+
+// Fire is a task that was due and became a job.
+type Fire struct {
+	Name, Queue string
+	At          int64 // when it was due
+	Job         int64
+}
+
+// Broken is a task that was due and can never be again.
+type Broken struct {
+	Name string
+	Err  error
+}
+
+// MaxFires bounds how often one tick fires a task that was due many times; older times
+// come first, what is left is passed over.
+const MaxFires = 64
+
+const sqlAdvance = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE name = ?1`
+
+// Tick enqueues a job for every time at which a task was due until due, at the time now,
+// in the order in which the tasks were registered first. A task whose spec makes no sense,
+// which only another hand can have written, is paused: it must not stop the others.
+func Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
+	all, err := tasks(ctx, q, sqlDueTasks, due)
+	if err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(all, func(a, b Task) int { return cmp.Compare(a.rowid, b.rowid) })
+	for _, t := range all {
+		times, after, err := t.times(due, next)
+		if err != nil {
+			broken = append(broken, Broken{t.Name, err})
+			_, err = Enable(ctx, q, t.Name, false)
+		} else {
+			fires, err = t.fire(ctx, q, times, now, fires)
+			if err == nil {
+				_, err = q.ExecContext(ctx, sqlAdvance, t.Name, after)
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return fires, broken, nil
+}
+
+// times are when t was due until due, and when it is next.
+func (t Task) times(due int64, next NextFunc) (times []int64, after int64, err error) {
+	for after = t.NextFire; after <= due; {
+		if len(times) == MaxFires {
+			after, err = next(t.Spec, due)
+			return times, after, err
+		}
+		times = append(times, after)
+		if after, err = next(t.Spec, after); err != nil {
+			return nil, 0, err
+		}
+	}
+	return times, after, nil
+}
+
+func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64, fires []Fire) ([]Fire, error) {
+	payloads := slices.Repeat([]string{t.Payload}, len(times))
+	ids, err := InsertJobs(ctx, q, t.job(now), payloads)
+	for i, id := range ids {
+		fires = append(fires, Fire{Name: t.Name, Queue: t.Queue, At: times[i], Job: id})
+	}
+	return fires, err
+}
+
+// job is what t enqueues: due now, not at its time.
+func (t Task) job(now int64) NewJob {
+	j := NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
+	if t.ExpiresIn != 0 {
+		j.ExpiresAt = now + t.ExpiresIn
+	}
+	return j
+}
+
+// Trigger enqueues a job of t as if it were due, and leaves t alone.
+func Trigger(ctx context.Context, q Querier, t Task, now int64) (int64, error) {
+	return InsertJob(ctx, q, t.job(now), t.Payload)
+}
