@@ -21,6 +21,10 @@ var invariants = []struct{ rule, query string }{
 		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
 	{"a lock has an owner",
 		`SELECT rowid FROM _honker_locks WHERE owner = ''`},
+	{"a lock ends at a second", // any text would be later than any number
+		`SELECT rowid FROM _honker_locks WHERE typeof(expires_at) <> 'integer'`},
+	{"a window of a rate limit counts what it has let through",
+		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 	{"an offset does not lie beyond the stream",
 		`SELECT rowid FROM _honker_stream_consumers
 WHERE offset > (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = '_honker_stream')`},
