@@ -103,6 +103,7 @@ type DB struct {
 	own      *sql.DB           // honker's reads, its writers and the watcher; attached: the pool
 	writer   *sqlite.Committer
 	hub      *hub
+	lines    lines
 
 	ctx     context.Context // ends with Close, and all loops with it
 	cancel  context.CancelCauseFunc

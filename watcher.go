@@ -25,6 +25,8 @@ const (
 	queueWork           // name: the queue
 	channelMessage      // name: the channel
 	jobResult           // name: the job's id
+	lockFree            // name: the lock
+	rateWindow          // name: the rate limit; woken at the end only
 	kinds
 )
 
@@ -161,6 +163,7 @@ func (h *hub) look(why watch.Cause) {
 		queueWork:      h.askQueues,
 		channelMessage: h.askChannels,
 		jobResult:      h.askResults,
+		lockFree:       h.askLocks,
 	} {
 		names := h.names(kind)
 		if len(names) == 0 {
