@@ -382,7 +382,7 @@ func TestVerbWhoseContextHasEndedDoesNothing(t *testing.T) {
 	verbs := everyVerb(t, db, tx)
 	ended, end := context.WithCancel(context.Background())
 	end()
-	for _, loop := range []string{"Jobs", "Work", "WorkTx", "Updates"} {
+	for _, loop := range []string{"Jobs", "Work", "WorkTx", "Run", "Updates"} {
 		require.NoError(t, verbs[loop](ended), "%s ends with its ctx", loop)
 		delete(verbs, loop)
 	}
