@@ -386,6 +386,8 @@ func TestVerbWhoseContextHasEndedDoesNothing(t *testing.T) {
 		require.NoError(t, verbs[loop](ended), "%s ends with its ctx", loop)
 		delete(verbs, loop)
 	}
+	require.NoError(t, verbs["Unlock"](ended), "what ends is not left half done")
+	delete(verbs, "Unlock")
 	for verb, call := range verbs {
 		require.ErrorIs(t, call(ended), context.Canceled, verb)
 	}

@@ -104,6 +104,7 @@ type DB struct {
 	writer   *sqlite.Committer
 	hub      *hub
 	lines    lines
+	sighted  sightings
 
 	ctx     context.Context // ends with Close, and all loops with it
 	cancel  context.CancelCauseFunc

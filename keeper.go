@@ -20,7 +20,6 @@ const (
 // releases it, unless it is lost.
 func (l *Lock) keep(open context.Context, leave func()) {
 	defer leave()
-	defer close(l.over)
 	defer context.AfterFunc(open, func() { l.cancel(fmt.Errorf("%w: %w", ErrLockLost, ErrClosed)) })()
 	third := max(l.ttl, time.Second) / 3
 	for pause := third; l.rest(pause); {
@@ -29,7 +28,19 @@ func (l *Lock) keep(open context.Context, leave func()) {
 			pause = l.failed(err)
 		}
 	}
-	l.err = l.release()
+	if context.Cause(l.ctx) == errUnlocked {
+		<-l.over // whoever unlocks releases: Close waits for that
+		return
+	}
+	l.end()
+}
+
+// end releases the lock once, and sets err.
+func (l *Lock) end() {
+	l.ending.Do(func() {
+		l.err = l.release()
+		close(l.over)
+	})
 }
 
 // rest returns true when it is time to renew, and false when the hold has ended.
@@ -46,7 +57,7 @@ func (l *Lock) rest(pause time.Duration) bool {
 
 // renew does not wait for the writer beyond the lock's end.
 func (l *Lock) renew() error {
-	ctx, cancel := context.WithDeadline(l.ctx, l.expires)
+	ctx, cancel := context.WithDeadline(l.ctx, time.Unix(l.expires.Load(), 0))
 	defer cancel()
 	var expires int64
 	err := l.db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
@@ -61,14 +72,14 @@ func (l *Lock) renew() error {
 		return err
 	}))
 	if err == nil {
-		l.expires = time.Unix(expires, 0)
+		l.expires.Store(expires)
 	}
 	return err
 }
 
 // lasts is asked before the file is. Once the lock has expired, a row with its owner is
 // somebody else's who calls himself the same.
-func (l *Lock) lasts(now time.Time) bool { return now.Before(l.expires) }
+func (l *Lock) lasts(now time.Time) bool { return now.Unix() < l.expires.Load() }
 
 // failed decides after a renewal that has failed: it ends the hold, or says when to try
 // again.
@@ -76,7 +87,7 @@ func (l *Lock) failed(err error) time.Duration {
 	if l.ctx.Err() != nil {
 		return 0
 	}
-	left := time.Until(l.expires)
+	left := time.Until(time.Unix(l.expires.Load(), 0))
 	switch {
 	case errors.Is(err, ErrLockLost):
 	case left <= 0:
@@ -103,6 +114,7 @@ func (l *Lock) release() error {
 		}
 		return err
 	}))
+	l.db.sighted.forget(l.name)
 	l.db.hub.hint(lockFree, l.name)
 	switch {
 	case err != nil:

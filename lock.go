@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/honker-go/honker/internal/store"
@@ -49,20 +51,22 @@ type Lock struct {
 	ttl   time.Duration
 	token int64
 
-	ctx    context.Context // ends with the hold
-	cancel context.CancelCauseFunc
-	over   chan struct{} // closed when the keeper has ended
-	err    error         // of Unlock; set before over is closed
+	ctx     context.Context // ends with the hold
+	cancel  context.CancelCauseFunc
+	expires atomic.Int64 // as of the last renewal; a unix second
 
-	expires time.Time // as of the last renewal; the keeper's own
+	ending sync.Once
+	over   chan struct{} // closed when it has been released, or given up
+	err    error         // of Unlock; set before over is closed
 }
 
 // errUnlocked is the end that was wanted.
 var errUnlocked = fmt.Errorf("%w: it was unlocked", ErrLockLost)
 
-// TryLock takes the lock called name, or returns [ErrLockHeld] at once when somebody
-// holds it, this process and the same Owner included; it takes no write lock then. nil
-// opts means defaults.
+// TryLock takes the lock called name, or returns [ErrLockHeld] when somebody holds it,
+// this process and the same Owner included. It does not wait for the holder. A lock that
+// is tried again while it is held is only looked at, without a turn to write. nil opts
+// means defaults.
 //
 // It waits for its turn to write until ctx ends or BusyTimeout has passed. ctx bounds the
 // acquiring only; the lock's Context has its values.
@@ -131,8 +135,10 @@ func (db *DB) tryLock(ctx context.Context, name string, o LockOptions) (*Lock, e
 	if err := db.mayLook(ctx, ""); err != nil {
 		return nil, err
 	}
-	if err := db.because(checkFree(context.WithoutCancel(ctx), db.own, name, time.Now())); err != nil {
-		return nil, err
+	if now := time.Now(); db.sighted.held(name, now) {
+		if err := checkFree(context.WithoutCancel(ctx), db.own, name, now); err != nil {
+			return nil, db.sight(name, err)
+		}
 	}
 	open, leave, err := db.enter(context.Background())
 	if err != nil {
@@ -141,11 +147,22 @@ func (db *DB) tryLock(ctx context.Context, name string, o LockOptions) (*Lock, e
 	l := &Lock{db: db, name: name, owner: o.Owner, ttl: o.TTL, over: make(chan struct{})}
 	if err := db.do(ctx, "", write(l.acquire)); err != nil {
 		leave()
-		return nil, err
+		return nil, db.sight(name, err)
 	}
+	db.sighted.saw(name, l.expires.Load())
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go l.keep(open, leave)
 	return l, nil
+}
+
+// sight remembers who holds the lock, if that is what err says.
+func (db *DB) sight(name string, err error) error {
+	var held *heldError
+	if errors.As(err, &held) {
+		db.sighted.saw(name, held.ExpiresAt)
+		return err
+	}
+	return db.because(err)
 }
 
 func checkFree(ctx context.Context, q store.Querier, name string, now time.Time) error {
@@ -165,7 +182,8 @@ func (l *Lock) acquire(ctx context.Context, q store.Querier, now time.Time) erro
 	if !ok { // somebody was faster
 		return checkFree(ctx, q, l.name, now)
 	}
-	l.token, l.expires = token, time.Unix(expires, 0)
+	l.token = token
+	l.expires.Store(expires)
 	return nil
 }
 
@@ -193,27 +211,16 @@ func (l *Lock) Token() int64 { return l.token }
 
 // Unlock releases the lock, cancels its Context, and returns nil when somebody else can
 // take it. [ErrLockLost]: it had been lost before, and nothing was changed. Another
-// storage error: it will expire by itself. Later calls return what the first one did.
+// storage error: it is not renewed any more, and will expire. Later calls return what the
+// first one did.
 //
-// It waits for its turn to write until BusyTimeout has passed. When ctx ends Unlock
-// returns; the lock is released all the same, also when ctx had ended before.
+// It waits for its turn to write until BusyTimeout has passed, also when ctx has ended: a
+// lock must not stay behind because its holder was told to stop.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if err := inTx(ctx, l.db, ""); err != nil {
 		return fail("unlock", l.name, err)
 	}
-	select {
-	case <-l.over:
-		return fail("unlock", l.name, l.err)
-	default:
-	}
 	l.cancel(errUnlocked)
-	if ctx.Err() != nil {
-		return fail("unlock", l.name, ended(ctx))
-	}
-	select {
-	case <-l.over:
-		return fail("unlock", l.name, l.err)
-	case <-ctx.Done():
-		return fail("unlock", l.name, ended(ctx))
-	}
+	l.end()
+	return fail("unlock", l.name, l.err)
 }

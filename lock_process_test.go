@@ -64,8 +64,9 @@ func TestLockGoesFromProcessToProcess(t *testing.T) {
 		held(t, db, "report")
 		b.Tell("lock")
 		a.Tell("unlock")
-		require.Equal(t, "ended true", a.Line(patient))
-		require.Contains(t, a.Line(patient), "unlocked false")
+		said := a.Line(patient) + ", " + a.Line(patient) // in any order
+		require.Contains(t, said, "ended true")
+		require.Contains(t, said, "unlocked false")
 		var token, at int64
 		line := b.Line(patient)
 		_, err := fmt.Sscanf(line, "held %d %d", &token, &at)

@@ -161,9 +161,9 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 }
 
 // SweepRateLimits deletes the windows, of all names, that started more than olderThan,
-// rounded up to seconds, before the current second, and returns how many. Nothing else deletes them. The
-// file does not say how long a window is: one that is still running and is swept starts
-// anew, so olderThan must be longer than the longest window in use.
+// rounded up to seconds, before the current second, and returns how many. Nothing else
+// deletes them. The file does not say how long a window is: one that is still running
+// and is swept starts anew, so olderThan must be longer than the longest window in use.
 func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (int, error) {
 	if err := notNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)
