@@ -16,12 +16,17 @@ type Backoff func(attempt int, err error) time.Duration
 // back together.
 func Exponential(base, max time.Duration) Backoff {
 	return func(attempt int, _ error) time.Duration {
-		d := base
-		for i := 1; i < attempt && d < max; i++ {
-			d += min(d, max-d) // doubled, without an overflow
-		}
-		return jitter(min(d, max))
+		return jitter(doubled(base, max, attempt))
 	}
+}
+
+// doubled is base·2^(attempt-1), at most max, without an overflow.
+func doubled(base, max time.Duration, attempt int) time.Duration {
+	d := base
+	for i := 1; i < attempt && d > 0 && d < max; i++ {
+		d += min(d, max-d)
+	}
+	return min(d, max)
 }
 
 func jitter(d time.Duration) time.Duration {

@@ -52,6 +52,19 @@ var (
 	ErrMemberTaken = errors.New("somebody else is a member under that name")
 )
 
+// Errors of locks, and of those who lead by one.
+var (
+	// ErrLockHeld reports that somebody holds the lock. The text says who, and until
+	// when, if it is not renewed.
+	ErrLockHeld = errors.New("the lock is held")
+	// ErrLockLost reports that the lock is no longer this handle's: it was not renewed
+	// in time, somebody else removed or took it, it was unlocked, or the DB was closed.
+	ErrLockLost = errors.New("the lock is no longer held")
+	// ErrLeadershipLost reports that another process leads now: what was to be done by
+	// one process at a time has stopped here.
+	ErrLeadershipLost = errors.New("another process leads now")
+)
+
 // opError is an error of a verb: what was done, to what, and why it failed.
 type opError struct {
 	op, name string

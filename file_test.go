@@ -382,10 +382,12 @@ func TestVerbWhoseContextHasEndedDoesNothing(t *testing.T) {
 	verbs := everyVerb(t, db, tx)
 	ended, end := context.WithCancel(context.Background())
 	end()
-	for _, loop := range []string{"Jobs", "Work", "WorkTx", "Updates"} {
+	for _, loop := range []string{"Jobs", "Work", "WorkTx", "Run", "Updates"} {
 		require.NoError(t, verbs[loop](ended), "%s ends with its ctx", loop)
 		delete(verbs, loop)
 	}
+	require.NoError(t, verbs["Unlock"](ended), "what ends is not left half done")
+	delete(verbs, "Unlock")
 	for verb, call := range verbs {
 		require.ErrorIs(t, call(ended), context.Canceled, verb)
 	}

@@ -110,6 +110,8 @@ type DB struct {
 	own      *sql.DB           // honker's reads, its writers and the watcher; attached: the pool
 	writer   *sqlite.Committer
 	hub      *hub
+	lines    lines
+	sighted  sightings
 
 	ctx     context.Context // ends with Close, and all loops with it
 	cancel  context.CancelCauseFunc

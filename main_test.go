@@ -315,6 +315,8 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 	job := jobs[0]
 	l, err := db.Listen(context.Background(), "news")
 	require.NoError(t, err)
+	lock, rate := takeLock(t, db, "held", nil), db.RateLimit("calls", 1, time.Hour)
+	outbox := honker.NewOutbox(db, "mail", func(context.Context, int) error { return nil }, nil)
 	type ctx = context.Context
 	return map[string]func(ctx) error{
 		"Enqueue":            func(c ctx) error { _, err := q.Enqueue(c, 1); return err },
@@ -348,6 +350,17 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 		"Next":               func(c ctx) error { _, err := l.Next(c); return err },
 		"PruneNotifications": func(c ctx) error { _, err := db.PruneNotifications(c, 0, 0); return err },
 		"Updates":            func(c ctx) error { return lastError(db.Updates(c)) },
+		"TryLock":            func(c ctx) error { _, err := db.TryLock(c, "free", nil); return err },
+		"Lock":               func(c ctx) error { _, err := db.Lock(c, "free", nil); return err },
+		"Unlock":             func(c ctx) error { return lock.Unlock(c) },
+		"Allow":              func(c ctx) error { _, err := rate.Allow(c); return err },
+		"AllowTx":            func(c ctx) error { _, err := rate.AllowTx(c, tx); return err },
+		"Wait":               func(c ctx) error { return rate.Wait(c) },
+		"Remaining":          func(c ctx) error { _, _, err := rate.Remaining(c); return err },
+		"SweepRateLimits":    func(c ctx) error { _, err := db.SweepRateLimits(c, 0); return err },
+		"Send":               func(c ctx) error { _, err := outbox.Send(c, 1); return err },
+		"SendTx":             func(c ctx) error { _, err := outbox.SendTx(c, tx, 1); return err },
+		"Run":                func(c ctx) error { return outbox.Run(c, nil) },
 		"Check":              func(c ctx) error { return db.Check(c) },
 		"Tx":                 func(c ctx) error { return db.Tx(c, func(ctx, *sql.Tx) error { return nil }) },
 	}
@@ -371,6 +384,10 @@ func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	require.NoError(t, err)
 	l, err := db.Listen(ctx, "news")
 	require.NoError(t, err)
+	alter(t, db, `INSERT INTO _honker_locks VALUES ('another''s', 'another', unixepoch() + 3600)`)
+	rate := db.RateLimit("calls", 1, 24*365*time.Hour)
+	_, err = rate.Allow(ctx)
+	require.NoError(t, err)
 	waits := make(map[string]<-chan error)
 	for name, wait := range map[string]func() error{
 		"Next": func() error { _, err := l.Next(ctx); return err },
@@ -380,6 +397,8 @@ func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 		"WaitResult": func() error { _, err := honker.WaitResult[int](ctx, db, later); return err },
 		"Jobs":       func() error { return lastError(q.Jobs(ctx, "w")) },
 		"Updates":    func() error { return lastError(db.Updates(ctx)) },
+		"Lock":       func() error { _, err := db.Lock(ctx, "another's", nil); return err },
+		"Wait":       func() error { return rate.Wait(ctx) },
 	} {
 		ended := make(chan error, 1)
 		go func() { ended <- wait() }()

@@ -89,6 +89,20 @@ func (db *DB) usable() error {
 	return nil
 }
 
+// mayLook checks what a plain verb needs that reads before it writes.
+func (db *DB) mayLook(ctx context.Context, twin string) error {
+	if err := inTx(ctx, db, twin); err != nil {
+		return err
+	}
+	if db.isClosed() {
+		return ErrClosed
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return nil
+}
+
 // because returns the reason behind an error of a read: what was under it may be gone.
 func (db *DB) because(err error) error {
 	if err == nil {

@@ -26,6 +26,8 @@ const (
 	jobResult           // name: the job's id
 	streamTopic         // name: the topic or pattern
 	groupReturn         // name: the group's id
+	lockFree            // name: the lock
+	rateWindow          // name: the rate limit; woken at the end only
 	kinds
 )
 
@@ -167,6 +169,7 @@ func (h *hub) look(why watch.Cause) {
 		jobResult:      h.askResults,
 		streamTopic:    h.askTopics,
 		groupReturn:    h.askGroups,
+		lockFree:       h.askLocks,
 	} {
 		names := h.names(kind)
 		if len(names) == 0 {

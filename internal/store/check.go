@@ -29,6 +29,10 @@ var invariants = []struct{ rule, query string }{
 		`SELECT group_id FROM _honkerx_group_members WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
 	{"a claim of a group has a turn that was",
 		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.token > g.turn`},
+	{"a lock ends at a second", // any text would be later than any number
+		`SELECT rowid FROM _honker_locks WHERE typeof(expires_at) <> 'integer'`},
+	{"a window of a rate limit counts what it has let through",
+		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
 // Check runs SQLite's own integrity check and then honker's invariants, and

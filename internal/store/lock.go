@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Lock is a row of _honker_locks.
+type Lock struct {
+	Owner     string
+	ExpiresAt int64
+}
+
+// By primary key. A lock is held while expires_at > now.
+const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
+
+// HeldLock reads who holds the lock; false when it is free.
+func HeldLock(ctx context.Context, q Querier, name string, now int64) (Lock, bool, error) {
+	var l Lock
+	var expires number
+	held, err := one(ctx, q, sqlHeldLock, []any{name, now}, &l.Owner, &expires)
+	l.ExpiresAt = int64(expires)
+	return l, held, err
+}
+
+// By primary key. honker deletes an expired row and inserts if there is none; here that
+// is one statement. Unlike honker's, it is no success to find one's own name in the row.
+const sqlAcquireLock = `INSERT INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)
+ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at
+WHERE expires_at <= ?4`
+
+// One counter for all names: a counter per name would leave a row for each name that
+// there ever was.
+const sqlNextToken = `INSERT INTO _honkerx_meta (key, value) VALUES ('lock_token', 1)
+ON CONFLICT (key) DO UPDATE SET value = value + 1
+RETURNING CAST(value AS INTEGER)`
+
+// AcquireLock takes a lock that is free until expires, and returns its token, which is
+// larger than any before; false when it is held, by whomever.
+func AcquireLock(ctx context.Context, q Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
+	n, err := affected(ctx, q, sqlAcquireLock, name, owner, expires, now)
+	if err != nil || n == 0 {
+		return 0, false, err
+	}
+	_, err = one(ctx, q, sqlNextToken, nil, &token)
+	return token, true, err
+}
+
+// By primary key. honker's renew would bring an expired lock back to life.
+const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
+
+// RenewLock makes a lock that owner still holds last until expires; false when it does
+// not.
+func RenewLock(ctx context.Context, q Querier, name, owner string, now, expires int64) (bool, error) {
+	n, err := affected(ctx, q, sqlRenewLock, name, owner, expires, now)
+	return n > 0, err
+}
+
+// By primary key.
+const sqlReleaseLock = `DELETE FROM _honker_locks WHERE name = ?1 AND owner = ?2`
+
+// ReleaseLock frees a lock of owner's; false when it is not owner's.
+func ReleaseLock(ctx context.Context, q Querier, name, owner string) (bool, error) {
+	n, err := affected(ctx, q, sqlReleaseLock, name, owner)
+	return n > 0, err
+}
+
+// By primary key.
+const sqlLockStates = `SELECT k.value, coalesce((SELECT expires_at FROM _honker_locks WHERE name = k.value AND expires_at > ?2), 0)
+FROM json_each(?1) AS k`
+
+// LockStates returns when each of names expires, 0 for one that is free.
+func LockStates(ctx context.Context, q Querier, names []string, now int64) (map[string]int64, error) {
+	out := make(map[string]int64, len(names))
+	err := each(ctx, q, sqlLockStates, func(rows *sql.Rows) error {
+		var name string
+		var expires number
+		err := rows.Scan(&name, &expires)
+		out[name] = int64(expires)
+		return err
+	}, nameList(names), now)
+	return out, err
+}

@@ -1,0 +1,68 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// honker_rate_limit_try, as a statement.
+const (
+	honkerRateTry = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, (?2 / ?4) * ?4, 1)
+ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`
+	rateRows = `SELECT name, window_start, count FROM _honker_rate_limits ORDER BY 1, 2`
+)
+
+func TestRatesAreCountedAsHonkersAre(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	r := rand.New(rand.NewPCG(seed(t), 2))
+	through := map[bool]int{}
+	for step := range 2000 {
+		name, now := fmt.Sprint("rate", r.IntN(2)), int64(1000+step/10)
+		limit, per := 1+r.IntN(8), 1+r.Int64N(9)
+		exec(t, tx, `SAVEPOINT step`)
+		want := change(t, tx, honkerRateTry, name, now, limit, per)
+		rows := lines(t, tx, rateRows)
+		exec(t, tx, `ROLLBACK TO step`)
+		got, err := store.TakeRate(ctx, tx, name, now/per*per, limit)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Equal(t, rows, lines(t, tx, rateRows))
+		exec(t, tx, `RELEASE step`)
+		through[got]++
+	}
+	require.Greater(t, through[true], 100)
+	require.Greater(t, through[false], 100)
+}
+
+func TestWhatIsTurnedAwayIsNotCounted(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for i := range 103 {
+		ok, err := store.TakeRate(ctx, tx, "a", 10, 3)
+		require.NoError(t, err)
+		require.Equal(t, i < 3, ok)
+	}
+	for start, want := range map[int64]int{10: 3, 20: 0} {
+		n, err := store.RateCount(ctx, tx, "a", start)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+}
+
+func TestSweepTakesTheWindowsThatStartedBefore(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for _, start := range []int64{10, 20, 30} {
+		for _, name := range []string{"a", "b"} {
+			_, err := store.TakeRate(ctx, tx, name, start, 1)
+			require.NoError(t, err)
+		}
+	}
+	n, err := store.SweepRates(ctx, tx, 20)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []string{"a|20|1", "a|30|1", "b|20|1", "b|30|1"}, lines(t, tx, rateRows))
+}

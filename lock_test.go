@@ -1,0 +1,441 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// takeLock takes a lock that is free.
+func takeLock(t testing.TB, db *honker.DB, name string, opts *honker.LockOptions) *honker.Lock {
+	t.Helper()
+	l, err := db.TryLock(context.Background(), name, opts)
+	require.NoError(t, err)
+	return l
+}
+
+// held asserts that the lock cannot be had.
+func held(t testing.TB, db *honker.DB, name string) {
+	t.Helper()
+	l, err := db.TryLock(context.Background(), name, nil)
+	require.ErrorIs(t, err, honker.ErrLockHeld)
+	require.Nil(t, l)
+}
+
+func unlock(t testing.TB, l *honker.Lock) {
+	t.Helper()
+	require.NoError(t, l.Unlock(context.Background()))
+}
+
+// lost waits for the end of a hold that nobody wanted.
+func lost(t testing.TB, l *honker.Lock) {
+	t.Helper()
+	select {
+	case <-l.Context().Done():
+	case <-time.After(patient):
+		t.Fatal("the holder was not told")
+	}
+	require.ErrorIs(t, context.Cause(l.Context()), honker.ErrLockLost)
+	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
+}
+
+const expiresAt = `SELECT coalesce((SELECT expires_at FROM _honker_locks WHERE name = ?), 0)`
+
+func TestLockIsHeldByOneUntilItIsUnlocked(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	other := honkertest.OpenFile(t, path, nil)
+	l := takeLock(t, db, "report", nil)
+	require.Equal(t, "report", l.Name())
+	require.NoError(t, l.Context().Err())
+	for _, db := range []*honker.DB{db, other} {
+		_, err := db.TryLock(context.Background(), "report", nil)
+		require.ErrorIs(t, err, honker.ErrLockHeld)
+		require.ErrorContains(t, err, `honker: lock "report": the lock is held by "`+l.Owner()+`" until 20`)
+		unlock(t, takeLock(t, db, "another", nil))
+	}
+	unlock(t, l)
+	require.ErrorIs(t, l.Context().Err(), context.Canceled)
+	require.ErrorIs(t, context.Cause(l.Context()), honker.ErrLockLost)
+	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_locks`))
+	unlock(t, takeLock(t, other, "report", nil))
+}
+
+func TestUnlockMayBeCalledAgainAndHarmsNobody(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	first := takeLock(t, db, "report", nil)
+	unlock(t, first)
+	second := takeLock(t, db, "report", nil)
+	unlock(t, first)
+	held(t, db, "report")
+	require.NoError(t, second.Context().Err())
+	unlock(t, second)
+}
+
+func TestTokenGrowsWithEveryAcquisition(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	other := honkertest.OpenFile(t, path, nil)
+	last := int64(0)
+	for i := range 12 {
+		l := takeLock(t, []*honker.DB{db, other}[i%2], "report", nil)
+		require.Greater(t, l.Token(), last)
+		last = l.Token()
+		unlock(t, l)
+	}
+}
+
+func TestOwnersAreUniqueAndAGivenOneWinsOnce(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	a, b := takeLock(t, db, "a", nil), takeLock(t, db, "b", nil)
+	require.NotEqual(t, a.Owner(), b.Owner())
+	me := &honker.LockOptions{Owner: "me"}
+	c := takeLock(t, db, "c", me)
+	require.Equal(t, "me", c.Owner())
+	_, err := db.TryLock(context.Background(), "c", me)
+	require.ErrorIs(t, err, honker.ErrLockHeld)
+	require.ErrorContains(t, err, `held by "me"`)
+	for _, l := range []*honker.Lock{a, b, c} {
+		unlock(t, l)
+	}
+}
+
+func TestContextOfALockHasTheValuesAndNotTheEndOfItsCallers(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	type key struct{}
+	ctx, end := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
+	l, err := db.Lock(ctx, "report", nil)
+	require.NoError(t, err)
+	end()
+	require.Equal(t, "value", l.Context().Value(key{}))
+	require.NoError(t, l.Context().Err())
+	held(t, db, "report")
+	unlock(t, l)
+}
+
+func TestUnlockUnderAnEndedContextReleasesAllTheSame(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	l := takeLock(t, db, "report", nil)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	require.NoError(t, l.Unlock(ended))
+	unlock(t, takeLock(t, db, "report", nil))
+}
+
+func TestLockAndUnlockInsideTxAreRefused(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	l := takeLock(t, db, "report", nil)
+	require.NoError(t, db.Tx(context.Background(), func(ctx context.Context, _ *sql.Tx) error {
+		_, err := db.TryLock(ctx, "other", nil)
+		require.ErrorIs(t, err, honker.ErrInTx)
+		_, err = db.Lock(ctx, "other", nil)
+		require.ErrorIs(t, err, honker.ErrInTx)
+		require.ErrorIs(t, l.Unlock(ctx), honker.ErrInTx)
+		return nil
+	}))
+	require.NoError(t, l.Context().Err())
+	unlock(t, l)
+}
+
+func TestBadLocksAreRefused(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	type c = context.Context
+	calls := map[string]refusal{}
+	try := func(what, name string, o *honker.LockOptions) {
+		calls["TryLock "+what] = func(c c) error { _, err := db.TryLock(c, name, o); return err }
+		calls["Lock "+what] = func(c c) error { _, err := db.Lock(c, name, o); return err }
+	}
+	for kind, name := range badNames {
+		try("name "+kind, name, nil)
+		if name != "" { // which means the default
+			try("owner "+kind, "report", &honker.LockOptions{Owner: name})
+		}
+	}
+	for _, ttl := range []time.Duration{-1, -time.Hour} {
+		try(ttl.String(), "report", &honker.LockOptions{TTL: ttl})
+	}
+	refuses(t, path, calls)
+}
+
+func TestTryLockOfAHeldLockWritesNothing(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	l := takeLock(t, db, "report", nil)
+	unchanged := watchFile(t, path)
+	other := honkertest.OpenFile(t, path, nil)
+	held(t, other, "report")
+	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
+		for range 10 { // while nobody else can write
+			held(t, db, "report")
+			held(t, other, "report")
+		}
+		return nil
+	}))
+	unchanged("TryLock")
+	unlock(t, l)
+	unlock(t, takeLock(t, other, "report", nil))
+}
+
+func TestCloseReleasesAndEndsAllLocks(t *testing.T) {
+	t.Parallel()
+	path, second := shared(t)
+	db, err := honker.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	a, b := takeLock(t, db, "a", nil), takeLock(t, db, "b", nil)
+	waiting := make(chan error, 1)
+	go func() { _, err := db.Lock(context.Background(), "a", nil); waiting <- err }()
+	require.NoError(t, db.Close())
+	require.ErrorIs(t, <-waiting, honker.ErrClosed)
+	for _, l := range []*honker.Lock{a, b} {
+		require.Error(t, l.Context().Err())
+		require.ErrorIs(t, context.Cause(l.Context()), honker.ErrLockLost)
+		require.ErrorIs(t, context.Cause(l.Context()), honker.ErrClosed)
+		require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
+		unlock(t, takeLock(t, second, l.Name(), nil))
+	}
+	_, err = db.TryLock(context.Background(), "c", nil)
+	require.ErrorIs(t, err, honker.ErrClosed)
+}
+
+func TestAttachedPoolHasLocksToo(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	application(t, path)
+	db := attach(t, path)
+	l := takeLock(t, db, "report", nil)
+	got := make(chan error, 1)
+	go func() {
+		next, err := db.Lock(bounded(t, patient), "report", nil)
+		if err == nil {
+			err = next.Unlock(context.Background())
+		}
+		got <- err
+	}()
+	unlock(t, l)
+	require.NoError(t, <-got)
+}
+
+func TestLockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
+	for _, ttl := range []time.Duration{1, time.Second, 1500 * time.Millisecond, 0, time.Hour} {
+		bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			time.Sleep(999 * time.Millisecond) // the last moment of a second is the hardest
+			l := takeLock(t, db, "report", &honker.LockOptions{TTL: ttl})
+			lasting := max(ttl, time.Second)
+			if ttl == 0 {
+				lasting = time.Minute
+			}
+			for range 20 {
+				time.Sleep(lasting * 7 / 10)
+				require.NoError(t, l.Context().Err())
+				held(t, db, "report")
+				left := time.Unix(number(t, db.SQL(), expiresAt, "report"), 0).Sub(time.Now())
+				require.GreaterOrEqual(t, left, lasting/2)
+				require.LessOrEqual(t, left, lasting+2*time.Second)
+			}
+			unlock(t, l)
+			require.Zero(t, number(t, db.SQL(), expiresAt, "report"))
+		})
+	}
+}
+
+func TestLockThatWasTakenAwayIsLostAtTheNextRenewal(t *testing.T) {
+	for what, statement := range map[string]string{
+		"removed": `DELETE FROM _honker_locks`,
+		"taken":   `UPDATE _honker_locks SET owner = 'thief', expires_at = expires_at + 100`,
+		"expired": `UPDATE _honker_locks SET expires_at = 1`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+				began := time.Now()
+				l := takeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
+				alter(t, db, statement)
+				before := number(t, db.SQL(), expiresAt, "report")
+				lost(t, l)
+				require.Equal(t, 3*time.Second, time.Since(began))
+				require.Equal(t, before, number(t, db.SQL(), expiresAt, "report"), "the other's row is not touched")
+			})
+		})
+	}
+}
+
+func TestUnlockOfALockThatWasTakenAwaySaysSo(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	l := takeLock(t, db, "report", nil)
+	alter(t, db, `UPDATE _honker_locks SET owner = 'thief'`)
+	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
+	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost, "again")
+	held(t, db, "report")
+}
+
+// refuse makes every renewal fail, as a full disk would.
+const refuse = `CREATE TRIGGER refuse BEFORE UPDATE ON _honker_locks BEGIN SELECT RAISE(FAIL, 'no space'); END`
+
+func TestLockThatCannotBeRenewedIsLostWhenItExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		l := takeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
+		alter(t, db, refuse)
+		end := time.Unix(number(t, db.SQL(), expiresAt, "report"), 0)
+		time.Sleep(time.Until(end) - time.Millisecond)
+		require.NoError(t, l.Context().Err())
+		lost(t, l)
+		require.WithinDuration(t, end, time.Now(), 100*time.Millisecond)
+		unlock(t, takeLock(t, db, "another", nil))
+	})
+}
+
+func TestLockSurvivesRenewalsThatFailForAWhile(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		l := takeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
+		alter(t, db, refuse)
+		time.Sleep(8 * time.Second)
+		alter(t, db, `DROP TRIGGER refuse`)
+		time.Sleep(time.Minute)
+		require.NoError(t, l.Context().Err())
+		held(t, db, "report")
+		unlock(t, l)
+	})
+}
+
+// An owner that is not unique must not keep, or release, what another handle holds.
+func TestHandleThatLostItsLockLeavesThatOfItsNamesakeAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		me := &honker.LockOptions{Owner: "me", TTL: 9 * time.Second}
+		first := takeLock(t, db, "report", me)
+		alter(t, db, refuse)
+		lost(t, first)
+		alter(t, db, `DROP TRIGGER refuse`)
+		second := takeLock(t, db, "report", me)
+		require.Greater(t, second.Token(), first.Token())
+		lost(t, first)
+		time.Sleep(time.Minute)
+		require.NoError(t, second.Context().Err())
+		unlock(t, second)
+	})
+}
+
+func TestLockWaitsUntilTheHolderUnlocks(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		began := time.Now()
+		l := takeLock(t, db, "report", nil)
+		time.AfterFunc(10*time.Minute, func() { unlock(t, l) })
+		next, err := db.Lock(context.Background(), "report", nil)
+		require.NoError(t, err)
+		require.Equal(t, 10*time.Minute, time.Since(began))
+		require.Greater(t, next.Token(), l.Token())
+		unlock(t, next)
+	})
+}
+
+func TestLockWaitsUntilTheLockOfADeadHolderExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		began := time.Now()
+		alter(t, db, `INSERT INTO _honker_locks VALUES ('report', 'dead', ?)`, began.Unix()+17)
+		l, err := db.Lock(context.Background(), "report", nil)
+		require.NoError(t, err)
+		require.Equal(t, 17*time.Second, time.Since(began))
+		unlock(t, l)
+	})
+}
+
+func TestThoseWhoWaitForALockGetItInTheirOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		l := takeLock(t, db, "report", nil)
+		var order []int
+		done := make(chan struct{})
+		for i := range 20 {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				l, err := db.Lock(context.Background(), "report", nil)
+				require.NoError(t, err)
+				order = append(order, i)
+				unlock(t, l)
+			}()
+			synctest.Wait()
+		}
+		unlock(t, l)
+		for range 20 {
+			<-done
+		}
+		require.Len(t, order, 20)
+		require.IsIncreasing(t, order)
+	})
+}
+
+func TestWaiterThatGivesUpLeavesTheLockToTheNext(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		l := takeLock(t, db, "report", nil)
+		ended := make(chan error, 3)
+		for i, limit := range []time.Duration{time.Second, time.Hour, 2 * time.Second} { // the first in line, and the last
+			go func() {
+				ctx, cancel := context.WithTimeout(context.Background(), limit)
+				defer cancel()
+				got, err := db.Lock(ctx, "report", nil)
+				if err == nil {
+					err = got.Unlock(context.Background())
+				}
+				ended <- fmt.Errorf("%d: %w", i, errors.Join(err, errCause))
+			}()
+			synctest.Wait()
+		}
+		require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+		require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+		unlock(t, l)
+		err := <-ended
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "1: ")
+	})
+}
+
+func TestManyGoroutinesOfTwoHandlesAreNeverInsideTogether(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	other := honkertest.OpenFile(t, path, nil)
+	const goroutines, rounds = 8, 10
+	var inside, entered, last atomic.Int64
+	failed := make(chan error, goroutines)
+	for i := range goroutines {
+		go func() {
+			failed <- func() error {
+				for range rounds {
+					l, err := []*honker.DB{db, other}[i%2].Lock(bounded(t, patient), "report", nil)
+					if err != nil {
+						return err
+					}
+					if n, before := inside.Add(1), last.Swap(l.Token()); n != 1 || l.Token() <= before {
+						return fmt.Errorf("%d inside, token %d after %d", n, l.Token(), before)
+					}
+					entered.Add(1)
+					runtime.Gosched() // an invitation
+					inside.Add(-1)
+					if err := l.Unlock(context.Background()); err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for range goroutines {
+		require.NoError(t, <-failed)
+	}
+	require.EqualValues(t, goroutines*rounds, entered.Load())
+}
