@@ -12,6 +12,7 @@ type Observer struct {
 	Claimed   func(Claimed)
 	Settled   func(Settled)
 	Published func(Published)
+	Fired     func(Fired)
 	Woke      func(Woke)
 }
 
@@ -63,6 +64,14 @@ type Published struct {
 	Tx          bool // in the caller's transaction, which may still be rolled back
 }
 
+// Fired says that a schedule was due and has become a job.
+type Fired struct {
+	Schedule string
+	Queue    string
+	FireAt   time.Time // when it was due
+	JobID    int64
+}
+
 // Woke says that sleepers were woken.
 type Woke struct {
 	Cause   string // "commit", "deadline" or "restart"
@@ -90,6 +99,12 @@ func (o *Observer) settled(e Settled) {
 func (o *Observer) published(e Published) {
 	if o != nil && o.Published != nil {
 		o.Published(e)
+	}
+}
+
+func (o *Observer) fired(e Fired) {
+	if o != nil && o.Fired != nil {
+		o.Fired(e)
 	}
 }
 

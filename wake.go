@@ -167,3 +167,14 @@ func (h *hub) askLocks(ctx context.Context, names []string, now time.Time) ([]st
 	}
 	return free, err
 }
+
+// askSchedules says whether a schedule is due, and has the watcher look again when one
+// will be: a change may have made it sooner.
+func (h *hub) askSchedules(ctx context.Context, any []string, now time.Time) ([]string, error) {
+	soonest, err := store.Soonest(ctx, h.db.own)
+	if err != nil || soonest != 0 && soonest <= now.Unix() {
+		return any, err
+	}
+	h.expect(soonest)
+	return nil, nil
+}

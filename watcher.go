@@ -28,6 +28,7 @@ const (
 	groupReturn         // name: the group's id
 	lockFree            // name: the lock
 	rateWindow          // name: the rate limit; woken at the end only
+	scheduleDue         // no name
 	kinds
 )
 
@@ -170,6 +171,7 @@ func (h *hub) look(why watch.Cause) {
 		streamTopic:    h.askTopics,
 		groupReturn:    h.askGroups,
 		lockFree:       h.askLocks,
+		scheduleDue:    h.askSchedules,
 	} {
 		names := h.names(kind)
 		if len(names) == 0 {
