@@ -35,7 +35,7 @@ func holdOnDemand() {
 			continue
 		}
 		var err error
-		l, err = db.Lock(proc.Context(), "report", &honker.LockOptions{TTL: a.Span})
+		l, err = db.Lock(proc.Context(), "report", &honker.LockOptions{TTL: a.Span, Owner: a.Owner})
 		proc.Must(err)
 		proc.Say("held", l.Token(), time.Now().UnixNano())
 		context.AfterFunc(l.Context(), func() {
@@ -96,12 +96,13 @@ func TestLockOfAKilledProcessIsTakenOverWhenItExpires(t *testing.T) {
 	unlock(t, l)
 }
 
+// Also where the next holder calls himself the same.
 func TestProcessStoppedBeyondItsTTLFindsItsLockLost(t *testing.T) {
 	path, db := shared(t)
-	stale := proc.Start(t, "lock holder", task{Path: path, Span: time.Second})
+	stale := proc.Start(t, "lock holder", task{Path: path, Span: time.Second, Owner: "me"})
 	token := holding(t, stale)
 	stale.Stop()
-	l, err := db.Lock(bounded(t, patient), "report", nil)
+	l, err := db.Lock(bounded(t, patient), "report", &honker.LockOptions{Owner: "me"})
 	require.NoError(t, err)
 	require.Greater(t, l.Token(), token)
 	stale.Cont()
