@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func init() {
 func holdOnDemand() {
 	a, db := openChild(nil)
 	var l *honker.Lock
+	var told sync.WaitGroup
 	for word, ok := proc.Hear(); ok; word, ok = proc.Hear() {
 		if word != "lock" {
 			err := l.Unlock(context.Background())
@@ -38,11 +40,14 @@ func holdOnDemand() {
 		l, err = db.Lock(proc.Context(), "report", &honker.LockOptions{TTL: a.Span, Owner: a.Owner})
 		proc.Must(err)
 		proc.Say("held", l.Token(), time.Now().UnixNano())
-		context.AfterFunc(l.Context(), func() {
-			proc.Say("ended", errors.Is(context.Cause(l.Context()), honker.ErrLockLost))
+		hold := l.Context()
+		told.Go(func() {
+			<-hold.Done()
+			proc.Say("ended", errors.Is(context.Cause(hold), honker.ErrLockLost))
 		})
 	}
 	proc.Must(db.Close())
+	told.Wait()
 }
 
 // holding lets a child take the lock, and returns its token.
