@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func init() {
 func holdOnDemand() {
 	a, db := openChild(nil)
 	var l *honker.Lock
+	var told sync.WaitGroup
 	for word, ok := proc.Hear(); ok; word, ok = proc.Hear() {
 		if word != "lock" {
 			err := l.Unlock(context.Background())
@@ -35,14 +37,17 @@ func holdOnDemand() {
 			continue
 		}
 		var err error
-		l, err = db.Lock(proc.Context(), "report", &honker.LockOptions{TTL: a.Span})
+		l, err = db.Lock(proc.Context(), "report", &honker.LockOptions{TTL: a.Span, Owner: a.Owner})
 		proc.Must(err)
 		proc.Say("held", l.Token(), time.Now().UnixNano())
-		context.AfterFunc(l.Context(), func() {
-			proc.Say("ended", errors.Is(context.Cause(l.Context()), honker.ErrLockLost))
+		hold := l.Context()
+		told.Go(func() {
+			<-hold.Done()
+			proc.Say("ended", errors.Is(context.Cause(hold), honker.ErrLockLost))
 		})
 	}
 	proc.Must(db.Close())
+	told.Wait()
 }
 
 // holding lets a child take the lock, and returns its token.
@@ -96,12 +101,13 @@ func TestLockOfAKilledProcessIsTakenOverWhenItExpires(t *testing.T) {
 	unlock(t, l)
 }
 
+// Also where the next holder calls himself the same.
 func TestProcessStoppedBeyondItsTTLFindsItsLockLost(t *testing.T) {
 	path, db := shared(t)
-	stale := proc.Start(t, "lock holder", task{Path: path, Span: time.Second})
+	stale := proc.Start(t, "lock holder", task{Path: path, Span: time.Second, Owner: "me"})
 	token := holding(t, stale)
 	stale.Stop()
-	l, err := db.Lock(bounded(t, patient), "report", nil)
+	l, err := db.Lock(bounded(t, patient), "report", &honker.LockOptions{Owner: "me"})
 	require.NoError(t, err)
 	require.Greater(t, l.Token(), token)
 	stale.Cont()

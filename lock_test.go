@@ -246,7 +246,7 @@ func TestLockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 				time.Sleep(lasting * 7 / 10)
 				require.NoError(t, l.Context().Err())
 				held(t, db, "report")
-				left := time.Unix(number(t, db.SQL(), expiresAt, "report"), 0).Sub(time.Now())
+				left := time.Until(time.Unix(number(t, db.SQL(), expiresAt, "report"), 0))
 				require.GreaterOrEqual(t, left, lasting/2)
 				require.LessOrEqual(t, left, lasting+2*time.Second)
 			}
@@ -352,6 +352,20 @@ func TestLockWaitsUntilTheLockOfADeadHolderExpires(t *testing.T) {
 		l, err := db.Lock(context.Background(), "report", nil)
 		require.NoError(t, err)
 		require.Equal(t, 17*time.Second, time.Since(began))
+		unlock(t, l)
+	})
+}
+
+func TestLockWaitsOnWhenTheHolderHasRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		began := time.Now()
+		alter(t, db, `INSERT INTO _honker_locks VALUES ('report', 'another', ?)`, began.Unix()+5)
+		time.AfterFunc(3*time.Second, func() {
+			alter(t, db, `UPDATE _honker_locks SET expires_at = ?`, began.Unix()+20)
+		})
+		l, err := db.Lock(bounded(t, time.Hour), "report", nil)
+		require.NoError(t, err)
+		require.Equal(t, 20*time.Second, time.Since(began))
 		unlock(t, l)
 	})
 }

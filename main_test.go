@@ -147,6 +147,7 @@ func sum(t testing.TB, path string) string {
 type task struct {
 	Path   string
 	Ledger string        // where workers note what they did
+	Owner  string        // of a lock; empty for one of its own
 	Quiet  bool          // do not report each handler
 	Jobs   int           // how many
 	Span   time.Duration // of a lease, of holding a lock
