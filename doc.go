@@ -1,6 +1,7 @@
-// Package honker turns a SQLite file into durable queues, notifications and results: in
-// the caller's own transaction, woken by commits, without a server and without cgo, on
-// the same file as honker workers in any other language.
+// Package honker turns a SQLite file into durable queues, streams, notify/listen,
+// schedules, locks, rate limits and an outbox: in the caller's own transaction, woken by
+// commits, without a server and without cgo, on the same file as honker workers in any
+// other language.
 //
 // # A queue
 //
@@ -26,6 +27,25 @@
 // several goroutines until ctx ends; [Queue.WorkTx] gives each handler a transaction that
 // also carries the ack; [Queue.Jobs] and [Queue.Claim] leave the loop to the caller.
 //
+// # A stream
+//
+// A [Stream] keeps its events; each consumer has its own place in it, kept in the file:
+//
+//	orders := honker.NewStream[Order](db, "orders", nil)
+//	offset, err := orders.Publish(ctx, Order{17}, honker.EventKey("created"))
+//
+//	for event, err := range orders.Subscribe(ctx, "shipping", nil) {
+//		…
+//	}
+//
+// [Stream.Group] shares the events among members, [Pipe] turns one stream into another in
+// one transaction per batch, [Stream.SetRetention] and [DB.Maintain] keep it small.
+//
+// # Time, and turns
+//
+// [Scheduler] enqueues jobs when they are due. [DB.Lock] and [DB.RateLimit] are shared by
+// all processes on the file. [NewOutbox] carries messages out of it.
+//
 // # Verbs
 //
 // Every write that belongs in a business transaction has two forms. X runs in a
@@ -40,7 +60,7 @@
 // Delivery is at least once; effects are exactly once when effect and ack share the
 // transaction. A committed enqueue is never lost, a rolled-back one never seen. A claim is
 // held by one worker; a worker whose claim has lapsed changes nothing ([ErrClaimLost]). Ids
-// rise in the order of commits.
+// and offsets rise in the order of commits. docs/guarantees.md names the test of each.
 //
 // With [Normal] durability a commit survives the death of any process, and a power cut may
 // take the last commits, never the file's consistency. [Full] keeps every commit.
