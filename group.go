@@ -121,9 +121,9 @@ func (s *stream) groupInfo(ctx context.Context, row store.Group) (GroupInfo, err
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	lag, err := store.Lag(ctx, s.db.own, row.Selection(), row.Cursor)
+	lag, err := store.Lag(ctx, s.db.own, row.Selection(), counts.Cursor)
 	return GroupInfo{
-		Name: row.Name, Topic: row.Topic, Cursor: row.Cursor, Lag: lag,
+		Name: row.Name, Topic: row.Topic, Cursor: counts.Cursor, Lag: lag,
 		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
 		LowWater: counts.LowWater, Members: members,
 	}, err

@@ -164,12 +164,15 @@ func (db *DB) inChunks(ctx context.Context, find func(now time.Time) ([]int64, e
 		if err != nil || len(ids) == 0 {
 			return db.because(err)
 		}
-		taken := 0
+		taken, began := 0, time.Now()
 		err = db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 			taken, err = take(ctx, q, ids, now)
 			return err
 		}))
 		if err != nil || taken == 0 {
+			return err
+		}
+		if err := breathe(ctx, time.Since(began)); err != nil {
 			return err
 		}
 	}

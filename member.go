@@ -87,15 +87,23 @@ func (m *member) stay(ctx context.Context, q store.Querier, now time.Time) error
 	return err
 }
 
+// remain is stay by itself, when it is due.
+func (m *member) remain(ctx context.Context) error {
+	if time.Now().UnixMilli() < m.touch.Load() {
+		return nil
+	}
+	return m.g.s.db.do(ctx, "", write(m.stay))
+}
+
 // deadline is the end of a lease that begins now, rounded up to milliseconds.
 func (m *member) deadline(now time.Time) int64 { return deadlineMS(now, m.g.opts.Lease) }
 
 func deadlineMS(now time.Time, d time.Duration) int64 {
-	return now.Add(d + time.Millisecond - 1).UnixMilli()
+	return now.Add(d).Add(time.Millisecond - 1).UnixMilli() // one sum could overflow
 }
 
 // Claim gives the member up to n events at once and holds them for the group's Lease. No
-// event is an empty result and no error; it takes no write lock then. It may return fewer
+// event is an empty result and no error; it takes no write lock then, but to stay a member. It may return fewer
 // than there are. An event whose payload does not decode into E is dead, see [Group.Dead].
 //
 // [ErrMemberTaken]: the member was silent for too long, and another took its name.
@@ -111,7 +119,7 @@ func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	}
 	for {
 		if ready, err := m.m.ready(ctx); err != nil || !ready {
-			return nil, err
+			return nil, errors.Join(err, m.m.remain(ctx))
 		}
 		rows, err := m.m.claim(ctx, n)
 		if err != nil {
@@ -123,15 +131,19 @@ func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	}
 }
 
+func (m *member) usable(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return errors.Join(m.g.usable(), inTx(ctx, m.g.s.db, ""))
+}
+
 // ready reads whether a claim would do something, and otherwise has the hub look again
 // when it will.
 func (m *member) ready(ctx context.Context) (bool, error) {
 	db := m.g.s.db
-	if err := errors.Join(m.g.usable(), inTx(ctx, db, "")); err != nil {
+	if err := m.usable(ctx); err != nil {
 		return false, err
-	}
-	if ctx.Err() != nil {
-		return false, ended(ctx)
 	}
 	ready, nextMS, err := store.GroupReady(context.WithoutCancel(ctx), db.own, m.id, time.Now().UnixMilli())
 	if err == nil && !ready && nextMS != 0 {
@@ -178,13 +190,14 @@ func (m *Member[E]) Leave(ctx context.Context) error {
 		return store.LeaveGroup(ctx, q, m.m.who, now.UnixMilli())
 	}))
 	if err == nil {
+		m.m.touch.Store(0) // a later claim has to ask for the name again
 		db.hub.hint(groupReturn, groupKey(m.m.id))
 	}
 	return fail("leave group", m.m.g.name, err)
 }
 
-// All yields events one by one: settle each in the body, within the group's Lease. It
-// waits for events without polling until ctx ends. The error, also of the end of ctx, is
+// All yields events one by one: settle each in the body, within the group's Lease, of
+// which up to a tenth of a second may be gone, and no more than an eighth. It waits for events without polling until ctx ends. The error, also of the end of ctx, is
 // yielded once and is the last. Breaking off is safe.
 //
 // It claims ahead what a body that is quick will take in some milliseconds; what it has
@@ -216,10 +229,17 @@ type ahead[E any] struct {
 const (
 	mostAhead = 64
 	quickBody = 10 * time.Millisecond // for all of a claim
+	slowBody  = 100 * time.Millisecond
 )
 
+// stale is how much of its lease an event may have lost when it is yielded.
+func (a *ahead[E]) stale() time.Duration { return min(slowBody, a.m.m.g.opts.Lease/8) }
+
 func (a *ahead[E]) next(ctx context.Context) (*Delivery[E], error) {
-	if len(a.held) > 0 && time.Since(a.taken) > a.m.m.g.opts.Lease/2 {
+	if err := a.m.m.usable(ctx); err != nil {
+		return nil, err
+	}
+	if len(a.held) > 0 && time.Since(a.taken) > a.stale() {
 		a.giveBack()
 	}
 	for len(a.held) == 0 {
@@ -237,7 +257,7 @@ func (a *ahead[E]) fill(ctx context.Context) (err error) {
 	switch took := time.Since(a.taken); {
 	case took < min(quickBody, a.m.m.g.opts.Lease/8):
 		a.size = min(2*a.size, mostAhead)
-	case took > 10*quickBody:
+	case took > slowBody:
 		a.size = 1
 	}
 	a.held, err = a.m.claim(ctx, a.size)
@@ -260,7 +280,7 @@ func (m *member) await(ctx context.Context) error {
 		if err := s.waitFor(ctx, m.g.opts.Lease/3); err != nil {
 			return err
 		}
-		if err := m.g.s.db.do(ctx, "", write(m.stay)); err != nil {
+		if err := m.remain(ctx); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
 		return Retention{}, fail("retention", s.s.name, err)
 	}
 	r, err := store.GetRetention(ctx, s.s.db.own, s.s.name)
-	return Retention{MaxCount: r.MaxCount, MaxAge: time.Duration(r.MaxAgeMS) * time.Millisecond},
+	return Retention{MaxCount: r.MaxCount, MaxAge: milliseconds(r.MaxAgeMS)},
 		fail("retention", s.s.name, s.s.db.because(err))
 }
 
@@ -122,7 +122,23 @@ func (c *compaction) chunk(ctx context.Context) error {
 	c.over = n < c.size
 	c.after = last
 	c.pace(took)
-	return nil
+	if c.over {
+		return nil
+	}
+	return breathe(ctx, took)
+}
+
+// breathe leaves the write lock alone for as long as it was held: who waits for it by
+// SQLite's own means looks only now and then.
+func breathe(ctx context.Context, took time.Duration) error {
+	timer := time.NewTimer(max(took, time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	}
 }
 
 func (c *compaction) limit(pin store.Pin, pinned bool) {

@@ -178,13 +178,14 @@ CREATE TABLE IF NOT EXISTS _honkerx_group_members (
   expires_ms INTEGER NOT NULL,
   PRIMARY KEY (group_id, name)
 ) WITHOUT ROWID;
--- Events that a group was given and has not acked. state 0: a member holds it until
--- deadline_ms. 1: it came back, and waits until deadline_ms. 2: dead since deadline_ms.
+-- Events that a group was given and has not acked. state 0: holder, a member's instance,
+-- has it until deadline_ms. 1: it came back, and waits until deadline_ms. 2: dead since
+-- deadline_ms.
 CREATE TABLE IF NOT EXISTS _honkerx_group_claims (
   group_id INTEGER NOT NULL,
   offset INTEGER NOT NULL,
   state INTEGER NOT NULL,
-  member TEXT NOT NULL,
+  holder TEXT NOT NULL,
   token INTEGER NOT NULL,
   deadline_ms INTEGER NOT NULL,
   attempts INTEGER NOT NULL,

@@ -138,7 +138,10 @@ func (s *sleeper) waitFor(ctx context.Context, d time.Duration) error {
 	if err := s.wait(limited); err != nil && limited.Err() == nil {
 		return err
 	}
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return nil
 }
 
 func (s *sleeper) wake() {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Delivery is an event that a member of a group holds.
@@ -87,7 +88,7 @@ func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, curs
 	return events, cursor, full || beyond, err
 }
 
-const sqlHold = `INSERT INTO _honkerx_group_claims (group_id, offset, state, member, token, deadline_ms, attempts)
+const sqlHold = `INSERT INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
 SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
 
 // hold gives fresh events to the member.
@@ -99,7 +100,7 @@ func hold(ctx context.Context, q Querier, g Group, c GroupClaim, events []Event)
 	for i, e := range events {
 		out[i] = Delivery{Event: e, Token: g.Turn, Attempts: 1}
 	}
-	_, err := q.ExecContext(ctx, sqlHold, g.ID, offsets(out), c.Member.Name, g.Turn, c.ExpiresMS)
+	_, err := q.ExecContext(ctx, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Turn, c.ExpiresMS)
 	return out, err
 }
 
@@ -119,7 +120,7 @@ ORDER BY c.token DESC, c.offset DESC LIMIT ?3`
 // By primary key.
 const (
 	sqlHoldAgain = `UPDATE _honkerx_group_claims
-SET state = 0, member = ?3, token = ?4, deadline_ms = ?5, attempts = attempts + 1
+SET state = 0, holder = ?3, token = ?4, deadline_ms = ?5, attempts = attempts + 1
 WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 
 	sqlDropGone = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
@@ -128,6 +129,7 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 // holdAgain adds to out what came back. An event that somebody has deleted is none.
 func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) ([]Delivery, error) {
 	var back, gone []Delivery
+	size := 0
 	err := each(ctx, q, sqlBack, func(rows *sql.Rows) error {
 		d := Delivery{Token: g.Turn}
 		var topic sql.NullString
@@ -137,13 +139,19 @@ func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Deli
 		} else {
 			gone = append(gone, d)
 		}
+		if size += len(d.Payload); size >= pageBytes && err == nil {
+			return errPageFull
+		}
 		return err
 	}, g.ID, nowMS, c.N-len(out))
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
 	if err == nil && len(gone) > 0 {
 		_, err = q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone))
 	}
 	if err == nil && len(back) > 0 {
-		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Name, g.Turn, c.ExpiresMS)
+		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Turn, c.ExpiresMS)
 	}
 	return append(out, back...), err
 }

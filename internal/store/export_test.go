@@ -114,6 +114,7 @@ func Statements() []Statement {
 		hot("sqlGetRetention", sqlGetRetention),
 		cold("sqlRetained", sqlRetained),
 		hot("sqlRank", sqlRank),
+		hot("sqlBefore", sqlBefore),
 		cold("sqlConsumerPins", sqlConsumerPins),
 		cold("sqlSwappedPins", sqlSwappedPins),
 		cold("sqlGroupPins", sqlGroupPins),

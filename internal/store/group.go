@@ -129,20 +129,20 @@ const (
 	sqlDropMember = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND name = ?2 AND instance = ?3`
 
 	sqlReturnAll = `UPDATE _honkerx_group_claims
-SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1 WHERE group_id = ?1 AND state = 0 AND member = ?2`
+SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1
+WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 )
 
 // LeaveGroup ends m's stay; what it holds comes back, as if it had not been given out.
 func LeaveGroup(ctx context.Context, q Querier, m Member, nowMS int64) error {
-	n, err := affected(ctx, q, sqlDropMember, m.Group, m.Name, m.Instance)
-	if err != nil || n == 0 {
+	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
 	}
 	turn, err := nextTurn(ctx, q, m.Group)
 	if err != nil {
 		return err
 	}
-	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Name, turn, nowMS)
+	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Instance, turn, nowMS)
 	return err
 }
 
@@ -163,6 +163,7 @@ func Members(ctx context.Context, q Querier, group, nowMS int64) ([]string, erro
 // Counts are the numbers of events that a group was given and has not acked.
 type Counts struct {
 	Leased, Back, Dead int64
+	Cursor             int64
 	LowWater           int64 // all up to here are acked, or dead
 }
 
@@ -170,7 +171,7 @@ const sqlCounts = `SELECT
   (SELECT count(*) FROM _honkerx_group_claims WHERE group_id = g.id AND state = 0 AND deadline_ms >= ?2),
   (SELECT count(*) FROM _honkerx_group_claims WHERE group_id = g.id AND state < 2),
   (SELECT count(*) FROM _honkerx_group_claims WHERE group_id = g.id AND state = 2),
-  min(g.cursor, ` + lowestOpen + `)
+  g.cursor, min(g.cursor, ` + lowestOpen + `)
 FROM _honkerx_groups AS g WHERE g.id = ?1`
 
 // By primary key, from the lowest.
@@ -179,7 +180,7 @@ const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT IND
 
 // GroupCounts counts; a lease that has run out counts as back.
 func GroupCounts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
-	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.LowWater)
+	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.Cursor, &c.LowWater)
 	c.Back -= c.Leased
 	return c, err
 }

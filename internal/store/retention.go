@@ -56,8 +56,10 @@ func RetainedTopics(ctx context.Context, q Querier) ([]string, error) {
 // By (topic, offset), from the end.
 const sqlRank = `SELECT offset` + byTopic + `?1 ORDER BY offset DESC LIMIT 1 OFFSET ?2`
 
-// Cutoff returns the offset up to which r gives events up, at the unix second now: an
-// event is never younger than its second says. It reads as many rows as are kept by
+const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offset DESC LIMIT 1`
+
+// Cutoff returns the last offset that r gives up, at the unix second now: an event is
+// never younger than its second says. It reads as many rows as are kept by
 // count, and those that are too old.
 func Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int64, err error) {
 	if r.MaxCount > 0 {
@@ -73,11 +75,12 @@ func Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int6
 	if err != nil {
 		return 0, err
 	}
-	if young > 0 {
-		return max(cutoff, young-1), nil
+	if young == 0 {
+		young = Unbounded
 	}
-	head, err := Head(ctx, q, s)
-	return max(cutoff, head), err
+	var old int64
+	_, err = one(ctx, q, sqlBefore, []any{r.Topic, young}, &old)
+	return max(cutoff, old), err
 }
 
 // Pin is somebody who has still to see what follows Offset.

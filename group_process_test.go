@@ -1,0 +1,149 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/proc"
+)
+
+func init() {
+	children["member"] = handleAsMember
+	children["nacker"] = nackOnDemand
+}
+
+// ofMembers is the group of the children.
+func ofMembers(db *honker.DB, lease time.Duration) *honker.Group[int] {
+	return honker.NewStream[int](db, "orders", nil).Group("members", &honker.GroupOptions{Lease: lease})
+}
+
+// handleAsMember takes events until it is killed: by All, or by Claim when it is to be
+// quiet. Its effect on an event is a row in the transaction of the ack. Its ledger has
+// each claim of an event, with the claim's token.
+func handleAsMember() {
+	a, db := openChild(nil)
+	note := proc.Ledger(a.Ledger)
+	m, err := ofMembers(db, a.Span).Join(proc.Context(), filepath.Base(a.Ledger))
+	for patience := time.NewTicker(10 * time.Millisecond); errors.Is(err, honker.ErrMemberTaken); <-patience.C {
+		m, err = ofMembers(db, a.Span).Join(proc.Context(), filepath.Base(a.Ledger)) // its predecessor was killed
+	}
+	if proc.Context().Err() != nil {
+		return
+	}
+	proc.Must(err)
+	take := func(d *honker.Delivery[int]) {
+		note("given", d.Offset<<20|d.Token)
+		err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO started VALUES (?, ?)`, d.Offset, d.Token)
+			return err
+		})
+		proc.Must(err)
+		err = db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?1, ?2,
+  (SELECT count(*) FROM started WHERE event = ?1 AND token > ?2))`, d.Offset, d.Token)
+			return errors.Join(err, d.AckTx(ctx, tx))
+		})
+		if !errors.Is(err, honker.ErrClaimLost) { // it was slow
+			proc.Must(err)
+		}
+	}
+	for d, err := range m.All(proc.Context()) {
+		if proc.Context().Err() != nil {
+			return
+		}
+		proc.Must(err)
+		take(d)
+		for more := a.Quiet; more; { // and some that are held together
+			ds, err := m.Claim(context.Background(), 5)
+			proc.Must(err)
+			for _, d := range ds {
+				take(d)
+			}
+			more = len(ds) > 0
+		}
+	}
+}
+
+func TestNoEventIsLostOrTakenTwiceWhenMembersAreKilled(t *testing.T) {
+	const lease = 250 * time.Millisecond
+	kills := 15
+	if testing.Short() {
+		kills = 4
+	}
+	path, db := shared(t)
+	perform(t, db.SQL(), `CREATE TABLE started (event INTEGER, token INTEGER)`, `CREATE INDEX started_event ON started(event, token)`,
+		`CREATE TABLE effects (event INTEGER PRIMARY KEY, token INTEGER, later INTEGER)`)
+	s := honker.NewStream[int](db, "orders", nil)
+	dir := t.TempDir()
+	var members [3]*proc.Process
+	start := func(i int) {
+		members[i] = proc.Start(t, "member", task{Path: path, Ledger: filepath.Join(dir, fmt.Sprint("member-", i)), Span: lease, Quiet: i == 0})
+	}
+	for i := range members {
+		start(i)
+	}
+	done := func() int64 { return number(t, db.SQL(), `SELECT count(*) FROM effects`) }
+	published := 0
+	for i := range kills {
+		before := done()
+		stock(t, s, published+1, published+200)
+		published += 200
+		eventually(t, patient, "some more events handled", func() bool { return done() >= before+int64(20+7*i) })
+		members[i%3].Kill() // in the middle of the others
+		start(i % 3)
+	}
+	g := ofMembers(db, lease)
+	eventually(t, patient, "all events handled", func() bool { return infoOf(t, g).LowWater == int64(published) })
+	for _, m := range members {
+		require.Empty(t, m.End())
+	}
+
+	require.EqualValues(t, published, done(), "each event has one effect: there is no gap")
+	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM effects WHERE later > 0`), "nobody had it meanwhile")
+	info := infoOf(t, g)
+	require.Equal(t, []int64{int64(published), 0, 0, 0, 0}, []int64{info.Cursor, info.Lag, info.Leased, info.Reclaim, info.Dead})
+	claims, by := proc.Noted(t, filepath.Join(dir, "member-*"), "given")
+	require.Equal(t, 3, by)
+	require.Len(t, slices.Compact(slices.Clone(claims)), len(claims), "each claim has one holder")
+	require.GreaterOrEqual(t, len(claims), published)
+	t.Logf("%d events, %d claims", published, len(claims))
+}
+
+// nackOnDemand takes one event, and gives it back when it is told to.
+func nackOnDemand() {
+	a, db := openChild(nil)
+	m, err := ofMembers(db, a.Span).Join(proc.Context(), "nacker")
+	proc.Must(err)
+	ds, err := m.Claim(proc.Context(), 1)
+	proc.Must(err)
+	proc.Say(ds[0].Offset)
+	proc.Hear()
+	proc.Must(ds[0].Nack(proc.Context(), errors.New("not here")))
+	proc.Must(db.Close())
+}
+
+// nextOf is All as a pull.
+func nextOf[E any](t testing.TB, ctx context.Context, m *honker.Member[E]) <-chan *honker.Delivery[E] {
+	t.Helper()
+	out := make(chan *honker.Delivery[E], 1000)
+	stop := background(t, func(context.Context) error {
+		for d, err := range m.All(ctx) {
+			if err != nil {
+				return err
+			}
+			out <- d
+		}
+		return nil
+	})
+	t.Cleanup(func() { _ = stop() })
+	return out
+}

@@ -1,0 +1,436 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/proc"
+)
+
+func init() { children["keeper"] = sayRetention }
+
+// sayRetention reads how much is kept, and keeps one more.
+func sayRetention() {
+	_, db := openChild(nil)
+	s := honker.NewStream[int](db, "orders", nil)
+	r, err := s.Retention(proc.Context())
+	proc.Must(err)
+	r.MaxCount++
+	proc.Must(s.SetRetention(proc.Context(), r))
+	proc.Say(r.MaxCount, r.MaxAge)
+	proc.Must(db.Close())
+}
+
+func retain[E any](t testing.TB, s *honker.Stream[E], r honker.Retention) {
+	t.Helper()
+	require.NoError(t, s.SetRetention(context.Background(), r))
+}
+
+func retained[E any](t testing.TB, s *honker.Stream[E]) honker.Retention {
+	t.Helper()
+	r, err := s.Retention(context.Background())
+	require.NoError(t, err)
+	return r
+}
+
+func compacted[E any](t testing.TB, s *honker.Stream[E]) honker.CompactStats {
+	t.Helper()
+	stats, err := s.Compact(context.Background())
+	require.NoError(t, err)
+	return stats
+}
+
+// stored are the offsets of what is left of a stream.
+func stored[E any](t testing.TB, s *honker.Stream[E]) (offsets []int64) {
+	t.Helper()
+	for e, err := range s.Read(context.Background(), 0) {
+		require.NoError(t, err)
+		offsets = append(offsets, e.Offset)
+	}
+	return offsets
+}
+
+// span is the numbers from first to last.
+func span(first, last int64) (all []int64) {
+	for n := first; n <= last; n++ {
+		all = append(all, n)
+	}
+	return all
+}
+
+func TestRetentionIsTheFilesForAllHandlesAndProcesses(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	s := stocked(t, db, 10)
+	require.Zero(t, retained(t, s), "everything, unless somebody says otherwise")
+	retain(t, s, honker.Retention{MaxCount: 4, MaxAge: 1500 * time.Millisecond})
+	rounded := honker.Retention{MaxCount: 4, MaxAge: 2 * time.Second}
+	require.Equal(t, rounded, retained(t, s))
+	require.Equal(t, rounded, retained(t, honker.NewStream[string](honkertest.OpenFile(t, path, nil), "orders", nil)))
+	require.Zero(t, retained(t, honker.NewStream[int](db, "others", nil)))
+	require.Equal(t, "5 2s", proc.Start(t, "keeper", task{Path: path}).Line(patient))
+	require.EqualValues(t, 5, retained(t, s).MaxCount)
+	require.EqualValues(t, 5, compacted(t, honker.NewStream[int](honkertest.OpenFile(t, path, nil), "orders", nil)).Deleted)
+
+	retain(t, s, honker.Retention{})
+	require.Zero(t, retained(t, s))
+	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honkerx_retention`))
+	stock(t, s, 11, 30)
+	require.Zero(t, compacted(t, s))
+	require.Len(t, stored(t, s), 25)
+}
+
+func TestLongestRetentionCanBeReadBack(t *testing.T) {
+	t.Parallel()
+	s := stocked(t, honkertest.Open(t, nil), 3)
+	retain(t, s, honker.Retention{MaxCount: math.MaxInt64, MaxAge: math.MaxInt64})
+	require.Zero(t, compacted(t, s))
+	r := retained(t, s)
+	require.EqualValues(t, math.MaxInt64, r.MaxCount)
+	require.Positive(t, r.MaxAge)
+	retain(t, s, r)
+}
+
+func TestRetentionRefusesBadInput(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	good := stocked(t, db, 10)
+	retain(t, good, honker.Retention{MaxCount: 5})
+	calls := map[string]refusal{
+		"MaxCount": func(c context.Context) error { return good.SetRetention(c, honker.Retention{MaxCount: -1}) },
+		"MaxAge":   func(c context.Context) error { return good.SetRetention(c, honker.Retention{MaxAge: -1}) },
+		"both":     func(c context.Context) error { return good.SetRetention(c, honker.Retention{MaxCount: 1, MaxAge: -1}) },
+	}
+	for what, name := range map[string]string{"pattern": "orders*", "every topic": "*", "no name": ""} {
+		s := honker.NewStream[int](db, name, nil)
+		calls[what+": SetRetention"] = func(c context.Context) error { return s.SetRetention(c, honker.Retention{MaxCount: 1}) }
+		calls[what+": Retention"] = func(c context.Context) error { _, err := s.Retention(c); return err }
+		calls[what+": Compact"] = func(c context.Context) error { _, err := s.Compact(c); return err }
+	}
+	refuses(t, path, calls)
+	require.Len(t, stored(t, good), 10)
+}
+
+func TestMaxCountKeepsTheNewestOfItsTopic(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	s, others := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "orders2", nil)
+	require.Zero(t, compacted(t, s), "an empty topic")
+	retain(t, s, honker.Retention{MaxCount: 3})
+	require.Zero(t, compacted(t, s))
+	for n := range 10 {
+		stock(t, s, n, n)
+		stock(t, others, n, n)
+		stats := compacted(t, s)
+		require.Equal(t, min(int64(n)/3, 1), stats.Deleted, "event %d", n)
+	}
+	require.Equal(t, []int64{15, 17, 19}, stored(t, s))
+	require.Len(t, stored(t, others), 10)
+	require.Zero(t, compacted(t, s))
+	stock(t, s, 1, 1)
+	require.EqualValues(t, 21, stored(t, s)[3], "offsets are not used again")
+}
+
+func TestMaxAgeGivesUpWhatIsOlderToTheSecond(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		s := honker.NewStream[int](db, "orders", nil)
+		retain(t, s, honker.Retention{MaxAge: 9500 * time.Millisecond}) // 10s
+		time.Sleep(900 * time.Millisecond)
+		stock(t, s, 1, 2) // 0.9
+		time.Sleep(5 * time.Second)
+		stock(t, s, 3, 3) // 5.9
+		time.Sleep(5*time.Second - time.Millisecond)
+		require.Zero(t, compacted(t, s).Deleted)
+		time.Sleep(101 * time.Millisecond) // 11.0
+		require.Equal(t, honker.CompactStats{Deleted: 2, Policy: 2, Cutoff: 2}, compacted(t, s))
+		time.Sleep(4999 * time.Millisecond)
+		require.Zero(t, compacted(t, s).Deleted)
+		time.Sleep(time.Millisecond)
+		require.Equal(t, honker.CompactStats{Deleted: 1, Policy: 3, Cutoff: 3}, compacted(t, s))
+		require.Empty(t, stored(t, s))
+	})
+}
+
+func TestEventGoesThatFallsUnderEitherBound(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		s := stocked(t, db, 10)
+		time.Sleep(time.Minute)
+		stock(t, s, 11, 20)
+		retain(t, s, honker.Retention{MaxCount: 15, MaxAge: time.Hour})
+		require.Equal(t, honker.CompactStats{Deleted: 5, Policy: 5, Cutoff: 5}, compacted(t, s))
+		retain(t, s, honker.Retention{MaxCount: 15, MaxAge: time.Second})
+		require.Equal(t, honker.CompactStats{Deleted: 5, Policy: 10, Cutoff: 10}, compacted(t, s))
+		require.Equal(t, span(11, 20), stored(t, s))
+	})
+}
+
+func TestNobodyPinsWhereNothingIsGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		others := honker.NewStream[int](db, "others", nil)
+		stock(t, others, 1, 10)
+		s := honker.NewStream[int](db, "orders", nil)
+		retain(t, s, honker.Retention{MaxAge: time.Hour})
+		_, err := s.SaveOffset(context.Background(), "new", 0)
+		require.NoError(t, err)
+		stock(t, s, 11, 12)
+		require.Empty(t, compacted(t, s).PinnedBy, "all events are young")
+		time.Sleep(2 * time.Hour)
+		_, err = s.SaveOffset(context.Background(), "new", 12)
+		require.NoError(t, err)
+		stock(t, others, 13, 20)
+		stock(t, s, 21, 22)
+		stats := compacted(t, s)
+		require.EqualValues(t, 2, stats.Deleted)
+		require.Empty(t, stats.PinnedBy, "it has seen all that is old")
+	})
+}
+
+// A topic of 100 events, the newest ten of which are kept.
+func TestCompactKeepsWhatSomebodyHasStillToSee(t *testing.T) {
+	t.Parallel()
+	ctx := bounded(t, patient)
+	type stream = honker.Stream[int]
+	save := func(t *testing.T, s *stream, consumer string, offset int64) {
+		_, err := s.SaveOffset(ctx, consumer, offset)
+		require.NoError(t, err)
+	}
+	for name, c := range map[string]struct {
+		pin    func(t *testing.T, db *honker.DB, s *stream)
+		cutoff int64
+		by     string
+	}{
+		"nobody reads": {func(*testing.T, *honker.DB, *stream) {}, 90, ""},
+		"a slow consumer": {func(t *testing.T, _ *honker.DB, s *stream) {
+			save(t, s, "slow", 40)
+			save(t, s, "fast", 90)
+		}, 40, `consumer "slow"`},
+		"one that has seen enough":  {func(t *testing.T, _ *honker.DB, s *stream) { save(t, s, "fast", 90) }, 90, ""},
+		"one that has seen nothing": {func(t *testing.T, _ *honker.DB, s *stream) { save(t, s, "new", 0) }, 0, `consumer "new"`},
+		"one that has only subscribed": {func(t *testing.T, _ *honker.DB, s *stream) {
+			done, cancel := context.WithCancel(ctx)
+			defer cancel()
+			for range s.Subscribe(done, "sub", nil) {
+				break
+			}
+		}, 1, `consumer "sub"`},
+		"a consumer of a pattern": {func(t *testing.T, db *honker.DB, s *stream) {
+			save(t, honker.NewStream[int](db, "ord*", nil), "wide", 7)
+			save(t, honker.NewStream[int](db, "orders:*", nil), "narrow", 3)
+		}, 7, `consumer "wide"`},
+		"a consumer of everything": {func(t *testing.T, db *honker.DB, s *stream) {
+			save(t, honker.NewStream[int](db, "*", nil), "all", 8)
+		}, 8, `consumer "all"`},
+		"a consumer of another topic": {func(t *testing.T, db *honker.DB, s *stream) {
+			save(t, honker.NewStream[int](db, "order", nil), "other", 7)
+			save(t, honker.NewStream[int](db, "Orders", nil), "other", 7)
+		}, 90, ""},
+		"a consumer of another binding": {func(t *testing.T, db *honker.DB, s *stream) {
+			alter(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('py', 'orders', 12)`)
+		}, 12, `consumer "py"`},
+		"a row as honker's binding for Node writes it": {func(t *testing.T, db *honker.DB, s *stream) {
+			alter(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('orders', 'node', 13)`)
+		}, 13, `consumer "node"`},
+		"a consumer that is called like the topic": {func(t *testing.T, db *honker.DB, s *stream) {
+			others := honker.NewStream[int](db, "others", nil)
+			stock(t, others, 1, 1)
+			save(t, others, "orders", 1)
+		}, 90, ""},
+		"a group that has claimed nothing": {func(t *testing.T, _ *honker.DB, s *stream) {
+			enrol(t, s.Group("idle", nil), "a")
+		}, 0, `group "idle"`},
+		"a group that begins late": {func(t *testing.T, _ *honker.DB, s *stream) {
+			enrol(t, s.Group("late", &honker.GroupOptions{From: honker.Offset(70)}), "a")
+		}, 70, `group "late"`},
+		"leased events": {func(t *testing.T, _ *honker.DB, s *stream) {
+			ds := given(t, enrol(t, s.Group("g", nil), "a"), 100)
+			ackEach(t, ds[:20])
+			ackEach(t, ds[30:])
+		}, 20, `group "g"`},
+		"leases that have run out": {func(t *testing.T, db *honker.DB, s *stream) {
+			ackEach(t, given(t, enrol(t, s.Group("g", nil), "a"), 100)[1:])
+			alter(t, db, `UPDATE _honkerx_group_claims SET deadline_ms = 1`)
+		}, 0, `group "g"`},
+		"nacked events": {func(t *testing.T, _ *honker.DB, s *stream) {
+			ds := given(t, enrol(t, s.Group("g", nil), "a"), 100)
+			ackEach(t, ds[:20])
+			ackEach(t, ds[21:])
+			require.NoError(t, ds[20].Nack(ctx, errCause))
+		}, 20, `group "g"`},
+		"a group of a pattern": {func(t *testing.T, db *honker.DB, _ *stream) {
+			ackEach(t, given(t, enrol(t, honker.NewStream[int](db, "o*", nil).Group("g", nil), "a"), 33))
+		}, 33, `group "g"`},
+		"a group with a filter": {func(t *testing.T, _ *honker.DB, s *stream) {
+			m := enrol(t, s.Group("g", &honker.GroupOptions{Filter: honker.KeyIs("none")}), "a")
+			require.Empty(t, given(t, m, 1))
+		}, 90, ""},
+		"the slowest of all": {func(t *testing.T, db *honker.DB, s *stream) {
+			enrol(t, s.Group("g", &honker.GroupOptions{From: honker.Offset(50)}), "a")
+			save(t, s, "b", 51)
+			save(t, honker.NewStream[int](db, "*", nil), "c", 49)
+		}, 49, `consumer "c"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := honkertest.Open(t, nil)
+			s := stocked(t, db, 100)
+			retain(t, s, honker.Retention{MaxCount: 10})
+			c.pin(t, db, s)
+			want := honker.CompactStats{Deleted: c.cutoff, Policy: 90, Cutoff: c.cutoff, PinnedBy: c.by}
+			require.Equal(t, want, compacted(t, s))
+			require.Equal(t, span(c.cutoff+1, 100), stored(t, s), "from the next one on, without a gap")
+			if c.by != "" {
+				want.Deleted = 0
+				require.Equal(t, want, compacted(t, s), "again")
+			}
+		})
+	}
+}
+
+func TestSlowConsumerReadsOnWithoutAGapAfterCompaction(t *testing.T) {
+	t.Parallel()
+	s := stocked(t, honkertest.Open(t, nil), 1000)
+	ctx := bounded(t, patient)
+	retain(t, s, honker.Retention{MaxCount: 1})
+	want := int64(0)
+	for e, err := range s.Subscribe(ctx, "slow", &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1, Batch: 30}) {
+		require.NoError(t, err)
+		want++
+		require.Equal(t, want, e.Offset)
+		if want%100 == 0 {
+			require.NoError(t, e.Ack(ctx))
+			require.EqualValues(t, min(100, 999-want+100), compacted(t, s).Deleted)
+		}
+		if want == 1000 {
+			break
+		}
+	}
+	require.Equal(t, []int64{1000}, stored(t, s))
+}
+
+func TestDeadEventsOfAGroupStayUntilTheyAreSettled(t *testing.T) {
+	t.Parallel()
+	s := stocked(t, honkertest.Open(t, nil), 100)
+	ctx := bounded(t, patient)
+	g := s.Group("g", &honker.GroupOptions{MaxAttempts: 1})
+	m := enrol(t, g, "a")
+	for _, d := range given(t, m, 100) {
+		if d.Data%30 == 0 {
+			require.NoError(t, d.Nack(ctx, errCause))
+		} else {
+			require.NoError(t, d.Ack(ctx))
+		}
+	}
+	retain(t, s, honker.Retention{MaxCount: 5})
+	require.Equal(t, honker.CompactStats{Deleted: 92, Policy: 95, Cutoff: 95}, compacted(t, s))
+	require.Equal(t, append([]int64{30, 60, 90}, span(96, 100)...), stored(t, s))
+	dead, _ := deadOf(t, g)
+	require.Len(t, dead, 3)
+
+	found, err := g.Redeliver(ctx, 60)
+	require.True(t, found && err == nil, err)
+	stats := compacted(t, s)
+	require.Equal(t, `group "g"`, stats.PinnedBy)
+	require.Zero(t, stats.Deleted)
+	ackEach(t, given(t, m, 1))
+	found, err = g.Discard(ctx, 30)
+	require.True(t, found && err == nil, err)
+	require.EqualValues(t, 2, compacted(t, s).Deleted)
+	_, err = g.Delete(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, compacted(t, s).Deleted, "the group is gone, and its dead with it")
+	require.Equal(t, span(96, 100), stored(t, s))
+}
+
+func TestOthersGetTheirTurnsWhileMuchIsCompacted(t *testing.T) {
+	events := 20_000
+	if testing.Short() {
+		events = 3000
+	}
+	for name, pool := range map[string]func(testing.TB, string, *honker.DB) *sql.DB{
+		"the application": func(_ testing.TB, _ string, db *honker.DB) *sql.DB { return db.SQL() },
+		"somebody else":   func(t testing.TB, path string, _ *honker.DB) *sql.DB { return plain(t, path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path, db := shared(t)
+			s := stocked(t, db, events)
+			retain(t, s, honker.Retention{MaxCount: 1})
+			other := pool(t, path, db)
+			perform(t, other, `CREATE TABLE notes (first INTEGER)`)
+			var over atomic.Bool
+			ended, ready := make(chan error, 1), make(chan struct{})
+			go func() {
+				pace := time.NewTicker(5 * time.Millisecond)
+				defer pace.Stop()
+				var err error
+				for n := 0; n == 0 || err == nil && !over.Load(); n++ {
+					_, err = other.Exec(`INSERT INTO notes SELECT min(offset) FROM _honker_stream WHERE topic = 'orders'`)
+					if n == 0 {
+						close(ready)
+					}
+					<-pace.C
+				}
+				ended <- err
+			}()
+			<-ready
+			stats := compacted(t, s)
+			over.Store(true)
+			require.NoError(t, <-ended)
+			last := int64(events) - 1
+			require.Equal(t, honker.CompactStats{Deleted: last, Policy: last, Cutoff: last}, stats)
+			between := number(t, db.SQL(), `SELECT count(DISTINCT first) FROM notes WHERE first BETWEEN 2 AND ?`, last)
+			t.Logf("it wrote after %d of the commits", between)
+			require.Positive(t, between, "its writes in the middle")
+		})
+	}
+}
+
+// weary is a ctx that ends when it has been asked so often.
+type weary struct {
+	context.Context
+	cancel context.CancelFunc
+	left   atomic.Int64
+}
+
+func (w *weary) Err() error {
+	if w.left.Add(-1) < 0 {
+		w.cancel()
+	}
+	return w.Context.Err()
+}
+
+func TestEndOfCtxEndsCompactAndWhatIsDoneStaysDone(t *testing.T) {
+	t.Parallel()
+	events := 20_000
+	if testing.Short() {
+		events = 2000
+	}
+	db := honkertest.Open(t, nil)
+	s := stocked(t, db, events)
+	retain(t, s, honker.Retention{MaxCount: 1})
+	midway, deleted := false, int64(0)
+	for asked := int64(0); ; asked++ {
+		w := new(weary)
+		w.Context, w.cancel = context.WithCancel(bounded(t, patient))
+		w.left.Store(asked)
+		stats, err := s.Compact(w)
+		w.cancel()
+		deleted += stats.Deleted
+		require.EqualValues(t, int64(events)-deleted, number(t, db.SQL(), `SELECT count(*) FROM _honker_stream`))
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "honker: compact")
+		midway = midway || stats.Deleted > 0
+	}
+	require.True(t, midway, "some ended in the middle")
+	require.Equal(t, []int64{int64(events)}, stored(t, s))
+}
