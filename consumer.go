@@ -92,15 +92,15 @@ func (s *stream) usableBy(consumer string) error {
 // consumer if there is none. It never goes back: false when the consumer was that far
 // already. Offsets are honker's: all bindings share them.
 func (s *Stream[E]) SaveOffset(ctx context.Context, consumer string, offset int64) (bool, error) {
-	saved, err := s.s.saveOffset(ctx, consumer, offset)
+	saved, err := s.s.saveOffset(ctx, "SaveOffsetTx", consumer, offset)
 	return saved, fail("save offset", s.s.name, err)
 }
 
-func (s *stream) saveOffset(ctx context.Context, consumer string, offset int64) (saved bool, err error) {
+func (s *stream) saveOffset(ctx context.Context, twin, consumer string, offset int64) (saved bool, err error) {
 	if err := s.checkSave(consumer, offset); err != nil {
 		return false, err
 	}
-	err = s.db.do(ctx, "SaveOffsetTx", write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
+	err = s.db.do(ctx, twin, write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 		saved, err = store.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
 		return err
 	}))

@@ -169,7 +169,8 @@ func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOpt
 	return b.ids, nil
 }
 
-// EnqueueManyTx is like [Queue.EnqueueMany], within tx.
+// EnqueueManyTx is like [Queue.EnqueueMany], within tx, which has to be rolled back when
+// it fails.
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
 	b, err := newBatch(q.q, args, opts)
 	if err == nil && len(args) > 0 {

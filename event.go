@@ -54,18 +54,21 @@ func (e *Event[E]) Ack(ctx context.Context) error {
 	if e.by == nil {
 		return failID("ack event", e.Offset, errNoConsumer)
 	}
-	_, err := e.by.s.saveOffset(ctx, e.by.consumer, e.Offset)
+	_, err := e.by.s.saveOffset(ctx, "AckTx", e.by.consumer, e.Offset)
 	return failID("ack event", e.Offset, err)
 }
 
 // AckTx is like [Event.Ack], within tx: whatever else tx writes happens exactly once,
-// together with the ack. Save in no other way then: both SaveEvery and SaveInterval
-// negative.
+// together with the ack. [ErrClaimLost]: the consumer is that far already, by another loop
+// that runs for it; let tx roll back.
 func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	if e.by == nil {
 		return failID("ack event", e.Offset, errNoConsumer)
 	}
-	_, err := e.by.s.saveOffsetTx(ctx, tx, e.by.consumer, e.Offset)
+	moved, err := e.by.s.saveOffsetTx(ctx, tx, e.by.consumer, e.Offset)
+	if err == nil && !moved {
+		err = ErrClaimLost
+	}
 	return failID("ack event", e.Offset, err)
 }
 

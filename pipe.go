@@ -65,22 +65,30 @@ func pipe(ctx context.Context, from *stream, consumer string, to *stream, turn f
 	if err := checkPipe(from, to); err != nil {
 		return err
 	}
-	ctx, leave, err := from.db.enter(ctx)
+	run, leave, err := from.db.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	f, err := from.subscribe(ctx, consumer, &SubscribeOptions{SaveEvery: -1, SaveInterval: -1})
+	err = from.pipe(run, consumer, to, turn)
+	switch {
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return nil
+	case run.Err() != nil && errors.Is(err, run.Err()):
+		return ended(run) // by Close: fn knows it as the end of its ctx
+	}
+	return err
+}
+
+func (s *stream) pipe(ctx context.Context, consumer string, to *stream, turn func(context.Context, *store.Event) (string, error)) error {
+	f, err := s.subscribe(ctx, consumer, &SubscribeOptions{SaveEvery: -1, SaveInterval: -1})
 	if err != nil {
 		return err
 	}
 	p := &piping{follower: f, to: to, turn: turn}
 	err = p.run(ctx)
-	if last := p.commit(context.WithoutCancel(ctx)); last != nil || err == nil {
-		return errors.Join(err, last)
-	}
-	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrClosed) {
-		return nil
+	if last := p.commit(context.WithoutCancel(ctx)); last != nil {
+		return errors.Join(last, err)
 	}
 	return err
 }

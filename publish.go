@@ -108,7 +108,8 @@ func (s *Stream[E]) PublishMany(ctx context.Context, data []E, opts ...PublishOp
 	return b.first, b.last, nil
 }
 
-// PublishManyTx is like [Stream.PublishMany], within tx.
+// PublishManyTx is like [Stream.PublishMany], within tx, which has to be rolled back when
+// it fails.
 func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...PublishOption) (first, last int64, err error) {
 	b, err := newEvents(s.s, data, opts)
 	if err == nil {

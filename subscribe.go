@@ -122,7 +122,7 @@ type follower struct {
 
 func (s *stream) subscribe(ctx context.Context, consumer string, opts *SubscribeOptions) (*follower, error) {
 	o, filter, err := opts.withDefaults(s)
-	if err := errors.Join(s.usableBy(consumer), err); err != nil {
+	if err := errors.Join(s.usableBy(consumer), err, inTx(ctx, s.db, "")); err != nil {
 		return nil, err
 	}
 	at, err := s.attend(ctx, consumer, o.From, filter)
@@ -180,8 +180,21 @@ func (f *follower) await(ctx context.Context) (*store.Event, error) {
 	}
 }
 
-// sleep returns when there may be something to read.
+// sleep returns when there may be something to read. Close waits for a loop that sleeps,
+// so that it can save; a body that runs it does not wait for.
 func (f *follower) sleep(ctx context.Context) error {
+	ctx, leave, err := f.s.db.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err = f.doze(ctx); err != nil {
+		f.close()
+	}
+	return err
+}
+
+func (f *follower) doze(ctx context.Context) error {
 	s := f.s.db.hub.subscribe(topic{streamTopic, f.s.name})
 	defer s.leave()
 	moved, err := f.read(ctx) // after subscribing: a commit between is not missed
@@ -220,7 +233,7 @@ func (f *follower) saveIfDue(ctx context.Context) error {
 }
 
 func (f *follower) save(ctx context.Context) error {
-	_, err := f.s.saveOffset(ctx, f.consumer, f.handled)
+	_, err := f.s.saveOffset(ctx, "AckTx", f.consumer, f.handled)
 	if err == nil {
 		f.saved, f.savedAt, f.events = f.handled, time.Now(), 0
 	}

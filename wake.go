@@ -9,12 +9,12 @@ import (
 )
 
 // What the hub asks the store after a change: one question per kind of wait, whoever
-// waits. Each answers which of the names have something new.
+// waits. Each answers who has something new.
 
 // askQueues returns the queues with something to claim, and has the watcher look
 // again when another will have.
-func (h *hub) askQueues(ctx context.Context, queues []string, now time.Time) ([]string, error) {
-	states, err := store.QueueStates(ctx, h.db.own, queues, now.Unix())
+func (h *hub) askQueues(ctx context.Context, now time.Time) ([]string, error) {
+	states, err := store.QueueStates(ctx, h.db.own, h.names(queueWork), now.Unix())
 	var hot []string
 	for _, s := range states {
 		if s.Ready {
@@ -33,7 +33,9 @@ func (h *hub) expect(unix int64) {
 	}
 }
 
-// feed knows of a log that only grows which names have something new in it.
+// feed knows of a log that only grows which names have something new in it. What it has
+// told it does not tell again: ask who waits after it, not before. Whoever comes later
+// looks for himself.
 type feed struct {
 	last  func(context.Context, store.Querier) (int64, error)
 	since func(ctx context.Context, q store.Querier, after int64, limit int) (names map[string]bool, n int, last int64, err error)
@@ -63,8 +65,9 @@ func (f *feed) news(ctx context.Context, q store.Querier) (names map[string]bool
 }
 
 // askChannels returns the channels of the messages since the last question.
-func (h *hub) askChannels(ctx context.Context, channels []string, _ time.Time) ([]string, error) {
+func (h *hub) askChannels(ctx context.Context, _ time.Time) ([]string, error) {
 	hot, unknown, err := h.messages.news(ctx, h.db.own)
+	channels := h.names(channelMessage)
 	if unknown {
 		return channels, err
 	}
@@ -82,8 +85,9 @@ func pick(names []string, from map[string]bool) []string {
 }
 
 // askTopics returns the topics and patterns of the events since the last question.
-func (h *hub) askTopics(ctx context.Context, names []string, _ time.Time) ([]string, error) {
+func (h *hub) askTopics(ctx context.Context, _ time.Time) ([]string, error) {
 	hot, unknown, err := h.events.news(ctx, h.db.own)
+	names := h.names(streamTopic)
 	if unknown {
 		return names, err
 	}
@@ -121,8 +125,8 @@ func matchesAny(s store.Selection, topics map[string]bool) bool {
 
 // askGroups returns the groups to which events have come back, and has the watcher look
 // again when others will have.
-func (h *hub) askGroups(ctx context.Context, names []string, now time.Time) ([]string, error) {
-	states, err := store.GroupStates(ctx, h.db.own, numbers(names), now.UnixMilli())
+func (h *hub) askGroups(ctx context.Context, now time.Time) ([]string, error) {
+	states, err := store.GroupStates(ctx, h.db.own, numbers(h.names(groupReturn)), now.UnixMilli())
 	var hot []string
 	for _, s := range states {
 		if s.Ready {
@@ -144,8 +148,8 @@ func numbers(names []string) []int64 {
 }
 
 // askResults returns the jobs that have a result or are over.
-func (h *hub) askResults(ctx context.Context, names []string, _ time.Time) ([]string, error) {
-	decided, err := store.Decided(ctx, h.db.own, numbers(names))
+func (h *hub) askResults(ctx context.Context, _ time.Time) ([]string, error) {
+	decided, err := store.Decided(ctx, h.db.own, numbers(h.names(jobResult)))
 	hot := make([]string, len(decided))
 	for i, id := range decided {
 		hot[i] = strconv.FormatInt(id, 10)
@@ -155,8 +159,8 @@ func (h *hub) askResults(ctx context.Context, names []string, _ time.Time) ([]st
 
 // askLocks returns the locks that are free, and has the watcher look again when another
 // expires.
-func (h *hub) askLocks(ctx context.Context, names []string, now time.Time) ([]string, error) {
-	states, err := store.LockStates(ctx, h.db.own, names, now.Unix())
+func (h *hub) askLocks(ctx context.Context, now time.Time) ([]string, error) {
+	states, err := store.LockStates(ctx, h.db.own, h.names(lockFree), now.Unix())
 	var free []string
 	for name, expires := range states {
 		if expires == 0 {
@@ -170,10 +174,10 @@ func (h *hub) askLocks(ctx context.Context, names []string, now time.Time) ([]st
 
 // askSchedules says whether a schedule is due, and has the watcher look again when one
 // will be: a change may have made it sooner.
-func (h *hub) askSchedules(ctx context.Context, any []string, now time.Time) ([]string, error) {
+func (h *hub) askSchedules(ctx context.Context, now time.Time) ([]string, error) {
 	soonest, err := store.Soonest(ctx, h.db.own)
 	if err != nil || soonest != 0 && soonest <= now.Unix() {
-		return any, err
+		return h.names(scheduleDue), err
 	}
 	h.expect(soonest)
 	return nil, nil

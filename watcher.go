@@ -167,7 +167,7 @@ func (h *hub) look(why watch.Cause) {
 	if why != watch.Deadline {
 		woken += h.wakeAll(anyCommit)
 	}
-	for kind, ask := range map[kind]func(context.Context, []string, time.Time) ([]string, error){
+	for kind, ask := range map[kind]func(context.Context, time.Time) ([]string, error){
 		queueWork:      h.askQueues,
 		channelMessage: h.askChannels,
 		jobResult:      h.askResults,
@@ -176,14 +176,13 @@ func (h *hub) look(why watch.Cause) {
 		lockFree:       h.askLocks,
 		scheduleDue:    h.askSchedules,
 	} {
-		names := h.names(kind)
-		if len(names) == 0 {
+		if !h.awaited(kind) {
 			continue
 		}
-		hot, err := ask(ctx, names, now)
+		hot, err := ask(ctx, now)
 		if err != nil {
 			// Those who wait will meet the error themselves, where it can be returned.
-			hot = names
+			hot = h.names(kind)
 		}
 		for _, name := range hot {
 			woken += h.wakeName(kind, name)
@@ -192,6 +191,12 @@ func (h *hub) look(why watch.Cause) {
 	if woken > 0 {
 		h.db.opts.Observer.woke(Woke{Cause: string(why), Waiters: woken})
 	}
+}
+
+func (h *hub) awaited(k kind) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.waiting[k]) > 0
 }
 
 func (h *hub) names(k kind) []string {

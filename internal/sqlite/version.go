@@ -51,9 +51,14 @@ func UseWAL(ctx context.Context, q Querier) error {
 }
 
 // TruncateWAL writes the log back into the file and empties it, unless somebody still
-// reads from it.
+// reads an older state from it: to wait for that would hold up all writers.
 func TruncateWAL(ctx context.Context, pool *sql.DB) error {
-	_, err := pool.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	var busy, frames, done int
+	err := scanOne(ctx, pool, "PRAGMA wal_checkpoint(PASSIVE)", &busy, &frames, &done)
+	if err != nil || done < frames {
+		return err
+	}
+	_, err = pool.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	return err
 }
 

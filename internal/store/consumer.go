@@ -20,7 +20,7 @@ const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?
 
 // GetOffset returns how far the consumer has come; false when there is none.
 func GetOffset(ctx context.Context, q Querier, consumer, topic string) (offset int64, found bool, err error) {
-	found, err = one(ctx, q, sqlGetOffset, []any{consumer, topic}, &offset)
+	found, err = one(ctx, q, sqlGetOffset, []any{consumer, topic}, (*number)(&offset))
 	return offset, found, err
 }
 

@@ -71,21 +71,37 @@ func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS in
 
 // fresh reads events that nobody was given, and the group's cursor after them.
 func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, cursor int64, more bool, err error) {
-	s, through, beyond := g.Selection(), int64(Unbounded), false
-	if s.Sparse() {
-		if through, beyond, err = Horizon(ctx, q, s, g.Cursor, claimScan); err != nil {
+	s, cursor := g.Selection(), g.Cursor
+	if !s.Sparse() {
+		events, more, err = ReadEvents(ctx, q, s, cursor, Unbounded, n, nil)
+		if len(events) > 0 {
+			cursor = events[len(events)-1].Offset
+		}
+		return events, cursor, more, err
+	}
+	return freshSparse(ctx, q, s, cursor, n)
+}
+
+// freshSparse looks at few rows first: mostly the next ones are those that are wanted.
+func freshSparse(ctx context.Context, q Querier, s Selection, cursor int64, n int) (events []Event, _ int64, more bool, err error) {
+	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
+		through, beyond, err := Horizon(ctx, q, s, cursor, scan)
+		if err != nil {
 			return nil, 0, false, err
 		}
+		var full bool
+		events, full, err = ReadEvents(ctx, q, s, cursor, through, n-len(events), events)
+		switch {
+		case err != nil:
+			return nil, 0, false, err
+		case full:
+			return events, events[len(events)-1].Offset, true, nil
+		case !beyond:
+			return events, through, false, nil
+		}
+		cursor, seen = through, seen+scan
 	}
-	events, full, err := ReadEvents(ctx, q, s, g.Cursor, through, n, nil)
-	cursor = g.Cursor
-	switch {
-	case len(events) > 0 && (full || !s.Sparse()):
-		cursor = events[len(events)-1].Offset
-	case s.Sparse():
-		cursor = through
-	}
-	return events, cursor, full || beyond, err
+	return events, cursor, true, nil
 }
 
 const sqlHold = `INSERT INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)

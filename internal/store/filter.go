@@ -77,19 +77,20 @@ func (c *condition) filter(f Filter) {
 	}
 }
 
+// join halves: SQLite bounds the depth of an expression, not its size.
 func (c *condition) join(word, none string, of []Filter) {
-	if len(of) == 0 {
+	switch n := len(of); n {
+	case 0:
 		c.sql.WriteString(none)
-		return
+	case 1:
+		c.filter(of[0])
+	default:
+		c.sql.WriteString("(")
+		c.join(word, none, of[:n/2])
+		c.sql.WriteString(word)
+		c.join(word, none, of[n/2:])
+		c.sql.WriteString(")")
 	}
-	c.sql.WriteString("(")
-	for i, f := range of {
-		if i > 0 {
-			c.sql.WriteString(word)
-		}
-		c.filter(f)
-	}
-	c.sql.WriteString(")")
 }
 
 // prefix is a range of bytes: LIKE would know of wildcards and of case.

@@ -103,7 +103,7 @@ func ReadEvents(ctx context.Context, q Querier, s Selection, after, through int6
 	if errors.Is(err, errPageFull) {
 		return events, true, nil
 	}
-	return events, len(events) == limit, err
+	return events, len(events)-len(into) == limit, err
 }
 
 func (s Selection) read(after, through int64, limit int) *condition {

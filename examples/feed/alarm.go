@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// alarmOptions pick by key what went wrong through our fault. The offset is saved now
+// and then by the loop: the alarm has no transaction to put it into.
+var alarmOptions = &honker.SubscribeOptions{
+	Filter:       honker.KeyPrefix("5"),
+	SaveInterval: 200 * time.Millisecond,
+}
+
+// alarm writes a line per alert into a file, which no transaction covers: after a kill
+// events come again that it has. So each line begins with the offset of its event, and
+// the last one tells where the file stands.
+type alarm struct {
+	file *os.File
+	last int64 // offset that is written
+}
+
+// openAlarm goes on with the file, or, for a new database, begins anew. It cuts off a
+// line that a kill has left unfinished.
+func openAlarm(path string, fresh bool) (*alarm, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	whole := text[:bytes.LastIndexByte(text, '\n')+1]
+	if fresh {
+		whole = nil
+	}
+	if len(whole) < len(text) {
+		if err := os.Truncate(path, int64(len(whole))); err != nil {
+			return nil, err
+		}
+	}
+	offsets, err := alerts(whole)
+	if err != nil {
+		return nil, err
+	}
+	a := &alarm{}
+	if n := len(offsets); n > 0 {
+		a.last = offsets[n-1]
+	}
+	a.file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	return a, err
+}
+
+// alerts returns the offsets of the events in a file of alerts.
+func alerts(text []byte) (offsets []int64, err error) {
+	for line := range bytes.Lines(text) {
+		var offset int64
+		if _, err := fmt.Sscan(string(line), &offset); err != nil {
+			return nil, fmt.Errorf("alert %q: %w", line, err)
+		}
+		offsets = append(offsets, offset)
+	}
+	return offsets, nil
+}
+
+// run writes the alerts that are not in the file yet.
+func (a *alarm) run(ctx context.Context, failed *honker.Stream[Request]) error {
+	for e, err := range failed.Subscribe(ctx, alarmName, alarmOptions) {
+		if err == nil {
+			err = a.write(e)
+		}
+		if err != nil {
+			return ended(ctx, err)
+		}
+	}
+	return nil
+}
+
+func (a *alarm) write(e *honker.Event[Request]) error {
+	if e.Offset <= a.last {
+		return nil // before a kill
+	}
+	r := e.Data
+	_, err := fmt.Fprintf(a.file, "%d %s %d %s %s %v\n", e.Offset, r.Time.Format(time.DateTime), r.Status, r.Method, r.Path, r.IP)
+	if err == nil {
+		a.last = e.Offset
+	}
+	return err
+}

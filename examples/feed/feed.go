@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// config is what the flags say.
+type config struct {
+	db, log       string
+	rate          int // lines per second; 0: as fast as it goes
+	follow        bool
+	lookup, lease time.Duration
+}
+
+//go:embed schema.sql
+var schema string
+
+// What is kept of each topic once everybody has seen it.
+const (
+	keepOK     = 500
+	keepFailed = 100
+)
+
+// feed is the log as a stream, and all who read it.
+type feed struct {
+	config
+	db         *honker.DB
+	access     *honker.Stream[Request] // both of:
+	ok, failed *honker.Stream[Request]
+	trouble    *honker.Stream[string]
+	group      *honker.Group[Request]
+	tailer     tailer
+	alarm      *alarm
+	w          io.Writer
+}
+
+func open(ctx context.Context, c config, w io.Writer) (*feed, error) {
+	db, err := honker.Open(ctx, c.db, nil)
+	if err != nil {
+		return nil, err
+	}
+	f := &feed{
+		config:  c,
+		db:      db,
+		access:  honker.NewStream[Request](db, "access:*", nil),
+		ok:      honker.NewStream[Request](db, "access:ok", nil),
+		failed:  honker.NewStream[Request](db, "access:error", nil),
+		trouble: honker.NewStream[string](db, "trouble", nil),
+		w:       w,
+	}
+	f.group = f.access.Group(resolversName, groupOptions(c.lease))
+	f.tailer = tailer{db: db, ok: f.ok, failed: f.failed, log: c.log, rate: c.rate, follow: c.follow}
+	if err := f.prepare(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return f, nil
+}
+
+func (f *feed) prepare(ctx context.Context) error {
+	if _, err := f.db.SQL().ExecContext(ctx, schema); err != nil {
+		return fmt.Errorf("create tables: %w", err)
+	}
+	if err := f.ok.SetRetention(ctx, honker.Retention{MaxCount: keepOK}); err != nil {
+		return err
+	}
+	if err := f.failed.SetRetention(ctx, honker.Retention{MaxCount: keepFailed}); err != nil {
+		return err
+	}
+	at, err := readPlace(ctx, f.db.SQL())
+	if err == nil {
+		f.alarm, err = openAlarm(f.alertsPath(), at.lines == 0)
+	}
+	return err
+}
+
+func (f *feed) alertsPath() string { return filepath.Join(filepath.Dir(f.config.db), "alerts.log") }
+
+func (f *feed) close() error { return errors.Join(f.alarm.file.Close(), f.db.Close()) }
+
+// serve runs until the log is read and everybody has seen all of it, or ctx ends and
+// what has begun is finished. Then it checks the books, prints them, and compacts.
+func (f *feed) serve(ctx context.Context) error {
+	began := time.Now()
+	if err := f.work(ctx); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	ctx = context.WithoutCancel(ctx)
+	b, err := readBooks(ctx, f)
+	if err != nil {
+		return err
+	}
+	b.report(f.w)
+	fmt.Fprintf(f.w, "\nIt took %v.\n", took.Round(time.Millisecond))
+	if err := b.err(); err != nil {
+		return err // what is there is evidence
+	}
+	return f.compact(ctx)
+}
+
+// work runs all of them side by side. An error of one ends all.
+func (f *feed) work(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	parts := []func(context.Context) error{f.tailer.run, f.count, f.condense, f.watchAlarm}
+	for range resolvers {
+		parts = append(parts, f.resolve)
+	}
+	errs := make([]error, len(parts)+1)
+	var all sync.WaitGroup
+	for i, part := range parts {
+		all.Go(func() {
+			if errs[i] = part(ctx); errs[i] != nil {
+				stop()
+			}
+		})
+	}
+	errs[len(parts)] = f.watch(ctx)
+	stop()
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (f *feed) watchAlarm(ctx context.Context) error { return f.alarm.run(ctx, f.failed) }
+
+// watch shows how far everybody is until there is nothing left to do or ctx ends.
+func (f *feed) watch(ctx context.Context) error {
+	d := newDisplay(f.w)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		read := f.tailer.ended.Load() // before the standings, which then know all of it
+		s, err := readStandings(context.WithoutCancel(ctx), f)
+		if err != nil {
+			return err
+		}
+		done := read && s.idle()
+		d.show(s, done)
+		if done {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// compact lets go what the retention of the topics gives up. Whoever has still to see
+// something keeps it.
+func (f *feed) compact(ctx context.Context) error {
+	fmt.Fprintln(f.w)
+	for _, topic := range []*honker.Stream[Request]{f.ok, f.failed} {
+		stats, err := topic.Compact(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(f.w, "Compacted %s: %d events are gone", topic.Name(), stats.Deleted)
+		if stats.PinnedBy != "" {
+			fmt.Fprintf(f.w, ", more when %s has seen them", stats.PinnedBy)
+		}
+		fmt.Fprintln(f.w, ".")
+	}
+	return nil
+}

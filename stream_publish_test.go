@@ -1,0 +1,491 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+func countEvents(t testing.TB, db *honker.DB) int64 {
+	t.Helper()
+	return number(t, db.SQL(), `SELECT count(*) FROM _honker_stream`)
+}
+
+func TestPublishedEventComesBackAsItWent(t *testing.T) {
+	t.Parallel()
+	ctx, _, s := streamOf[map[string]any](t, "orders")
+	began := time.Now()
+	data := map[string]any{"a": []any{1.5, "x", nil}, "ü": "\u2028 <>& \x00"}
+	offset := emit(t, s, data, honker.EventKey("created"))
+	require.EqualValues(t, 1, offset)
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		require.Equal(t, offset, e.Offset)
+		require.Equal(t, "orders", e.Topic)
+		require.Equal(t, "created", e.Key)
+		require.Equal(t, data, e.Data)
+		require.True(t, json.Valid(e.Payload))
+		after(t, began, 0, e.CreatedAt)
+	}
+	head, err := s.Head(ctx)
+	require.NoError(t, err)
+	require.Equal(t, offset, head)
+}
+
+func TestRawEventPassesThroughByteForByte(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[json.RawMessage](t, "orders")
+	raw := json.RawMessage(" {\"b\" : 1.0,\n \"a\":\"\\u00fc\"} ")
+	emit(t, s, raw)
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		require.Equal(t, string(raw), string(e.Data))
+		require.Equal(t, string(raw), string(e.Payload))
+	}
+	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_stream`))
+}
+
+func TestOffsetsOfABatchFollowOneAnother(t *testing.T) {
+	t.Parallel()
+	_, db, s := streamOf[int](t, "orders")
+	var want []int
+	last := int64(0)
+	for _, size := range []int{1, 2, 3, 31, 255, 256, 257, 511, 600, 1500} {
+		offsets := emitUpTo(t, s, size, honker.EventKey("k"))
+		require.Equal(t, last+1, offsets[0])
+		last = offsets[size-1]
+		for i := range size {
+			want = append(want, i)
+		}
+	}
+	require.Equal(t, want, kept(t, s))
+	require.EqualValues(t, len(want), number(t, db.SQL(),
+		`SELECT count(*) FROM _honker_stream WHERE topic = 'orders' AND key = 'k'`))
+}
+
+func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
+	t.Parallel()
+	const writers = 8
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	ctx, db, s := streamOf[string](t, "orders")
+	write := func(w int) error {
+		for i := range rounds {
+			batch := make([]string, 1+rand.IntN(700))
+			for j := range batch {
+				batch[j] = fmt.Sprint(w, " ", i, " ", j, " of ", len(batch))
+			}
+			var first, last int64
+			var err error
+			switch i % 3 {
+			case 0:
+				batch = batch[:1]
+				batch[0] = fmt.Sprint(w, " ", i, " 0 of 1")
+				first, err = s.Publish(ctx, batch[0])
+				last = first
+			case 1:
+				first, last, err = s.PublishMany(ctx, batch)
+			default:
+				err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+					first, last, err = s.PublishManyTx(ctx, tx, batch)
+					return err
+				})
+			}
+			if err == nil && int(last-first)+1 != len(batch) {
+				err = fmt.Errorf("%d events from %d to %d", len(batch), first, last)
+			}
+			for e, failed := range s.Read(ctx, first-1) {
+				if err = errors.Join(err, failed); err != nil || e.Offset > last {
+					break
+				}
+				if e.Data != batch[e.Offset-first] {
+					err = fmt.Errorf("%q at %d of the batch from %d", e.Data, e.Offset, first)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ended := make(chan error, writers)
+	for w := range writers {
+		go func() { ended <- write(w) }()
+	}
+	for range writers {
+		require.NoError(t, <-ended)
+	}
+	all := kept(t, s)
+	require.Len(t, count(all), len(all), "each event is there once")
+	head, err := s.Head(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, len(all), head)
+}
+
+func TestEmptyBatchIsInvalid(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	refuses(t, path, map[string]refusal{
+		"nil":   func(c context.Context) error { _, _, err := s.PublishMany(c, nil); return err },
+		"empty": func(c context.Context) error { _, _, err := s.PublishMany(c, []int{}); return err },
+		"in a transaction": inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
+			_, _, err := s.PublishManyTx(c, tx, nil)
+			return err
+		}),
+	})
+}
+
+func TestBatchWithOneBadEventLeavesNothing(t *testing.T) {
+	t.Parallel()
+	var told sync.Map
+	path := filepath.Join(t.TempDir(), "file.db")
+	db := honkertest.OpenFile(t, path, &honker.Options{
+		MaxPayload: 100,
+		Observer:   &honker.Observer{Published: func(p honker.Published) { told.Store(p, true) }},
+	})
+	s := honker.NewStream[any](db, "orders", nil)
+	calls := map[string]refusal{}
+	for what, bad := range map[string]any{
+		"no JSON":   make(chan int),
+		"bytes":     []byte("x"),
+		"too large": strings.Repeat("x", 99),
+		"bad raw":   json.RawMessage(`{`),
+		"no UTF-8":  json.RawMessage("\"\xff\""),
+	} {
+		batch := []any{1, 2, bad, 4}
+		calls[what] = func(c context.Context) error {
+			_, _, err := s.PublishMany(c, batch)
+			require.ErrorContains(t, err, "event 3 of 4", what)
+			return err
+		}
+		calls[what+" in a transaction"] = inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
+			_, _, err := s.PublishManyTx(c, tx, batch)
+			return err
+		})
+		calls[what+" alone"] = func(c context.Context) error { _, err := s.Publish(c, bad); return err }
+		calls[what+" alone in a transaction"] = inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
+			_, err := s.PublishTx(c, tx, bad)
+			return err
+		})
+	}
+	refuses(t, path, calls)
+	told.Range(func(p, _ any) bool { t.Errorf("the observer was told of %v", p); return true })
+	emit(t, s, any(strings.Repeat("x", 98)))
+}
+
+func TestBatchThatTheFileRefusesHalfwayLeavesNothingAndHarmsNobody(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	other := honker.NewStream[int](db, "other", nil)
+	alter(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honker_stream WHEN NEW.topic = 'orders' AND NEW.payload = '599'
+		BEGIN SELECT raise(ABORT, 'no 599'); END`)
+	others := make(chan error, 4)
+	for range cap(others) {
+		go func() {
+			var err error
+			for i := 0; i < 50 && err == nil; i++ {
+				_, _, err = other.PublishMany(ctx, []int{1, 2})
+			}
+			others <- err
+		}()
+	}
+	for range 20 {
+		_, _, err := s.PublishMany(ctx, make([]int, 1))
+		require.NoError(t, err)
+		data := make([]int, 700)
+		data[650] = 599
+		_, _, err = s.PublishMany(ctx, data)
+		require.ErrorContains(t, err, "no 599")
+	}
+	for range cap(others) {
+		require.NoError(t, <-others)
+	}
+	require.Len(t, kept(t, s), 20)
+	require.Len(t, kept(t, other), 400)
+}
+
+func TestEventOfATransactionExistsWithItsCommitAndNeverWithoutOne(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	alter(t, db, `CREATE TABLE effects (n INTEGER)`)
+	publish := func(end error) error {
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (1)`)
+			require.NoError(t, err)
+			one, err := s.PublishTx(ctx, tx, 1)
+			require.NoError(t, err)
+			first, last, err := s.PublishManyTx(ctx, tx, make([]int, 300))
+			require.NoError(t, err)
+			require.Equal(t, []int64{one + 1, one + 300}, []int64{first, last})
+			head, err := s.Head(context.Background())
+			require.NoError(t, err)
+			require.Less(t, head, one, "not committed yet")
+			return end
+		})
+	}
+	require.ErrorIs(t, publish(errCause), errCause)
+	require.Zero(t, countEvents(t, db))
+	require.NoError(t, publish(nil))
+	require.EqualValues(t, 301, countEvents(t, db))
+	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM effects`))
+
+	tx, err := db.SQL().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	_, err = s.PublishTx(ctx, tx, 2)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback())
+	require.EqualValues(t, 301, countEvents(t, db))
+	_, err = s.PublishTx(ctx, tx, 2)
+	require.ErrorIs(t, err, sql.ErrTxDone)
+	_, err = s.PublishTx(ctx, nil, 2)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+func TestTransactionOfAnotherFileCarriesNoEvent(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	other := honkertest.Open(t, nil)
+	tx, err := other.SQL().BeginTx(ctx, nil)
+	require.NoError(t, err)
+	_, err = s.PublishTx(ctx, tx, 1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, _, err = s.PublishManyTx(ctx, tx, []int{1})
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = s.SaveOffsetTx(ctx, tx, "c", 1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.NoError(t, tx.Commit())
+	require.Zero(t, countEvents(t, db)+countEvents(t, other))
+}
+
+func TestEventWithoutAKeyHasNullInTheFile(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	emit(t, s, 1)
+	emitUpTo(t, s, 5)
+	require.EqualValues(t, 6, number(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
+	emit(t, s, 2, honker.EventKey(""))
+	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key = ''`))
+	keys := []string{"a:b", "*", "ü\U0010FFFF", strings.Repeat("k", 1024), "% _ ' \" \n"}
+	for _, key := range keys {
+		emit(t, s, 3, honker.EventKey(key))
+	}
+	var got []string
+	for e, err := range s.Read(ctx, 7) {
+		require.NoError(t, err)
+		got = append(got, e.Key)
+	}
+	require.Equal(t, keys, got)
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		if e.Offset <= 7 {
+			require.Empty(t, e.Key)
+		}
+	}
+}
+
+func TestBadKeysAndBytesAreRefused(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	s, bytes := honker.NewStream[int](db, "orders", nil), honker.NewStream[[]byte](db, "orders", nil)
+	pointers := honker.NewStream[*[]byte](db, "orders", nil)
+	calls := streamVerbs(t, db, bytes, nil)
+	calls["pointer to bytes"] = func(c context.Context) error { _, err := pointers.Publish(c, nil); return err }
+	for what, key := range badNames {
+		if key == "" {
+			continue
+		}
+		calls["key "+what] = func(c context.Context) error { _, err := s.Publish(c, 1, honker.EventKey(key)); return err }
+		calls["keys "+what] = func(c context.Context) error {
+			_, _, err := s.PublishMany(c, []int{1}, honker.EventKey(key))
+			return err
+		}
+	}
+	refuses(t, path, calls)
+}
+
+// streamVerbs is all that can be done with a stream. Those with a transaction run in tx,
+// or, without one, in one of their own.
+func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]refusal {
+	t.Helper()
+	type c = context.Context
+	var zero E
+	in := func(call func(c, *sql.Tx) error) refusal {
+		if tx == nil {
+			return inOwnTx(db, call)
+		}
+		return func(ctx c) error { return call(ctx, tx) }
+	}
+	return map[string]refusal{
+		"Publish":        func(c c) error { _, err := s.Publish(c, zero); return err },
+		"PublishTx":      in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
+		"PublishMany":    func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
+		"PublishManyTx":  in(func(c c, tx *sql.Tx) error { _, _, err := s.PublishManyTx(c, tx, []E{zero}); return err }),
+		"Read":           func(c c) error { return lastError(s.Read(c, 0)) },
+		"Subscribe":      func(c c) error { return lastError(s.Subscribe(c, "verb", nil)) },
+		"Tail":           func(c c) error { return lastError(s.Tail(c, honker.Beginning, nil)) },
+		"Offset":         func(c c) error { _, err := s.Offset(c, "verb"); return err },
+		"SaveOffset":     func(c c) error { _, err := s.SaveOffset(c, "verb", 1); return err },
+		"SaveOffsetTx":   in(func(c c, tx *sql.Tx) error { _, err := s.SaveOffsetTx(c, tx, "verb", 1); return err }),
+		"Seek":           func(c c) error { return s.Seek(c, "verb", honker.Beginning) },
+		"Consumers":      func(c c) error { _, err := s.Consumers(c); return err },
+		"DeleteConsumer": func(c c) error { _, err := s.DeleteConsumer(c, "verb"); return err },
+		"Head":           func(c c) error { _, err := s.Head(c); return err },
+	}
+}
+
+func TestBadTopicsAndOptionsAreRefusedByEveryVerb(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	for what, name := range badNames {
+		refuses(t, path, streamVerbs(t, db, honker.NewStream[int](db, name, nil), nil))
+		consumer := honker.NewStream[int](db, "orders", nil)
+		refuses(t, path, map[string]refusal{
+			"Subscribe " + what:      func(c context.Context) error { return lastError(consumer.Subscribe(c, name, nil)) },
+			"Offset " + what:         func(c context.Context) error { _, err := consumer.Offset(c, name); return err },
+			"SaveOffset " + what:     func(c context.Context) error { _, err := consumer.SaveOffset(c, name, 1); return err },
+			"Seek " + what:           func(c context.Context) error { return consumer.Seek(c, name, honker.End) },
+			"DeleteConsumer " + what: func(c context.Context) error { _, err := consumer.DeleteConsumer(c, name); return err },
+		})
+	}
+	refuses(t, path, streamVerbs(t, db, honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: -1}), nil))
+}
+
+func TestPatternIsForReading(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	for _, pattern := range []string{"orders:*", "*", "**"} {
+		verbs := streamVerbs(t, db, honker.NewStream[int](db, pattern, nil), nil)
+		for verb := range verbs {
+			if !strings.HasPrefix(verb, "Publish") {
+				delete(verbs, verb)
+			}
+		}
+		require.Len(t, verbs, 4)
+		refuses(t, path, verbs)
+	}
+}
+
+func TestTopicsOfAnyTextAreKeptApart(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := streamOf[int](t, "unused")
+	topics := []string{"orders", "orders:created", "orders:created:eu", "orders:", ":", "a*b", " ", "ORDERS", "ü",
+		"orders%", "order_", "*orders", "\U0010FFFF", strings.Repeat("t", 1024), "'; --"}
+	for i, topic := range topics {
+		emit(t, honker.NewStream[int](db, topic, nil), i)
+	}
+	for i, topic := range topics {
+		for e, err := range honker.NewStream[int](db, topic, nil).Read(ctx, 0) {
+			require.NoError(t, err)
+			require.Equal(t, topic, e.Topic)
+			require.Equal(t, i, e.Data)
+		}
+		require.Equal(t, []int{i}, kept(t, honker.NewStream[int](db, topic, nil)), topic)
+	}
+}
+
+func TestPlainStreamVerbsInATxAreRefusedAtOnceAndNameTheirTwins(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	_, err := s.SaveOffset(ctx, "verb", 0)
+	require.NoError(t, err)
+	twins := map[string]string{
+		"Publish": "PublishTx", "PublishMany": "PublishManyTx", "SaveOffset": "SaveOffsetTx",
+		"Seek": "after DB.Tx", "DeleteConsumer": "after DB.Tx",
+	}
+	began := time.Now()
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		verbs := streamVerbs(t, db, s, tx)
+		for verb, twin := range twins {
+			err := verbs[verb](ctx)
+			require.ErrorIs(t, err, honker.ErrInTx, verb)
+			require.ErrorContains(t, err, twin, verb)
+		}
+		for _, verb := range []string{"PublishTx", "PublishManyTx", "SaveOffsetTx", "Read", "Offset", "Consumers", "Head"} {
+			require.NoError(t, verbs[verb](ctx), verb)
+		}
+		return nil
+	}))
+	require.Less(t, time.Since(began), 2*time.Second)
+	require.EqualValues(t, 2, countEvents(t, db))
+}
+
+func TestClosedDBAnswersEveryStreamVerbWithErrClosed(t *testing.T) {
+	t.Parallel()
+	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
+	require.NoError(t, err)
+	s := honker.NewStream[int](db, "orders", nil)
+	verbs := streamVerbs(t, db, s, nil)
+	verbs["Pipe"] = func(c context.Context) error {
+		return honker.Pipe(c, s, "verb", honker.NewStream[int](db, "to", nil),
+			func(context.Context, *honker.Event[int]) (int, error) { return 0, nil })
+	}
+	require.NoError(t, db.Close())
+	for verb, call := range verbs {
+		assert.ErrorIs(t, call(bounded(t, patient)), honker.ErrClosed, verb)
+	}
+}
+
+func TestStreamVerbUnderAnEndedContextWritesNothing(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	unchanged := watchFile(t, path)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	verbs := streamVerbs(t, db, s, nil)
+	for _, reads := range []string{"Offset", "Consumers", "Head"} {
+		delete(verbs, reads)
+	}
+	for verb, call := range verbs {
+		assert.ErrorIs(t, call(ended), context.Canceled, verb)
+		unchanged(verb)
+	}
+}
+
+func TestObserverIsToldOfEachPublish(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var told []honker.Published
+	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Published: func(p honker.Published) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, p)
+	}}})
+	ctx, s := bounded(t, patient), honker.NewStream[int](db, "orders", nil)
+	emit(t, s, 1)
+	emitUpTo(t, s, 300)
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := s.PublishTx(ctx, tx, 1)
+		require.NoError(t, err)
+		_, _, err = s.PublishManyTx(ctx, tx, []int{1, 2})
+		require.NoError(t, err)
+		return errCause
+	}), errCause)
+	_, err := s.Publish(ctx, 1, honker.EventKey("\x00"))
+	require.Error(t, err)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []honker.Published{
+		{Topic: "orders", First: 1, Last: 1},
+		{Topic: "orders", First: 2, Last: 301},
+		{Topic: "orders", First: 302, Last: 302, Tx: true},
+		{Topic: "orders", First: 303, Last: 304, Tx: true},
+	}, told)
+}

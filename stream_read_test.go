@@ -1,0 +1,362 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// streamOf is a stream on a fresh file.
+func streamOf[E any](t testing.TB, topic string) (context.Context, *honker.DB, *honker.Stream[E]) {
+	t.Helper()
+	db := honkertest.Open(t, nil)
+	return bounded(t, patient), db, honker.NewStream[E](db, topic, nil)
+}
+
+// emit publishes one event and returns its offset.
+func emit[E any](t testing.TB, s *honker.Stream[E], data E, opts ...honker.PublishOption) int64 {
+	t.Helper()
+	offset, err := s.Publish(context.Background(), data, opts...)
+	require.NoError(t, err)
+	return offset
+}
+
+// emitUpTo publishes the numbers from 0 up to n in one batch, and returns their offsets.
+func emitUpTo(t testing.TB, s *honker.Stream[int], n int, opts ...honker.PublishOption) (offsets []int64) {
+	t.Helper()
+	data := make([]int, n)
+	for i := range data {
+		data[i] = i
+	}
+	first, last, err := s.PublishMany(context.Background(), data, opts...)
+	require.NoError(t, err)
+	for o := first; o <= last; o++ {
+		offsets = append(offsets, o)
+	}
+	require.Len(t, offsets, n)
+	return offsets
+}
+
+// kept is the data of all events that are stored.
+func kept[E any](t testing.TB, s *honker.Stream[E]) (data []E) {
+	t.Helper()
+	for e, err := range s.Read(bounded(t, patient), 0) {
+		require.NoError(t, err)
+		data = append(data, e.Data)
+	}
+	return data
+}
+
+func TestReadEndsAtWhatIsStoredWhenItBegins(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []int{1, 2, 100} {
+		db := honkertest.Open(t, nil)
+		s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: batch})
+		emitUpTo(t, s, 10)
+		var got []int
+		for e, err := range s.Read(bounded(t, patient), 0) {
+			require.NoError(t, err)
+			got = append(got, e.Data)
+			emit(t, s, 100+e.Data)
+		}
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, got)
+		require.Len(t, kept(t, s), 20)
+	}
+}
+
+func TestReadOfNothingYieldsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	require.Empty(t, kept(t, s))
+	emit(t, honker.NewStream[int](db, "other", nil), 1)
+	require.Empty(t, kept(t, s))
+	last := emit(t, s, 2)
+	for _, after := range []int64{last, last + 1, math.MaxInt64} {
+		for range s.Read(ctx, after) {
+			t.Errorf("an event after %d", after)
+		}
+	}
+}
+
+func TestReadYieldsWhatLiesAfterAnyOffsetInPagesOfAnySize(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := streamOf[int](t, "unused")
+	s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
+	var offsets []int64
+	for i := range 40 {
+		offsets = append(offsets, emit(t, s, i))
+		emitUpTo(t, other, 1+i%3)
+	}
+	head, err := other.Head(ctx)
+	require.NoError(t, err)
+	for _, name := range []string{"orders", "orders*"} {
+		for _, batch := range []int{0, 1, 2, 3, 7, 39, 40, 41} {
+			s := honker.NewStream[int](db, name, &honker.StreamOptions{Batch: batch})
+			for after := range head + 1 {
+				var got []int64
+				for e, err := range s.Read(ctx, after) {
+					require.NoError(t, err)
+					require.Equal(t, e.Offset, offsets[e.Data])
+					got = append(got, e.Offset)
+				}
+				i, found := slices.BinarySearch(offsets, after)
+				if found {
+					i++
+				}
+				require.Equal(t, offsets[i:], append([]int64{}, got...), "%s by %d after %d", name, batch, after)
+			}
+		}
+	}
+}
+
+func TestLargeEventsAreReadInPagesThatFit(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[string](t, "orders")
+	var data []string
+	for i := range 30 {
+		data = append(data, strings.Repeat(string(rune('a'+i%26)), 1+i*i%7*100_000))
+	}
+	_, _, err := s.PublishMany(ctx, data)
+	require.NoError(t, err)
+	for _, name := range []string{"orders", "*"} {
+		require.Equal(t, data, kept(t, honker.NewStream[string](db, name, nil)), name)
+	}
+}
+
+func TestEventsOutliveTheLoop(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := streamOf[int](t, "unused")
+	s := honker.NewStream[json.RawMessage](db, "orders", &honker.StreamOptions{Batch: 4})
+	var events []*honker.Event[json.RawMessage]
+	for i := range 40 {
+		emit(t, s, json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)), honker.EventKey(fmt.Sprint("k", i)))
+	}
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		events = append(events, e)
+	}
+	for i, e := range events {
+		require.Equal(t, fmt.Sprintf(`{"n":%d}`, i), string(e.Data))
+		require.Equal(t, fmt.Sprint("k", i), e.Key)
+		require.Equal(t, e.Data, e.Payload)
+	}
+}
+
+func TestNegativeOffsetIsInvalid(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	emit(t, s, 1)
+	from := honker.Offset(-1)
+	refuses(t, path, map[string]refusal{
+		"Read":       func(c context.Context) error { return lastError(s.Read(c, -1)) },
+		"Tail":       func(c context.Context) error { return lastError(s.Tail(c, from, nil)) },
+		"SaveOffset": func(c context.Context) error { _, err := s.SaveOffset(c, "c", -1); return err },
+		"Seek":       func(c context.Context) error { return s.Seek(c, "c", from) },
+		"SaveOffsetTx": inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
+			_, err := s.SaveOffsetTx(c, tx, "c", math.MinInt64)
+			return err
+		}),
+		"Subscribe": func(c context.Context) error {
+			return lastError(s.Subscribe(c, "c", &honker.SubscribeOptions{From: from}))
+		},
+		"Batch": func(c context.Context) error {
+			return lastError(s.Subscribe(c, "c", &honker.SubscribeOptions{Batch: -1}))
+		},
+	})
+}
+
+// pulled steps through events; the test ends the loop.
+func pulled[E any](t testing.TB, events iter.Seq2[*honker.Event[E], error]) (next func() (*honker.Event[E], error)) {
+	step, stop := iter.Pull2(events)
+	t.Cleanup(stop)
+	return func() (*honker.Event[E], error) {
+		e, err, ok := step()
+		require.True(t, ok, "the loop has ended")
+		return e, err
+	}
+}
+
+// foreignEvent inserts an event as another binding might.
+func foreignEvent(t testing.TB, db *honker.DB, topic, key, payload, created string) {
+	t.Helper()
+	alter(t, db, fmt.Sprintf(`INSERT INTO _honker_stream (topic, key, payload, created_at) VALUES ('%s', %s, %s, %s)`,
+		topic, key, payload, created))
+}
+
+func TestEventThatDoesNotDecodeIsYieldedWithAnErrorAndTheLoopGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[map[string]int](t, "orders")
+	bad := []string{`'no JSON'`, `''`, `'[1]'`, `x'ff00'`, `'{"a":1} x'`, `'{"a":1.5}'`, `17`}
+	emit(t, s, map[string]int{"a": 0})
+	for i, payload := range bad {
+		foreignEvent(t, db, "orders", `'k'`, payload, `unixepoch()`)
+		emit(t, s, map[string]int{"a": i + 1})
+	}
+	for name, events := range map[string]func() (next func() (*honker.Event[map[string]int], error)){
+		"Read": func() func() (*honker.Event[map[string]int], error) { return pulled(t, s.Read(ctx, 0)) },
+		"Subscribe": func() func() (*honker.Event[map[string]int], error) {
+			return pulled(t, s.Subscribe(ctx, "c", nil))
+		},
+	} {
+		next := events()
+		for i := range bad {
+			e, err := next()
+			require.NoError(t, err, name)
+			require.Equal(t, i, e.Data["a"])
+			e, err = next()
+			require.ErrorContains(t, err, fmt.Sprintf("honker: read event %d: payload does not decode", e.Offset), name)
+			require.EqualValues(t, 2*i+2, e.Offset)
+			require.Equal(t, "orders k", e.Topic+" "+e.Key)
+			require.NotNil(t, e.Payload)
+		}
+		e, err := next()
+		require.NoError(t, err, name)
+		require.Equal(t, len(bad), e.Data["a"])
+	}
+}
+
+func TestEventOfAForeignWriterIsReadHoweverItIsStored(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[json.RawMessage](t, "orders")
+	foreignEvent(t, db, "orders", `x'6b'`, `x'7b7d'`, `unixepoch()`) // BLOBs
+	foreignEvent(t, db, "orders", `7`, `8`, `'some day'`)
+	foreignEvent(t, db, "orders", `NULL`, `'null'`, `1.5`)
+	foreignEvent(t, db, "orders", `CAST(x'ff' AS TEXT)`, `CAST(x'22ff22' AS TEXT)`, `-1`)
+	var keys, payloads []string
+	for e, err := range s.Read(ctx, 0) {
+		require.NotNil(t, e, "%v", err)
+		keys, payloads = append(keys, e.Key), append(payloads, string(e.Payload))
+	}
+	require.Equal(t, []string{"k", "7", "", "\xff"}, keys)
+	require.Equal(t, []string{`{}`, `8`, `null`, "\"\xff\""}, payloads)
+}
+
+// noReader asserts that no read transaction is held: one would keep the log from being
+// truncated.
+func noReader(t testing.TB, db *honker.DB) {
+	t.Helper()
+	var busy, pages, moved int
+	require.NoError(t, db.SQL().QueryRow(`PRAGMA wal_checkpoint(TRUNCATE)`).Scan(&busy, &pages, &moved))
+	require.Zero(t, busy, "a read transaction is held")
+}
+
+func TestBreakingOffAReadReleasesEverything(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	emitUpTo(t, s, 3000)
+	for range 50 {
+		for e, err := range s.Read(ctx, 0) {
+			require.NoError(t, err)
+			require.Equal(t, 0, e.Data)
+			break
+		}
+	}
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		if e.Data%1000 == 500 {
+			emit(t, s, -1)
+			noReader(t, db)
+		}
+	}
+	func() {
+		defer func() { require.Equal(t, "body", recover()) }()
+		for range s.Read(ctx, 0) {
+			panic("body")
+		}
+	}()
+	noReader(t, db)
+}
+
+func TestTheEndOfCtxEndsAReadWithItsError(t *testing.T) {
+	t.Parallel()
+	_, db, _ := streamOf[int](t, "unused")
+	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 5})
+	emitUpTo(t, s, 100)
+	ctx, cancel := context.WithCancelCause(bounded(t, patient))
+	defer cancel(nil)
+	var last error
+	seen := 0
+	for e, err := range s.Read(ctx, 0) {
+		if last = err; err != nil {
+			require.Nil(t, e)
+			continue
+		}
+		if seen++; seen == 12 {
+			cancel(errCause)
+		}
+	}
+	require.ErrorIs(t, last, context.Canceled)
+	require.ErrorIs(t, last, errCause)
+	require.ErrorContains(t, last, `honker: read "orders": `)
+	require.LessOrEqual(t, seen, 15, "at most the page that was read")
+	require.ErrorIs(t, lastError(s.Read(ctx, 0)), context.Canceled, "ended before")
+}
+
+func TestReadGoesOnPastWhatIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := streamOf[int](t, "unused")
+	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 10})
+	emitUpTo(t, s, 500)
+	require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 100}))
+	var got []int
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		got = append(got, e.Data)
+		switch e.Data {
+		case 42:
+			stats, err := s.Compact(ctx)
+			require.NoError(t, err)
+			require.EqualValues(t, 400, stats.Deleted)
+		case 450:
+			alter(t, db, `DELETE FROM _honker_stream WHERE offset > 480`)
+		}
+	}
+	require.IsIncreasing(t, got)
+	require.Equal(t, 50+80, len(got), "a page, and what was left")
+	require.Equal(t, 479, got[len(got)-1])
+	next := emit(t, s, 500)
+	require.EqualValues(t, 501, next, "offsets are not given twice")
+}
+
+func TestReadWithinATxSeesWhatIsCommitted(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := streamOf[int](t, "orders")
+	emit(t, s, 1)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := s.PublishTx(ctx, tx, 2)
+		require.NoError(t, err)
+		require.Equal(t, []int{1}, kept(t, s))
+		return nil
+	}))
+	require.Equal(t, []int{1, 2}, kept(t, s))
+}
+
+func TestReadOfAnEndedDBIsClosed(t *testing.T) {
+	t.Parallel()
+	path, _ := shared(t)
+	db, err := honker.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 1})
+	emitUpTo(t, s, 3)
+	var last error
+	for e, err := range s.Read(bounded(t, 5*time.Second), 0) {
+		if last = err; e != nil {
+			require.NoError(t, db.Close())
+		}
+	}
+	require.True(t, errors.Is(last, honker.ErrClosed), "%v", last)
+}
