@@ -13,12 +13,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/internal/sqlfunc"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
 //go:embed schema.sql
 var schema string
+
+// functions are honker's SQL functions, on all connections of the process but attached
+// ones.
+var functions = sqlite.NewFunctions(sqlfunc.Functions(schema))
 
 // Durability says what survives a power cut.
 type Durability int
@@ -156,6 +161,7 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		BusyTimeout:   o.BusyTimeout,
 		PosixLocks:    o.PosixLocks,
 		AnyFilesystem: o.AnyFilesystem,
+		Functions:     functions,
 	})
 }
 
