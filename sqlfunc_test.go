@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -117,10 +118,11 @@ func dump(t testing.TB, q querier) (all []string) {
 	tables, err := rowsOf(q, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
 	require.NoError(t, err)
 	for _, table := range tables {
-		rows, err := rowsOf(q, `SELECT '`+table+`', * FROM `+table+` ORDER BY 1, 2, 3`)
+		rows, err := rowsOf(q, `SELECT '`+table+`', * FROM `+table)
 		require.NoError(t, err)
 		all = append(all, rows...)
 	}
+	slices.Sort(all)
 	return all
 }
 
