@@ -199,11 +199,11 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 		run = context.WithoutCancel(ctx)
 	}
 	s.inUse = true // a function may run other statements meanwhile, or this one
-	defer func() { s.inUse = false }()
 	res, err := s.rawStmt.ExecContext(run, args)
 	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
 		res, err = s.rawStmt.ExecContext(run, args)
 	}
+	s.inUse = false
 	return res, c.because(stillBusy(ctx, err))
 }
 
@@ -220,6 +220,9 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 	}
 	r, err := c.start(ctx, s, args)
 	if err != nil {
+		if !c.tx.open {
+			c.tell() // a call before the one that failed
+		}
 		return nil, c.tx.check(c, err)
 	}
 	return r, nil
