@@ -13,12 +13,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/internal/sqlfunc"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
 //go:embed schema.sql
 var schema string
+
+// functions are honker's SQL functions, on all connections of the process but attached
+// ones.
+var functions = sqlite.NewFunctions(sqlfunc.Functions(schema))
 
 // Durability says what survives a power cut.
 type Durability int
@@ -165,6 +170,7 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		BusyTimeout:   o.BusyTimeout,
 		PosixLocks:    o.PosixLocks,
 		AnyFilesystem: o.AnyFilesystem,
+		Functions:     functions,
 	})
 }
 
@@ -267,7 +273,8 @@ func explain(err error) error {
 }
 
 // Connector returns connections to the file at path for a pool of the caller's own,
-// say an ORM's: set up, gated and watched like those of [DB.SQL]. The schema is
+// say an ORM's: set up, gated and watched like those of [DB.SQL], and with its SQL
+// functions. The schema is
 // brought up to date by the first connection. nil opts means defaults.
 func Connector(path string, opts *Options) (driver.Connector, error) {
 	o, err := opts.withDefaults()
@@ -316,6 +323,17 @@ func (c *connector) prepare(ctx context.Context) error {
 // write. Inside a transaction a statement is not interrupted by its ctx; the end of the ctx
 // of BeginTx rolls the transaction back as a whole. Statements stay prepared from one use to the
 // next. [DB.Close] closes the pool, unless it was attached.
+//
+// Its connections have honker's SQL functions, by the names and with the arguments and
+// results of other bindings: notify, honker_bootstrap, honker_enqueue, _claim_batch, _ack,
+// _ack_batch, _retry, _fail, _heartbeat, _cancel, _get_job, _sweep_expired,
+// _queue_next_claim_at, _result_save, _result_get, _result_sweep, _stream_publish,
+// _stream_read_since, _stream_save_offset, _stream_get_offset. They work in triggers too.
+// Outside a transaction, a statement that calls one that writes is a transaction of its
+// own. Inside one, a call that fails leaves nothing of itself; in the middle of a
+// statement that writes, it may leave only a rollback to the transaction. A payload that
+// is stored as a BLOB is no job for SQL: a claim moves it to the dead letters. An attached
+// pool has the functions of its own driver.
 func (db *DB) SQL() *sql.DB { return db.pool }
 
 // Close ends every wait and every loop, lets Work drain, and returns when every

@@ -284,12 +284,14 @@ func runFirst(ctx context.Context, conn *sql.Conn, t *ticket, now time.Time) err
 
 // safely makes an error of a panic: the leader runs the ops of others.
 func safely(ctx context.Context, conn *sql.Conn, op Op, now time.Time) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
-		}
-	}()
+	defer func() { caught(recover(), &err) }()
 	return op.Run(ctx, conn, now)
+}
+
+func caught(p any, err *error) {
+	if p != nil {
+		*err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
+	}
 }
 
 // lost returns err if it took the transaction with it, as a trigger's ROLLBACK does. A

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"strings"
@@ -37,6 +38,11 @@ type conn struct {
 	home  *Connector
 	cache cache
 	tx    transaction
+
+	socket   *socket
+	queriers []*sql.Conn // of functions, by depth
+	depth    int         // functions that run now, one inside of another
+	cause    error       // the last function's, of which SQLite has only the text
 }
 
 // setUp touches nothing that outlives the connection.
@@ -85,7 +91,9 @@ func (c *conn) prepare(query string) (*stmt, error) {
 		_ = p.Close()
 		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
 	}
-	return &stmt{rawStmt: raw, conn: c, verb: verbOf(query)}, nil
+	s := &stmt{rawStmt: raw, conn: c, verb: verbOf(query)}
+	s.calls = s.verb != vOther && c.home.cfg.Functions.writtenBy(query)
+	return s, nil
 }
 
 // statement returns query prepared: kept from an earlier run where that helps.
@@ -150,8 +158,12 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 		return c.tx.exec(ctx, c, s, args)
 	case s.verb == vSavepoint:
 		return nil, fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
+	case s.calls:
+		return c.execWriter(ctx, s, args)
 	case s.verb == vRead:
-		return c.execRetrying(ctx, s, args)
+		res, err := c.execRetrying(ctx, s, args)
+		c.tell()
+		return res, err
 	}
 	if err := c.home.enter(ctx); err != nil {
 		return nil, err
@@ -186,11 +198,13 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	if c.tx.open || s.verb != vRead {
 		run = context.WithoutCancel(ctx)
 	}
+	s.inUse = true // a function may run other statements meanwhile, or this one
 	res, err := s.rawStmt.ExecContext(run, args)
 	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
 		res, err = s.rawStmt.ExecContext(run, args)
 	}
-	return res, stillBusy(ctx, err)
+	s.inUse = false
+	return res, c.because(stillBusy(ctx, err))
 }
 
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
@@ -201,27 +215,52 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 		if err := c.tx.allows(ctx, s); err != nil {
 			return nil, err
 		}
+	} else if s.calls {
+		return c.queryWriter(ctx, s, args)
 	}
+	r, err := c.start(ctx, s, args)
+	if err != nil {
+		if !c.tx.open {
+			c.tell() // a call before the one that failed
+		}
+		return nil, c.tx.check(c, err)
+	}
+	return r, nil
+}
+
+// start runs s up to its first row.
+func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*rows, error) {
 	run := ctx
 	if c.tx.open || s.verb == vWith || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
+	s.inUse = true
 	r, err := s.rawStmt.QueryContext(run, args)
 	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
 		r, err = s.rawStmt.QueryContext(run, args)
 	}
 	if err != nil {
-		return nil, c.tx.check(c, stillBusy(ctx, err))
+		s.inUse = false
+		return nil, c.because(stillBusy(ctx, err))
 	}
-	s.inUse = true
 	return &rows{rawRows: r.(rawRows), stmt: s}, nil
 }
 
+// tell reports a write of a function outside a transaction, in a statement that was none
+// to look at.
+func (c *conn) tell() {
+	if c.tx.wrote {
+		c.tx.wrote = false
+		c.home.committed()
+	}
+}
+
 func (c *conn) rowsClosed(s *stmt) {
-	s.inUse = false
 	c.done(s)
 	switch {
-	case c.tx.open, s.verb == vRead:
+	case c.tx.open:
+	case s.verb == vRead:
+		c.tell()
 	case s.verb == vOther && c.inTransaction():
 		c.tx = transaction{open: true} // begun by a script, past the gate
 	case s.verb != vOther:
@@ -284,6 +323,12 @@ func (c *conn) Close() error {
 	if c.tx.open {
 		_ = c.tx.rollback(c)
 	}
+	c.closeQueriers()
 	c.cache.clear() // an unfinalized statement would keep the file open
-	return c.rawConn.Close()
+	err := c.rawConn.Close()
+	if c.socket != nil {
+		c.home.cfg.Functions.giveBack(c.socket)
+		c.socket = nil
+	}
+	return err
 }

@@ -17,6 +17,7 @@ type Config struct {
 	BusyTimeout   time.Duration // how long a writer waits for its turn
 	PosixLocks    bool          // leave the process on POSIX locks
 	AnyFilesystem bool          // do not refuse network filesystems
+	Functions     *Functions    // SQL functions of the connections; nil: none
 }
 
 // Connector opens wrapped connections to one file. They share one write gate and
@@ -47,6 +48,9 @@ func NewConnector(path string, cfg Config) (*Connector, error) {
 		// this process opens the file, which is what honker itself keeps to.
 		_, _ = sqlite.OFDLocking(true)
 	}
+	if cfg.Functions == nil {
+		cfg.Functions = noFunctions
+	}
 	return &Connector{path: real, dsn: dsn(real), cfg: cfg, identity: info}, nil
 }
 
@@ -76,25 +80,38 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := c.CheckIdentity(); err != nil {
 		return nil, err
 	}
-	opener, err := sqlite.NewConnector(c.dsn)
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	raw, err := opener.Connect(ctx)
+	conn, err := c.open()
 	if err != nil {
 		return nil, c.explain(err)
 	}
-	full, ok := raw.(rawConn)
-	if !ok {
-		_ = raw.Close()
-		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", ErrUnsupported)
-	}
-	conn := &conn{rawConn: full, home: c}
 	if err := conn.setUp(ctx); err != nil {
 		_ = conn.Close()
 		return nil, c.explain(err)
 	}
 	return conn, nil
+}
+
+func (c *Connector) open() (*conn, error) {
+	s, err := c.cfg.Functions.take()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.open(c.dsn)
+	if err != nil {
+		c.cfg.Functions.giveBack(s)
+		return nil, err
+	}
+	full, ok := raw.(rawConn)
+	if !ok {
+		_ = raw.Close()
+		c.cfg.Functions.giveBack(s)
+		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", ErrUnsupported)
+	}
+	s.conn = &conn{rawConn: full, home: c, socket: s}
+	return s.conn, nil
 }
 
 // explain adds to an engine's error on opening what the reader has to know.

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"io"
 	"regexp"
 	"strings"
 )
@@ -97,7 +98,8 @@ type stmt struct {
 	rawStmt
 	conn   *conn
 	verb   verb
-	inUse  bool // rows of it are still open
+	calls  bool // a function that writes
+	inUse  bool // it runs, or rows of it are still open
 	once   bool // close it after use
 	newest uint64
 }
@@ -131,11 +133,29 @@ type rawRows interface {
 	driver.RowsColumnTypeScanType
 }
 
+func (r *rows) Next(dest []driver.Value) error {
+	err := r.rawRows.Next(dest)
+	if err != nil && err != io.EOF {
+		err = r.stmt.conn.because(err)
+	}
+	return err
+}
+
 func (r *rows) Close() error {
-	err := r.rawRows.Close()
-	if s := r.stmt; s != nil {
-		r.stmt = nil
+	s := r.stmt
+	err := r.end()
+	if s != nil {
 		s.conn.rowsClosed(s)
+	}
+	return err
+}
+
+// end leaves the statement to the next who uses it.
+func (r *rows) end() error {
+	err := r.rawRows.Close()
+	if r.stmt != nil {
+		r.stmt.inUse = false
+		r.stmt = nil
 	}
 	return err
 }

@@ -66,10 +66,12 @@ func (t *transaction) ready(ctx context.Context) error {
 	return nil
 }
 
+var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
+
 // allows is ready for s.
 func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	if t.readOnly && s.verb == vWrite {
-		return fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
+		return errReadOnlyTx
 	}
 	t.wrote = t.wrote || s.verb != vRead
 	return t.ready(ctx)

@@ -83,20 +83,37 @@ func scanJob(rows *sql.Rows, j *Job, into ...any) error {
 }
 
 // By primary key.
-const sqlGetJob = `SELECT ` + jobColumns + `,
-  (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at
-FROM _honker_live WHERE id = ?1 AND queue = ?2`
+const (
+	sqlFindJob = `SELECT ` + jobColumns + `,
+  (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at, queue
+FROM _honker_live WHERE id = ?1`
+	sqlGetJob = sqlFindJob + ` AND queue = ?2`
+)
+
+// FindJob reads a live job of any queue.
+func FindJob(ctx context.Context, q Querier, id int64) (Job, bool, error) {
+	return getJob(ctx, q, sqlFindJob, id)
+}
 
 // GetJob reads a live job of queue.
-func GetJob(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
-	job.Queue = queue
+func GetJob(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
+	return getJob(ctx, q, sqlGetJob, id, queue)
+}
+
+func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	var worker sql.NullString
-	err = each(ctx, q, sqlGetJob, func(rows *sql.Rows) (err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
-		return scanJob(rows, &job, &job.State, &worker, (*number)(&job.ClaimExpiresAt))
-	}, id, queue)
+		return scanJob(rows, &job, &job.State, &worker, (*number)(&job.ClaimExpiresAt), &job.Queue)
+	}, args...)
 	job.WorkerID = worker.String
 	return job, found, err
+}
+
+// DropJob removes a live job of any queue, whoever holds it.
+func DropJob(ctx context.Context, q Querier, id int64) (bool, error) {
+	n, err := affected(ctx, q, sqlDrop, id)
+	return n > 0, err
 }
 
 // By primary key.

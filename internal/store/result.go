@@ -25,6 +25,14 @@ func GetResult(ctx context.Context, q Querier, id, now int64) (value string, fou
 	return value, found, err
 }
 
+// Reads the whole table.
+const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1`
+
+// SweepResults deletes the results that have expired and counts them.
+func SweepResults(ctx context.Context, q Querier, now int64) (int, error) {
+	return affected(ctx, q, sqlSweepResults, now)
+}
+
 // Fate is what became of a job.
 type Fate struct {
 	Result    sql.NullString

@@ -33,12 +33,32 @@ func AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, a
 }
 
 // By primary key. honker's ack_batch: no attempt to fence by.
-const sqlAckMany = `DELETE FROM _honker_live
-WHERE id IN (SELECT value FROM json_each(?1)) AND queue = ?2 AND worker_id = ?3 AND claim_expires_at >= ?4`
+const (
+	sqlAckAll = `DELETE FROM _honker_live
+WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3`
+	sqlAckMany = sqlAckAll + ` AND queue = ?4`
+)
+
+// AckAll removes those of ids, a JSON array, that worker holds on any queue, and counts
+// them.
+func AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
+	return affected(ctx, q, sqlAckAll, ids, worker, now)
+}
 
 // AckMany removes those of ids that worker holds on queue, and counts them.
 func AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
-	return affected(ctx, q, sqlAckMany, idList(ids), queue, worker, now)
+	return affected(ctx, q, sqlAckMany, idList(ids), worker, now, queue)
+}
+
+// By primary key.
+const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id = ?2`
+
+// Held returns the claim by which worker holds a job, lapsed or not: for a caller that
+// knows no attempt, as honker's own do not. Settle by it in the same transaction.
+func Held(ctx context.Context, q Querier, id int64, worker string) (c Claim, found bool, err error) {
+	c = Claim{ID: id, Worker: worker}
+	found, err = one(ctx, q, sqlHeld, []any{id, worker}, (*number)(&c.Attempt))
+	return c, found, err
 }
 
 // By primary key.

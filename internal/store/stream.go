@@ -126,6 +126,27 @@ func (s Selection) scan(rows *sql.Rows, e *Event) error {
 	return rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt))
 }
 
+// KeyedEvent is an event whose key may also be nil.
+type KeyedEvent struct {
+	Event
+	Key any
+}
+
+const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3`
+
+// TopicEvents reads up to limit events of exactly that topic above after, in order;
+// negative: all of them.
+func TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]KeyedEvent, error) {
+	var out []KeyedEvent
+	err := each(ctx, q, sqlTopicEvents, func(rows *sql.Rows) error {
+		e := KeyedEvent{Event: Event{Topic: topic}}
+		err := rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt))
+		out = append(out, e)
+		return err
+	}, topic, after, limit)
+	return out, err
+}
+
 const (
 	sqlTopicHorizon = `SELECT max(offset), count(*) FROM (SELECT offset` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3)`
 	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2)`

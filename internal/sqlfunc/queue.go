@@ -1,0 +1,180 @@
+package sqlfunc
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"math"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+func notify(c call) (driver.Value, error) {
+	return result(store.Notify(c.ctx, c.q, c.text(0), c.text(1), c.now()))
+}
+
+func result(n int64, err error) (driver.Value, error) { return n, err }
+
+func enqueue(c call) (driver.Value, error) {
+	job := store.NewJob{
+		Queue:       c.text(0),
+		Priority:    c.integer(4),
+		RunAt:       c.now(),
+		MaxAttempts: c.integer(5),
+		CreatedAt:   c.now(),
+	}
+	switch {
+	case c.given(3):
+		job.RunAt = c.in(c.integer(3))
+	case c.given(2):
+		job.RunAt = c.integer(2)
+	}
+	if c.given(6) {
+		job.ExpiresAt = c.in(c.integer(6))
+		if job.ExpiresAt == 0 {
+			job.ExpiresAt = -1 // as long ago; 0 would be never
+		}
+	}
+	return result(store.InsertJob(c.ctx, c.q, job, c.text(1)))
+}
+
+func claimBatch(c call) (driver.Value, error) {
+	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1: all of them
+	jobs, err := c.claim(c.text(0), c.text(1), n, c.in(c.integer(3)))
+	if err != nil {
+		return nil, err
+	}
+	return array(jobs, claimed), nil
+}
+
+func claimed(j store.Job) []member {
+	return []member{
+		{"attempts", j.Attempts},
+		{"claim_expires_at", j.ClaimExpiresAt},
+		{"id", j.ID},
+		{"payload", j.Payload},
+		{"queue", j.Queue},
+		{"worker_id", j.WorkerID},
+	}
+}
+
+// errBlob is a payload that JSON cannot carry and no binding expects.
+const errBlob = "payload is a BLOB, not text"
+
+// claim claims up to n jobs whose payload is text. Others it moves to the dead, and
+// claims more instead, so that they hold up nobody.
+func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job, err error) {
+	for {
+		jobs, err := store.ClaimJobs(c.ctx, c.q, queue, worker, n, c.now(), expires)
+		if err != nil {
+			return nil, err
+		}
+		dead := 0
+		for _, j := range jobs {
+			if _, ok := j.Payload.(string); ok {
+				out = append(out, j)
+				continue
+			}
+			dead++
+			if _, err := store.Bury(c.ctx, c.q, store.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}, errBlob, c.now()); err != nil {
+				return nil, err
+			}
+		}
+		if n = min(n, dead); dead == 0 {
+			return out, nil
+		}
+	}
+}
+
+func ack(c call) (driver.Value, error) {
+	held, found, err := c.held()
+	if err != nil || !found {
+		return done(false, err)
+	}
+	return done(store.Ack(c.ctx, c.q, held, c.now()))
+}
+
+// held is the claim on job 0 by worker 1.
+func (c call) held() (store.Claim, bool, error) {
+	return store.Held(c.ctx, c.q, c.integer(0), c.text(1))
+}
+
+func ackBatch(c call) (driver.Value, error) {
+	return count(store.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now()))
+}
+
+func retry(c call) (driver.Value, error) {
+	held, found, err := c.held()
+	if err != nil || !found {
+		return done(false, err)
+	}
+	ok, _, err := store.Retry(c.ctx, c.q, held, c.in(c.integer(2)), c.text(3), c.now())
+	return done(ok, err)
+}
+
+func fail(c call) (driver.Value, error) {
+	held, found, err := c.held()
+	if err != nil || !found {
+		return done(false, err)
+	}
+	return done(store.Bury(c.ctx, c.q, held, c.text(2), c.now()))
+}
+
+func heartbeat(c call) (driver.Value, error) {
+	held, found, err := c.held()
+	if err != nil || !found {
+		return done(false, err)
+	}
+	return done(store.Extend(c.ctx, c.q, held, c.in(c.integer(2)), c.now()))
+}
+
+func cancel(c call) (driver.Value, error) {
+	return done(store.DropJob(c.ctx, c.q, c.integer(0)))
+}
+
+func getJob(c call) (driver.Value, error) {
+	j, found, err := store.FindJob(c.ctx, c.q, c.integer(0))
+	if err != nil || !found {
+		return "", err
+	}
+	if _, ok := j.Payload.(string); !ok {
+		return nil, fmt.Errorf("job %d: %s", j.ID, errBlob)
+	}
+	return string(appendObject(nil, described(j))), nil
+}
+
+func described(j store.Job) []member {
+	worker := any(j.WorkerID)
+	if j.WorkerID == "" && j.State == "pending" {
+		worker = nil
+	}
+	return []member{
+		{"attempts", j.Attempts},
+		{"claim_expires_at", orNull(j.ClaimExpiresAt)},
+		{"created_at", j.CreatedAt},
+		{"expires_at", orNull(j.ExpiresAt)},
+		{"id", j.ID},
+		{"max_attempts", j.MaxAttempts},
+		{"payload", j.Payload},
+		{"priority", j.Priority},
+		{"queue", j.Queue},
+		{"run_at", j.RunAt},
+		{"state", j.State},
+		{"worker_id", worker},
+	}
+}
+
+// orNull is null for 0, by which the store says that there is no such time.
+func orNull(unix int64) any {
+	if unix == 0 {
+		return nil
+	}
+	return unix
+}
+
+func sweepExpired(c call) (driver.Value, error) {
+	return count(store.SweepExpired(c.ctx, c.q, c.text(0), c.now()))
+}
+
+func queueNextClaimAt(c call) (driver.Value, error) {
+	return result(store.NextClaimAt(c.ctx, c.q, c.text(0), c.now()))
+}

@@ -1,0 +1,68 @@
+package sqlfunc
+
+import (
+	"database/sql/driver"
+	"strings"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+func resultSave(c call) (driver.Value, error) {
+	expires := int64(0)
+	if ttl := c.integer(2); ttl > 0 {
+		expires = c.in(ttl)
+	}
+	return int64(1), store.SaveResult(c.ctx, c.q, c.integer(0), c.text(1), c.now(), expires)
+}
+
+func resultGet(c call) (driver.Value, error) {
+	value, found, err := store.GetResult(c.ctx, c.q, c.integer(0), c.now())
+	if err != nil || !found {
+		return nil, err
+	}
+	return value, nil
+}
+
+func resultSweep(c call) (driver.Value, error) {
+	return count(store.SweepResults(c.ctx, c.q, c.now()))
+}
+
+func streamPublish(c call) (driver.Value, error) {
+	return result(store.InsertEvent(c.ctx, c.q, c.text(0), c.args[1], c.text(2), c.now()))
+}
+
+func streamReadSince(c call) (driver.Value, error) {
+	events, err := store.TopicEvents(c.ctx, c.q, c.text(0), c.integer(1), c.integer(2))
+	if err != nil {
+		return nil, err
+	}
+	return array(events, published), nil
+}
+
+func published(e store.KeyedEvent) []member {
+	return []member{
+		{"created_at", e.CreatedAt},
+		{"key", readable(e.Key)},
+		{"offset", e.Offset},
+		{"payload", readable(e.Payload)},
+		{"topic", e.Topic},
+	}
+}
+
+// readable makes text of what somebody may have stored as a BLOB: one event that cannot
+// be told to the byte must not keep a consumer from all that come after it.
+func readable(v any) any {
+	if b, ok := v.([]byte); ok {
+		return strings.ToValidUTF8(string(b), "\uFFFD")
+	}
+	return v
+}
+
+func streamSaveOffset(c call) (driver.Value, error) {
+	return done(store.SaveOffset(c.ctx, c.q, c.text(0), c.text(1), c.integer(2), c.time.UnixMilli()))
+}
+
+func streamGetOffset(c call) (driver.Value, error) {
+	offset, _, err := store.GetOffset(c.ctx, c.q, c.text(0), c.text(1))
+	return result(offset, err)
+}

@@ -1,0 +1,82 @@
+// Package sqlfunc is honker's SQL functions, as other bindings have them: arguments in,
+// a call of the store, JSON out. What they do is the store's, and so the Go verbs' too.
+package sqlfunc
+
+import (
+	"context"
+	"database/sql/driver"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// function is a row of the table.
+type function struct {
+	name   string
+	params string // honker's signature; ? may be NULL
+	effect sqlite.Effect
+	body   func(c call) (driver.Value, error)
+}
+
+// Two rows of one name have different numbers of parameters.
+var table = []function{
+	{"notify", "channel TEXT, payload TEXT", sqlite.WritesOnce, notify},
+
+	{"honker_enqueue", "queue TEXT, payload TEXT, run_at INTEGER?, delay INTEGER?, priority INTEGER, max_attempts INTEGER, expires INTEGER?",
+		sqlite.WritesOnce, enqueue},
+	{"honker_claim_batch", "queue TEXT, worker_id TEXT, n INTEGER, timeout_s INTEGER", sqlite.Writes, claimBatch},
+	{"honker_ack", "job_id INTEGER, worker_id TEXT", sqlite.WritesOnce, ack},
+	{"honker_ack_batch", "ids_json TEXT, worker_id TEXT", sqlite.WritesOnce, ackBatch},
+	{"honker_retry", "job_id INTEGER, worker_id TEXT, delay_s INTEGER, error TEXT", sqlite.Writes, retry},
+	{"honker_fail", "job_id INTEGER, worker_id TEXT, error TEXT", sqlite.Writes, fail},
+	{"honker_heartbeat", "job_id INTEGER, worker_id TEXT, extend_s INTEGER", sqlite.WritesOnce, heartbeat},
+	{"honker_cancel", "job_id INTEGER", sqlite.WritesOnce, cancel},
+	{"honker_get_job", "job_id INTEGER", sqlite.Reads, getJob},
+	{"honker_sweep_expired", "queue TEXT", sqlite.Writes, sweepExpired},
+	{"honker_queue_next_claim_at", "queue TEXT", sqlite.Reads, queueNextClaimAt},
+
+	{"honker_result_save", "job_id INTEGER, value TEXT, ttl_s INTEGER", sqlite.WritesOnce, resultSave},
+	{"honker_result_get", "job_id INTEGER", sqlite.Reads, resultGet},
+	{"honker_result_sweep", "", sqlite.WritesOnce, resultSweep},
+
+	{"honker_stream_publish", "topic TEXT, key TEXT?, payload TEXT", sqlite.WritesOnce, streamPublish},
+	{"honker_stream_read_since", "topic TEXT, offset INTEGER, limit INTEGER", sqlite.Reads, streamReadSince},
+	{"honker_stream_save_offset", "consumer TEXT, topic TEXT, offset INTEGER", sqlite.Writes, streamSaveOffset},
+	{"honker_stream_get_offset", "consumer TEXT, topic TEXT", sqlite.Reads, streamGetOffset},
+}
+
+// Functions returns all of them. ddl is the schema, for honker_bootstrap.
+func Functions(ddl string) []sqlite.Function {
+	all := append([]function{{"honker_bootstrap", "", sqlite.Writes, bootstrap(ddl)}}, table...)
+	out := make([]sqlite.Function, len(all))
+	for i, f := range all {
+		out[i] = f.bind()
+	}
+	return out
+}
+
+// call is one call of a function, its arguments of the classes that its signature says.
+type call struct {
+	ctx  context.Context
+	q    store.Querier
+	time time.Time
+	args []driver.Value
+}
+
+func (f function) bind() sqlite.Function {
+	params := parse(f.params)
+	run := func(ctx context.Context, q sqlite.Querier, now time.Time, args []driver.Value) (driver.Value, error) {
+		if err := check(params, args); err != nil {
+			return nil, err
+		}
+		return f.body(call{ctx, q, now, args})
+	}
+	return sqlite.Function{Name: f.name, Args: len(params), Effect: f.effect, Run: run}
+}
+
+func bootstrap(ddl string) func(call) (driver.Value, error) {
+	return func(c call) (driver.Value, error) {
+		return int64(1), store.Bootstrap(c.ctx, c.q, ddl)
+	}
+}

@@ -1,0 +1,370 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+)
+
+// An application registers for all connections of the process, before the first of them.
+func init() {
+	sqlite.MustRegisterDeterministicScalarFunction("applications", 1,
+		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) { return args[0], nil })
+	sqlite.MustRegisterCollationUtf8("applications", strings.Compare)
+	sqlite.RegisterConnectionHook(func(c sqlite.ExecQuerierContext, _ string) error {
+		_, err := c.ExecContext(context.Background(), `PRAGMA recursive_triggers = ON`, nil)
+		return err
+	})
+}
+
+var errOdd = errors.New("odd")
+
+func put(ctx context.Context, q Querier, v any) error {
+	_, err := q.ExecContext(ctx, `INSERT INTO t (v) VALUES (?1)`, v)
+	return err
+}
+
+func write(effect Effect, name string, run func(put func(any) error, args []driver.Value) error) Function {
+	return Function{name, 1, effect, func(ctx context.Context, q Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+		return args[0], run(func(v any) error { return put(ctx, q, v) }, args)
+	}}
+}
+
+func look(name string, args int, effect Effect, run func(ctx context.Context, q Querier, now time.Time, args []driver.Value) (driver.Value, error)) Function {
+	return Function{name, args, effect, run}
+}
+
+// testFunctions are of every effect, and of every way to fail.
+var testFunctions = NewFunctions([]Function{
+	write(WritesOnce, "put", func(put func(any) error, args []driver.Value) error { return put(args[0]) }),
+	write(Writes, "put_two", func(put func(any) error, args []driver.Value) error {
+		if err := put(args[0]); err != nil {
+			return err
+		}
+		return put(args[0].(int64) + 1)
+	}),
+	write(Writes, "put_and_fail", func(put func(any) error, args []driver.Value) error { return errors.Join(put(args[0]), errOdd) }),
+	write(Writes, "put_and_panic", func(put func(any) error, args []driver.Value) error {
+		_ = put(args[0])
+		panic("oh")
+	}),
+	look("size", 0, Reads, func(ctx context.Context, q Querier, _ time.Time, _ []driver.Value) (driver.Value, error) {
+		var n int64
+		err := scanOne(ctx, q, `SELECT count(*) FROM t`, &n)
+		return n, err
+	}),
+	look("same", 1, Pure, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+		return args[0], nil
+	}),
+	look("same", 2, Pure, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+		return args[1], nil
+	}),
+	look("clock", 0, Reads, func(_ context.Context, _ Querier, now time.Time, _ []driver.Value) (driver.Value, error) {
+		return now.Unix(), nil
+	}),
+})
+
+func withFunctions(t testing.TB) (*Connector, *sql.DB) {
+	t.Helper()
+	return home(t, file(t), Config{Functions: testFunctions})
+}
+
+// ask reads the only value of query.
+func ask(q Querier, query string) (v any, err error) {
+	return v, scanOne(context.Background(), q, query, &v)
+}
+
+func requireValue(t testing.TB, q Querier, want any, query string) {
+	t.Helper()
+	got, err := ask(q, query)
+	require.NoError(t, err, query)
+	require.Equal(t, want, got, query)
+}
+
+func TestFunctionsReadWriteAndTellTheTime(t *testing.T) {
+	_, pool := withFunctions(t)
+	requireValue(t, pool, int64(1), `SELECT put(1)`)
+	requireValue(t, pool, int64(5), `WITH x(v) AS (VALUES (5)) SELECT put_two(v) FROM x`)
+	requireValue(t, pool, int64(9), `INSERT INTO t (v) VALUES (8) RETURNING put(9)`)
+	perform(t, pool, `SELECT put(10)`, `UPDATE t SET v = put(11) + 1 WHERE v = 10`)
+	require.Equal(t, []int64{1, 5, 6, 8, 9, 11, 12}, values(t, pool))
+	requireValue(t, pool, int64(7), `SELECT size()`)
+	now := time.Now().Unix()
+	got, err := ask(pool, `SELECT clock()`)
+	require.NoError(t, err)
+	require.InDelta(t, now, got, 5)
+}
+
+func TestArgumentsAndResultsKeepTheirStorageClass(t *testing.T) {
+	_, pool := withFunctions(t)
+	for text, want := range map[string]any{`NULL`: nil, `-3`: int64(-3), `2.5`: 2.5, `'x'`: "x", `''`: "",
+		`x'00ff'`: []byte{0, 255}, `x''`: []byte(nil), `'a' || char(0) || 'b'`: "a\x00b"} {
+		requireValue(t, pool, want, `SELECT same(`+text+`)`)
+		requireValue(t, pool, want, `SELECT same(1, `+text+`)`)
+	}
+}
+
+func TestWrongNumbersOfArgumentsAreRefused(t *testing.T) {
+	_, pool := withFunctions(t)
+	for _, query := range []string{`SELECT put()`, `SELECT put(1, 2)`, `SELECT same()`, `SELECT same(1, 2, 3)`, `SELECT size(1)`} {
+		_, err := ask(pool, query)
+		require.ErrorContains(t, err, "wrong number of arguments to function", query)
+	}
+	require.Empty(t, values(t, pool))
+}
+
+// The error is the function's own, wherever it surfaces, and nothing stays.
+func TestAFunctionThatFailsLeavesNothing(t *testing.T) {
+	c, pool := withFunctions(t)
+	for query, is := range map[string]func(error) bool{
+		`SELECT put_and_fail(1)`:                                                       func(err error) bool { return errors.Is(err, errOdd) },
+		`SELECT put_two(v) FROM (SELECT 1 AS v UNION ALL SELECT 2)`:                    IsConstraint,
+		`SELECT put(v) FROM (SELECT 1 AS v UNION ALL SELECT 1)`:                        IsConstraint,
+		`SELECT put_and_panic(1)`:                                                      func(err error) bool { return strings.Contains(err.Error(), "panic: oh") },
+		`INSERT INTO t (v) SELECT put_and_fail(1)`:                                     func(err error) bool { return errors.Is(err, errOdd) },
+		`INSERT INTO t (v) SELECT 5 UNION ALL SELECT put_and_fail(1)`:                  func(err error) bool { return errors.Is(err, errOdd) },
+		`INSERT INTO t (v) VALUES (7) RETURNING put_and_fail(1)`:                       func(err error) bool { return errors.Is(err, errOdd) },
+		`INSERT INTO t (v) SELECT put(v) + 10 FROM (SELECT 1 AS v UNION ALL SELECT 1)`: IsConstraint,
+	} {
+		_, err := ask(pool, query)
+		require.True(t, is(err), "%s: %v", query, err)
+		_, err = pool.Exec(query)
+		require.True(t, is(err), "%s: %v", query, err)
+		require.Empty(t, values(t, pool), query)
+		require.True(t, free(c))
+	}
+	requireValue(t, pool, int64(1), `SELECT put(1)`)
+}
+
+// In a transaction a call is undone by itself, and the rest can be committed; where the
+// statement around it writes, that is not to be had, and nothing is committed.
+func TestAFunctionThatFailsInATransactionIsUndoneOrTakesItAlong(t *testing.T) {
+	_, pool := withFunctions(t)
+	for query, stays := range map[string]bool{
+		`SELECT put_and_fail(1)`:                   true,
+		`SELECT put(v) FROM (SELECT 50 AS v)`:      true,
+		`INSERT INTO t (v) SELECT put_and_fail(1)`: false,
+		`UPDATE t SET v = put_and_fail(1)`:         false,
+		`INSERT INTO t (v) SELECT put(50)`:         true,
+	} {
+		perform(t, pool, `DELETE FROM t`)
+		tx, err := pool.Begin()
+		require.NoError(t, err)
+		perform(t, tx, `INSERT INTO t (v) VALUES (50)`)
+		_, err = tx.Exec(query)
+		require.Error(t, err, query)
+		err = tx.Commit()
+		require.Equal(t, stays, err == nil, "%s: %v", query, err)
+		if stays {
+			require.Equal(t, []int64{50}, values(t, pool), query)
+		} else {
+			require.Empty(t, values(t, pool), query)
+		}
+	}
+}
+
+func TestARollbackUndoesWhatFunctionsDid(t *testing.T) {
+	_, pool := withFunctions(t)
+	tx, err := pool.Begin()
+	require.NoError(t, err)
+	requireValue(t, tx, int64(1), `SELECT put_two(1)`)
+	requireValue(t, tx, int64(3), `SELECT put(3)`)
+	requireValue(t, tx, int64(3), `SELECT size()`)
+	require.NoError(t, tx.Rollback())
+	require.Empty(t, values(t, pool))
+}
+
+func TestReadOnlyTransactionsRefuseFunctionsThatWrite(t *testing.T) {
+	_, pool := withFunctions(t)
+	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	for _, query := range []string{`SELECT put(1)`, `SELECT put_two(1)`} {
+		_, err := ask(tx, query)
+		require.ErrorIs(t, err, ErrInvalid, query)
+		require.ErrorContains(t, err, "read-only")
+	}
+	requireValue(t, tx, int64(0), `SELECT size()`)
+	require.NoError(t, tx.Commit())
+	require.Empty(t, values(t, pool))
+}
+
+// A trigger calls a function whose statement fires the trigger again, which runs the
+// same statements while the outer ones run.
+func TestFunctionsNest(t *testing.T) {
+	_, pool := withFunctions(t)
+	perform(t, pool, `CREATE TRIGGER again AFTER INSERT ON t WHEN NEW.v IN (1, 11) BEGIN SELECT put_two(NEW.v + 10), size(); END`)
+	requireValue(t, pool, int64(1), `SELECT put(1)`)
+	require.Equal(t, []int64{1, 11, 12, 21, 22}, values(t, pool))
+	perform(t, pool, `DELETE FROM t`, `INSERT INTO t (v) VALUES (1)`)
+	require.Equal(t, []int64{1, 11, 12, 21, 22}, values(t, pool))
+}
+
+// What the text of a statement does not show is no transaction around the statement, but
+// the call is whole, and the commit is told of.
+func TestACallThatAViewHidesIsWhole(t *testing.T) {
+	c, pool := withFunctions(t)
+	perform(t, pool, `CREATE VIEW good AS SELECT put_two(1) AS v`, `CREATE VIEW bad AS SELECT put_and_fail(5) AS v`)
+	before := c.Commits()
+	requireValue(t, pool, int64(1), `SELECT v FROM good`)
+	require.Greater(t, c.Commits(), before)
+	_, err := ask(pool, `SELECT v FROM bad`)
+	require.ErrorIs(t, err, errOdd)
+	require.Equal(t, []int64{1, 2}, values(t, pool))
+	perform(t, pool, `DELETE FROM t`, `SELECT v FROM good`)
+	require.Equal(t, []int64{1, 2}, values(t, pool))
+}
+
+func TestAScriptOfCallsIsWholeCallByCall(t *testing.T) {
+	c, pool := withFunctions(t)
+	_, err := pool.Exec(`SELECT put_two(1); SELECT put_and_fail(5); SELECT put(7)`)
+	require.ErrorIs(t, err, errOdd)
+	require.Equal(t, []int64{1, 2}, values(t, pool))
+	require.True(t, free(c))
+}
+
+// Rows are handed out when they are committed: reading them slowly holds nobody up.
+func TestRowsOfACallHoldNothing(t *testing.T) {
+	c, pool := withFunctions(t)
+	rows, err := pool.Query(`SELECT put(column1) AS p, 'x' AS x FROM (VALUES (1), (2), (3))`)
+	require.NoError(t, err)
+	require.True(t, free(c))
+	require.Equal(t, []int64{1, 2, 3}, values(t, pool))
+	columns, err := rows.Columns()
+	require.NoError(t, err)
+	require.Equal(t, []string{"p", "x"}, columns)
+	types, err := rows.ColumnTypes()
+	require.NoError(t, err)
+	require.Empty(t, types[0].DatabaseTypeName())
+	require.True(t, rows.Next())
+	require.NoError(t, rows.Close())
+	require.Len(t, values(t, pool), 3)
+}
+
+func TestACallCommitsOnceAndSaysSo(t *testing.T) {
+	c, pool := withFunctions(t)
+	for _, query := range []string{`SELECT put_two(1)`, `SELECT put(column1) FROM (VALUES (3), (4))`} {
+		before := c.Commits()
+		perform(t, pool, query)
+		require.Equal(t, before+1, c.Commits(), query)
+	}
+	before := c.Commits()
+	requireValue(t, pool, int64(4), `SELECT size()`)
+	require.Equal(t, before, c.Commits(), "reading commits nothing")
+}
+
+// Reading functions, and words that only look like a call, leave the gate alone.
+func TestOnlyCallsThatWriteTakeTheGate(t *testing.T) {
+	c, pool := withFunctions(t)
+	require.True(t, c.gate.tryEnter())
+	defer c.gate.leave()
+	requireValue(t, pool, int64(0), `SELECT size()`)
+	requireValue(t, pool, int64(1), `SELECT 1 AS put`)
+	limited, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	for _, query := range []string{`SELECT put(1)`, `select "PUT" (1)`, "SELECT `put`(1)", `SELECT [put_two] (1)`} {
+		require.ErrorIs(t, pool.QueryRowContext(limited, query).Scan(new(int)), context.DeadlineExceeded, query)
+	}
+	require.Empty(t, values(t, pool))
+}
+
+func TestACtxThatEndsBetweenRowsUndoesTheCalls(t *testing.T) {
+	c, pool := withFunctions(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := NewFunctions([]Function{write(WritesOnce, "put_and_cancel", func(put func(any) error, args []driver.Value) error {
+		cancel()
+		return put(args[0])
+	})})
+	_, own := home(t, c.Path(), Config{Functions: stop})
+	_, err := own.QueryContext(ctx, `SELECT put_and_cancel(column1) FROM (VALUES (1), (2))`)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, values(t, pool))
+}
+
+// Another process has written since the statement began to read: the call would fail if
+// it did not hold the write lock from the start.
+func TestManyCallsAtOnceMeetNoBusy(t *testing.T) {
+	_, pool := withFunctions(t)
+	other := foreign(t, pathOf(t, pool))
+	perform(t, other, `PRAGMA busy_timeout = 5000`)
+	var wg sync.WaitGroup
+	const each = 25
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range each {
+				query := fmt.Sprintf(`SELECT put_two(%d) FROM (SELECT count(*) FROM t)`, 2*(g*each+i))
+				if _, err := pool.Exec(query); err != nil {
+					t.Errorf("%s: %v", query, err)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range each {
+			_, _ = other.Exec(`INSERT INTO t (v) VALUES (?)`, -1-i)
+		}
+	})
+	wg.Wait()
+	require.Len(t, numbers(t, pool, `SELECT v FROM t WHERE v >= 0`), 2*8*each)
+}
+
+func pathOf(t testing.TB, q Querier) string {
+	t.Helper()
+	path, err := MainFile(context.Background(), q)
+	require.NoError(t, err)
+	return path
+}
+
+// A driver of one's own knows nothing of what the application has registered.
+func TestWhatTheApplicationHasRegisteredWorks(t *testing.T) {
+	_, pool := withFunctions(t)
+	requireValue(t, pool, "x", `SELECT applications('x')`)
+	requireValue(t, pool, int64(1), `SELECT 'a' < 'b' COLLATE applications`)
+	requireValue(t, pool, int64(1), `PRAGMA recursive_triggers`)
+}
+
+// What the driver registers it keeps for ever, so connections have to use it again.
+func TestConnectionsLeaveNothingBehind(t *testing.T) {
+	table := NewFunctions([]Function{{"no_op", 0, Reads, func(context.Context, Querier, time.Time, []driver.Value) (driver.Value, error) {
+		return nil, nil
+	}}})
+	path := file(t)
+	files := 0
+	for i := range 200 {
+		connector, err := NewConnector(path, Config{Functions: table, BusyTimeout: time.Second})
+		require.NoError(t, err)
+		pool := sql.OpenDB(connector)
+		a, b := borrow(t, pool), borrow(t, pool)
+		requireValue(t, a, nil, `SELECT no_op()`)
+		requireValue(t, b, nil, `SELECT no_op()`)
+		require.NoError(t, errors.Join(a.Close(), b.Close(), pool.Close()))
+		if i == 0 {
+			files = openFiles(t)
+		}
+	}
+	require.Len(t, table.free, 2)
+	for _, s := range table.free {
+		require.Nil(t, s.conn)
+	}
+	require.Equal(t, files, openFiles(t))
+}
+
+// openFiles counts the descriptors of this process, where the system lists them.
+func openFiles(t testing.TB) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(all)
+}
