@@ -16,7 +16,8 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// signatures are honker's: T and I are TEXT and INTEGER, small where NULL is one too.
+// signatures are honker's: T and I are TEXT and INTEGER, S a schedule, small where NULL
+// is one too. A name that has two has the number of arguments behind it.
 var signatures = map[string]string{
 	"notify":                     "TT",
 	"honker_bootstrap":           "",
@@ -38,19 +39,40 @@ var signatures = map[string]string{
 	"honker_stream_read_since":   "TII",
 	"honker_stream_save_offset":  "TTI",
 	"honker_stream_get_offset":   "TT",
+
+	"honker_lock_acquire":         "TTI",
+	"honker_lock_renew":           "TTI",
+	"honker_lock_release":         "TT",
+	"honker_rate_limit_try":       "TII",
+	"honker_rate_limit_sweep":     "I",
+	"honker_scheduler_register/6": "TTSTIi",
+	"honker_scheduler_register/7": "TTSTIiI",
+	"honker_scheduler_unregister": "T",
+	"honker_scheduler_tick":       "I",
+	"honker_scheduler_soonest":    "",
+	"honker_scheduler_pause":      "T",
+	"honker_scheduler_resume":     "T",
+	"honker_scheduler_list":       "",
+	"honker_scheduler_update/6":   "TstiiI",
+	"honker_scheduler_update/8":   "TstiiIiI",
+	"honker_cron_next_after":      "SI",
+}
+
+// bare is name without its number of arguments.
+func bare(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return name
 }
 
 func callOf(name string, args []string) string {
-	return `SELECT ` + name + `(` + strings.Join(args, ", ") + `)`
+	return `SELECT ` + bare(name) + `(` + strings.Join(args, ", ") + `)`
 }
 
 // good are arguments that name accepts.
 func good(name string) []string {
 	var args []string
 	for _, class := range signatures[name] {
-		if args = append(args, `7`); strings.ContainsRune("Tt", class) {
-			args[len(args)-1] = `'[]'`
-		}
+		args = append(args, map[rune]string{'T': `'[]'`, 'I': `7`, 'S': `'* * * * *'`}[class&^0x20])
 	}
 	return args
 }
@@ -62,13 +84,13 @@ func TestEachFunctionTakesItsArgumentsAndNoOthers(t *testing.T) {
 		_, err := rowsOf(db.SQL(), callOf(name, args))
 		require.NoError(t, err, name)
 		before := dump(t, db.SQL())
-		wrong := [][]string{append(slices.Clone(args), `7`)}
-		if len(args) > 0 {
+		wrong := [][]string{slices.Concat(args, []string{`7`, `7`, `7`})}
+		if len(args) > 0 && !strings.HasSuffix(name, "/7") {
 			wrong = append(wrong, args[1:])
 		}
 		for _, w := range wrong {
 			_, err := rowsOf(db.SQL(), callOf(name, w))
-			require.ErrorContains(t, err, "wrong number of arguments to function "+name+"()")
+			require.ErrorContains(t, err, "wrong number of arguments to function "+bare(name)+"()")
 		}
 		require.Equal(t, before, dump(t, db.SQL()), name)
 	}
@@ -83,13 +105,13 @@ func TestEachArgumentIsOfItsStorageClass(t *testing.T) {
 	for name, signature := range signatures {
 		for i, want := range signature {
 			for literal, class := range classes {
-				if class == map[rune]string{'T': "Text", 'I': "Integer"}[want&^0x20] || class == "Null" && want >= 'a' {
+				if class == map[rune]string{'T': "Text", 'I': "Integer", 'S': "Text"}[want&^0x20] || class == "Null" && want >= 'a' {
 					continue
 				}
 				args := good(name)
 				args[i] = literal
 				_, err := rowsOf(db.SQL(), callOf(name, args))
-				require.ErrorContains(t, err, fmt.Sprintf("%s: invalid function parameter type %s at index %d", name, class, i))
+				require.ErrorContains(t, err, fmt.Sprintf("%s: invalid function parameter type %s at index %d", bare(name), class, i))
 			}
 		}
 	}
@@ -173,7 +195,8 @@ func stoppedInTx(t *testing.T, db *honker.DB, call string, before []string) {
 func TestFunctionsThatWriteAreRefusedWhereOnlyReadingIsAllowed(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := dump(t, db.SQL())
-	reading := []string{"honker_get_job", "honker_queue_next_claim_at", "honker_result_get", "honker_stream_read_since", "honker_stream_get_offset"}
+	reading := []string{"honker_get_job", "honker_queue_next_claim_at", "honker_result_get", "honker_stream_read_since", "honker_stream_get_offset",
+		"honker_scheduler_soonest", "honker_scheduler_list", "honker_cron_next_after"}
 	for name := range signatures {
 		tx, err := db.SQL().BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
 		require.NoError(t, err)

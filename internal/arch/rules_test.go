@@ -28,7 +28,7 @@ var mayImport = map[string][]string{
 	"internal/arch":    {},
 	"internal/cron":    {},
 	"internal/proc":    {},
-	"internal/sqlfunc": {"internal/sqlite", "internal/store"},
+	"internal/sqlfunc": {"internal/cron", "internal/sqlite", "internal/store"},
 	"internal/sqlite":  {},
 	"internal/store":   {"internal/sqlite"},
 	"internal/watch":   {"internal/sqlite"},

@@ -11,7 +11,7 @@ import (
 // member of an object.
 type member struct {
 	key   string
-	value any // nil, int64 or string
+	value any // nil, bool, int64 or string
 }
 
 // array writes what one writes of each of rows.
@@ -40,6 +40,8 @@ func appendObject(b []byte, members []member) []byte {
 
 func appendValue(b []byte, v any) []byte {
 	switch v := v.(type) {
+	case bool:
+		return strconv.AppendBool(b, v)
 	case int64:
 		return strconv.AppendInt(b, v, 10)
 	case string:

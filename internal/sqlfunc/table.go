@@ -44,6 +44,30 @@ var table = []function{
 	{"honker_stream_read_since", "topic TEXT, offset INTEGER, limit INTEGER", sqlite.Reads, streamReadSince},
 	{"honker_stream_save_offset", "consumer TEXT, topic TEXT, offset INTEGER", sqlite.Writes, streamSaveOffset},
 	{"honker_stream_get_offset", "consumer TEXT, topic TEXT", sqlite.Reads, streamGetOffset},
+
+	{"honker_lock_acquire", "name TEXT, owner TEXT, ttl_s INTEGER", sqlite.Writes, lockAcquire},
+	{"honker_lock_renew", "name TEXT, owner TEXT, ttl_s INTEGER", sqlite.WritesOnce, lockRenew},
+	{"honker_lock_release", "name TEXT, owner TEXT", sqlite.WritesOnce, lockRelease},
+
+	{"honker_rate_limit_try", "name TEXT, limit INTEGER, per INTEGER", sqlite.WritesOnce, rateLimitTry},
+	{"honker_rate_limit_sweep", "older_than_s INTEGER", sqlite.WritesOnce, rateLimitSweep},
+
+	{"honker_scheduler_register", "name TEXT, queue TEXT, cron_expr TEXT, payload TEXT, priority INTEGER, expires_s INTEGER?",
+		sqlite.WritesOnce, schedulerRegister},
+	{"honker_scheduler_register", "name TEXT, queue TEXT, cron_expr TEXT, payload TEXT, priority INTEGER, expires_s INTEGER?, max_attempts INTEGER",
+		sqlite.WritesOnce, schedulerRegister},
+	{"honker_scheduler_unregister", "name TEXT", sqlite.WritesOnce, schedulerUnregister},
+	{"honker_scheduler_tick", "now_unix INTEGER", sqlite.Writes, schedulerTick},
+	{"honker_scheduler_soonest", "", sqlite.Reads, schedulerSoonest},
+	{"honker_scheduler_pause", "name TEXT", sqlite.WritesOnce, schedulerPause},
+	{"honker_scheduler_resume", "name TEXT", sqlite.WritesOnce, schedulerResume},
+	{"honker_scheduler_list", "", sqlite.Reads, schedulerList},
+	{"honker_scheduler_update", "name TEXT, cron_expr TEXT?, payload TEXT?, priority INTEGER?, expires_s INTEGER?, touch_expires INTEGER",
+		sqlite.WritesOnce, schedulerUpdate},
+	{"honker_scheduler_update", "name TEXT, cron_expr TEXT?, payload TEXT?, priority INTEGER?, expires_s INTEGER?, touch_expires INTEGER, " +
+		"max_attempts INTEGER?, touch_max_attempts INTEGER", sqlite.WritesOnce, schedulerUpdate},
+
+	{"honker_cron_next_after", "expr TEXT, from_unix INTEGER", sqlite.Pure, cronNextAfter},
 }
 
 // Functions returns all of them. ddl is the schema, for honker_bootstrap.

@@ -1,0 +1,142 @@
+package sqlfunc
+
+import (
+	"database/sql/driver"
+	"time"
+
+	"github.com/honker-go/honker/internal/cron"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// next is store.NextFunc for this process's zone, with honker's error texts.
+func next(spec string, after int64) (int64, error) {
+	s, err := cron.Parse(spec)
+	if err != nil {
+		return 0, err
+	}
+	at, err := s.Next(time.Unix(after, 0), time.Local)
+	return at.Unix(), err
+}
+
+func cronNextAfter(c call) (driver.Value, error) { return result(next(c.text(0), c.integer(1))) }
+
+// defaultAttempts are those of a schedule that does not say.
+const defaultAttempts = 3
+
+func schedulerRegister(c call) (driver.Value, error) {
+	due, err := next(c.text(2), c.now())
+	if err != nil {
+		return nil, err
+	}
+	t := store.Task{
+		Name: c.text(0), Queue: c.text(1), Spec: c.text(2), Payload: c.text(3), Priority: c.integer(4),
+		ExpiresIn: c.orZero(5), MaxAttempts: defaultAttempts, NextFire: due,
+	}
+	if len(c.args) > 6 {
+		t.MaxAttempts = max(1, c.integer(6))
+	}
+	return int64(1), store.Register(c.ctx, c.q, t)
+}
+
+// orZero is 0 for NULL.
+func (c call) orZero(i int) int64 {
+	if !c.given(i) {
+		return 0
+	}
+	return c.integer(i)
+}
+
+func schedulerUnregister(c call) (driver.Value, error) {
+	return done(store.Unregister(c.ctx, c.q, c.text(0)))
+}
+
+func schedulerPause(c call) (driver.Value, error) {
+	return done(store.Enable(c.ctx, c.q, c.text(0), false))
+}
+
+func schedulerResume(c call) (driver.Value, error) {
+	return done(store.Enable(c.ctx, c.q, c.text(0), true))
+}
+
+// schedulerTick does not fail for a schedule that makes no sense: that would undo the
+// fires of the others. It is paused, which schedulerList shows.
+func schedulerTick(c call) (driver.Value, error) {
+	fires, _, err := store.Tick(c.ctx, c.q, c.integer(0), c.now(), next)
+	if err != nil {
+		return nil, err
+	}
+	return array(fires, fired), nil
+}
+
+func fired(f store.Fire) []member {
+	return []member{{"fire_at", f.At}, {"job_id", f.Job}, {"name", f.Name}, {"queue", f.Queue}}
+}
+
+func schedulerSoonest(c call) (driver.Value, error) { return result(store.Soonest(c.ctx, c.q)) }
+
+func schedulerList(c call) (driver.Value, error) {
+	tasks, err := store.Tasks(c.ctx, c.q)
+	if err != nil {
+		return nil, err
+	}
+	return array(tasks, scheduled), nil
+}
+
+func scheduled(t store.Task) []member {
+	return []member{
+		{"cron_expr", t.Spec},
+		{"enabled", t.Enabled},
+		{"expires_s", unlessZero(t.ExpiresIn)},
+		{"max_attempts", t.MaxAttempts},
+		{"name", t.Name},
+		{"next_fire_at", t.NextFire},
+		{"payload", t.Payload},
+		{"priority", t.Priority},
+		{"queue", t.Queue},
+	}
+}
+
+func unlessZero(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+// schedulerUpdate leaves what is NULL, but for the two that have a flag of their own.
+func schedulerUpdate(c call) (driver.Value, error) {
+	t, found, err := store.GetTask(c.ctx, c.q, c.text(0))
+	if err != nil || !found {
+		return done(false, err)
+	}
+	changed, err := c.change(&t)
+	if err != nil || !changed {
+		return done(false, err)
+	}
+	return int64(1), store.UpdateTask(c.ctx, c.q, t)
+}
+
+func (c call) change(t *store.Task) (changed bool, err error) {
+	if c.given(1) {
+		t.Spec, changed = c.text(1), true
+		if t.NextFire, err = next(t.Spec, c.now()); err != nil {
+			return false, err
+		}
+	}
+	if c.given(2) {
+		t.Payload, changed = c.text(2), true
+	}
+	if c.given(3) {
+		t.Priority, changed = c.integer(3), true
+	}
+	if c.integer(5) != 0 {
+		t.ExpiresIn, changed = c.orZero(4), true
+	}
+	if len(c.args) > 6 && c.integer(7) != 0 {
+		t.MaxAttempts, changed = defaultAttempts, true
+		if c.given(6) {
+			t.MaxAttempts = max(1, c.integer(6))
+		}
+	}
+	return changed, nil
+}
