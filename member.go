@@ -28,8 +28,9 @@ type member struct {
 	topics []topic
 }
 
-// Join makes the group if there is none, and member one of its members: a name of one's
-// own, such as the host's. [ErrMemberTaken]: somebody alive has that name.
+// Join makes the group if there is none, and member one of its members. Each needs a name
+// of its own; one that was killed keeps its name for a Lease, so that a fixed one, such as
+// the host's, makes a quick restart wait. [ErrMemberTaken]: somebody alive has that name.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
 	m, err := g.g.join(ctx, member)
 	if err != nil {

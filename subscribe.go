@@ -57,7 +57,7 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *store.Fil
 //
 // An event whose payload does not decode into E is yielded with an error, and the loop
 // may go on. Any other error, also the end of ctx, comes without an event and is the
-// last.
+// last: if ctx.Err() is not nil then, the loop has ended as it was told to.
 func (s *Stream[E]) Subscribe(ctx context.Context, consumer string, opts *SubscribeOptions) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
 		f, err := s.s.subscribe(ctx, consumer, opts)

@@ -30,6 +30,7 @@ type Op interface {
 type Committer struct {
 	source Source
 	limit  time.Duration // how long an op may wait for its turn
+	bound  time.Duration // of one batch
 
 	mu      sync.Mutex
 	waiting []*ticket // in order of arrival; the leader's own is the first
@@ -63,7 +64,7 @@ type ticket struct {
 
 // NewCommitter returns a committer that writes on connections of source.
 func NewCommitter(source Source, limit time.Duration) *Committer {
-	c := &Committer{source: source, limit: limit}
+	c := &Committer{source: source, limit: limit, bound: maxBatchTime}
 	c.idle.L = &c.mu
 	return c
 }
@@ -212,7 +213,7 @@ func (c *Committer) alone() *ticket {
 // the batch has its outcome when it returns.
 func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 	now := time.Now()
-	for err == nil && len(batch) < maxBatch && time.Since(now) < maxBatchTime {
+	for err == nil && len(batch) < maxBatch && time.Since(now) < c.bound {
 		more := c.take(maxBatch - len(batch))
 		if len(more) == 0 {
 			break

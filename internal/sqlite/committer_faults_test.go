@@ -61,6 +61,7 @@ func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
 			}
 			s := &scene{NewCommitter(source, patient), c}
 			defer s.Close()
+			s.bound = patient // one batch, however slow the machine
 			started, goOn := make(chan bool), make(chan bool)
 			wait := testOp{func(context.Context, Querier) error { close(started); <-goOn; return nil }, false}
 			outcomes := []<-chan error{later(func() error { return s.Do(context.Background(), multi(insert(0), wait)) })}
