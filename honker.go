@@ -274,8 +274,7 @@ func explain(err error) error {
 
 // Connector returns connections to the file at path for a pool of the caller's own,
 // say an ORM's: set up, gated and watched like those of [DB.SQL], and with its SQL
-// functions. The schema is
-// brought up to date by the first connection. nil opts means defaults.
+// functions. The schema is brought up to date by the first connection. nil opts means defaults.
 func Connector(path string, opts *Options) (driver.Connector, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
@@ -328,7 +327,10 @@ func (c *connector) prepare(ctx context.Context) error {
 // results of other bindings: notify, honker_bootstrap, honker_enqueue, _claim_batch, _ack,
 // _ack_batch, _retry, _fail, _heartbeat, _cancel, _get_job, _sweep_expired,
 // _queue_next_claim_at, _result_save, _result_get, _result_sweep, _stream_publish,
-// _stream_read_since, _stream_save_offset, _stream_get_offset. They work in triggers too.
+// _stream_read_since, _stream_save_offset, _stream_get_offset, _lock_acquire, _lock_renew,
+// _lock_release, _rate_limit_try, _rate_limit_sweep, _scheduler_register, _unregister,
+// _tick, _soonest, _pause, _resume, _list, _update, and honker_cron_next_after. They work
+// in triggers too.
 // Outside a transaction, a statement that calls one that writes is a transaction of its
 // own. Inside one, a call that fails leaves nothing of itself; in the middle of a
 // statement that writes, it may leave only a rollback to the transaction. A payload that
