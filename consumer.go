@@ -118,10 +118,11 @@ func (s *Stream[E]) SaveOffsetTx(ctx context.Context, tx Tx, consumer string, of
 }
 
 func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offset int64) (bool, error) {
-	if err := s.checkSave(consumer, offset); err != nil {
-		return false, err
+	err := s.checkSave(consumer, offset)
+	if err == nil {
+		tx, err = s.db.in(ctx, tx)
 	}
-	if err := s.db.in(ctx, tx); err != nil {
+	if err != nil {
 		return false, err
 	}
 	return store.SaveOffset(ctx, tx, consumer, s.name, offset, time.Now().UnixMilli())

@@ -57,7 +57,7 @@ func (d *Delivery[E]) Ack(ctx context.Context) error {
 // AckTx is like [Delivery.Ack], within tx: whatever else tx writes happens exactly once,
 // together with the ack.
 func (d *Delivery[E]) AckTx(ctx context.Context, tx Tx) error {
-	err := d.m.g.s.db.in(ctx, tx)
+	tx, err := d.m.g.s.db.in(ctx, tx)
 	if err == nil {
 		var held bool
 		if held, err = store.AckDelivery(ctx, tx, d.holding(), time.Now().UnixMilli()); err == nil && !held {

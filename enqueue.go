@@ -143,7 +143,7 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 	if err != nil {
 		return 0, err
 	}
-	if err := q.db.in(ctx, tx); err != nil {
+	if tx, err = q.db.in(ctx, tx); err != nil {
 		return 0, err
 	}
 	id, err := store.InsertJob(ctx, tx, e.job(q, time.Now()), text)
@@ -174,7 +174,7 @@ func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOpt
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
 	b, err := newBatch(q.q, args, opts)
 	if err == nil && len(args) > 0 {
-		if err = q.q.db.in(ctx, tx); err == nil {
+		if tx, err = q.q.db.in(ctx, tx); err == nil {
 			err = b.insert(ctx, tx, time.Now())
 		}
 	}

@@ -111,7 +111,7 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *settleme
 	end.claim = j.claim
 	err := j.open()
 	if err == nil {
-		err = j.q.db.in(ctx, tx)
+		tx, err = j.q.db.in(ctx, tx)
 	}
 	if err == nil {
 		err = end.Run(ctx, tx, time.Now())

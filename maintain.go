@@ -52,12 +52,8 @@ func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 		if err := db.round(ctx); err != nil {
 			return err
 		}
-		timer := time.NewTimer(every)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ended(ctx)
+		if err := pause(ctx, every); err != nil {
+			return err
 		}
 	}
 }
@@ -85,6 +81,9 @@ const windowAge = 24 * time.Hour
 
 // round does every chore. It fails only when no other round can succeed.
 func (db *DB) round(ctx context.Context) error {
+	if err := db.checkIdentity(); err != nil {
+		return err
+	}
 	for _, c := range db.chores() {
 		err := c.do(ctx)
 		switch {
@@ -105,12 +104,16 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 	if err != nil {
 		return db.because(err)
 	}
+	var errs []error
 	for _, queue := range queues {
 		if err := do(queue); err != nil {
-			return fmt.Errorf("queue %q: %w", queue, err)
+			errs = append(errs, fmt.Errorf("queue %q: %w", queue, err))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // settleOverdue is for queues that nobody claims from any more.

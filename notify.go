@@ -55,7 +55,7 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (int64, e
 func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) (int64, error) {
 	text, err := db.message(channel, payload)
 	if err == nil {
-		err = db.in(ctx, tx)
+		tx, err = db.in(ctx, tx)
 	}
 	if err != nil {
 		return 0, fail("notify", channel, err)

@@ -82,7 +82,7 @@ func (s *stream) publishTx(ctx context.Context, tx Tx, data any, opts []PublishO
 	if err != nil {
 		return 0, err
 	}
-	if err := s.db.in(ctx, tx); err != nil {
+	if tx, err = s.db.in(ctx, tx); err != nil {
 		return 0, err
 	}
 	offset, err := store.InsertEvent(ctx, tx, s.name, p.key, text, time.Now().Unix())
@@ -113,7 +113,7 @@ func (s *Stream[E]) PublishMany(ctx context.Context, data []E, opts ...PublishOp
 func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...PublishOption) (first, last int64, err error) {
 	b, err := newEvents(s.s, data, opts)
 	if err == nil {
-		err = s.s.db.in(ctx, tx)
+		tx, err = s.s.db.in(ctx, tx)
 	}
 	if err == nil {
 		err = b.insert(ctx, tx, time.Now())

@@ -275,7 +275,11 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 
 // CancelTx is like [Queue.Cancel], within tx.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) {
-	if err := errors.Join(q.q.err, q.q.db.in(ctx, tx)); err != nil {
+	err := q.q.err
+	if err == nil {
+		tx, err = q.q.db.in(ctx, tx)
+	}
+	if err != nil {
 		return false, fail("cancel", q.q.name, err)
 	}
 	cancelled, err := store.CancelJob(ctx, tx, q.q.name, id)

@@ -74,7 +74,7 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	err := r.err
 	if err == nil {
-		err = r.db.in(ctx, tx)
+		tx, err = r.db.in(ctx, tx)
 	}
 	if err != nil {
 		return false, fail("rate limit", r.name, err)

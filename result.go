@@ -27,7 +27,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl time.Duration) error {
 	text, err := q.q.resultText(v, ttl)
 	if err == nil {
-		err = q.q.db.in(ctx, tx)
+		tx, err = q.q.db.in(ctx, tx)
 	}
 	if err == nil {
 		now := time.Now().Unix()

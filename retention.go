@@ -131,14 +131,7 @@ func (c *compaction) chunk(ctx context.Context) error {
 // breathe leaves the write lock alone for as long as it was held: who waits for it by
 // SQLite's own means looks only now and then.
 func breathe(ctx context.Context, took time.Duration) error {
-	timer := time.NewTimer(max(took, time.Millisecond))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ended(ctx)
-	}
+	return pause(ctx, max(took, time.Millisecond))
 }
 
 func (c *compaction) limit(pin store.Pin, pinned bool) {

@@ -71,7 +71,7 @@ const scheduleAttempts = 3
 
 // nextFire is store.NextFunc for this process's zone.
 func nextFire(spec string, after int64) (int64, error) {
-	at, err := NextAfter(spec, time.Unix(after, 0))
+	at, err := nextAfter(spec, time.Unix(after, 0))
 	return at.Unix(), err
 }
 
@@ -79,13 +79,18 @@ func nextFire(spec string, after int64) (int64, error) {
 // reads no file. A spec that makes no sense, or is never due, is [ErrInvalid]: the texts
 // are honker's.
 func NextAfter(spec string, from time.Time) (time.Time, error) {
+	at, err := nextAfter(spec, from)
+	return at, fail("schedule", spec, err)
+}
+
+func nextAfter(spec string, from time.Time) (time.Time, error) {
 	s, err := cron.Parse(spec)
 	var at time.Time
 	if err == nil {
 		at, err = s.Next(from, time.Local)
 	}
 	if err != nil {
-		return time.Time{}, fail("schedule", spec, fmt.Errorf("%w: %w", ErrInvalid, err))
+		return time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return at, nil
 }
@@ -140,7 +145,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	t, err := s.task(sch, time.Now())
 	if err == nil {
-		err = s.db.in(ctx, tx)
+		tx, err = s.db.in(ctx, tx)
 	}
 	if err == nil {
 		err = store.Register(ctx, tx, t)

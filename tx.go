@@ -12,7 +12,8 @@ import (
 
 // Tx is what every XTx accepts: *sql.Tx, *sql.Conn, and the transactions of sqlx,
 // bun and GORM. It must belong to the DB's file, which is checked, and hold a
-// transaction that has begun to write (see [DB.SQL]).
+// transaction that has begun to write (see [DB.SQL]). A pool has the same methods, and is
+// ErrInvalid where honker's own connections are asked.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -157,16 +158,17 @@ func (db *DB) do(ctx context.Context, twin string, o sqlite.Op) error {
 	return nil
 }
 
-// in checks that tx can carry a write of this DB.
-func (db *DB) in(ctx context.Context, tx Tx) error {
+// in checks that tx can carry a write of this DB, and returns what to run that on.
+func (db *DB) in(ctx context.Context, tx Tx) (Tx, error) {
 	if tx == nil {
-		return errors.Join(ErrInvalid, errors.New("nil transaction"))
+		return nil, errors.Join(ErrInvalid, errors.New("nil transaction"))
 	}
 	if err := db.usable(); err != nil {
-		return err
+		return nil, err
 	}
 	if own, ok := ctx.Value(txKey{db}).(*sql.Tx); ok && tx == Tx(own) {
-		return nil
+		return own, nil
 	}
-	return sqlite.CheckOwner(ctx, tx, db.identity)
+	tx = sqlite.Plain(tx)
+	return tx, sqlite.CheckOwner(ctx, tx, db.identity)
 }

@@ -357,3 +357,21 @@ func TestHandlerWhoseTransactionWasRolledBackHasNotSettledItsJob(t *testing.T) {
 	}, &honker.WorkOptions{Workers: 1}))
 	gone(t, q, id)
 }
+
+// A pool has the methods of a transaction, and commits by itself.
+func TestPoolInPlaceOfATransactionIsRefused(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	ctx := context.Background()
+	conn, err := db.SQL().Conn(ctx)
+	require.NoError(t, err)
+	defer conn.Close()
+	for name, pool := range map[string]honker.Tx{"pool": db.SQL(), "connection": conn} {
+		_, err := q.EnqueueTx(ctx, pool, 1)
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+		require.ErrorContains(t, err, "no transaction is open", name)
+	}
+	jobs, err := q.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+}

@@ -50,16 +50,24 @@ func UseWAL(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// TruncateWAL writes the log back into the file and empties it, unless somebody still
-// reads an older state from it: to wait for that would hold up all writers.
+// TruncateWAL writes the log back into the file and empties it, unless somebody reads from
+// it: to wait for that would hold up all writers.
 func TruncateWAL(ctx context.Context, pool *sql.DB) error {
-	var busy, frames, done int
-	err := scanOne(ctx, pool, "PRAGMA wal_checkpoint(PASSIVE)", &busy, &frames, &done)
-	if err != nil || done < frames {
+	conn, err := pool.Conn(ctx)
+	if err != nil {
 		return err
 	}
-	_, err = pool.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
-	return err
+	defer conn.Close()
+	var patience, busy, frames, done int64
+	if err := scanOne(ctx, conn, "PRAGMA busy_timeout", &patience); err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // the timeout is put back
+	if err := scanOne(ctx, conn, "PRAGMA busy_timeout = 0", &busy); err != nil {
+		return err
+	}
+	err = scanOne(ctx, conn, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, &frames, &done)
+	return errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", patience), &busy))
 }
 
 func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {

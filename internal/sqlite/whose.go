@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 )
@@ -16,15 +17,18 @@ type Querier interface {
 
 // whose is a comment to SQLite, so a foreign connection lets it pass. Ours answers
 // in the ctx which file it belongs to, without running anything.
-const whose = "-- honker: whose connection is this?"
+const whose = "-- honker: say whose connection this is"
 
-type question struct{ home *Connector }
+type question struct {
+	home *Connector
+	open bool // a transaction is
+}
 
 type questionKey struct{}
 
 func (c *conn) answer(ctx context.Context) error {
 	if q, ok := ctx.Value(questionKey{}).(*question); ok {
-		q.home = c.home
+		q.home, q.open = c.home, c.tx.open
 	}
 	return c.tx.ready(ctx)
 }
@@ -37,7 +41,7 @@ func CheckOwner(ctx context.Context, q Querier, info os.FileInfo) error {
 		return err
 	}
 	if asked.home != nil {
-		return sameFile(asked.home.identity, info)
+		return errors.Join(sameFile(asked.home.identity, info), isOpen(asked.open))
 	}
 	path, err := MainFile(ctx, q)
 	if err != nil {
@@ -48,6 +52,15 @@ func CheckOwner(ctx context.Context, q Querier, info os.FileInfo) error {
 		return err
 	}
 	return sameFile(other, info)
+}
+
+// isOpen refuses what commits by itself, such as a pool: what was written would survive
+// the rollback that it was to share.
+func isOpen(open bool) error {
+	if !open {
+		return fmt.Errorf("%w: no transaction is open: hand over the transaction, not the pool", ErrInvalid)
+	}
+	return nil
 }
 
 func sameFile(a, b os.FileInfo) error {

@@ -101,7 +101,7 @@ func GetTask(ctx context.Context, q Querier, name string) (t Task, found bool, e
 // Tasks lists all tasks by name.
 func Tasks(ctx context.Context, q Querier) ([]Task, error) { return tasks(ctx, q, sqlTasks) }
 
-const sqlSoonest = `SELECT next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
+const sqlSoonest = `SELECT max(next_fire_at, 1) FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
 
 // Soonest returns when the next task is due, which may be over; 0 for none.

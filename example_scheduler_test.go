@@ -1,0 +1,104 @@
+package honker_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// Run it in every process: one of them leads, the others stand by. Registering at every
+// start does not push the next fire away.
+func ExampleScheduler_Run() {
+	ctx, stop := context.WithCancel(context.Background())
+	db, done := openScratch(ctx)
+	defer done()
+
+	scheduler := db.Scheduler()
+	err := scheduler.Register(ctx, honker.Schedule{Name: "heartbeat", Queue: "monitor", Spec: "@every 1s", Payload: "ping"})
+	fmt.Println("registered:", err)
+
+	leader := make(chan error)
+	go func() { leader <- scheduler.Run(ctx) }()
+
+	monitor := honker.NewQueue[string](db, "monitor", nil)
+	monitor.Work(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		fmt.Println("job:", job.Args)
+		stop()
+		return nil
+	}, nil)
+	fmt.Println("scheduler:", <-leader)
+	// Output:
+	// registered: <nil>
+	// job: ping
+	// scheduler: <nil>
+}
+
+// A tick turns what is due into jobs, once whoever ticks. Run does so by itself.
+func ExampleScheduler_Tick() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	scheduler := db.Scheduler()
+	scheduler.Register(ctx, honker.Schedule{Name: "report", Queue: "reports", Spec: "@every 1h"})
+	began := time.Now()
+
+	fires, _ := scheduler.Tick(ctx, began)
+	fmt.Println("at once:", len(fires))
+	fires, _ = scheduler.Tick(ctx, began.Add(3*time.Hour+time.Minute))
+	fmt.Println("three hours later:", len(fires))
+	fires, _ = scheduler.Tick(ctx, began.Add(3*time.Hour+time.Minute))
+	fmt.Println("once more:", len(fires))
+	// Output:
+	// at once: 0
+	// three hours later: 3
+	// once more: 0
+}
+
+// Schedules are kept in the file: whoever opens it can look at them and change them.
+func ExampleScheduler_Update() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	scheduler := db.Scheduler()
+	scheduler.Register(ctx, honker.Schedule{Name: "backup", Queue: "backups", Spec: "0 3 * * *", Payload: "all"})
+	scheduler.Register(ctx, honker.Schedule{Name: "report", Queue: "reports", Spec: "0 9 * * 1-5"})
+
+	spec := "30 4 * * *"
+	changed, err := scheduler.Update(ctx, "backup", honker.ScheduleChange{Spec: &spec})
+	fmt.Println("updated:", changed, err)
+	paused, err := scheduler.Pause(ctx, "report")
+	fmt.Println("paused:", paused, err)
+
+	schedules, _ := scheduler.List(ctx)
+	for _, s := range schedules {
+		fmt.Println(s.Name, s.Spec, s.Enabled, string(s.Payload))
+	}
+	// Output:
+	// updated: true <nil>
+	// paused: true <nil>
+	// backup 30 4 * * * true "all"
+	// report 0 9 * * 1-5 false null
+}
+
+// Unlike in other crons both day fields have to match.
+func ExampleNextAfter() {
+	from := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.Local)
+	for _, spec := range []string{"0 9 * * 1-5", "0 0 13 * 5", "30 59 23 * * *", "@every 90s", "0 0 30 2 *"} {
+		at, err := honker.NextAfter(spec, from)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(at.Format("Mon 2 Jan 15:04:05"))
+	}
+	// Output:
+	// Fri 2 Jan 09:00:00
+	// Fri 13 Feb 00:00:00
+	// Thu 1 Jan 23:59:30
+	// Thu 1 Jan 12:01:30
+	// honker: schedule "0 0 30 2 *": invalid argument: no schedule match found within 100 years after local datetime 2026-01-01T12:00:00
+}

@@ -1,0 +1,139 @@
+// Orm shows honker beside GORM, sqlx and bun: an order and its job in one transaction of
+// the ORM's, by the Go verb and by SQL. See README.md.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/honker-go/honker"
+)
+
+// Order is a row of orders, for all three.
+type Order struct {
+	ID      int64 `bun:",pk,autoincrement"`
+	Item    string
+	Cents   int
+	Printed bool
+}
+
+const schema = `CREATE TABLE orders (
+	id INTEGER PRIMARY KEY, item TEXT NOT NULL, cents INTEGER NOT NULL, printed BOOLEAN NOT NULL DEFAULT false)`
+
+// Receipt is a job: print the receipt of an order.
+type Receipt struct {
+	Order int64 `json:"order"`
+}
+
+// enqueue is a Receipt by SQL; its parameter is the order's id. The arguments are
+// queue, payload, run_at, delay, priority, max_attempts and expires.
+const enqueue = `SELECT honker_enqueue('receipts', json_object('order', ?), NULL, NULL, 0, 3, NULL)`
+
+// shop is an ORM at work. Both ways store an order and the job that prints its receipt
+// in one transaction, or neither, and return the job's id.
+type shop interface {
+	byVerb(ctx context.Context, o *Order) (job int64, err error)
+	bySQL(ctx context.Context, o *Order) (job int64, err error)
+	// printed takes a transaction that honker began, for the handler of WorkTx.
+	printed(ctx context.Context, tx *sql.Tx, order int64) error
+}
+
+var errDeclined = errors.New("card declined")
+
+// charge is what can still go wrong when the order and its job are written.
+func charge(o *Order) error {
+	if o.Cents > 1000 {
+		return errDeclined
+	}
+	return nil
+}
+
+func main() {
+	if err := run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "orm:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, stdout io.Writer) error {
+	dir, err := os.MkdirTemp("", "orm")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "shop.db"), nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.SQL().ExecContext(ctx, schema); err != nil {
+		return err
+	}
+	receipts := honker.NewQueue[Receipt](db, "receipts", nil)
+	g, err := newGORM(db.SQL(), receipts)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		demonstrate(ctx, stdout, db, "GORM", g, receipts),
+		demonstrate(ctx, stdout, db, "sqlx", newSqlx(db.SQL(), receipts), receipts),
+		demonstrate(ctx, stdout, db, "bun", newBun(db.SQL(), receipts), receipts),
+		books(ctx, stdout, db),
+	)
+}
+
+// demonstrate places orders while a worker waits for their jobs.
+func demonstrate(ctx context.Context, stdout io.Writer, db *honker.DB, name string, s shop, receipts *honker.Queue[Receipt]) error {
+	workCtx, stop := context.WithCancel(ctx)
+	worked := make(chan error, 1)
+	go func() { worked <- work(workCtx, s, receipts) }()
+	err := errors.Join(
+		place(ctx, stdout, db, name, "EnqueueTx", s.byVerb),
+		place(ctx, stdout, db, name, "honker_enqueue", s.bySQL),
+	)
+	stop()
+	return errors.Join(err, <-worked)
+}
+
+// work notes in the ORM's table that a receipt is printed, in one commit with the ack.
+func work(ctx context.Context, s shop, receipts *honker.Queue[Receipt]) error {
+	return receipts.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[Receipt]) error {
+		if err := s.printed(ctx, tx, job.Args.Order); err != nil {
+			return err
+		}
+		return job.SetResult("printed")
+	}, &honker.WorkOptions{Workers: 1})
+}
+
+func place(ctx context.Context, stdout io.Writer, db *honker.DB, name, how string, order func(context.Context, *Order) (int64, error)) error {
+	for _, o := range []Order{{Item: "tea", Cents: 450}, {Item: "caviar", Cents: 9900}} {
+		job, err := order(ctx, &o)
+		if errors.Is(err, errDeclined) {
+			fmt.Fprintf(stdout, "%-4s  %-14s  %-6s  %v: no order, no job\n", name, how, o.Item, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		result, err := honker.WaitResult[string](ctx, db, job)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stdout, "%-4s  %-14s  %-6s  order %d, job %d: %s\n", name, how, o.Item, o.ID, job, result)
+	}
+	return nil
+}
+
+// books counts what there is in the end.
+func books(ctx context.Context, stdout io.Writer, db *honker.DB) error {
+	var orders, printed, jobs int
+	err := db.SQL().QueryRowContext(ctx, `SELECT count(*), sum(printed), (SELECT count(*) FROM _honker_live) FROM orders`).
+		Scan(&orders, &printed, &jobs)
+	fmt.Fprintf(stdout, "%d orders, %d printed, %d jobs left\n", orders, printed, jobs)
+	return err
+}

@@ -1,0 +1,441 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	"gorm.io/gorm"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// The README shows what the program prints.
+func TestRun(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	_, block, _ := strings.Cut(string(readme), "```\nGORM")
+	want, _, _ := strings.Cut("GORM"+block, "```")
+
+	var out bytes.Buffer
+	require.NoError(t, run(bounded(t), &out))
+	require.Equal(t, want, out.String())
+}
+
+// Two SQLite libraries on one file would drop each other's locks.
+func TestOneEngine(t *testing.T) {
+	require.Equal(t, []string{"sqlite"}, sql.Drivers())
+}
+
+// orm is what the tests need of one.
+type orm struct {
+	shop
+	inTx func(ctx context.Context, fn func(txn) error) error
+}
+
+// txn is a transaction that the ORM began.
+type txn struct {
+	tx     honker.Tx                                                            // as honker's verbs get it
+	text   func(ctx context.Context, query string, args ...any) (string, error) // the ORM's raw query, for one value
+	nested func(ctx context.Context, fn func() error) error                     // a savepoint
+}
+
+var orms = map[string]func(*testing.T, *sql.DB, *honker.Queue[Receipt]) orm{
+	"GORM": func(t *testing.T, pool *sql.DB, receipts *honker.Queue[Receipt]) orm {
+		s, err := newGORM(pool, receipts)
+		require.NoError(t, err)
+		return ofGORM(s)
+	},
+	"GORM with PrepareStmt": func(t *testing.T, pool *sql.DB, receipts *honker.Queue[Receipt]) orm {
+		s, err := newGORM(pool, receipts)
+		require.NoError(t, err)
+		s.db = s.db.Session(&gorm.Session{PrepareStmt: true})
+		return ofGORM(s)
+	},
+	"sqlx": func(_ *testing.T, pool *sql.DB, receipts *honker.Queue[Receipt]) orm {
+		s := newSqlx(pool, receipts)
+		return orm{s, func(ctx context.Context, fn func(txn) error) error {
+			tx, err := s.db.BeginTxx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			if err := fn(ofSqlx(tx)); err != nil {
+				return err
+			}
+			return tx.Commit()
+		}}
+	},
+	"bun": func(_ *testing.T, pool *sql.DB, receipts *honker.Queue[Receipt]) orm {
+		s := newBun(pool, receipts)
+		return orm{s, func(ctx context.Context, fn func(txn) error) error {
+			return s.db.RunInTx(ctx, nil, func(_ context.Context, tx bun.Tx) error { return fn(ofBun(tx)) })
+		}}
+	},
+}
+
+func ofGORM(s *gormShop) orm {
+	return orm{s, func(ctx context.Context, fn func(txn) error) error {
+		return s.db.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+			return fn(txn{
+				tx: tx.Statement.ConnPool,
+				text: func(ctx context.Context, query string, args ...any) (text string, err error) {
+					err = tx.WithContext(ctx).Raw(query, args...).Scan(&text).Error
+					return text, err
+				},
+				nested: func(ctx context.Context, fn func() error) error {
+					return tx.WithContext(ctx).Transaction(func(*gorm.DB) error { return fn() })
+				},
+			})
+		})
+	}}
+}
+
+func ofSqlx(tx *sqlx.Tx) txn {
+	return txn{
+		tx: tx,
+		text: func(ctx context.Context, query string, args ...any) (text string, err error) {
+			err = tx.GetContext(ctx, &text, query, args...)
+			return text, err
+		},
+		nested: func(ctx context.Context, fn func() error) error {
+			tx.MustExecContext(ctx, `SAVEPOINT inner_tx`)
+			if err := fn(); err != nil {
+				tx.MustExecContext(ctx, `ROLLBACK TO inner_tx`)
+				return err
+			}
+			_, err := tx.ExecContext(ctx, `RELEASE inner_tx`)
+			return err
+		},
+	}
+}
+
+func ofBun(tx bun.Tx) txn {
+	return txn{
+		tx: tx,
+		text: func(ctx context.Context, query string, args ...any) (text string, err error) {
+			err = tx.NewRaw(query, args...).Scan(ctx, &text)
+			return text, err
+		},
+		nested: func(ctx context.Context, fn func() error) error {
+			return tx.RunInTx(ctx, nil, func(context.Context, bun.Tx) error { return fn() })
+		},
+	}
+}
+
+// each runs a test with each ORM: on the pool of a DB, and on one that honker.Connector
+// feeds.
+func each(t *testing.T, test func(*testing.T, *honker.DB, orm)) {
+	for name, open := range orms {
+		t.Run(name, func(t *testing.T) {
+			db, receipts := shopFile(t)
+			test(t, db, open(t, db.SQL(), receipts))
+		})
+		t.Run(name+" by Connector", func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "shop.db")
+			home, err := honker.Connector(path, nil)
+			require.NoError(t, err)
+			pool := sql.OpenDB(home)
+			defer pool.Close()
+			db := honkertest.OpenFile(t, path, nil)
+			perform(t, db, schema)
+			test(t, db, open(t, pool, honker.NewQueue[Receipt](db, "receipts", nil)))
+		})
+	}
+}
+
+// Both ways, an order and its job are there together or not at all.
+func TestCommitAndRollback(t *testing.T) {
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		ctx := bounded(t)
+		for i, place := range []func(context.Context, *Order) (int64, error){o.byVerb, o.bySQL} {
+			dear := Order{Item: "caviar", Cents: 9900}
+			_, err := place(ctx, &dear)
+			require.ErrorIs(t, err, errDeclined)
+			require.Equal(t, i, count(t, db, "orders"))
+			require.Equal(t, i, count(t, db, "_honker_live"))
+
+			cheap := Order{Item: "tea", Cents: 450}
+			job, err := place(ctx, &cheap)
+			require.NoError(t, err)
+			require.EqualValues(t, i+1, cheap.ID)
+			require.EqualValues(t, i+1, job)
+			require.Equal(t, i+1, count(t, db, "orders"))
+			require.Equal(t, i+1, count(t, db, "_honker_live"))
+		}
+		var alike bool
+		require.NoError(t, db.SQL().QueryRow(`SELECT count(DISTINCT payload) = 2 AND min(typeof(payload)) = 'text' AND max(typeof(payload)) = 'text'
+			AND min(priority = 0 AND max_attempts = 3 AND expires_at IS NULL AND run_at <= created_at) FROM _honker_live`).Scan(&alike))
+		require.True(t, alike, "a job by SQL is a job by the verb")
+	})
+}
+
+// A worker that sleeps hears the ORM commit, and writes through the ORM in its turn.
+func TestWorkerIsWoken(t *testing.T) {
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		ctx := bounded(t)
+		receipts := honker.NewQueue[Receipt](db, "receipts", nil)
+		stop := worker(t, o, receipts)
+		time.Sleep(50 * time.Millisecond) // it sleeps
+		for _, place := range []func(context.Context, *Order) (int64, error){o.byVerb, o.bySQL} {
+			order := Order{Item: "tea", Cents: 450}
+			job, err := place(ctx, &order)
+			require.NoError(t, err)
+			result, err := honker.WaitResult[string](ctx, db, job)
+			require.NoError(t, err)
+			require.Equal(t, "printed", result)
+		}
+		stop()
+		require.Equal(t, 2, count(t, db, "orders WHERE printed"))
+		require.Zero(t, count(t, db, "_honker_live"))
+		_, err := o.byVerb(ctx, &Order{Item: "tea"}) // outside of the worker's transactions again
+		require.NoError(t, err)
+	})
+}
+
+// honker's functions do in the ORM's transaction what other bindings' do, and what they
+// did goes with it.
+func TestFunctions(t *testing.T) {
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		ctx := bounded(t)
+		tables := []string{"_honker_live", "_honker_dead", "_honker_notifications", "_honker_stream", "_honker_locks", "_honker_rate_limits",
+			"_honker_results", "_honker_scheduler_tasks"}
+		err := o.inTx(ctx, func(tx txn) error {
+			for _, call := range []struct{ query, want string }{
+				{`SELECT honker_enqueue('q', '{"quoted": "it''s ?"}', NULL, NULL, 0, 3, NULL)`, "1"},
+				{`SELECT json_extract(honker_claim_batch('q', 'w', 1, 60), '$[0].payload')`, `{"quoted": "it's ?"}`},
+				{`SELECT honker_heartbeat(1, 'w', 60)`, "1"},
+				{`SELECT honker_retry(1, 'w', 0, 'no paper')`, "1"},
+				{`SELECT json_array_length(honker_claim_batch('q', 'w', 1, 60))`, "1"},
+				{`SELECT honker_result_save(1, '"done"', 60)`, "1"},
+				{`SELECT honker_ack(1, 'w')`, "1"},
+				{`SELECT honker_get_job(1)`, ""},
+				{`SELECT honker_result_get(1)`, `"done"`},
+				{`SELECT notify('news', '"hello"')`, "1"},
+				{`SELECT honker_stream_publish('topic', 'key', '{"n": 1}')`, "1"},
+				{`SELECT json_extract(honker_stream_read_since('topic', 0, 10), '$[0].payload')`, `{"n": 1}`},
+				{`SELECT honker_stream_save_offset('consumer', 'topic', 1)`, "1"},
+				{`SELECT honker_stream_get_offset('consumer', 'topic')`, "1"},
+				{`SELECT honker_lock_acquire('lock', 'me', 60)`, "1"},
+				{`SELECT honker_lock_acquire('lock', 'you', 60)`, "0"},
+				{`SELECT honker_rate_limit_try('limit', 1, 60)`, "1"},
+				{`SELECT honker_rate_limit_try('limit', 1, 60)`, "0"},
+				{`SELECT honker_cron_next_after('@every 60s', 100)`, "160"},
+				{`SELECT honker_enqueue('q', '1', NULL, NULL, 0, 3, NULL)`, "2"},
+			} {
+				got, err := tx.text(ctx, call.query)
+				require.NoError(t, err, call.query)
+				require.Equal(t, call.want, got, call.query)
+			}
+			return errDeclined
+		})
+		require.ErrorIs(t, err, errDeclined)
+		for _, table := range tables {
+			require.Zero(t, count(t, db, table), table)
+		}
+	})
+}
+
+// What an ORM inserts may enqueue by itself.
+func TestTrigger(t *testing.T) {
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		perform(t, db, `CREATE TRIGGER pack AFTER INSERT ON orders BEGIN
+			SELECT honker_enqueue('packing', json_object('item', new.item), NULL, NULL, 0, 3, NULL); END`)
+		ctx := bounded(t)
+		_, err := o.bySQL(ctx, &Order{Item: "tea", Cents: 450})
+		require.NoError(t, err)
+		_, err = o.bySQL(ctx, &Order{Item: "caviar", Cents: 9900})
+		require.ErrorIs(t, err, errDeclined)
+		require.Equal(t, 1, count(t, db, `_honker_live WHERE queue = 'packing' AND payload = '{"item":"tea"}'`))
+		require.Equal(t, 2, count(t, db, "_honker_live"))
+	})
+}
+
+// A call that fails is an error of the ORM's query, and leaves the transaction as it was.
+func TestFunctionFails(t *testing.T) {
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		ctx := bounded(t)
+		require.NoError(t, o.inTx(ctx, func(tx txn) error {
+			_, err := tx.text(ctx, enqueue, 1)
+			require.NoError(t, err)
+			_, err = tx.text(ctx, `SELECT honker_enqueue('q', NULL, NULL, NULL, 0, 3, NULL)`)
+			require.ErrorContains(t, err, "honker_enqueue")
+			_, err = tx.text(ctx, enqueue, 2)
+			return err
+		}))
+		require.Equal(t, 2, count(t, db, "_honker_live"))
+	})
+}
+
+// The other verbs for a transaction take the ORM's too, and what they write in a
+// savepoint goes with the savepoint.
+func TestVerbs(t *testing.T) {
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		ctx := bounded(t)
+		q := honker.NewQueue[string](db, "q", nil)
+		events := honker.NewStream[string](db, "events", nil)
+		held, err := q.Enqueue(ctx, "held")
+		require.NoError(t, err)
+		jobs, err := q.Claim(ctx, "w", 1)
+		require.NoError(t, err)
+
+		verbs := func(tx txn) {
+			require.NoError(t, jobs[0].AckTx(ctx, tx.tx))
+			require.NoError(t, q.SaveResultTx(ctx, tx.tx, held, "done", 0))
+			ids, err := q.EnqueueManyTx(ctx, tx.tx, []string{"it's ?", "?0 ?1", `\?`})
+			require.NoError(t, err)
+			gone, err := q.CancelTx(ctx, tx.tx, ids[1])
+			require.NoError(t, err)
+			require.True(t, gone)
+			_, err = db.NotifyTx(ctx, tx.tx, "news", "hello")
+			require.NoError(t, err)
+			_, err = events.PublishTx(ctx, tx.tx, "created", honker.EventKey("k"))
+			require.NoError(t, err)
+			allowed, err := db.RateLimit("limit", 1, time.Minute).AllowTx(ctx, tx.tx)
+			require.NoError(t, err)
+			require.True(t, allowed)
+		}
+		require.NoError(t, o.inTx(ctx, func(tx txn) error {
+			err := tx.nested(ctx, func() error { verbs(tx); return errDeclined })
+			require.ErrorIs(t, err, errDeclined)
+			return tx.nested(ctx, func() error { _, err := q.EnqueueTx(ctx, tx.tx, "kept"); return err })
+		}))
+		require.Equal(t, 2, count(t, db, "_honker_live"), "the held one and the kept one")
+		require.Zero(t, count(t, db, "_honker_notifications"))
+		require.Zero(t, count(t, db, "_honker_stream"))
+		require.NoError(t, o.inTx(ctx, func(tx txn) error { verbs(tx); return nil }))
+
+		var got []string
+		honkertest.Drain(t, q, func(_ context.Context, job *honker.Job[string]) error {
+			got = append(got, job.Args)
+			return nil
+		})
+		require.Equal(t, []string{"kept", "it's ?", `\?`}, got)
+		result, err := honker.Result[string](ctx, db, held)
+		require.NoError(t, err)
+		require.Equal(t, "done", result)
+		require.Equal(t, 1, count(t, db, "_honker_notifications"))
+		require.Equal(t, 1, count(t, db, "_honker_stream"))
+	})
+}
+
+// Writers of four goroutines, both ways, and a worker besides: nobody is refused.
+func TestNobodyIsBusy(t *testing.T) {
+	goroutines, rounds := 4, 25
+	if testing.Short() {
+		rounds = 5
+	}
+	orders := goroutines * rounds * 2
+	each(t, func(t *testing.T, db *honker.DB, o orm) {
+		ctx := bounded(t)
+		stop := worker(t, o, honker.NewQueue[Receipt](db, "receipts", nil))
+		var all sync.WaitGroup
+		errs := make(chan error, goroutines*rounds*3)
+		for range goroutines {
+			all.Go(func() {
+				for i := range rounds {
+					for _, place := range []func(context.Context, *Order) (int64, error){o.byVerb, o.bySQL} {
+						if _, err := place(ctx, &Order{Item: "tea", Cents: i}); err != nil {
+							errs <- err
+						}
+					}
+					if _, err := o.byVerb(ctx, &Order{Item: "caviar", Cents: 9900}); err != errDeclined {
+						errs <- fmt.Errorf("not declined: %v", err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			t.Error(err)
+		}
+		require.Eventually(t, func() bool { return count(t, db, "orders WHERE printed") == orders }, 20*time.Second, 5*time.Millisecond)
+		stop()
+		require.Equal(t, orders, count(t, db, "orders"))
+		require.Zero(t, count(t, db, "_honker_live"))
+		require.Zero(t, count(t, db, "_honker_dead"))
+	})
+}
+
+// The ORMs make their tables on honker's connections.
+func TestMigrations(t *testing.T) {
+	ctx := bounded(t)
+	type Line struct {
+		ID    int64 `bun:",pk,autoincrement"`
+		Order int64 `gorm:"index"`
+		Text  string
+	}
+	t.Run("GORM", func(t *testing.T) {
+		db, receipts := shopFile(t)
+		s, err := newGORM(db.SQL(), receipts)
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, s.db.AutoMigrate(&Line{}))
+		}
+		type Line struct {
+			ID    int64
+			Order int64
+			Text  int `gorm:"not null;default:1"`
+		}
+		require.NoError(t, s.db.AutoMigrate(&Line{}), "which copies the table")
+		require.NoError(t, s.db.Create(&Line{}).Error)
+	})
+	t.Run("bun", func(t *testing.T) {
+		db, receipts := shopFile(t)
+		s := newBun(db.SQL(), receipts)
+		_, err := s.db.NewCreateTable().Model((*Line)(nil)).Exec(ctx)
+		require.NoError(t, err)
+		_, err = s.db.NewInsert().Model(&Line{Order: 1, Text: "tea"}).Exec(ctx)
+		require.NoError(t, err)
+	})
+}
+
+func shopFile(t *testing.T) (*honker.DB, *honker.Queue[Receipt]) {
+	db := honkertest.Open(t, nil)
+	perform(t, db, schema)
+	return db, honker.NewQueue[Receipt](db, "receipts", nil)
+}
+
+// worker runs work until stop is called, or the test ends.
+func worker(t *testing.T, s shop, receipts *honker.Queue[Receipt]) (stop func()) {
+	ctx, cancel := context.WithCancel(bounded(t))
+	done := make(chan error, 1)
+	go func() { done <- work(ctx, s, receipts) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func perform(t *testing.T, db *honker.DB, statement string) {
+	t.Helper()
+	_, err := db.SQL().ExecContext(bounded(t), statement)
+	require.NoError(t, err)
+}
+
+func count(t *testing.T, db *honker.DB, of string) (n int) {
+	t.Helper()
+	require.NoError(t, db.SQL().QueryRow(`SELECT count(*) FROM `+of).Scan(&n))
+	return n
+}
+
+// bounded is a ctx that ends with the test, or when something hangs.
+func bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

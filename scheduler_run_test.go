@@ -1,0 +1,459 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// fire is a fire as its Run told it.
+type fire struct {
+	honker.Fired
+	told time.Time
+}
+
+// runner is a DB of a bubble whose scheduler can run, and what it has fired.
+type runner struct {
+	*honker.DB
+	*seen
+	all *[]fire
+	log *logged
+}
+
+func (r runner) fires() []fire { return told(r.seen, r.all) }
+
+// runners runs f in a bubble with n DBs on one file, each of which looks for commits of
+// the others once in a second.
+func runners(t *testing.T, n int, f func(t *testing.T, all []runner)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file.db")
+		all := make([]runner, n)
+		for i := range all {
+			all[i] = openRunner(t, path)
+			t.Cleanup(func() { _ = all[i].Close() })
+		}
+		f(t, all)
+		for i := range all { // before the others close: they have said nothing of it
+			if err := all[i].Check(context.Background()); !errors.Is(err, honker.ErrClosed) {
+				require.NoError(t, err)
+			}
+		}
+	})
+}
+
+func openRunner(t testing.TB, path string) runner {
+	t.Helper()
+	r := runner{seen: new(seen), all: new([]fire), log: new(logged)}
+	db, err := honker.Open(context.Background(), path, &honker.Options{
+		NoFileNotices: true,
+		PollInterval:  time.Second,
+		Logger:        slog.New(slog.NewTextHandler(r.log, nil)),
+		Observer: &honker.Observer{
+			Fired: func(e honker.Fired) { note(r.seen, r.all, fire{e, time.Now()}) },
+			Woke:  func(e honker.Woke) { note(r.seen, &r.seen.woke, e) },
+		},
+	})
+	require.NoError(t, err)
+	r.DB = db
+	return r
+}
+
+// run lets the scheduler of a runner run.
+func (r runner) run(t testing.TB) (stop func() error) {
+	t.Helper()
+	return background(t, r.Scheduler().Run)
+}
+
+// blink is what little time passes in a bubble while somebody tries again.
+const blink = 50 * time.Millisecond
+
+// at are when the fires were due, since began, and each was told at once.
+func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []time.Duration) {
+	t.Helper()
+	for _, f := range r.fires() {
+		late := f.told.Sub(f.FireAt)
+		require.True(t, late >= 0 && late <= slack, "%s was due at %v and fired %v later", f.Schedule, f.FireAt, late)
+		all = append(all, f.FireAt.Sub(began))
+	}
+	return all
+}
+
+// leader is the row of the scheduler's lock.
+func leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
+	t.Helper()
+	err := db.SQL().QueryRowContext(context.Background(), `SELECT owner, expires_at FROM _honker_locks WHERE name = 'honker-scheduler'`).Scan(&owner, &expires)
+	if !errors.Is(err, sql.ErrNoRows) {
+		require.NoError(t, err)
+	}
+	return owner, expires
+}
+
+// steal gives a lock to somebody who is none of ours.
+func steal(t testing.TB, db *honker.DB, lock string) {
+	t.Helper()
+	alter(t, db, `INSERT INTO _honker_locks VALUES (?1, 'thief', ?2) ON CONFLICT DO UPDATE SET owner = 'thief', expires_at = ?2`,
+		lock, time.Now().Add(24*time.Hour).Unix())
+}
+
+func TestARunningSchedulerFiresEachTimeInItsSecond(t *testing.T) {
+	runners(t, 1, func(t *testing.T, all []runner) {
+		began, r := time.Now(), all[0]
+		register(t, r.DB, honker.Schedule{Name: "tea", Queue: "kitchen", Spec: "@every 90s", Payload: "brew"})
+		register(t, r.DB, every("cron", "30 */4 * * * *"))
+		stop := r.run(t)
+		time.Sleep(10*time.Minute + time.Second)
+		require.NoError(t, stop())
+		require.Equal(t, secs(30, 90, 180, 270, 270, 360, 450, 510, 540), r.at(t, began, blink))
+		jobs, err := honker.NewQueue[string](r.DB, "kitchen", nil).Claim(t.Context(), "cook", 100)
+		require.NoError(t, err)
+		require.Len(t, jobs, 6)
+		require.Equal(t, "brew", jobs[0].Args)
+		for i, job := range jobs {
+			require.Equal(t, began.Add(time.Duration(i+1)*90*time.Second), job.RunAt)
+		}
+	})
+}
+
+func TestARunningSchedulerHeedsEveryChange(t *testing.T) {
+	for name, other := range map[string]int{"of this process": 0, "of another handle": 1} {
+		t.Run(name, func(t *testing.T) {
+			runners(t, 2, func(t *testing.T, all []runner) {
+				began, r, by := time.Now(), all[0], all[other].Scheduler()
+				slack := time.Duration(other)*time.Second + blink
+				stop := r.run(t)
+				time.Sleep(100*time.Second + 500*time.Millisecond) // there is no schedule at all
+
+				register(t, all[other].DB, every("late", "@every 1h"))
+				time.Sleep(10 * time.Second)
+				register(t, all[other].DB, every("soon", "@every 20s")) // earlier than what it waits for
+				time.Sleep(20 * time.Second)
+				require.Equal(t, secs(130), r.at(t, began, slack))
+
+				changed(t, true)(by.Pause(t.Context(), "soon"))
+				time.Sleep(49 * time.Second) // 150 and 170 pass
+				require.Equal(t, secs(130), r.at(t, began, slack))
+				changed(t, true)(by.Resume(t.Context(), "soon"))
+				time.Sleep(2 * time.Second) // 181
+				require.Equal(t, secs(130, 150, 170), r.at(t, began, time.Minute), "caught up, soon")
+
+				spec := "@every 3s"
+				changed(t, true)(by.Update(t.Context(), "soon", honker.ScheduleChange{Spec: &spec}))
+				time.Sleep(7 * time.Second)
+				changed(t, true)(by.Unregister(t.Context(), "soon"))
+				time.Sleep(time.Minute)
+				require.Equal(t, secs(130, 150, 170, 184, 187), r.at(t, began, time.Minute))
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+// A commit is seen at once where nobody looks, so between two renewals of the lock a
+// look must find none.
+func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) {
+	runners(t, 1, func(t *testing.T, all []runner) {
+		r := all[0]
+		for i := range 1000 {
+			sch := every(fmt.Sprint("schedule ", i), "@every 10h")
+			if i%2 == 0 {
+				sch.Spec = "0 23 * * *"
+			}
+			register(t, r.DB, sch)
+		}
+		conn, err := r.SQL().Conn(t.Context())
+		require.NoError(t, err)
+		defer conn.Close()
+		version := func() (v int64) {
+			require.NoError(t, conn.QueryRowContext(t.Context(), `PRAGMA data_version`).Scan(&v))
+			return v
+		}
+		stop := r.run(t)
+		time.Sleep(time.Second)
+		for range 90 {
+			before := version()
+			time.Sleep(18 * time.Second)
+			require.Equal(t, before, version(), "written, with nothing to do")
+			time.Sleep(2 * time.Second)
+			require.NotEqual(t, before, version(), "the lock is renewed at a third of its minute")
+		}
+		require.Empty(t, told(r.seen, &r.seen.woke))
+		require.Empty(t, r.fires())
+		require.NoError(t, stop())
+	})
+}
+
+func TestAStandbyTakesOverAtOnceWhenTheLeaderStops(t *testing.T) {
+	runners(t, 3, func(t *testing.T, all []runner) {
+		began := time.Now()
+		register(t, all[0].DB, every("tea", "@every 1s"))
+		var stops []func() error
+		for _, r := range all {
+			stops = append(stops, r.run(t))
+		}
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		led := 0
+		for range all {
+			for i, stop := range stops {
+				if n := len(all[i].fires()); n > 0 && stop != nil {
+					require.NoError(t, stop())
+					require.GreaterOrEqual(t, n, 8)
+					stops[i], led = nil, led+1
+				}
+			}
+			time.Sleep(10 * time.Second)
+		}
+		require.Equal(t, 3, led, "each has led")
+		var total []time.Duration
+		for _, r := range all {
+			total = append(total, r.at(t, began, 2*time.Second)...)
+		}
+		slices.Sort(total)
+		for i, at := range total {
+			require.Equal(t, time.Duration(i+1)*time.Second, at, "a gap, or fired twice: %v", total)
+		}
+		require.Len(t, total, 30)
+		require.EqualValues(t, len(total), number(t, all[0].SQL(), jobsOf, "jobs"))
+		owner, _ := leader(t, all[0].DB)
+		require.Empty(t, owner, "the lock is released at the end")
+	})
+}
+
+func TestADeadLeaderIsReplacedWhenItsLockExpires(t *testing.T) {
+	runners(t, 2, func(t *testing.T, all []runner) {
+		began := time.Now()
+		register(t, all[0].DB, every("tea", "@every 1s"))
+		alter(t, all[0].DB, `INSERT INTO _honker_locks VALUES ('honker-scheduler', 'dead', ?)`, began.Add(time.Minute).Unix())
+		stop := []func() error{all[0].run(t), all[1].run(t)}
+		time.Sleep(59 * time.Second)
+		require.Empty(t, all[0].fires())
+		require.Empty(t, all[1].fires())
+		time.Sleep(2 * time.Second)
+		a, b := len(all[0].fires()), len(all[1].fires())
+		require.True(t, a == 0 || b == 0, "one leads")
+		require.GreaterOrEqual(t, a+b, 60, "within a second of the end of the lock, and catches up")
+		require.NoError(t, stop[0]())
+		require.NoError(t, stop[1]())
+	})
+}
+
+func TestAStolenLockEndsRunBeforeItFiresAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec string
+		rob  func(testing.TB, *honker.DB)
+	}{
+		"found by the next tick": {"@every 5s", func(t testing.TB, db *honker.DB) { steal(t, db, "honker-scheduler") }},
+		"found by the renewal":   {"@every 1h", func(t testing.TB, db *honker.DB) { steal(t, db, "honker-scheduler") }},
+		"removed":                {"@every 5s", func(t testing.TB, db *honker.DB) { alter(t, db, `DELETE FROM _honker_locks`) }},
+		"expired": {"@every 5s", func(t testing.TB, db *honker.DB) {
+			alter(t, db, `UPDATE _honker_locks SET expires_at = ?`, time.Now().Unix())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			runners(t, 1, func(t *testing.T, all []runner) {
+				r := all[0]
+				register(t, r.DB, every("tea", c.spec))
+				ended := make(chan error, 1)
+				go func() { ended <- r.Scheduler().Run(context.Background()) }()
+				time.Sleep(7 * time.Second)
+				fired := len(r.fires())
+				c.rob(t, r.DB)
+				thief, until := leader(t, r.DB)
+				robbed := time.Now()
+				err := <-ended
+				require.LessOrEqual(t, time.Since(robbed), 20*time.Second)
+				require.ErrorIs(t, err, honker.ErrLeadershipLost)
+				require.ErrorIs(t, err, honker.ErrLockLost)
+				require.ErrorContains(t, err, "honker: run scheduler: another process leads now")
+				require.Len(t, r.fires(), fired, "fired after the lock was lost")
+				require.EqualValues(t, fired, number(t, r.SQL(), jobsOf, "jobs"))
+				owner, expires := leader(t, r.DB)
+				require.Equal(t, []any{thief, until}, []any{owner, expires}, "the row is another's")
+
+				alter(t, r.DB, `DELETE FROM _honker_locks`)
+				nextAt(t, r.DB, "tea", time.Now())
+				stop := r.run(t) // and Run may be called again
+				time.Sleep(time.Second)
+				require.Len(t, r.fires(), fired+1)
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+func TestRunEndsWithItsContext(t *testing.T) {
+	runners(t, 2, func(t *testing.T, all []runner) {
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, all[0].Scheduler().Run(over))
+		for _, idle := range []bool{true, false} {
+			if !idle {
+				register(t, all[0].DB, every("tea", "@every 1s"))
+			}
+			leads, waits := all[0].run(t), all[1].run(t)
+			time.Sleep(10 * time.Second)
+			began := time.Now()
+			require.NoError(t, waits())
+			require.NoError(t, leads())
+			require.Less(t, time.Since(began), 100*time.Millisecond)
+			owner, _ := leader(t, all[0].DB)
+			require.Empty(t, owner)
+		}
+		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, all[0].Scheduler().Run(limited), "a deadline is as good an end")
+	})
+}
+
+func TestCloseEndsRunAndReleasesItsLock(t *testing.T) {
+	runners(t, 3, func(t *testing.T, all []runner) {
+		register(t, all[0].DB, every("tea", "@every 1h"))
+		ended := make(chan error, 2)
+		for _, r := range all[:2] {
+			go func() { ended <- r.Scheduler().Run(context.Background()) }()
+			time.Sleep(10 * time.Second)
+		}
+		require.NoError(t, all[1].Close(), "who stands by")
+		require.ErrorIs(t, <-ended, honker.ErrClosed)
+		owner, _ := leader(t, all[2].DB)
+		require.NotEmpty(t, owner)
+		require.NoError(t, all[0].Close(), "who leads")
+		err := <-ended
+		require.ErrorIs(t, err, honker.ErrClosed)
+		require.ErrorContains(t, err, "honker: run scheduler: ")
+		owner, _ = leader(t, all[2].DB)
+		require.Empty(t, owner)
+		require.ErrorIs(t, all[0].Scheduler().Run(context.Background()), honker.ErrClosed)
+	})
+}
+
+func TestATickThatFailsIsLoggedAndTriedAgain(t *testing.T) {
+	runners(t, 1, func(t *testing.T, all []runner) {
+		began, r := time.Now(), all[0]
+		register(t, r.DB, every("tea", "@every 5s"))
+		stop := r.run(t)
+		time.Sleep(7 * time.Second)
+		alter(t, r.DB, `CREATE TRIGGER no BEFORE INSERT ON _honker_live BEGIN SELECT RAISE(ABORT, 'no more tea'); END`)
+		time.Sleep(10 * time.Second)
+		require.InDelta(t, 8, r.log.times("no more tea"), 2, "once in a second")
+		alter(t, r.DB, `DROP TRIGGER no`)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, secs(5, 10, 15, 20), r.at(t, began, 9*time.Second))
+		require.NoError(t, stop())
+	})
+}
+
+func TestAScheduleThatMakesNoSenseIsLoggedOnceByRunAndTheOthersFire(t *testing.T) {
+	runners(t, 1, func(t *testing.T, all []runner) {
+		began, r := time.Now(), all[0]
+		register(t, r.DB, every("tea", "@every 5s"))
+		register(t, r.DB, every("bad", "@every 5s"))
+		spec(t, r.DB, "bad", "nonsense")
+		stop := r.run(t)
+		time.Sleep(16 * time.Second)
+		require.NoError(t, stop())
+		require.Equal(t, secs(5, 10, 15), r.at(t, began, blink))
+		require.Equal(t, 1, r.log.times("was paused"))
+		require.Zero(t, rowOf(t, r.DB, "bad").Enabled)
+	})
+}
+
+// Somebody who wants a schedule to fire at once may write 0, or something before it.
+func TestRunFiresWhatIsDueSinceTheEpoch(t *testing.T) {
+	for _, at := range []int64{-1, 0, 1} {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			runners(t, 1, func(t *testing.T, all []runner) {
+				r := all[0]
+				register(t, r.DB, every("now", "@every 1h"))
+				register(t, r.DB, every("tea", "@every 5s"))
+				nextAt(t, r.DB, "now", time.Unix(at, 0))
+				stop := r.run(t)
+				time.Sleep(11 * time.Second)
+				require.NoError(t, stop())
+				require.Len(t, r.fires(), 64+2)
+			})
+		})
+	}
+}
+
+// holdWriter holds the write lock of a file from another connection.
+func holdWriter(t testing.TB, path string) (release func()) {
+	t.Helper()
+	conn, err := plain(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	_, err = conn.ExecContext(context.Background(), `BEGIN IMMEDIATE`)
+	require.NoError(t, err)
+	release = func() { _, _ = conn.ExecContext(context.Background(), `ROLLBACK`); _ = conn.Close() }
+	t.Cleanup(release)
+	return release
+}
+
+// While another process holds the write lock for longer than BusyTimeout, nobody can
+// become the leader; that is no reason to give up.
+func TestRunWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 30 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	release := holdWriter(t, path)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	require.NoError(t, db.Scheduler().Run(ctx))
+	release()
+}
+
+func TestRunAndMaintainEndWhenTheFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, loop := range map[string]func(context.Context, *honker.DB) error{
+		"Run":      func(ctx context.Context, db *honker.DB) error { return db.Scheduler().Run(ctx) },
+		"Maintain": func(ctx context.Context, db *honker.DB) error { return db.Maintain(ctx, 20*time.Millisecond) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "file.db")
+			db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			register(t, db, every("tea", "@every 1s"))
+			ended := make(chan error, 1)
+			go func() { ended <- loop(bounded(t, 5*time.Second), db) }()
+			eventually(t, patient, "it leads", func() bool { return number(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
+			honkers(t, path+".new")
+			require.NoError(t, os.Rename(path+".new", path))
+			require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
+			_ = db.Close()
+		})
+	}
+}
+
+// The text of an error begins with what was called.
+func TestErrorsOfRunAndMaintainNameThem(t *testing.T) {
+	t.Parallel()
+	for want, loop := range map[string]func(*honker.DB) error{
+		"honker: run scheduler: ": func(db *honker.DB) error { return db.Scheduler().Run(context.Background()) },
+		"honker: maintain: ":      func(db *honker.DB) error { return db.Maintain(context.Background(), time.Hour) },
+	} {
+		db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
+		require.NoError(t, err)
+		steal(t, db, "honker-scheduler") // so both stand by
+		steal(t, db, "honker-maintenance")
+		ended := make(chan error, 1)
+		go func() { ended <- loop(db) }()
+		hear(t, listenTo(t, db, "other"), tell(t, db, "other", 1))
+		require.NoError(t, db.Close())
+		err = <-ended
+		require.ErrorIs(t, err, honker.ErrClosed)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,257 @@
+package honker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+func newTask(t testing.TB, name string, args ...any) honker.Task {
+	t.Helper()
+	task, err := honker.NewTask(name, args...)
+	require.NoError(t, err)
+	return task
+}
+
+// performed is what became of a task within an hour of work, in a bubble.
+type performed struct {
+	left    *honker.JobInfo // nil: gone
+	result  json.RawMessage // nil: none
+	saved   error
+	settled []honker.Outcome
+}
+
+func workOn(t *testing.T, tasks honker.Tasks, enqueue func(*honker.DB) int64) (p performed) {
+	t.Helper()
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[honker.Task](db, "tasks", &honker.QueueOptions{ResultTTL: 2 * time.Hour})
+		id := enqueue(db)
+		stop := working(t, q, tasks.Handle, nil)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		p.result, p.saved = honker.Result[json.RawMessage](context.Background(), db, id)
+		p.settled = s.outcomes()
+		info, err := q.Get(context.Background(), id)
+		if !errors.Is(err, honker.ErrNotFound) {
+			require.NoError(t, err)
+			p.left = info
+		}
+	})
+	return p
+}
+
+// foreign enqueues a payload as it is.
+func foreign(t *testing.T, payload string) func(*honker.DB) int64 {
+	return func(db *honker.DB) int64 {
+		return number(t, db.SQL(), `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('tasks', ?, ?) RETURNING id`, payload, time.Now().Unix())
+	}
+}
+
+func ours(t *testing.T, task honker.Task) func(*honker.DB) int64 {
+	return func(db *honker.DB) int64 { return add(t, honker.NewQueue[honker.Task](db, "tasks", nil), task) }
+}
+
+func TestEnvelopeOfATaskIsAsOtherBindingsWriteIt(t *testing.T) {
+	t.Parallel()
+	_, db, q := fresh[honker.Task](t, nil)
+	full := newTask(t, "app.tasks.mail", 1, "zwei", nil, []int{3}, json.RawMessage(`{"a" : 9007199254740993}`))
+	full.Kwargs = map[string]json.RawMessage{"to": json.RawMessage(`"ada"`), "cc": json.RawMessage(`null`)}
+	for want, task := range map[string]honker.Task{
+		`{"__honker_task__":{"task":"app.tasks.mail","args":[1,"zwei",null,[3],{"a":9007199254740993}],"kwargs":{"cc":null,"to":"ada"}}}`: full,
+		`{"__honker_task__":{"task":"app.tasks.clean","args":[],"kwargs":{}}}`:                                                            newTask(t, "app.tasks.clean"),
+		`{"__honker_task__":{"task":"bare","args":[],"kwargs":{}}}`:                                                                       {Name: "bare"},
+		`{"__honker_task__":{"task":"größer","args":[null],"kwargs":{"x":null}}}`: {Name: "größer", Args: []json.RawMessage{nil},
+			Kwargs: map[string]json.RawMessage{"x": nil}},
+	} {
+		id := add(t, q, task)
+		stored := look(t, q, id).Payload
+		require.Equal(t, want, string(stored))
+		require.EqualValues(t, 1, number(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_live WHERE id = ?`, id))
+		var again honker.Task
+		require.NoError(t, json.Unmarshal(stored, &again))
+		text, err := json.Marshal(again)
+		require.NoError(t, err)
+		require.Equal(t, want, string(text))
+	}
+}
+
+// As Python's json.dumps writes it.
+const fromPython = `{"__honker_task__": {"task": "app.tasks.mail", "args": ["ad\u00e4", 9007199254740993, null], "kwargs": {"retries": 2, "to": {"cc": []}}}}`
+
+func TestTaskOfAnotherBindingIsReadBack(t *testing.T) {
+	t.Parallel()
+	db, b := both(t)
+	id := b.enqueue("tasks", fromPython)
+	job := holdOne(t, honker.NewQueue[honker.Task](db, "tasks", nil))
+	require.Equal(t, id, job.ID)
+	task := job.Args
+	require.Equal(t, "app.tasks.mail", task.Name)
+	var to string
+	require.NoError(t, task.Arg(0, &to))
+	require.Equal(t, "adä", to)
+	var n int64
+	require.NoError(t, task.Arg(1, &n))
+	require.EqualValues(t, 9007199254740993, n)
+	null := new(int)
+	require.NoError(t, task.Arg(2, &null))
+	require.Nil(t, null)
+	var retries int
+	require.NoError(t, task.Kwarg("retries", &retries))
+	require.Equal(t, 2, retries)
+	var opts struct{ CC []string }
+	require.NoError(t, task.Kwarg("to", &opts))
+	require.Empty(t, opts.CC)
+
+	for _, text := range []string{ // what a binding leaves out
+		`{"__honker_task__": {"task": "x"}}`, `{"__honker_task__": {"task": "x", "args": null, "kwargs": null, "extra": 1}}`,
+	} {
+		var bare honker.Task
+		require.NoError(t, json.Unmarshal([]byte(text), &bare))
+		require.Equal(t, honker.Task{Name: "x"}, bare)
+	}
+}
+
+func TestArgumentsThatAreNotThereOrDoNotFitAreErrors(t *testing.T) {
+	t.Parallel()
+	task := newTask(t, "mail", "ada")
+	task.Kwargs = map[string]json.RawMessage{"n": json.RawMessage(`"two"`)}
+	var n int
+	for what, err := range map[string]error{
+		"argument 1 of 1":  task.Arg(1, &n),
+		"argument -1 of 1": task.Arg(-1, &n),
+		`argument "x"`:     task.Kwarg("x", &n),
+		`argument ""`:      task.Kwarg("", &n),
+	} {
+		require.ErrorIs(t, err, honker.ErrNotFound, what)
+		require.ErrorContains(t, err, `honker: task "mail": `+what)
+	}
+	for _, err := range []error{task.Arg(0, &n), task.Kwarg("n", &n)} {
+		require.ErrorContains(t, err, `honker: task "mail": `)
+		require.NotErrorIs(t, err, honker.ErrNotFound)
+		var wrong *json.UnmarshalTypeError
+		require.ErrorAs(t, err, &wrong)
+	}
+}
+
+func TestTasksThatCannotBeWrittenAreRefused(t *testing.T) {
+	t.Parallel()
+	path, db := shared(t)
+	q := honker.NewQueue[honker.Task](db, "tasks", nil)
+	calls := map[string]refusal{
+		"without a name": func(ctx context.Context) error { _, err := q.Enqueue(ctx, honker.Task{}); return err },
+		"broken argument": func(ctx context.Context) error {
+			_, err := q.Enqueue(ctx, honker.Task{Name: "x", Args: []json.RawMessage{json.RawMessage("{")}})
+			return err
+		},
+	}
+	for what, arg := range map[string]any{"channel": make(chan int), "infinity": math.Inf(1), "broken raw": json.RawMessage("{")} {
+		calls["argument: "+what] = func(context.Context) error { _, err := honker.NewTask("x", 1, arg); return err }
+	}
+	refuses(t, path, calls)
+	_, err := honker.NewTask("x", 1, make(chan int))
+	require.ErrorContains(t, err, `honker: new task "x": argument 1: `)
+}
+
+func TestRawPayloadOnATaskQueueGoesToTheDeadLetters(t *testing.T) {
+	const raw = "raw (non-decorated) payload on a decorated-task queue"
+	for _, payload := range []string{
+		`"hello"`, `{}`, `null`, `[]`, `17`, `{"task": "add", "args": [], "kwargs": {}}`, `{"__honker_task__": null}`, `{"__honker_task__": "add"}`,
+		`{"__honker_task__": {}}`, `{"__honker_task__": {"args": [], "kwargs": {}}}`, `{"__honker_task__": {"task": "", "args": []}}`,
+		`{"__honker_task__": {"task": 3, "args": []}}`, `{"__honker_task__": {"task": "add", "args": {}}}`,
+	} {
+		ran := false
+		p := workOn(t, honker.Tasks{"add": func(context.Context, honker.Task) (any, error) { ran = true; return nil, nil }}, foreign(t, payload))
+		require.False(t, ran, payload)
+		require.Equal(t, honker.Dead, p.left.State, payload)
+		require.Contains(t, p.left.LastError, raw, payload)
+		require.Equal(t, 1, p.left.Attempts, payload)
+		require.Equal(t, []honker.Outcome{honker.Died}, p.settled)
+	}
+	p := workOn(t, nil, foreign(t, `no JSON`))
+	require.Equal(t, honker.Dead, p.left.State)
+}
+
+func TestUnknownTaskGoesToTheDeadLettersWithTheNamesOfTheKnown(t *testing.T) {
+	some := func(context.Context, honker.Task) (any, error) { return nil, nil }
+	for names, want := range map[string]string{"": `unknown task: "app.tasks.mail"`, "b a c": `unknown task: "app.tasks.mail"; known are: a, b, c`} {
+		tasks := honker.Tasks{}
+		for name := range strings.FieldsSeq(names) {
+			tasks[name] = some
+		}
+		p := workOn(t, tasks, foreign(t, fromPython))
+		require.Equal(t, honker.Dead, p.left.State)
+		require.Equal(t, 1, p.left.Attempts)
+		require.True(t, strings.HasPrefix(p.left.LastError, want), p.left.LastError)
+		require.ErrorIs(t, p.saved, honker.ErrNotFound)
+	}
+	p := workOn(t, honker.Tasks{"app.tasks.mail": nil}, foreign(t, fromPython))
+	require.Equal(t, honker.Dead, p.left.State)
+}
+
+func TestWhatATaskReturnsIsSavedAsTheResultOfItsJob(t *testing.T) {
+	add := func(_ context.Context, task honker.Task) (any, error) {
+		var a, b int
+		if err := errors.Join(task.Arg(0, &a), task.Kwarg("b", &b)); err != nil {
+			return nil, err
+		}
+		return a + b, nil
+	}
+	p := workOn(t, honker.Tasks{"add": add}, foreign(t, `{"__honker_task__": {"task": "add", "args": [19], "kwargs": {"b": 4}}}`))
+	require.NoError(t, p.saved)
+	require.JSONEq(t, "23", string(p.result))
+	require.Nil(t, p.left)
+	require.Equal(t, []honker.Outcome{honker.Acked}, p.settled)
+
+	p = workOn(t, honker.Tasks{"none": func(context.Context, honker.Task) (any, error) { return nil, nil }}, ours(t, newTask(t, "none")))
+	require.NoError(t, p.saved, "null is a result: somebody may wait for it")
+	require.JSONEq(t, "null", string(p.result))
+}
+
+func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
+	runs := 0
+	flaky := honker.Tasks{"flaky": func(context.Context, honker.Task) (any, error) {
+		if runs++; runs < 3 {
+			return "unfinished", errCause
+		}
+		return "done", nil
+	}}
+	p := workOn(t, flaky, ours(t, newTask(t, "flaky")))
+	require.Equal(t, 3, runs)
+	require.JSONEq(t, `"done"`, string(p.result))
+	require.Equal(t, []honker.Outcome{honker.Retried, honker.Retried, honker.Acked}, p.settled)
+
+	p = workOn(t, honker.Tasks{"bad": func(context.Context, honker.Task) (any, error) { return 1, errCause }}, ours(t, newTask(t, "bad")))
+	require.Equal(t, honker.Dead, p.left.State)
+	require.Equal(t, 3, p.left.Attempts)
+	require.Equal(t, errCause.Error(), p.left.LastError)
+	require.ErrorIs(t, p.saved, honker.ErrNotFound)
+
+	p = workOn(t, honker.Tasks{"no": func(context.Context, honker.Task) (any, error) { return nil, honker.Reject(errCause) }}, ours(t, newTask(t, "no")))
+	require.Equal(t, []honker.Outcome{honker.Died}, p.settled)
+	p = workOn(t, honker.Tasks{"missing": func(_ context.Context, task honker.Task) (any, error) { return nil, task.Arg(0, new(int)) }}, ours(t, newTask(t, "missing")))
+	require.Equal(t, honker.Dead, p.left.State)
+	require.Contains(t, p.left.LastError, "argument 0 of 0")
+}
+
+// A schedule that carries an envelope is a periodic task of a worker in any language.
+func TestScheduleMayCarryATask(t *testing.T) {
+	ticked := 0
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		register(t, db, honker.Schedule{Name: "app.tasks.clean", Queue: "tasks", Spec: "@every 10m", Payload: newTask(t, "app.tasks.clean")})
+		tasks := honker.Tasks{"app.tasks.clean": func(context.Context, honker.Task) (any, error) { ticked++; return nil, nil }}
+		stop := working(t, honker.NewQueue[honker.Task](db, "tasks", nil), tasks.Handle, nil)
+		leave := background(t, db.Scheduler().Run)
+		time.Sleep(time.Hour + time.Second)
+		require.NoError(t, leave())
+		require.NoError(t, stop())
+	})
+	require.Equal(t, 6, ticked)
+}
