@@ -53,9 +53,11 @@ func unnumbered(query string, args []any) (string, []any) {
 }
 
 // newBareText reads a statement of the store, where ? stands for nothing but parameters.
+// One without a number is the one after the highest so far.
 func newBareText(query string) bareText {
 	var b bareText
 	var text strings.Builder
+	highest := 0
 	for rest := query; ; {
 		before, after, found := strings.Cut(rest, "?")
 		text.WriteString(before)
@@ -64,7 +66,11 @@ func newBareText(query string) bareText {
 			return b
 		}
 		digits := len(after) - len(strings.TrimLeft(after, "0123456789"))
-		n, _ := strconv.Atoi(after[:digits])
+		n, err := strconv.Atoi(after[:digits])
+		if err != nil {
+			n = highest + 1
+		}
+		highest = max(highest, n)
 		b.places = append(b.places, n-1)
 		text.WriteString("?")
 		rest = after[digits:]

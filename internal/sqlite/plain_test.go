@@ -13,6 +13,7 @@ func TestNumberedParametersBecomeBareOnes(t *testing.T) {
 		`INSERT INTO t VALUES (?1)`:    {`INSERT INTO t VALUES (?)`, []int{0}},
 		`SELECT ?2, ?1 || ?12 || ?2`:   {`SELECT ?, ? || ? || ?`, []int{1, 0, 11, 1}},
 		`UPDATE t SET v = ?2 WHERE ?1`: {`UPDATE t SET v = ? WHERE ?`, []int{1, 0}},
+		`VALUES (?1, ?2, ?), (?1, ?)`:  {`VALUES (?, ?, ?), (?, ?)`, []int{0, 1, 2, 0, 3}},
 	} {
 		require.Equal(t, want, newBareText(query))
 	}

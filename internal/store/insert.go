@@ -25,16 +25,18 @@ func newInserts(head string, shared int) inserts {
 	return in
 }
 
+// rows numbers what several rows share, and nothing else: a number is a name to the
+// driver, which looks at names each time it binds. A bare ? is the next that there is.
 func (in inserts) rows(n int) string {
-	var shared strings.Builder
+	row := "("
 	for i := range in.shared {
-		fmt.Fprintf(&shared, "?%d, ", i+1)
+		if n == 1 {
+			row += "?, "
+		} else {
+			row += fmt.Sprintf("?%d, ", i+1)
+		}
 	}
-	rows := make([]string, n)
-	for i := range rows {
-		rows[i] = fmt.Sprintf("(%s?%d)", shared.String(), in.shared+1+i)
-	}
-	return strings.Join(rows, ", ")
+	return strings.TrimSuffix(strings.Repeat(row+"?), ", n), ", ")
 }
 
 // run appends a row for each payload. wrote is told the last id of each n rows, whose

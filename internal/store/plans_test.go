@@ -57,7 +57,7 @@ func plans(t *testing.T, db *sql.DB) []string {
 	return out
 }
 
-var parameter = regexp.MustCompile(`\?(\d+)`)
+var parameter = regexp.MustCompile(`\?(\d*)`)
 
 // plan is SQLite's tree for query, two blanks a level.
 func plan(t *testing.T, q store.Querier, query string) string {
@@ -65,7 +65,9 @@ func plan(t *testing.T, q store.Querier, query string) string {
 	n := 0
 	for _, m := range parameter.FindAllStringSubmatch(query, -1) {
 		i, err := strconv.Atoi(m[1])
-		require.NoError(t, err)
+		if err != nil {
+			i = n + 1 // a bare one is the next
+		}
 		n = max(n, i)
 	}
 	rows, err := q.QueryContext(ctx, `EXPLAIN QUERY PLAN `+query, make([]any, n)...)
