@@ -26,13 +26,13 @@ const whereLapsedOver = ` FROM _honker_live WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
     AND (attempts >= max_attempts OR expires_at <= ?2)
-  ORDER BY claim_expires_at, id LIMIT ?3)`
+  ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
 const whereExhausted = ` FROM _honker_live WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
   WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
     AND (expires_at IS NULL OR expires_at > ?2)
-  ORDER BY run_at, id LIMIT ?3)`
+  ORDER BY run_at, id LIMIT ?3 + 0)`
 
 const intoDead = `INSERT OR REPLACE INTO _honker_dead
   (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
@@ -53,7 +53,7 @@ WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
     AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
-  ORDER BY claim_expires_at, id LIMIT ?3)`
+  ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
 // levels are the priorities in use on queue, highest first: one seek each, whatever
 // lies between.
@@ -94,7 +94,7 @@ SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = atte
 WHERE id IN (
   ` + levels("?1") + `
   SELECT l.id FROM ` + due("?1") + `
-  LIMIT ?3)
+  LIMIT ?3 + 0)
 RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 
@@ -106,9 +106,12 @@ func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now,
 		return nil, err
 	}
 	var jobs []Job
+	row := newJobRow()
+	row.job = Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
 	err := each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
-		jobs = append(jobs, Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires})
-		return scanJob(rows, &jobs[len(jobs)-1])
+		j, err := row.scan(rows)
+		jobs = append(jobs, j)
+		return err
 	}, queue, now, n, worker, expires)
 	// RETURNING comes in the order of ids.
 	slices.SortFunc(jobs, func(a, b Job) int {

@@ -131,7 +131,7 @@ func offsets(ds []Delivery) string {
 const sqlBack = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
-ORDER BY c.token DESC, c.offset DESC LIMIT ?3`
+ORDER BY c.token DESC, c.offset DESC LIMIT ?3 + 0`
 
 // By primary key.
 const (
@@ -234,7 +234,7 @@ type DeadDelivery struct {
 
 const sqlDeadDeliveries = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts, coalesce(c.last_error, ''), c.deadline_ms
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN _honker_stream AS s ON s.offset = c.offset
-WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3`
+WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3 + 0`
 
 // DeadDeliveries reads up to limit dead events above after, in order.
 func DeadDeliveries(ctx context.Context, q Querier, group, after int64, limit int) ([]DeadDelivery, error) {

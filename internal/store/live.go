@@ -73,13 +73,26 @@ func InsertJobs(ctx context.Context, q Querier, j NewJob, payloads []string) ([]
 // What a claim does not know already, first.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
-// scanJob reads jobColumns, the last error, and what else into.
-func scanJob(rows *sql.Rows, j *Job, into ...any) error {
-	var lastError sql.NullString
-	err := rows.Scan(append([]any{&j.ID, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt), (*number)(&j.Attempts),
-		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), &lastError}, into...)...)
-	j.LastError = lastError.String
-	return err
+// jobRow scans rows of jobColumns and the last error, one after another.
+type jobRow struct {
+	job       Job
+	lastError sql.NullString
+	into      []any
+}
+
+// newJobRow returns one that also scans what follows into more.
+func newJobRow(more ...any) *jobRow {
+	r := new(jobRow)
+	j := &r.job
+	r.into = append([]any{(*number)(&j.ID), &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt), (*number)(&j.Attempts),
+		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), &r.lastError}, more...)
+	return r
+}
+
+func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
+	err := rows.Scan(r.into...)
+	r.job.LastError = r.lastError.String
+	return r.job, err
 }
 
 // By primary key.
@@ -101,12 +114,16 @@ func GetJob(ctx context.Context, q Querier, queue string, id int64) (Job, bool, 
 }
 
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
+	var state, queue string
 	var worker sql.NullString
+	var expires number
+	row := newJobRow(&state, &worker, &expires, &queue)
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
-		return scanJob(rows, &job, &job.State, &worker, (*number)(&job.ClaimExpiresAt), &job.Queue)
+		job, err = row.scan(rows)
+		return err
 	}, args...)
-	job.WorkerID = worker.String
+	job.State, job.WorkerID, job.ClaimExpiresAt, job.Queue = state, worker.String, int64(expires), queue
 	return job, found, err
 }
 

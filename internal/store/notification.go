@@ -38,7 +38,7 @@ func LastNotification(ctx context.Context, q Querier) (int64, error) {
 const sqlNotificationsSince = `SELECT n.id, n.channel, n.payload, n.created_at
 FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
 WHERE n.channel = k.value AND n.id > ?2
-ORDER BY n.id LIMIT ?3`
+ORDER BY n.id LIMIT ?3 + 0`
 
 // NotificationsSince reads up to limit messages of channels with ids above after,
 // in order.
@@ -54,7 +54,7 @@ func NotificationsSince(ctx context.Context, q Querier, channels []string, after
 }
 
 // By primary key, from the end.
-const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2`
+const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0`
 
 // ChannelsSince returns the channels of up to limit messages above after, how many
 // there were, and the last id among them.

@@ -113,6 +113,12 @@ func planFault(p string) string {
 	return ""
 }
 
+func TestNoStatementIsPlannedAnewForItsLimit(t *testing.T) {
+	for _, s := range store.Statements() {
+		require.NotRegexp(t, `LIMIT \?\d*($|[^ \d]| [^+])`, s.SQL, s.Name)
+	}
+}
+
 func TestSlowPlansAreFound(t *testing.T) {
 	tx := begin(t, openShared(t))
 	for query, fault := range map[string]string{

@@ -127,7 +127,7 @@ func LowestPin(ctx context.Context, q Querier, topic string) (lowest Pin, found 
 const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` + byTopic + `?1 AND offset > ?2 AND offset <= ?3
   AND NOT EXISTS (SELECT 1 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
-  ORDER BY offset LIMIT ?4) RETURNING offset`
+  ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
 // CompactTopic deletes up to limit events of topic above after and up to cutoff, and
 // returns how many, and the highest.

@@ -1,5 +1,8 @@
 // Package store holds every statement that honker runs, one file per table.
 //
+// A LIMIT is written "?3 + 0": of a bare parameter SQLite looks at the value when it plans,
+// and plans anew each time that is bound.
+//
 // Its functions take something to run on and the time, as unix seconds where they
 // compare with honker's columns. They know no clock, no goroutine and no policy,
 // and they begin and commit nothing: what takes several statements is atomic in

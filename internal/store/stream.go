@@ -114,7 +114,7 @@ func (s Selection) read(after, through int64, limit int) *condition {
 	}
 	s.from(c)
 	c.sql.WriteString(` AND offset > ` + c.bind(after) + ` AND offset <= ` + c.bind(through) +
-		` ORDER BY offset LIMIT ` + c.bind(limit))
+		` ORDER BY offset LIMIT ` + c.bind(limit) + ` + 0`)
 	return c
 }
 
@@ -132,7 +132,7 @@ type KeyedEvent struct {
 	Key any
 }
 
-const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3`
+const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3 + 0`
 
 // TopicEvents reads up to limit events of exactly that topic above after, in order;
 // negative: all of them.
@@ -148,8 +148,8 @@ func TopicEvents(ctx context.Context, q Querier, topic string, after, limit int6
 }
 
 const (
-	sqlTopicHorizon = `SELECT max(offset), count(*) FROM (SELECT offset` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3)`
-	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2)`
+	sqlTopicHorizon = `SELECT max(offset), count(*) FROM (SELECT offset` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3 + 0)`
+	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 )
 
 // Horizon returns the last of the next n offsets above after that a sparse selection has
@@ -211,7 +211,7 @@ func LastEvent(ctx context.Context, q Querier) (offset int64, err error) {
 }
 
 // By primary key, from the end.
-const sqlTopicsSince = `SELECT offset, topic FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2`
+const sqlTopicsSince = `SELECT offset, topic FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0`
 
 // TopicsSince returns the topics of up to limit events above after, how many there
 // were, and the last offset among them.

@@ -33,7 +33,7 @@ func Queues(ctx context.Context, q Querier) ([]string, error) {
 
 // Reads all that waits on the queue, so not under the write lock. An index would cost
 // every job.
-const sqlExpired = `SELECT id` + whereExpired + ` LIMIT ?3`
+const sqlExpired = `SELECT id` + whereExpired + ` LIMIT ?3 + 0`
 
 // ExpiredJobs returns up to limit jobs of queue that wait and were to start by now.
 func ExpiredJobs(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
@@ -60,11 +60,11 @@ func BuryExpired(ctx context.Context, q Querier, ids []int64, now int64) (int, e
 const (
 	whereOverResults = ` FROM _honker_results WHERE expires_at <= ?1`
 
-	sqlOverResults  = `SELECT job_id` + whereOverResults + ` LIMIT ?2`
+	sqlOverResults  = `SELECT job_id` + whereOverResults + ` LIMIT ?2 + 0`
 	sqlDropResults  = `DELETE` + whereOverResults + ` AND job_id IN (SELECT value FROM json_each(?2))`
-	sqlOverWindows  = `SELECT rowid` + whereOverWindows + ` LIMIT ?2`
+	sqlOverWindows  = `SELECT rowid` + whereOverWindows + ` LIMIT ?2 + 0`
 	sqlDropWindows  = `DELETE` + whereOverWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
-	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2`
+	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2 + 0`
 	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
 
 	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
