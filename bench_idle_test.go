@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -87,20 +85,4 @@ func workSome(b *testing.B, q *honker.Queue[payload], n int) {
 		require.NoError(b, err)
 	}
 	workOff(b, q, n)
-}
-
-func residentBytes(b *testing.B) int64 {
-	runtime.GC()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Skip("no /proc here")
-	}
-	for line := range strings.Lines(string(status)) {
-		var kb int64
-		if n, _ := fmt.Sscanf(line, "VmRSS: %d kB", &kb); n == 1 {
-			return kb << 10
-		}
-	}
-	b.Fatal("no VmRSS")
-	return 0
 }

@@ -165,16 +165,21 @@ func (p *piping) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.goOn(stands)
+	if last > 0 {
+		p.to.published(first, last, false)
+	}
+	return nil
+}
+
+// goOn is after a commit that found the offset at stands.
+func (p *piping) goOn(stands int64) {
 	if stands == p.saved {
 		p.saved = p.handled
 	} else {
 		p.page, p.at, p.handled, p.saved = nil, stands, stands, stands
 	}
 	p.batch = p.batch[:0]
-	if last > 0 {
-		p.to.published(first, last, false)
-	}
-	return nil
 }
 
 func (p *piping) publish(ctx context.Context, q store.Querier, now time.Time) (first, last int64, err error) {

@@ -10,6 +10,19 @@ import (
 
 // What the hub asks the store after a change: one question per kind of wait, whoever
 // waits. Each answers who has something new.
+type question func(context.Context, time.Time) (hot []string, err error)
+
+func (h *hub) questions() map[kind]question {
+	return map[kind]question{
+		queueWork:      h.askQueues,
+		channelMessage: h.askChannels,
+		jobResult:      h.askResults,
+		streamTopic:    h.askTopics,
+		groupReturn:    h.askGroups,
+		lockFree:       h.askLocks,
+		scheduleDue:    h.askSchedules,
+	}
+}
 
 // askQueues returns the queues with something to claim, and has the watcher look
 // again when another will have.

@@ -167,30 +167,26 @@ func (h *hub) look(why watch.Cause) {
 	if why != watch.Deadline {
 		woken += h.wakeAll(anyCommit)
 	}
-	for kind, ask := range map[kind]func(context.Context, time.Time) ([]string, error){
-		queueWork:      h.askQueues,
-		channelMessage: h.askChannels,
-		jobResult:      h.askResults,
-		streamTopic:    h.askTopics,
-		groupReturn:    h.askGroups,
-		lockFree:       h.askLocks,
-		scheduleDue:    h.askSchedules,
-	} {
-		if !h.awaited(kind) {
-			continue
-		}
-		hot, err := ask(ctx, now)
-		if err != nil {
-			// Those who wait will meet the error themselves, where it can be returned.
-			hot = h.names(kind)
-		}
-		for _, name := range hot {
-			woken += h.wakeName(kind, name)
+	for k, ask := range h.questions() {
+		if h.awaited(k) {
+			woken += h.wakeHot(ctx, k, ask, now)
 		}
 	}
 	if woken > 0 {
 		h.db.opts.Observer.woke(Woke{Cause: string(why), Waiters: woken})
 	}
+}
+
+func (h *hub) wakeHot(ctx context.Context, k kind, ask question, now time.Time) (woken int) {
+	hot, err := ask(ctx, now)
+	if err != nil {
+		// Those who wait will meet the error themselves, where it can be returned.
+		hot = h.names(k)
+	}
+	for _, name := range hot {
+		woken += h.wakeName(k, name)
+	}
+	return woken
 }
 
 func (h *hub) awaited(k kind) bool {

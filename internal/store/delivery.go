@@ -144,9 +144,19 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 
 // holdAgain adds to out what came back. An event that somebody has deleted is none.
 func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) ([]Delivery, error) {
-	var back, gone []Delivery
+	back, gone, err := cameBack(ctx, q, g, c.N-len(out), nowMS)
+	if err == nil && len(gone) > 0 {
+		_, err = q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone))
+	}
+	if err == nil && len(back) > 0 {
+		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Turn, c.ExpiresMS)
+	}
+	return append(out, back...), err
+}
+
+func cameBack(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back, gone []Delivery, err error) {
 	size := 0
-	err := each(ctx, q, sqlBack, func(rows *sql.Rows) error {
+	err = each(ctx, q, sqlBack, func(rows *sql.Rows) error {
 		d := Delivery{Token: g.Turn}
 		var topic sql.NullString
 		err := rows.Scan(&d.Offset, &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts)
@@ -159,17 +169,11 @@ func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Deli
 			return errPageFull
 		}
 		return err
-	}, g.ID, nowMS, c.N-len(out))
+	}, g.ID, nowMS, n)
 	if errors.Is(err, errPageFull) {
 		err = nil
 	}
-	if err == nil && len(gone) > 0 {
-		_, err = q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone))
-	}
-	if err == nil && len(back) > 0 {
-		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Turn, c.ExpiresMS)
-	}
-	return append(out, back...), err
+	return back, gone, err
 }
 
 // A claim holds while its row is still this turn's, and not lapsed.

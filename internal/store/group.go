@@ -150,14 +150,7 @@ const sqlMembers = `SELECT name FROM _honkerx_group_members WHERE group_id = ?1 
 
 // Members lists who is in the group.
 func Members(ctx context.Context, q Querier, group, nowMS int64) ([]string, error) {
-	var out []string
-	err := each(ctx, q, sqlMembers, func(rows *sql.Rows) error {
-		var name string
-		err := rows.Scan(&name)
-		out = append(out, name)
-		return err
-	}, group, nowMS)
-	return out, err
+	return texts(ctx, q, sqlMembers, group, nowMS)
 }
 
 // Counts are the numbers of events that a group was given and has not acked.

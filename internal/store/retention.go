@@ -43,14 +43,7 @@ func GetRetention(ctx context.Context, q Querier, topic string) (Retention, erro
 
 // RetainedTopics lists the topics that are not kept for ever.
 func RetainedTopics(ctx context.Context, q Querier) ([]string, error) {
-	var out []string
-	err := each(ctx, q, sqlRetained, func(rows *sql.Rows) error {
-		var topic string
-		err := rows.Scan(&topic)
-		out = append(out, topic)
-		return err
-	})
-	return out, err
+	return texts(ctx, q, sqlRetained)
 }
 
 // By (topic, offset), from the end.

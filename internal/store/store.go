@@ -66,6 +66,17 @@ func affected(ctx context.Context, q Querier, query string, args ...any) (int, e
 	return int(n), err
 }
 
+// texts runs a query for one column of text.
+func texts(ctx context.Context, q Querier, query string, args ...any) (out []string, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var text string
+		err := rows.Scan(&text)
+		out = append(out, text)
+		return err
+	}, args...)
+	return out, err
+}
+
 // namesSince runs a query for (id, name) of up to limit rows above after.
 func namesSince(ctx context.Context, q Querier, query string, after int64, limit int) (names map[string]bool, n int, last int64, err error) {
 	names, last = make(map[string]bool), after

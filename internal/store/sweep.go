@@ -1,9 +1,6 @@
 package store
 
-import (
-	"context"
-	"database/sql"
-)
+import "context"
 
 // One seek per queue: the pending ones, and those that have only jobs in flight.
 const sqlQueues = `WITH RECURSIVE
@@ -21,14 +18,7 @@ SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM runnin
 
 // Queues lists the queues that have live jobs.
 func Queues(ctx context.Context, q Querier) ([]string, error) {
-	var out []string
-	err := each(ctx, q, sqlQueues, func(rows *sql.Rows) error {
-		var queue string
-		err := rows.Scan(&queue)
-		out = append(out, queue)
-		return err
-	})
-	return out, err
+	return texts(ctx, q, sqlQueues)
 }
 
 // Reads all that waits on the queue, so not under the write lock. An index would cost
