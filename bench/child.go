@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// Some measurements need a second process: this program itself, run again. It gets its
+// task in the environment, talks in lines, and ends when its stdin is closed.
+const childVar = "HONKER_BENCH_CHILD"
+
+// task of a child.
+type task struct {
+	Do         string // "work", "flow" or "idle"
+	Contestant string
+	Path       string // of the file; of a folder for "idle"
+	Durability Durability
+	PerSecond  int           // jobs, for "flow"
+	Databases  int           // for "idle"
+	Queues     int           // of each
+	Listeners  int           // of each
+	Length     time.Duration // of what is measured
+}
+
+// asChild runs the task of this process and exits, if it is a child.
+func asChild() {
+	text := os.Getenv(childVar)
+	if text == "" {
+		return
+	}
+	var t task
+	err := json.Unmarshal([]byte(text), &t)
+	if err == nil {
+		err = t.run(untilStdinCloses())
+	}
+	if err != nil {
+		fmt.Println("ERROR", err)
+	}
+	os.Exit(0)
+}
+
+func untilStdinCloses() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+		time.Sleep(20 * time.Second) // the parent has gone
+		os.Exit(1)
+	}()
+	return ctx
+}
+
+func (t task) run(ctx context.Context) error {
+	for _, c := range contestants() {
+		if c.Name != t.Contestant {
+			continue
+		}
+		switch t.Do {
+		case "work":
+			return t.work(ctx, c)
+		case "flow":
+			return t.flow(ctx, c)
+		case "idle":
+			return t.idle(ctx, c)
+		}
+	}
+	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)
+}
+
+// child is such a process, seen by its parent.
+type child struct {
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *bufio.Scanner
+}
+
+// startChild returns when the child is ready.
+func startChild(ctx context.Context, t task) (*child, error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, binary)
+	cmd.Env = append(os.Environ(), childVar+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return newChild(cmd)
+}
+
+func newChild(cmd *exec.Cmd) (*child, error) {
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c := &child{cmd, stdin, bufio.NewScanner(stdout)}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := c.line()
+	if err == nil && line != "READY" {
+		err = fmt.Errorf("the other process says %q", line)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.end())
+	}
+	return c, nil
+}
+
+// line is the next one that the child says.
+func (c *child) line() (string, error) {
+	if !c.out.Scan() {
+		return "", fmt.Errorf("the other process is silent: %w", errors.Join(c.out.Err(), io.ErrUnexpectedEOF))
+	}
+	return c.out.Text(), nil
+}
+
+// end lets the child finish; what it has not said by then is lost.
+func (c *child) end() error {
+	_ = c.stdin.Close()
+	for c.out.Scan() {
+		continue
+	}
+	return c.cmd.Wait()
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"time"
+)
+
+const (
+	rawEvent  = `INSERT INTO _honker_stream (topic, key, payload, created_at) VALUES `
+	rawEvents = `(?, ?, ?, ?)`
+	rawScan   = `SELECT offset, topic, key, payload, created_at FROM _honker_stream WHERE topic = ? AND offset > ? ORDER BY offset LIMIT 1000`
+	rawSave   = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?, ?, ?)
+ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset`
+)
+
+func (r *rawQueue) Publish(_ context.Context, n int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stream.exec(rawEvent+rawEvents, "bench", nil, payloadText(n), time.Now().Unix())
+}
+
+func (r *rawQueue) PublishBatch(_ context.Context, n int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	args := make([]any, 0, 4*n)
+	for i := range n {
+		args = append(args, "bench", nil, payloadText(int64(i)), time.Now().Unix())
+	}
+	return r.stream.exec(rawEvent+strings.TrimSuffix(strings.Repeat(rawEvents+",", n), ","), args...)
+}
+
+// Subscribe reads a thousand events, saves the offset, and waits by a poll every
+// millisecond. Each subscriber has a connection.
+func (r *rawQueue) Subscribe(ctx context.Context, consumer string, handle func(n int64)) error {
+	c, err := newRawConn(context.Background(), r.pool)
+	if err != nil {
+		return err
+	}
+	defer c.conn.Close()
+	var offset, seen int64
+	for ctx.Err() == nil {
+		last, err := c.scan(offset, handle)
+		if err != nil {
+			return err
+		}
+		if last == offset {
+			seen, err = c.waitForCommit(ctx, seen)
+		} else {
+			offset, err = last, c.exec(rawSave, consumer, "bench", last)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *rawConn) scan(after int64, handle func(n int64)) (last int64, err error) {
+	s, err := c.stmt(rawScan)
+	if err != nil {
+		return after, err
+	}
+	rows, err := s.QueryContext(context.Background(), "bench", after)
+	if err != nil {
+		return after, err
+	}
+	defer rows.Close()
+	for last = after; rows.Next(); {
+		n, err := scanRawEvent(rows, &last)
+		if err != nil {
+			return after, err
+		}
+		handle(n)
+	}
+	return last, rows.Err()
+}
+
+func scanRawEvent(rows *sql.Rows, offset *int64) (int64, error) {
+	var topic string
+	var key sql.NullString
+	var text []byte
+	var created int64
+	if err := rows.Scan(offset, &topic, &key, &text, &created); err != nil {
+		return 0, err
+	}
+	return readPayload(text)
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// Machine is what the numbers were measured on and with.
+type Machine struct {
+	CPU      string
+	Cores    int
+	Memory   string
+	OS       string
+	Kernel   string
+	Go       string
+	Versions []string // module version
+}
+
+var interesting = []string{
+	"modernc.org/sqlite", "modernc.org/libc", "github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riversqlite",
+	"github.com/mikestefanello/backlite", "maragu.dev/goqite",
+}
+
+func thisMachine() Machine {
+	return Machine{
+		CPU:      field("/proc/cpuinfo", "model name"),
+		Cores:    runtime.GOMAXPROCS(0),
+		Memory:   field("/proc/meminfo", "MemTotal"),
+		OS:       runtime.GOOS + "/" + runtime.GOARCH,
+		Kernel:   firstLine("/proc/sys/kernel/osrelease"),
+		Go:       runtime.Version(),
+		Versions: versions(),
+	}
+}
+
+// field is the value of the first line that begins with name.
+func field(path, name string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "unknown"
+	}
+	for line := range bytes.Lines(text) {
+		if key, value, ok := strings.Cut(string(line), ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func firstLine(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "unknown"
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}
+
+// loadAverage of the last minute; 0: not known. What is more than a core or two is
+// somebody else's.
+func loadAverage() float64 {
+	text, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+func versions() (out []string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return nil
+	}
+	for _, name := range interesting {
+		for _, m := range info.Deps {
+			if m.Path == name {
+				out = append(out, name+" "+m.Version)
+			}
+		}
+	}
+	return out
+}

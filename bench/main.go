@@ -1,0 +1,146 @@
+// Bench measures honker beside its peers and beside the driver by itself: the numbers of
+// docs/performance.md, for anybody to repeat. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	asChild()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	context.AfterFunc(ctx, stop) // a second signal does not wait
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+}
+
+// config is what the flags say.
+type config struct {
+	suite, only, out, dir, from string
+	length                      time.Duration
+	rounds                      int
+	scale                       float64
+	seed                        uint64
+}
+
+// run returns the exit code: 1 for a failure, 2 for wrong flags.
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := c.run(ctx, stderr); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention")
+	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
+	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")
+	f.IntVar(&c.rounds, "rounds", 5, "how often each contestant has its turn")
+	f.Float64Var(&c.scale, "scale", 1, "share of the jobs, events and databases of a full run")
+	f.Uint64Var(&c.seed, "seed", 1, "of the order of the turns and of the pauses")
+	f.StringVar(&c.out, "out", "results.json", "the results `file`; results.md and charts are put beside it")
+	f.StringVar(&c.dir, "dir", "", "a `folder` on the disk to measure (default: the system's temporary one)")
+	f.StringVar(&c.from, "from", "", "measure nothing: make tables and charts of that results `file`")
+	err := f.Parse(args)
+	if err == nil {
+		if err = c.check(f.Args()); err != nil {
+			fmt.Fprintln(stderr, "bench:", err)
+		}
+	}
+	return c, err
+}
+
+func (c config) check(rest []string) error {
+	if len(rest) > 0 || c.rounds < 1 || c.scale <= 0 || c.scale > 1 || c.length <= 0 {
+		return errors.New("-rounds and -for must be positive, -scale in (0, 1], and nothing may follow the flags")
+	}
+	_, err := c.suites()
+	return err
+}
+
+func (c config) suites() (chosen []Suite, err error) {
+	if c.suite == "all" {
+		return suites(), nil
+	}
+	for _, name := range strings.Split(c.suite, ",") {
+		i := slices.IndexFunc(suites(), func(s Suite) bool { return s.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no suite is called %q", name)
+		}
+		chosen = append(chosen, suites()[i])
+	}
+	return chosen, nil
+}
+
+func (c config) contestants() (chosen []Contestant) {
+	for _, one := range contestants() {
+		if c.only == "" || slices.Contains(strings.Split(c.only, ","), one.Name) {
+			chosen = append(chosen, one)
+		}
+	}
+	return chosen
+}
+
+func (c config) run(ctx context.Context, stderr io.Writer) error {
+	if c.from != "" {
+		results, err := readResults(c.from)
+		if err != nil {
+			return err
+		}
+		return render(results, c.from)
+	}
+	results, err := c.measure(ctx, stderr)
+	if len(results.Tables) == 0 { // what was measured before an interrupt is kept
+		return err
+	}
+	return errors.Join(err, results.write(c.out), render(results, c.out))
+}
+
+func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error) {
+	results := &Results{Header: c.header()}
+	chosen, err := c.suites()
+	if err != nil {
+		return results, err
+	}
+	r := Runner{Contestants: c.contestants(), Rounds: c.rounds, For: c.length, Scale: c.scale, Bound: 4 * time.Second, Fewest: 5, Seed: c.seed, Dir: c.dir, Progress: stderr}
+	if len(r.Contestants) == 0 {
+		return results, fmt.Errorf("no contestant is called %q", c.only)
+	}
+	for _, s := range chosen {
+		var tables []Table
+		tables, err = r.run(ctx, s)
+		results.Tables = append(results.Tables, tables...)
+		if err != nil {
+			break
+		}
+	}
+	results.Header.Took = time.Since(results.Header.Began).Round(time.Second).String()
+	return results, err
+}
+
+func (c config) header() Header {
+	h := Header{
+		Machine: thisMachine(), Began: time.Now().UTC(), For: c.length.String(), Rounds: c.rounds, Scale: c.scale, Seed: c.seed,
+		Durability: "WAL; synchronous=NORMAL, and FULL where a table says so", Skipped: absent,
+	}
+	for _, one := range c.contestants() {
+		h.Contestants = append(h.Contestants, About{one.Name, one.About})
+	}
+	return h
+}

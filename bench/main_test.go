@@ -1,0 +1,174 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) {
+	asChild()
+	os.Exit(m.Run())
+}
+
+// TestSuites runs every suite for a moment: each table has a row per contestant, with
+// numbers or a word on why there are none.
+func TestSuites(t *testing.T) {
+	for _, s := range suites() {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
+			r := Runner{Contestants: contestants(), Rounds: 2, For: time.Millisecond, Scale: 0.001, Bound: 50 * time.Millisecond, Fewest: 1, Hasty: true,
+				Dir: t.TempDir(), Progress: io.Discard}
+			if s.Name == "wake" { // River's poll takes seconds
+				r.Rounds = 1
+			}
+			tables, err := r.run(t.Context(), s)
+			require.NoError(t, err)
+			require.Len(t, tables, len(s.Cases))
+			for _, table := range tables {
+				checkTable(t, &table)
+			}
+			checkOutput(t, &Results{Header: Header{Machine: thisMachine(), Skipped: absent}, Tables: tables})
+		})
+	}
+}
+
+func checkTable(t *testing.T, table *Table) {
+	require.Len(t, table.Rows, len(contestants()))
+	for i, c := range contestants() {
+		row := table.Rows[i]
+		require.Equal(t, c.Name, row.Contestant)
+		if len(row.Cells) == 0 {
+			require.True(t, strings.HasPrefix(row.Note, "n/a: "), "%s: %s: %s", table.Case, c.Name, row.Note)
+			continue
+		}
+		require.Len(t, row.Cells, len(table.Metrics))
+		for _, cell := range row.Cells {
+			require.LessOrEqual(t, cell.Min, cell.Median)
+			require.LessOrEqual(t, cell.Median, cell.Max)
+		}
+	}
+	ours := table.row(honkerName)
+	require.NotEmpty(t, ours.Cells, "%s: %s", table.Case, ours.Note)
+}
+
+// checkOutput has the results written, read, and drawn.
+func checkOutput(t *testing.T, r *Results) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	require.NoError(t, r.write(path))
+	again, err := readResults(path)
+	require.NoError(t, err)
+	require.Equal(t, r, again)
+	require.NoError(t, render(again, path))
+	text, err := os.ReadFile(strings.TrimSuffix(path, "json") + "md")
+	require.NoError(t, err)
+	for _, table := range r.Tables {
+		require.Contains(t, string(text), "### "+table.Suite+": "+table.Case)
+	}
+	charts, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*.svg"))
+	require.NoError(t, err)
+	require.NotEmpty(t, charts)
+	for _, chart := range charts {
+		require.Contains(t, string(text), "]("+filepath.Base(chart)+")")
+		checkSVG(t, chart)
+	}
+}
+
+func checkSVG(t *testing.T, path string) {
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	root := ""
+	for d := xml.NewDecoder(f); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if e, ok := token.(xml.StartElement); ok && root == "" {
+			root = e.Name.Local
+		}
+	}
+	require.Equal(t, "svg", root)
+}
+
+func TestCell(t *testing.T) {
+	c := newCell([]float64{3, 1, 2}, []float64{6, 4, 4})
+	require.Equal(t, Cell{Rounds: []float64{3, 1, 2}, Median: 2, Min: 1, Max: 3, Ratio: 0.5}, c)
+	require.Zero(t, newCell([]float64{1}, nil).Ratio)
+	require.Zero(t, newCell([]float64{1}, []float64{0}).Ratio)
+}
+
+func TestQuantile(t *testing.T) {
+	v := []float64{5, 1, 4, 2, 3}
+	require.Equal(t, 3.0, quantile(v, 0.5))
+	require.Equal(t, 5.0, quantile(v, 0.99))
+	require.Equal(t, 1.0, quantile(v, 0))
+	require.Equal(t, 7.0, quantile([]float64{7}, 0.5))
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.0123: "0.012", 1.234: "1.23", 56.78: "56.8", 999.6: "1,000", 1234567: "1,234,567"} {
+		require.Equal(t, want, number(v))
+	}
+}
+
+// TestTargets has honker reach them, and miss them.
+func TestTargets(t *testing.T) {
+	cell := func(v float64) []Cell { return []Cell{newCell([]float64{v}, nil)} }
+	work := Table{Suite: "work", Case: "no-op jobs, as many workers as suit each best", Rows: []Row{
+		{Contestant: ceilingName, Cells: cell(100)}, {Contestant: honkerName, Cells: cell(90)},
+		{Contestant: "River tuned", Cells: cell(6)}, {Contestant: "backlite", Cells: cell(18)},
+	}}
+	r := &Results{Tables: []Table{work}}
+	told, met := targets[0].judge(r)
+	require.Equal(t, "15.0 × River tuned ()", told)
+	require.True(t, met)
+	told, met = targets[1].judge(r)
+	require.Equal(t, "5.00 × backlite ()", told)
+	require.False(t, met)
+	for _, target := range targets[2:] {
+		told, met = target.judge(r)
+		require.Equal(t, "not measured", told)
+		require.False(t, met)
+	}
+}
+
+// TestOrder has the seed decide it, and nothing else.
+func TestOrder(t *testing.T) {
+	r := Runner{Seed: 1}
+	c := Case{Name: "a", Durability: Normal}
+	require.Equal(t, r.rand("s", c, 0).Perm(100), r.rand("s", c, 0).Perm(100))
+	require.NotEqual(t, r.rand("s", c, 0).Perm(100), r.rand("s", c, 1).Perm(100))
+	other := Runner{Seed: 2}
+	require.NotEqual(t, r.rand("s", c, 0).Perm(100), other.rand("s", c, 0).Perm(100))
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{{"-suite", "nosuch"}, {"-rounds", "0"}, {"-scale", "2"}, {"-for", "0s"}, {"more"}, {"-nosuch"}} {
+		require.Equal(t, 2, run(t.Context(), args, io.Discard), "%v", args)
+	}
+	require.Equal(t, 1, run(t.Context(), []string{"-only", "nosuch"}, io.Discard))
+	require.Equal(t, 1, run(t.Context(), []string{"-from", filepath.Join(t.TempDir(), "nosuch.json")}, io.Discard))
+}
+
+// TestRun is the program from its flags to its files, and the files from the results
+// once more.
+func TestRun(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "results.json")
+	args := []string{"-suite", "enqueue,stream", "-only", "raw,honker", "-for", "1ms", "-rounds", "1", "-scale", "0.001", "-out", out}
+	require.Zero(t, run(t.Context(), args, io.Discard))
+	first, err := os.ReadFile(strings.TrimSuffix(out, "json") + "md")
+	require.NoError(t, err)
+	require.Zero(t, run(t.Context(), []string{"-from", out}, io.Discard))
+	again, err := os.ReadFile(strings.TrimSuffix(out, "json") + "md")
+	require.NoError(t, err)
+	require.Equal(t, string(first), string(again))
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// suites in the order in which they run.
+func suites() []Suite {
+	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite()}
+}
+
+func rate(unit string) []Metric { return []Metric{{"rate", unit, true}} }
+
+// as is q as a T, or the reason why there is no number.
+func as[T any](q Queue, lacks string) (T, error) {
+	v, ok := q.(T)
+	if !ok {
+		return v, fmt.Errorf("%w: %s", errNA, lacks)
+	}
+	return v, nil
+}
+
+// background runs f until stop is called, which returns f's error.
+func background(ctx context.Context, f func(ctx context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	return func() error {
+		cancel()
+		err := <-done
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	}
+}
+
+// pace calls f so many times a second, until ctx ends. What f is late for is left out.
+func pace(ctx context.Context, perSecond int, f func(n int64) error) error {
+	every := time.NewTicker(time.Second / time.Duration(perSecond))
+	defer every.Stop()
+	for n := int64(0); ctx.Err() == nil; n++ {
+		if err := f(n); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-every.C:
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// idleSuite is what it costs while nothing happens, each in a process of its own.
+func idleSuite() Suite {
+	s := Suite{Name: "idle", Shortest: 3 * time.Second, Cases: []Case{idleCase("10 queues, 100 listeners", 1, 10, 100)}}
+	for _, n := range []int{1, 100, 1000} {
+		name := fmt.Sprintf("%s open databases, a queue and a listener each", thousands(n))
+		s.Cases = append(s.Cases, idleCase(name, n, 1, 1))
+	}
+	return s
+}
+
+var idleMetrics = []Metric{{"CPU", "% of a core", false}, {"written", "KiB/s", false}, {"memory", "MiB", false}}
+
+const (
+	idleLongest = 30 * time.Second
+	restful     = 2 * time.Second // until what was opened is at rest
+	openBound   = 20 * time.Second
+	openers     = 8
+)
+
+func idleCase(name string, databases, queues, listeners int) Case {
+	return Case{Name: name, Durability: Normal, Metrics: idleMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		dir, err := os.MkdirTemp(t.dir, "")
+		if err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+		c, err := startChild(ctx, task{Do: "idle", Contestant: t.Name, Path: dir, Durability: t.Durability,
+			Databases: t.scaled(databases), Queues: queues, Listeners: listeners, Length: min(idleLongest, t.Length)})
+		if err != nil {
+			return nil, err
+		}
+		line, err := c.line()
+		if err = errors.Join(err, c.end()); err != nil {
+			return nil, err
+		}
+		values := make([]float64, 3)
+		if _, err := fmt.Sscan(line, &values[0], &values[1], &values[2]); err != nil {
+			return nil, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR "))
+		}
+		return values, nil
+	}}
+}
+
+// idle opens the databases, waits until they have come to rest, and says what the
+// process has spent since.
+func (t task) idle(ctx context.Context, c Contestant) error {
+	fmt.Println("READY")
+	queues, err := t.openAll(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		go func() { _ = q.(Idler).Idle(ctx, t.Queues, t.Listeners) }()
+	}
+	time.Sleep(min(restful, t.Length))
+	before := used()
+	time.Sleep(t.Length)
+	after := used()
+	seconds := t.Length.Seconds()
+	fmt.Println(100*(after.cpu-before.cpu)/seconds, (after.written-before.written)/seconds, after.memory)
+	return nil // what is open ends with the process
+}
+
+// openAll opens several at once: making a file waits for the disk.
+func (t task) openAll(ctx context.Context, c Contestant) ([]Queue, error) {
+	queues := make([]Queue, t.Databases)
+	var next atomic.Int64
+	began := time.Now()
+	err := each(min(openers, t.Databases), func(int) error {
+		for i := next.Add(1) - 1; i < int64(t.Databases); i = next.Add(1) - 1 {
+			if time.Since(began) > openBound {
+				return fmt.Errorf("only %d databases open after %v", i, openBound)
+			}
+			q, err := c.Open(ctx, filepath.Join(t.Path, fmt.Sprint(i)+".db"), t.Durability)
+			if err != nil {
+				return err
+			}
+			queues[i] = q
+		}
+		return nil
+	})
+	return queues, err
+}

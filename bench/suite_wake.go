@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	wakeWorkers = 8
+	tooLate     = 20 * time.Second // for one sample
+)
+
+// wakeSuite is the time from the call of an enqueue to the first line of the handler of
+// a worker that sleeps.
+func wakeSuite() Suite {
+	s := Suite{Name: "wake"}
+	for _, processes := range []int{1, 2} {
+		for _, traffic := range []int{1, 100, 1000} {
+			s.Cases = append(s.Cases, wakeCase(processes, traffic))
+		}
+	}
+	return s
+}
+
+var where = map[int]string{1: "same process", 2: "two processes"}
+
+func wakeCase(processes, traffic int) Case {
+	name := fmt.Sprintf("%s, %d unrelated commits/s", where[processes], traffic)
+	return Case{Name: name, Durability: Normal, Metrics: latencyMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		if processes == 2 && t.Name == "backlite" {
+			return nil, fmt.Errorf("%w: never notices a job of another process", errNA)
+		}
+		path, err := t.path()
+		if err != nil {
+			return nil, err
+		}
+		q, err := t.Open(ctx, path, t.Durability)
+		if err != nil {
+			return nil, err
+		}
+		defer q.Close()
+		w, err := startWaker(ctx, t, q, path, processes)
+		if err != nil {
+			return nil, err
+		}
+		noise := background(ctx, func(ctx context.Context) error { return makeNoise(ctx, q, traffic) })
+		took, err := wakes(ctx, t, q, w)
+		if err = errors.Join(err, noise(), w.stop()); err != nil {
+			return nil, err
+		}
+		return took.values(), nil
+	}}
+}
+
+func makeNoise(ctx context.Context, q Queue, perSecond int) error {
+	return pace(ctx, perSecond, func(n int64) error {
+		_, err := q.SQL().ExecContext(ctx, insertNoise, n)
+		return err
+	})
+}
+
+// waker is a worker, here or in another process, that says when each job starts.
+type waker struct {
+	started chan start
+	stop    func() error
+}
+
+type start struct {
+	n  int64
+	at time.Time
+}
+
+func startWaker(ctx context.Context, t *Turn, q Queue, path string, processes int) (*waker, error) {
+	w := &waker{started: make(chan start, 64)}
+	if processes == 1 {
+		w.stop = background(ctx, func(ctx context.Context) error {
+			return q.Work(ctx, wakeWorkers, func(n int64) { w.started <- start{n, time.Now()} })
+		})
+		return w, nil
+	}
+	c, err := startChild(ctx, task{Do: "work", Contestant: t.Name, Path: path, Durability: t.Durability})
+	if err != nil {
+		return nil, err
+	}
+	go w.hear(c)
+	w.stop = c.end0
+	return w, nil
+}
+
+// hear passes on what the child says, until it ends.
+func (w *waker) hear(c *child) {
+	for c.out.Scan() {
+		var n, at int64
+		if _, err := fmt.Sscan(c.out.Text(), &n, &at); err == nil {
+			w.started <- start{n, time.Unix(0, at)}
+		}
+	}
+}
+
+// end0 is end for a child whose output somebody else reads.
+func (c *child) end0() error {
+	_ = c.stdin.Close()
+	return c.cmd.Wait()
+}
+
+// work says when each job starts.
+func (t task) work(ctx context.Context, c Contestant) error {
+	q, err := c.Open(ctx, t.Path, t.Durability)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	fmt.Println("READY")
+	return q.Work(ctx, wakeWorkers, func(n int64) { fmt.Println(n, time.Now().UnixNano()) })
+}
+
+// wakes takes samples with pauses of 2 ms and more between them.
+func wakes(ctx context.Context, t *Turn, q Queue, w *waker) (took latencies, err error) {
+	if _, err := wake(ctx, q, w, 0); err != nil { // the worker has begun
+		return nil, err
+	}
+	for began := time.Now(); time.Since(began) < t.Length || len(took) < t.Fewest; {
+		t.pause()
+		d, err := wake(ctx, q, w, int64(len(took)+1))
+		if err != nil {
+			return nil, err
+		}
+		took.add(d)
+	}
+	return took, nil
+}
+
+// pause lets workers fall asleep, and lasts at random, so that no poll is in step.
+func (t *Turn) pause() {
+	time.Sleep(2*time.Millisecond + time.Duration(t.Rand.Int64N(int64(max(10*time.Millisecond, t.Poll)))))
+}
+
+func wake(ctx context.Context, q Queue, w *waker, n int64) (time.Duration, error) {
+	called := time.Now()
+	if err := q.Enqueue(ctx, n); err != nil {
+		return 0, err
+	}
+	late := time.NewTimer(tooLate)
+	defer late.Stop()
+	for {
+		select {
+		case s := <-w.started:
+			if s.n == n {
+				return time.Unix(0, s.at.UnixNano()).Sub(time.Unix(0, called.UnixNano())), nil
+			}
+		case <-late.C:
+			return 0, fmt.Errorf("no handler started within %v", tooLate)
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Target is what honker sets out to reach beside others: a claim, judged by the tables
+// of a run.
+type Target struct {
+	Says  string
+	judge func(r *Results) (told string, met bool)
+}
+
+var targets = []Target{
+	{"burn-down at least 15 × River tuned, each with the workers that suit it", times("work", "as many workers as suit", 15, "River tuned")},
+	{"burn-down at least 8 × backlite, each with the workers that suit it", times("work", "as many workers as suit", 8, "backlite")},
+	{"single enqueue by 64 goroutines at least 3 × any peer", times("enqueue", "64 goroutines", 3)},
+	{"lowest p50 of all peers from enqueue to start", lowest("wake", 0)},
+	{"lowest p99 of all peers from enqueue to start", lowest("wake", 1)},
+	{"claim and ack within 20 % of those in a file without other jobs", within("flat", 1, 1.2)},
+	{"lowest CPU of all peers when idle", lowest("idle", 0)},
+	{"no SQLITE_BUSY for anybody", never("contention", 4)},
+}
+
+func (r *Results) targetsMarkdown() string {
+	var b strings.Builder
+	b.WriteString("\n## Targets\n\n| target | measured | met |\n|---|---|---|\n")
+	for _, t := range targets {
+		told, met := t.judge(r)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", t.Says, told, map[bool]string{true: "yes", false: "no"}[met])
+	}
+	return b.String()
+}
+
+// median is that of a contestant in a table; false: it has none.
+func (t *Table) median(contestant string, metric int) (float64, bool) {
+	if r := t.row(contestant); r != nil && len(r.Cells) > metric {
+		return r.Cells[metric].Median, true
+	}
+	return 0, false
+}
+
+// beside hands over honker's and each peer's median of all tables that fit.
+func (r *Results) beside(suite, part string, metric int, f func(t *Table, peer string, ours, theirs float64)) {
+	for i := range r.Tables {
+		t := &r.Tables[i]
+		ours, ok := t.median(honkerName, metric)
+		if t.Suite != suite || !strings.Contains(t.Case, part) || !ok {
+			continue
+		}
+		for _, row := range t.Rows {
+			if theirs, ok := t.median(row.Contestant, metric); ok && row.Contestant != honkerName && row.Contestant != ceilingName {
+				f(t, row.Contestant, ours, theirs)
+			}
+		}
+	}
+}
+
+// times is so many times as much as the peers, or as the one that is named, by the
+// worst of the tables.
+func times(suite, part string, want float64, peers ...string) func(*Results) (string, bool) {
+	return func(r *Results) (string, bool) {
+		told, least := "not measured", 0.0
+		r.beside(suite, part, 0, func(t *Table, peer string, ours, theirs float64) {
+			if len(peers) > 0 && peer != peers[0] {
+				return
+			}
+			if factor := ours / theirs; told == "not measured" || factor < least {
+				least = factor
+				told = fmt.Sprintf("%s × %s (%s)", number(factor), peer, t.Durability)
+			}
+		})
+		return told, least >= want
+	}
+}
+
+// lowest is less than any peer in all tables of the suite.
+func lowest(suite string, metric int) func(*Results) (string, bool) {
+	return func(r *Results) (string, bool) {
+		var lost []string
+		seen := false
+		r.beside(suite, "", metric, func(t *Table, peer string, ours, theirs float64) {
+			seen = true
+			if theirs < ours {
+				lost = append(lost, fmt.Sprintf("%s: %s, %s has %s", t.Case, number(ours), peer, number(theirs)))
+			}
+		})
+		if len(lost) == 0 {
+			return map[bool]string{true: "in every table", false: "not measured"}[seen], seen
+		}
+		return strings.Join(lost, "; "), false
+	}
+}
+
+// within is that honker's cell stays below that bound in every table.
+func within(suite string, metric int, bound float64) func(*Results) (string, bool) {
+	return func(r *Results) (string, bool) {
+		told, worst := "not measured", 0.0
+		for i := range r.Tables {
+			t := &r.Tables[i]
+			if v, ok := t.median(honkerName, metric); ok && t.Suite == suite && len(t.Metrics) > metric && v > worst {
+				worst, told = v, fmt.Sprintf("%s × at most (%s)", number(v), t.Case)
+			}
+		}
+		return told, worst > 0 && worst <= bound
+	}
+}
+
+// never is that no round of honker's has such a thing.
+func never(suite string, metric int) func(*Results) (string, bool) {
+	return func(r *Results) (string, bool) {
+		tables, most := 0, 0.0
+		for i := range r.Tables {
+			row := r.Tables[i].row(honkerName)
+			if r.Tables[i].Suite == suite && row != nil && len(row.Cells) > metric {
+				tables++
+				most = max(most, row.Cells[metric].Max)
+			}
+		}
+		if tables == 0 {
+			return "not measured", false
+		}
+		return number(most) + " at most", most == 0
+	}
+}
