@@ -25,7 +25,7 @@ func Cuts(ctx context.Context, r *Round) error {
 	if r.oneIn(4) {
 		return crowdCuts(ctx, r)
 	}
-	c := &cutter{Round: r, full: r.oneIn(2)}
+	c := &cutter{Round: r, full: r.Seed%2 == 0}
 	if err := c.film(ctx); err != nil {
 		return err
 	}

@@ -87,12 +87,14 @@ func (s *script) texts() []string {
 	return out
 }
 
-// exist tells whether all jobs are live or dead.
+// exist tells whether all jobs are live or dead, in any queue.
 func (s *script) exist(ids ...int64) effect {
 	return func(ctx context.Context) (bool, error) {
 		for _, id := range ids {
-			if _, err := s.jobs.Get(ctx, id); err != nil {
-				return false, ignore(err, honker.ErrNotFound)
+			there, err := one[bool](ctx, s.db.SQL(), `SELECT EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1)
+				OR EXISTS (SELECT 1 FROM _honker_dead WHERE id = ?1)`, id)
+			if err != nil || !there {
+				return false, err
 			}
 		}
 		return true, nil

@@ -27,6 +27,7 @@ type Suite struct {
 var Suites = []Suite{
 
 	{"cuts", 6, Cuts},
+	{"faults", 2, Faults},
 }
 
 // Round is one repetition of a suite. It ends early, and well, when its ctx does.
@@ -42,14 +43,21 @@ type Bounds struct {
 	Seed   uint64 // of the first round; each next one has the next seed
 	For    time.Duration
 	Rounds int    // 0: no bound
+	Least  int    // so many rounds even if they take longer
 	Dir    string // what failed is kept below; "": the system's memory, if it has such a place
 }
 
 // Run repeats the suite's rounds. The first that fails ends it.
 func (s Suite) Run(ctx context.Context, b Bounds, c *Counters) error {
-	ctx, cancel := context.WithTimeout(ctx, b.For)
+	timed, cancel := context.WithTimeout(ctx, b.For)
 	defer cancel()
-	for i := 0; ctx.Err() == nil && (b.Rounds == 0 || i < b.Rounds); i++ {
+	for i := 0; b.Rounds == 0 || i < b.Rounds; i++ {
+		if i >= b.Least {
+			ctx = timed
+		}
+		if ctx.Err() != nil {
+			break
+		}
 		if err := s.once(ctx, b.Seed+uint64(i), b.Dir, c); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // run repeats a suite for a while, and returns what it counted.
 func run(t *testing.T, name string, span, short time.Duration) *torture.Counters {
 	t.Helper()
-	b := torture.Bounds{Seed: *seedFlag, For: span}
+	b := torture.Bounds{Seed: *seedFlag, For: span, Least: 2}
 	if b.Seed == 0 {
 		b.Seed = uint64(time.Now().UnixNano())
 	}
@@ -54,4 +54,11 @@ func TestPowerCutLeavesTheStateAfterOneOfTheCommits(t *testing.T) {
 	require.Positive(t, c.Get("cuts_full"))
 	require.Positive(t, c.Get("cuts_normal"))
 	require.Zero(t, c.Get("acked_lost_full"))
+}
+
+func TestFailingDiskIsAnErrorAndNothingAcknowledgedIsLost(t *testing.T) {
+	c := run(t, "faults", 12*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("surfaced"))
+	require.Zero(t, c.Get("acked_lost"))
+	require.Zero(t, c.Get("hung"))
 }
