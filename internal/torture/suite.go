@@ -26,6 +26,7 @@ type Suite struct {
 // Suites are all there are.
 var Suites = []Suite{
 
+	{"kills", 9, Kills},
 	{"cuts", 6, Cuts},
 	{"faults", 2, Faults},
 }

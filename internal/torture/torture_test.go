@@ -20,13 +20,15 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	torture.Main()
 	goleak.VerifyTestMain(m)
 }
 
-// run repeats a suite for a while, and returns what it counted.
-func run(t *testing.T, name string, span, short time.Duration) *torture.Counters {
+// run repeats a suite for a while, but some rounds at least, and returns what it
+// counted.
+func run(t *testing.T, name string, rounds int, span, short time.Duration) *torture.Counters {
 	t.Helper()
-	b := torture.Bounds{Seed: *seedFlag, For: span, Least: 2}
+	b := torture.Bounds{Seed: *seedFlag, For: span, Least: rounds}
 	if b.Seed == 0 {
 		b.Seed = uint64(time.Now().UnixNano())
 	}
@@ -40,8 +42,9 @@ func run(t *testing.T, name string, span, short time.Duration) *torture.Counters
 	for _, s := range torture.Suites {
 		if s.Name == name {
 			t.Logf("repeat with -seed=%d", b.Seed)
-			require.NoError(t, s.Run(context.Background(), b, c))
+			err := s.Run(context.Background(), b, c)
 			t.Log(c)
+			require.NoError(t, err)
 			return c
 		}
 	}
@@ -50,15 +53,24 @@ func run(t *testing.T, name string, span, short time.Duration) *torture.Counters
 }
 
 func TestPowerCutLeavesTheStateAfterOneOfTheCommits(t *testing.T) {
-	c := run(t, "cuts", 12*time.Second, 2*time.Second)
+	c := run(t, "cuts", 2, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("cuts_full"))
 	require.Positive(t, c.Get("cuts_normal"))
 	require.Zero(t, c.Get("acked_lost_full"))
 }
 
 func TestFailingDiskIsAnErrorAndNothingAcknowledgedIsLost(t *testing.T) {
-	c := run(t, "faults", 12*time.Second, 2*time.Second)
+	c := run(t, "faults", 1, 8*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("surfaced"))
 	require.Zero(t, c.Get("acked_lost"))
 	require.Zero(t, c.Get("hung"))
+}
+
+func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
+	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("kills"))
+	require.Positive(t, c.Get("jobs"))
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations"} {
+		require.Zero(t, c.Get(none), none)
+	}
 }
