@@ -17,7 +17,7 @@ import (
 // Main runs the child that this process is and exits; in a process that is none it
 // returns at once. Whoever runs suites calls it first.
 func Main() {
-	proc.Main(map[string]func(){"torture": play})
+	proc.Main(map[string]func(){"torture": play, "torture wakes": speak})
 }
 
 // part is what a child is asked to do.
@@ -33,7 +33,7 @@ type part struct {
 // child is a process of a round.
 type child struct {
 	cmd    *exec.Cmd
-	stdin  io.Closer // its end tells the child to end
+	stdin  io.WriteCloser // its end tells the child to end
 	stderr bytes.Buffer
 	ended  chan struct{}
 	err    error // once it has ended

@@ -36,6 +36,11 @@ func (c *Counters) Max(name string, n int64) {
 	c.n[name] = max(c.n[name], n)
 }
 
+// Set replaces the count of name.
+func (c *Counters) Set(name string, n int64) {
+	c.Add(name, n-c.Get(name))
+}
+
 // Get returns the count of name.
 func (c *Counters) Get(name string) int64 {
 	c.mu.Lock()

@@ -29,6 +29,8 @@ var Suites = []Suite{
 	{"kills", 9, Kills},
 	{"cuts", 6, Cuts},
 	{"faults", 2, Faults},
+	{"wakes", 4, Wakes},
+	{"leaks", 1, Leaks},
 }
 
 // Round is one repetition of a suite. It ends early, and well, when its ctx does.

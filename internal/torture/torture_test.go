@@ -74,3 +74,14 @@ func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
 		require.Zero(t, c.Get(none), none)
 	}
 }
+
+func TestNobodyMissesACommitWithTheSafetyPollOff(t *testing.T) {
+	c := run(t, "wakes", 1, 8*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("commits"))
+	require.Zero(t, c.Get("missed"))
+}
+
+func TestWhatWasClosedIsGone(t *testing.T) {
+	c := run(t, "leaks", 1, 4*time.Second, time.Second)
+	require.Positive(t, c.Get("opened"))
+}
