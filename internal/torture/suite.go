@@ -26,10 +26,11 @@ type Suite struct {
 // Suites are all there are.
 var Suites = []Suite{
 
-	{"kills", 9, Kills},
-	{"cuts", 6, Cuts},
-	{"faults", 2, Faults},
-	{"wakes", 4, Wakes},
+	{"kills", 24, Kills},
+	{"cuts", 17, Cuts},
+	{"faults", 8, Faults},
+	{"models", 6, Models},
+	{"wakes", 7, Wakes},
 	{"leaks", 1, Leaks},
 }
 

@@ -85,3 +85,9 @@ func TestWhatWasClosedIsGone(t *testing.T) {
 	c := run(t, "leaks", 1, 4*time.Second, time.Second)
 	require.Positive(t, c.Get("opened"))
 }
+
+func TestQueueAndStreamDoWhatTheirModelsDo(t *testing.T) {
+	c := run(t, "models", 1, 4*time.Second, time.Second)
+	require.Positive(t, c.Get("operations"))
+	require.Zero(t, c.Get("mismatches"))
+}
