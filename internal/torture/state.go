@@ -14,6 +14,12 @@ import (
 // everybody who asks. "" is a file without tables.
 type state string
 
+// State is all that is in a file's tables, in short.
+func State(ctx context.Context, pool *sql.DB) (string, error) {
+	s, err := stateOf(ctx, pool)
+	return string(s), err
+}
+
 // stateOf reads the tables one after another: nobody may write meanwhile.
 func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
 	tables, err := column[string](ctx, pool, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
