@@ -34,13 +34,10 @@ func crowdCuts(ctx context.Context, r *Round) error {
 		defer func() { _ = db.Close() }()
 		return enqueueAtOnce(context.WithoutCancel(ctx), db, &acked)
 	})
-	for i := 0; err == nil && i < len(c.pictures) && ctx.Err() == nil; i++ {
-		err = c.develop(ctx, c.pictures[i], c.compareQueues)
-	}
 	if err != nil {
-		return fmt.Errorf("%s, a crowd: %w", c.durability(), err)
+		return err
 	}
-	return nil
+	return c.developAll(ctx, c.compareQueues)
 }
 
 func queueOf(member int) string { return fmt.Sprint("of", member) }

@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"sync"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/faultvfs"
@@ -26,18 +28,28 @@ func Cuts(ctx context.Context, r *Round) error {
 		return crowdCuts(ctx, r)
 	}
 	c := &cutter{Round: r, full: r.Seed%2 == 0}
+	r.Add("acked_lost_full", 0)
+	r.Add("corrupt", 0)
+	r.Add("gaps", 0)
 	if err := c.film(ctx); err != nil {
 		return err
 	}
-	for _, p := range c.pictures {
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := c.develop(ctx, p, c.compare); err != nil {
-			return fmt.Errorf("%s, cut after %d of %d steps: %w", c.durability(), p.acked, len(c.states)-1, err)
-		}
+	return c.developAll(ctx, c.compare)
+}
+
+// developAll looks at the pictures, several at a time.
+func (c *cutter) developAll(ctx context.Context, compare func(context.Context, string, picture) error) error {
+	var all sync.WaitGroup
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	for lane := range errs {
+		all.Go(func() {
+			for i := lane; i < len(c.pictures) && errs[lane] == nil && ctx.Err() == nil; i += len(errs) {
+				errs[lane] = c.develop(ctx, i, compare)
+			}
+		})
 	}
-	return nil
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // cutter films a run.
@@ -83,7 +95,7 @@ func (c *cutter) shoot(work func(path string) error) error {
 	}
 	defer disk.Remove()
 	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
-	disk.Cut(func() bool { return luck.IntN(12) == 0 }, func(m faultvfs.Image) {
+	disk.Cut(func() bool { return luck.IntN(6) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})
 	})
 	return work(filepath.Join(dir, "app.db"))
@@ -132,26 +144,27 @@ func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) e
 	return s.unlockAll(context.WithoutCancel(ctx), advance)
 }
 
-// develop makes a file of a picture, checks it, compares it, and works with it.
-func (c *cutter) develop(ctx context.Context, p picture, compare func(context.Context, string, picture) error) error {
+// develop makes a file of picture i, checks it, compares it, and works with it.
+func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) error {
 	ctx = context.WithoutCancel(ctx)
-	dir, err := c.sub("image")
+	p, luck := c.pictures[i], rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
+	dir, err := c.sub(fmt.Sprint("image", i))
 	if err != nil {
 		return err
 	}
-	if err := p.image.Write(dir, c.Rand); err != nil {
+	if err := p.image.Write(dir, luck); err != nil {
 		return err
 	}
 	path := filepath.Join(dir, "app.db")
 	if err := compare(ctx, path, p); err != nil {
-		return err
+		return fmt.Errorf("%s, cut %d, after %v was acknowledged: %w", c.durability(), i, p.acked, err)
 	}
 	c.Add("cuts", 1)
 	c.Add("cuts_"+c.durability(), 1)
-	if c.oneIn(4) {
+	if luck.IntN(8) == 0 {
 		c.Add("reopened", 1)
 		if err := c.workOn(ctx, path); err != nil {
-			return fmt.Errorf("the library on what a cut has left: %w", err)
+			return fmt.Errorf("the library on what cut %d has left: %w", i, err)
 		}
 	}
 	return os.RemoveAll(dir)

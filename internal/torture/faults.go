@@ -22,6 +22,9 @@ import (
 // Before many steps of a script one call is chosen, by its kind and how many come
 // before it, to fail once or from then on until the step has ended.
 func Faults(ctx context.Context, r *Round) error {
+	for _, name := range []string{"acked_lost", "hung", "errors_that_happened"} {
+		r.Add(name, 0)
+	}
 	dir, err := r.sub("run")
 	if err != nil {
 		return err
