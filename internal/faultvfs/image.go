@@ -117,3 +117,15 @@ func (r record) damaged(luck *rand.Rand) record {
 	}
 	return r
 }
+
+// Contents is what programs see in the file at path now, synced or not.
+func (d *Disk) Contents(path string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.at(path)
+	b := slices.Clone(f.durable)
+	for _, r := range f.pending {
+		b = r.apply(b)
+	}
+	return b
+}

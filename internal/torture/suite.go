@@ -30,6 +30,7 @@ var Suites = []Suite{
 	{"cuts", 17, Cuts},
 	{"faults", 8, Faults},
 	{"models", 6, Models},
+	{"tails", 2, Tails},
 	{"wakes", 7, Wakes},
 	{"leaks", 1, Leaks},
 }

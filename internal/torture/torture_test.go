@@ -91,3 +91,8 @@ func TestQueueAndStreamDoWhatTheirModelsDo(t *testing.T) {
 	require.Positive(t, c.Get("operations"))
 	require.Zero(t, c.Get("mismatches"))
 }
+
+func TestCutOrDamagedLogGivesTheStateAfterOneOfTheCommits(t *testing.T) {
+	c := run(t, "tails", 1, 4*time.Second, time.Second)
+	require.Positive(t, c.Get("log_cuts"))
+}
