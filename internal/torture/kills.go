@@ -99,7 +99,7 @@ func (s *storm) rage(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Duration(1+s.Rand.IntN(25)) * time.Millisecond):
+		case <-time.After(time.Duration(1+s.Rand.IntN(20)) * time.Millisecond):
 		}
 		if err := s.strike(); err != nil {
 			return err
