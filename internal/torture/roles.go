@@ -199,13 +199,14 @@ func (a *actor) mail(ctx context.Context) error {
 }
 
 // saveEvery bounds what a subscriber sees again.
-const saveEvery = 10
+const saveEvery = 3
 
 func (a *actor) subscribe(ctx context.Context) error {
 	for e, err := range a.events().Subscribe(ctx, "c", &honker.SubscribeOptions{SaveEvery: saveEvery, SaveInterval: 20 * time.Millisecond}) {
 		if err != nil {
 			return err
 		}
+		time.Sleep(300 * time.Microsecond) // a kill here must not find it saved
 		a.note(handled, e.Offset)
 	}
 	return nil
