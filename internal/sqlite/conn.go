@@ -91,7 +91,7 @@ func (c *conn) prepare(query string) (*stmt, error) {
 		_ = p.Close()
 		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
 	}
-	s := &stmt{rawStmt: raw, conn: c, verb: verbOf(query)}
+	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
 	s.calls = s.verb != vOther && c.home.cfg.Functions.writtenBy(query)
 	return s, nil
 }
@@ -198,6 +198,7 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	if c.tx.open || s.verb != vRead {
 		run = context.WithoutCancel(ctx)
 	}
+	s.failpoint()
 	s.inUse = true // a function may run other statements meanwhile, or this one
 	res, err := s.rawStmt.ExecContext(run, args)
 	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
@@ -234,6 +235,7 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 	if c.tx.open || s.verb == vWith || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
+	s.failpoint()
 	s.inUse = true
 	r, err := s.rawStmt.QueryContext(run, args)
 	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {

@@ -97,6 +97,7 @@ func cutWord(words []string, word string) []string {
 type stmt struct {
 	rawStmt
 	conn   *conn
+	text   string
 	verb   verb
 	calls  bool // a function that writes
 	inUse  bool // it runs, or rows of it are still open

@@ -1,0 +1,125 @@
+package honker_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// jump sets the clock of everybody who has not been here forward by d, or back: seen from
+// them, all times in the file have moved the other way.
+func jump(t *testing.T, db *honker.DB, d time.Duration) {
+	t.Helper()
+	s, ms := fmt.Sprint(int64(d/time.Second)), fmt.Sprint(d.Milliseconds())
+	perform(t, db.SQL(),
+		`UPDATE _honker_live SET run_at = run_at - `+s+`, claim_expires_at = claim_expires_at - `+s+`, expires_at = expires_at - `+s,
+		`UPDATE _honker_locks SET expires_at = expires_at - `+s,
+		`UPDATE _honker_scheduler_tasks SET next_fire_at = next_fire_at - `+s,
+		`UPDATE _honkerx_group_claims SET deadline_ms = deadline_ms - `+ms)
+}
+
+var jumps = []time.Duration{time.Hour, 24 * time.Hour, -time.Hour, -24 * time.Hour}
+
+// Forward, leases end early: work is done twice, and never lost. Backward, they last
+// longer: work is late, and never done twice.
+func TestClockThatJumpsMakesWorkEarlyOrLateAndNeitherLosesNorSplitsIt(t *testing.T) {
+	for _, d := range jumps {
+		t.Run(d.String(), func(t *testing.T) {
+			db := honkertest.Open(t, nil)
+			ctx := bounded(t, patient)
+			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Visibility: 30 * time.Second})
+			ids, err := q.EnqueueMany(ctx, []int{1, 2})
+			require.NoError(t, err)
+			_, err = q.Enqueue(ctx, 3, honker.Delay(10*time.Minute))
+			require.NoError(t, err)
+			held, err := q.Claim(ctx, "before", 2)
+			require.NoError(t, err)
+			require.Len(t, held, 2)
+
+			jump(t, db, d)
+			again, err := q.Claim(ctx, "after", 10)
+			require.NoError(t, err)
+			if d > 0 {
+				require.Len(t, again, 3, "leases have ended, and what was to come is due")
+				require.ErrorIs(t, held[0].Ack(ctx), honker.ErrClaimLost)
+				for _, job := range again {
+					require.NoError(t, job.Ack(ctx))
+				}
+				return
+			}
+			require.Empty(t, again, "nothing is given to a second holder")
+			for i, job := range held {
+				require.Equal(t, ids[i], job.ID)
+				require.NoError(t, job.Ack(ctx), "whoever holds it still does")
+			}
+			jump(t, db, -d) // and when the clock is right again
+			jump(t, db, time.Hour)
+			late, err := q.Claim(ctx, "after", 10)
+			require.NoError(t, err)
+			require.Len(t, late, 1, "what was to come is late, and not lost")
+		})
+	}
+}
+
+func TestScheduleFiresNoTimeTwiceWhenTheClockJumps(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := bounded(t, patient)
+	require.NoError(t, db.Scheduler().Register(ctx, honker.Schedule{Name: "s", Queue: "q", Spec: "0 * * * *"}))
+	now, fired := time.Now(), map[time.Time]int{}
+	tick := func(at time.Time) (n int) {
+		fires, err := db.Scheduler().Tick(ctx, at)
+		require.NoError(t, err)
+		for _, f := range fires {
+			fired[f.FireAt]++
+		}
+		return len(fires)
+	}
+	require.Equal(t, 5, tick(now.Add(5*time.Hour)))
+	for _, back := range []time.Duration{time.Minute, time.Hour, 5 * time.Hour, 24 * time.Hour} {
+		require.Zero(t, tick(now.Add(5*time.Hour-back)), "%v back", back)
+	}
+	require.Equal(t, 1, tick(now.Add(6*time.Hour)))
+	require.Equal(t, 24, tick(now.Add(30*time.Hour)))
+	require.Len(t, fired, 30)
+	for at, times := range fired {
+		require.Equal(t, 1, times, at)
+	}
+}
+
+func TestGroupAndLockOutlastAClockThatIsSetBack(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := bounded(t, patient)
+	s := honker.NewStream[int](db, "s", nil)
+	_, err := s.Publish(ctx, 1)
+	require.NoError(t, err)
+	g := s.Group("g", nil)
+	a, err := g.Join(ctx, "a")
+	require.NoError(t, err)
+	b, err := g.Join(ctx, "b")
+	require.NoError(t, err)
+	ds, err := a.Claim(ctx, 1)
+	require.NoError(t, err)
+	alter(t, db, `INSERT INTO _honker_locks VALUES ('l', 'another', unixepoch() + 60)`)
+
+	jump(t, db, -time.Hour)
+	none, err := b.Claim(context.Background(), 1)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	_, err = db.TryLock(ctx, "l", nil)
+	require.ErrorIs(t, err, honker.ErrLockHeld)
+
+	jump(t, db, 2*time.Hour)
+	again, err := b.Claim(ctx, 1)
+	require.NoError(t, err)
+	require.Len(t, again, 1)
+	require.ErrorIs(t, ds[0].Ack(ctx), honker.ErrClaimLost)
+	l, err := db.TryLock(ctx, "free by now", nil)
+	require.NoError(t, err)
+	require.NoError(t, l.Unlock(ctx))
+}

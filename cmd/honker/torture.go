@@ -1,0 +1,70 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker/internal/torture"
+)
+
+func init() { commands["torture"] = tortureCommand }
+
+// before: this process may be one of those that torture kills.
+func before() { torture.Main() }
+
+func tortureCommand(args []string) int {
+	flags := flag.NewFlagSet("torture", flag.ExitOnError)
+	var o torture.Options
+	flags.DurationVar(&o.For, "for", 10*time.Minute, "how long, all suites together")
+	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "repeat a run")
+	flags.StringVar(&o.Dir, "dir", "", "where the files lie, and stay when a promise was broken; default memory")
+	only := flags.String("only", "", "suites, with commas; default all")
+	path := flags.String("report", "", "where the report goes; default stdout")
+	quiet := flags.Bool("quiet", false, "do not show counters")
+	_ = flags.Parse(args)
+	if *only != "" {
+		o.Only = strings.Split(*only, ",")
+	}
+	if !*quiet {
+		o.Live = os.Stderr
+	}
+	return tortured(o, *path)
+}
+
+func tortured(o torture.Options, path string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	report, err := torture.All(ctx, o)
+	if err == nil {
+		err = write(report, path)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "honker torture:", err)
+		return 2
+	}
+	if report.Failed > 0 {
+		return 1
+	}
+	return 0
+}
+
+func write(report *torture.Report, path string) error {
+	if path == "" {
+		return report.Write(os.Stdout)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := report.Write(f); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,120 @@
+//go:build unix
+
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/faultvfs"
+)
+
+// onFaultyDisk is a DB whose disk fails on demand.
+func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
+	t.Helper()
+	dir := t.TempDir()
+	disk, err := faultvfs.New(dir)
+	require.NoError(t, err)
+	db, err := honker.Open(context.Background(), filepath.Join(dir, "app.db"), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, db.Check(context.Background()))
+		require.NoError(t, db.Close())
+		disk.Remove()
+	})
+	return disk, db
+}
+
+// While there is no space nothing is acknowledged and workers do not spin; when there is
+// again, all goes on, and nothing that was acknowledged is missing.
+func TestWorkGoesOnWhenAFullDiskHasSpaceAgain(t *testing.T) {
+	disk, db := onFaultyDisk(t)
+	ctx := bounded(t, patient)
+	perform(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1000, Backoff: honker.Constant(0)})
+	_, err := q.EnqueueMany(ctx, make([]int, 50))
+	require.NoError(t, err)
+	var writes, handled atomic.Int64
+	disk.Fail(func(c faultvfs.Call) int32 {
+		if c.Kind != faultvfs.Write {
+			return 0
+		}
+		writes.Add(1)
+		return faultvfs.Full
+	})
+	stop := background(t, func(ctx context.Context) error {
+		return q.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.ID)
+			handled.Add(1)
+			return err
+		}, &honker.WorkOptions{Lease: time.Second, Workers: 2})
+	})
+	time.Sleep(time.Second)
+	require.Positive(t, writes.Load(), "the worker tries")
+	require.Less(t, writes.Load(), int64(100), "and does not spin")
+	_, err = q.Enqueue(ctx, 1)
+	require.Error(t, err)
+	require.Zero(t, handled.Load(), "nothing was claimed")
+
+	disk.Fail(nil)
+	eventually(t, patient, "all jobs done", func() bool { return number(t, db.SQL(), liveAndDead) == 0 })
+	require.NoError(t, stop())
+	require.EqualValues(t, 50, number(t, db.SQL(), `SELECT count(*) FROM effects`))
+	require.EqualValues(t, 50, number(t, db.SQL(), `SELECT count(DISTINCT job) FROM effects`))
+}
+
+// A reader that does not end keeps the log from being used again. When it has ended,
+// Maintain makes the log small.
+func TestLogStaysBoundedAndShrinksWhenALongReaderHasEnded(t *testing.T) {
+	commits := 20_000
+	if testing.Short() {
+		commits = 2000
+	}
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := honker.Open(context.Background(), path, &honker.Options{WALLimit: 1 << 20})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	ctx := bounded(t, 3*patient)
+	size := func() int64 {
+		info, err := os.Stat(path + "-wal")
+		require.NoError(t, err)
+		return info.Size()
+	}
+	write := func(n int) {
+		for range n {
+			_, err := db.Notify(ctx, "news", 1)
+			require.NoError(t, err)
+		}
+	}
+	stop := background(t, func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			_ = number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications WHERE id % 100 = 0`)
+			time.Sleep(time.Millisecond) // the log starts anew when nobody reads
+		}
+		return nil
+	})
+	write(commits)
+	require.NoError(t, stop())
+	t.Logf("%d KiB after %d commits with readers that come and go", size()>>10, commits)
+	require.Less(t, size(), int64(80<<20))
+
+	rows, err := db.SQL().QueryContext(context.Background(), `SELECT id FROM _honker_notifications`)
+	require.NoError(t, err)
+	require.True(t, rows.Next())
+	write(commits / 5)
+	grown := size()
+	require.Greater(t, grown, int64(1<<20), "a reader that does not end holds the log")
+	require.NoError(t, rows.Close())
+	stop = background(t, func(ctx context.Context) error { return db.Maintain(ctx, 20*time.Millisecond) })
+	eventually(t, patient, "a small log", func() bool { return size() < 1<<20 })
+	require.NoError(t, stop())
+	t.Logf("%d KiB with a long reader", grown>>10)
+}

@@ -1,0 +1,241 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/faultvfs"
+)
+
+// Cuts shows that a power cut leaves the file as it was after one of its commits, and
+// with Full after no earlier one than the last that was acknowledged.
+//
+// A script runs on a fault disk. At random moments the disk says what a cut would have
+// left just then; later each of these images is opened, compared with the states the
+// file has been in, and worked with.
+func Cuts(ctx context.Context, r *Round) error {
+	if r.oneIn(4) {
+		return crowdCuts(ctx, r)
+	}
+	c := &cutter{Round: r, full: r.Seed%2 == 0}
+	r.Add("acked_lost_full", 0)
+	r.Add("corrupt", 0)
+	r.Add("gaps", 0)
+	if err := c.film(ctx); err != nil {
+		return err
+	}
+	return c.developAll(ctx, c.compare)
+}
+
+// developAll looks at the pictures, several at a time.
+func (c *cutter) developAll(ctx context.Context, compare func(context.Context, string, picture) error) error {
+	var all sync.WaitGroup
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	for lane := range errs {
+		all.Go(func() {
+			for i := lane; i < len(c.pictures) && errs[lane] == nil && ctx.Err() == nil; i += len(errs) {
+				errs[lane] = c.develop(ctx, i, compare)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// cutter films a run.
+type cutter struct {
+	*Round
+	full     bool
+	pictures []picture
+	states   []state // after each step that was acknowledged; first, of an empty file
+	steps    []string
+	acked    func() []int64
+}
+
+// picture is what a cut would have left, and what had been acknowledged by then.
+type picture struct {
+	image faultvfs.Image
+	acked []int64
+}
+
+func (c *cutter) options() *honker.Options {
+	o := &honker.Options{NoFileNotices: true, Readers: 1}
+	if c.full {
+		o.Durability = honker.Full
+	}
+	return o
+}
+
+func (c *cutter) durability() string {
+	if c.full {
+		return "full"
+	}
+	return "normal"
+}
+
+// shoot runs work on a fault disk, and takes pictures.
+func (c *cutter) shoot(work func(path string) error) error {
+	dir, err := c.sub("run")
+	if err != nil {
+		return err
+	}
+	disk, err := faultvfs.New(dir)
+	if err != nil {
+		return err
+	}
+	defer disk.Remove()
+	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
+	disk.Cut(func() bool { return luck.IntN(6) == 0 }, func(m faultvfs.Image) {
+		c.pictures = append(c.pictures, picture{m, c.acked()})
+	})
+	return work(filepath.Join(dir, "app.db"))
+}
+
+func (c *cutter) film(ctx context.Context) error {
+	c.states = []state{""}
+	done := int64(0)
+	c.acked = func() []int64 { return []int64{done} }
+	return c.shoot(func(path string) error {
+		db, err := honker.Open(ctx, path, c.options())
+		if err != nil {
+			return ignore(err, context.DeadlineExceeded, context.Canceled)
+		}
+		defer func() { _ = db.Close() }()
+		advance := func(what string) error {
+			done++
+			s, err := stateOf(context.Background(), db.SQL())
+			c.states, c.steps = append(c.states, s), append(c.steps, what)
+			return err
+		}
+		if err := advance("open"); err != nil {
+			return err
+		}
+		return c.play(ctx, db, advance)
+	})
+}
+
+func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) error) error {
+	s, err := newScript(context.WithoutCancel(ctx), db, c.Rand)
+	if err != nil {
+		return err
+	}
+	if err := advance("join"); err != nil {
+		return err
+	}
+	for i := 0; i < 80 && ctx.Err() == nil; i++ {
+		name, do := s.next()
+		if _, err := do(context.WithoutCancel(ctx)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := advance(name); err != nil {
+			return err
+		}
+	}
+	return s.unlockAll(context.WithoutCancel(ctx), advance)
+}
+
+// develop makes a file of picture i, checks it, compares it, and works with it.
+func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) error {
+	ctx = context.WithoutCancel(ctx)
+	p, luck := c.pictures[i], rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
+	dir, err := c.sub(fmt.Sprint("image", i))
+	if err != nil {
+		return err
+	}
+	if err := p.image.Write(dir, luck); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "app.db")
+	if err := compare(ctx, path, p); err != nil {
+		return fmt.Errorf("%s, cut %d, after %v was acknowledged: %w", c.durability(), i, p.acked, err)
+	}
+	c.Add("cuts", 1)
+	c.Add("cuts_"+c.durability(), 1)
+	if luck.IntN(8) == 0 {
+		c.Add("reopened", 1)
+		if err := c.workOn(ctx, path); err != nil {
+			return fmt.Errorf("the library on what cut %d has left: %w", i, err)
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// compare finds the image among the states that the file was in.
+func (c *cutter) compare(ctx context.Context, path string, p picture) error {
+	found, err := stateOfFile(ctx, path)
+	if err != nil {
+		c.Add("corrupt", 1)
+		return err
+	}
+	k := len(c.states) - 1
+	for ; k >= 0 && c.states[k] != found; k-- {
+	}
+	if k < 0 {
+		c.Add("gaps", 1)
+		return errors.New("a state that never was")
+	}
+	return c.account(p.acked[0] - int64(k))
+}
+
+// account counts what was acknowledged and is lost.
+func (c *cutter) account(lost int64) error {
+	if lost <= 0 {
+		return nil
+	}
+	c.Add("acked_lost_"+c.durability(), lost)
+	c.Max("acked_lost_max_"+c.durability(), lost)
+	if c.full {
+		return fmt.Errorf("%d acknowledged commits are lost", lost)
+	}
+	return nil
+}
+
+// stateOfFile looks at a file without honker: its integrity, and its state.
+func stateOfFile(ctx context.Context, path string) (state, error) {
+	pool, err := plain(path)
+	if err != nil {
+		return "", err
+	}
+	defer pool.Close()
+	report, err := column[string](ctx, pool, `PRAGMA integrity_check`)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(report, []string{"ok"}) {
+		return "", fmt.Errorf("integrity_check: %q", report)
+	}
+	return stateOf(ctx, pool)
+}
+
+// workOn opens what a cut has left with the library, checks it, and goes on.
+func (c *cutter) workOn(ctx context.Context, path string) error {
+	db, err := honker.Open(ctx, path, c.options())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	q := honker.NewQueue[int](db, "after", nil)
+	id, err := q.Enqueue(ctx, 1)
+	if err != nil {
+		return err
+	}
+	jobs, err := q.Claim(ctx, "w", 1)
+	if err != nil || len(jobs) != 1 || jobs[0].ID != id {
+		return fmt.Errorf("claimed %d jobs: %w", len(jobs), err)
+	}
+	if err := jobs[0].Ack(ctx); err != nil {
+		return err
+	}
+	_, err = honker.NewStream[int](db, "after", nil).Publish(ctx, 1)
+	return errors.Join(err, db.Check(ctx))
+}

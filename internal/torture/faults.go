@@ -1,0 +1,253 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/faultvfs"
+)
+
+// Faults shows that a disk that fails is an error, and no more: a step that returned
+// nil is in the file, one that returned an error has left the file sound, the next one
+// works, nothing that was there before has gone, and nobody waits for ever.
+//
+// Before many steps of a script one call is chosen, by its kind and how many come
+// before it, to fail once or from then on until the step has ended.
+func Faults(ctx context.Context, r *Round) error {
+	for _, name := range []string{"acked_lost", "hung", "errors_that_happened"} {
+		r.Add(name, 0)
+	}
+	dir, err := r.sub("run")
+	if err != nil {
+		return err
+	}
+	disk, err := faultvfs.New(dir)
+	if err != nil {
+		return err
+	}
+	defer disk.Remove()
+	f := &faulter{Round: r, disk: disk, path: filepath.Join(dir, "app.db")}
+	if err := f.open(ctx); err != nil {
+		return err
+	}
+	err = f.play(ctx)
+	if closed := f.close(); err == nil {
+		err = closed
+	}
+	return err
+}
+
+type faulter struct {
+	*Round
+	disk *faultvfs.Disk
+	path string
+	db   *honker.DB
+	last state
+}
+
+// hangs is far above what any verb may take, BusyTimeout included.
+const hangs = 30 * time.Second
+
+// fault is a call that fails.
+type fault struct {
+	kind    faultvfs.Kind
+	after   int
+	forGood bool
+	full    bool // no space left
+	fired   atomic.Int64
+}
+
+func (f *fault) String() string {
+	return fmt.Sprintf("%s after %d, for good %v, full %v", f.kind, f.after, f.forGood, f.full)
+}
+
+// arm plans a fault.
+func (f *faulter) arm() *fault {
+	t := &fault{kind: faultvfs.Kinds[f.Rand.IntN(len(faultvfs.Kinds))], after: f.Rand.IntN(1 << f.Rand.IntN(5)), forGood: f.oneIn(2)}
+	t.full = t.kind == faultvfs.Write && f.oneIn(2)
+	seen := 0
+	f.disk.Fail(func(c faultvfs.Call) int32 {
+		if c.Kind != t.kind {
+			return 0
+		}
+		seen++
+		if seen <= t.after || t.fired.Load() > 0 && !t.forGood {
+			return 0
+		}
+		t.fired.Add(1)
+		if t.full {
+			return faultvfs.Full
+		}
+		return t.kind.Code()
+	})
+	return t
+}
+
+// disarm counts what the fault has done.
+func (f *faulter) disarm(t *fault) {
+	f.disk.Fail(nil)
+	if n := t.fired.Load(); n > 0 {
+		f.Add("faults", 1)
+		f.Add("failed_calls", n)
+		f.Add("faults_"+string(t.kind), 1)
+	}
+}
+
+// open opens the file while something fails, and then again.
+func (f *faulter) open(ctx context.Context) (err error) {
+	t := f.arm()
+	err = f.within(func(ctx context.Context) (err error) {
+		f.db, err = honker.Open(ctx, f.path, f.options())
+		return err
+	})
+	f.disarm(t)
+	if err == nil {
+		return nil
+	}
+	if t.fired.Load() == 0 {
+		return fmt.Errorf("open without a fault: %w", err)
+	}
+	f.Add("surfaced", 1)
+	f.db, err = honker.Open(context.WithoutCancel(ctx), f.path, f.options())
+	if err != nil {
+		return fmt.Errorf("open, after an open during %v: %w", t, err)
+	}
+	return nil
+}
+
+func (f *faulter) options() *honker.Options {
+	return &honker.Options{NoFileNotices: true, Durability: honker.Durability(f.Seed % 2), BusyTimeout: time.Second}
+}
+
+// within runs one thing, and notices when it does not end.
+func (f *faulter) within(do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- do(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(2 * hangs):
+		f.Add("hung", 1)
+		return errHung
+	}
+}
+
+var errHung = errors.New("it does not end")
+
+func (f *faulter) play(ctx context.Context) error {
+	s, err := newScript(context.WithoutCancel(ctx), f.db, f.Rand)
+	if err != nil {
+		return err
+	}
+	if f.last, err = stateOf(context.Background(), f.db.SQL()); err != nil {
+		return err
+	}
+	for i := 0; i < 150 && ctx.Err() == nil; i++ {
+		name, do := s.next()
+		if err := f.step(do, !f.oneIn(3)); err != nil {
+			return fmt.Errorf("step %d, %s: %w", i, name, err)
+		}
+	}
+	return nil
+}
+
+// step does one thing, perhaps while something fails, and looks what has become of it.
+func (f *faulter) step(do step, faulty bool) error {
+	t := &fault{}
+	if faulty {
+		t = f.arm()
+	}
+	var is effect
+	err := f.within(func(ctx context.Context) (err error) {
+		is, err = do(ctx)
+		return err
+	})
+	f.disarm(t)
+	f.Add("operations", 1)
+	switch {
+	case errors.Is(err, errHung):
+		return fmt.Errorf("%v: %w", t, err)
+	case err != nil && t.fired.Load() == 0:
+		return fmt.Errorf("without a fault: %w", err)
+	case err != nil:
+		return f.refused(t)
+	}
+	return f.done(t, is)
+}
+
+// done: what was acknowledged is there.
+func (f *faulter) done(t *fault, is effect) error {
+	ctx := context.Background()
+	there, err := is(ctx)
+	if err != nil {
+		return err
+	}
+	if !there {
+		f.Add("acked_lost", 1)
+		return fmt.Errorf("%v: acknowledged, and not there", t)
+	}
+	f.last, err = stateOf(ctx, f.db.SQL())
+	return err
+}
+
+// refused: an error may stand for something that has happened nevertheless, but not
+// for half of it.
+func (f *faulter) refused(t *fault) error {
+	f.Add("surfaced", 1)
+	s, err := stateOf(context.Background(), f.db.SQL())
+	if err != nil {
+		return fmt.Errorf("looking, after %v: %w", t, err)
+	}
+	if s != f.last {
+		f.Add("errors_that_happened", 1)
+		f.last = s
+	}
+	return nil
+}
+
+// close closes the file while something fails. What is in it then is what was in it
+// before, apart from locks that Close has released.
+func (f *faulter) close() error {
+	ctx := context.Background()
+	checked := f.db.Check(ctx)
+	before, err := f.jobsAndEvents(ctx)
+	if err := errors.Join(checked, err); err != nil {
+		return err
+	}
+	t := f.arm()
+	err = f.within(func(context.Context) error { return f.db.Close() })
+	f.disarm(t)
+	if err != nil && t.fired.Load() == 0 || errors.Is(err, errHung) {
+		return fmt.Errorf("close, %v: %w", t, err)
+	}
+	f.db, err = honker.Open(ctx, f.path, f.options())
+	if err != nil {
+		return fmt.Errorf("open again: %w", err)
+	}
+	defer f.db.Close()
+	after, err := f.jobsAndEvents(ctx)
+	if err := errors.Join(err, f.db.Check(ctx)); err != nil {
+		return err
+	}
+	if !slices.Equal(before, after) {
+		f.Add("acked_lost", 1)
+		return fmt.Errorf("close during %v: the file was %v and is %v", t, before, after)
+	}
+	return nil
+}
+
+func (f *faulter) jobsAndEvents(ctx context.Context) ([]string, error) {
+	return column[string](ctx, f.db.SQL(), `SELECT 'live ' || id || state || payload FROM _honker_live
+		UNION ALL SELECT 'dead ' || id || payload FROM _honker_dead
+		UNION ALL SELECT 'event ' || offset || payload FROM _honker_stream ORDER BY 1`)
+}

@@ -1,0 +1,207 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// Kills shows what survives the death of processes. Children with all kinds of roles
+// share a file and are killed at any moment, again and again; ledgers outside of the
+// file keep what each of them meant to do and what it was told. In the end everything
+// is worked off, and file and ledgers are compared.
+func Kills(ctx context.Context, r *Round) error {
+	s := &storm{Round: r, path: filepath.Join(r.Dir, "app.db"), began: time.Now()}
+	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations"} {
+		r.Add(name, 0)
+	}
+	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	s.db = db
+	defer s.end()
+	if err := s.prepare(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	if err := s.rage(ctx); err != nil {
+		return err
+	}
+	if err := s.drain(); err != nil {
+		return err
+	}
+	s.end()
+	return s.check()
+}
+
+// storm is a round of kills.
+type storm struct {
+	*Round
+	path  string
+	db    *honker.DB // the parent's; it only looks
+	first time.Time  // when the schedule is due first
+	began time.Time
+	slots []*child
+	born  int
+}
+
+// parts are what runs at the same time.
+var parts = [][]string{
+	{"producer"},
+	{"worker", "mailer"},
+	{"subscriber", "piper", "member"},
+	{"producer", "member", "ticker"},
+}
+
+// tables are the application's.
+var tables = []string{
+	`CREATE TABLE effects (number INTEGER NOT NULL)`,
+	`CREATE TABLE orders (number INTEGER NOT NULL)`,
+	`CREATE TABLE taken (number INTEGER NOT NULL, event INTEGER NOT NULL)`,
+}
+
+func (s *storm) prepare(ctx context.Context) (err error) {
+	for _, table := range tables {
+		if _, err := s.db.SQL().ExecContext(ctx, table); err != nil {
+			return err
+		}
+	}
+	if err := s.db.Scheduler().Register(ctx, honker.Schedule{Name: "second", Queue: "fired", Spec: "@every 1s"}); err != nil {
+		return err
+	}
+	s.first, err = s.db.Scheduler().Soonest(ctx)
+	return err
+}
+
+func (s *storm) options() *honker.Options {
+	return &honker.Options{Durability: honker.Durability(s.Seed % 2)}
+}
+
+// rage starts the children and kills them, one or all, at any moment.
+func (s *storm) rage(ctx context.Context) error {
+	s.slots = make([]*child, len(parts))
+	for i := range s.slots {
+		if err := s.spawn(i, parts[i]); err != nil {
+			return err
+		}
+	}
+	for span := time.After(10 * time.Second); ; {
+		select {
+		case <-span:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Duration(1+s.Rand.IntN(20)) * time.Millisecond):
+		}
+		if err := s.strike(); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *storm) strike() error {
+	victims := []int{s.Rand.IntN(len(s.slots))}
+	if s.oneIn(10) {
+		victims = []int{0, 1, 2, 3}
+	}
+	for _, i := range victims {
+		if err := s.slots[i].kill(); err != nil {
+			return err
+		}
+		s.Add("kills", 1)
+	}
+	for _, i := range victims {
+		if err := s.spawn(i, parts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *storm) spawn(slot int, roles []string) (err error) {
+	s.born++
+	s.slots[slot], err = spawn(part{
+		Path: s.path, Roles: roles, Number: s.born, Began: s.began, Full: s.options().Durability == honker.Full,
+		Ledger: filepath.Join(s.Dir, fmt.Sprintf("ledger-%06d", s.born)),
+	})
+	return err
+}
+
+// end kills what is left.
+func (s *storm) end() {
+	for _, c := range s.slots {
+		if c != nil {
+			_ = c.kill()
+		}
+	}
+	s.slots = nil
+}
+
+// drain lets the children work off what is there, without new work and kills.
+func (s *storm) drain() error {
+	for _, c := range s.slots {
+		if err := c.kill(); err != nil {
+			return err
+		}
+	}
+	s.slots = s.slots[1:] // of the producer
+	for i, roles := range parts[1:] {
+		rest := slices.DeleteFunc(slices.Clone(roles), func(role string) bool { return role == "producer" })
+		if err := s.spawn(i, rest); err != nil {
+			return err
+		}
+	}
+	return s.until(60*time.Second, s.workedOff)
+}
+
+func (s *storm) until(limit time.Duration, ok func(context.Context) (string, error)) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(limit); ; <-look.C {
+		missing, err := ok(context.Background())
+		if err != nil || missing == "" {
+			return err
+		}
+		if time.Now().After(deadline) {
+			s.Add("stuck", 1)
+			return fmt.Errorf("after %v: %s", limit, missing)
+		}
+		for _, c := range s.slots {
+			if err := c.alive(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// workedOff says what is still to be done.
+func (s *storm) workedOff(ctx context.Context) (string, error) {
+	jobs, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue <> 'fired'`)
+	if err != nil || jobs > 0 {
+		return fmt.Sprint(jobs, " jobs are left"), err
+	}
+	events := honker.NewStream[int64](s.db, "events", nil)
+	head, err := events.Head(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, consumer := range []string{"c", "doubler"} {
+		at, err := events.Offset(ctx, consumer)
+		if err := ignore(err, honker.ErrNotFound); err != nil || at < head {
+			return fmt.Sprintf("%s is at %d of %d", consumer, at, head), err
+		}
+	}
+	info, err := events.Group("g", nil).Info(ctx)
+	if errors.Is(err, honker.ErrNotFound) || err == nil && info.LowWater < head {
+		return fmt.Sprintf("the group is at %d of %d", info.LowWater, head), nil
+	}
+	return "", err
+}

@@ -1,0 +1,94 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"net/url"
+)
+
+// state is all that is in a file's tables, in short: equal states are equal files to
+// everybody who asks. "" is a file without tables.
+type state string
+
+// State is all that is in a file's tables, in short.
+func State(ctx context.Context, pool *sql.DB) (string, error) {
+	s, err := stateOf(ctx, pool)
+	return string(s), err
+}
+
+// stateOf reads the tables one after another: nobody may write meanwhile.
+func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
+	tables, err := column[string](ctx, pool, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
+	if err != nil || len(tables) == 0 {
+		return "", err
+	}
+	hash := sha256.New()
+	for _, table := range tables {
+		fmt.Fprintf(hash, "\n%s\n", table)
+		if err := eachRow(ctx, pool, `SELECT * FROM "`+table+`"`, func(row []any) { fmt.Fprintf(hash, "%v\n", row) }); err != nil {
+			return "", fmt.Errorf("%s: %w", table, err)
+		}
+	}
+	return state(fmt.Sprintf("%x", hash.Sum(nil)[:12])), nil
+}
+
+func eachRow(ctx context.Context, pool *sql.DB, query string, see func([]any)) error {
+	rows, err := pool.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	values, pointers := make([]any, len(columns)), make([]any, len(columns))
+	for i := range values {
+		pointers[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(pointers...); err != nil {
+			return err
+		}
+		see(values)
+	}
+	return rows.Err()
+}
+
+// column reads one column.
+func column[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (out []T, err error) {
+	rows, err := pool.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var v T
+		if err := rows.Scan(&v); err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}
+
+// one reads one value.
+func one[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (v T, err error) {
+	err = pool.QueryRowContext(ctx, query, args...).Scan(&v)
+	return v, err
+}
+
+// plain opens the file at path as somebody else would, without honker. The driver is
+// the library's.
+func plain(path string) (*sql.DB, error) {
+	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: "_pragma=busy_timeout(5000)"}
+	pool, err := sql.Open("sqlite", u.String())
+	if err == nil {
+		pool.SetMaxOpenConns(1)
+	}
+	return pool, err
+}
