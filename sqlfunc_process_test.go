@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/proc"
 )
 
-func init() { children["caller"] = callFunctions }
+func init() { children["SQL caller"] = callFunctions }
 
 // callFunctions claims, retries and fails by SQL alone, each in a transaction that it
 // does not ask for.
@@ -49,7 +49,7 @@ func TestNoJobIsLostByACallThatIsKilled(t *testing.T) {
 	perform(t, db.SQL(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 SELECT honker_enqueue('jobs', '' || i, NULL, NULL, 0, 2 + i % 3, NULL) FROM n`)
 	for range kills {
-		victim := proc.Start(t, "caller", task{Path: path})
+		victim := proc.Start(t, "SQL caller", task{Path: path})
 		require.Equal(t, "settled 4", victim.Line(patient))
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
 		victim.Kill()
