@@ -27,9 +27,9 @@ type Suite struct {
 var Suites = []Suite{
 
 	{"kills", 28, Kills},
-	{"cuts", 13, Cuts},
+	{"cuts", 15, Cuts},
 	{"faults", 11, Faults},
-	{"models", 7, Models},
+	{"models", 5, Models},
 	{"tails", 1, Tails},
 	{"wakes", 9, Wakes},
 	{"leaks", 1, Leaks},
