@@ -434,7 +434,9 @@ func TestSubscribersLeaveNoGoroutineBehind(t *testing.T) {
 		_, err := s.DeleteConsumer(ctx, fmt.Sprint("c", i%7))
 		require.NoError(t, err)
 	}
-	eventually(t, patient, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+	// The watcher's notices come and go with storms; what leaked would be one for each of 150 loops.
+	const notices = 10
+	eventually(t, patient, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before+notices })
 }
 
 func TestManySubscribersEachSeeEverything(t *testing.T) {
