@@ -142,6 +142,7 @@ func TestVerbOfAStatement(t *testing.T) {
 		"BEGIN; INSERT INTO t VALUES (1); COMMIT": vOther,
 		"BEGINNING":           vOther,
 		"PRAGMA user_version": vOther,
+		dataVersion:           vRead,
 		"CREATE TABLE t (a)":  vOther,
 		"EXPLAIN SELECT 1":    vOther,
 	} {

@@ -85,6 +85,8 @@ func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
 	return rows.Close()
 }
 
+const dataVersion = "PRAGMA data_version"
+
 // Change reads whether somebody has committed: PRAGMA data_version moves with each
 // commit of another connection, never with one's own, never with a rollback. It is
 // a number of one connection, which is therefore kept.
@@ -108,7 +110,7 @@ func (v *Change) Version(ctx context.Context) (version int64, err error) {
 		}
 	}
 	ctx = context.WithoutCancel(ctx) // which is for the wait: an interrupt would spoil the connection
-	err = scanOne(ctx, v.conn, "PRAGMA data_version", &version)
+	err = scanOne(ctx, v.conn, dataVersion, &version)
 	if err == nil && v.lent {
 		// Every commit of this process goes through this one connection.
 		var own int64

@@ -2,37 +2,30 @@ package watch
 
 import (
 	"os"
+	"path/filepath"
 	"sync/atomic"
-
-	"github.com/fsnotify/fsnotify"
 )
 
-// notices tells that the -wal file was written, by inotify: it watches a path and
-// opens no descriptor on the file, so no lock of SQLite's can be dropped.
+// notices tells one watcher that its -wal file was written.
 type notices struct {
-	path    string
-	fs      *fsnotify.Watcher
-	fired   chan struct{}
-	ended   chan struct{}
-	on      bool
-	gone    atomic.Bool // the file was removed, and the watch with it
-	refused bool
+	path  string
+	board *board // nil where notices are not wanted or not to be had
+	fired chan struct{}
+	on    bool
+	gone  atomic.Bool // the file was removed, and the watch with it
 }
 
 func newNotices(cfg Config) *notices {
-	n := &notices{path: walOrDatabase(cfg.Path), fired: make(chan struct{}, 1), ended: make(chan struct{})}
+	n := &notices{path: filepath.Clean(walOrDatabase(cfg.Path)), fired: make(chan struct{}, 1)}
 	if !cfg.Notices {
-		n.refused = true
 		return n
 	}
-	fs, err := fsnotify.NewBufferedWatcher(64)
+	board, err := joinBoard()
 	if err != nil {
 		cfg.Logger.Warn("honker: no file notices, polling instead", "error", err)
-		n.refused = true
 		return n
 	}
-	n.fs = fs
-	go n.forward()
+	n.board = board
 	return n
 }
 
@@ -44,28 +37,7 @@ func walOrDatabase(path string) string {
 	return path
 }
 
-// forward turns events into one slot. It ends when close closes the watcher.
-func (n *notices) forward() {
-	defer close(n.ended)
-	for {
-		select {
-		case e, ok := <-n.fs.Events:
-			if !ok {
-				return
-			}
-			if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-				n.gone.Store(true)
-			}
-			n.fire()
-		case _, ok := <-n.fs.Errors: // an overflow: there was something
-			if !ok {
-				return
-			}
-			n.fire()
-		}
-	}
-}
-
+// fire leaves one notice: two are no more than one.
 func (n *notices) fire() {
 	select {
 	case n.fired <- struct{}{}:
@@ -81,27 +53,27 @@ func (n *notices) armed() bool { return n.on && !n.gone.Load() }
 
 // arm makes them come; true when they did not before.
 func (n *notices) arm() bool {
-	if n.refused || n.armed() {
+	if n.board == nil || n.armed() {
 		return false
 	}
 	n.gone.Store(false)
 	// The -wal may have gone with somebody's last connection; the poll serves until
 	// it is back.
-	n.on = n.fs.Add(n.path) == nil
+	n.on = n.board.tell(n)
 	return n.on
 }
 
 // drop stops them: each costs the writer a little.
 func (n *notices) drop() {
 	if n.on {
-		_ = n.fs.Remove(n.path)
+		n.board.forget(n)
 		n.on = false
 	}
 }
 
 func (n *notices) close() {
-	if n.fs != nil {
-		_ = n.fs.Close()
-		<-n.ended
+	if n.board != nil {
+		n.board.forget(n)
+		n.board.leave()
 	}
 }

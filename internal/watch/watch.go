@@ -47,7 +47,7 @@ const (
 // How long the watcher trusts what it has.
 const (
 	safety      = 25 * time.Millisecond // poll while notices work
-	safetyIdle  = 100 * time.Millisecond
+	safetyIdle  = 500 * time.Millisecond
 	idleAfter   = time.Second
 	storm       = time.Millisecond      // notices closer than this are a storm
 	stormCount  = 16                    // after so many of them, poll instead
@@ -82,6 +82,7 @@ type Watcher struct {
 	lastChange time.Time
 	lastNotice time.Time
 	rapid      int   // notices in a row that came in a storm
+	doubtful   bool  // a poll found what no notice had announced
 	ownCommits int64 // as of the last notice
 	tail       time.Duration
 	pollEvery  time.Duration
@@ -244,19 +245,19 @@ func (w *Watcher) patience(now time.Time, deadline time.Time) (time.Duration, bo
 	return pause, false
 }
 
+// pollPause grows with each look that finds nothing, once nobody has committed for a
+// while. Notices that come make it longer.
 func (w *Watcher) pollPause(now time.Time) time.Duration {
-	idle := now.Sub(w.lastChange) > idleAfter
-	switch {
-	case w.rapid >= stormCount:
+	if w.rapid >= stormCount {
 		return min(max(w.cfg.Poll, storm), safety)
-	case w.notice.armed() && idle:
-		return max(w.cfg.Poll, safetyIdle)
-	case w.notice.armed():
-		return max(w.cfg.Poll, safety)
-	case idle:
-		w.pollEvery = min(2*w.pollEvery, max(w.cfg.Poll, safety))
-	default:
-		w.pollEvery = w.cfg.Poll
+	}
+	shortest, longest := w.cfg.Poll, max(w.cfg.Poll, safety)
+	if w.notice.armed() && !w.doubtful {
+		shortest, longest = longest, max(w.cfg.Poll, safetyIdle)
+	}
+	w.pollEvery = max(min(2*w.pollEvery, longest), shortest)
+	if now.Sub(w.lastChange) <= idleAfter {
+		w.pollEvery = shortest
 	}
 	return w.pollEvery
 }
@@ -271,6 +272,8 @@ func (w *Watcher) act(why reason) {
 	case why == byNotice:
 		w.noticed(now)
 	case w.moved():
+		// Some filesystems take a watch and never keep their word.
+		w.doubtful = why == byPoll
 		w.hit(now)
 	case why == byDeadline:
 		w.cfg.Look(Deadline)
@@ -290,6 +293,7 @@ func (w *Watcher) passed(now time.Time) {
 
 // noticed searches for the commit that a notice announces.
 func (w *Watcher) noticed(now time.Time) {
+	w.doubtful = false
 	w.countStorm(now)
 	own := w.cfg.Commits()
 	mine := own != w.ownCommits
