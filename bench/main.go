@@ -24,7 +24,7 @@ func main() {
 
 // config is what the flags say.
 type config struct {
-	suite, only, out, dir, from string
+	suite, cases, only, out, dir, from string
 	length                      time.Duration
 	rounds                      int
 	scale                       float64
@@ -49,6 +49,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention")
+	f.StringVar(&c.cases, "case", "", "only the cases whose names hold that `text`")
 	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
 	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")
 	f.IntVar(&c.rounds, "rounds", 5, "how often each contestant has its turn")
@@ -76,7 +77,7 @@ func (c config) check(rest []string) error {
 
 func (c config) suites() (chosen []Suite, err error) {
 	if c.suite == "all" {
-		return suites(), nil
+		return only(suites(), c.cases), nil
 	}
 	for _, name := range strings.Split(c.suite, ",") {
 		i := slices.IndexFunc(suites(), func(s Suite) bool { return s.Name == name })
@@ -85,7 +86,7 @@ func (c config) suites() (chosen []Suite, err error) {
 		}
 		chosen = append(chosen, suites()[i])
 	}
-	return chosen, nil
+	return only(chosen, c.cases), nil
 }
 
 func (c config) contestants() (chosen []Contestant) {

@@ -4,12 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
 // suites in the order in which they run.
 func suites() []Suite {
 	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite()}
+}
+
+// only is the suites with those cases alone whose names hold text.
+func only(all []Suite, text string) []Suite {
+	for i := range all {
+		all[i].Cases = slices.DeleteFunc(all[i].Cases, func(c Case) bool { return !strings.Contains(c.Name, text) })
+	}
+	return slices.DeleteFunc(all, func(s Suite) bool { return len(s.Cases) == 0 })
 }
 
 func rate(unit string) []Metric { return []Metric{{"rate", unit, true}} }
