@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Contestant is one way to have a queue in a SQLite file.
+// Contestant is one way to have a queue: in a SQLite file, or beside it.
 type Contestant struct {
 	Name  string
 	About string // its settings, and who recommends them
@@ -95,12 +95,5 @@ var errNA = errors.New("n/a")
 
 // contestants in the order of the tables. The first is the ceiling.
 func contestants() []Contestant {
-	return []Contestant{raw(), honkers(), riverTuned(), riverDefault(), backlites(), goqiteTuned(), goqiteDefault()}
-}
-
-// absent are those that cannot take part, and why.
-var absent = []Skip{
-	{"watermill-sqlite", "its module is not served by the module proxy"},
-	{"asynq", "needs a Redis server: not a part of this program yet"},
-	{"JetStream", "needs a NATS server: not a part of this program yet"},
+	return installed([]Contestant{raw(), honkers(), riverTuned(), riverDefault(), backlites(), goqiteTuned(), goqiteDefault()})
 }

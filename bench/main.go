@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -25,10 +26,10 @@ func main() {
 // config is what the flags say.
 type config struct {
 	suite, cases, only, out, dir, from string
-	length                      time.Duration
-	rounds                      int
-	scale                       float64
-	seed                        uint64
+	length                             time.Duration
+	rounds                             int
+	scale                              float64
+	seed                               uint64
 }
 
 // run returns the exit code: 1 for a failure, 2 for wrong flags.
@@ -106,6 +107,9 @@ func (c config) run(ctx context.Context, stderr io.Writer) error {
 		}
 		return render(results, c.from)
 	}
+	if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil { // rather now than after an hour
+		return err
+	}
 	results, err := c.measure(ctx, stderr)
 	if len(results.Tables) == 0 { // what was measured before an interrupt is kept
 		return err
@@ -138,7 +142,7 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 func (c config) header() Header {
 	h := Header{
 		Machine: thisMachine(), Began: time.Now().UTC(), For: c.length.String(), Rounds: c.rounds, Scale: c.scale, Seed: c.seed,
-		Durability: "WAL; synchronous=NORMAL, and FULL where a table says so", Skipped: absent,
+		Durability: "WAL; synchronous=NORMAL, and FULL where a table says so", Skipped: absent(),
 	}
 	for _, one := range c.contestants() {
 		h.Contestants = append(h.Contestants, About{one.Name, one.About})

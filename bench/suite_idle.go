@@ -32,6 +32,9 @@ const (
 
 func idleCase(name string, databases, queues, listeners int) Case {
 	return Case{Name: name, Durability: Normal, Metrics: idleMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		if isServer(t.Name) {
+			return nil, fmt.Errorf("%w: its server is a process of its own", errNA)
+		}
 		dir, err := os.MkdirTemp(t.dir, "")
 		if err != nil {
 			return nil, err

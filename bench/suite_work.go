@@ -58,11 +58,27 @@ func worker(q Queue, workers, best int, writes bool) (workFunc, error) {
 
 // addBacklog adds n jobs, rounded up to batches.
 func addBacklog(ctx context.Context, q Queue, n int) (added int, err error) {
-	b, err := as[Batcher](q, "no batches")
+	b, ok := q.(Batcher)
+	if !ok {
+		return n, addSingly(ctx, q, n)
+	}
 	for size := min(n, 1000); err == nil && added < n; added += size {
 		err = b.EnqueueBatch(ctx, size)
 	}
 	return added, err
+}
+
+// addSingly is for those who have no batches.
+func addSingly(ctx context.Context, q Queue, n int) error {
+	var next atomic.Int64
+	return each(16, func(int) error {
+		for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+			if err := q.Enqueue(ctx, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // burn works off n jobs and returns the jobs per second that the file says are done:

@@ -50,7 +50,7 @@ func (r *Results) beside(suite, part string, metric int, f func(t *Table, peer s
 			continue
 		}
 		for _, row := range t.Rows {
-			if theirs, ok := t.median(row.Contestant, metric); ok && row.Contestant != honkerName && row.Contestant != ceilingName {
+			if theirs, ok := t.median(row.Contestant, metric); ok && row.Contestant != honkerName && row.Contestant != ceilingName && !isServer(row.Contestant) {
 				f(t, row.Contestant, ours, theirs)
 			}
 		}
