@@ -14,7 +14,26 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/proc"
 )
+
+func init() { children["cautious writer"] = tryToWrite }
+
+// tryToWrite says what an Open, or else a Claim and an Enqueue, have to say.
+func tryToWrite() {
+	a := proc.Args[task]()
+	db, err := honker.Open(proc.Context(), a.Path, nil)
+	if err == nil {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		_, claimed := q.Claim(proc.Context(), "w", 1)
+		_, enqueued := q.Enqueue(proc.Context(), 99)
+		if claimed != nil && enqueued != nil {
+			err = claimed
+		}
+		proc.Must(db.Close())
+	}
+	proc.Say("error:", err)
+}
 
 // openToBreak is a DB that the test breaks: it is not checked at the end.
 func openToBreak(t *testing.T, path string) *honker.DB {
@@ -59,6 +78,30 @@ func TestFileThatIsEmptiedBesideItsLogLosesNothing(t *testing.T) {
 	require.NoError(t, db.Close())
 	db = honkertest.OpenFile(t, path, nil)
 	require.Equal(t, id, holdOne(t, honker.NewQueue[int](db, "jobs", nil)).ID)
+}
+
+// Whoever has the log open has all of it; others are told an error, and never see or write
+// another truth.
+func TestLogThatIsDeletedUnderItsHandleMakesNoSecondTruth(t *testing.T) {
+	for name, written := range map[string]bool{"with all that there is": false, "when it was written back": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file.db")
+			db, err := honker.Open(context.Background(), path, nil)
+			require.NoError(t, err)
+			q := honker.NewQueue[int](db, "jobs", nil)
+			add(t, q, 1)
+			if written {
+				perform(t, db.SQL(), `PRAGMA wal_checkpoint(TRUNCATE)`)
+			}
+			require.NoError(t, os.Remove(path+"-wal"))
+			add(t, q, 2)
+			other := proc.Start(t, "cautious writer", task{Path: path})
+			require.Contains(t, other.Line(patient), "I/O error")
+			require.NoError(t, db.Close())
+			db = honkertest.OpenFile(t, path, nil)
+			require.EqualValues(t, 2, number(t, db.SQL(), liveAndDead))
+		})
+	}
 }
 
 func TestNameThatIsTooLongForTheSystemIsAnErrorAndMakesNothing(t *testing.T) {
