@@ -16,7 +16,11 @@ import (
 // Verbs that wait for the same writer share a commit. The one that comes first fails when
 // half of it is written; those behind it know nothing of that.
 func TestFirstOfABatchThatFailsHalfwayLeavesNothingAndTakesNobodyAlong(t *testing.T) {
-	const rounds, behind = 20, 4
+	const behind = 4
+	rounds := 20
+	if testing.Short() {
+		rounds = 6
+	}
 	path := filepath.Join(t.TempDir(), "file.db")
 	for name, db := range map[string]*honker.DB{"opened": honkertest.OpenFile(t, path, nil), "attached": attach(t, path)} {
 		t.Run(name, func(t *testing.T) {

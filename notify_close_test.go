@@ -59,7 +59,10 @@ func TestClosedListenerSleepsNoMore(t *testing.T) {
 
 // Each of them costs something until it is closed, and nothing after.
 func TestWhatWasClosedTakesNoMemory(t *testing.T) {
-	const cycles = 1000
+	cycles := 1000
+	if testing.Short() {
+		cycles = 300
+	}
 	_, db := shared(t)
 	ctx := bounded(t, patient)
 	for name, cycle := range map[string]func(){
@@ -76,7 +79,7 @@ func TestWhatWasClosedTakesNoMemory(t *testing.T) {
 		for range cycles {
 			cycle()
 		}
-		eventually(t, 3*time.Second, name+"s leave nothing behind", func() bool { return objects() < before+cycles/2 })
+		eventually(t, 3*time.Second, name+"s leave nothing behind", func() bool { return objects() < before+uint64(cycles)/2 })
 	}
 }
 
