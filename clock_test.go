@@ -123,3 +123,79 @@ func TestGroupAndLockOutlastAClockThatIsSetBack(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Unlock(ctx))
 }
+
+// What waits comes at its second, and what is held is held, also where the clock passes the
+// last second of 32 bits, and a century's February, which has no leap day.
+func TestNothingIsEarlyLateOrLostAtTheEdgesOfTheClock(t *testing.T) {
+	for name, edge := range map[string]time.Time{
+		"32 bits with a sign": time.Unix(1<<31, 0),
+		"a year of no leap":   time.Date(2100, 3, 1, 0, 0, 0, 0, time.UTC),
+		"32 bits":             time.Unix(1<<32, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+				time.Sleep(time.Until(edge.Add(-10 * time.Second)))
+				ctx := context.Background()
+				q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Visibility: 20 * time.Second})
+				add(t, q, 1)
+				job := holdOne(t, q)
+				later := add(t, q, 2, honker.Delay(15*time.Second))
+				register(t, db, honker.Schedule{Name: "s", Queue: "fired", Spec: "@every 5s"})
+				l, err := db.TryLock(ctx, "l", &honker.LockOptions{TTL: 30 * time.Second})
+				require.NoError(t, err)
+				for at := range 15 { // seconds: 10 of them before the edge
+					require.Empty(t, hold(t, q, 10), "at %d", at)
+					time.Sleep(time.Second)
+				}
+				require.Equal(t, later, holdOne(t, q).ID)
+				require.NoError(t, job.Ack(ctx), "it is valid for 20 seconds")
+				fires, err := db.Scheduler().Tick(ctx, now())
+				require.NoError(t, err)
+				require.Len(t, fires, 3)
+				_, err = db.TryLock(ctx, "l", nil)
+				require.ErrorIs(t, err, honker.ErrLockHeld)
+				require.NoError(t, l.Unlock(ctx))
+				time.Sleep(21 * time.Second)
+				require.Equal(t, later, holdOne(t, q).ID, "its claim has lapsed")
+			})
+		})
+	}
+}
+
+// A handler whose lease the clock has ended is told so, and its job runs again; one whose
+// lease the clock has made longer knows nothing of it.
+func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
+	for _, d := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(d.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+				q := honker.NewQueue[int](db, "jobs", nil)
+				id := add(t, q, 1)
+				began := time.Now()
+				var told time.Duration
+				stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+					if job.Attempts > 1 {
+						return nil
+					}
+					time.Sleep(5 * time.Second)
+					jump(t, db, d)
+					select {
+					case <-ctx.Done():
+						told = time.Since(began)
+						return context.Cause(ctx)
+					case <-time.After(time.Minute): // two leases
+						return nil
+					}
+				}, &honker.WorkOptions{Workers: 1})
+				time.Sleep(2 * time.Minute)
+				require.NoError(t, stop())
+				gone(t, q, id)
+				if d > 0 {
+					require.Equal(t, []honker.Outcome{honker.Lost, honker.Acked}, s.outcomes())
+					require.LessOrEqual(t, told, 15*time.Second, "at the next renewal")
+				} else {
+					require.Equal(t, []honker.Outcome{honker.Acked}, s.outcomes())
+				}
+			})
+		})
+	}
+}

@@ -44,11 +44,11 @@ func TestWorkGoesOnWhenAFullDiskHasSpaceAgain(t *testing.T) {
 	require.NoError(t, err)
 	var writes, handled atomic.Int64
 	disk.Fail(func(c faultvfs.Call) int32 {
-		if c.Kind != faultvfs.Write {
-			return 0
+		code := noSpace(c)
+		if code != 0 {
+			writes.Add(1)
 		}
-		writes.Add(1)
-		return faultvfs.Full
+		return code
 	})
 	stop := background(t, func(ctx context.Context) error {
 		return q.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
@@ -69,6 +69,50 @@ func TestWorkGoesOnWhenAFullDiskHasSpaceAgain(t *testing.T) {
 	require.NoError(t, stop())
 	require.EqualValues(t, 50, number(t, db.SQL(), `SELECT count(*) FROM effects`))
 	require.EqualValues(t, 50, number(t, db.SQL(), `SELECT count(DISTINCT job) FROM effects`))
+}
+
+func noSpace(c faultvfs.Call) int32 {
+	if c.Kind == faultvfs.Write {
+		return faultvfs.Full
+	}
+	return 0
+}
+
+// What a full disk refuses is not half done: a claim is still held, a schedule is still
+// due, and both go on when there is space.
+func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
+	disk, db := onFaultyDisk(t)
+	ctx := bounded(t, patient)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	for n := range 4 {
+		add(t, q, n)
+	}
+	register(t, db, every("tea", "@every 10s"))
+	first, err := db.Scheduler().Soonest(ctx)
+	require.NoError(t, err)
+	jobs := hold(t, q, 4)
+	disk.Fail(noSpace)
+	for what, verb := range map[string]func() error{
+		"Ack":   func() error { return jobs[0].Ack(ctx) },
+		"Retry": func() error { return jobs[1].Retry(ctx, 0, errCause) },
+		"Fail":  func() error { return jobs[2].Fail(ctx, errCause) },
+		"Tick":  func() error { _, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second)); return err },
+	} {
+		err := verb()
+		require.ErrorContains(t, err, "full", what)
+		require.NotErrorIs(t, err, honker.ErrClaimLost, what)
+	}
+	disk.Fail(nil)
+	require.EqualValues(t, 4, number(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing' AND worker_id = 'w'`))
+	require.NoError(t, jobs[0].Ack(ctx))
+	require.NoError(t, jobs[1].Retry(ctx, 0, errCause))
+	require.NoError(t, jobs[2].Fail(ctx, errCause))
+	lapse(t, db, jobs[3].ID) // nobody comes back to this one
+	require.Len(t, hold(t, q, 4), 2)
+	fires, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second))
+	require.NoError(t, err)
+	require.Len(t, fires, 2, "both times that were due")
+	require.True(t, fires[0].FireAt.Equal(first))
 }
 
 // A reader that does not end keeps the log from being used again. When it has ended,

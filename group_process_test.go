@@ -83,7 +83,7 @@ func TestNoEventIsLostOrTakenTwiceWhenMembersAreKilled(t *testing.T) {
 	perform(t, db.SQL(), `CREATE TABLE started (event INTEGER, token INTEGER)`, `CREATE INDEX started_event ON started(event, token)`,
 		`CREATE TABLE effects (event INTEGER PRIMARY KEY, token INTEGER, later INTEGER)`)
 	s := honker.NewStream[int](db, "orders", nil)
-	dir := t.TempDir()
+	dir := filepath.Dir(path)
 	var members [3]*proc.Process
 	start := func(i int) {
 		members[i] = proc.Start(t, "member", task{Path: path, Ledger: filepath.Join(dir, fmt.Sprint("member-", i)), Span: lease, Quiet: i == 0})

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -120,7 +121,7 @@ func makeHistory() {
 	var mu sync.Mutex
 	var acts []act
 	for g := range 4 {
-		h := &historian{db: db, who: 4*int(a.Span) + g, luck: rand.New(rand.NewPCG(uint64(a.Span), uint64(g)))}
+		h := &historian{db: db, who: 4*int(a.Span) + g, luck: luckOf(a.Seed, 4*uint64(a.Span)+uint64(g))}
 		all.Go(func() {
 			for range a.Jobs {
 				[]func(){h.lock, h.save, h.take}[h.luck.IntN(3)]()
@@ -184,6 +185,7 @@ func TestLocksOffsetsAndClaimsOfTwoProcessesAreLinearizable(t *testing.T) {
 		each = 200
 	}
 	path, db := shared(t)
+	seed := seedOf(t)
 	args := make([]int64, jobsToTake)
 	for i := range args {
 		args[i] = int64(i) + 1
@@ -192,7 +194,7 @@ func TestLocksOffsetsAndClaimsOfTwoProcessesAreLinearizable(t *testing.T) {
 	require.NoError(t, err)
 	var writers []*proc.Process
 	for i := range 2 {
-		a := task{Path: path, Jobs: each, Span: time.Duration(i), Ledger: fmt.Sprint(path, ".history", i)}
+		a := task{Path: path, Jobs: each, Seed: seed, Span: time.Duration(i), Ledger: fmt.Sprint(path, ".history", i)}
 		p := proc.Start(t, "historian", a)
 		require.Equal(t, "ready", p.Line(patient))
 		writers = append(writers, p)
@@ -216,9 +218,9 @@ func TestLocksOffsetsAndClaimsOfTwoProcessesAreLinearizable(t *testing.T) {
 	}
 	verdict, info := porcupine.CheckOperationsVerbose(sequential, history, patient)
 	if verdict == porcupine.Illegal {
-		kept := fmt.Sprint(os.TempDir(), "/honker-history.html")
+		kept := path + ".history.html" // with the rest
 		require.NoError(t, porcupine.VisualizePath(sequential, info, kept))
-		t.Fatalf("not linearizable: see %s", kept)
+		t.Fatalf("not linearizable: see %s", filepath.Base(kept))
 	}
 	require.Equal(t, porcupine.Ok, verdict)
 	t.Logf("%d operations", len(history))

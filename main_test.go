@@ -32,6 +32,7 @@ var children = map[string]func(){
 
 func TestMain(m *testing.M) {
 	proc.Main(children)
+	useSeed()
 	goleak.VerifyTestMain(m)
 }
 
@@ -76,11 +77,14 @@ func perform(t testing.TB, pool *sql.DB, statements ...string) {
 	}
 }
 
-// shared is a fresh file that others work on as well, and a DB on it.
+// shared is a fresh file that others work on as well, and a DB on it. What lies beside it
+// is kept when the test fails.
 func shared(t testing.TB) (string, *honker.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shared.db")
-	return path, honkertest.OpenFile(t, path, nil)
+	db := honkertest.OpenFile(t, path, nil)
+	keepOnFailure(t, filepath.Dir(path))
+	return path, db
 }
 
 // plain is an application's own pool. Its journal mode is the file's.
@@ -150,6 +154,7 @@ type task struct {
 	Owner  string        // of a lock; empty for one of its own
 	Quiet  bool          // do not report each handler
 	Jobs   int           // how many
+	Seed   uint64        // of what is drawn
 	Span   time.Duration // of a lease, of holding a lock
 }
 

@@ -5,7 +5,6 @@ package honker_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -46,12 +45,13 @@ func TestNoJobIsLostByACallThatIsKilled(t *testing.T) {
 		kills = 6
 	}
 	path, db := shared(t)
+	luck := luckOf(seedOf(t), 0)
 	perform(t, db.SQL(), `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 SELECT honker_enqueue('jobs', '' || i, NULL, NULL, 0, 2 + i % 3, NULL) FROM n`)
 	for range kills {
 		victim := proc.Start(t, "SQL caller", task{Path: path})
 		require.Equal(t, "settled 4", victim.Line(patient))
-		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
+		time.Sleep(time.Duration(luck.IntN(30)) * time.Millisecond)
 		victim.Kill()
 		require.NoError(t, db.Check(context.Background()))
 		require.EqualValues(t, jobs, number(t, db.SQL(), liveAndDead))

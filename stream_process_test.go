@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -138,9 +137,10 @@ func killings(t *testing.T, name string, all int, child func(i int) task, progre
 	if testing.Short() {
 		kills = 3
 	}
+	luck := luckOf(seedOf(t), 0)
 	for i := range kills {
 		victim := proc.Start(t, name, child(i))
-		goal := min(progress()+1+rand.IntN(all/kills), all)
+		goal := min(progress()+1+luck.IntN(all/kills), all)
 		eventually(t, patient, "progress", func() bool { return progress() >= goal })
 		victim.Kill()
 	}

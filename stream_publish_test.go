@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -85,9 +84,11 @@ func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
 		rounds = 3
 	}
 	ctx, db, s := streamOf[string](t, "orders")
+	seed := seedOf(t)
 	write := func(w int) error {
+		luck := luckOf(seed, uint64(w))
 		for i := range rounds {
-			batch := make([]string, 1+rand.IntN(700))
+			batch := make([]string, 1+luck.IntN(700))
 			for j := range batch {
 				batch[j] = fmt.Sprint(w, " ", i, " ", j, " of ", len(batch))
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -72,10 +71,10 @@ func TestNothingIsMissedOrRepeatedBetweenHistoryAndLiveEvents(t *testing.T) {
 	if testing.Short() {
 		rounds = 20
 	}
-	db := honkertest.Open(t, nil)
+	db, luck := honkertest.Open(t, nil), luckOf(seedOf(t), 0)
 	for round := range rounds {
 		name := fmt.Sprint("topic", round)
-		s := honker.NewStream[int](db, name, &honker.StreamOptions{Batch: 1 + rand.IntN(40)})
+		s := honker.NewStream[int](db, name, &honker.StreamOptions{Batch: 1 + luck.IntN(40)})
 		published := make(chan error, publishers)
 		for p := range publishers {
 			go func() {
@@ -86,7 +85,7 @@ func TestNothingIsMissedOrRepeatedBetweenHistoryAndLiveEvents(t *testing.T) {
 				published <- err
 			}()
 		}
-		for range rand.IntN(3) * 100 {
+		for range luck.IntN(3) * 100 {
 			runtime.Gosched()
 		}
 		reader := s

@@ -1,6 +1,7 @@
 package cron_test
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"testing"
@@ -13,7 +14,15 @@ import (
 	"github.com/honker-go/honker/internal/cron"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *seedFlag != 0 {
+		_ = flag.Set("rapid.seed", fmt.Sprint(*seedFlag))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
 
 func zone(t require.TestingT, name string) *time.Location {
 	loc, err := time.LoadLocation(name)

@@ -71,13 +71,15 @@ func TestGateSaysWhyNobodyWasLetIn(t *testing.T) {
 func TestGateLosesNoTurnWhenWaitersGiveUp(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
-	for range 24 {
+	s := seed(t)
+	for who := range uint64(24) {
 		all.Go(func() {
+			luck := rand.New(rand.NewPCG(s, who))
 			for range 150 {
-				ctx, cancel := context.WithTimeout(context.Background(), rand.N(200*time.Microsecond))
-				if g.enter(ctx, rand.N(200*time.Microsecond)) == nil {
-					if rand.N(4) == 0 {
-						time.Sleep(rand.N(100 * time.Microsecond))
+				ctx, cancel := context.WithTimeout(context.Background(), upTo(luck, 200*time.Microsecond))
+				if g.enter(ctx, upTo(luck, 200*time.Microsecond)) == nil {
+					if luck.IntN(4) == 0 {
+						time.Sleep(upTo(luck, 100*time.Microsecond))
 					}
 					g.leave()
 				}

@@ -3,6 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"flag"
+	"math/rand/v2"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +14,24 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
+
+// seed is the run's, printed when the test fails. The machine's scheduler is not in it.
+func seed(t testing.TB) uint64 {
+	t.Helper()
+	s := *seedFlag
+	if s == 0 {
+		s = uint64(time.Now().UnixNano())
+	}
+	t.Logf("repeat with -seed=%d", s)
+	return s
+}
+
+// upTo draws a span below d.
+func upTo(luck *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(luck.Int64N(int64(d)))
+}
 
 // patient ends a test that hangs. It is far above what any wait should take.
 const patient = 20 * time.Second
