@@ -4,6 +4,7 @@ package honker_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,4 +142,22 @@ func TestFileWithMoreThanWeKnowOfIsUsedAsItIs(t *testing.T) {
 	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM seen WHERE job = ?`, id))
 	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE id = ? AND color = 'red'`, id))
 	require.NoError(t, holdOne(t, q).Ack(context.Background()))
+}
+
+// Two names are two logs beside one file. It is used by one of them as a rule, so it is not
+// refused.
+func TestFileOfTwoNamesIsDoubted(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file.db")
+	log := new(logged)
+	openAndClose := func() {
+		db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+	}
+	openAndClose()
+	require.Zero(t, log.times("WARN"))
+	require.NoError(t, os.Link(path, filepath.Join(dir, "other.db")))
+	openAndClose()
+	require.Equal(t, 1, log.times("the file has 2 names"))
 }

@@ -228,6 +228,9 @@ func (db *DB) checkIdentity() error {
 }
 
 func newDB(o Options, path string, identity os.FileInfo) *DB {
+	for _, doubt := range sqlite.Doubts(path, identity) {
+		o.Logger.Warn("honker: "+doubt, "path", path)
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &DB{opts: o, path: path, identity: identity, ctx: ctx, cancel: cancel}
 }
