@@ -86,9 +86,12 @@ func TestWhatWasClosedIsGone(t *testing.T) {
 	require.Positive(t, c.Get("opened"))
 }
 
-func TestQueueAndStreamDoWhatTheirModelsDo(t *testing.T) {
-	c := run(t, "models", 1, 4*time.Second, time.Second)
-	require.Positive(t, c.Get("operations"))
+func TestEverythingDoesWhatItsModelDoes(t *testing.T) {
+	all := []string{"queue", "stream"}
+	c := run(t, "models", len(all), 4*time.Second, time.Second)
+	for _, model := range all {
+		require.Positive(t, c.Get("operations_"+model), model)
+	}
 	require.Zero(t, c.Get("mismatches"))
 }
 
