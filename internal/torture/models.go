@@ -32,7 +32,7 @@ var kinds = []struct {
 	name string
 	make func(*lab) (model, error)
 }{
-	{"queue", newQueueModel}, {"stream", newStreamModel}, {"group", newGroupModel},
+	{"queue", newQueueModel}, {"stream", newStreamModel}, {"group", newGroupModel}, {"lock", newLockModel},
 }
 
 // Models does random things to a part of the library and to its model in plain Go, and
