@@ -33,7 +33,7 @@ var kinds = []struct {
 	make func(*lab) (model, error)
 }{
 	{"queue", newQueueModel}, {"stream", newStreamModel}, {"group", newGroupModel}, {"lock", newLockModel},
-	{"rate", newRateModel},
+	{"rate", newRateModel}, {"retention", newRetentionModel},
 }
 
 // Models does random things to a part of the library and to its model in plain Go, and
