@@ -33,7 +33,7 @@ var kinds = []struct {
 	make func(*lab) (model, error)
 }{
 	{"queue", newQueueModel}, {"stream", newStreamModel}, {"group", newGroupModel}, {"lock", newLockModel},
-	{"rate", newRateModel}, {"retention", newRetentionModel}, {"scheduler", newSchedulerModel},
+	{"rate", newRateModel}, {"retention", newRetentionModel}, {"scheduler", newSchedulerModel}, {"outbox", newOutboxModel},
 }
 
 // Models does random things to a part of the library and to its model in plain Go, and

@@ -87,7 +87,7 @@ func TestWhatWasClosedIsGone(t *testing.T) {
 }
 
 func TestEverythingDoesWhatItsModelDoes(t *testing.T) {
-	all := []string{"queue", "stream", "group", "lock", "rate", "retention", "scheduler"}
+	all := []string{"queue", "stream", "group", "lock", "rate", "retention", "scheduler", "outbox"}
 	c := run(t, "models", len(all), 4*time.Second, time.Second)
 	for _, model := range all {
 		require.Positive(t, c.Get("operations_"+model), model)
