@@ -18,7 +18,7 @@ const crowd = 4
 // crowdCuts cuts the power while several callers share commits: what each of them was
 // told is there, and of each one nothing is missing in the middle.
 func crowdCuts(ctx context.Context, r *Round) error {
-	c := &cutter{Round: r, full: r.Seed%2 == 0}
+	c := newCutter(r)
 	var acked [crowd]atomic.Int64
 	c.acked = func() (out []int64) {
 		for i := range acked {

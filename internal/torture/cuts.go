@@ -22,12 +22,12 @@ import (
 //
 // A script runs on a fault disk. At random moments the disk says what a cut would have
 // left just then; later each of these images is opened, compared with the states the
-// file has been in, and worked with.
+// file has been in, and most are worked with.
 func Cuts(ctx context.Context, r *Round) error {
 	if r.oneIn(4) {
 		return crowdCuts(ctx, r)
 	}
-	c := &cutter{Round: r, full: r.Seed%2 == 0}
+	c := newCutter(r)
 	r.Add("acked_lost_full", 0)
 	r.Add("corrupt", 0)
 	r.Add("gaps", 0)
@@ -56,10 +56,16 @@ func (c *cutter) developAll(ctx context.Context, compare func(context.Context, s
 type cutter struct {
 	*Round
 	full     bool
+	pages    int // of log from one checkpoint to the next
 	pictures []picture
 	states   []state // after each step that was acknowledged; first, of an empty file
 	steps    []string
 	acked    func() []int64
+}
+
+// newCutter has one of all pairs of a durability and of how often there are checkpoints.
+func newCutter(r *Round) *cutter {
+	return &cutter{Round: r, full: r.Seed%2 == 0, pages: []int{1, 20, 1000}[r.Seed/2%3]}
 }
 
 // picture is what a cut would have left, and what had been acknowledged by then.
@@ -94,6 +100,7 @@ func (c *cutter) shoot(work func(path string) error) error {
 		return err
 	}
 	defer disk.Remove()
+	disk.Autocheckpoint(c.pages)
 	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
 	disk.Cut(func() bool { return luck.IntN(6) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})
@@ -125,7 +132,7 @@ func (c *cutter) film(ctx context.Context) error {
 }
 
 func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) error) error {
-	s, err := newScript(context.WithoutCancel(ctx), db, c.Rand)
+	s, err := newScript(context.WithoutCancel(ctx), "first", db, c.Rand)
 	if err != nil {
 		return err
 	}
@@ -157,13 +164,13 @@ func (c *cutter) develop(ctx context.Context, i int, compare func(context.Contex
 	}
 	path := filepath.Join(dir, "app.db")
 	if err := compare(ctx, path, p); err != nil {
-		return fmt.Errorf("%s, cut %d, after %v was acknowledged: %w", c.durability(), i, p.acked, err)
+		return fmt.Errorf("%s, checkpoints after %d pages, cut %d, after %v was acknowledged: %w", c.durability(), c.pages, i, p.acked, err)
 	}
 	c.Add("cuts", 1)
 	c.Add("cuts_"+c.durability(), 1)
-	if luck.IntN(8) == 0 {
-		c.Add("reopened", 1)
-		if err := c.workOn(ctx, path); err != nil {
+	c.Add(fmt.Sprint("cuts_checkpoint_", c.pages), 1)
+	if luck.IntN(3) > 0 { // it takes longer than all the rest
+		if err := c.workOn(ctx, path, luck); err != nil {
 			return fmt.Errorf("the library on what cut %d has left: %w", i, err)
 		}
 	}
@@ -217,25 +224,31 @@ func stateOfFile(ctx context.Context, path string) (state, error) {
 	return stateOf(ctx, pool)
 }
 
-// workOn opens what a cut has left with the library, checks it, and goes on.
-func (c *cutter) workOn(ctx context.Context, path string) error {
+// goesOn is how many steps the library does on what a cut has left.
+const goesOn = 20
+
+// workOn opens what a cut has left with the library, checks it, and goes on: what is
+// acknowledged then is there.
+func (c *cutter) workOn(ctx context.Context, path string, luck *rand.Rand) error {
 	db, err := honker.Open(ctx, path, c.options())
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	q := honker.NewQueue[int](db, "after", nil)
-	id, err := q.Enqueue(ctx, 1)
+	s, err := newScript(ctx, "second", db, luck)
 	if err != nil {
 		return err
 	}
-	jobs, err := q.Claim(ctx, "w", 1)
-	if err != nil || len(jobs) != 1 || jobs[0].ID != id {
-		return fmt.Errorf("claimed %d jobs: %w", len(jobs), err)
+	for range goesOn {
+		name, do := s.next()
+		is, err := do(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if there, err := is(ctx); err != nil || !there {
+			return errors.Join(fmt.Errorf("%s is acknowledged and not there", name), err)
+		}
 	}
-	if err := jobs[0].Ack(ctx); err != nil {
-		return err
-	}
-	_, err = honker.NewStream[int](db, "after", nil).Publish(ctx, 1)
-	return errors.Join(err, db.Check(ctx))
+	c.Add("worked_on", goesOn)
+	return db.Check(ctx)
 }

@@ -76,7 +76,7 @@ func (t *tailer) write(ctx context.Context, db *honker.DB) error {
 		t.states = append(t.states, s)
 		return err
 	}
-	s, err := newScript(ctx, db, t.Rand)
+	s, err := newScript(ctx, "first", db, t.Rand)
 	if err := errors.Join(err, advance("open")); err != nil {
 		return err
 	}
