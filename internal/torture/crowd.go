@@ -27,11 +27,11 @@ func crowdCuts(ctx context.Context, r *Round) error {
 		return out
 	}
 	err := c.shoot(func(path string) error {
-		db, err := honker.Open(context.WithoutCancel(ctx), path, c.options())
+		db, end, err := c.open(context.WithoutCancel(ctx), path)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = db.Close() }()
+		defer end()
 		return enqueueAtOnce(context.WithoutCancel(ctx), db, &acked)
 	})
 	if err != nil {

@@ -56,16 +56,16 @@ func (c *cutter) developAll(ctx context.Context, compare func(context.Context, s
 type cutter struct {
 	*Round
 	full     bool
-	pages    int // of log from one checkpoint to the next
+	pages    int // of log from one checkpoint to the next; 0: there is no log
 	pictures []picture
 	states   []state // after each step that was acknowledged; first, of an empty file
 	steps    []string
 	acked    func() []int64
 }
 
-// newCutter has one of all pairs of a durability and of how often there are checkpoints.
+// newCutter has one of all pairs of a durability and of how the journal is kept.
 func newCutter(r *Round) *cutter {
-	return &cutter{Round: r, full: r.Seed%2 == 0, pages: []int{1, 20, 1000}[r.Seed/2%3]}
+	return &cutter{Round: r, full: r.Seed%2 == 0, pages: []int{1, 20, 1000, 0}[r.Seed/2%4]}
 }
 
 // picture is what a cut would have left, and what had been acknowledged by then.
@@ -82,12 +82,37 @@ func (c *cutter) options() *honker.Options {
 	return o
 }
 
-func (c *cutter) durability() string {
-	if c.full {
-		return "full"
+// open opens a file, with a log; or attaches an application's pool that has a journal
+// beside the file, and its own durability: where FULL may lose the last commit, since the
+// directory may still know of its journal, EXTRA may not.
+func (c *cutter) open(ctx context.Context, path string) (db *honker.DB, end func(), err error) {
+	if c.pages > 0 {
+		db, err = honker.Open(ctx, path, c.options())
+		return db, func() { _ = db.Close() }, err
 	}
-	return "normal"
+	pool, err := plain(path, "journal_mode(DELETE)", "synchronous("+map[bool]string{false: "FULL", true: "EXTRA"}[c.full]+")")
+	if err != nil {
+		return nil, nil, err
+	}
+	if db, err = honker.Attach(ctx, pool, c.options()); err != nil {
+		return nil, nil, errors.Join(err, pool.Close())
+	}
+	return db, func() { _, _ = db.Close(), pool.Close() }, nil
 }
+
+func (c *cutter) durability() string {
+	name := "normal"
+	if c.full {
+		name = "full"
+	}
+	if c.pages == 0 {
+		return "attached_" + name
+	}
+	return name
+}
+
+// seldom is among how many moments a picture is taken, by pages: some dozens in a round.
+var seldom = map[int]int{1: 24, 20: 18, 1000: 12, 0: 28}
 
 // shoot runs work on a fault disk, and takes pictures.
 func (c *cutter) shoot(work func(path string) error) error {
@@ -102,7 +127,7 @@ func (c *cutter) shoot(work func(path string) error) error {
 	defer disk.Remove()
 	disk.Autocheckpoint(c.pages)
 	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
-	disk.Cut(func() bool { return luck.IntN(6) == 0 }, func(m faultvfs.Image) {
+	disk.Cut(func() bool { return luck.IntN(seldom[c.pages]) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})
 	})
 	return work(filepath.Join(dir, "app.db"))
@@ -113,11 +138,11 @@ func (c *cutter) film(ctx context.Context) error {
 	done := int64(0)
 	c.acked = func() []int64 { return []int64{done} }
 	return c.shoot(func(path string) error {
-		db, err := honker.Open(ctx, path, c.options())
+		db, end, err := c.open(ctx, path)
 		if err != nil {
 			return ignore(err, context.DeadlineExceeded, context.Canceled)
 		}
-		defer func() { _ = db.Close() }()
+		defer end()
 		advance := func(what string) error {
 			done++
 			s, err := stateOf(context.Background(), db.SQL())
@@ -168,7 +193,9 @@ func (c *cutter) develop(ctx context.Context, i int, compare func(context.Contex
 	}
 	c.Add("cuts", 1)
 	c.Add("cuts_"+c.durability(), 1)
-	c.Add(fmt.Sprint("cuts_checkpoint_", c.pages), 1)
+	if c.pages > 0 {
+		c.Add(fmt.Sprint("cuts_checkpoint_", c.pages), 1)
+	}
 	if luck.IntN(3) > 0 { // it takes longer than all the rest
 		if err := c.workOn(ctx, path, luck); err != nil {
 			return fmt.Errorf("the library on what cut %d has left: %w", i, err)
@@ -230,11 +257,11 @@ const goesOn = 20
 // workOn opens what a cut has left with the library, checks it, and goes on: what is
 // acknowledged then is there.
 func (c *cutter) workOn(ctx context.Context, path string, luck *rand.Rand) error {
-	db, err := honker.Open(ctx, path, c.options())
+	db, end, err := c.open(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer end()
 	s, err := newScript(ctx, "second", db, luck)
 	if err != nil {
 		return err
