@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -120,6 +121,17 @@ func TestConnectionsMakeCheckpointsAfterAsManyPagesAsTheirDiskSays(t *testing.T)
 	disk.Autocheckpoint(20)
 	require.Equal(t, 20, asked(dir))
 	require.Equal(t, 1000, asked(t.TempDir()))
+}
+
+func TestClockIsAheadOfOthers(t *testing.T) {
+	_, db := open(t, "")
+	defer faultvfs.Clock(0)
+	for _, d := range []time.Duration{0, time.Hour, -24 * time.Hour} {
+		faultvfs.Clock(d)
+		var at int64
+		require.NoError(t, db.QueryRow(`SELECT unixepoch()`).Scan(&at))
+		require.WithinDuration(t, time.Now().Add(d), time.Unix(at, 0), 5*time.Second)
+	}
 }
 
 func TestFilesElsewhereAreLeftAlone(t *testing.T) {
