@@ -177,16 +177,19 @@ func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) e
 }
 
 // develop makes a file of picture i, checks it, compares it, and works with it.
-func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) error {
+func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) (err error) {
 	ctx = context.WithoutCancel(ctx)
-	p, luck := c.pictures[i], rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
-	dir, err := c.sub(fmt.Sprint("image", i))
+	p := c.pictures[i]
+	dir, luck, err := c.print(i, "")
 	if err != nil {
 		return err
 	}
-	if err := p.image.Write(dir, luck); err != nil {
-		return err
-	}
+	defer func() {
+		if err != nil {
+			_, _, failed := c.print(i, "-untouched")
+			err = errors.Join(err, failed)
+		}
+	}()
 	path := filepath.Join(dir, "app.db")
 	if err := compare(ctx, path, p); err != nil {
 		return fmt.Errorf("%s, checkpoints after %d pages, cut %d, after %v was acknowledged: %w", c.durability(), c.pages, i, p.acked, err)
@@ -202,6 +205,15 @@ func (c *cutter) develop(ctx context.Context, i int, compare func(context.Contex
 		}
 	}
 	return os.RemoveAll(dir)
+}
+
+// print makes the same files of a picture each time.
+func (c *cutter) print(i int, suffix string) (dir string, luck *rand.Rand, err error) {
+	luck = rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
+	if dir, err = c.sub(fmt.Sprint("image", i, suffix)); err == nil {
+		err = c.pictures[i].image.Write(dir, luck)
+	}
+	return dir, luck, err
 }
 
 // compare finds the image among the states that the file was in.

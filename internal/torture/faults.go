@@ -40,6 +40,7 @@ func Faults(ctx context.Context, r *Round) error {
 		return err
 	}
 	err = f.play(ctx)
+	keep(f.path, &err)
 	if closed := f.close(); err == nil {
 		err = closed
 	}
@@ -267,7 +268,7 @@ func (f *faulter) refused(t *fault, some bool) error {
 
 // close closes the file while something fails. What is in it then is what was in it
 // before, apart from locks that Close has released, and a step that was refused last.
-func (f *faulter) close() error {
+func (f *faulter) close() (err error) {
 	ctx := context.Background()
 	checked := f.db.Check(ctx)
 	before, err := f.jobsAndEvents(ctx)
@@ -285,6 +286,7 @@ func (f *faulter) close() error {
 		return fmt.Errorf("open again: %w", err)
 	}
 	defer f.db.Close()
+	defer func() { keep(f.path, &err) }()
 	after, err := f.jobsAndEvents(ctx)
 	if err := errors.Join(err, f.db.Check(ctx)); err != nil {
 		return err

@@ -38,16 +38,15 @@ var kinds = []struct {
 
 // Models does random things to a part of the library and to its model in plain Go, and
 // compares all answers.
-func Models(ctx context.Context, r *Round) error {
+func Models(ctx context.Context, r *Round) (err error) {
 	r.Add("mismatches", 0)
 	kind := kinds[r.Seed%uint64(len(kinds))]
 	l := &lab{Round: r, ctx: context.WithoutCancel(ctx)}
 	defer l.close()
-	db, err := l.open()
-	if err != nil {
+	defer func() { keep(l.path(), &err) }()
+	if l.db, err = l.open(); err != nil {
 		return err
 	}
-	l.db = db
 	m, err := kind.make(l)
 	if err == nil {
 		err = l.run(ctx, m)
@@ -60,7 +59,7 @@ func Models(ctx context.Context, r *Round) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", kind.name, err)
 	}
-	return db.Check(l.ctx)
+	return l.db.Check(l.ctx)
 }
 
 // lab is where a model and the library stand side by side.
@@ -78,9 +77,11 @@ type lab struct {
 	compared int64
 }
 
+func (l *lab) path() string { return filepath.Join(l.Dir, "app.db") }
+
 // open opens the file, once more perhaps.
 func (l *lab) open() (*honker.DB, error) {
-	db, err := honker.Open(l.ctx, filepath.Join(l.Dir, "app.db"), &honker.Options{NoFileNotices: true, Logger: slog.New(slog.DiscardHandler)})
+	db, err := honker.Open(l.ctx, l.path(), &honker.Options{NoFileNotices: true, Logger: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		l.opened = append(l.opened, db)
 	}
