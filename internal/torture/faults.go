@@ -53,9 +53,9 @@ type faulter struct {
 	path string
 	db   *honker.DB
 	last state
-	// The last step was refused. Where the disk failed to sync its commit, that lies in the
-	// log, unacknowledged, until the next one overwrites it or the file is opened again.
-	refusedLast bool
+	// A step was refused. Where the disk failed to sync its commit, that lies in the log,
+	// unacknowledged, until the next one overwrites it or the file is opened again.
+	pending bool
 }
 
 // hangs is far above what any verb may take, BusyTimeout included.
@@ -188,7 +188,7 @@ func (f *faulter) step(s *script, faulty bool) (name string, err error) {
 	}
 	last := f.stumble(s, t)
 	f.disarm(t)
-	f.refusedLast = last.err != nil
+	f.pending = f.pending || last.refused
 	switch {
 	case errors.Is(last.err, errHung):
 		err = fmt.Errorf("%v: %w", t, last.err)
@@ -197,7 +197,7 @@ func (f *faulter) step(s *script, faulty bool) (name string, err error) {
 	case last.err != nil:
 		err = f.refused(t, last.some)
 	default:
-		err = f.done(t, last.is)
+		err = f.done(t, last)
 	}
 	return last.name, err
 }
@@ -208,6 +208,8 @@ type outcome struct {
 	is   effect
 	err  error
 	some bool // of the steps just before it were acknowledged
+
+	refused bool // it, or some just before it
 }
 
 // stumble does a step, or some that all may meet the fault, and returns the last one.
@@ -220,6 +222,7 @@ func (f *faulter) stumble(s *script, t *fault) (o outcome) {
 		var do step
 		o.name, do = s.next()
 		o.is, o.err = f.try(do)
+		o.refused = o.refused || o.err != nil
 		if more == 0 || errors.Is(o.err, errHung) || o.err != nil && t.fired.Load() == 0 {
 			return o
 		}
@@ -237,9 +240,9 @@ func (f *faulter) try(do step) (is effect, err error) {
 }
 
 // done: what was acknowledged is there.
-func (f *faulter) done(t *fault, is effect) error {
+func (f *faulter) done(t *fault, o outcome) error {
 	ctx := context.Background()
-	there, err := is(ctx)
+	there, err := o.is(ctx)
 	if err != nil {
 		return err
 	}
@@ -247,7 +250,9 @@ func (f *faulter) done(t *fault, is effect) error {
 		f.Add("acked_lost", 1)
 		return fmt.Errorf("%v: acknowledged, and not there", t)
 	}
-	f.last, err = stateOf(ctx, f.db.SQL())
+	s, err := stateOf(ctx, f.db.SQL())
+	f.pending = f.pending && (o.refused || s == f.last) // what has changed something was a commit
+	f.last = s
 	return err
 }
 
@@ -267,7 +272,7 @@ func (f *faulter) refused(t *fault, some bool) error {
 }
 
 // close closes the file while something fails. What is in it then is what was in it
-// before, apart from locks that Close has released, and a step that was refused last.
+// before, apart from locks that Close has released, and a step that was refused.
 func (f *faulter) close() (err error) {
 	ctx := context.Background()
 	checked := f.db.Check(ctx)
@@ -292,17 +297,21 @@ func (f *faulter) close() (err error) {
 		return err
 	}
 	switch same := slices.Equal(before, after); {
-	case !same && f.refusedLast:
+	case !same && f.pending:
 		f.Add("errors_that_happened", 1)
 	case !same:
 		f.Add("acked_lost", 1)
-		return fmt.Errorf("close during %v: the file was %v and is %v", t, before, after)
+		return fmt.Errorf("close during %v: of %d jobs and events, %q are gone, and %q have come", t, len(before), without(before, after), without(after, before))
 	}
 	return nil
 }
 
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+}
+
 func (f *faulter) jobsAndEvents(ctx context.Context) ([]string, error) {
-	return column[string](ctx, f.db.SQL(), `SELECT 'live ' || id || state || payload FROM _honker_live
-		UNION ALL SELECT 'dead ' || id || payload FROM _honker_dead
-		UNION ALL SELECT 'event ' || offset || payload FROM _honker_stream ORDER BY 1`)
+	return column[string](ctx, f.db.SQL(), `SELECT 'live ' || id || state || substr(payload, 1, 12) FROM _honker_live
+		UNION ALL SELECT 'dead ' || id || substr(payload, 1, 12) FROM _honker_dead
+		UNION ALL SELECT 'event ' || offset || substr(payload, 1, 12) FROM _honker_stream ORDER BY 1`)
 }
