@@ -75,11 +75,13 @@ func (f *fault) String() string {
 	return fmt.Sprintf("%s after %d, for good %v, full %v", f.kind, f.after, f.forGood, f.full)
 }
 
-// arm plans a fault of any kind.
-func (f *faulter) arm() *fault { return f.armOne(faultvfs.Kinds[f.Rand.IntN(len(faultvfs.Kinds))]) }
-
-func (f *faulter) armOne(kind faultvfs.Kind) *fault {
-	t := &fault{kind: kind, after: f.Rand.IntN(1 << f.Rand.IntN(5)), forGood: f.oneIn(2)}
+// arm plans a fault of any kind, or as likely one of those that are called for just then.
+func (f *faulter) arm(mostly ...faultvfs.Kind) *fault {
+	kinds := faultvfs.Kinds
+	if f.oneIn(2) {
+		kinds = mostly
+	}
+	t := &fault{kind: kinds[f.Rand.IntN(len(kinds))], after: f.Rand.IntN(1 << f.Rand.IntN(5)), forGood: f.oneIn(2)}
 	t.full = t.kind == faultvfs.Write && f.oneIn(2)
 	seen := 0
 	f.disk.Fail(func(c faultvfs.Call) int32 {
@@ -118,10 +120,7 @@ func (f *faulter) disarm(t *fault) {
 
 // open opens the file while something fails, and then again.
 func (f *faulter) open(ctx context.Context) (err error) {
-	t := f.arm()
-	if f.oneIn(2) {
-		t = f.armOne(faultvfs.Open) // there are few chances
-	}
+	t := f.arm(faultvfs.Open, faultvfs.Open, faultvfs.ShmMap)
 	err = f.within(func(ctx context.Context) (err error) {
 		f.db, err = honker.Open(ctx, f.path, f.options())
 		return err
@@ -184,7 +183,7 @@ func (f *faulter) play(ctx context.Context) error {
 func (f *faulter) step(s *script, faulty bool) (name string, err error) {
 	t := &fault{}
 	if faulty {
-		t = f.arm()
+		t = f.arm(faultvfs.Read, faultvfs.Write, faultvfs.Sync)
 	}
 	last := f.stumble(s, t)
 	f.disarm(t)
@@ -280,7 +279,7 @@ func (f *faulter) close() (err error) {
 	if err := errors.Join(checked, err); err != nil {
 		return err
 	}
-	t := f.arm()
+	t := f.arm(faultvfs.Delete, faultvfs.Truncate)
 	err = f.within(func(context.Context) error { return f.db.Close() })
 	f.disarm(t)
 	if err != nil && t.fired.Load() == 0 || errors.Is(err, errHung) {
