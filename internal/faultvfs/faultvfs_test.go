@@ -105,7 +105,7 @@ func TestPlannedCallFailsWithItsCodeAndOthersDoNot(t *testing.T) {
 	require.Equal(t, map[faultvfs.Kind]int{faultvfs.Write: 778, faultvfs.Sync: 1034}, codes)
 }
 
-func TestConnectionsMakeCheckpointsAfterAsManyPagesAsTheirDiskSays(t *testing.T) {
+func TestConnectionsBeginWithTheStatementOfTheirDisk(t *testing.T) {
 	asked := func(dir string) (pages int) {
 		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "a.db"))
 		require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestConnectionsMakeCheckpointsAfterAsManyPagesAsTheirDiskSays(t *testing.T)
 	require.NoError(t, err)
 	defer disk.Remove()
 	require.Equal(t, 1000, asked(dir))
-	disk.Autocheckpoint(20)
+	disk.SetUp(`PRAGMA wal_autocheckpoint = 20`)
 	require.Equal(t, 20, asked(dir))
 	require.Equal(t, 1000, asked(t.TempDir()))
 }

@@ -125,7 +125,7 @@ func (c *cutter) shoot(work func(path string) error) error {
 		return err
 	}
 	defer disk.Remove()
-	disk.Autocheckpoint(c.pages)
+	disk.SetUp(fmt.Sprint(`PRAGMA wal_autocheckpoint = `, c.pages))
 	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
 	disk.Cut(func() bool { return luck.IntN(seldom[c.pages]) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})

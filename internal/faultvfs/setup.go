@@ -4,7 +4,6 @@ package faultvfs
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"path/filepath"
 	"sync"
@@ -14,13 +13,12 @@ import (
 
 var hook = sync.OnceFunc(func() { sqlite.RegisterConnectionHook(setUp) })
 
-// Autocheckpoint sets after how many pages of log those connections make a checkpoint
-// that are opened from now on. SQLite's own number is 1000.
-func (d *Disk) Autocheckpoint(pages int) {
+// SetUp has a statement run first on each connection that is opened from now on.
+func (d *Disk) SetUp(statement string) {
 	hook()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.pages = pages
+	d.first = statement
 }
 
 // setUp is called with each new connection of the process.
@@ -36,10 +34,10 @@ func setUp(c sqlite.ExecQuerierContext, dsn string) error {
 		return nil
 	}
 	d.mu.Lock()
-	pages := d.pages
+	first := d.first
 	d.mu.Unlock()
-	if pages > 0 {
-		_, err = c.ExecContext(context.Background(), fmt.Sprint("PRAGMA wal_autocheckpoint=", pages), nil)
+	if first != "" {
+		_, err = c.ExecContext(context.Background(), first, nil)
 	}
 	return err
 }
