@@ -2,8 +2,12 @@ package honker_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,8 +20,13 @@ import (
 // them, all times in the file have moved the other way.
 func jump(t *testing.T, db *honker.DB, d time.Duration) {
 	t.Helper()
+	jumpBy(t, db.SQL(), d)
+}
+
+func jumpBy(t *testing.T, pool *sql.DB, d time.Duration) {
+	t.Helper()
 	s, ms := fmt.Sprint(int64(d/time.Second)), fmt.Sprint(d.Milliseconds())
-	perform(t, db.SQL(),
+	perform(t, pool,
 		`UPDATE _honker_live SET run_at = run_at - `+s+`, claim_expires_at = claim_expires_at - `+s+`, expires_at = expires_at - `+s,
 		`UPDATE _honker_locks SET expires_at = expires_at - `+s,
 		`UPDATE _honker_scheduler_tasks SET next_fire_at = next_fire_at - `+s,
@@ -124,44 +133,6 @@ func TestGroupAndLockOutlastAClockThatIsSetBack(t *testing.T) {
 	require.NoError(t, l.Unlock(ctx))
 }
 
-// What waits comes at its second, and what is held is held, also where the clock passes the
-// last second of 32 bits, and a century's February, which has no leap day.
-func TestNothingIsEarlyLateOrLostAtTheEdgesOfTheClock(t *testing.T) {
-	for name, edge := range map[string]time.Time{
-		"32 bits with a sign": time.Unix(1<<31, 0),
-		"a year of no leap":   time.Date(2100, 3, 1, 0, 0, 0, 0, time.UTC),
-		"32 bits":             time.Unix(1<<32, 0),
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
-				time.Sleep(time.Until(edge.Add(-10 * time.Second)))
-				ctx := context.Background()
-				q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Visibility: 20 * time.Second})
-				add(t, q, 1)
-				job := holdOne(t, q)
-				later := add(t, q, 2, honker.Delay(15*time.Second))
-				register(t, db, honker.Schedule{Name: "s", Queue: "fired", Spec: "@every 5s"})
-				l, err := db.TryLock(ctx, "l", &honker.LockOptions{TTL: 30 * time.Second})
-				require.NoError(t, err)
-				for at := range 15 { // seconds: 10 of them before the edge
-					require.Empty(t, hold(t, q, 10), "at %d", at)
-					time.Sleep(time.Second)
-				}
-				require.Equal(t, later, holdOne(t, q).ID)
-				require.NoError(t, job.Ack(ctx), "it is valid for 20 seconds")
-				fires, err := db.Scheduler().Tick(ctx, now())
-				require.NoError(t, err)
-				require.Len(t, fires, 3)
-				_, err = db.TryLock(ctx, "l", nil)
-				require.ErrorIs(t, err, honker.ErrLockHeld)
-				require.NoError(t, l.Unlock(ctx))
-				time.Sleep(21 * time.Second)
-				require.Equal(t, later, holdOne(t, q).ID, "its claim has lapsed")
-			})
-		})
-	}
-}
-
 // A handler whose lease the clock has ended is told so, and its job runs again; one whose
 // lease the clock has made longer knows nothing of it.
 func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
@@ -198,4 +169,109 @@ func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A clock that stands still, while timers go on, looks like one that is set back all the
+// time: what was to come is late by as much, and whoever holds something keeps it.
+func TestClockThatStandsStillMakesWorkLateAndNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file.db")
+		db := honkertest.OpenFile(t, path, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		others := plain(t, path) // nobody is told of what the clock does
+		q := honker.NewQueue[string](db, "jobs", nil)
+		long := add(t, q, "long")
+		add(t, q, "late", honker.Delay(3*time.Second))
+		l, err := db.TryLock(context.Background(), "l", &honker.LockOptions{TTL: 3 * time.Second})
+		require.NoError(t, err)
+		began, late, tries := time.Now(), atomic.Int64{}, atomic.Int64{}
+		stop := working(t, q, func(ctx context.Context, job *honker.Job[string]) error {
+			tries.Add(1)
+			if job.Args == "late" {
+				late.Store(int64(time.Since(began)))
+				return nil
+			}
+			time.Sleep(20 * time.Second)
+			return ctx.Err()
+		}, &honker.WorkOptions{Workers: 2, WorkerID: "me", Lease: 3 * time.Second})
+
+		for range 10 {
+			time.Sleep(time.Second)
+			jumpBy(t, others, -time.Second)
+			require.Equal(t, "me", look(t, q, long).WorkerID)
+			require.Zero(t, late.Load())
+			_, err := db.TryLock(context.Background(), "l", nil)
+			require.ErrorIs(t, err, honker.ErrLockHeld)
+		}
+		time.Sleep(15 * time.Second)
+		require.InDelta(t, 13*time.Second, late.Load(), float64(3*time.Second))
+		gone(t, q, long)
+		require.EqualValues(t, 2, tries.Load(), "nothing was done twice")
+		require.NoError(t, l.Unlock(context.Background()))
+		require.NoError(t, stop())
+	})
+}
+
+// far are seconds that somebody may have thought would not come: those of 2038 and 2106
+// do not fit into 32 bits, 2100 is no leap year.
+var far = []time.Time{
+	time.Unix(1<<31, 0),
+	time.Date(2100, 3, 1, 0, 0, 0, 0, time.UTC),
+	time.Unix(1<<32, 0),
+}
+
+func TestTimeGoesOnInYearsThatAreFarAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		for _, at := range far {
+			time.Sleep(time.Until(at.Add(-5 * time.Second)))
+			passes(t, db, fmt.Sprint(at.Year()))
+		}
+	})
+}
+
+// passes lets ten seconds pass over all that has a time.
+func passes(t *testing.T, db *honker.DB, name string) {
+	ctx, began := context.Background(), time.Now()
+	q := honker.NewQueue[int](db, name, &honker.QueueOptions{Visibility: 8 * time.Second})
+	lapses := add(t, q, 1)
+	held := holdOne(t, q)
+	comes := add(t, q, 2, honker.Delay(9*time.Second))
+	s := honker.NewStream[int](db, name, nil)
+	_, err := s.Publish(ctx, 1)
+	require.NoError(t, err)
+	require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxAge: 8 * time.Second}))
+	m, err := s.Group("g", &honker.GroupOptions{Lease: 8 * time.Second}).Join(ctx, "m")
+	require.NoError(t, err)
+	ds, err := m.Claim(ctx, 1)
+	require.NoError(t, err)
+	require.Len(t, ds, 1)
+	require.Equal(t, began.Unix(), ds[0].CreatedAt.Unix())
+	l, err := db.TryLock(ctx, name, &honker.LockOptions{TTL: 3 * time.Second})
+	require.NoError(t, err)
+	register(t, db, every(name, "@every 7s"))
+	require.Empty(t, tick(t, db, time.Now()))
+	require.Empty(t, hold(t, q, 2))
+
+	time.Sleep(10 * time.Second)
+	again := hold(t, q, 2)
+	require.Len(t, again, 2)
+	require.Equal(t, []int64{lapses, comes}, []int64{again[0].ID, again[1].ID})
+	require.ErrorIs(t, held.Ack(ctx), honker.ErrClaimLost)
+	require.ErrorIs(t, ds[0].Ack(ctx), honker.ErrClaimLost)
+	ds, err = m.Claim(ctx, 1)
+	require.NoError(t, err)
+	require.Len(t, ds, 1)
+	require.NoError(t, ds[0].Ack(ctx))
+	stats, err := s.Compact(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stats.Deleted)
+	require.NoError(t, l.Unlock(ctx), "it was renewed")
+	fires := tick(t, db, time.Now())
+	require.Len(t, fires, 1)
+	require.Equal(t, began.Add(7*time.Second).Unix(), fires[0].FireAt.Unix())
+	_, end, err := db.RateLimit(name, 1, time.Hour).Remaining(ctx)
+	require.NoError(t, err)
+	require.True(t, end.After(time.Now()))
+	_, err = db.Scheduler().Unregister(ctx, name)
+	require.NoError(t, err)
 }

@@ -5,6 +5,7 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -113,6 +114,44 @@ func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, fires, 2, "both times that were due")
 	require.True(t, fires[0].FireAt.Equal(first))
+}
+
+// Each of these stops a worker in another place; none makes it spin.
+func TestWorkerBacksOffWhateverTheDiskRefuses(t *testing.T) {
+	for _, kind := range []faultvfs.Kind{faultvfs.Write, faultvfs.Sync, faultvfs.Read} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			disk, err := faultvfs.New(dir)
+			require.NoError(t, err)
+			db, err := honker.Open(context.Background(), filepath.Join(dir, "app.db"),
+				&honker.Options{Durability: honker.Full, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				require.NoError(t, db.Close())
+				disk.Remove()
+			})
+			q := honker.NewQueue[int](db, "jobs", nil)
+			_, err = q.EnqueueMany(context.Background(), make([]int, 50))
+			require.NoError(t, err)
+			perform(t, db.SQL(), `PRAGMA wal_checkpoint(TRUNCATE)`)
+			var refused atomic.Int64
+			disk.Fail(func(c faultvfs.Call) int32 {
+				if c.Kind != kind {
+					return 0
+				}
+				refused.Add(1)
+				return kind.Code()
+			})
+			stop := working(t, q, func(context.Context, *honker.Job[int]) error { return nil }, &honker.WorkOptions{Workers: 2})
+			time.Sleep(time.Second)
+			require.Positive(t, refused.Load(), "the worker tries")
+			require.Less(t, refused.Load(), int64(50), "and does not spin")
+			disk.Fail(nil)
+			eventually(t, patient, "all jobs done", func() bool { return number(t, db.SQL(), liveAndDead) == 0 })
+			require.NoError(t, stop())
+		})
+	}
 }
 
 // A reader that does not end keeps the log from being used again. When it has ended,

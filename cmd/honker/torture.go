@@ -49,10 +49,12 @@ func tortured(o torture.Options, path string) int {
 		fmt.Fprintln(os.Stderr, "honker torture:", err)
 		return 2
 	}
-	if report.Failed > 0 {
-		return 1
+	for _, s := range report.Suites {
+		if s.Violation != "" && o.Live == nil { // else it was said when it was found
+			fmt.Fprintln(os.Stderr, "VIOLATION", s.Violation)
+		}
 	}
-	return 0
+	return min(report.Failed, 1)
 }
 
 func write(report *torture.Report, path string) error {

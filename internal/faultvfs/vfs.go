@@ -54,6 +54,7 @@ var install = sync.OnceValue(func() error {
 	*v = *at[lib.Tsqlite3_vfs](original)
 	v.FzName, v.FpNext = name, 0
 	v.FxOpen, v.FxDelete = pointer(xOpen), pointer(xDelete)
+	v.FxCurrentTimeInt64 = pointer(xCurrentTimeInt64)
 	if code := lib.Xsqlite3_vfs_register(tls, p, 1); code != 0 {
 		return fmt.Errorf("faultvfs: register: %d", code)
 	}

@@ -18,7 +18,7 @@ const crowd = 4
 // crowdCuts cuts the power while several callers share commits: what each of them was
 // told is there, and of each one nothing is missing in the middle.
 func crowdCuts(ctx context.Context, r *Round) error {
-	c := &cutter{Round: r, full: r.Seed%2 == 0}
+	c := newCutter(r)
 	var acked [crowd]atomic.Int64
 	c.acked = func() (out []int64) {
 		for i := range acked {
@@ -27,11 +27,11 @@ func crowdCuts(ctx context.Context, r *Round) error {
 		return out
 	}
 	err := c.shoot(func(path string) error {
-		db, err := honker.Open(context.WithoutCancel(ctx), path, c.options())
+		db, end, err := c.open(context.WithoutCancel(ctx), path)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = db.Close() }()
+		defer end()
 		return enqueueAtOnce(context.WithoutCancel(ctx), db, &acked)
 	})
 	if err != nil {

@@ -22,12 +22,12 @@ import (
 //
 // A script runs on a fault disk. At random moments the disk says what a cut would have
 // left just then; later each of these images is opened, compared with the states the
-// file has been in, and worked with.
+// file has been in, and most are worked with.
 func Cuts(ctx context.Context, r *Round) error {
 	if r.oneIn(4) {
 		return crowdCuts(ctx, r)
 	}
-	c := &cutter{Round: r, full: r.Seed%2 == 0}
+	c := newCutter(r)
 	r.Add("acked_lost_full", 0)
 	r.Add("corrupt", 0)
 	r.Add("gaps", 0)
@@ -56,10 +56,16 @@ func (c *cutter) developAll(ctx context.Context, compare func(context.Context, s
 type cutter struct {
 	*Round
 	full     bool
+	pages    int // of log from one checkpoint to the next; 0: there is no log
 	pictures []picture
 	states   []state // after each step that was acknowledged; first, of an empty file
 	steps    []string
 	acked    func() []int64
+}
+
+// newCutter has one of all pairs of a durability and of how the journal is kept.
+func newCutter(r *Round) *cutter {
+	return &cutter{Round: r, full: r.Seed%2 == 0, pages: []int{1, 20, 1000, 0}[r.Seed/2%4]}
 }
 
 // picture is what a cut would have left, and what had been acknowledged by then.
@@ -76,12 +82,37 @@ func (c *cutter) options() *honker.Options {
 	return o
 }
 
-func (c *cutter) durability() string {
-	if c.full {
-		return "full"
+// open opens a file, with a log; or attaches an application's pool that has a journal
+// beside the file, and its own durability: where FULL may lose the last commit, since the
+// directory may still know of its journal, EXTRA may not.
+func (c *cutter) open(ctx context.Context, path string) (db *honker.DB, end func(), err error) {
+	if c.pages > 0 {
+		db, err = honker.Open(ctx, path, c.options())
+		return db, func() { _ = db.Close() }, err
 	}
-	return "normal"
+	pool, err := plain(path, "journal_mode(DELETE)", "synchronous("+map[bool]string{false: "FULL", true: "EXTRA"}[c.full]+")")
+	if err != nil {
+		return nil, nil, err
+	}
+	if db, err = honker.Attach(ctx, pool, c.options()); err != nil {
+		return nil, nil, errors.Join(err, pool.Close())
+	}
+	return db, func() { _, _ = db.Close(), pool.Close() }, nil
 }
+
+func (c *cutter) durability() string {
+	name := "normal"
+	if c.full {
+		name = "full"
+	}
+	if c.pages == 0 {
+		return "attached_" + name
+	}
+	return name
+}
+
+// seldom is among how many moments a picture is taken, by pages: some dozens in a round.
+var seldom = map[int]int{1: 24, 20: 18, 1000: 12, 0: 28}
 
 // shoot runs work on a fault disk, and takes pictures.
 func (c *cutter) shoot(work func(path string) error) error {
@@ -94,8 +125,9 @@ func (c *cutter) shoot(work func(path string) error) error {
 		return err
 	}
 	defer disk.Remove()
+	disk.SetUp(fmt.Sprint(`PRAGMA wal_autocheckpoint = `, c.pages))
 	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
-	disk.Cut(func() bool { return luck.IntN(6) == 0 }, func(m faultvfs.Image) {
+	disk.Cut(func() bool { return luck.IntN(seldom[c.pages]) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})
 	})
 	return work(filepath.Join(dir, "app.db"))
@@ -106,11 +138,11 @@ func (c *cutter) film(ctx context.Context) error {
 	done := int64(0)
 	c.acked = func() []int64 { return []int64{done} }
 	return c.shoot(func(path string) error {
-		db, err := honker.Open(ctx, path, c.options())
+		db, end, err := c.open(ctx, path)
 		if err != nil {
 			return ignore(err, context.DeadlineExceeded, context.Canceled)
 		}
-		defer func() { _ = db.Close() }()
+		defer end()
 		advance := func(what string) error {
 			done++
 			s, err := stateOf(context.Background(), db.SQL())
@@ -125,7 +157,7 @@ func (c *cutter) film(ctx context.Context) error {
 }
 
 func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) error) error {
-	s, err := newScript(context.WithoutCancel(ctx), db, c.Rand)
+	s, err := newScript(context.WithoutCancel(ctx), "first", db, c.Rand)
 	if err != nil {
 		return err
 	}
@@ -145,29 +177,43 @@ func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) e
 }
 
 // develop makes a file of picture i, checks it, compares it, and works with it.
-func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) error {
+func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) (err error) {
 	ctx = context.WithoutCancel(ctx)
-	p, luck := c.pictures[i], rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
-	dir, err := c.sub(fmt.Sprint("image", i))
+	p := c.pictures[i]
+	dir, luck, err := c.print(i, "")
 	if err != nil {
 		return err
 	}
-	if err := p.image.Write(dir, luck); err != nil {
-		return err
-	}
+	defer func() {
+		if err != nil {
+			_, _, failed := c.print(i, "-untouched")
+			err = errors.Join(err, failed)
+		}
+	}()
 	path := filepath.Join(dir, "app.db")
 	if err := compare(ctx, path, p); err != nil {
-		return fmt.Errorf("%s, cut %d, after %v was acknowledged: %w", c.durability(), i, p.acked, err)
+		return fmt.Errorf("%s, checkpoints after %d pages, cut %d, after %v was acknowledged: %w", c.durability(), c.pages, i, p.acked, err)
 	}
 	c.Add("cuts", 1)
 	c.Add("cuts_"+c.durability(), 1)
-	if luck.IntN(8) == 0 {
-		c.Add("reopened", 1)
-		if err := c.workOn(ctx, path); err != nil {
+	if c.pages > 0 {
+		c.Add(fmt.Sprint("cuts_checkpoint_", c.pages), 1)
+	}
+	if luck.IntN(3) > 0 { // it takes longer than all the rest
+		if err := c.workOn(ctx, path, luck); err != nil {
 			return fmt.Errorf("the library on what cut %d has left: %w", i, err)
 		}
 	}
 	return os.RemoveAll(dir)
+}
+
+// print makes the same files of a picture each time.
+func (c *cutter) print(i int, suffix string) (dir string, luck *rand.Rand, err error) {
+	luck = rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
+	if dir, err = c.sub(fmt.Sprint("image", i, suffix)); err == nil {
+		err = c.pictures[i].image.Write(dir, luck)
+	}
+	return dir, luck, err
 }
 
 // compare finds the image among the states that the file was in.
@@ -217,25 +263,31 @@ func stateOfFile(ctx context.Context, path string) (state, error) {
 	return stateOf(ctx, pool)
 }
 
-// workOn opens what a cut has left with the library, checks it, and goes on.
-func (c *cutter) workOn(ctx context.Context, path string) error {
-	db, err := honker.Open(ctx, path, c.options())
+// goesOn is how many steps the library does on what a cut has left.
+const goesOn = 20
+
+// workOn opens what a cut has left with the library, checks it, and goes on: what is
+// acknowledged then is there.
+func (c *cutter) workOn(ctx context.Context, path string, luck *rand.Rand) error {
+	db, end, err := c.open(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	q := honker.NewQueue[int](db, "after", nil)
-	id, err := q.Enqueue(ctx, 1)
+	defer end()
+	s, err := newScript(ctx, "second", db, luck)
 	if err != nil {
 		return err
 	}
-	jobs, err := q.Claim(ctx, "w", 1)
-	if err != nil || len(jobs) != 1 || jobs[0].ID != id {
-		return fmt.Errorf("claimed %d jobs: %w", len(jobs), err)
+	for range goesOn {
+		name, do := s.next()
+		is, err := do(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if there, err := is(ctx); err != nil || !there {
+			return errors.Join(fmt.Errorf("%s is acknowledged and not there", name), err)
+		}
 	}
-	if err := jobs[0].Ack(ctx); err != nil {
-		return err
-	}
-	_, err = honker.NewStream[int](db, "after", nil).Publish(ctx, 1)
-	return errors.Join(err, db.Check(ctx))
+	c.Add("worked_on", goesOn)
+	return db.Check(ctx)
 }

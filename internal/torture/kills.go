@@ -17,7 +17,7 @@ import (
 // share a file and are killed at any moment, again and again; ledgers outside of the
 // file keep what each of them meant to do and what it was told. In the end everything
 // is worked off, and file and ledgers are compared.
-func Kills(ctx context.Context, r *Round) error {
+func Kills(ctx context.Context, r *Round) (err error) {
 	s := &storm{Round: r, path: filepath.Join(r.Dir, "app.db"), began: time.Now()}
 	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations"} {
 		r.Add(name, 0)
@@ -28,7 +28,7 @@ func Kills(ctx context.Context, r *Round) error {
 	}
 	defer func() { _ = db.Close() }()
 	s.db = db
-	defer s.end()
+	defer func() { s.end(); keep(s.path, &err) }()
 	if err := s.prepare(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}

@@ -4,39 +4,115 @@ package torture
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
-	"time"
 
 	"github.com/honker-go/honker"
 )
 
-func newModels(r *Round, db *honker.DB) *models {
-	m := &models{Round: r, ctx: context.Background(), db: db, jobs: map[int64]*modelJob{}, offsets: map[string]int64{}}
-	m.q = honker.NewQueue[int64](db, "q", nil)
-	m.s = honker.NewStream[int64](db, "s", nil)
-	m.steps = map[string]func() error{
-		"enqueue": m.enqueue, "enqueue more": m.enqueue, "claim": m.claim, "claim more": m.claim,
-		"ack": m.ack, "retry": m.retry, "fail": m.fail, "snooze": m.snooze, "heartbeat": m.heartbeat,
-		"cancel": m.cancel, "sweep": m.sweep, "look": m.look, "look again": m.look, "advance": m.advance,
-		"publish": m.publish, "read": m.read, "save": m.save, "offset": m.offset, "head": m.head,
-	}
-	m.names = slices.Sorted(maps.Keys(m.steps))
-	return m
+// queueModel is a queue in plain Go:
+//
+//   - A claim gives what is due and has not expired: the highest priority first, then the
+//     earliest, then the first. It takes back what has lapsed, or to the dead if that has
+//     expired or its attempts are spent.
+//   - A claim holds while it is the job's last one and its lease lasts.
+type queueModel struct {
+	*lab
+	q      *honker.Queue[int64]
+	jobs   map[int64]*modelJob
+	ids    []int64 // of all jobs there ever were
+	claims []*honker.Job[int64]
 }
 
-// perhaps is a span, or 0.
-func (m *models) perhaps() time.Duration { return span * time.Duration(m.Rand.IntN(2)) }
+// modelJob is a job; its times are unix seconds.
+type modelJob struct {
+	state                 honker.State
+	priority, tries, most int
+	runAt, until, expires int64
+	worker                string
+}
 
-func (m *models) enqueue() error {
+func newQueueModel(l *lab) (model, error) {
+	return &queueModel{lab: l, q: honker.NewQueue[int64](l.db, "q", nil), jobs: map[int64]*modelJob{}}, nil
+}
+
+func (m *queueModel) verbs() []verb {
+	return []verb{
+		{"enqueue", 2, m.enqueue}, {"claim", 2, m.claim}, {"ack", 1, m.ack}, {"retry", 1, m.retry}, {"fail", 1, m.fail},
+		{"snooze", 1, m.snooze}, {"heartbeat", 1, m.heartbeat}, {"cancel", 1, m.cancel}, {"sweep", 1, m.sweep},
+		{"look", 2, m.look}, {"advance", 1, m.advance},
+	}
+}
+
+func (m *queueModel) advance() error {
+	return m.pass(`UPDATE _honker_live SET run_at = run_at - ?1, claim_expires_at = claim_expires_at - ?1, expires_at = expires_at - ?1`,
+		`UPDATE _honker_dead SET run_at = run_at - ?1`)
+}
+
+func (m *queueModel) lapsed(j *modelJob) bool {
+	return j.state == honker.Processing && j.until < m.second()
+}
+
+func (m *queueModel) expired(j *modelJob) bool { return j.expires > 0 && j.expires <= m.second() }
+
+func (j *modelJob) wait() { j.state, j.worker, j.until = honker.Pending, "", 0 }
+
+func (j *modelJob) die() {
+	j.wait()
+	j.state, j.expires = honker.Dead, 0
+}
+
+// compare compares each job, and what there is of what.
+func (m *queueModel) compare() error {
+	want := map[honker.State]int{}
+	for id, j := range m.jobs {
+		want[j.state]++
+		if err := m.get(id); err != nil {
+			return err
+		}
+	}
+	got := map[honker.State]int{}
+	err := eachRow(m.ctx, m.db.SQL(), `SELECT state, count(*) FROM _honker_live GROUP BY state
+		UNION ALL SELECT 'dead', count(*) FROM _honker_dead HAVING count(*) > 0`,
+		func(row []any) { got[honker.State(fmt.Sprint(row[0]))] = int(row[1].(int64)) })
+	if err != nil {
+		return err
+	}
+	return m.same("all jobs", got, want)
+}
+
+// get compares one job.
+func (m *queueModel) get(id int64) error {
+	info, err := m.q.Get(m.ctx, id)
+	j := m.jobs[id]
+	if j == nil {
+		return m.same(fmt.Sprint("job ", id), errors.Is(err, honker.ErrNotFound), true)
+	}
+	if err != nil {
+		return fmt.Errorf("job %d: %w", id, err)
+	}
+	got := []any{info.State, info.Priority, info.Attempts, info.MaxAttempts, info.WorkerID, info.RunAt.Unix() + m.passed, info.ExpiresAt.IsZero()}
+	return m.same(fmt.Sprint("job ", id), got, []any{j.state, j.priority, j.tries, j.most, j.worker, j.runAt, j.expires == 0})
+}
+
+// learn takes over which second it was when the job got its time, if it is about right.
+func (m *queueModel) learn(id, about int64) error {
+	info, err := m.q.Get(m.ctx, id)
+	if err != nil {
+		return err
+	}
+	m.jobs[id].runAt = info.RunAt.Unix() + m.passed
+	return m.about(fmt.Sprint("job ", id), m.jobs[id].runAt, about)
+}
+
+func (m *queueModel) enqueue() error {
 	delay, expires := m.perhaps(), m.perhaps()
 	j := modelJob{state: honker.Pending, priority: m.Rand.IntN(3) - 1, most: 1 + m.Rand.IntN(3)}
 	opts := []honker.EnqueueOption{honker.Delay(delay), honker.Priority(j.priority), honker.MaxAttempts(j.most)}
 	if expires > 0 {
 		opts = append(opts, honker.ExpiresIn(expires))
-		j.expires = second() + int64(expires/time.Second)
+		j.expires = m.in(expires)
 	}
 	ids, err := m.q.EnqueueMany(m.ctx, make([]int64, 1+m.Rand.IntN(4)), opts...)
 	if err != nil {
@@ -45,7 +121,7 @@ func (m *models) enqueue() error {
 	for _, id := range ids {
 		one := j
 		m.jobs[id] = &one
-		if err := m.learn(id, second()+int64(delay/time.Second)); err != nil {
+		if err := m.learn(id, m.in(delay)); err != nil {
 			return err
 		}
 	}
@@ -54,9 +130,9 @@ func (m *models) enqueue() error {
 	return m.same("ids rise", rising, true)
 }
 
-func (m *models) claim() error {
+func (m *queueModel) claim() error {
 	worker, n := []string{"a", "b"}[m.Rand.IntN(2)], 1+m.Rand.IntN(4)
-	q := honker.NewQueue[int64](m.db, "q", &honker.QueueOptions{Visibility: span})
+	q := honker.NewQueue[int64](m.db, m.q.Name(), &honker.QueueOptions{Visibility: span})
 	jobs, err := q.Claim(m.ctx, worker, n)
 	if err != nil {
 		return err
@@ -70,10 +146,10 @@ func (m *models) claim() error {
 }
 
 // give is the model's claim.
-func (m *models) give(worker string, n int) (ids []int64) {
+func (m *queueModel) give(worker string, n int) (ids []int64) {
 	m.takeBack()
 	for id, j := range m.jobs {
-		if j.state == honker.Pending && j.runAt <= second() && !j.expired() {
+		if j.state == honker.Pending && j.runAt <= m.second() && !m.expired(j) {
 			ids = append(ids, id)
 		}
 	}
@@ -84,18 +160,18 @@ func (m *models) give(worker string, n int) (ids []int64) {
 	ids = ids[:min(n, len(ids))]
 	for _, id := range ids {
 		j := m.jobs[id]
-		j.state, j.worker, j.until = honker.Processing, worker, second()+int64(span/time.Second)
+		j.state, j.worker, j.until = honker.Processing, worker, m.in(span)
 		j.tries++
 	}
 	return ids
 }
 
 // takeBack is what a claim does with what has lapsed.
-func (m *models) takeBack() {
+func (m *queueModel) takeBack() {
 	for _, j := range m.jobs {
 		switch {
 		case !m.lapsed(j):
-		case j.expired(), j.tries >= j.most:
+		case m.expired(j), j.tries >= j.most:
 			j.die()
 		default:
 			j.wait()
@@ -104,7 +180,7 @@ func (m *models) takeBack() {
 }
 
 // settle tries to end a claim, stale ones included.
-func (m *models) settle(verb string, do func(*honker.Job[int64]) error, then func(int64, *modelJob) error) error {
+func (m *queueModel) settle(verb string, do func(*honker.Job[int64]) error, then func(int64, *modelJob) error) error {
 	if len(m.claims) == 0 {
 		return nil
 	}
@@ -128,12 +204,12 @@ func (m *models) settle(verb string, do func(*honker.Job[int64]) error, then fun
 	return then(job.ID, j)
 }
 
-func (m *models) ack() error {
+func (m *queueModel) ack() error {
 	return m.settle("ack", func(job *honker.Job[int64]) error { return job.Ack(m.ctx) },
 		func(id int64, _ *modelJob) error { delete(m.jobs, id); return m.get(id) })
 }
 
-func (m *models) retry() error {
+func (m *queueModel) retry() error {
 	delay := m.perhaps()
 	return m.settle("retry", func(job *honker.Job[int64]) error { return job.Retry(m.ctx, delay, errOnPurpose) },
 		func(id int64, j *modelJob) error {
@@ -142,47 +218,35 @@ func (m *models) retry() error {
 				return nil
 			}
 			j.wait()
-			return m.learn(id, second()+int64(delay/time.Second))
+			return m.learn(id, m.in(delay))
 		})
 }
 
-func (m *models) fail() error {
+func (m *queueModel) fail() error {
 	return m.settle("fail", func(job *honker.Job[int64]) error { return job.Fail(m.ctx, errOnPurpose) },
 		func(id int64, j *modelJob) error { j.die(); return m.get(id) })
 }
 
-func (m *models) snooze() error {
+func (m *queueModel) snooze() error {
 	d := m.perhaps()
 	return m.settle("snooze", func(job *honker.Job[int64]) error { return job.Snooze(m.ctx, d) },
 		func(id int64, j *modelJob) error {
 			j.wait()
 			j.tries--
-			return m.learn(id, max(j.runAt, second()+int64(d/time.Second)))
+			return m.learn(id, max(j.runAt, m.in(d)))
 		})
 }
 
-func (m *models) heartbeat() error {
+func (m *queueModel) heartbeat() error {
 	return m.settle("heartbeat", func(job *honker.Job[int64]) error { return job.Heartbeat(m.ctx, span) },
-		func(id int64, j *modelJob) error { j.until = second() + int64(span/time.Second); return m.get(id) })
+		func(id int64, j *modelJob) error { j.until = m.in(span); return m.get(id) })
 }
 
-// anyID is one of all jobs there ever were, mostly a young one.
-func (m *models) anyID() (int64, bool) {
+func (m *queueModel) cancel() error {
 	if len(m.ids) == 0 {
-		return 0, false
-	}
-	from := m.ids
-	if m.Rand.IntN(4) > 0 {
-		from = from[max(0, len(from)-30):]
-	}
-	return from[m.Rand.IntN(len(from))], true
-}
-
-func (m *models) cancel() error {
-	id, ok := m.anyID()
-	if !ok {
 		return nil
 	}
+	id := anyOf(m.lab, m.ids, 30)
 	cancelled, err := m.q.Cancel(m.ctx, id)
 	if err != nil {
 		return err
@@ -195,10 +259,10 @@ func (m *models) cancel() error {
 	return m.same("cancel", cancelled, live)
 }
 
-func (m *models) sweep() error {
+func (m *queueModel) sweep() error {
 	want := 0
 	for _, j := range m.jobs {
-		if j.expired() && (j.state == honker.Pending || m.lapsed(j)) {
+		if m.expired(j) && (j.state == honker.Pending || m.lapsed(j)) {
 			j.die()
 			want++
 		}
@@ -210,12 +274,10 @@ func (m *models) sweep() error {
 	return m.same("sweep", got, want)
 }
 
-func (m *models) look() error {
-	for range 8 {
-		if id, ok := m.anyID(); ok {
-			if err := m.get(id); err != nil {
-				return err
-			}
+func (m *queueModel) look() error {
+	for range min(8, len(m.ids)) {
+		if err := m.get(anyOf(m.lab, m.ids, 30)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -4,11 +4,30 @@ package torture
 
 import (
 	"errors"
+	"sort"
 
 	"github.com/honker-go/honker"
 )
 
-func (m *models) publish() error {
+// streamModel is a stream in plain Go: events by their offsets, and how far each
+// consumer has come, which never goes back.
+type streamModel struct {
+	*lab
+	s       *honker.Stream[int64]
+	events  []event
+	offsets map[string]int64
+	said    int64
+}
+
+func newStreamModel(l *lab) (model, error) {
+	return &streamModel{lab: l, s: honker.NewStream[int64](l.db, "s", nil), offsets: map[string]int64{}}, nil
+}
+
+func (m *streamModel) verbs() []verb {
+	return []verb{{"publish", 1, m.publish}, {"read", 1, m.read}, {"save", 1, m.save}, {"offset", 1, m.offset}, {"head", 1, m.head}}
+}
+
+func (m *streamModel) publish() error {
 	data := make([]int64, 1+m.Rand.IntN(4))
 	for i := range data {
 		m.said++
@@ -26,32 +45,45 @@ func (m *models) publish() error {
 }
 
 // read compares some events after any offset.
-func (m *models) read() error {
+func (m *streamModel) read() error {
 	after := int64(0)
 	if len(m.events) > 0 {
 		after = m.events[m.Rand.IntN(len(m.events))].offset - int64(m.Rand.IntN(2))
 	}
-	var got, want []event
+	got, err := m.some(after, 5)
+	if err != nil {
+		return err
+	}
+	from := sort.Search(len(m.events), func(i int) bool { return m.events[i].offset > after })
+	return m.same("read", got, m.events[from:min(from+5, len(m.events))])
+}
+
+// some reads up to n events.
+func (m *streamModel) some(after int64, n int) (got []event, err error) {
 	for e, err := range m.s.Read(m.ctx, after) {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if got = append(got, event{e.Offset, e.Data}); len(got) == 5 {
+		if got = append(got, event{e.Offset, e.Data}); len(got) == n {
 			break
 		}
 	}
-	for _, e := range m.events {
-		if e.offset > after && len(want) < 5 {
-			want = append(want, e)
-		}
-	}
-	return m.same("read", got, want)
+	return got, nil
 }
 
-func (m *models) consumer() string { return []string{"c", "d", "e"}[m.Rand.IntN(3)] }
+// compare reads them all.
+func (m *streamModel) compare() error {
+	got, err := m.some(0, len(m.events)+1)
+	if err != nil {
+		return err
+	}
+	return m.same("all events", got, m.events)
+}
+
+func (m *streamModel) consumer() string { return []string{"c", "d", "e"}[m.Rand.IntN(3)] }
 
 // save never goes back.
-func (m *models) save() error {
+func (m *streamModel) save() error {
 	c := m.consumer()
 	to := m.offsets[c] + int64(m.Rand.IntN(6)) - 2
 	if to < 0 {
@@ -68,7 +100,7 @@ func (m *models) save() error {
 	return m.same("save", moved, !known || to > old)
 }
 
-func (m *models) offset() error {
+func (m *streamModel) offset() error {
 	c := m.consumer()
 	got, err := m.s.Offset(m.ctx, c)
 	want, known := m.offsets[c]
@@ -81,7 +113,7 @@ func (m *models) offset() error {
 	return m.same("offset", got, want)
 }
 
-func (m *models) head() error {
+func (m *streamModel) head() error {
 	got, err := m.s.Head(m.ctx)
 	if err != nil {
 		return err

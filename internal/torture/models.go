@@ -6,78 +6,92 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
 )
 
-// Models does random things to a queue and a stream and to models of them in plain Go,
-// and compares all answers.
+// model is a part of the library beside the same in plain Go.
+type model interface {
+	verbs() []verb  // each does something to both, and compares the answers
+	compare() error // all that can be seen
+}
+
+// verb is drawn as often as its weight says.
+type verb struct {
+	name   string
+	weight int
+	do     func() error
+}
+
+// kinds are all models; a round has one of them, by its seed.
+var kinds = []struct {
+	name string
+	make func(*lab) (model, error)
+}{
+	{"queue", newQueueModel}, {"stream", newStreamModel}, {"group", newGroupModel}, {"lock", newLockModel},
+	{"rate", newRateModel}, {"retention", newRetentionModel}, {"scheduler", newSchedulerModel}, {"outbox", newOutboxModel},
+}
+
+// Models does random things to a part of the library and to its model in plain Go, and
+// compares all answers.
+func Models(ctx context.Context, r *Round) (err error) {
+	r.Add("mismatches", 0)
+	kind := kinds[r.Seed%uint64(len(kinds))]
+	l := &lab{Round: r, ctx: context.WithoutCancel(ctx)}
+	defer l.close()
+	defer func() { keep(l.path(), &err) }()
+	if l.db, err = l.open(); err != nil {
+		return err
+	}
+	m, err := kind.make(l)
+	if err == nil {
+		err = l.run(ctx, m)
+	}
+	r.Add("operations", l.compared)
+	r.Add("operations_"+kind.name, l.compared)
+	if errors.Is(err, errMismatch) {
+		r.Add("mismatches", 1)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", kind.name, err)
+	}
+	return l.db.Check(l.ctx)
+}
+
+// lab is where a model and the library stand side by side.
 //
 // Time passes by being subtracted from all times in the file, as other clocks would see
 // it. It passes by thousands of seconds, and spans end on five hundred, so that it does
-// not matter which second it really is.
-func Models(ctx context.Context, r *Round) error {
-	db, err := honker.Open(context.WithoutCancel(ctx), filepath.Join(r.Dir, "app.db"), &honker.Options{NoFileNotices: true})
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	r.Add("mismatches", 0)
-	m := newModels(r, db)
-	for i := 0; i < 3000 && ctx.Err() == nil; i++ {
-		name := m.names[m.Rand.IntN(len(m.names))]
-		if err := m.steps[name](); err != nil {
-			if errors.Is(err, errMismatch) {
-				r.Add("mismatches", 1)
-			}
-			return fmt.Errorf("step %d, %s: %w", i, name, err)
-		}
-		if i%50 == 49 {
-			if err := m.compareAll(); err != nil {
-				return fmt.Errorf("after step %d, %s: %w", i, name, err)
-			}
-		}
-	}
-	return db.Check(context.Background())
-}
-
-var errMismatch = errors.New("file and model differ")
-
-// same compares what the library said with what the model says.
-func (m *models) same(what string, got, want any) error {
-	m.Add("operations", 1)
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		return fmt.Errorf("%w: %s: the file has %v, the model %v", errMismatch, what, got, want)
-	}
-	return nil
-}
-
-type models struct {
+// not matter which second it really is. Models count on: their times have what has
+// passed added.
+type lab struct {
 	*Round
-	ctx   context.Context
-	db    *honker.DB
-	steps map[string]func() error
-	names []string
-
-	q      *honker.Queue[int64]
-	jobs   map[int64]*modelJob
-	ids    []int64
-	claims []*honker.Job[int64]
-
-	s       *honker.Stream[int64]
-	events  []event
-	offsets map[string]int64
-	said    int64
+	ctx      context.Context
+	db       *honker.DB
+	opened   []*honker.DB
+	passed   int64 // seconds
+	compared int64
 }
 
-// modelJob is a job; its times are unix seconds.
-type modelJob struct {
-	state                 honker.State
-	priority, tries, most int
-	runAt, until, expires int64
-	worker                string
+func (l *lab) path() string { return filepath.Join(l.Dir, "app.db") }
+
+// open opens the file, once more perhaps.
+func (l *lab) open() (*honker.DB, error) {
+	db, err := honker.Open(l.ctx, l.path(), &honker.Options{NoFileNotices: true, Logger: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		l.opened = append(l.opened, db)
+	}
+	return db, err
+}
+
+func (l *lab) close() {
+	for _, db := range l.opened {
+		_ = db.Close()
+	}
 }
 
 // spans that end on five hundred, and how far time goes.
@@ -86,87 +100,74 @@ const (
 	leap = 1000 * time.Second
 )
 
-func second() int64 { return time.Now().Unix() }
+const (
+	steps   = 600 // of a round
+	overall = 50  // steps from one comparison of everything to the next
+)
 
-func (m *models) lapsed(j *modelJob) bool {
-	return j.state == honker.Processing && j.until < second()
-}
-
-func (j *modelJob) expired() bool { return j.expires > 0 && j.expires <= second() }
-
-func (j *modelJob) wait() { j.state, j.worker, j.until = honker.Pending, "", 0 }
-
-func (j *modelJob) die() {
-	j.wait()
-	j.state, j.expires = honker.Dead, 0
-}
-
-// advance lets time pass.
-func (m *models) advance() error {
-	seconds := int64(leap/time.Second) * int64(1+m.Rand.IntN(2))
-	for _, statement := range []string{
-		`UPDATE _honker_live SET run_at = run_at - ?1, claim_expires_at = claim_expires_at - ?1, expires_at = expires_at - ?1`,
-		`UPDATE _honker_dead SET run_at = run_at - ?1`,
-	} {
-		if _, err := m.db.SQL().ExecContext(m.ctx, statement, seconds); err != nil {
-			return err
+func (l *lab) run(ctx context.Context, m model) error {
+	var drawn []verb
+	for _, v := range m.verbs() {
+		drawn = append(drawn, slices.Repeat([]verb{v}, v.weight)...)
+	}
+	for i := 0; i < steps && ctx.Err() == nil; i++ {
+		v := drawn[l.Rand.IntN(len(drawn))]
+		err := v.do()
+		if err == nil && i%overall == overall-1 {
+			err = m.compare()
+		}
+		if err != nil {
+			return fmt.Errorf("step %d, %s: %w", i, v.name, err)
 		}
 	}
-	for _, j := range m.jobs {
-		j.runAt -= seconds
-		if j.until > 0 {
-			j.until -= seconds
-		}
-		if j.expires > 0 {
-			j.expires -= seconds
+	return m.compare()
+}
+
+var errMismatch = errors.New("file and model differ")
+
+// same compares what the library said with what the model says.
+func (l *lab) same(what string, got, want any) error {
+	l.compared++
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		return fmt.Errorf("%w: %s: the file has %v, the model %v", errMismatch, what, got, want)
+	}
+	return nil
+}
+
+// about is for times that the library read from the clock a moment ago.
+func (l *lab) about(what string, got, want int64) error {
+	l.compared++
+	if got < want-5 || got > want+5 {
+		return fmt.Errorf("%w: %s: at %d, and not about %d", errMismatch, what, got, want)
+	}
+	return nil
+}
+
+// second is what the models call now.
+func (l *lab) second() int64 { return time.Now().Unix() + l.passed }
+
+// in is d from now.
+func (l *lab) in(d time.Duration) int64 { return l.second() + int64(d/time.Second) }
+
+// perhaps is a span, or 0.
+func (l *lab) perhaps() time.Duration { return span * time.Duration(l.Rand.IntN(2)) }
+
+// pass lets time pass; statements subtract the seconds ?1 from the times in the file.
+func (l *lab) pass(statements ...string) error {
+	seconds := int64(leap/time.Second) * int64(1+l.Rand.IntN(2))
+	l.passed += seconds
+	for _, statement := range statements {
+		if _, err := l.db.SQL().ExecContext(l.ctx, statement, seconds); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// compareAll compares each job, and what there is of what.
-func (m *models) compareAll() error {
-	want := map[honker.State]int{}
-	for id, j := range m.jobs {
-		want[j.state]++
-		if err := m.get(id); err != nil {
-			return err
-		}
+// anyOf is one of all, mostly one of the last young ones.
+func anyOf[T any](l *lab, all []T, young int) T {
+	if l.Rand.IntN(4) > 0 {
+		all = all[max(0, len(all)-young):]
 	}
-	got := map[honker.State]int{}
-	err := eachRow(m.ctx, m.db.SQL(), `SELECT state, count(*) FROM _honker_live GROUP BY state
-		UNION ALL SELECT 'dead', count(*) FROM _honker_dead HAVING count(*) > 0`,
-		func(row []any) { got[honker.State(fmt.Sprint(row[0]))] = int(row[1].(int64)) })
-	if err != nil {
-		return err
-	}
-	return m.same("all jobs", got, want)
-}
-
-// get compares one job.
-func (m *models) get(id int64) error {
-	info, err := m.q.Get(m.ctx, id)
-	j := m.jobs[id]
-	if j == nil {
-		return m.same(fmt.Sprint("job ", id), errors.Is(err, honker.ErrNotFound), true)
-	}
-	if err != nil {
-		return fmt.Errorf("job %d: %w", id, err)
-	}
-	got := []any{info.State, info.Priority, info.Attempts, info.MaxAttempts, info.WorkerID, info.RunAt.Unix(), info.ExpiresAt.IsZero()}
-	return m.same(fmt.Sprint("job ", id), got, []any{j.state, j.priority, j.tries, j.most, j.worker, j.runAt, j.expires == 0})
-}
-
-// learn takes over which second it was when the job got its time, if it is about right.
-func (m *models) learn(id, about int64) error {
-	info, err := m.q.Get(m.ctx, id)
-	if err != nil {
-		return err
-	}
-	at := info.RunAt.Unix()
-	if at < about-5 || at > about+5 {
-		return fmt.Errorf("%w: job %d runs at %d, and not about %d", errMismatch, id, at, about)
-	}
-	m.jobs[id].runAt = at
-	return nil
+	return all[l.Rand.IntN(len(all))]
 }

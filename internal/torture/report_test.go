@@ -5,6 +5,7 @@ package torture_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -32,8 +33,13 @@ func TestSuiteThatFindsSomethingIsReportedWithItsSeedAndEndsAlone(t *testing.T) 
 			return nil
 		}},
 	}
-	report, err := torture.All(context.Background(), torture.Options{For: 200 * time.Millisecond, Seed: 10, Cycles: 3, Dir: t.TempDir()})
+	dir := t.TempDir()
+	report, err := torture.All(context.Background(), torture.Options{For: 200 * time.Millisecond, Seed: 10, Cycles: 3, Dir: dir})
 	require.NoError(t, err)
+	kept, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	require.Contains(t, report.Suites[0].Violation, kept[0])
 	require.Equal(t, 1, report.Failed)
 	require.Contains(t, report.Suites[0].Violation, "seed 12: broken")
 	require.EqualValues(t, 3, report.Suites[0].Counters["seen"])

@@ -19,6 +19,7 @@ import (
 // script does one thing after another to a DB, each in one commit or none, chosen by
 // rand alone: so the same seed writes the same script.
 type script struct {
+	name  string // no other script on the file has it
 	db    *honker.DB
 	rand  *rand.Rand
 	steps map[string]step
@@ -47,8 +48,8 @@ func nothing(context.Context) (bool, error) { return true, nil }
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-func newScript(ctx context.Context, db *honker.DB, luck *rand.Rand) (*script, error) {
-	s := &script{db: db, rand: luck, locks: map[string]*honker.Lock{}}
+func newScript(ctx context.Context, name string, db *honker.DB, luck *rand.Rand) (*script, error) {
+	s := &script{name: name, db: db, rand: luck, locks: map[string]*honker.Lock{}}
 	s.jobs = honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Visibility: time.Hour})
 	s.events = honker.NewStream[string](db, "events", nil)
 	s.mail = honker.NewOutbox[string](db, "mail", nil, nil)
@@ -62,7 +63,7 @@ func newScript(ctx context.Context, db *honker.DB, luck *rand.Rand) (*script, er
 	}
 	s.names = slices.Sorted(maps.Keys(s.steps))
 	var err error
-	s.member, err = s.events.Group("g", &honker.GroupOptions{Lease: time.Hour}).Join(ctx, "m")
+	s.member, err = s.events.Group("g", &honker.GroupOptions{Lease: time.Hour}).Join(ctx, name)
 	return s, err
 }
 
@@ -76,7 +77,7 @@ func (s *script) next() (name string, do step) {
 func (s *script) text() string {
 	s.number++
 	length := 10 << s.rand.IntN(9)
-	return fmt.Sprint(s.number, strings.Repeat("x", s.rand.IntN(length)))
+	return fmt.Sprint(s.name, s.number, strings.Repeat("x", s.rand.IntN(length)))
 }
 
 func (s *script) texts() []string {

@@ -84,8 +84,9 @@ func one[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (v
 
 // plain opens the file at path as somebody else would, without honker. The driver is
 // the library's.
-func plain(path string) (*sql.DB, error) {
-	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: "_pragma=busy_timeout(5000)"}
+func plain(path string, pragmas ...string) (*sql.DB, error) {
+	query := url.Values{"_pragma": append([]string{"busy_timeout(5000)"}, pragmas...)}
+	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}
 	pool, err := sql.Open("sqlite", u.String())
 	if err == nil {
 		pool.SetMaxOpenConns(1)

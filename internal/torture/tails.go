@@ -17,11 +17,25 @@ import (
 // Tails cuts the write-ahead log of a run at every sector, and damages it anywhere. What
 // is left is the file as it was after one of its commits: of more log never an earlier
 // one.
-func Tails(ctx context.Context, r *Round) error {
+func Tails(ctx context.Context, r *Round) (err error) {
 	t := &tailer{cutter: &cutter{Round: r, full: true}}
 	if err := t.record(ctx); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			_, failed := t.lay("untouched", t.seen)
+			err = errors.Join(err, failed)
+		}
+	}()
+	if err := t.cut(ctx); err != nil {
+		return err
+	}
+	return t.flip(ctx)
+}
+
+// cut cuts the log at each sector, until nothing of it is missing.
+func (t *tailer) cut(ctx context.Context) error {
 	last := 0
 	for length := 0; last < len(t.states)-1 && ctx.Err() == nil; length = min(length+512, len(t.log)) {
 		k, err := t.look(ctx, t.log[:length])
@@ -35,14 +49,15 @@ func Tails(ctx context.Context, r *Round) error {
 			return fmt.Errorf("the whole log gives state %d of %d", k, len(t.states)-1)
 		}
 		last = k
-		r.Add("log_cuts", 1)
+		t.Add("log_cuts", 1)
 	}
-	return t.flip(ctx)
+	return nil
 }
 
 type tailer struct {
 	*cutter
 	file, log []byte
+	seen      []byte // of the log, by the last look
 }
 
 // record runs a script without a checkpoint, and keeps the file and its log.
@@ -76,7 +91,7 @@ func (t *tailer) write(ctx context.Context, db *honker.DB) error {
 		t.states = append(t.states, s)
 		return err
 	}
-	s, err := newScript(ctx, db, t.Rand)
+	s, err := newScript(ctx, "first", db, t.Rand)
 	if err := errors.Join(err, advance("open")); err != nil {
 		return err
 	}
@@ -93,15 +108,20 @@ func (t *tailer) write(ctx context.Context, db *honker.DB) error {
 	return nil
 }
 
-// look opens the file with some log, and says after which step it is.
-func (t *tailer) look(ctx context.Context, log []byte) (int, error) {
-	ctx = context.WithoutCancel(ctx)
-	dir, err := t.sub("image")
-	if err != nil {
-		return 0, err
+// lay puts the file and some log into a directory.
+func (t *tailer) lay(dir string, log []byte) (path string, err error) {
+	if dir, err = t.sub(dir); err != nil {
+		return "", err
 	}
-	path := filepath.Join(dir, "app.db")
-	err = errors.Join(os.WriteFile(path, t.file, 0o600), os.WriteFile(path+"-wal", log, 0o600))
+	path = filepath.Join(dir, "app.db")
+	return path, errors.Join(os.WriteFile(path, t.file, 0o600), os.WriteFile(path+"-wal", log, 0o600))
+}
+
+// look opens the file with some log, and says after which step it is.
+func (t *tailer) look(ctx context.Context, log []byte) (k int, err error) {
+	ctx = context.WithoutCancel(ctx)
+	t.seen = log
+	path, err := t.lay("image", log)
 	if err != nil {
 		return 0, err
 	}
@@ -109,7 +129,7 @@ func (t *tailer) look(ctx context.Context, log []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	k := len(t.states) - 1
+	k = len(t.states) - 1
 	for ; k >= 0 && t.states[k] != found; k-- {
 	}
 	if k < 0 {
@@ -119,7 +139,7 @@ func (t *tailer) look(ctx context.Context, log []byte) (int, error) {
 		}
 		k = 0
 	}
-	return k, os.RemoveAll(dir)
+	return k, os.RemoveAll(filepath.Dir(path))
 }
 
 // early tells whether nothing of the script is in the file yet.

@@ -31,6 +31,7 @@ func Wakes(ctx context.Context, r *Round) error {
 	w := &waker{Round: r, db: db}
 	r.Add("missed", 0)
 	err = w.run(ctx, path)
+	keep(path, &err)
 	if closed := db.Close(); err == nil {
 		err = closed
 	}
