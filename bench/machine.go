@@ -22,7 +22,7 @@ type Machine struct {
 
 var interesting = []string{
 	"modernc.org/sqlite", "modernc.org/libc", "github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riversqlite",
-	"github.com/mikestefanello/backlite", "maragu.dev/goqite",
+	"github.com/mikestefanello/backlite", "maragu.dev/goqite", "github.com/hibiken/asynq", "github.com/nats-io/nats.go",
 }
 
 func thisMachine() Machine {
@@ -33,7 +33,7 @@ func thisMachine() Machine {
 		OS:       runtime.GOOS + "/" + runtime.GOARCH,
 		Kernel:   firstLine("/proc/sys/kernel/osrelease"),
 		Go:       runtime.Version(),
-		Versions: versions(),
+		Versions: append(versions(), serverVersions()...),
 	}
 }
 

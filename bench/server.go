@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -122,4 +123,14 @@ func absent() []Skip {
 		}
 	}
 	return skips
+}
+
+// serverVersions is what the programs that are here say of themselves.
+func serverVersions() (out []string) {
+	for _, program := range []string{redisServer, natsServer} {
+		if text, err := exec.Command(program, "--version").Output(); err == nil {
+			out = append(out, strings.TrimSpace(string(text)))
+		}
+	}
+	return out
 }

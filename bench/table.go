@@ -16,7 +16,7 @@ func (r *Results) writeMarkdown(w io.Writer, charts []string) error {
 	for _, t := range r.Tables {
 		if t.Suite != suite {
 			suite = t.Suite
-			b.WriteString("\n## " + suite + "\n" + images(suite, charts))
+			b.WriteString("\n## " + suite + "\n" + r.summary(suite) + images(suite, charts))
 		}
 		b.WriteString(t.markdown())
 	}
