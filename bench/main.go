@@ -111,10 +111,10 @@ func (c config) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	results, err := c.measure(ctx, stderr)
-	if len(results.Tables) == 0 { // what was measured before an interrupt is kept
+	if len(results.Tables) == 0 { // what was measured before an interrupt is drawn
 		return err
 	}
-	return errors.Join(err, results.write(c.out), render(results, c.out))
+	return errors.Join(err, render(results, c.out))
 }
 
 func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error) {
@@ -131,11 +131,11 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 		var tables []Table
 		tables, err = r.run(ctx, s)
 		results.Tables = append(results.Tables, tables...)
-		if err != nil {
+		results.Header.Took = time.Since(results.Header.Began).Round(time.Second).String()
+		if err = errors.Join(err, results.write(c.out)); err != nil { // after each: an hour may end early
 			break
 		}
 	}
-	results.Header.Took = time.Since(results.Header.Began).Round(time.Second).String()
 	return results, err
 }
 

@@ -18,15 +18,15 @@ type Case struct {
 	Curve      string  // the curve that it is a point of
 	X          float64 // and where
 	Durability Durability
+	Shortest   time.Duration // turn, unless the run is a hasty one; 0: any
 	Metrics    []Metric
 	Turn       func(ctx context.Context, t *Turn) ([]float64, error) // a value per metric
 }
 
 // Suite is a set of cases that share the time.
 type Suite struct {
-	Name     string
-	Shortest time.Duration // turn, unless the run is a hasty one; 0: any
-	Cases    []Case
+	Name  string
+	Cases []Case
 }
 
 // Turn is one contestant in one round of a case.
@@ -95,11 +95,12 @@ const (
 
 func (r *Runner) run(ctx context.Context, s Suite) (tables []Table, err error) {
 	turns := r.Rounds * len(s.Cases) * len(r.Contestants)
-	length := max(shortest, r.For/time.Duration(turns))
-	if !r.Hasty {
-		length = max(length, s.Shortest)
-	}
+	share := max(shortest, r.For/time.Duration(turns))
 	for _, c := range s.Cases {
+		length := share
+		if !r.Hasty {
+			length = max(length, c.Shortest)
+		}
 		fmt.Fprintf(r.Progress, "%s: %s, %s, turns of %v\n", s.Name, c.Name, c.Durability, length.Round(time.Millisecond))
 		t, err := r.table(ctx, s.Name, c, length)
 		if err != nil {

@@ -13,25 +13,33 @@ import (
 
 // idleSuite is what it costs while nothing happens, each in a process of its own.
 func idleSuite() Suite {
-	s := Suite{Name: "idle", Shortest: 3 * time.Second, Cases: []Case{idleCase("10 queues, 100 listeners", 1, 10, 100)}}
+	s := Suite{Name: "idle", Cases: []Case{idleCase("10 queues, 100 listeners", 30*time.Second, 1, 10, 100)}}
 	for _, n := range []int{1, 100, 1000} {
 		name := fmt.Sprintf("%s open databases, a queue and a listener each", thousands(n))
-		s.Cases = append(s.Cases, idleCase(name, n, 1, 1))
+		s.Cases = append(s.Cases, idleCase(name, 5*time.Second, n, 1, 1))
 	}
 	return s
 }
-
-var idleMetrics = []Metric{{"CPU", "% of a core", false}, {"written", "KiB/s", false}, {"memory", "MiB", false}}
 
 const (
 	idleLongest = 30 * time.Second
 	restful     = 2 * time.Second // until what was opened is at rest
 	openBound   = 20 * time.Second
 	openers     = 8
+	resting     = "RESTING" // says a child once it is
 )
 
-func idleCase(name string, databases, queues, listeners int) Case {
-	return Case{Name: name, Durability: Normal, Metrics: idleMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+// idleMetrics has system calls where something counts them.
+func idleMetrics() []Metric {
+	m := []Metric{{"CPU", "% of a core", false}, {"written", "KiB/s", false}, {"memory", "MiB", false}}
+	if perfTells() {
+		m = append(m, Metric{"system calls", "/s", false})
+	}
+	return m
+}
+
+func idleCase(name string, shortest time.Duration, databases, queues, listeners int) Case {
+	return Case{Name: name, Durability: Normal, Shortest: shortest, Metrics: idleMetrics(), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
 		if isServer(t.Name) {
 			return nil, fmt.Errorf("%w: its server is a process of its own", errNA)
 		}
@@ -40,21 +48,35 @@ func idleCase(name string, databases, queues, listeners int) Case {
 			return nil, err
 		}
 		defer os.RemoveAll(dir)
+		length := min(idleLongest, t.Length)
 		c, err := startChild(ctx, task{Do: "idle", Contestant: t.Name, Path: dir, Durability: t.Durability,
-			Databases: t.scaled(databases), Queues: queues, Listeners: listeners, Length: min(idleLongest, t.Length)})
+			Databases: t.scaled(databases), Queues: queues, Listeners: listeners, Length: length})
 		if err != nil {
 			return nil, err
 		}
-		line, err := c.line()
-		if err = errors.Join(err, c.end()); err != nil {
+		values, err := c.rest(ctx, length)
+		return values, errors.Join(err, c.end())
+	}}
+}
+
+// rest is what an idle child says of itself, and what it calls meanwhile.
+func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, error) {
+	if line, err := c.line(); err != nil || line != resting {
+		return nil, errors.Join(err, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR ")))
+	}
+	values := make([]float64, 3)
+	if perfTells() {
+		calls, err := syscalls(ctx, c.cmd.Process.Pid, length)
+		if err != nil {
 			return nil, err
 		}
-		values := make([]float64, 3)
-		if _, err := fmt.Sscan(line, &values[0], &values[1], &values[2]); err != nil {
-			return nil, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR "))
-		}
-		return values, nil
-	}}
+		values = append(values, calls)
+	}
+	line, err := c.line()
+	if err == nil {
+		_, err = fmt.Sscan(line, &values[0], &values[1], &values[2])
+	}
+	return values, err
 }
 
 // idle opens the databases, waits until they have come to rest, and says what the
@@ -69,12 +91,14 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 		go func() { _ = q.(Idler).Idle(ctx, t.Queues, t.Listeners) }()
 	}
 	time.Sleep(min(restful, t.Length))
+	fmt.Println(resting)
 	before := used()
 	time.Sleep(t.Length)
 	after := used()
 	seconds := t.Length.Seconds()
 	fmt.Println(100*(after.cpu-before.cpu)/seconds, (after.written-before.written)/seconds, after.memory)
-	return nil // what is open ends with the process
+	<-ctx.Done() // there to be counted
+	return nil   // what is open ends with the process
 }
 
 // openAll opens several at once: making a file waits for the disk.
