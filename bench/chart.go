@@ -18,6 +18,15 @@ var colours = []color.Color{
 	color.RGBA{G: 158, B: 115, A: 255}, color.RGBA{R: 230, G: 159, A: 255}, color.RGBA{R: 204, G: 121, B: 167, A: 255},
 }
 
+// glyph is that of contestant i: a dot, and a triangle once the colours come again.
+func glyph(i int) draw.GlyphStyle {
+	g := draw.GlyphStyle{Color: colours[i%len(colours)], Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
+	if i >= len(colours) {
+		g.Shape = draw.PyramidGlyph{}
+	}
+	return g
+}
+
 // charted are the metrics worth a chart, besides the first of a suite.
 var charted = []string{"p99"}
 
@@ -169,7 +178,7 @@ func addDots(chart *plot.Plot, at points, name string, i int) error {
 	if err != nil {
 		return err
 	}
-	dots.GlyphStyle = draw.GlyphStyle{Color: colours[i%len(colours)], Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
+	dots.GlyphStyle = glyph(i)
 	bars, err := plotter.NewYErrorBars(at)
 	if err != nil {
 		return err
