@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -171,4 +172,16 @@ func TestRun(t *testing.T) {
 	again, err := os.ReadFile(strings.TrimSuffix(out, "json") + "md")
 	require.NoError(t, err)
 	require.Equal(t, string(first), string(again))
+}
+
+// TestChildThatDiesIsAFailure: what cannot be measured is n/a, what broke is not.
+func TestChildThatDiesIsAFailure(t *testing.T) {
+	for says, na := range map[string]bool{"": false, "echo ERROR too slow": true} {
+		c, err := newChild(exec.Command("sh", "-c", "echo READY; "+says))
+		require.NoError(t, err)
+		_, err = c.rest(t.Context(), time.Millisecond)
+		require.Error(t, err)
+		require.Equal(t, na, errors.Is(err, errNA), "%q: %v", says, err)
+		require.NoError(t, c.end())
+	}
 }

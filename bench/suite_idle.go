@@ -61,8 +61,12 @@ func idleCase(name string, shortest time.Duration, databases, queues, listeners 
 
 // rest is what an idle child says of itself, and what it calls meanwhile.
 func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, error) {
-	if line, err := c.line(); err != nil || line != resting {
-		return nil, errors.Join(err, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR ")))
+	line, err := c.line()
+	if err != nil {
+		return nil, err
+	}
+	if line != resting {
+		return nil, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR "))
 	}
 	values := make([]float64, 3)
 	if perfTells() {
@@ -72,8 +76,7 @@ func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, erro
 		}
 		values = append(values, calls)
 	}
-	line, err := c.line()
-	if err == nil {
+	if line, err = c.line(); err == nil {
 		_, err = fmt.Sscan(line, &values[0], &values[1], &values[2])
 	}
 	return values, err
