@@ -149,32 +149,3 @@ func TestNoticesThatDoNotComeAreNotReliedOn(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	require.Less(t, looks(), int64(10), "they come after all")
 }
-
-func TestNoticesOutlastAShortPauseAndEndWhenNobodyWaitsForLong(t *testing.T) {
-	w, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Hour})
-	listens := func() bool {
-		board := w.notice.board
-		board.mu.Lock()
-		defer board.mu.Unlock()
-		return len(board.told[w.notice.path]) > 0
-	}
-	for range 3 {
-		w.Leave()
-		write(t, other)
-		require.Equal(t, Commit, next(t, looks), "it was still at rest for somebody")
-		require.Never(t, func() bool { return !listens() }, idleAfter/2, time.Millisecond)
-		w.Wait() // back before it has had enough
-		write(t, other)
-		require.Equal(t, Commit, next(t, looks))
-		quiet(looks)
-	}
-	w.Leave()
-	write(t, other)
-	require.Eventually(t, func() bool { return !listens() }, patient, time.Millisecond)
-
-	w.Wait()
-	quiet(looks)
-	write(t, other)
-	require.Equal(t, Commit, next(t, looks), "they come again")
-	require.True(t, listens())
-}

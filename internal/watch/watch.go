@@ -59,8 +59,8 @@ const (
 	tailLast    = 50 * time.Millisecond
 )
 
-// Watcher is one goroutine that looks. It runs from the first Wait to Close, and looks
-// at nothing while nobody waits.
+// Watcher is one goroutine that looks. It runs from Start to Close, and sleeps
+// without a timer while nobody waits.
 type Watcher struct {
 	cfg    Config
 	nudge  chan struct{}   // one slot: a look is due; two are no more than one
@@ -195,7 +195,14 @@ const (
 func (w *Watcher) rest() (reason, bool) {
 	waiting, deadline := w.state()
 	if !waiting {
-		return w.doze()
+		// Notices cost every writer of the machine a little: not for nobody.
+		w.notice.drop()
+		select {
+		case <-w.nudge:
+			return byNudge, true
+		case <-w.ctx.Done():
+			return 0, false
+		}
 	}
 	if w.rapid < stormCount && w.notice.arm() {
 		return byNudge, true // what came before the first notice makes none
@@ -215,24 +222,6 @@ func (w *Watcher) rest() (reason, bool) {
 		return byPoll, true
 	case <-w.ctx.Done():
 		return 0, false
-	}
-}
-
-// doze sleeps until somebody waits again. Notices cost every writer of the machine a
-// little: not for nobody, but a worker between two jobs is back in a moment, and to
-// stop and begin costs more.
-func (w *Watcher) doze() (reason, bool) {
-	enough := time.NewTimer(idleAfter)
-	defer enough.Stop()
-	for {
-		select {
-		case <-w.nudge:
-			return byNudge, true
-		case <-enough.C:
-			w.notice.drop()
-		case <-w.ctx.Done():
-			return 0, false
-		}
 	}
 }
 
