@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // crew is one running Work. Its caller's goroutine settles and claims, in turns that
@@ -157,7 +156,7 @@ func (c *crew) rest(ctx context.Context, want int) (err error) {
 		defer cancel()
 	}
 	if want > 0 {
-		c.more, err = c.q.await(limited, c.signal)
+		err = c.await(limited, want)
 	} else {
 		select {
 		case <-c.signal:
@@ -169,6 +168,18 @@ func (c *crew) rest(ctx context.Context, want int) (err error) {
 		return nil
 	}
 	return c.survive(ctx, err)
+}
+
+// await waits for work, which may come claimed.
+func (c *crew) await(ctx context.Context, want int) error {
+	claim := c.claiming(want)
+	found, rode, err := c.q.await(ctx, c.signal, &claim)
+	c.more = found
+	if rode {
+		c.more = claim.full()
+		c.start(&claim)
+	}
+	return err
 }
 
 // giveBack hands in what was claimed ahead and has not started.
@@ -212,8 +223,8 @@ func (c *crew) collect() []*hand {
 // turn settles done and claims up to want jobs, in one commit. A failure that may pass
 // is logged, and done is settled by a later turn: the leases hold.
 func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
-	t := &turn{crew: c, done: done, want: want}
-	began := time.Now()
+	t := &turn{crew: c, done: done, claiming: c.claiming(want)}
+	t.began = time.Now()
 	err := c.q.db.writer.Do(context.WithoutCancel(ctx), t)
 	if errors.Is(err, errUncertain) {
 		t.careful = true
@@ -227,9 +238,14 @@ func (c *crew) turn(ctx context.Context, done []*hand, want int) error {
 	}
 	c.trouble = 0
 	c.settled(done)
-	c.more = want == 0 && c.more || want > 0 && len(t.rows) == want
-	c.start(t.rows, time.Since(began))
+	c.more = want == 0 && c.more || t.full()
+	c.start(&t.claiming)
 	return nil
+}
+
+// claiming is a claim of up to want jobs.
+func (c *crew) claiming(want int) claiming {
+	return claiming{q: c.q, worker: c.opts.WorkerID, want: want, hold: c.opts.Lease}
 }
 
 // failed keeps done for a later turn. What a rule of the application's, in a trigger, say,
@@ -279,14 +295,14 @@ func (c *crew) survive(ctx context.Context, err error) error {
 }
 
 // start hands claimed jobs to the slots.
-func (c *crew) start(rows []store.Job, took time.Duration) {
-	if len(rows) == 0 {
+func (c *crew) start(claimed *claiming) {
+	if len(claimed.rows) == 0 {
 		return
 	}
-	c.q.db.opts.Observer.claimed(Claimed{Queue: c.q.name, Worker: c.opts.WorkerID, Jobs: len(rows), Took: took})
-	hands := make([]*hand, len(rows))
+	claimed.observe()
+	hands := make([]*hand, len(claimed.rows))
 	c.mu.Lock()
-	for i, row := range rows {
+	for i, row := range claimed.rows {
 		if row.Attempts > 1 {
 			c.supersede(row.ID)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -81,6 +82,14 @@ func (e *enqueue) job(q *queue, now time.Time) store.NewJob {
 	return j
 }
 
+// bringing is the write o, which carries the claim of a worker that sleeps.
+func (e *enqueue) bringing(q *queue, o op) sqlite.Op {
+	if !e.later() {
+		o.brings = q.name
+	}
+	return o
+}
+
 // later reports a job that cannot be claimed yet.
 func (e *enqueue) later() bool {
 	if e.delayed {
@@ -120,10 +129,10 @@ func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (in
 		return 0, err
 	}
 	var id int64
-	err = q.db.do(ctx, "EnqueueTx", writeOne(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+	err = q.db.do(ctx, "EnqueueTx", e.bringing(q, writeOne(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
 		id, err = store.InsertJob(ctx, tx, e.job(q, now), text)
 		return err
-	}))
+	})))
 	if err != nil {
 		return 0, err
 	}
@@ -160,7 +169,7 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
 	b, err := newBatch(q.q, args, opts)
 	if err == nil && len(args) > 0 {
-		err = q.q.db.do(ctx, "EnqueueManyTx", write(b.insert))
+		err = q.q.db.do(ctx, "EnqueueManyTx", b.bringing(q.q, write(b.insert)))
 	}
 	if err != nil {
 		return nil, fail("enqueue", q.q.name, err)

@@ -125,16 +125,45 @@ func (q *queue) ready(ctx context.Context) (ready bool, next int64, err error) {
 	return states[0].Ready, states[0].Next, nil
 }
 
-func (q *queue) claim(ctx context.Context, worker string, n int, hold time.Duration) (rows []store.Job, err error) {
-	began := time.Now()
-	err = q.db.do(ctx, "", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-		rows, err = store.ClaimJobs(ctx, tx, q.name, worker, n, now.Unix(), now.Unix()+seconds(hold))
-		return err
-	}))
-	if len(rows) > 0 && err == nil {
-		q.db.opts.Observer.claimed(Claimed{Queue: q.name, Worker: worker, Jobs: len(rows), Took: time.Since(began)})
+func (q *queue) claim(ctx context.Context, worker string, n int, hold time.Duration) ([]store.Job, error) {
+	c := &claiming{q: q, worker: worker, want: n, hold: hold, began: time.Now()}
+	if err := q.db.do(ctx, "", c); err != nil {
+		return nil, err
 	}
-	return rows, err
+	c.observe()
+	return c.rows, nil
+}
+
+// claiming is a claim, as a sqlite.Op.
+type claiming struct {
+	q      *queue
+	worker string
+	want   int
+	hold   time.Duration
+
+	began time.Time // zero: when it is run, for it waits until there is a job
+	rows  []store.Job
+}
+
+// Single implements sqlite.Op.
+func (c *claiming) Single() bool { return false }
+
+// Run implements sqlite.Op.
+func (c *claiming) Run(ctx context.Context, tx store.Querier, now time.Time) (err error) {
+	if c.began.IsZero() {
+		c.began = now
+	}
+	c.rows, err = store.ClaimJobs(ctx, tx, c.q.name, c.worker, c.want, now.Unix(), now.Unix()+seconds(c.hold))
+	return err
+}
+
+// full says that there may be more than was claimed.
+func (c *claiming) full() bool { return c.want > 0 && len(c.rows) == c.want }
+
+func (c *claiming) observe() {
+	if len(c.rows) > 0 {
+		c.q.db.opts.Observer.claimed(Claimed{Queue: c.q.name, Worker: c.worker, Jobs: len(c.rows), Took: time.Since(c.began)})
+	}
 }
 
 // decodeAll makes jobs of rows, and dead letters of those that do not decode.
@@ -183,28 +212,40 @@ func (q *Queue[T]) next(ctx context.Context, worker string) ([]*Job[T], error) {
 	if err != nil || len(jobs) > 0 {
 		return jobs, err
 	}
-	_, err = q.q.await(ctx, nil)
+	c := &claiming{q: q.q, worker: worker, want: 1, hold: q.q.opts.Visibility}
+	_, rode, err := q.q.await(ctx, nil, c)
+	if rode {
+		c.observe()
+		return q.decodeAll(ctx, c.rows), nil
+	}
 	return nil, err
 }
 
 // await returns true when a claim should find something to do, and false when also
-// has something to say before. After a wake it does not ask again: the hub has.
-func (q *queue) await(ctx context.Context, also <-chan struct{}) (bool, error) {
+// has something to say before. After a wake it does not ask again: the hub has. rode
+// says that c has been run, by the commit that brought a job.
+func (q *queue) await(ctx context.Context, also <-chan struct{}, c *claiming) (found, rode bool, err error) {
 	s := q.db.hub.subscribe(topic{queueWork, q.name})
 	defer s.leave()
 	ready, next, err := q.ready(ctx) // after subscribing: a commit between is not missed
 	if err != nil || ready {
-		return ready, err
+		return ready, false, err
 	}
 	q.db.hub.expect(next)
+	ride := q.db.writer.Ride(q.name, c)
+	defer func() {
+		ran, failed := ride.End()
+		rode = ran && failed == nil // else the job, if there is one, waits
+	}()
 	select {
 	case <-also:
-		return false, nil
+	case <-ride.Done():
 	case <-s.slot:
-		return true, q.db.hub.state()
+		return true, false, q.db.hub.state()
 	case <-ctx.Done():
-		return false, ended(ctx)
+		return false, false, ended(ctx)
 	}
+	return false, false, nil
 }
 
 // AckMany removes those of ids that worker holds by valid claims, whatever the

@@ -9,18 +9,13 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// turn is a crew's sqlite.Op.
+// turn is a crew's sqlite.Op: it settles what is done, and claims.
 type turn struct {
-	crew *crew
-	done []*hand
-	want int
-	rows []store.Job
-
+	claiming
+	crew    *crew
+	done    []*hand
 	careful bool // some claim was lost: ask which
 }
-
-// Single implements sqlite.Op.
-func (t *turn) Single() bool { return false }
 
 // Run implements sqlite.Op.
 func (t *turn) Run(ctx context.Context, q store.Querier, now time.Time) (err error) {
@@ -35,9 +30,7 @@ func (t *turn) Run(ctx context.Context, q store.Querier, now time.Time) (err err
 		}
 	}
 	if t.want > 0 {
-		c := t.crew
-		t.rows, err = store.ClaimJobs(ctx, q, c.q.name, c.opts.WorkerID, t.want,
-			now.Unix(), now.Unix()+seconds(c.opts.Lease))
+		err = t.claiming.Run(ctx, q, now)
 	}
 	return err
 }

@@ -36,8 +36,9 @@ type Committer struct {
 	waiting []*ticket // in order of arrival; the leader's own is the first
 	leading bool
 	closed  bool
-	idle    sync.Cond // leading became false
-	crowd   int       // ops in the last batch: expect as many
+	idle    sync.Cond            // leading became false
+	crowd   int                  // ops in the last batch: expect as many
+	rides   map[string][]*ticket // by what they wait for
 
 	conn *sql.Conn // the leader's
 }
@@ -59,7 +60,7 @@ type ticket struct {
 	op     Op
 	err    error
 	chosen bool      // told to lead; guarded by mu
-	call   chan bool // true: lead; false: done, err is set
+	call   chan bool // true: lead; closed: done, err is set
 }
 
 // NewCommitter returns a committer that writes on connections of source.
@@ -163,10 +164,9 @@ func (c *Committer) lead(ctx context.Context, mine *ticket) error {
 	}
 	batch, err := c.run(conn)
 	c.release(err)
-	c.crowd = len(batch)
 	for _, t := range batch {
 		if t != mine {
-			t.call <- false
+			close(t.call)
 		}
 	}
 	return mine.err
@@ -201,7 +201,7 @@ func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, t *ticket) err
 func (c *Committer) alone() *ticket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) > 1 || !c.waiting[0].op.Single() {
+	if len(c.waiting) > 1 || !c.waiting[0].op.Single() || c.carriesLocked(c.waiting[0].op) {
 		return nil
 	}
 	t := c.waiting[0]
@@ -224,6 +224,10 @@ func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 			}
 			batch = append(batch, t)
 		}
+	}
+	c.crowd = len(batch)
+	if err == nil {
+		batch, err = c.carry(conn, batch, now)
 	}
 	if err == nil {
 		err = c.commit(conn)
