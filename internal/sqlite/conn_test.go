@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -275,4 +276,13 @@ func TestTwoProcessesContendWithoutAnError(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, []int64{2 * writers * each}, numbers(t, one, `SELECT count(*) FROM t`))
+}
+
+func TestTheLogIsCopiedEveryTenThousandPagesUnlessTheApplicationSaidOtherwise(t *testing.T) {
+	for name, pages := range map[string]int{"x.db": 10_000, ownCheckpoints: 20} {
+		_, pool := home(t, filepath.Join(t.TempDir(), name), Config{})
+		var n int
+		require.NoError(t, pool.QueryRow(`PRAGMA wal_autocheckpoint`).Scan(&n))
+		require.Equal(t, pages, n, name)
+	}
 }
