@@ -24,11 +24,12 @@ type crew struct {
 	opts WorkOptions
 	run  func(context.Context, *hand) error // the typed handler in its middleware
 
-	jobs   chan *hand    // claimed and not started
-	signal chan struct{} // one slot: something has finished
-	slots  sync.WaitGroup
-	hard   context.Context // of the handlers; outlives the caller's ctx by DrainTimeout
-	kill   context.CancelCauseFunc
+	jobs    chan *hand    // claimed and not started
+	signal  chan struct{} // one slot: something has finished
+	holding chan struct{} // one slot: there are leases to renew
+	slots   sync.WaitGroup
+	hard    context.Context // of the handlers; outlives the caller's ctx by DrainTimeout
+	kill    context.CancelCauseFunc
 
 	stopping atomic.Bool // no job is to start any more
 
@@ -51,11 +52,12 @@ const (
 
 func newCrew(q *queue, o WorkOptions) *crew {
 	return &crew{
-		q:      q,
-		opts:   o,
-		jobs:   make(chan *hand, o.Workers+maxAhead),
-		signal: make(chan struct{}, 1),
-		held:   make(map[*hand]struct{}),
+		q:       q,
+		opts:    o,
+		jobs:    make(chan *hand, o.Workers+maxAhead),
+		signal:  make(chan struct{}, 1),
+		holding: make(chan struct{}, 1),
+		held:    make(map[*hand]struct{}),
 	}
 }
 
@@ -313,6 +315,10 @@ func (c *crew) start(claimed *claiming) {
 	c.mu.Unlock()
 	for _, h := range hands {
 		c.jobs <- h // never blocks: want leaves room
+	}
+	select {
+	case c.holding <- struct{}{}:
+	default:
 	}
 	if len(hands) <= c.opts.Workers {
 		runtime.Gosched() // the slots first: with little to do, the next turn can wait

@@ -8,24 +8,42 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// renew extends the leases of all jobs held, at a third of their length.
+// renew extends the leases of all jobs held, at a third of their length. While there are
+// none it sleeps.
 func (c *crew) renew(stop <-chan struct{}) {
-	tick := time.NewTicker(max(c.opts.Lease/3, time.Millisecond))
-	defer tick.Stop()
 	for {
 		select {
-		case <-tick.C:
-			c.renewOnce()
+		case <-c.holding:
 		case <-stop:
+			return
+		}
+		if !c.renewAll(stop) {
 			return
 		}
 	}
 }
 
-func (c *crew) renewOnce() {
+// renewAll renews until no job is held; false when it is to stop.
+func (c *crew) renewAll(stop <-chan struct{}) bool {
+	tick := time.NewTicker(max(c.opts.Lease/3, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if !c.renewOnce() {
+				return true
+			}
+		case <-stop:
+			return false
+		}
+	}
+}
+
+// renewOnce is false when there is nothing to renew.
+func (c *crew) renewOnce() bool {
 	held := c.unsettled()
 	if len(held) == 0 {
-		return
+		return false
 	}
 	ids := make([]int64, len(held))
 	for i, h := range held {
@@ -38,9 +56,10 @@ func (c *crew) renewOnce() {
 	}))
 	if err != nil {
 		c.log().Error("honker: leases were not renewed", "queue", c.q.name, "error", err)
-		return
+		return true
 	}
 	c.lost(slices.DeleteFunc(held, func(h *hand) bool { return slices.Contains(kept, h.claim.ID) }))
+	return true
 }
 
 // unsettled are the jobs held whose handlers have not settled them.

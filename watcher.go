@@ -72,6 +72,7 @@ func newHub(db *DB, identity func() error, commits func() int64) *hub {
 		Commits:  commits,
 		Poll:     db.opts.PollInterval,
 		Notices:  !db.opts.NoFileNotices,
+		Wary:     db.opts.AnyFilesystem,
 		Look:     h.look,
 		Dead:     h.end,
 		Logger:   db.opts.Logger,

@@ -1,23 +1,24 @@
 package watch
 
 import (
-	"path/filepath"
 	"sync"
+	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // board is an inotify instance, which everybody in the process shares: the system
 // gives few of them to a user, 128 as a rule, and a process may have a thousand files
-// open. It watches paths and opens no descriptor on a file, so no lock of SQLite's can
-// be dropped.
+// open.
 type board struct {
-	fs    *fsnotify.Watcher
+	in    inotify
 	ended chan struct{}
 
 	mu    sync.Mutex
 	users int
-	told  map[string]map[*notices]struct{} // whom a path concerns
+	told  map[int32]map[*notices]uint32 // by watch: who is told, and of what
 }
 
 // The board of this process, there while anybody uses it.
@@ -31,11 +32,11 @@ func joinBoard() (*board, error) {
 	theBoardMu.Lock()
 	defer theBoardMu.Unlock()
 	if theBoard == nil {
-		fs, err := fsnotify.NewBufferedWatcher(64)
+		in, err := newInotify()
 		if err != nil {
 			return nil, err
 		}
-		theBoard = &board{fs: fs, ended: make(chan struct{}), told: make(map[string]map[*notices]struct{})}
+		theBoard = &board{in: in, ended: make(chan struct{}), told: make(map[int32]map[*notices]uint32)}
 		go theBoard.forward()
 	}
 	theBoard.users++
@@ -50,74 +51,85 @@ func (b *board) leave() {
 		return
 	}
 	theBoard = nil
-	_ = b.fs.Close()
+	b.in.close()
 	<-b.ended
 }
 
-// tell has n told of what happens to its file; false when there is no such file.
-func (b *board) tell(n *notices) bool {
+// tell has n told of the events of mask at path, and of the end of what is there. It
+// returns the watch, for forget.
+func (b *board) tell(n *notices, path string, mask uint32) (int32, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	// Also when others are told of this path: the file may be a new one.
-	if b.fs.Add(n.path) != nil {
-		return false
+	wd, err := b.in.watch(path, mask|moved)
+	if err != nil {
+		return 0, err
 	}
-	all := b.told[n.path]
+	all := b.told[wd]
 	if all == nil {
-		all = make(map[*notices]struct{}, 1)
-		b.told[n.path] = all
+		all = make(map[*notices]uint32, 1)
+		b.told[wd] = all
 	}
-	all[n] = struct{}{}
-	return true
+	all[n] |= mask | gone
+	return wd, nil
 }
 
-// forget takes back a tell.
-func (b *board) forget(n *notices) {
+const (
+	moved = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+	gone  = moved | unix.IN_IGNORED | unix.IN_UNMOUNT // what was at the path is not there any more
+)
+
+// forget takes back what n was told of by tell with mask. The last who is told ends
+// the watch.
+func (b *board) forget(n *notices, wd int32, mask uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.told[n.path], n)
-	if len(b.told[n.path]) == 0 {
-		delete(b.told, n.path)
-		_ = b.fs.Remove(n.path) // an error when the file is gone, and the watch with it
+	all := b.told[wd]
+	if all == nil {
+		return // the watch has ended with its file
+	}
+	if all[n] &^= mask; all[n]&^gone == 0 {
+		delete(all, n)
+	}
+	if len(all) == 0 {
+		delete(b.told, wd)
+		b.in.forget(wd)
 	}
 }
+
+// merge is how long a reader lets events pile up. A commit is several writes, and each
+// wakes a reader who waits: the kernel makes one event of those that nobody has read.
+const merge = 500 * time.Microsecond
 
 // forward hands on what the system says, until leave closes the instance.
 func (b *board) forward() {
 	defer close(b.ended)
-	for {
-		select {
-		case e, ok := <-b.fs.Events:
-			if !ok {
-				return
-			}
-			b.hand(e.Name, e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename))
-		case _, ok := <-b.fs.Errors:
-			if !ok {
-				return
-			}
-			b.handAll() // too many to keep: it may have been anybody's
-		}
+	buf := make([]byte, 4096)
+	for b.in.read(buf, b.hand) == nil {
+		sqlite.Pause(merge)
 	}
 }
 
-func (b *board) hand(path string, gone bool) {
+// hand tells those whom an event concerns. The kernel's queue has overflowed: it may
+// have been anybody's.
+func (b *board) hand(wd int32, mask uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for n := range b.told[filepath.Clean(path)] {
-		if gone {
-			n.gone.Store(true)
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		for wd := range b.told {
+			b.fireLocked(wd, ^uint32(0)&^gone)
 		}
-		n.fire()
+		return
+	}
+	b.fireLocked(wd, mask)
+	if mask&unix.IN_IGNORED != 0 {
+		delete(b.told, wd)
 	}
 }
 
-func (b *board) handAll() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, all := range b.told {
-		for n := range all {
-			n.fire()
+func (b *board) fireLocked(wd int32, mask uint32) {
+	for n, wanted := range b.told[wd] {
+		if mask&wanted != 0 {
+			n.fire(mask&gone != 0 && wanted&written != 0)
 		}
 	}
 }

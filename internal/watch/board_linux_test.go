@@ -123,6 +123,7 @@ func TestNoticesThatDoNotComeAreNotReliedOn(t *testing.T) {
 	w := New(Config{
 		Path:     path,
 		Notices:  true,
+		Wary:     true,
 		Version:  f,
 		Identity: func() error { return nil },
 		Commits:  f.commits.Load,
@@ -141,6 +142,7 @@ func TestNoticesThatDoNotComeAreNotReliedOn(t *testing.T) {
 		return f.reads.Load() - before
 	}
 	require.Less(t, looks(), int64(6), "notices are waited for")
+	f.taken()
 
 	f.version.Add(1)
 	require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
@@ -148,4 +150,33 @@ func TestNoticesThatDoNotComeAreNotReliedOn(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	require.Less(t, looks(), int64(10), "they come after all")
+}
+
+// Otherwise a file may rest: for what could change without a notice of a commit there
+// are others.
+func TestWhateverPutsAnotherFileAtThePathIsHeard(t *testing.T) {
+	for name, replace := range map[string]func(dir, file string) error{
+		"renamed":              func(_, file string) error { return os.Rename(file, file+".old") },
+		"removed":              func(_, file string) error { return os.Remove(file) },
+		"another renamed over": func(_, file string) error { return os.Rename(file+".new", file) },
+		"folder renamed":       func(dir, _ string) error { return os.Rename(dir, dir+".old") },
+		"folder above renamed": func(dir, _ string) error { return os.Rename(filepath.Dir(dir), filepath.Dir(dir)+".old") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a", "b")
+			file := filepath.Join(dir, "x.db")
+			require.NoError(t, os.MkdirAll(dir, 0o700))
+			for _, path := range []string{file, file + "-wal", file + ".new"} {
+				require.NoError(t, os.WriteFile(path, nil, 0o600))
+			}
+			held, err := os.Open(file) // as SQLite does: what is removed stays
+			require.NoError(t, err)
+			defer held.Close()
+			n := noticesOf(t, file)
+			require.True(t, n.arm())
+			require.True(t, n.guarded())
+			require.NoError(t, replace(dir, file))
+			told(t, []*notices{n})
+		})
+	}
 }

@@ -22,7 +22,7 @@ func TestEachSingleNoticeIsHeard(t *testing.T) {
 		commits = 250
 	}
 	f := &fake{}
-	log, looks := watchNotices(t, f)
+	log, looks := watchNotices(t, f, time.Hour)
 	slowest := time.Duration(0)
 	for n := range commits {
 		calm := time.NewTimer(2 * storm) // closer ones would be a storm, in which it polls
@@ -43,23 +43,13 @@ func TestEachSingleNoticeIsHeard(t *testing.T) {
 }
 
 // watchNotices is a watcher of a log without a database, which listens by now.
-func watchNotices(t *testing.T, f *fake) (*os.File, chan Cause) {
+func watchNotices(t *testing.T, f *fake, poll time.Duration) (*os.File, chan Cause) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.db")
-	log, err := os.Create(path + "-wal")
-	require.NoError(t, err)
 	looks := make(chan Cause, 16)
-	w := New(Config{
-		Path:     path,
-		Version:  f,
-		Identity: func() error { return nil },
-		Commits:  f.commits.Load,
-		Poll:     time.Hour,
-		Notices:  true,
-		Look:     func(why Cause) { looks <- why },
-		Dead:     func(err error) { t.Errorf("dead: %v", err) },
-		Logger:   slog.New(slog.DiscardHandler),
-	})
+	cfg := watchConfig(t, f, poll, func(why Cause) { looks <- why })
+	log, err := os.OpenFile(cfg.Path+"-wal", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	w := New(cfg)
 	w.Wait()
 	t.Cleanup(func() {
 		require.NoError(t, w.Close())
@@ -68,4 +58,53 @@ func watchNotices(t *testing.T, f *fake) (*os.File, chan Cause) {
 	next(t, looks)
 	require.Zero(t, quiet(looks))
 	return log, looks
+}
+
+// A disk may hold a writer up between what makes the notice and what makes the commit
+// visible, and no second notice comes then.
+func TestACommitThatIsLateAfterItsNoticeIsHeard(t *testing.T) {
+	f := &fake{}
+	log, looks := watchNotices(t, f, time.Millisecond)
+	for _, late := range []time.Duration{5 * time.Millisecond, 70 * time.Millisecond, 400 * time.Millisecond} {
+		_, err := log.Write([]byte{1})
+		require.NoError(t, err)
+		<-time.After(late)
+		f.version.Add(1)
+		require.Equal(t, Commit, next(t, looks), late)
+	}
+}
+
+func TestAQuietFileIsLeftAloneUnlessSomethingIsDue(t *testing.T) {
+	f := &fake{}
+	w := New(watchConfig(t, f, time.Millisecond, func(Cause) {}))
+	w.Wait()
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	<-time.After(2 * time.Second) // the pauses grow
+	looks := func() int64 {
+		before := f.reads.Load()
+		<-time.After(2 * time.Second)
+		return f.reads.Load() - before
+	}
+	require.Zero(t, looks())
+	w.Expect(time.Now().Add(time.Hour))
+	require.InDelta(t, 4, looks(), 2, "the clock of the wall may be set")
+}
+
+func watchConfig(t *testing.T, f *fake, poll time.Duration, look func(Cause)) Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.db")
+	for _, file := range []string{path, path + "-wal"} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+	}
+	return Config{
+		Path:     path,
+		Version:  f,
+		Identity: func() error { return nil },
+		Commits:  f.commits.Load,
+		Poll:     poll,
+		Notices:  true,
+		Look:     look,
+		Dead:     func(err error) { t.Errorf("dead: %v", err) },
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 }

@@ -9,6 +9,7 @@ type notices struct{}
 func newNotices(Config) *notices    { return &notices{} }
 func (*notices) C() <-chan struct{} { return nil }
 func (*notices) armed() bool        { return false }
+func (*notices) guarded() bool      { return false }
 func (*notices) arm() bool          { return false }
 func (*notices) drop()              {}
 func (*notices) close()             {}

@@ -29,6 +29,7 @@ type Config struct {
 	Commits  func() int64    // commits of this process so far; their notices need no search
 	Poll     time.Duration   // cadence where there are no notices
 	Notices  bool            // use them where the platform has them
+	Wary     bool            // the filesystem may not keep its word: never rest for long
 	Look     func(why Cause) // there may be something new; runs in the watcher's goroutine
 	Dead     func(error)     // the file is gone for good; the watcher ends
 	Logger   *slog.Logger
@@ -46,8 +47,9 @@ const (
 
 // How long the watcher trusts what it has.
 const (
-	safety      = 25 * time.Millisecond // poll while notices work
-	safetyIdle  = 500 * time.Millisecond
+	safety      = 25 * time.Millisecond  // first poll after a commit, while notices work
+	promised    = 500 * time.Millisecond // for what has to be noticed within a second, and makes no notice
+	longest     = time.Minute            // pause, if there is nothing of the kind
 	idleAfter   = time.Second
 	storm       = time.Millisecond      // notices closer than this are a storm
 	stormCount  = 16                    // after so many of them, poll instead
@@ -55,8 +57,8 @@ const (
 	afterHit    = 250 * time.Microsecond
 	searchFor   = 600 * time.Microsecond // a notice comes before the commit is visible
 	searchEvery = 30 * time.Microsecond
-	tailFirst   = time.Millisecond // then look at doubling distances
-	tailLast    = 50 * time.Millisecond
+	tailFirst   = time.Millisecond // then look at growing distances: the disk may hold the writer up
+	tailDoubles = 100 * time.Millisecond
 )
 
 // Watcher is one goroutine that looks. It runs from Start to Close, and sleeps
@@ -81,11 +83,12 @@ type Watcher struct {
 	lost       bool // the connection broke since seen was read
 	lastChange time.Time
 	lastNotice time.Time
-	rapid      int   // notices in a row that came in a storm
-	doubtful   bool  // a poll found what no notice had announced
-	ownCommits int64 // as of the last notice
-	tail       time.Duration
-	pollEvery  time.Duration
+	rapid      int           // notices in a row that came in a storm
+	announced  bool          // a notice came since the last change
+	doubtful   bool          // a poll found what no notice had announced
+	ownCommits int64         // as of the last notice
+	tail       time.Duration // next pause while notices come
+	pollEvery  time.Duration // next pause while none come
 }
 
 // New returns a watcher that does nothing until somebody waits.
@@ -98,6 +101,7 @@ func New(cfg Config) *Watcher {
 		stop:      stop,
 		done:      make(chan struct{}),
 		pollEvery: cfg.Poll,
+		tail:      tailFirst,
 	}
 }
 
@@ -205,7 +209,8 @@ func (w *Watcher) rest() (reason, bool) {
 		}
 	}
 	if w.rapid < stormCount && w.notice.arm() {
-		return byNudge, true // what came before the first notice makes none
+		w.tail = tailFirst
+		return byNudge, true // what was written before makes no notice
 	}
 	pause, isDeadline := w.patience(time.Now(), deadline)
 	timer := time.NewTimer(pause)
@@ -234,32 +239,41 @@ func (w *Watcher) state() (waiting bool, deadline time.Time) {
 // patience says how long to rest, and whether a deadline ends it.
 func (w *Watcher) patience(now time.Time, deadline time.Time) (time.Duration, bool) {
 	pause := w.pollPause(now)
-	if w.tail > 0 {
-		pause = min(pause, w.tail)
+	if deadline.IsZero() {
+		return pause, false
 	}
-	if !deadline.IsZero() {
-		if until := deadline.Sub(now); until <= pause {
-			return max(until, 0), true
-		}
+	if until := deadline.Sub(now); until <= pause {
+		return max(until, 0), true
 	}
-	return pause, false
+	// It is a time on the wall: that clock may be set, and the machine may sleep.
+	return min(pause, max(promised, w.cfg.Poll)), false
 }
 
-// pollPause grows with each look that finds nothing, once nobody has committed for a
-// while. Notices that come make it longer.
+// pollPause is the pause if nothing ends it.
 func (w *Watcher) pollPause(now time.Time) time.Duration {
-	if w.rapid >= stormCount {
+	switch {
+	case w.rapid >= stormCount:
 		return min(max(w.cfg.Poll, storm), safety)
+	case w.trusting():
+		return min(w.tail, w.longestPause())
 	}
-	shortest, longest := w.cfg.Poll, max(w.cfg.Poll, safety)
-	if w.notice.armed() && !w.doubtful {
-		shortest, longest = longest, max(w.cfg.Poll, safetyIdle)
-	}
-	w.pollEvery = max(min(2*w.pollEvery, longest), shortest)
+	// It grows with each look that finds nothing, once nobody has committed for a while.
+	w.pollEvery = max(min(2*w.pollEvery, safety), w.cfg.Poll)
 	if now.Sub(w.lastChange) <= idleAfter {
-		w.pollEvery = shortest
+		w.pollEvery = w.cfg.Poll
 	}
 	return w.pollEvery
+}
+
+// trusting says that notices come, and that none was missed.
+func (w *Watcher) trusting() bool { return w.notice.armed() && !w.doubtful }
+
+// longestPause is short where a commit or a replaced file might make no notice.
+func (w *Watcher) longestPause() time.Duration {
+	if w.notice.guarded() && !w.cfg.Wary {
+		return max(w.cfg.Poll, longest)
+	}
+	return max(w.cfg.Poll, promised)
 }
 
 // act looks, for as long as the reason promises something.
@@ -273,7 +287,7 @@ func (w *Watcher) act(why reason) {
 		w.noticed(now)
 	case w.moved():
 		// Some filesystems take a watch and never keep their word.
-		w.doubtful = why == byPoll
+		w.doubtful = w.doubtful || why == byPoll && !w.announced
 		w.hit(now)
 	case why == byDeadline:
 		w.cfg.Look(Deadline)
@@ -293,7 +307,7 @@ func (w *Watcher) passed(now time.Time) {
 
 // noticed searches for the commit that a notice announces.
 func (w *Watcher) noticed(now time.Time) {
-	w.doubtful = false
+	w.doubtful, w.announced = false, true
 	w.countStorm(now)
 	own := w.cfg.Commits()
 	mine := own != w.ownCommits
@@ -327,7 +341,7 @@ func (w *Watcher) countStorm(now time.Time) {
 }
 
 func (w *Watcher) hit(now time.Time) {
-	w.lastChange, w.tail = now, 0
+	w.lastChange, w.announced, w.tail = now, false, max(safety, w.cfg.Poll)
 	if w.lost {
 		w.lost = false
 		w.cfg.Look(Restart)
@@ -337,19 +351,36 @@ func (w *Watcher) hit(now time.Time) {
 }
 
 func (w *Watcher) missed(now time.Time) {
-	if w.tail *= 2; w.tail > tailLast {
-		w.tail = 0
-	}
+	w.grow()
 	if w.rapid >= stormCount && now.Sub(w.lastChange) > calm {
 		w.rapid = 0
 		w.poke() // listen again, and look once for what came before
 	}
 }
 
+// grow makes the next pause longer. Where no notice came, it is for a commit that was
+// under way when the notices began.
+func (w *Watcher) grow() {
+	next := longest
+	switch {
+	case w.tail < tailDoubles:
+		w.tail *= 2
+		return
+	case w.announced:
+		next = min(8*w.tail, longest)
+	case w.tail < time.Second:
+		next = time.Second
+	}
+	w.tail = max(next, w.cfg.Poll)
+}
+
 // moved reads the version. A busy database keeps the old one: the next look sees
 // the difference. A lost connection means that commits may have been missed.
 func (w *Watcher) moved() bool {
 	v, err := w.cfg.Version.Version(w.ctx)
+	if err != nil {
+		w.tail = min(w.tail, safety) // it has not looked: try again soon
+	}
 	switch {
 	case err == nil:
 		changed := w.lost || v != w.seen || !w.known // not known since when: look once
