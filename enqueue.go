@@ -117,7 +117,8 @@ func (q *queue) prepare(opts []EnqueueOption) (enqueue, error) {
 
 // Enqueue adds a job and returns its id when it is committed. It waits for its turn
 // to write until ctx ends, which withdraws it, or BusyTimeout has passed; concurrent
-// calls share commits. Ids rise in the order of commits.
+// calls share commits. Ids rise in the order of commits. A worker of this DB that sleeps
+// has claimed the job by then: its claim is in the same commit.
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.q.name, err)

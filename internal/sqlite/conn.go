@@ -78,9 +78,13 @@ func (c *conn) setUp(ctx context.Context) error {
 }
 
 // checkpointRarely has a commit copy the log into the file every 10,000 pages, as all of
-// honker's bindings do, and not every thousand: all writers wait meanwhile. Whoever has
-// set something else, in a hook of the driver's, keeps it.
+// honker's bindings do, and not every thousand: all writers wait meanwhile. With Full each
+// commit waits for the disk, and that is slower while the log grows than when it is
+// written over. Whoever has set something else, in a hook of the driver's, keeps it.
 func (c *conn) checkpointRarely() error {
+	if c.home.cfg.Full {
+		return nil
+	}
 	pages, err := c.number("PRAGMA wal_autocheckpoint")
 	if err == nil && pages == 1000 { // SQLite's default
 		_, err = c.rawConn.ExecContext(context.Background(), "PRAGMA wal_autocheckpoint=10000", nil)

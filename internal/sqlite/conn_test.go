@@ -278,11 +278,15 @@ func TestTwoProcessesContendWithoutAnError(t *testing.T) {
 	require.Equal(t, []int64{2 * writers * each}, numbers(t, one, `SELECT count(*) FROM t`))
 }
 
-func TestTheLogIsCopiedEveryTenThousandPagesUnlessTheApplicationSaidOtherwise(t *testing.T) {
-	for name, pages := range map[string]int{"x.db": 10_000, ownCheckpoints: 20} {
-		_, pool := home(t, filepath.Join(t.TempDir(), name), Config{})
+func TestTheLogIsCopiedRarelyUnlessTheApplicationSaidOtherwise(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		full  bool
+		pages int
+	}{{"x.db", false, 10_000}, {"x.db", true, 1_000}, {ownCheckpoints, false, 20}, {ownCheckpoints, true, 20}} {
+		_, pool := home(t, filepath.Join(t.TempDir(), c.name), Config{Full: c.full})
 		var n int
 		require.NoError(t, pool.QueryRow(`PRAGMA wal_autocheckpoint`).Scan(&n))
-		require.Equal(t, pages, n, name)
+		require.Equal(t, c.pages, n, c)
 	}
 }

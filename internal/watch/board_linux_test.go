@@ -180,3 +180,21 @@ func TestWhateverPutsAnotherFileAtThePathIsHeard(t *testing.T) {
 		})
 	}
 }
+
+// Without a log there may be one soon, of which no notice tells: it has to be looked for.
+func TestAFileWithoutALogIsNotReliedOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	n := noticesOf(t, path)
+	require.True(t, n.arm())
+	require.False(t, n.guarded())
+
+	require.NoError(t, os.WriteFile(path+"-wal", nil, 0o600))
+	n.drop()
+	require.True(t, n.arm())
+	require.True(t, n.guarded())
+
+	require.NoError(t, os.Remove(path+"-wal"))
+	told(t, []*notices{n})
+	require.False(t, n.armed())
+}

@@ -17,7 +17,8 @@ type notices struct {
 
 	log    int32 // the watch on what a commit writes to
 	on     bool
-	gone   atomic.Bool // the file was removed, and the watch with it
+	wal    bool        // that is the -wal file
+	gone   atomic.Bool // it was removed, and the watch with it
 	places []int32     // the watches on the database and the folders above it
 	safe   bool        // all of them are watched
 }
@@ -41,12 +42,13 @@ func newNotices(cfg Config) *notices {
 	return n
 }
 
-// walOrDatabase picks the file that a commit writes to.
-func walOrDatabase(path string) string {
-	if _, err := os.Stat(path + "-wal"); err == nil {
-		return path + "-wal"
+// target is the file that a commit writes to.
+func (n *notices) target() string {
+	_, err := os.Stat(n.path + "-wal")
+	if n.wal = err == nil; n.wal {
+		return n.path + "-wal"
 	}
-	return path
+	return n.path
 }
 
 // fire leaves one notice: two are no more than one. gone says that no more will come of
@@ -67,9 +69,9 @@ func (n *notices) C() <-chan struct{} { return n.fired }
 // armed tells whether notices of commits come.
 func (n *notices) armed() bool { return n.on && !n.gone.Load() }
 
-// guarded tells whether notices come of all that makes the path another file's, but
-// for a mount over it.
-func (n *notices) guarded() bool { return n.safe }
+// guarded tells whether notices come of all that makes the path another file's, but for
+// a mount over it. A log that is not there yet may come, and then it is what is written.
+func (n *notices) guarded() bool { return n.safe && n.wal }
 
 // arm makes them come; true when they did not before.
 func (n *notices) arm() bool {
@@ -79,10 +81,8 @@ func (n *notices) arm() bool {
 	n.drop()
 	n.guard()
 	n.gone.Store(false)
-	// The -wal may have gone with somebody's last connection; the poll serves until
-	// it is back.
 	var err error
-	n.log, err = n.board.tell(n, walOrDatabase(n.path), written)
+	n.log, err = n.board.tell(n, n.target(), written)
 	n.on = err == nil
 	return n.on
 }
