@@ -127,10 +127,15 @@ func (c *crew) loop(ctx context.Context) error {
 // ones hoard nothing.
 func (c *crew) want(done int) int {
 	ahead := c.pace.ahead(time.Now(), done)
+	return max(0, min(c.idle(done)+ahead, maxAhead))
+}
+
+// idle is the number of slots without a job, once done are settled; negative with jobs
+// claimed ahead.
+func (c *crew) idle(done int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	busy := len(c.held) - done - len(c.finished)
-	return max(0, min(c.opts.Workers+ahead-busy, maxAhead))
+	return c.opts.Workers - (len(c.held) - done - len(c.finished))
 }
 
 // pace remembers how many jobs finished in the last window.
@@ -158,7 +163,7 @@ func (c *crew) rest(ctx context.Context, want int) (err error) {
 		defer cancel()
 	}
 	if want > 0 {
-		err = c.await(limited, want)
+		err = c.await(limited)
 	} else {
 		select {
 		case <-c.signal:
@@ -172,9 +177,10 @@ func (c *crew) rest(ctx context.Context, want int) (err error) {
 	return c.survive(ctx, err)
 }
 
-// await waits for work, which may come claimed.
-func (c *crew) await(ctx context.Context, want int) error {
-	claim := c.claiming(want)
+// await waits for work, which may come claimed: for idle slots only, since nobody knows
+// how fast the handlers will be by then.
+func (c *crew) await(ctx context.Context) error {
+	claim := c.claiming(max(0, c.idle(0)))
 	found, rode, err := c.q.await(ctx, c.signal, &claim)
 	c.more = found
 	if rode {

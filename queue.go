@@ -223,7 +223,7 @@ func (q *Queue[T]) next(ctx context.Context, worker string) ([]*Job[T], error) {
 
 // await returns true when a claim should find something to do, and false when also
 // has something to say before. After a wake it does not ask again: the hub has. rode
-// says that c has been run, by the commit that brought a job.
+// says that c, if it wants anything, has been run, by the commit that brought a job.
 func (q *queue) await(ctx context.Context, also <-chan struct{}, c *claiming) (found, rode bool, err error) {
 	s := q.db.hub.subscribe(topic{queueWork, q.name})
 	defer s.leave()
@@ -232,14 +232,18 @@ func (q *queue) await(ctx context.Context, also <-chan struct{}, c *claiming) (f
 		return ready, false, err
 	}
 	q.db.hub.expect(next)
-	ride := q.db.writer.Ride(q.name, c)
-	defer func() {
-		ran, failed := ride.End()
-		rode = ran && failed == nil // else the job, if there is one, waits
-	}()
+	var carried <-chan bool
+	if c.want > 0 {
+		ride := q.db.writer.Ride(q.name, c)
+		defer func() {
+			ran, failed := ride.End()
+			rode = ran && failed == nil // else the job, if there is one, waits
+		}()
+		carried = ride.Done()
+	}
 	select {
 	case <-also:
-	case <-ride.Done():
+	case <-carried:
 	case <-s.slot:
 		return true, false, q.db.hub.state()
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package honker_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -73,6 +74,32 @@ func TestALoopOverJobsThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.
 		<-ended
 	})
 }
+
+// What was fast an hour ago says nothing about the next jobs.
+func TestAWorkerThatSleepsClaimsForIdleHandlersOnly(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		release := make(chan struct{})
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args == slow {
+				<-release
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 2})
+		_, err := q.EnqueueMany(context.Background(), make([]int, 500))
+		require.NoError(t, err)
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		_, err = q.EnqueueMany(context.Background(), slices.Repeat([]int{slow}, 50))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.LessOrEqual(t, number(t, db.SQL(), processing), int64(4))
+		close(release)
+		require.NoError(t, stop())
+	})
+}
+
+const slow = 1
 
 // A claim may be carried at any moment of a worker's end: none is forgotten.
 func TestAWorkerThatEndsLeavesNothingClaimed(t *testing.T) {

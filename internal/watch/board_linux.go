@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type board struct {
 
 	mu    sync.Mutex
 	users int
+	deaf  error                         // it cannot be read any more
 	told  map[int32]map[*notices]uint32 // by watch: who is told, and of what
 }
 
@@ -61,7 +63,7 @@ func (b *board) tell(n *notices, path string, mask uint32) (int32, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wd, err := b.in.watch(path, mask|moved)
-	if err != nil {
+	if err = cmp.Or(b.deaf, err); err != nil {
 		return 0, err
 	}
 	all := b.told[wd]
@@ -104,25 +106,34 @@ const merge = 500 * time.Microsecond
 func (b *board) forward() {
 	defer close(b.ended)
 	buf := make([]byte, 4096)
-	for b.in.read(buf, b.hand) == nil {
+	err := b.in.read(buf, b.hand)
+	for ; err == nil; err = b.in.read(buf, b.hand) {
 		sqlite.Pause(merge)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deaf = err
+	b.fireAllLocked()
 }
 
-// hand tells those whom an event concerns. The kernel's queue has overflowed: it may
-// have been anybody's.
+// hand tells those whom an event concerns.
 func (b *board) hand(wd int32, mask uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		for wd := range b.told {
-			b.fireLocked(wd, ^uint32(0)&^gone)
-		}
+		b.fireAllLocked()
 		return
 	}
 	b.fireLocked(wd, mask)
 	if mask&unix.IN_IGNORED != 0 {
 		delete(b.told, wd)
+	}
+}
+
+// fireAllLocked is for what was lost: it may have been anything of anybody's.
+func (b *board) fireAllLocked() {
+	for wd := range b.told {
+		b.fireLocked(wd, ^uint32(0))
 	}
 }
 

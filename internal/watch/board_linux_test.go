@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // inotifies counts the inotify instances of this process.
@@ -189,12 +190,32 @@ func TestAFileWithoutALogIsNotReliedOn(t *testing.T) {
 	require.True(t, n.arm())
 	require.False(t, n.guarded())
 
+	require.False(t, n.arm(), "there is still none")
+
 	require.NoError(t, os.WriteFile(path+"-wal", nil, 0o600))
-	n.drop()
 	require.True(t, n.arm())
 	require.True(t, n.guarded())
 
 	require.NoError(t, os.Remove(path+"-wal"))
 	told(t, []*notices{n})
 	require.False(t, n.armed())
+}
+
+func TestWhatTheKernelCouldNotKeepMayHaveBeenAnything(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	for _, file := range []string{path, path + "-wal"} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+	}
+	n := noticesOf(t, path)
+	require.True(t, n.arm())
+	n.board.hand(-1, unix.IN_Q_OVERFLOW)
+	told(t, []*notices{n})
+	require.False(t, n.armed(), "the log may be gone")
+	require.True(t, n.arm())
+
+	n.board.in.close()
+	<-n.board.ended
+	told(t, []*notices{n})
+	require.False(t, n.armed())
+	require.False(t, n.arm(), "nobody reads any more: poll")
 }

@@ -75,7 +75,7 @@ func (n *notices) guarded() bool { return n.safe && n.wal }
 
 // arm makes them come; true when they did not before.
 func (n *notices) arm() bool {
-	if n.board == nil || n.armed() {
+	if n.board == nil || n.armed() && (n.wal || n.target() == n.path) {
 		return false
 	}
 	n.drop()

@@ -49,7 +49,7 @@ const (
 const (
 	safety      = 25 * time.Millisecond  // first poll after a commit, while notices work
 	promised    = 500 * time.Millisecond // for what has to be noticed within a second, and makes no notice
-	longest     = time.Minute            // pause, if there is nothing of the kind
+	longest     = 10 * time.Minute       // pause, if there is nothing of the kind
 	idleAfter   = time.Second
 	storm       = time.Millisecond      // notices closer than this are a storm
 	stormCount  = 16                    // after so many of them, poll instead
@@ -84,7 +84,7 @@ type Watcher struct {
 	lastChange time.Time
 	lastNotice time.Time
 	rapid      int           // notices in a row that came in a storm
-	announced  bool          // a notice came since the last change
+	announced  bool          // a poll may find a commit: of a notice, or of before the first
 	doubtful   bool          // a poll found what no notice had announced
 	ownCommits int64         // as of the last notice
 	tail       time.Duration // next pause while notices come
@@ -209,7 +209,7 @@ func (w *Watcher) rest() (reason, bool) {
 		}
 	}
 	if w.rapid < stormCount && w.notice.arm() {
-		w.tail = tailFirst
+		w.tail, w.announced = tailFirst, true
 		return byNudge, true // what was written before makes no notice
 	}
 	pause, isDeadline := w.patience(time.Now(), deadline)
@@ -287,7 +287,7 @@ func (w *Watcher) act(why reason) {
 		w.noticed(now)
 	case w.moved():
 		// Some filesystems take a watch and never keep their word.
-		w.doubtful = w.doubtful || why == byPoll && !w.announced
+		w.doubtful = w.doubtful || why == byPoll && w.notice.armed() && !w.announced
 		w.hit(now)
 	case why == byDeadline:
 		w.cfg.Look(Deadline)
@@ -317,6 +317,7 @@ func (w *Watcher) noticed(now time.Time) {
 	for until := now.Add(searchFor); ; sqlite.Pause(searchEvery) {
 		if w.moved() {
 			w.hit(now)
+			w.announced = true // it may be of the next commit, which is not visible yet
 			// Leave the writer some air; notices queue up meanwhile.
 			sqlite.Pause(afterHit)
 			return
@@ -358,20 +359,13 @@ func (w *Watcher) missed(now time.Time) {
 	}
 }
 
-// grow makes the next pause longer. Where no notice came, it is for a commit that was
-// under way when the notices began.
+// grow makes the next pause longer.
 func (w *Watcher) grow() {
-	next := longest
-	switch {
-	case w.tail < tailDoubles:
+	if w.tail < tailDoubles {
 		w.tail *= 2
 		return
-	case w.announced:
-		next = min(8*w.tail, longest)
-	case w.tail < time.Second:
-		next = time.Second
 	}
-	w.tail = max(next, w.cfg.Poll)
+	w.tail = max(min(8*w.tail, longest), w.cfg.Poll)
 }
 
 // moved reads the version. A busy database keeps the old one: the next look sees
