@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -67,40 +66,11 @@ func (c *conn) setUp(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", strings.ToLower(pragma), err)
 		}
 	}
-	if err := c.checkpointRarely(); err != nil {
-		return err
-	}
 	readOnly, err := c.IsReadOnly("main")
 	if err == nil && readOnly {
 		err = fmt.Errorf("%w: %s is read-only", ErrUnsupported, c.home.path)
 	}
 	return err
-}
-
-// checkpointRarely has a commit copy the log into the file every 10,000 pages, as all of
-// honker's bindings do, and not every thousand: all writers wait meanwhile. With Full each
-// commit waits for the disk, and that is slower while the log grows than when it is
-// written over. Whoever has set something else, in a hook of the driver's, keeps it.
-func (c *conn) checkpointRarely() error {
-	if c.home.cfg.Full {
-		return nil
-	}
-	pages, err := c.number("PRAGMA wal_autocheckpoint")
-	if err == nil && pages == 1000 { // SQLite's default
-		_, err = c.rawConn.ExecContext(context.Background(), "PRAGMA wal_autocheckpoint=10000", nil)
-	}
-	return err
-}
-
-func (c *conn) number(pragma string) (int64, error) {
-	rows, err := c.rawConn.QueryContext(context.Background(), pragma, nil)
-	if err != nil {
-		return 0, err
-	}
-	value := make([]driver.Value, 1)
-	err = errors.Join(rows.Next(value), rows.Close())
-	n, _ := value[0].(int64)
-	return n, err
 }
 
 // PrepareContext implements driver.ConnPrepareContext.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -276,17 +275,4 @@ func TestTwoProcessesContendWithoutAnError(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, []int64{2 * writers * each}, numbers(t, one, `SELECT count(*) FROM t`))
-}
-
-func TestTheLogIsCopiedRarelyUnlessTheApplicationSaidOtherwise(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		full  bool
-		pages int
-	}{{"x.db", false, 10_000}, {"x.db", true, 1_000}, {ownCheckpoints, false, 20}, {ownCheckpoints, true, 20}} {
-		_, pool := home(t, filepath.Join(t.TempDir(), c.name), Config{Full: c.full})
-		var n int
-		require.NoError(t, pool.QueryRow(`PRAGMA wal_autocheckpoint`).Scan(&n))
-		require.Equal(t, c.pages, n, c)
-	}
 }

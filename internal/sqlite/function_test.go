@@ -21,16 +21,11 @@ func init() {
 	sqlite.MustRegisterDeterministicScalarFunction("applications", 1,
 		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) { return args[0], nil })
 	sqlite.MustRegisterCollationUtf8("applications", strings.Compare)
-	sqlite.RegisterConnectionHook(func(c sqlite.ExecQuerierContext, dsn string) error {
+	sqlite.RegisterConnectionHook(func(c sqlite.ExecQuerierContext, _ string) error {
 		_, err := c.ExecContext(context.Background(), `PRAGMA recursive_triggers = ON`, nil)
-		if strings.Contains(dsn, ownCheckpoints) {
-			_, err = c.ExecContext(context.Background(), `PRAGMA wal_autocheckpoint = 20`, nil)
-		}
 		return err
 	})
 }
-
-const ownCheckpoints = "own-checkpoints" // in the name of a file
 
 var errOdd = errors.New("odd")
 
