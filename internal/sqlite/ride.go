@@ -15,7 +15,8 @@ type Bringer interface {
 // worker that sleeps has claimed the job by the time it is committed: one commit less
 // between the enqueue and the handler, with Full one sync less.
 //
-// It is a shortcut and no promise: only a commit of the same Committer carries it.
+// It is a shortcut and no promise: only a commit of the same Committer carries it. Its
+// failure is its own, unless it takes the transaction with it, as a trigger's ROLLBACK does.
 type Ride struct {
 	on   *Committer
 	what string
@@ -24,7 +25,7 @@ type Ride struct {
 
 // Ride has op run at the end of the next batch that brings what. Each Ride needs an End.
 func (c *Committer) Ride(what string, op Op) *Ride {
-	r := &Ride{c, what, &ticket{op: op, call: make(chan bool, 1)}}
+	r := &Ride{c, what, &ticket{op: op, call: make(chan bool)}}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.rides == nil {
