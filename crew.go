@@ -181,12 +181,9 @@ func (c *crew) rest(ctx context.Context, want int) (err error) {
 // how fast the handlers will be by then.
 func (c *crew) await(ctx context.Context) error {
 	claim := c.claiming(max(0, c.idle(0)))
-	found, rode, err := c.q.await(ctx, c.signal, &claim)
+	found, err := c.q.await(ctx, c.signal, &claim)
 	c.more = found
-	if rode {
-		c.more = claim.full()
-		c.start(&claim)
-	}
+	c.start(&claim)
 	return err
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -82,28 +81,12 @@ func (e *enqueue) job(q *queue, now time.Time) store.NewJob {
 	return j
 }
 
-// bringing is the write o, which carries the claim of a worker that sleeps.
-func (e *enqueue) bringing(q *queue, o op) sqlite.Op {
-	if !e.later() {
-		o.brings = q.name
-	}
-	return o
-}
-
 // later reports a job that cannot be claimed yet.
 func (e *enqueue) later() bool {
 	if e.delayed {
 		return e.delay > 0
 	}
 	return e.runAt.After(time.Now())
-}
-
-// prepareOne checks all that an enqueue of one job is given, and encodes it.
-func (q *queue) prepareOne(args any, opts []EnqueueOption) (e enqueue, text string, err error) {
-	if e, err = q.prepare(opts); err == nil {
-		text, err = encode(args, q.db.opts.MaxPayload)
-	}
-	return e, text, err
 }
 
 // prepare checks the handle and the options.
@@ -117,28 +100,22 @@ func (q *queue) prepare(opts []EnqueueOption) (enqueue, error) {
 
 // Enqueue adds a job and returns its id when it is committed. It waits for its turn
 // to write until ctx ends, which withdraws it, or BusyTimeout has passed; concurrent
-// calls share commits. Ids rise in the order of commits. A worker of this DB that sleeps
-// has claimed the job by then: its claim is in the same commit.
+// calls share commits. Ids rise in the order of commits. Where a worker of this DB sleeps
+// and no other job is due, the job is inserted as claimed by it.
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.q.name, err)
 }
 
 func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (int64, error) {
-	e, text, err := q.prepareOne(args, opts)
+	b, err := newBatch(q, []any{args}, opts)
+	if err == nil {
+		err = b.write(ctx, "EnqueueTx")
+	}
 	if err != nil {
 		return 0, err
 	}
-	var id int64
-	err = q.db.do(ctx, "EnqueueTx", e.bringing(q, writeOne(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-		id, err = store.InsertJob(ctx, tx, e.job(q, now), text)
-		return err
-	})))
-	if err != nil {
-		return 0, err
-	}
-	q.enqueued(&e, false, id)
-	return id, nil
+	return b.ids[0], nil
 }
 
 // EnqueueTx is like [Queue.Enqueue], within tx: the job exists when tx commits, and
@@ -149,19 +126,14 @@ func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...Enqueue
 }
 
 func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (int64, error) {
-	e, text, err := q.prepareOne(args, opts)
+	b, err := newBatch(q, []any{args}, opts)
+	if err == nil {
+		err = b.writeTx(ctx, tx)
+	}
 	if err != nil {
 		return 0, err
 	}
-	if tx, err = q.db.in(ctx, tx); err != nil {
-		return 0, err
-	}
-	id, err := store.InsertJob(ctx, tx, e.job(q, time.Now()), text)
-	if err != nil {
-		return 0, err
-	}
-	q.enqueued(&e, true, id)
-	return id, nil
+	return b.ids[0], nil
 }
 
 // EnqueueMany adds a job for each of args, alike in their options, in one commit:
@@ -170,12 +142,11 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
 	b, err := newBatch(q.q, args, opts)
 	if err == nil && len(args) > 0 {
-		err = q.q.db.do(ctx, "EnqueueManyTx", b.bringing(q.q, write(b.insert)))
+		err = b.write(ctx, "EnqueueManyTx")
 	}
 	if err != nil {
 		return nil, fail("enqueue", q.q.name, err)
 	}
-	q.q.enqueued(&b.enqueue, false, b.ids...)
 	return b.ids, nil
 }
 
@@ -184,23 +155,21 @@ func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOpt
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
 	b, err := newBatch(q.q, args, opts)
 	if err == nil && len(args) > 0 {
-		if tx, err = q.q.db.in(ctx, tx); err == nil {
-			err = b.insert(ctx, tx, time.Now())
-		}
+		err = b.writeTx(ctx, tx)
 	}
 	if err != nil {
 		return nil, fail("enqueue", q.q.name, err)
 	}
-	q.q.enqueued(&b.enqueue, true, b.ids...)
 	return b.ids, nil
 }
 
-// batch is what EnqueueMany writes.
+// batch is an enqueue, as a sqlite.Op.
 type batch struct {
 	enqueue
 	q     *queue
 	texts []string
 	ids   []int64
+	taker *taker // who gets the first of the jobs; nil: nobody waits
 }
 
 func newBatch[T any](q *queue, args []T, opts []EnqueueOption) (*batch, error) {
@@ -210,24 +179,84 @@ func newBatch[T any](q *queue, args []T, opts []EnqueueOption) (*batch, error) {
 	}
 	b := &batch{enqueue: e, q: q, texts: make([]string, len(args))}
 	for i, a := range args {
-		if b.texts[i], err = encode(a, q.db.opts.MaxPayload); err != nil {
-			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(args), err)
+		if b.texts[i], err = encode(a, q.db.opts.MaxPayload); err != nil && len(args) > 1 {
+			err = fmt.Errorf("job %d of %d: %w", i+1, len(args), err)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	return b, nil
 }
 
-func (b *batch) insert(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-	b.ids, err = store.InsertJobs(ctx, tx, b.job(b.q, now), b.texts)
+// write commits b.
+func (b *batch) write(ctx context.Context, twin string) error {
+	err := b.q.db.do(ctx, twin, b)
+	if b.taker != nil {
+		b.taker.wake(err)
+	}
+	if err != nil {
+		return err
+	}
+	if !b.later() && !b.handed() {
+		b.q.db.hub.hint(queueWork, b.q.name)
+	}
+	b.observe(false)
+	return nil
+}
+
+// writeTx adds b to tx.
+func (b *batch) writeTx(ctx context.Context, tx Tx) error {
+	tx, err := b.q.db.in(ctx, tx)
+	if err == nil {
+		err = b.insert(ctx, tx, b.job(b.q, time.Now()))
+	}
+	if err == nil {
+		b.observe(true)
+	}
 	return err
 }
 
-func (q *queue) enqueued(e *enqueue, inTx bool, ids ...int64) {
-	if len(ids) == 0 {
-		return
+// Single implements sqlite.Op. Of two statements for one job the first writes nothing.
+func (b *batch) Single() bool { return len(b.texts) == 1 }
+
+// Run implements sqlite.Op.
+func (b *batch) Run(ctx context.Context, tx store.Querier, now time.Time) error {
+	job := b.job(b.q, now)
+	if err := b.handOver(ctx, tx, job, now); err != nil {
+		return err
 	}
-	if !inTx && !e.later() {
-		q.db.hub.hint(queueWork, q.name)
+	return b.insert(ctx, tx, job)
+}
+
+// handOver inserts the jobs that a worker who waits can take.
+func (b *batch) handOver(ctx context.Context, tx store.Querier, job store.NewJob, now time.Time) error {
+	if b.taker == nil && job.RunAt <= now.Unix() {
+		b.taker = b.q.db.takers.call(b.q.name, now)
 	}
-	q.db.opts.Observer.enqueued(Enqueued{Queue: q.name, IDs: ids, Tx: inTx})
+	if b.taker == nil {
+		return nil
+	}
+	for _, text := range b.texts[:min(len(b.texts), b.taker.want)] {
+		id, err := b.taker.insert(ctx, tx, job, text, now)
+		if err != nil || id == 0 {
+			return err
+		}
+		b.ids = append(b.ids, id)
+	}
+	return nil
+}
+
+// handed is whether all jobs are with a worker.
+func (b *batch) handed() bool { return b.taker != nil && len(b.taker.rows) == len(b.ids) }
+
+// insert adds the jobs that are left.
+func (b *batch) insert(ctx context.Context, tx store.Querier, job store.NewJob) error {
+	ids, err := store.InsertJobs(ctx, tx, job, b.texts[len(b.ids):])
+	b.ids = append(b.ids, ids...)
+	return err
+}
+
+func (b *batch) observe(inTx bool) {
+	b.q.db.opts.Observer.enqueued(Enqueued{Queue: b.q.name, IDs: b.ids, Tx: inTx})
 }

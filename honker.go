@@ -115,6 +115,7 @@ type DB struct {
 	own      *sql.DB           // honker's reads, its writers and the watcher; attached: the pool
 	writer   *sqlite.Committer
 	hub      *hub
+	takers   takers
 	lines    lines
 	sighted  sightings
 

@@ -141,7 +141,7 @@ type claiming struct {
 	want   int
 	hold   time.Duration
 
-	began time.Time // zero: when it is run, for it waits until there is a job
+	began time.Time
 	rows  []store.Job
 }
 
@@ -150,9 +150,6 @@ func (c *claiming) Single() bool { return false }
 
 // Run implements sqlite.Op.
 func (c *claiming) Run(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-	if c.began.IsZero() {
-		c.began = now
-	}
 	c.rows, err = store.ClaimJobs(ctx, tx, c.q.name, c.worker, c.want, now.Unix(), now.Unix()+seconds(c.hold))
 	return err
 }
@@ -213,43 +210,41 @@ func (q *Queue[T]) next(ctx context.Context, worker string) ([]*Job[T], error) {
 		return jobs, err
 	}
 	c := &claiming{q: q.q, worker: worker, want: 1, hold: q.q.opts.Visibility}
-	_, rode, err := q.q.await(ctx, nil, c)
-	if rode {
-		c.observe()
-		return q.decodeAll(ctx, c.rows), nil
+	_, err = q.q.await(ctx, nil, c)
+	if len(c.rows) == 0 {
+		return nil, err
 	}
-	return nil, err
+	c.observe()
+	return q.decodeAll(ctx, c.rows), nil
 }
 
 // await returns true when a claim should find something to do, and false when also
-// has something to say before. After a wake it does not ask again: the hub has. rode
-// says that c, if it wants anything, has been run, by the commit that brought a job.
-func (q *queue) await(ctx context.Context, also <-chan struct{}, c *claiming) (found, rode bool, err error) {
+// has something to say before. After a wake it does not ask again: the hub has. If c
+// wants anything, an enqueue may have given it rows, whatever is returned.
+func (q *queue) await(ctx context.Context, also <-chan struct{}, c *claiming) (found bool, err error) {
 	s := q.db.hub.subscribe(topic{queueWork, q.name})
 	defer s.leave()
 	ready, next, err := q.ready(ctx) // after subscribing: a commit between is not missed
 	if err != nil || ready {
-		return ready, false, err
+		return ready, err
 	}
 	q.db.hub.expect(next)
-	var carried <-chan bool
+	var called <-chan struct{}
 	if c.want > 0 {
-		ride := q.db.writer.Ride(q.name, c)
-		defer func() {
-			ran, failed := ride.End()
-			rode = ran && failed == nil // else the job, if there is one, waits
-		}()
-		carried = ride.Done()
+		k := q.db.takers.wait(c)
+		defer k.leave()
+		called = k.woken
 	}
 	select {
 	case <-also:
-	case <-carried:
+	case <-called:
+		return c.full(), nil
 	case <-s.slot:
-		return true, false, q.db.hub.state()
+		return true, q.db.hub.state()
 	case <-ctx.Done():
-		return false, false, ended(ctx)
+		return false, ended(ctx)
 	}
-	return false, false, nil
+	return false, nil
 }
 
 // AckMany removes those of ids that worker holds by valid claims, whatever the

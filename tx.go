@@ -125,12 +125,10 @@ func (db *DB) isClosed() bool {
 type op struct {
 	run    func(ctx context.Context, q store.Querier, now time.Time) error
 	single bool
-	brings string // the queue that gets a job
 }
 
 func (o op) Run(ctx context.Context, q store.Querier, now time.Time) error { return o.run(ctx, q, now) }
 func (o op) Single() bool                                                  { return o.single }
-func (o op) Brings() string                                                { return o.brings }
 
 // write is an operation of several statements.
 func write(run func(ctx context.Context, q store.Querier, now time.Time) error) op {

@@ -36,9 +36,8 @@ type Committer struct {
 	waiting []*ticket // in order of arrival; the leader's own is the first
 	leading bool
 	closed  bool
-	idle    sync.Cond            // leading became false
-	crowd   int                  // ops in the last batch: expect as many
-	rides   map[string][]*ticket // by what they wait for
+	idle    sync.Cond // leading became false
+	crowd   int       // ops in the last batch: expect as many
 
 	conn *sql.Conn // the leader's
 }
@@ -201,7 +200,7 @@ func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, t *ticket) err
 func (c *Committer) alone() *ticket {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) > 1 || !c.waiting[0].op.Single() || c.carriesLocked(c.waiting[0].op) {
+	if len(c.waiting) > 1 || !c.waiting[0].op.Single() {
 		return nil
 	}
 	t := c.waiting[0]
@@ -226,9 +225,6 @@ func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
 		}
 	}
 	c.crowd = len(batch)
-	if err == nil {
-		batch, err = c.carry(conn, batch, now)
-	}
 	if err == nil {
 		err = c.commit(conn)
 	}

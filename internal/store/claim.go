@@ -78,15 +78,25 @@ func due(queue string) string {
     AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
 }
 
-// overdue is what a claim on queue has to settle first, as a condition: three seeks,
-// each on the head of a partial index. Jobs whose claim lapsed, and jobs that wait
-// without an attempt left.
-func overdue(queue string) string {
+// overdue is what a claim on queue has to settle first, as a condition: jobs whose claim
+// lapsed, and jobs that wait without an attempt left.
+func overdue(queue string) string { return lapsed(queue) + ` OR ` + exhausted(queue) }
+
+// Conditions of one seek each, on the head of a partial index.
+func lapsed(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = ` + queue + ` AND state = 'processing' AND claim_expires_at < ?2)
-  OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
+    WHERE queue = ` + queue + ` AND state = 'processing' AND claim_expires_at < ?2)`
+}
+
+func exhausted(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
     WHERE queue = ` + queue + ` AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
     AND (expires_at IS NULL OR expires_at > ?2))`
+}
+
+func waiting(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_pending
+    WHERE queue = ` + queue + ` AND state = 'pending')`
 }
 
 var sqlClaim = `UPDATE _honker_live

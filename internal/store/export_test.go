@@ -27,6 +27,7 @@ func Statements() []Statement {
 		hot("sqlDropExhausted", sqlDropExhausted),
 		hot("sqlReclaim", sqlReclaim),
 		hot("sqlClaim", sqlClaim),
+		hot("sqlInsertClaimed", sqlInsertClaimed),
 		hot("sqlQueueStates", sqlQueueStates),
 		hot("sqlNextClaim", sqlNextClaim),
 		hot("sqlGetDead", sqlGetDead),

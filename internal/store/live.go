@@ -70,6 +70,33 @@ func InsertJobs(ctx context.Context, q Querier, j NewJob, payloads []string) ([]
 	return ids, err
 }
 
+// A job that is claimed from the first, unless a claim would have found another: nobody
+// is passed over. Mostly nobody waits, and that is the cheaper question.
+var sqlInsertClaimed = `INSERT INTO _honker_live
+  (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
+WHERE NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
+  OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
+
+// InsertClaimed enqueues one job that is due and is worker's already, until expires. It
+// enqueues nothing where worker's claim would have found another job.
+func InsertClaimed(ctx context.Context, q Querier, j NewJob, payload, worker string, expires int64) (Job, bool, error) {
+	res, err := q.ExecContext(ctx, sqlInsertClaimed, j.Queue, j.CreatedAt,
+		j.Priority, j.RunAt, j.MaxAttempts, nullable(j.ExpiresAt), payload, worker, expires)
+	if err != nil {
+		return Job{}, false, err
+	}
+	if n, err := res.RowsAffected(); err != nil || n == 0 {
+		return Job{}, false, err
+	}
+	id, err := res.LastInsertId()
+	return Job{
+		ID: id, Queue: j.Queue, State: "processing", Payload: payload, Priority: j.Priority, RunAt: j.RunAt,
+		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: j.MaxAttempts,
+		CreatedAt: j.CreatedAt, ExpiresAt: j.ExpiresAt,
+	}, true, err
+}
+
 // What a claim does not know already, first.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 

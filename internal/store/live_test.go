@@ -48,6 +48,45 @@ func TestBatchAndSingleWriteTheSameRow(t *testing.T) {
 	}
 }
 
+// On the same random rows: a job that is claimed from the first is what an enqueue and a
+// claim leave behind, and where that claim would do anything else, there is none.
+func TestJobIsClaimedFromTheFirstOnlyWhereAClaimFindsNoOther(t *testing.T) {
+	s, db := seed(t), openFresh(t)
+	var inserted, refused int
+	for i := range randomTables {
+		g := newTable(s, i)
+		g.size = 5
+		rows, j := g.rows(), g.newJob()
+		tx := begin(t, db)
+		writeRows(t, tx, rows)
+		got, ok, err := store.InsertClaimed(ctx, tx, j, "1", "me", g.now+9)
+		require.NoError(t, err)
+		live := liveRows(t, tx)
+		require.NoError(t, tx.Rollback())
+
+		tx = begin(t, db)
+		writeRows(t, tx, rows)
+		overdue, err := store.Overdue(ctx, tx, j.Queue, g.now)
+		require.NoError(t, err)
+		_, err = store.InsertJob(ctx, tx, j, "1")
+		require.NoError(t, err)
+		want, err := store.ClaimJobs(ctx, tx, j.Queue, "me", 99, g.now, g.now+9)
+		require.NoError(t, err)
+		require.Equal(t, !overdue && len(want) == 1, ok, "table %d", i)
+		if ok {
+			inserted++
+			require.Equal(t, want[0], got, "table %d", i)
+			require.Equal(t, liveRows(t, tx), live, "table %d", i)
+		} else {
+			refused++
+			require.Equal(t, rows, live, "table %d", i)
+		}
+		require.NoError(t, tx.Rollback())
+	}
+	requireMet(t, inserted, "claimed from the first")
+	requireMet(t, refused, "queues with other jobs")
+}
+
 func TestJobWithoutAnExpiryNeverExpires(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	j := newJob

@@ -90,6 +90,12 @@ func (g table) row(id int64) row {
 	return r
 }
 
+// newJob is one that is due.
+func (g table) newJob() store.NewJob {
+	return store.NewJob{Queue: "a", Priority: pick(g.rng, g.levels...), RunAt: g.now, MaxAttempts: 1 + g.rng.Int64N(3),
+		CreatedAt: g.now, ExpiresAt: pick[int64](g.rng, 0, g.now+1, g.now+9)}
+}
+
 const rowColumns = `id, queue, payload, state, priority, run_at, worker_id, claim_expires_at,
   attempts, max_attempts, created_at, expires_at`
 

@@ -1,0 +1,252 @@
+package honker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// enqueues are the ways to add one job.
+var enqueues = map[string]func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error){
+	"Enqueue": func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error) {
+		return q.Enqueue(ctx, 1, opts...)
+	},
+	"EnqueueMany": func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error) {
+		ids, err := q.EnqueueMany(ctx, []int{1}, opts...)
+		return append(ids, 0)[0], err
+	},
+}
+
+func TestAWorkerThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
+	for name, enqueue := range enqueues {
+		bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			q := honker.NewQueue[int](db, "jobs", nil)
+			release := make(chan struct{})
+			stop := working(t, q, func(context.Context, *honker.Job[int]) error { <-release; return nil }, &honker.WorkOptions{Workers: 2})
+			for n := range 3 {
+				synctest.Wait()
+				id, err := enqueue(context.Background(), q)
+				require.NoError(t, err)
+				want := honker.Processing
+				if n == 2 {
+					want = honker.Pending // both are busy
+				}
+				require.Equal(t, want, look(t, q, id).State, name)
+			}
+			id, err := enqueue(context.Background(), q, honker.Delay(time.Hour))
+			require.NoError(t, err)
+			require.Equal(t, honker.Pending, look(t, q, id).State, "it is not due")
+			close(release)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+func TestALoopOverJobsThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		release, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for job, err := range q.Jobs(ctx, "w") {
+				require.NoError(t, err)
+				<-release
+				require.NoError(t, job.Ack(context.Background()))
+			}
+		}()
+		synctest.Wait()
+		id := add(t, q, 1)
+		require.Equal(t, honker.Processing, look(t, q, id).State)
+		close(release)
+		synctest.Wait()
+		gone(t, q, id)
+		cancel()
+		<-ended
+	})
+}
+
+// What others have enqueued meanwhile, by whatever way, is not passed over.
+func TestAJobOfAnotherIsClaimedBeforeTheOneThatIsHandedOver(t *testing.T) {
+	for what, other := range map[string]string{
+		"one that waits":  `'pending', NULL, NULL, 0`,
+		"one that lapsed": `'processing', 'gone', 1, 1`,
+	} {
+		bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			q := honker.NewQueue[int](db, "jobs", nil)
+			release, began := make(chan struct{}), make(chan int, 2)
+			stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+				began <- job.Args
+				<-release
+				return nil
+			}, &honker.WorkOptions{Workers: 1})
+			synctest.Wait()
+			alter(t, db, `INSERT INTO _honker_live (queue, payload, run_at, state, worker_id, claim_expires_at, attempts)
+VALUES ('jobs', '7', 1, `+other+`)`)
+			add(t, q, 1)
+			require.Equal(t, 7, <-began, what)
+			close(release)
+			require.Equal(t, 1, <-began, what)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+// One statement and one commit lie between an enqueue and its handler.
+func TestAJobThatIsHandedOverIsWrittenOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 5})
+		alter(t, db, `CREATE TABLE updates (id)`)
+		alter(t, db, `CREATE TRIGGER count AFTER UPDATE ON _honker_live BEGIN INSERT INTO updates VALUES (NEW.id); END`)
+		var said, stored *honker.JobInfo
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			said, stored = &job.JobInfo, look(t, q, job.ID)
+			return nil
+		}, nil)
+		synctest.Wait()
+		add(t, q, 1, honker.Priority(3), honker.ExpiresIn(time.Hour))
+		synctest.Wait()
+		require.Equal(t, stored, said)
+		require.Equal(t, 5, said.MaxAttempts)
+		require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM updates`))
+		require.NoError(t, stop())
+	})
+}
+
+func TestAnEnqueueThatFailsHandsNothingOver(t *testing.T) {
+	for what, trigger := range map[string]string{
+		"the statement": `BEGIN SELECT RAISE(ABORT, 'not this one'); END`,
+		"the commit":    `BEGIN INSERT INTO child VALUES (1); END`,
+	} {
+		for _, jobs := range [][]int{{1}, {1, 2}} {
+			bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+				alter(t, db, `CREATE TABLE parent (id INTEGER PRIMARY KEY)`)
+				alter(t, db, `CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)`)
+				alter(t, db, `CREATE TRIGGER no AFTER INSERT ON _honker_live WHEN NEW.priority = 9 `+trigger)
+				q := honker.NewQueue[int](db, "jobs", nil)
+				stop := working(t, q, func(context.Context, *honker.Job[int]) error { return nil }, nil)
+				for n := range 3 {
+					synctest.Wait()
+					_, err := q.EnqueueMany(context.Background(), jobs, honker.Priority(9))
+					require.Error(t, err, "%s, %v", what, jobs)
+					synctest.Wait()
+					require.Len(t, s.outcomes(), n*len(jobs), "%s, %v", what, jobs)
+					_, err = q.EnqueueMany(context.Background(), jobs)
+					require.NoError(t, err)
+					synctest.Wait()
+					require.Len(t, s.outcomes(), (n+1)*len(jobs), "%s, %v", what, jobs)
+				}
+				require.NoError(t, stop())
+			})
+		}
+	}
+}
+
+func TestOfABatchAsManyAreHandedOverAsHandlersAreIdle(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		release := make(chan struct{})
+		stop := working(t, q, func(context.Context, *honker.Job[int]) error { <-release; return nil }, &honker.WorkOptions{Workers: 3})
+		synctest.Wait()
+		ids, err := q.EnqueueMany(context.Background(), make([]int, 50))
+		require.NoError(t, err)
+		require.True(t, slices.IsSorted(ids))
+		for i, id := range ids[:10] {
+			require.Equal(t, i < 3, look(t, q, id).State == honker.Processing, "job %d", i)
+		}
+		close(release)
+		synctest.Wait()
+		require.Len(t, s.outcomes(), 50)
+		require.NoError(t, stop())
+	})
+}
+
+// What was fast an hour ago says nothing about the next jobs.
+func TestAWorkerThatSleepsClaimsForIdleHandlersOnly(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		release := make(chan struct{})
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args == slow {
+				<-release
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 2})
+		_, err := q.EnqueueMany(context.Background(), make([]int, 500))
+		require.NoError(t, err)
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		_, err = q.EnqueueMany(context.Background(), slices.Repeat([]int{slow}, 50))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.LessOrEqual(t, number(t, db.SQL(), processing), int64(4))
+		close(release)
+		require.NoError(t, stop())
+	})
+}
+
+const slow = 1
+
+// A job may be handed over at any moment of a worker's end: none is forgotten.
+func TestAWorkerThatEndsLeavesNothingClaimed(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := bounded(t, patient)
+	for round := range 150 {
+		q := honker.NewQueue[int](db, fmt.Sprint("jobs", round), nil)
+		working, stop := context.WithCancel(ctx)
+		var all sync.WaitGroup
+		all.Go(func() {
+			require.NoError(t, q.Work(working, func(context.Context, *honker.Job[int]) error { return nil }, nil))
+		})
+		<-time.After(time.Duration(round%10) * 100 * time.Microsecond) // any moment of its beginning
+		all.Go(func() { add(t, q, round) })
+		<-time.After(time.Duration(round%7) * 20 * time.Microsecond)
+		stop()
+		all.Wait()
+		require.Zero(t, number(t, db.SQL(), processing))
+	}
+}
+
+// Whatever the order in which loops begin, end and are called: each job is given once.
+func TestLoopsThatComeAndGoAreGivenEachJobOnce(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := bounded(t, patient)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	const jobs = 400
+	given := make(chan int64, 2*jobs)
+	var loops sync.WaitGroup
+	for w := range 4 {
+		loops.Go(func() {
+			for round := 0; len(given) < jobs && ctx.Err() == nil; round++ {
+				part, stop := context.WithTimeout(ctx, time.Duration(1+round%5)*time.Millisecond)
+				for job, err := range q.Jobs(part, fmt.Sprintf("%d.%d", w, round)) {
+					require.NoError(t, err)
+					given <- job.ID
+					require.NoError(t, job.Ack(ctx))
+				}
+				stop()
+			}
+		})
+	}
+	var want []int64
+	for i := range jobs {
+		want = append(want, add(t, q, i))
+	}
+	loops.Wait()
+	close(given)
+	var got []int64
+	for id := range given {
+		got = append(got, id)
+	}
+	require.ElementsMatch(t, want, got)
+	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+}
