@@ -23,7 +23,7 @@ func idleSuite() Suite {
 
 const (
 	idleLongest = 30 * time.Second
-	restful     = 10 * time.Second // until what was opened is at rest: who looks now and then does so more at first
+	restful     = 20 * time.Second // until what was opened is at rest: who looks now and then does so more at first
 	openBound   = 20 * time.Second
 	openers     = 8
 	resting     = "RESTING" // says a child once it is
@@ -93,7 +93,7 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 	for _, q := range queues {
 		go func() { _ = q.(Idler).Idle(ctx, t.Queues, t.Listeners) }()
 	}
-	time.Sleep(min(restful, 2*t.Length))
+	time.Sleep(min(restful, 4*t.Length))
 	fmt.Println(resting)
 	before := used()
 	time.Sleep(t.Length)

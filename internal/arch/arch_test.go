@@ -135,8 +135,12 @@ var snippets = map[string][]snippet{
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE, 0)\n", "uses os.OpenFile"},
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},
 		{"internal/sqlite/other.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL, 0)\n", "uses os.OpenFile"},
+		{"internal/sqlite/other.go", "import \"os\"\nvar f, _ = os.Open(w.log)\n", "uses os.Open"},
+		{"internal/sqlite/writeback_linux.go", "import \"os\"\nvar f, _ = os.Open(w.path)\n", "uses os.Open"},
+		{"internal/sqlite/writeback_linux.go", "import \"os\"\nvar f, _ = os.OpenFile(w.log, os.O_RDWR, 0)\n", "uses os.OpenFile"},
 
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0)\n", ""},
+		{"internal/sqlite/writeback_linux.go", "import \"os\"\nvar f, _ = os.Open(w.log)\n", ""},
 		{"x.go", "import \"os\"\nvar f, _ = os.Stat(`x`)\n", ""},
 		{"x.go", "import os \"example.com/os\"\nvar f, _ = os.Open(`x`)\n", ""},
 		{"x_test.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},

@@ -38,6 +38,7 @@ type conn struct {
 	home  *Connector
 	cache cache
 	tx    transaction
+	back  writeback
 
 	socket   *socket
 	queriers []*sql.Conn // of functions, by depth
@@ -177,7 +178,7 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	if s.verb == vOther && c.inTransaction() {
 		c.tx = transaction{open: true, gated: true} // a script has begun one, and not ended it
 	} else if err == nil {
-		c.home.committed()
+		c.committed()
 	}
 	return res, err
 }
@@ -253,8 +254,13 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 func (c *conn) tell() {
 	if c.tx.wrote {
 		c.tx.wrote = false
-		c.home.committed()
+		c.committed()
 	}
+}
+
+func (c *conn) committed() {
+	c.home.committed()
+	c.back.committed()
 }
 
 func (c *conn) rowsClosed(s *stmt) {
@@ -266,7 +272,7 @@ func (c *conn) rowsClosed(s *stmt) {
 	case s.verb == vOther && c.inTransaction():
 		c.tx = transaction{open: true} // begun by a script, past the gate
 	case s.verb != vOther:
-		c.home.committed()
+		c.committed()
 	}
 }
 
@@ -327,6 +333,7 @@ func (c *conn) Close() error {
 	}
 	c.closeQueriers()
 	c.cache.clear() // an unfinalized statement would keep the file open
+	c.back.close()
 	err := c.rawConn.Close()
 	if c.socket != nil {
 		c.home.cfg.Functions.giveBack(c.socket)

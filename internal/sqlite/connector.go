@@ -111,6 +111,9 @@ func (c *Connector) open() (*conn, error) {
 		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", ErrUnsupported)
 	}
 	s.conn = &conn{rawConn: full, home: c, socket: s}
+	if !c.cfg.Full {
+		s.conn.back.log = c.path + "-wal"
+	}
 	return s.conn, nil
 }
 

@@ -119,7 +119,7 @@ func (t *transaction) commit(c *conn, last bool) error {
 		c.home.gate.leave()
 	}
 	if was.gated || was.wrote {
-		c.home.committed()
+		c.committed()
 	}
 	return nil
 }

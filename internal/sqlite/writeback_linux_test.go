@@ -1,0 +1,59 @@
+//go:build !arm
+
+package sqlite
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// handles is how often this process has path open.
+func handles(t *testing.T, path string) (n int) {
+	t.Helper()
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == path {
+			n++
+		}
+	}
+	return n
+}
+
+func TestALogThatGrowsIsOnItsWayToTheDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg     Config
+		journal string
+		held    int // by SQLite and by who asks
+	}{
+		"NORMAL":           {Config{}, "WAL", 2},
+		"FULL":             {Config{Full: true}, "WAL", 1},
+		"rollback journal": {Config{}, "DELETE", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := file(t)
+			_, pool := home(t, path, c.cfg)
+			pool.SetMaxOpenConns(1)
+			perform(t, pool, `PRAGMA journal_mode = `+c.journal)
+			for range 2 * writebackEvery {
+				perform(t, pool, `INSERT INTO t DEFAULT VALUES`)
+			}
+			require.Equal(t, c.held, handles(t, path+"-wal"))
+			require.NoError(t, pool.Close())
+			require.Zero(t, handles(t, path+"-wal"))
+		})
+	}
+}
+
+func TestTheSystemBeginsToWriteWhenAsked(t *testing.T) {
+	f, err := os.Create(file(t))
+	require.NoError(t, err)
+	_, err = f.WriteString("text")
+	require.NoError(t, err)
+	require.NoError(t, begin(f))
+	require.NoError(t, f.Close())
+	require.Error(t, begin(f), "what is closed has nothing to write")
+}
