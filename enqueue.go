@@ -169,7 +169,8 @@ type batch struct {
 	q     *queue
 	texts []string
 	ids   []int64
-	taker *taker // who gets the first of the jobs; nil: nobody waits
+	hands bool   // somebody waits for jobs
+	taker *taker // who gets the first of them
 }
 
 func newBatch[T any](q *queue, args []T, opts []EnqueueOption) (*batch, error) {
@@ -191,14 +192,16 @@ func newBatch[T any](q *queue, args []T, opts []EnqueueOption) (*batch, error) {
 
 // write commits b.
 func (b *batch) write(ctx context.Context, twin string) error {
+	b.hands = !b.later() && b.q.db.takers.any(b.q.name)
 	err := b.q.db.do(ctx, twin, b)
+	handed := 0
 	if b.taker != nil {
-		b.taker.wake(err)
+		handed = b.taker.wake(err)
 	}
 	if err != nil {
 		return err
 	}
-	if !b.later() && !b.handed() {
+	if handed < len(b.ids) && !b.later() {
 		b.q.db.hub.hint(queueWork, b.q.name)
 	}
 	b.observe(false)
@@ -217,8 +220,9 @@ func (b *batch) writeTx(ctx context.Context, tx Tx) error {
 	return err
 }
 
-// Single implements sqlite.Op. Of two statements for one job the first writes nothing.
-func (b *batch) Single() bool { return len(b.texts) == 1 }
+// Single implements sqlite.Op. A claim needs a BEGIN: what waits for the writer in its own
+// statement has its time from before.
+func (b *batch) Single() bool { return len(b.texts) == 1 && !b.hands }
 
 // Run implements sqlite.Op.
 func (b *batch) Run(ctx context.Context, tx store.Querier, now time.Time) error {
@@ -229,15 +233,18 @@ func (b *batch) Run(ctx context.Context, tx store.Querier, now time.Time) error 
 	return b.insert(ctx, tx, job)
 }
 
+// handedAtOnce bounds what an enqueue writes for others, a statement each.
+const handedAtOnce = 8
+
 // handOver inserts the jobs that a worker who waits can take.
 func (b *batch) handOver(ctx context.Context, tx store.Querier, job store.NewJob, now time.Time) error {
-	if b.taker == nil && job.RunAt <= now.Unix() {
-		b.taker = b.q.db.takers.call(b.q.name, now)
-	}
-	if b.taker == nil {
+	if !b.hands || job.RunAt > now.Unix() {
 		return nil
 	}
-	for _, text := range b.texts[:min(len(b.texts), b.taker.want)] {
+	if b.taker = b.q.db.takers.call(b.q.name, now); b.taker == nil {
+		return nil
+	}
+	for _, text := range b.texts[:min(len(b.texts), b.taker.want, handedAtOnce)] {
 		id, err := b.taker.insert(ctx, tx, job, text, now)
 		if err != nil || id == 0 {
 			return err
@@ -246,9 +253,6 @@ func (b *batch) handOver(ctx context.Context, tx store.Querier, job store.NewJob
 	}
 	return nil
 }
-
-// handed is whether all jobs are with a worker.
-func (b *batch) handed() bool { return b.taker != nil && len(b.taker.rows) == len(b.ids) }
 
 // insert adds the jobs that are left.
 func (b *batch) insert(ctx context.Context, tx store.Querier, job store.NewJob) error {

@@ -23,7 +23,7 @@ type takers struct {
 type taker struct {
 	*claiming
 	of    *takers
-	woken chan struct{} // closed: rows are committed
+	woken chan struct{} // closed: rows are committed, or there are none
 }
 
 // wait has c be called. It needs a leave.
@@ -41,7 +41,7 @@ func (t *takers) wait(c *claiming) *taker {
 // leave returns when nobody will fill rows any more.
 func (k *taker) leave() {
 	if !k.of.remove(k) {
-		<-k.woken // the commit is near
+		<-k.woken // its transaction has begun
 	}
 }
 
@@ -60,6 +60,13 @@ func (t *takers) removeLocked(queue string, i int) {
 	if len(t.waiting[queue]) == 0 {
 		delete(t.waiting, queue)
 	}
+}
+
+// any tells whether somebody waits for jobs of queue.
+func (t *takers) any(queue string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.waiting[queue]) > 0
 }
 
 // call returns who has waited longest for jobs of queue, or nil. It needs a wake.
@@ -84,10 +91,12 @@ func (k *taker) insert(ctx context.Context, tx store.Querier, job store.NewJob, 
 	return row.ID, err
 }
 
-// wake ends a call, by the outcome of its commit.
-func (k *taker) wake(err error) {
+// wake ends a call, by the outcome of its commit, and returns how many jobs k has got.
+func (k *taker) wake(err error) int {
 	if err != nil {
 		k.rows = nil
 	}
+	n := len(k.rows)
 	close(k.woken)
+	return n
 }

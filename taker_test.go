@@ -2,6 +2,7 @@ package honker_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"sync"
@@ -99,6 +100,29 @@ VALUES ('jobs', '7', 1, `+other+`)`)
 			require.NoError(t, stop())
 		})
 	}
+}
+
+// The claim begins when the enqueue has the writer, however long it had to wait for it.
+func TestAJobIsHandedOverWithAWholeLease(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+		var until time.Time
+		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			until = job.ClaimExpiresAt
+			return nil
+		}, &honker.WorkOptions{Lease: 2 * time.Second})
+		synctest.Wait()
+		began := time.Now()
+		go func() {
+			_ = db.Tx(context.Background(), func(context.Context, *sql.Tx) error { time.Sleep(3 * time.Second); return nil })
+		}()
+		synctest.Wait()
+		add(t, q, 1)
+		synctest.Wait()
+		require.GreaterOrEqual(t, until.Sub(began), 5*time.Second)
+		require.Equal(t, []honker.Outcome{honker.Acked}, s.outcomes())
+		require.NoError(t, stop())
+	})
 }
 
 // One statement and one commit lie between an enqueue and its handler.

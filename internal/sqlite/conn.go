@@ -166,6 +166,15 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 		c.tell()
 		return res, err
 	}
+	res, err := c.execGated(ctx, s, args)
+	if err == nil && !c.tx.open {
+		c.committed()
+	}
+	return res, err
+}
+
+// execGated runs s as a transaction of its own.
+func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if err := c.home.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -177,8 +186,6 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	res, err := c.execRetrying(ctx, s, args)
 	if s.verb == vOther && c.inTransaction() {
 		c.tx = transaction{open: true, gated: true} // a script has begun one, and not ended it
-	} else if err == nil {
-		c.committed()
 	}
 	return res, err
 }

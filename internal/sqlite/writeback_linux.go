@@ -9,15 +9,17 @@ import (
 
 // writeback has the log on its way to the disk before a checkpoint waits for it: that
 // keeps all writers waiting, for milliseconds if a thousand pages are still in memory.
-// Each connection asks for it now and then, after a commit of its own. Nobody waits, and
-// nothing is safe sooner: a commit with synchronous=NORMAL still is at the next checkpoint.
+// Each connection asks for it now and then, after a commit of its own and past the gate.
+// That waits for no disk unless its queue is full; nothing is safe sooner, with
+// synchronous=NORMAL a commit still is at the next checkpoint. Where pages must not change
+// while they are written (btrfs, RAID 5), the next commit may wait for its first.
 type writeback struct {
 	log     string // its path; "": each commit waits for the disk by itself
 	commits int
 	file    *os.File // the log; there are no locks on it, which closing it would drop
 }
 
-const writebackEvery = 16 // commits: a few dozen pages
+const writebackEvery = 16 // commits: with small ones, some dozens of pages
 
 func (w *writeback) committed() {
 	if w.commits++; w.log == "" || w.commits%writebackEvery != 0 {

@@ -79,7 +79,8 @@ WHERE NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
 // InsertClaimed enqueues one job that is due and is worker's already, until expires. It
-// enqueues nothing where worker's claim would have found another job.
+// enqueues nothing where worker's claim would have found another job. j.CreatedAt is now,
+// and j.RunAt no later.
 func InsertClaimed(ctx context.Context, q Querier, j NewJob, payload, worker string, expires int64) (Job, bool, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, j.Queue, j.CreatedAt,
 		j.Priority, j.RunAt, j.MaxAttempts, nullable(j.ExpiresAt), payload, worker, expires)
