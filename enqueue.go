@@ -101,7 +101,7 @@ func (q *queue) prepare(opts []EnqueueOption) (enqueue, error) {
 // Enqueue adds a job and returns its id when it is committed. It waits for its turn
 // to write until ctx ends, which withdraws it, or BusyTimeout has passed; concurrent
 // calls share commits. Ids rise in the order of commits. Where a worker of this DB sleeps
-// and no other job is due, the job is inserted as claimed by it.
+// and no other job is due, the job is inserted as claimed by it: it is never pending.
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.q.name, err)

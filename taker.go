@@ -11,7 +11,7 @@ import (
 
 // takers are the claims of this DB that wait for a job, by queue. An enqueue calls one and
 // inserts its job as claimed by it: one statement and one commit lie between the call and
-// the handler, where a wake and a claim would add a commit.
+// the handler, where a wake and a claim would add another commit.
 //
 // It is a shortcut and no promise. Whoever waits is woken by commits all the same.
 type takers struct {
