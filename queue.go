@@ -86,7 +86,7 @@ func (q *Queue[T]) claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 	if err := q.q.checkClaim(worker, n); err != nil {
 		return nil, err
 	}
-	if ready, _, err := q.q.ready(ctx); err != nil || !ready {
+	if ready, err := q.q.ready(ctx); err != nil || !ready {
 		return nil, err
 	}
 	rows, err := q.q.claim(ctx, worker, n, q.q.opts.Visibility)
@@ -106,23 +106,25 @@ func (q *queue) checkClaim(worker string, n int) error {
 	return checkName("worker", worker)
 }
 
-// ready reads whether a claim would do something, and otherwise when it will, as a
-// unix second.
-func (q *queue) ready(ctx context.Context) (ready bool, next int64, err error) {
-	if err := inTx(ctx, q.db, ""); err != nil {
-		return false, 0, err
+// ready reads whether a claim would do something.
+func (q *queue) ready(ctx context.Context) (ready bool, err error) {
+	if err := q.db.mayLook(ctx, ""); err != nil {
+		return false, err
 	}
-	if q.db.isClosed() {
-		return false, 0, ErrClosed
-	}
-	if ctx.Err() != nil {
-		return false, 0, ended(ctx)
+	ready, err = store.Ready(context.WithoutCancel(ctx), q.db.own, q.name, time.Now().Unix())
+	return ready, q.db.because(err)
+}
+
+// state reads that, and when a claim will do something, as a unix second.
+func (q *queue) state(ctx context.Context) (store.QueueState, error) {
+	if err := q.db.mayLook(ctx, ""); err != nil {
+		return store.QueueState{}, err
 	}
 	states, err := store.QueueStates(context.WithoutCancel(ctx), q.db.own, []string{q.name}, time.Now().Unix())
 	if err != nil {
-		return false, 0, q.db.because(err)
+		return store.QueueState{}, q.db.because(err)
 	}
-	return states[0].Ready, states[0].Next, nil
+	return states[0], nil
 }
 
 func (q *queue) claim(ctx context.Context, worker string, n int, hold time.Duration) ([]store.Job, error) {
@@ -224,11 +226,11 @@ func (q *Queue[T]) next(ctx context.Context, worker string) ([]*Job[T], error) {
 func (q *queue) await(ctx context.Context, also <-chan struct{}, c *claiming) (found bool, err error) {
 	s := q.db.hub.subscribe(topic{queueWork, q.name})
 	defer s.leave()
-	ready, next, err := q.ready(ctx) // after subscribing: a commit between is not missed
-	if err != nil || ready {
-		return ready, err
+	now, err := q.state(ctx) // after subscribing: a commit between is not missed
+	if err != nil || now.Ready {
+		return now.Ready, err
 	}
-	q.db.hub.expect(next)
+	q.db.hub.expect(now.Next)
 	var called <-chan struct{}
 	if c.want > 0 {
 		k := q.db.takers.wait(c)

@@ -175,6 +175,15 @@ var sqlQueueStates = `SELECT k.value,
     ORDER BY claim_expires_at LIMIT 1)
 FROM json_each(?1) AS k`
 
+var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `) OR ` + overdue("?1")
+
+// Ready tells whether a claim on queue would find something to do, for less than its
+// whole state.
+func Ready(ctx context.Context, q Querier, queue string, now int64) (ready bool, err error) {
+	_, err = one(ctx, q, sqlReady, []any{queue, now}, &ready)
+	return ready, err
+}
+
 // QueueStates looks at all queues with one statement.
 func QueueStates(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
 	states := make([]QueueState, 0, len(queues))

@@ -28,6 +28,7 @@ func Statements() []Statement {
 		hot("sqlReclaim", sqlReclaim),
 		hot("sqlClaim", sqlClaim),
 		hot("sqlInsertClaimed", sqlInsertClaimed),
+		hot("sqlReady", sqlReady),
 		hot("sqlQueueStates", sqlQueueStates),
 		hot("sqlNextClaim", sqlNextClaim),
 		hot("sqlGetDead", sqlGetDead),

@@ -20,6 +20,9 @@ func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []stor
 	require.Len(t, states, len(queues))
 	for i, s := range states {
 		require.Equal(t, queues[i], s.Queue, "in the order asked for")
+		ready, err := store.Ready(ctx, q, s.Queue, now)
+		require.NoError(t, err)
+		require.Equal(t, s.Ready, ready)
 	}
 	return states
 }
