@@ -142,6 +142,21 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// TestLowest lets nobody be ahead by less than can be told.
+func TestLowest(t *testing.T) {
+	row := func(name string, v float64) Row {
+		return Row{Contestant: name, Cells: []Cell{newCell([]float64{v}, nil)}}
+	}
+	for _, c := range []struct {
+		ours, resolution float64
+		want             bool
+	}{{1, 0, true}, {2, 0, true}, {2.5, 0, false}, {2.5, 1, true}, {3.5, 1, false}} {
+		r := &Results{Tables: []Table{{Suite: "wake", Rows: []Row{row(ceilingName, 0), row(honkerName, c.ours), row("backlite", 2)}}}}
+		_, met := lowest("wake", 0, c.resolution)(r)
+		require.Equal(t, c.want, met, c)
+	}
+}
+
 // TestOrder has the seed decide it, and nothing else.
 func TestOrder(t *testing.T) {
 	r := Runner{Seed: 1}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ const (
 	openBound   = 20 * time.Second
 	openers     = 8
 	resting     = "RESTING" // says a child once it is
+
+	idleResolution = 0.01 // % of a core: by less do turns of an open file, where nothing runs, differ
 )
 
 // idleMetrics has system calls where something counts them.
@@ -70,7 +73,7 @@ func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, erro
 	}
 	values := make([]float64, 3)
 	if perfTells() {
-		calls, err := syscalls(ctx, c.cmd.Process.Pid, length)
+		calls, err := syscalls(ctx, c.cmd.Process.Pid, length*9/10) // before the child looks at itself
 		if err != nil {
 			return nil, err
 		}
@@ -93,13 +96,14 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 	for _, q := range queues {
 		go func() { _ = q.(Idler).Idle(ctx, t.Queues, t.Listeners) }()
 	}
+	debug.FreeOSMemory() // else what opening has left is collected in some turns and not in others
 	time.Sleep(min(restful, 4*t.Length))
 	fmt.Println(resting)
-	before := used()
+	kib, cpu := written(), cpuSeconds() // afterwards the other way round: reading files is no idling
 	time.Sleep(t.Length)
-	after := used()
+	cpu, kib = cpuSeconds()-cpu, written()-kib
 	seconds := t.Length.Seconds()
-	fmt.Println(100*(after.cpu-before.cpu)/seconds, (after.written-before.written)/seconds, after.memory)
+	fmt.Println(100*cpu/seconds, kib/seconds, memory())
 	<-ctx.Done() // there to be counted
 	return nil   // what is open ends with the process
 }

@@ -2,7 +2,5 @@
 
 package main
 
-// usage of this process so far: not known here.
-type usage struct{ cpu, written, memory float64 }
-
-func used() usage { return usage{} }
+// cpuSeconds of this process: not known here.
+func cpuSeconds() float64 { return 0 }
