@@ -53,12 +53,12 @@ type storm struct {
 	born  int
 }
 
-// parts are what runs at the same time.
+// parts are what runs at the same time. The last one also has a worker to hand jobs to.
 var parts = [][]string{
 	{"producer"},
 	{"worker", "mailer"},
 	{"subscriber", "piper", "member"},
-	{"producer", "member", "ticker"},
+	{"producer", "worker", "member", "ticker"},
 }
 
 // tables are the application's.
