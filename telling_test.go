@@ -256,65 +256,6 @@ func TestListenersLeaveNoGoroutineBehind(t *testing.T) {
 	eventually(t, patient, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// However the journal is kept, each commit of another connection is one tick. There may
-// be one more at the beginning, when the watcher begins, and for the checkpoint.
-func TestEachCommitIsSeenInEveryJournalMode(t *testing.T) {
-	t.Parallel()
-	const commits = 30
-	for _, mode := range []string{"wal", "delete", "truncate", "persist"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "file.db")
-			open := func() *sql.DB {
-				pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode("+mode+")")
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, pool.Close()) })
-				return pool
-			}
-			db, err := honker.Attach(context.Background(), open(), nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, db.Close()) })
-			other := open()
-			perform(t, other, `CREATE TABLE n (n INTEGER)`, `INSERT INTO n VALUES (0)`)
-			ctx, stop := context.WithCancel(bounded(t, patient))
-			shown := make(chan int, 10*commits)
-			ended := background(t, func(context.Context) error {
-				for _, err := range db.Updates(ctx) {
-					if err != nil {
-						return err
-					}
-					n := 0
-					if err := db.SQL().QueryRow(`SELECT n FROM n`).Scan(&n); err != nil {
-						return err
-					}
-					shown <- n
-				}
-				return nil
-			})
-			require.Zero(t, <-shown)
-			ticks := 1
-			for i := 1; i <= commits; i++ {
-				if i == commits/2 {
-					perform(t, other, `PRAGMA wal_checkpoint(TRUNCATE)`)
-				}
-				perform(t, other, fmt.Sprintf(`UPDATE n SET n = %d`, i))
-				for n := -1; n < i; ticks++ {
-					select {
-					case n = <-shown:
-					case <-ctx.Done():
-						t.Fatalf("commit %d was not seen", i)
-					}
-				}
-			}
-			stop()
-			require.NoError(t, ended())
-			require.LessOrEqual(t, ticks+len(shown), commits+3)
-			kept, err := rowsOf(other, `PRAGMA journal_mode`)
-			require.True(t, err == nil && kept[0] == mode, "%v %v", kept, err)
-		})
-	}
-}
-
 // probeLocks says whether somebody has the locks of SQLite on the files that it is told:
 // who reads the database, and who uses the -shm.
 func probeLocks() {
