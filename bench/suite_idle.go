@@ -17,7 +17,7 @@ func idleSuite() Suite {
 	s := Suite{Name: "idle", Cases: []Case{idleCase("10 queues, 100 listeners", 30*time.Second, 1, 10, 100)}}
 	for _, n := range []int{1, 100, 1000} {
 		name := fmt.Sprintf("%s open databases, a queue and a listener each", thousands(n))
-		s.Cases = append(s.Cases, idleCase(name, 5*time.Second, n, 1, 1))
+		s.Cases = append(s.Cases, idleCase(name, 10*time.Second, n, 1, 1))
 	}
 	return s
 }
@@ -96,8 +96,10 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 	for _, q := range queues {
 		go func() { _ = q.(Idler).Idle(ctx, t.Queues, t.Listeners) }()
 	}
+	rest := min(restful, 4*t.Length)
+	time.Sleep(rest / 2)
 	debug.FreeOSMemory() // else what opening has left is collected in some turns and not in others
-	time.Sleep(min(restful, 4*t.Length))
+	time.Sleep(rest / 2)
 	fmt.Println(resting)
 	kib, cpu := written(), cpuSeconds() // afterwards the other way round: reading files is no idling
 	time.Sleep(t.Length)
