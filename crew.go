@@ -14,7 +14,9 @@ import (
 )
 
 // crew is one running Work. Its caller's goroutine settles and claims, in turns that
-// are one transaction each; the slots run handlers; the renewer keeps the leases.
+// are one transaction each; the slots run handlers; the renewer keeps the leases. There
+// are no more slots than there were jobs at a time, and no renewer without a job: a
+// process with many quiet queues is cheap.
 //
 // The slots put finished jobs into finished and fill signal; the turn takes all of
 // them. While a turn is in the engine more jobs finish, so turns grow with the load and
@@ -26,8 +28,9 @@ type crew struct {
 
 	jobs    chan *hand    // claimed and not started
 	signal  chan struct{} // one slot: something has finished
-	holding chan struct{} // one slot: there are leases to renew
+	over    chan struct{} // closed when the last handler has returned
 	slots   sync.WaitGroup
+	renewer sync.WaitGroup
 	hard    context.Context // of the handlers; outlives the caller's ctx by DrainTimeout
 	kill    context.CancelCauseFunc
 
@@ -36,8 +39,10 @@ type crew struct {
 	mu       sync.Mutex
 	held     map[*hand]struct{} // a job may be here twice: an earlier handler lingers
 	finished []*hand
+	renewing bool // there is a renewer
 
 	// the turn's own
+	staff   int  // slots so far
 	more    bool // a claim may find something
 	pace    pace
 	trouble int // turns in a row that failed
@@ -52,12 +57,12 @@ const (
 
 func newCrew(q *queue, o WorkOptions) *crew {
 	return &crew{
-		q:       q,
-		opts:    o,
-		jobs:    make(chan *hand, o.Workers+maxAhead),
-		signal:  make(chan struct{}, 1),
-		holding: make(chan struct{}, 1),
-		held:    make(map[*hand]struct{}),
+		q:      q,
+		opts:   o,
+		jobs:   make(chan *hand, o.Workers+maxAhead),
+		signal: make(chan struct{}, 1),
+		over:   make(chan struct{}),
+		held:   make(map[*hand]struct{}),
 	}
 }
 
@@ -80,13 +85,6 @@ func (c *crew) work(ctx context.Context) error {
 	defer leave()
 	c.hard, c.kill = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer c.kill(nil)
-	for range c.opts.Workers {
-		c.slots.Add(1)
-		go c.slot()
-	}
-	renewing := make(chan struct{})
-	var renewer sync.WaitGroup
-	renewer.Go(func() { c.renew(renewing) })
 
 	if err = c.loop(ctx); err == nil && errors.Is(context.Cause(ctx), ErrClosed) {
 		err = ErrClosed
@@ -96,8 +94,8 @@ func (c *crew) work(ctx context.Context) error {
 
 	close(c.jobs)
 	c.slots.Wait()
-	close(renewing)
-	renewer.Wait()
+	close(c.over)
+	c.renewer.Wait()
 	return err
 }
 
@@ -315,13 +313,15 @@ func (c *crew) start(claimed *claiming) {
 		hands[i] = &hand{claim: claimOf(row), info: &info, stored: row.Payload}
 		c.held[hands[i]] = struct{}{}
 	}
+	c.keepLeases()
+	needed := min(len(c.held), c.opts.Workers)
 	c.mu.Unlock()
+	for ; c.staff < needed; c.staff++ {
+		c.slots.Add(1)
+		go c.slot()
+	}
 	for _, h := range hands {
 		c.jobs <- h // never blocks: want leaves room
-	}
-	select {
-	case c.holding <- struct{}{}:
-	default:
 	}
 	if len(hands) <= c.opts.Workers {
 		runtime.Gosched() // the slots first: with little to do, the next turn can wait

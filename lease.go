@@ -8,33 +8,27 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// renew extends the leases of all jobs held, at a third of their length. While there are
-// none it sleeps.
-func (c *crew) renew(stop <-chan struct{}) {
-	for {
-		select {
-		case <-c.holding:
-		case <-stop:
-			return
-		}
-		if !c.renewAll(stop) {
-			return
-		}
+// keepLeases starts the renewer unless there is one. The caller holds mu, and a job.
+func (c *crew) keepLeases() {
+	if !c.renewing {
+		c.renewing = true
+		c.renewer.Go(c.renew)
 	}
 }
 
-// renewAll renews until no job is held; false when it is to stop.
-func (c *crew) renewAll(stop <-chan struct{}) bool {
+// renew extends the leases of all jobs held, at a third of their length, until there are
+// none.
+func (c *crew) renew() {
 	tick := time.NewTicker(max(c.opts.Lease/3, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			if !c.renewOnce() {
-				return true
+				return
 			}
-		case <-stop:
-			return false
+		case <-c.over:
+			return
 		}
 	}
 }
@@ -62,7 +56,8 @@ func (c *crew) renewOnce() bool {
 	return true
 }
 
-// unsettled are the jobs held whose handlers have not settled them.
+// unsettled are the jobs held whose handlers have not settled them. Without any the
+// renewer ends, and the next job starts another.
 func (c *crew) unsettled() (hands []*hand) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,6 +66,7 @@ func (c *crew) unsettled() (hands []*hand) {
 			hands = append(hands, h)
 		}
 	}
+	c.renewing = len(hands) > 0
 	return hands
 }
 

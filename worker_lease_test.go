@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,24 +23,44 @@ import (
 func TestHandlerOfTenLeasesKeepsItsJob(t *testing.T) {
 	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		id := add(t, q, 1)
 		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 			time.Sleep(30 * time.Second)
 			require.Equal(t, 1, job.Attempts)
 			return ctx.Err()
 		}, &honker.WorkOptions{Workers: 2, WorkerID: "me", Lease: 3 * time.Second})
-		for range 59 {
-			time.Sleep(500 * time.Millisecond)
-			require.Empty(t, hold(t, q, 1))
-			info := look(t, q, id)
-			require.Equal(t, "me", info.WorkerID)
-			require.Equal(t, 1, info.Attempts)
-			require.GreaterOrEqual(t, time.Until(info.ClaimExpiresAt), time.Second, "renewed long before it ends")
+		for range 2 { // the second after a time without jobs
+			id := add(t, q, 1)
+			for range 59 {
+				time.Sleep(500 * time.Millisecond)
+				require.Empty(t, hold(t, q, 1))
+				info := look(t, q, id)
+				require.Equal(t, "me", info.WorkerID)
+				require.Equal(t, 1, info.Attempts)
+				require.GreaterOrEqual(t, time.Until(info.ClaimExpiresAt), time.Second, "renewed long before it ends")
+			}
+			time.Sleep(time.Minute)
+			gone(t, q, id)
 		}
-		time.Sleep(time.Second)
-		gone(t, q, id)
 		require.NoError(t, stop())
-		require.Equal(t, []honker.Outcome{honker.Acked}, s.outcomes())
+		require.Equal(t, []honker.Outcome{honker.Acked, honker.Acked}, s.outcomes())
+	})
+}
+
+func TestWorkHasNoGoroutinesForJobsThatMayCome(t *testing.T) {
+	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		end := make(chan struct{})
+		before := runtime.NumGoroutine()
+		stop := working(t, q, func(context.Context, *honker.Job[int]) error { <-end; return nil },
+			&honker.WorkOptions{Workers: 64})
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine()-before, 2, "Work and the watcher")
+		_, err := q.EnqueueMany(context.Background(), []int{1, 2, 3, 4, 5})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.LessOrEqual(t, runtime.NumGoroutine()-before, 2+5+1, "the jobs, and who renews their leases")
+		close(end)
+		require.NoError(t, stop())
 	})
 }
 
