@@ -38,6 +38,7 @@ func TestCloseEndsAllThatWaitsAndMayBeCalledAgain(t *testing.T) {
 			}
 			require.Less(t, time.Since(began), 3*time.Second)
 			require.NoError(t, db.Close())
+			require.Error(t, db.SQL().Ping(), "asked for too late")
 		})
 	}
 }

@@ -111,8 +111,9 @@ type DB struct {
 	path     string
 	identity os.FileInfo
 	home     *sqlite.Connector // nil when attached
-	pool     *sql.DB           // the application's
-	own      *sql.DB           // honker's reads, its writers and the watcher; attached: the pool
+	pool     func() *sql.DB    // the application's, opened when it is asked for
+	own      *sql.DB           // honker's reads and its writers; attached: the pool
+	looks    *sql.DB           // the watcher's; attached: the pool
 	writer   *sqlite.Committer
 	hub      *hub
 	takers   takers
@@ -150,19 +151,23 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	}
 	db := newDB(o, home.Path(), home.Identity())
 	db.home = home
-	db.own = sql.OpenDB(home)
-	db.own.SetMaxOpenConns(o.Readers + 3) // and the committer's, the watcher's, and DB.Tx
-	db.own.SetMaxIdleConns(o.Readers + 3)
+	db.own = newPool(home, o.Readers+2) // and the committer's, and DB.Tx
 	if err := bootstrap(ctx, db.own, o.BusyTimeout, sqlite.UseWAL); err != nil {
 		_ = db.own.Close()
 		return nil, err
 	}
-	db.pool = sql.OpenDB(home)
-	db.pool.SetMaxOpenConns(o.Readers + 1)
-	db.pool.SetMaxIdleConns(o.Readers + 1)
+	db.looks = sql.OpenDB(home.Readers())
+	db.pool = sync.OnceValue(func() *sql.DB { return newPool(home, o.Readers+1) })
 	db.start(sqlite.Source{Pool: db.own, Ours: true}, home.CheckIdentity, home.Commits)
 	home.OnCommit(db.hub.nudge)
 	return db, nil
+}
+
+func newPool(c driver.Connector, conns int) *sql.DB {
+	pool := sql.OpenDB(c)
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns)
+	return pool
 }
 
 func newConnector(path string, o Options) (*sqlite.Connector, error) {
@@ -213,7 +218,7 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 		return nil, err
 	}
 	db := newDB(o, path, identity)
-	db.pool, db.own = pool, pool
+	db.pool, db.own, db.looks = func() *sql.DB { return pool }, pool, pool
 	none := func() int64 { return 0 }
 	db.start(sqlite.Source{Pool: pool}, db.checkIdentity, none)
 	return db, nil
@@ -340,7 +345,7 @@ func (c *connector) prepare(ctx context.Context) error {
 // statement that writes, it may leave only a rollback to the transaction. A payload that
 // is stored as a BLOB is no job for SQL: a claim moves it to the dead letters. An attached
 // pool has the functions of its own driver.
-func (db *DB) SQL() *sql.DB { return db.pool }
+func (db *DB) SQL() *sql.DB { return db.pool() }
 
 // Close ends every wait and every loop, lets Work drain, and returns when every
 // goroutine of the library has ended. Later calls do nothing. A handler must not call
@@ -356,7 +361,7 @@ func (db *DB) Close() error {
 	db.mu.Unlock()
 	errs := []error{db.hub.close(), db.writer.Close()}
 	if db.home != nil {
-		errs = append(errs, db.pool.Close(), db.own.Close())
+		errs = append(errs, db.pool().Close(), db.own.Close(), db.looks.Close())
 	}
 	return fail("close", "", errors.Join(errs...))
 }

@@ -67,7 +67,7 @@ func (db *DB) begin(ctx context.Context) (tx *sql.Tx, err error) {
 		return db.own.BeginTx(ctx, nil)
 	}
 	err = sqlite.Retry(ctx, db.opts.BusyTimeout, func() error {
-		if tx, err = db.pool.BeginTx(ctx, nil); err != nil {
+		if tx, err = db.own.BeginTx(ctx, nil); err != nil {
 			return err
 		}
 		if err = store.TakeWriteLock(ctx, tx); err != nil {

@@ -67,7 +67,7 @@ func newHub(db *DB, identity func() error, commits func() int64) *hub {
 	}
 	h.watcher = watch.New(watch.Config{
 		Path:     db.path,
-		Version:  sqlite.NewChange(db.own),
+		Version:  sqlite.NewChange(db.looks),
 		Identity: identity,
 		Commits:  commits,
 		Poll:     db.opts.PollInterval,

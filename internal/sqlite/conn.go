@@ -47,16 +47,9 @@ type conn struct {
 }
 
 // setUp touches nothing that outlives the connection.
-func (c *conn) setUp(ctx context.Context) error {
-	synchronous := "NORMAL"
-	if c.home.cfg.Full {
-		synchronous = "FULL"
-	}
-	for _, pragma := range []string{
-		"PRAGMA synchronous=" + synchronous,
-		"PRAGMA foreign_keys=ON",
-		"PRAGMA temp_store=MEMORY", // what a statement may have to undo
-	} {
+func (c *conn) setUp(ctx context.Context, pragmas []string) error {
+	inMemory := "PRAGMA temp_store=MEMORY" // what a statement may have to undo, and to sort
+	for _, pragma := range append(pragmas, inMemory) {
 		// Not through the gate: whoever opens a connection to read must not wait for
 		// a writer.
 		err := Retry(ctx, c.home.cfg.BusyTimeout, func() error {
@@ -93,7 +86,7 @@ func (c *conn) prepare(query string) (*stmt, error) {
 		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
 	}
 	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
-	s.calls = s.verb != vOther && c.home.cfg.Functions.writtenBy(query)
+	s.calls = s.verb != vOther && c.socket.table.writtenBy(query)
 	return s, nil
 }
 
@@ -343,7 +336,7 @@ func (c *conn) Close() error {
 	c.back.close()
 	err := c.rawConn.Close()
 	if c.socket != nil {
-		c.home.cfg.Functions.giveBack(c.socket)
+		c.socket.giveBack()
 		c.socket = nil
 	}
 	return err

@@ -276,3 +276,22 @@ func TestTwoProcessesContendWithoutAnError(t *testing.T) {
 	all.Wait()
 	require.Equal(t, []int64{2 * writers * each}, numbers(t, one, `SELECT count(*) FROM t`))
 }
+
+func TestReadersSeeCommitsAndCannotWrite(t *testing.T) {
+	c, pool := withFunctions(t)
+	looks := sql.OpenDB(c.Readers())
+	t.Cleanup(func() { require.NoError(t, looks.Close()) })
+	change := NewChange(looks)
+	t.Cleanup(func() { require.NoError(t, change.Close()) })
+	before, err := change.Version(context.Background())
+	require.NoError(t, err)
+	perform(t, pool, `INSERT INTO t (v) VALUES (1)`)
+	after, err := change.Version(context.Background())
+	require.NoError(t, err)
+	require.NotEqual(t, before, after)
+	_, err = looks.Exec(`INSERT INTO t (v) VALUES (2)`)
+	require.True(t, IsReadOnly(err), err)
+	_, err = ask(looks, `SELECT put(3)`)
+	require.ErrorContains(t, err, "no such function")
+	require.Equal(t, []int64{1}, values(t, looks))
+}

@@ -76,6 +76,25 @@ func (c *Connector) Driver() driver.Driver { return wrappedDriver{} }
 
 // Connect implements driver.Connector.
 func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
+	synchronous := "NORMAL"
+	if c.cfg.Full {
+		synchronous = "FULL"
+	}
+	return c.connect(ctx, c.cfg.Functions, "PRAGMA synchronous="+synchronous, "PRAGMA foreign_keys=ON")
+}
+
+// Readers returns a connector of connections that cannot write. They are small: without
+// SQL functions and, until they read a table, without the schema.
+func (c *Connector) Readers() driver.Connector { return readers{c} }
+
+type readers struct{ *Connector }
+
+// Connect implements driver.Connector.
+func (r readers) Connect(ctx context.Context) (driver.Conn, error) {
+	return r.connect(ctx, noFunctions, "PRAGMA query_only=ON")
+}
+
+func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas ...string) (driver.Conn, error) {
 	c.checked.Store(0) // look now: a connection must not reach another file
 	if err := c.CheckIdentity(); err != nil {
 		return nil, err
@@ -83,31 +102,31 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	conn, err := c.open()
+	conn, err := c.open(functions)
 	if err != nil {
 		return nil, c.explain(err)
 	}
-	if err := conn.setUp(ctx); err != nil {
+	if err := conn.setUp(ctx, pragmas); err != nil {
 		_ = conn.Close()
 		return nil, c.explain(err)
 	}
 	return conn, nil
 }
 
-func (c *Connector) open() (*conn, error) {
-	s, err := c.cfg.Functions.take()
+func (c *Connector) open(functions *Functions) (*conn, error) {
+	s, err := functions.take()
 	if err != nil {
 		return nil, err
 	}
 	raw, err := s.open(c.dsn)
 	if err != nil {
-		c.cfg.Functions.giveBack(s)
+		s.giveBack()
 		return nil, err
 	}
 	full, ok := raw.(rawConn)
 	if !ok {
 		_ = raw.Close()
-		c.cfg.Functions.giveBack(s)
+		s.giveBack()
 		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", ErrUnsupported)
 	}
 	s.conn = &conn{rawConn: full, home: c, socket: s}

@@ -42,6 +42,7 @@ func (t *Functions) writtenBy(query string) bool {
 // it. The next connection uses it again, so that there are no more of them than there
 // were connections at a time.
 type socket struct {
+	table  *Functions
 	driver *sqlite.Driver
 	conn   *conn
 }
@@ -57,15 +58,15 @@ func (t *Functions) take() (*socket, error) {
 	return t.newSocket()
 }
 
-func (t *Functions) giveBack(s *socket) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (s *socket) giveBack() {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	s.conn = nil
-	t.free = append(t.free, s)
+	s.table.free = append(s.table.free, s)
 }
 
 func (t *Functions) newSocket() (*socket, error) {
-	s := &socket{driver: new(sqlite.Driver)}
+	s := &socket{table: t, driver: new(sqlite.Driver)}
 	for name, forms := range t.byName {
 		args := forms[0].Args
 		if len(forms) > 1 {
@@ -153,7 +154,7 @@ func field(d *sqlite.Driver, name string) reflect.Value {
 // merge adds to a map what it lacks, and replaces a list.
 func merge(into, from reflect.Value) {
 	switch {
-	case !from.IsValid() || from.IsZero():
+	case !from.IsValid() || from.Len() == 0:
 	case from.Kind() == reflect.Slice:
 		into.Set(from)
 	case from.Kind() == reflect.Map:
