@@ -255,7 +255,7 @@ func (w *Watcher) pollPause(now time.Time) time.Duration {
 	case w.rapid >= stormCount:
 		return min(max(w.cfg.Poll, storm), safety)
 	case w.trusting():
-		return min(w.tail, w.longestPause())
+		return together(now, min(w.tail, w.longestPause()))
 	}
 	// It grows with each look that finds nothing, once nobody has committed for a while.
 	w.pollEvery = max(min(2*w.pollEvery, safety), w.cfg.Poll)
@@ -263,6 +263,15 @@ func (w *Watcher) pollPause(now time.Time) time.Duration {
 		w.pollEvery = w.cfg.Poll
 	}
 	return w.pollEvery
+}
+
+// together moves the end of a long pause, by an eighth at most, so that the watchers of
+// all files wake up at the same moments: most of what a look costs is to wake up.
+func together(now time.Time, pause time.Duration) time.Duration {
+	if pause < time.Second {
+		return pause
+	}
+	return now.Add(pause).Round(pause / 4).Sub(now)
 }
 
 // trusting says that notices come, and that none was missed.

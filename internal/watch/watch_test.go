@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"github.com/honker-go/honker/internal/sqlite"
 )
@@ -305,4 +306,18 @@ func TestNudgeNeverBlocks(t *testing.T) {
 		time.Sleep(time.Hour / 2)
 		require.Len(t, f.taken(), 2, "ten thousand nudges are one look")
 	})
+}
+
+func TestLongPausesEndTogether(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "now"))
+		pause := time.Duration(rapid.Int64Range(int64(time.Second), int64(time.Hour)).Draw(t, "pause"))
+		got := together(now, pause)
+		require.InDelta(t, pause, got, float64(pause)/8+1)
+		end := now.Add(got)
+		require.Equal(t, end, end.Truncate(pause/4), "a mark of all")
+		late := time.Duration(rapid.Int64Range(0, int64(pause)/9).Draw(t, "late"))
+		require.Equal(t, end.Add(pause/4*4), end.Add(late).Add(together(end.Add(late), pause)), "and so on, also if late")
+	})
+	require.Equal(t, time.Millisecond, together(time.Unix(1, 3), time.Millisecond), "a short one is what it is")
 }
