@@ -12,6 +12,7 @@ require (
 	github.com/riverqueue/river v0.43.0
 	github.com/riverqueue/river/riverdriver/riversqlite v0.43.0
 	github.com/stretchr/testify v1.12.1
+	golang.org/x/sys v0.49.0
 	gonum.org/v1/plot v0.17.0
 	maragu.dev/goqite v0.4.0
 	modernc.org/sqlite v1.61.1
@@ -48,7 +49,6 @@ require (
 	golang.org/x/crypto v0.57.0 // indirect
 	golang.org/x/image v0.30.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.14.0 // indirect
 	google.golang.org/protobuf v1.36.10 // indirect

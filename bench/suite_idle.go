@@ -28,8 +28,7 @@ const (
 	openBound   = 20 * time.Second
 	openers     = 8
 	resting     = "RESTING" // says a child once it is
-
-	idleResolution = 0.01 // % of a core: by less do turns of an open file, where nothing runs, differ
+	quiet       = time.Second
 )
 
 // idleMetrics has system calls where something counts them.
@@ -62,7 +61,7 @@ func idleCase(name string, shortest time.Duration, databases, queues, listeners 
 	}}
 }
 
-// rest is what an idle child says of itself, and what it calls meanwhile.
+// rest is what an idle child uses while length goes by. It is not asked.
 func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, error) {
 	line, err := c.line()
 	if err != nil {
@@ -71,22 +70,39 @@ func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, erro
 	if line != resting {
 		return nil, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR "))
 	}
-	values := make([]float64, 3)
-	if perfTells() {
-		calls, err := syscalls(ctx, c.cmd.Process.Pid, length*9/10) // before the child looks at itself
-		if err != nil {
-			return nil, err
-		}
-		values = append(values, calls)
+	time.Sleep(quiet) // it has said so, and falls asleep
+	pid := c.cmd.Process.Pid
+	began := time.Now()
+	before, err := usageOf(pid)
+	if err != nil {
+		return nil, err
 	}
-	if line, err = c.line(); err == nil {
-		_, err = fmt.Sscan(line, &values[0], &values[1], &values[2])
+	calls, err := meanwhile(ctx, pid, length)
+	if err != nil {
+		return nil, err
 	}
-	return values, err
+	after, err := usageOf(pid)
+	seconds := time.Since(began).Seconds()
+	cpu := 100 * (after.cpu - before.cpu).Seconds() / seconds
+	return append([]float64{cpu, (after.written - before.written) / seconds, memoryOf(pid)}, calls...), err
 }
 
-// idle opens the databases, waits until they have come to rest, and says what the
-// process has spent since.
+// meanwhile lets length go by, and counts the system calls of that process if it can.
+func meanwhile(ctx context.Context, pid int, length time.Duration) ([]float64, error) {
+	if perfTells() {
+		calls, err := syscalls(ctx, pid, length)
+		return []float64{calls}, err
+	}
+	select {
+	case <-time.After(length):
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// idle opens the databases, says when they have come to rest, and is there to be looked at
+// until ctx ends. What is open ends with the process.
 func (t task) idle(ctx context.Context, c Contestant) error {
 	fmt.Println("READY")
 	queues, err := t.openAll(ctx, c)
@@ -101,13 +117,8 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 	debug.FreeOSMemory() // else what opening has left is collected in some turns and not in others
 	time.Sleep(rest / 2)
 	fmt.Println(resting)
-	kib, cpu := written(), cpuSeconds() // afterwards the other way round: reading files is no idling
-	time.Sleep(t.Length)
-	cpu, kib = cpuSeconds()-cpu, written()-kib
-	seconds := t.Length.Seconds()
-	fmt.Println(100*cpu/seconds, kib/seconds, memory())
-	<-ctx.Done() // there to be counted
-	return nil   // what is open ends with the process
+	<-ctx.Done()
+	return nil
 }
 
 // openAll opens several at once: making a file waits for the disk.

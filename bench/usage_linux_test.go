@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCPUOfAProcessIsWhatItSaysOfItself(t *testing.T) {
+	own := func() time.Duration {
+		var u syscall.Rusage
+		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	for busy := time.Now(); time.Since(busy) < 50*time.Millisecond; {
+		continue
+	}
+	before := own()
+	seen, err := cpuOf(os.Getpid())
+	require.NoError(t, err)
+	const tick = 10 * time.Millisecond // what a system may round to
+	require.Greater(t, seen, before-tick)
+	require.Less(t, seen, own()+tick)
+	_, err = cpuOf(1 << 23)
+	require.Error(t, err, "there is none with that number")
+}
