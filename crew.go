@@ -28,7 +28,7 @@ type crew struct {
 
 	jobs    chan *hand    // claimed and not started
 	signal  chan struct{} // one slot: something has finished
-	over    chan struct{} // closed when the last handler has returned
+	ended   chan struct{} // closed when the last handler has returned
 	slots   sync.WaitGroup
 	renewer sync.WaitGroup
 	hard    context.Context // of the handlers; outlives the caller's ctx by DrainTimeout
@@ -61,7 +61,7 @@ func newCrew(q *queue, o WorkOptions) *crew {
 		opts:   o,
 		jobs:   make(chan *hand, o.Workers+maxAhead),
 		signal: make(chan struct{}, 1),
-		over:   make(chan struct{}),
+		ended:  make(chan struct{}),
 		held:   make(map[*hand]struct{}),
 	}
 }
@@ -94,7 +94,7 @@ func (c *crew) work(ctx context.Context) error {
 
 	close(c.jobs)
 	c.slots.Wait()
-	close(c.over)
+	close(c.ended)
 	c.renewer.Wait()
 	return err
 }

@@ -361,7 +361,7 @@ func (db *DB) Close() error {
 	db.mu.Unlock()
 	errs := []error{db.hub.close(), db.writer.Close()}
 	if db.home != nil {
-		errs = append(errs, db.pool().Close(), db.own.Close(), db.looks.Close())
+		errs = append(errs, db.pool().Close(), db.looks.Close(), db.own.Close())
 	}
 	return fail("close", "", errors.Join(errs...))
 }

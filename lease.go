@@ -27,7 +27,7 @@ func (c *crew) renew() {
 			if !c.renewOnce() {
 				return
 			}
-		case <-c.over:
+		case <-c.ended:
 			return
 		}
 	}
