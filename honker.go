@@ -22,7 +22,7 @@ import (
 var schema string
 
 // functions are honker's SQL functions, on all connections of the process but attached
-// ones.
+// ones and the watcher's.
 var functions = sqlite.NewFunctions(sqlfunc.Functions(schema))
 
 // Durability says what survives a power cut.
@@ -52,7 +52,8 @@ type Options struct {
 
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest,
-	// whose bubbles do not know of them: set a long PollInterval there.
+	// whose bubbles do not know of them: set a long PollInterval there, and open the DB
+	// inside of the bubble.
 	NoFileNotices bool
 	// PosixLocks leaves the process on POSIX record locks. By default honker switches
 	// the driver to Linux OFD locks before the first connection: POSIX locks vanish

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -294,4 +295,37 @@ func TestReadersSeeCommitsAndCannotWrite(t *testing.T) {
 	_, err = ask(looks, `SELECT put(3)`)
 	require.ErrorContains(t, err, "no such function")
 	require.Equal(t, []int64{1}, values(t, looks))
+}
+
+// firstBroken breaks the first connection for good.
+type firstBroken struct {
+	driver.Connector
+	opened int
+}
+
+func (f *firstBroken) Connect(ctx context.Context) (driver.Conn, error) {
+	f.opened++
+	c, err := f.Connector.Connect(ctx)
+	if f.opened == 1 {
+		return broken{c}, err
+	}
+	return c, err
+}
+
+type broken struct{ driver.Conn }
+
+func (broken) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return nil, errOdd
+}
+
+func TestAChangeGoesOnWithAnotherConnectionWhenItsOwnIsBroken(t *testing.T) {
+	c, _ := home(t, file(t), Config{})
+	looks := sql.OpenDB(&firstBroken{Connector: c.Readers()})
+	t.Cleanup(func() { require.NoError(t, looks.Close()) })
+	change := NewChange(looks)
+	_, err := change.Version(context.Background())
+	require.ErrorIs(t, err, errOdd)
+	_, err = change.Version(context.Background())
+	require.NoError(t, err)
+	require.NoError(t, change.Close())
 }

@@ -154,10 +154,10 @@ func field(d *sqlite.Driver, name string) reflect.Value {
 // merge adds to a map what it lacks, and replaces a list.
 func merge(into, from reflect.Value) {
 	switch {
-	case !from.IsValid() || from.Len() == 0:
+	case !from.IsValid():
 	case from.Kind() == reflect.Slice:
 		into.Set(from)
-	case from.Kind() == reflect.Map:
+	case from.Kind() == reflect.Map && from.Len() > 0:
 		if into.IsNil() {
 			into.Set(reflect.MakeMap(into.Type()))
 		}

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"strconv"
@@ -117,10 +118,19 @@ func (v *Change) Version(ctx context.Context) (version int64, err error) {
 		err = scanOne(ctx, v.conn, "SELECT total_changes()", &own)
 		version += own
 	}
-	if v.lent || (err != nil && !IsBusy(err)) {
+	switch {
+	case v.lent:
 		_ = v.Close()
+	case err != nil && !IsBusy(err):
+		v.discard()
 	}
 	return version, err
+}
+
+// discard has the pool close the connection, which it would lend again.
+func (v *Change) discard() {
+	_ = v.conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = v.Close()
 }
 
 // Close gives the connection back.
