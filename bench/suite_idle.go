@@ -28,7 +28,7 @@ const (
 	openBound   = 20 * time.Second
 	openers     = 8
 	resting     = "RESTING" // says a child once it is
-	quiet       = time.Second
+	quiet       = 100 * time.Millisecond
 )
 
 // idleMetrics has system calls where something counts them.
