@@ -38,8 +38,9 @@ func TestHandlerOfTenLeasesKeepsItsJob(t *testing.T) {
 				require.Equal(t, 1, info.Attempts)
 				require.GreaterOrEqual(t, time.Until(info.ClaimExpiresAt), time.Second, "renewed long before it ends")
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(time.Second)
 			gone(t, q, id)
+			time.Sleep(time.Minute)
 		}
 		require.NoError(t, stop())
 		require.Equal(t, []honker.Outcome{honker.Acked, honker.Acked}, s.outcomes())
