@@ -53,11 +53,11 @@ func (f From) resolve(ctx context.Context, q store.Querier, s store.Selection) (
 	case fromOffset:
 		return f.offset, nil
 	case fromEnd:
-		return store.Head(ctx, q, s)
+		return store.Streams{}.Head(ctx, q, s)
 	case fromTime:
-		first, err := store.FirstSince(ctx, q, s, f.since.Unix())
+		first, err := store.Streams{}.FirstSince(ctx, q, s, f.since.Unix())
 		if err == nil && first == 0 {
-			return store.Head(ctx, q, s)
+			return store.Streams{}.Head(ctx, q, s)
 		}
 		return first - 1, err
 	}
@@ -80,7 +80,7 @@ func (s *Stream[E]) Offset(ctx context.Context, consumer string) (int64, error) 
 	if err := s.s.usableBy(consumer); err != nil {
 		return 0, fail("offset", s.s.name, err)
 	}
-	offset, _, err := store.GetOffset(ctx, s.s.db.own, consumer, s.s.name)
+	offset, _, err := store.Consumers{}.Offset(ctx, s.s.db.own, consumer, s.s.name)
 	return offset, fail("offset", s.s.name, s.s.db.because(err))
 }
 
@@ -101,7 +101,7 @@ func (s *stream) saveOffset(ctx context.Context, twin, consumer string, offset i
 		return false, err
 	}
 	err = s.db.do(ctx, twin, write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		saved, err = store.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
+		saved, err = store.Consumers{}.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
 		return err
 	}))
 	return saved, err
@@ -125,7 +125,7 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 	if err != nil {
 		return false, err
 	}
-	return store.SaveOffset(ctx, tx, consumer, s.name, offset, time.Now().UnixMilli())
+	return store.Consumers{}.SaveOffset(ctx, tx, consumer, s.name, offset, time.Now().UnixMilli())
 }
 
 // Seek moves consumer to a place of its own choice, also back; events before it are not
@@ -141,7 +141,7 @@ func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
 	err := s.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, _ time.Time) error {
 		offset, err := to.resolve(ctx, q, s.s.selection(nil))
 		if err == nil {
-			found, err = store.SetOffset(ctx, q, consumer, s.s.name, offset)
+			found, err = store.Consumers{}.SetOffset(ctx, q, consumer, s.s.name, offset)
 		}
 		return err
 	}))
@@ -162,13 +162,13 @@ func (s *stream) consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	rows, err := store.Consumers(ctx, s.db.own, s.name)
+	rows, err := store.Consumers{}.List(ctx, s.db.own, s.name)
 	if err != nil {
 		return nil, s.db.because(err)
 	}
 	infos := make([]ConsumerInfo, len(rows))
 	for i, c := range rows {
-		lag, err := store.Lag(ctx, s.db.own, s.selection(c.Filter), c.Offset)
+		lag, err := store.Streams{}.Lag(ctx, s.db.own, s.selection(c.Filter), c.Offset)
 		if err != nil {
 			return nil, s.db.because(err)
 		}
@@ -187,7 +187,7 @@ func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (delete
 		return false, fail("delete consumer", s.s.name, err)
 	}
 	err = s.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, _ time.Time) (err error) {
-		deleted, err = store.DropConsumer(ctx, q, consumer, s.s.name)
+		deleted, err = store.Consumers{}.Drop(ctx, q, consumer, s.s.name)
 		return err
 	}))
 	return deleted, fail("delete consumer", s.s.name, err)

@@ -45,7 +45,7 @@ func (d *Delivery[E]) settle(ctx context.Context, verb, twin string, run func(ct
 func (d *Delivery[E]) Ack(ctx context.Context) error {
 	held := false
 	err := d.m.g.s.db.do(ctx, "AckTx", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		held, err = store.AckDelivery(ctx, q, d.holding(), now.UnixMilli())
+		held, err = store.Groups{}.Ack(ctx, q, d.holding(), now.UnixMilli())
 		return err
 	}))
 	if err == nil && !held {
@@ -60,7 +60,7 @@ func (d *Delivery[E]) AckTx(ctx context.Context, tx Tx) error {
 	tx, err := d.m.g.s.db.in(ctx, tx)
 	if err == nil {
 		var held bool
-		if held, err = store.AckDelivery(ctx, tx, d.holding(), time.Now().UnixMilli()); err == nil && !held {
+		if held, err = (store.Groups{}).Ack(ctx, tx, d.holding(), time.Now().UnixMilli()); err == nil && !held {
 			err = ErrClaimLost
 		}
 	}
@@ -84,7 +84,7 @@ func (d *Delivery[E]) nack(ctx context.Context, rest time.Duration, maxAttempts 
 	text := describe(cause)
 	err := d.settle(ctx, "nack", "", func(ctx context.Context, q store.Querier, nowMS int64) (bool, error) {
 		ready := deadlineMS(time.UnixMilli(nowMS), rest)
-		return store.Nack(ctx, q, d.holding(), ready, maxAttempts, text, nowMS)
+		return store.Groups{}.Nack(ctx, q, d.holding(), ready, maxAttempts, text, nowMS)
 	})
 	if err == nil {
 		d.m.g.s.db.hub.hint(groupReturn, groupKey(d.m.id))
@@ -99,6 +99,6 @@ func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 		return failID("extend event", d.Offset, err)
 	}
 	return d.settle(ctx, "extend", "", func(ctx context.Context, q store.Querier, nowMS int64) (bool, error) {
-		return store.ExtendDelivery(ctx, q, d.holding(), deadlineMS(time.UnixMilli(nowMS), by), nowMS)
+		return store.Groups{}.Extend(ctx, q, d.holding(), deadlineMS(time.UnixMilli(nowMS), by), nowMS)
 	})
 }

@@ -256,7 +256,7 @@ func (b *batch) handOver(ctx context.Context, tx store.Querier, job store.NewJob
 
 // insert adds the jobs that are left.
 func (b *batch) insert(ctx context.Context, tx store.Querier, job store.NewJob) error {
-	ids, err := store.InsertJobs(ctx, tx, job, b.texts[len(b.ids):])
+	ids, err := store.Jobs{}.InsertMany(ctx, tx, job, b.texts[len(b.ids):])
 	b.ids = append(b.ids, ids...)
 	return err
 }

@@ -107,21 +107,21 @@ func (g *group) row(ctx context.Context) (store.Group, error) {
 	if err := g.usable(); err != nil {
 		return store.Group{}, err
 	}
-	row, err := store.GetGroup(ctx, g.s.db.own, g.s.name, g.name)
+	row, err := store.Groups{}.Get(ctx, g.s.db.own, g.s.name, g.name)
 	return row, g.s.db.because(err)
 }
 
 func (s *stream) groupInfo(ctx context.Context, row store.Group) (GroupInfo, error) {
 	now := time.Now().UnixMilli()
-	counts, err := store.GroupCounts(ctx, s.db.own, row.ID, now)
+	counts, err := store.Groups{}.Counts(ctx, s.db.own, row.ID, now)
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	members, err := store.Members(ctx, s.db.own, row.ID, now)
+	members, err := store.Groups{}.Members(ctx, s.db.own, row.ID, now)
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	lag, err := store.Lag(ctx, s.db.own, row.Selection(), counts.Cursor)
+	lag, err := store.Streams{}.Lag(ctx, s.db.own, row.Selection(), counts.Cursor)
 	return GroupInfo{
 		Name: row.Name, Topic: row.Topic, Cursor: counts.Cursor, Lag: lag,
 		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
@@ -139,7 +139,7 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	rows, err := store.Groups(ctx, s.db.own, s.name)
+	rows, err := store.Groups{}.List(ctx, s.db.own, s.name)
 	infos := make([]GroupInfo, len(rows))
 	for i := range rows {
 		if err == nil {
@@ -156,9 +156,9 @@ func (g *Group[E]) Delete(ctx context.Context) (deleted bool, err error) {
 		return false, fail("delete group", g.g.name, g.g.err)
 	}
 	err = g.g.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, _ time.Time) error {
-		row, err := store.GetGroup(ctx, q, g.g.s.name, g.g.name)
+		row, err := store.Groups{}.Get(ctx, q, g.g.s.name, g.g.name)
 		if err == nil {
-			err = store.DropGroup(ctx, q, row.ID)
+			err = store.Groups{}.Drop(ctx, q, row.ID)
 		}
 		return err
 	}))
@@ -207,7 +207,7 @@ func (g *group) dead(ctx context.Context, after int64) ([]store.DeadDelivery, er
 	if err != nil {
 		return nil, err
 	}
-	page, err := store.DeadDeliveries(ctx, g.s.db.own, row.ID, after, g.s.opts.Batch)
+	page, err := store.Groups{}.Dead(ctx, g.s.db.own, row.ID, after, g.s.opts.Batch)
 	return page, g.s.db.because(err)
 }
 
@@ -220,7 +220,7 @@ func newDeadEvent[E any](row store.DeadDelivery) (*DeadEvent[E], error) {
 // no such dead event.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 	row, found, err := g.g.settleDead(ctx, offset, func(ctx context.Context, q store.Querier, id, now int64) (bool, error) {
-		return store.Revive(ctx, q, id, offset, now)
+		return store.Groups{}.Revive(ctx, q, id, offset, now)
 	})
 	if found {
 		g.g.s.db.hub.hint(groupReturn, groupKey(row.ID))
@@ -232,7 +232,7 @@ func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 // event.
 func (g *Group[E]) Discard(ctx context.Context, offset int64) (bool, error) {
 	_, found, err := g.g.settleDead(ctx, offset, func(ctx context.Context, q store.Querier, id, _ int64) (bool, error) {
-		return store.DropDead(ctx, q, id, offset)
+		return store.Groups{}.DropDead(ctx, q, id, offset)
 	})
 	return found, fail("discard", g.g.name, err)
 }

@@ -202,7 +202,7 @@ func (j *Job[T]) Heartbeat(ctx context.Context, extend time.Duration) error {
 	}
 	held := false
 	err := j.q.db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		held, err = store.Extend(ctx, q, j.claim.Claim, now.Unix()+seconds(extend), now.Unix())
+		held, err = store.Jobs{}.Extend(ctx, q, j.claim.Claim, now.Unix()+seconds(extend), now.Unix())
 		return err
 	}))
 	if err == nil && !held {
@@ -245,18 +245,18 @@ func (s *settlement) Run(ctx context.Context, q store.Querier, at time.Time) (er
 	held, died := false, false
 	switch s.outcome {
 	case Acked:
-		if held, err = store.Ack(ctx, q, s.claim.Claim, now); held && err == nil {
+		if held, err = (store.Jobs{}).Ack(ctx, q, s.claim.Claim, now); held && err == nil {
 			s.became = Acked
 			err = s.saveResult(ctx, q, now)
 		}
 	case Retried:
-		held, died, err = store.Retry(ctx, q, s.claim.Claim, now+seconds(s.delay), s.text, now)
+		held, died, err = store.Jobs{}.Retry(ctx, q, s.claim.Claim, now+seconds(s.delay), s.text, now)
 	case Died:
-		held, err = store.Bury(ctx, q, s.claim.Claim, s.text, now)
+		held, err = store.Jobs{}.DeadLetter(ctx, q, s.claim.Claim, s.text, now)
 	case Snoozed:
-		held, err = store.PutBack(ctx, q, s.claim.Claim, now+seconds(s.delay), now)
+		held, err = store.Jobs{}.PutBack(ctx, q, s.claim.Claim, now+seconds(s.delay), now)
 	default: // Released
-		held, err = store.PutBack(ctx, q, s.claim.Claim, 0, now)
+		held, err = store.Jobs{}.PutBack(ctx, q, s.claim.Claim, 0, now)
 	}
 	s.ended(held, died)
 	return err
@@ -281,7 +281,7 @@ func (s *settlement) saveResult(ctx context.Context, q store.Querier, now int64)
 	if text == nil || s.became == Lost {
 		return nil
 	}
-	return store.SaveResult(ctx, q, s.claim.ID, *text, now, expiry(now, s.resultTTL))
+	return store.Results{}.Save(ctx, q, s.claim.ID, *text, now, expiry(now, s.resultTTL))
 }
 
 // expiry is the second at which a result ends: never (0) for a ttl that is not

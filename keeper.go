@@ -64,7 +64,7 @@ func (l *Lock) renew() error {
 		held := false
 		expires = l.until(now)
 		if l.lasts(now) {
-			held, err = store.RenewLock(ctx, q, l.name, l.owner, now.Unix(), expires)
+			held, err = store.Locks{}.Renew(ctx, q, l.name, l.owner, now.Unix(), expires)
 		}
 		if err == nil && !held {
 			err = ErrLockLost
@@ -110,7 +110,7 @@ func (l *Lock) release() error {
 	freed := false
 	err := l.db.do(context.WithoutCancel(l.ctx), "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 		if l.lasts(now) {
-			freed, err = store.ReleaseLock(ctx, q, l.name, l.owner)
+			freed, err = store.Locks{}.Release(ctx, q, l.name, l.owner)
 		}
 		return err
 	}))

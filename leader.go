@@ -54,7 +54,7 @@ const leaderPause = time.Second
 // stillHeld is asked within a transaction: the lock may be lost, and its holder not know
 // yet.
 func (l *Lock) stillHeld(ctx context.Context, q store.Querier, unix int64) error {
-	row, held, err := store.HeldLock(ctx, q, l.name, unix)
+	row, held, err := store.Locks{}.Held(ctx, q, l.name, unix)
 	if err == nil && (!held || row.Owner != l.owner) {
 		l.cancel(fmt.Errorf("%w: somebody else took it", ErrLockLost))
 		err = ErrLockLost

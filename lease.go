@@ -45,7 +45,7 @@ func (c *crew) renewOnce() bool {
 	}
 	var kept []int64
 	err := c.q.db.writer.Do(context.Background(), write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		kept, err = store.Renew(ctx, q, ids, c.opts.WorkerID, now.Unix(), now.Unix()+seconds(c.opts.Lease))
+		kept, err = store.Jobs{}.Renew(ctx, q, ids, c.opts.WorkerID, now.Unix(), now.Unix()+seconds(c.opts.Lease))
 		return err
 	}))
 	if err != nil {

@@ -166,7 +166,7 @@ func (db *DB) sight(name string, err error) error {
 }
 
 func checkFree(ctx context.Context, q store.Querier, name string, now time.Time) error {
-	row, held, err := store.HeldLock(ctx, q, name, now.Unix())
+	row, held, err := store.Locks{}.Held(ctx, q, name, now.Unix())
 	if err == nil && held {
 		err = &heldError{row}
 	}
@@ -175,7 +175,7 @@ func checkFree(ctx context.Context, q store.Querier, name string, now time.Time)
 
 func (l *Lock) acquire(ctx context.Context, q store.Querier, now time.Time) error {
 	expires := l.until(now)
-	token, ok, err := store.AcquireLock(ctx, q, l.name, l.owner, now.Unix(), expires)
+	token, ok, err := store.Locks{}.Acquire(ctx, q, l.name, l.owner, now.Unix(), expires)
 	if err != nil {
 		return err
 	}

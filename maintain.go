@@ -69,8 +69,8 @@ func (db *DB) chores() []chore {
 		{"overdue jobs", db.settleOverdue},
 		{"expired jobs", db.buryExpired},
 		{"retention", db.compactAll},
-		{"results", db.sweep(store.Results, 0)},
-		{"rate limits", db.sweep(store.Windows, windowAge)},
+		{"results", db.sweep(store.SweepResults, 0)},
+		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
 		{"notifications", db.sweepMessages},
 		{"write-ahead log", db.truncateWAL},
 	}
@@ -100,7 +100,7 @@ func (db *DB) round(ctx context.Context) error {
 
 // eachQueue calls do for every queue with live jobs.
 func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error {
-	queues, err := store.Queues(ctx, db.own)
+	queues, err := store.Jobs{}.Queues(ctx, db.own)
 	if err != nil {
 		return db.because(err)
 	}
@@ -120,12 +120,12 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 func (db *DB) settleOverdue(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
 		for {
-			some, err := store.Overdue(ctx, db.own, queue, time.Now().Unix())
+			some, err := store.Jobs{}.Overdue(ctx, db.own, queue, time.Now().Unix())
 			if err != nil || !some {
 				return db.because(err)
 			}
 			err = db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-				return store.SettleOverdue(ctx, q, queue, now.Unix())
+				return store.Jobs{}.SettleOverdue(ctx, q, queue, now.Unix())
 			}))
 			if err != nil {
 				return err
@@ -140,10 +140,10 @@ const sweepChunk = 500
 func (db *DB) buryExpired(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
 		find := func(now time.Time) ([]int64, error) {
-			return store.ExpiredJobs(ctx, db.own, queue, now.Unix(), sweepChunk)
+			return store.Jobs{}.Expired(ctx, db.own, queue, now.Unix(), sweepChunk)
 		}
 		return db.inChunks(ctx, find, func(ctx context.Context, q store.Querier, ids []int64, now time.Time) (int, error) {
-			return store.BuryExpired(ctx, q, ids, now.Unix())
+			return store.Jobs{}.DeadLetterExpired(ctx, q, ids, now.Unix())
 		})
 	})
 }
@@ -185,11 +185,11 @@ func (db *DB) sweepMessages(ctx context.Context) error {
 	if db.opts.NotificationTTL == 0 {
 		return nil
 	}
-	return db.sweep(store.Messages, db.opts.NotificationTTL)(ctx)
+	return db.sweep(store.SweepMessages, db.opts.NotificationTTL)(ctx)
 }
 
 func (db *DB) compactAll(ctx context.Context) error {
-	topics, err := store.RetainedTopics(ctx, db.own)
+	topics, err := store.Retentions{}.Topics(ctx, db.own)
 	if err != nil {
 		return db.because(err)
 	}

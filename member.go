@@ -55,7 +55,7 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 
 func (m *member) enter(ctx context.Context, q store.Querier, now time.Time) error {
-	row, err := store.GetGroup(ctx, q, m.g.s.name, m.g.name)
+	row, err := store.Groups{}.Get(ctx, q, m.g.s.name, m.g.name)
 	begin := row.Cursor
 	if errors.Is(err, ErrNotFound) {
 		begin, err = m.g.opts.From.resolve(ctx, q, m.g.s.selection(nil))
@@ -63,11 +63,11 @@ func (m *member) enter(ctx context.Context, q store.Querier, now time.Time) erro
 	if err != nil {
 		return err
 	}
-	if row, err = store.AddGroup(ctx, q, m.g.s.name, m.g.name, begin, m.g.filter, now.UnixMilli()); err != nil {
+	if row, err = (store.Groups{}).Add(ctx, q, m.g.s.name, m.g.name, begin, m.g.filter, now.UnixMilli()); err != nil {
 		return err
 	}
 	m.id, m.who.Group = row.ID, row.ID
-	if err := store.DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
+	if err := (store.Groups{}).DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
 		return err
 	}
 	return m.stay(ctx, q, now)
@@ -78,7 +78,7 @@ func (m *member) stay(ctx context.Context, q store.Querier, now time.Time) error
 	if now.UnixMilli() < m.touch.Load() {
 		return nil
 	}
-	ours, err := store.TouchMember(ctx, q, m.who, now.UnixMilli(), m.deadline(now))
+	ours, err := store.Groups{}.TouchMember(ctx, q, m.who, now.UnixMilli(), m.deadline(now))
 	if err == nil && !ours {
 		err = ErrMemberTaken
 	}
@@ -146,7 +146,7 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 	if err := m.usable(ctx); err != nil {
 		return false, err
 	}
-	ready, nextMS, err := store.GroupReady(context.WithoutCancel(ctx), db.own, m.id, time.Now().UnixMilli())
+	ready, nextMS, err := store.Groups{}.Ready(context.WithoutCancel(ctx), db.own, m.id, time.Now().UnixMilli())
 	if err == nil && !ready && nextMS != 0 {
 		db.hub.watcher.Expect(time.UnixMilli(nextMS))
 	}
@@ -156,7 +156,7 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 // claim may return nothing where there is something further on.
 func (m *member) claim(ctx context.Context, n int) (rows []store.Delivery, err error) {
 	err = m.g.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		rows, err = store.ClaimDeliveries(ctx, q, store.GroupClaim{
+		rows, err = store.Groups{}.Claim(ctx, q, store.GroupClaim{
 			Member: m.who, N: n, MaxAttempts: int64(m.g.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
@@ -188,7 +188,7 @@ func (m *Member[E]) decodeAll(ctx context.Context, rows []store.Delivery) (out [
 func (m *Member[E]) Leave(ctx context.Context) error {
 	db := m.m.g.s.db
 	err := db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		return store.LeaveGroup(ctx, q, m.m.who, now.UnixMilli())
+		return store.Groups{}.Leave(ctx, q, m.m.who, now.UnixMilli())
 	}))
 	if err == nil {
 		m.m.touch.Store(0) // a later claim has to ask for the name again
@@ -299,7 +299,7 @@ func (a *ahead[E]) giveBack() {
 	}
 	a.held = nil
 	err := m.g.s.db.do(context.Background(), "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		return store.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
+		return store.Groups{}.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
 	}))
 	if err == nil {
 		m.g.s.db.hub.hint(groupReturn, groupKey(m.id))

@@ -40,7 +40,7 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (int64, e
 	}
 	var id int64
 	err = db.do(ctx, "NotifyTx", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		id, err = store.Notify(ctx, q, channel, text, now.Unix())
+		id, err = store.Notifications{}.Insert(ctx, q, channel, text, now.Unix())
 		return err
 	}))
 	if err != nil {
@@ -60,7 +60,7 @@ func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) 
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	id, err := store.Notify(ctx, tx, channel, text, time.Now().Unix())
+	id, err := store.Notifications{}.Insert(ctx, tx, channel, text, time.Now().Unix())
 	return id, fail("notify", channel, err)
 }
 
@@ -106,7 +106,7 @@ func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error)
 		return nil, fail("listen", name, ErrClosed)
 	}
 	var err error
-	if l.after, err = store.LastNotification(ctx, db.own); err != nil {
+	if l.after, err = (store.Notifications{}).Last(ctx, db.own); err != nil {
 		return nil, fail("listen", name, db.because(err))
 	}
 	return l, nil
@@ -168,7 +168,7 @@ func (l *Listener) fill(ctx context.Context) error {
 	if len(l.page) > 0 {
 		return nil
 	}
-	page, err := store.NotificationsSince(context.WithoutCancel(ctx), l.db.own, l.channels, l.after, listenPage)
+	page, err := store.Notifications{}.Since(context.WithoutCancel(ctx), l.db.own, l.channels, l.after, listenPage)
 	if n := len(page); n > 0 {
 		l.page, l.after = page, page[n-1].ID
 	}
@@ -215,7 +215,7 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 		if olderThan > 0 {
 			before = now.Unix() - seconds(olderThan)
 		}
-		pruned, err = store.PruneNotifications(ctx, q, before, keep)
+		pruned, err = store.Notifications{}.Prune(ctx, q, before, keep)
 		return err
 	}))
 	return pruned, fail("prune notifications", "", err)

@@ -154,10 +154,10 @@ func (p *piping) commit(ctx context.Context) error {
 	}
 	var first, last, stands int64
 	err := p.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		if stands, _, err = store.GetOffset(ctx, q, p.consumer, p.s.name); err != nil || stands != p.saved {
+		if stands, _, err = (store.Consumers{}).Offset(ctx, q, p.consumer, p.s.name); err != nil || stands != p.saved {
 			return err
 		}
-		if _, err = store.SaveOffset(ctx, q, p.consumer, p.s.name, p.handled, now.UnixMilli()); err == nil {
+		if _, err = (store.Consumers{}).SaveOffset(ctx, q, p.consumer, p.s.name, p.handled, now.UnixMilli()); err == nil {
 			first, last, err = p.publish(ctx, q, now)
 		}
 		return err
@@ -184,7 +184,7 @@ func (p *piping) goOn(stands int64) {
 
 func (p *piping) publish(ctx context.Context, q store.Querier, now time.Time) (first, last int64, err error) {
 	for _, s := range p.batch {
-		if last, err = store.InsertEvent(ctx, q, p.to.name, s.key, s.text, now.Unix()); err != nil {
+		if last, err = (store.Streams{}).Insert(ctx, q, p.to.name, s.key, s.text, now.Unix()); err != nil {
 			return 0, 0, err
 		}
 	}

@@ -60,7 +60,7 @@ func (s *stream) publish(ctx context.Context, data any, opts []PublishOption) (i
 	}
 	var offset int64
 	err = s.db.do(ctx, "PublishTx", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		offset, err = store.InsertEvent(ctx, q, s.name, p.key, text, now.Unix())
+		offset, err = store.Streams{}.Insert(ctx, q, s.name, p.key, text, now.Unix())
 		return err
 	}))
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *stream) publishTx(ctx context.Context, tx Tx, data any, opts []PublishO
 	if tx, err = s.db.in(ctx, tx); err != nil {
 		return 0, err
 	}
-	offset, err := store.InsertEvent(ctx, tx, s.name, p.key, text, time.Now().Unix())
+	offset, err := store.Streams{}.Insert(ctx, tx, s.name, p.key, text, time.Now().Unix())
 	if err != nil {
 		return 0, err
 	}
@@ -151,7 +151,7 @@ func newEvents[E any](s *stream, data []E, opts []PublishOption) (*events, error
 }
 
 func (b *events) insert(ctx context.Context, q store.Querier, now time.Time) (err error) {
-	b.first, b.last, err = store.InsertEvents(ctx, q, b.s.name, b.key, b.texts, now.Unix())
+	b.first, b.last, err = store.Streams{}.InsertMany(ctx, q, b.s.name, b.key, b.texts, now.Unix())
 	return err
 }
 

@@ -111,7 +111,7 @@ func (q *queue) ready(ctx context.Context) (ready bool, err error) {
 	if err := q.db.mayLook(ctx, ""); err != nil {
 		return false, err
 	}
-	ready, err = store.Ready(context.WithoutCancel(ctx), q.db.own, q.name, time.Now().Unix())
+	ready, err = store.Jobs{}.Ready(context.WithoutCancel(ctx), q.db.own, q.name, time.Now().Unix())
 	return ready, q.db.because(err)
 }
 
@@ -120,7 +120,7 @@ func (q *queue) state(ctx context.Context) (store.QueueState, error) {
 	if err := q.db.mayLook(ctx, ""); err != nil {
 		return store.QueueState{}, err
 	}
-	states, err := store.QueueStates(context.WithoutCancel(ctx), q.db.own, []string{q.name}, time.Now().Unix())
+	states, err := store.Jobs{}.States(context.WithoutCancel(ctx), q.db.own, []string{q.name}, time.Now().Unix())
 	if err != nil {
 		return store.QueueState{}, q.db.because(err)
 	}
@@ -152,7 +152,7 @@ func (c *claiming) Single() bool { return false }
 
 // Run implements sqlite.Op.
 func (c *claiming) Run(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-	c.rows, err = store.ClaimJobs(ctx, tx, c.q.name, c.worker, c.want, now.Unix(), now.Unix()+seconds(c.hold))
+	c.rows, err = store.Jobs{}.Claim(ctx, tx, c.q.name, c.worker, c.want, now.Unix(), now.Unix()+seconds(c.hold))
 	return err
 }
 
@@ -261,7 +261,7 @@ func (q *queue) ackMany(ctx context.Context, worker string, ids []int64) (n int,
 		return 0, err
 	}
 	err = q.db.do(ctx, "AckTx", writeOne(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-		n, err = store.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+		n, err = store.Jobs{}.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
 	return n, err
@@ -287,7 +287,7 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 		return nil, err
 	}
 	for _, read := range []func(context.Context, store.Querier, string, int64) (store.Job, bool, error){
-		store.GetJob, store.GetDead, // in the direction in which jobs move
+		store.Jobs{}.Get, store.Jobs{}.GetDead, // in the direction in which jobs move
 	} {
 		row, found, err := read(ctx, q.db.own, q.name, id)
 		if err != nil {
@@ -309,7 +309,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 		return false, fail("cancel", q.q.name, q.q.err)
 	}
 	err = q.q.db.do(ctx, "CancelTx", writeOne(func(ctx context.Context, tx store.Querier, _ time.Time) (err error) {
-		cancelled, err = store.CancelJob(ctx, tx, q.q.name, id)
+		cancelled, err = store.Jobs{}.Cancel(ctx, tx, q.q.name, id)
 		return err
 	}))
 	return cancelled, fail("cancel", q.q.name, err)
@@ -324,7 +324,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if err != nil {
 		return false, fail("cancel", q.q.name, err)
 	}
-	cancelled, err := store.CancelJob(ctx, tx, q.q.name, id)
+	cancelled, err := store.Jobs{}.Cancel(ctx, tx, q.q.name, id)
 	return cancelled, fail("cancel", q.q.name, err)
 }
 
@@ -335,7 +335,7 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 		return 0, fail("sweep", q.q.name, q.q.err)
 	}
 	err = q.q.db.do(ctx, "", write(func(ctx context.Context, tx store.Querier, now time.Time) (err error) {
-		swept, err = store.SweepExpired(ctx, tx, q.q.name, now.Unix())
+		swept, err = store.Jobs{}.SweepExpired(ctx, tx, q.q.name, now.Unix())
 		return err
 	}))
 	return swept, fail("sweep", q.q.name, err)
@@ -348,6 +348,6 @@ func (q *Queue[T]) NextClaimAt(ctx context.Context) (time.Time, error) {
 	if err := q.q.usable(); err != nil {
 		return time.Time{}, fail("next claim", q.q.name, err)
 	}
-	next, err := store.NextClaimAt(ctx, q.q.db.own, q.q.name, time.Now().Unix())
+	next, err := store.Jobs{}.NextClaimAt(ctx, q.q.db.own, q.q.name, time.Now().Unix())
 	return instant(next), fail("next claim", q.q.name, q.q.db.because(err))
 }

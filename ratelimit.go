@@ -57,13 +57,13 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 		return false, 0, err
 	}
 	window = r.window(time.Now())
-	used, err := store.RateCount(context.WithoutCancel(ctx), r.db.own, r.name, window)
+	used, err := store.RateLimits{}.Count(context.WithoutCancel(ctx), r.db.own, r.name, window)
 	if err != nil || used >= r.limit {
 		return false, window, r.db.because(err)
 	}
 	err = r.db.do(ctx, "AllowTx", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
 		window = r.window(now)
-		ok, err = store.TakeRate(ctx, q, r.name, window, r.limit)
+		ok, err = store.RateLimits{}.Take(ctx, q, r.name, window, r.limit)
 		return err
 	}))
 	return ok && err == nil, window, err
@@ -79,7 +79,7 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	if err != nil {
 		return false, fail("rate limit", r.name, err)
 	}
-	ok, err := store.TakeRate(ctx, tx, r.name, r.window(time.Now()), r.limit)
+	ok, err := store.RateLimits{}.Take(ctx, tx, r.name, r.window(time.Now()), r.limit)
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
@@ -153,7 +153,7 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 		return 0, time.Time{}, fail("remaining of rate limit", r.name, err)
 	}
 	window := r.window(time.Now())
-	used, err := store.RateCount(ctx, r.db.own, r.name, window)
+	used, err := store.RateLimits{}.Count(ctx, r.db.own, r.name, window)
 	if err != nil {
 		return 0, time.Time{}, fail("remaining of rate limit", r.name, r.db.because(err))
 	}
@@ -170,7 +170,7 @@ func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (int
 	}
 	swept := 0
 	err := db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		swept, err = store.SweepRates(ctx, q, now.Unix()-seconds(olderThan))
+		swept, err = store.RateLimits{}.Sweep(ctx, q, now.Unix()-seconds(olderThan))
 		return err
 	}))
 	return swept, fail("sweep rate limits", "", err)

@@ -46,7 +46,7 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 	}
 	c := s.cursor(nil, after)
 	var err error
-	c.until, err = store.LastEvent(context.WithoutCancel(ctx), s.db.own)
+	c.until, err = store.Streams{}.Last(context.WithoutCancel(ctx), s.db.own)
 	return c, s.db.because(err)
 }
 
@@ -94,7 +94,7 @@ func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 	if err != nil || through <= c.at {
 		return false, c.s.db.because(err)
 	}
-	rows, more, err := store.ReadEvents(context.WithoutCancel(ctx), c.s.db.own, c.sel, c.at, through, c.limit, c.memory[:0])
+	rows, more, err := store.Streams{}.Read(context.WithoutCancel(ctx), c.s.db.own, c.sel, c.at, through, c.limit, c.memory[:0])
 	if err != nil {
 		return false, c.s.db.because(err)
 	}
@@ -117,7 +117,7 @@ func (c *cursor) through(ctx context.Context) (int64, error) {
 	}
 	var err error
 	if c.horizon <= c.at {
-		c.horizon, _, err = store.Horizon(ctx, c.s.db.own, c.sel, c.at, scanRows)
+		c.horizon, _, err = store.Streams{}.Horizon(ctx, c.s.db.own, c.sel, c.at, scanRows)
 	}
 	return min(c.horizon, c.until), err
 }

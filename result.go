@@ -17,7 +17,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 	text, err := q.q.resultText(v, ttl)
 	if err == nil {
 		err = q.q.db.do(ctx, "SaveResultTx", writeOne(func(ctx context.Context, tx store.Querier, now time.Time) error {
-			return store.SaveResult(ctx, tx, id, text, now.Unix(), expiry(now.Unix(), ttl))
+			return store.Results{}.Save(ctx, tx, id, text, now.Unix(), expiry(now.Unix(), ttl))
 		}))
 	}
 	return failID("save result of job", id, err)
@@ -31,7 +31,7 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	}
 	if err == nil {
 		now := time.Now().Unix()
-		err = store.SaveResult(ctx, tx, id, text, now, expiry(now, ttl))
+		err = store.Results{}.Save(ctx, tx, id, text, now, expiry(now, ttl))
 	}
 	return failID("save result of job", id, err)
 }
@@ -61,7 +61,7 @@ func (db *DB) result(ctx context.Context, id int64) (string, error) {
 	if db.isClosed() {
 		return "", ErrClosed
 	}
-	text, found, err := store.GetResult(ctx, db.own, id, time.Now().Unix())
+	text, found, err := store.Results{}.Get(ctx, db.own, id, time.Now().Unix())
 	if err == nil && !found {
 		err = ErrNotFound
 	}
@@ -98,7 +98,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (string, error) {
 		if err := db.hub.state(); err != nil {
 			return "", err
 		}
-		fate, err := store.JobFate(ctx, db.own, id, time.Now().Unix())
+		fate, err := store.Results{}.Fate(ctx, db.own, id, time.Now().Unix())
 		switch {
 		case err != nil:
 			return "", db.because(err)

@@ -30,7 +30,7 @@ func (s *Stream[E]) SetRetention(ctx context.Context, r Retention) error {
 		return fail("set retention", s.s.name, err)
 	}
 	err := s.s.db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, _ time.Time) error {
-		return store.SetRetention(ctx, q, store.Retention{
+		return store.Retentions{}.Set(ctx, q, store.Retention{
 			Topic: s.s.name, MaxCount: r.MaxCount, MaxAgeMS: seconds(r.MaxAge) * 1000,
 		})
 	}))
@@ -42,7 +42,7 @@ func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
 	if err := errors.Join(s.s.single(), s.s.usable()); err != nil {
 		return Retention{}, fail("retention", s.s.name, err)
 	}
-	r, err := store.GetRetention(ctx, s.s.db.own, s.s.name)
+	r, err := store.Retentions{}.Get(ctx, s.s.db.own, s.s.name)
 	return Retention{MaxCount: r.MaxCount, MaxAge: milliseconds(r.MaxAgeMS)},
 		fail("retention", s.s.name, s.s.db.because(err))
 }
@@ -70,9 +70,9 @@ func (s *stream) compact(ctx context.Context) (stats CompactStats, err error) {
 	if err := errors.Join(s.single(), s.usable(), inTx(ctx, s.db, "")); err != nil {
 		return stats, err
 	}
-	r, err := store.GetRetention(ctx, s.db.own, s.name)
+	r, err := store.Retentions{}.Get(ctx, s.db.own, s.name)
 	if err == nil {
-		stats.Policy, err = store.Cutoff(ctx, s.db.own, r, time.Now().Unix())
+		stats.Policy, err = store.Retentions{}.Cutoff(ctx, s.db.own, r, time.Now().Unix())
 	}
 	if err != nil || stats.Policy == 0 {
 		return stats, s.db.because(err)
@@ -107,12 +107,12 @@ func (c *compaction) chunk(ctx context.Context) error {
 	err := c.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
 		began := time.Now()
 		defer func() { took = time.Since(began) }()
-		pin, pinned, err := store.LowestPin(ctx, q, c.s.name)
+		pin, pinned, err := store.Retentions{}.LowestPin(ctx, q, c.s.name)
 		if err != nil {
 			return err
 		}
 		c.limit(pin, pinned)
-		n, last, err = store.CompactTopic(ctx, q, c.s.name, c.after, c.stats.Cutoff, c.size)
+		n, last, err = store.Retentions{}.Compact(ctx, q, c.s.name, c.after, c.stats.Cutoff, c.size)
 		return err
 	}))
 	if err != nil {

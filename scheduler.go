@@ -135,7 +135,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	t, err := s.task(sch, time.Now())
 	if err == nil {
 		err = s.db.do(ctx, "RegisterTx", writeOne(func(ctx context.Context, q store.Querier, _ time.Time) error {
-			return store.Register(ctx, q, t)
+			return store.Schedules{}.Register(ctx, q, t)
 		}))
 	}
 	return fail("register schedule", sch.Name, err)
@@ -148,7 +148,7 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 		tx, err = s.db.in(ctx, tx)
 	}
 	if err == nil {
-		err = store.Register(ctx, tx, t)
+		err = store.Schedules{}.Register(ctx, tx, t)
 	}
 	return fail("register schedule", sch.Name, err)
 }
@@ -156,14 +156,14 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 // Unregister removes a schedule; jobs that it has enqueued stay. false: there is none.
 func (s *Scheduler) Unregister(ctx context.Context, name string) (bool, error) {
 	return s.change(ctx, "unregister schedule", name, func(ctx context.Context, q store.Querier, _ time.Time) (bool, error) {
-		return store.Unregister(ctx, q, name)
+		return store.Schedules{}.Unregister(ctx, q, name)
 	})
 }
 
 // Pause stops a schedule from firing. false: there is none, or it is paused.
 func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
 	return s.change(ctx, "pause schedule", name, func(ctx context.Context, q store.Querier, _ time.Time) (bool, error) {
-		return store.Enable(ctx, q, name, false)
+		return store.Schedules{}.Enable(ctx, q, name, false)
 	})
 }
 
@@ -171,7 +171,7 @@ func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
 // up with, the oldest 64 times at most. false: there is none, or it is not paused.
 func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 	return s.change(ctx, "resume schedule", name, func(ctx context.Context, q store.Querier, _ time.Time) (bool, error) {
-		return store.Enable(ctx, q, name, true)
+		return store.Schedules{}.Enable(ctx, q, name, true)
 	})
 }
 
@@ -186,14 +186,14 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 		return false, fail("update schedule", name, err)
 	}
 	return s.change(ctx, "update schedule", name, func(ctx context.Context, q store.Querier, now time.Time) (bool, error) {
-		t, found, err := store.GetTask(ctx, q, name)
+		t, found, err := store.Schedules{}.Get(ctx, q, name)
 		if err != nil || !found {
 			return false, err
 		}
 		if err := apply(&t, now); err != nil {
 			return false, err
 		}
-		return true, store.UpdateTask(ctx, q, t)
+		return true, store.Schedules{}.Update(ctx, q, t)
 	})
 }
 
@@ -248,7 +248,7 @@ func (s *Scheduler) List(ctx context.Context) ([]ScheduleInfo, error) {
 	if s.db.isClosed() {
 		return nil, fail("list schedules", "", ErrClosed)
 	}
-	rows, err := store.Tasks(ctx, s.db.own)
+	rows, err := store.Schedules{}.List(ctx, s.db.own)
 	infos := make([]ScheduleInfo, len(rows))
 	for i, t := range rows {
 		infos[i] = ScheduleInfo{
@@ -266,7 +266,7 @@ func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
 	if s.db.isClosed() {
 		return time.Time{}, fail("soonest schedule", "", ErrClosed)
 	}
-	unix, err := store.Soonest(ctx, s.db.own)
+	unix, err := store.Schedules{}.Soonest(ctx, s.db.own)
 	return instant(unix), fail("soonest schedule", "", s.db.because(err))
 }
 
@@ -275,11 +275,11 @@ func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
 	var t store.Task
 	_, err = s.change(ctx, "trigger schedule", name, func(ctx context.Context, q store.Querier, now time.Time) (found bool, err error) {
-		if t, found, err = store.GetTask(ctx, q, name); err == nil && !found {
+		if t, found, err = (store.Schedules{}).Get(ctx, q, name); err == nil && !found {
 			err = ErrNotFound
 		}
 		if err == nil {
-			id, err = store.Trigger(ctx, q, t, now.Unix())
+			id, err = store.Schedules{}.Trigger(ctx, q, t, now.Unix())
 		}
 		return found, err
 	})

@@ -65,7 +65,7 @@ func (s *Stream[E]) Head(ctx context.Context) (int64, error) {
 	if err := s.s.usable(); err != nil {
 		return 0, fail("head", s.s.name, err)
 	}
-	head, err := store.Head(ctx, s.s.db.own, s.s.selection(nil))
+	head, err := store.Streams{}.Head(ctx, s.s.db.own, s.s.selection(nil))
 	return head, fail("head", s.s.name, s.s.db.because(err))
 }
 

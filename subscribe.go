@@ -153,14 +153,14 @@ func (s *stream) attend(ctx context.Context, consumer string, from From, f *stor
 	if ctx.Err() != nil {
 		return 0, ended(ctx)
 	}
-	at, same, err := store.ConsumerAsDescribed(context.WithoutCancel(ctx), s.db.own, consumer, s.name, f)
+	at, same, err := store.Consumers{}.AsDescribed(context.WithoutCancel(ctx), s.db.own, consumer, s.name, f)
 	if err != nil || same {
 		return at, s.db.because(err)
 	}
 	err = s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
 		begin, err := from.resolve(ctx, q, s.selection(nil))
 		if err == nil {
-			at, err = store.AddConsumer(ctx, q, consumer, s.name, begin, f, now.UnixMilli())
+			at, err = store.Consumers{}.Add(ctx, q, consumer, s.name, begin, f, now.UnixMilli())
 		}
 		return err
 	}))

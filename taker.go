@@ -84,7 +84,7 @@ func (t *takers) call(queue string, now time.Time) *taker {
 
 // insert adds a job that k has claimed. 0: there are others to claim, and it does not.
 func (k *taker) insert(ctx context.Context, tx store.Querier, job store.NewJob, text string, now time.Time) (id int64, err error) {
-	row, inserted, err := store.InsertClaimed(ctx, tx, job, text, k.worker, now.Unix()+seconds(k.hold))
+	row, inserted, err := store.Jobs{}.InsertClaimed(ctx, tx, job, text, k.worker, now.Unix()+seconds(k.hold))
 	if inserted {
 		k.rows = append(k.rows, row)
 	}

@@ -31,7 +31,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock) ([]Fire
 			err = lock.stillHeld(ctx, q, now.Unix())
 		}
 		if err == nil {
-			rows, broken, err = store.Tick(ctx, q, due.Unix(), now.Unix(), nextFire)
+			rows, broken, err = store.Schedules{}.Tick(ctx, q, due.Unix(), now.Unix(), nextFire)
 		}
 		return err
 	}))
@@ -117,7 +117,7 @@ func (s *Scheduler) step(ctx context.Context, sleep *sleeper, lock *Lock) error 
 
 // due reads whether there is something to fire, and has the hub look when there will be.
 func (s *Scheduler) due(ctx context.Context) (bool, error) {
-	soonest, err := store.Soonest(context.WithoutCancel(ctx), s.db.own)
+	soonest, err := store.Schedules{}.Soonest(context.WithoutCancel(ctx), s.db.own)
 	if err != nil {
 		return false, s.db.because(err)
 	}

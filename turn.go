@@ -68,13 +68,13 @@ func (t *turn) ack(ctx context.Context, q store.Querier, now time.Time) error {
 func (t *turn) ackAttempt(ctx context.Context, q store.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
 	worker := t.crew.opts.WorkerID
 	if !t.careful {
-		n, err := store.AckAttempt(ctx, q, ids, worker, attempt, now)
+		n, err := store.Jobs{}.AckAttempt(ctx, q, ids, worker, attempt, now)
 		if err == nil && n < len(ids) {
 			err = errUncertain
 		}
 		return err
 	}
-	kept, err := store.AckAttemptIDs(ctx, q, ids, worker, attempt, now)
+	kept, err := store.Jobs{}.AckAttemptIDs(ctx, q, ids, worker, attempt, now)
 	for _, id := range ids {
 		if !slices.Contains(kept, id) {
 			lost[id] = true

@@ -27,7 +27,7 @@ func (h *hub) questions() map[kind]question {
 // askQueues returns the queues with something to claim, and has the watcher look
 // again when another will have.
 func (h *hub) askQueues(ctx context.Context, now time.Time) ([]string, error) {
-	states, err := store.QueueStates(ctx, h.db.own, h.names(queueWork), now.Unix())
+	states, err := store.Jobs{}.States(ctx, h.db.own, h.names(queueWork), now.Unix())
 	var hot []string
 	for _, s := range states {
 		if s.Ready {
@@ -139,7 +139,7 @@ func matchesAny(s store.Selection, topics map[string]bool) bool {
 // askGroups returns the groups to which events have come back, and has the watcher look
 // again when others will have.
 func (h *hub) askGroups(ctx context.Context, now time.Time) ([]string, error) {
-	states, err := store.GroupStates(ctx, h.db.own, numbers(h.names(groupReturn)), now.UnixMilli())
+	states, err := store.Groups{}.States(ctx, h.db.own, numbers(h.names(groupReturn)), now.UnixMilli())
 	var hot []string
 	for _, s := range states {
 		if s.Ready {
@@ -162,7 +162,7 @@ func numbers(names []string) []int64 {
 
 // askResults returns the jobs that have a result or are over.
 func (h *hub) askResults(ctx context.Context, _ time.Time) ([]string, error) {
-	decided, err := store.Decided(ctx, h.db.own, numbers(h.names(jobResult)))
+	decided, err := store.Results{}.Decided(ctx, h.db.own, numbers(h.names(jobResult)))
 	hot := make([]string, len(decided))
 	for i, id := range decided {
 		hot[i] = strconv.FormatInt(id, 10)
@@ -173,7 +173,7 @@ func (h *hub) askResults(ctx context.Context, _ time.Time) ([]string, error) {
 // askLocks returns the locks that are free, and has the watcher look again when another
 // expires.
 func (h *hub) askLocks(ctx context.Context, now time.Time) ([]string, error) {
-	states, err := store.LockStates(ctx, h.db.own, h.names(lockFree), now.Unix())
+	states, err := store.Locks{}.States(ctx, h.db.own, h.names(lockFree), now.Unix())
 	var free []string
 	for name, expires := range states {
 		if expires == 0 {
@@ -188,7 +188,7 @@ func (h *hub) askLocks(ctx context.Context, now time.Time) ([]string, error) {
 // askSchedules says whether a schedule is due, and has the watcher look again when one
 // will be: a change may have made it sooner.
 func (h *hub) askSchedules(ctx context.Context, now time.Time) ([]string, error) {
-	soonest, err := store.Soonest(ctx, h.db.own)
+	soonest, err := store.Schedules{}.Soonest(ctx, h.db.own)
 	if err != nil || soonest != 0 && soonest <= now.Unix() {
 		return h.names(scheduleDue), err
 	}

@@ -59,8 +59,8 @@ type sleeper struct {
 func newHub(db *DB, identity func() error, commits func() int64) *hub {
 	h := &hub{
 		db:       db,
-		messages: feed{last: store.LastNotification, since: store.ChannelsSince},
-		events:   feed{last: store.LastEvent, since: store.TopicsSince},
+		messages: feed{last: store.Notifications{}.Last, since: store.Notifications{}.ChannelsSince},
+		events:   feed{last: store.Streams{}.Last, since: store.Streams{}.TopicsSince},
 	}
 	for k := range h.waiting {
 		h.waiting[k] = make(map[string]map[*sleeper]struct{})

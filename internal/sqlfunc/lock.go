@@ -12,11 +12,11 @@ import (
 // not renew it.
 func lockAcquire(c call) (driver.Value, error) {
 	name, owner := c.text(0), c.text(1)
-	_, ok, err := store.AcquireLock(c.ctx, c.q, name, owner, c.now(), c.in(c.integer(2)))
+	_, ok, err := store.Locks{}.Acquire(c.ctx, c.q, name, owner, c.now(), c.in(c.integer(2)))
 	if err != nil || ok {
 		return done(ok, err)
 	}
-	holder, held, err := store.HeldLock(c.ctx, c.q, name, c.now())
+	holder, held, err := store.Locks{}.Held(c.ctx, c.q, name, c.now())
 	return done(held && holder.Owner == owner, err)
 }
 
@@ -24,11 +24,11 @@ func lockRenew(c call) (driver.Value, error) {
 	if c.integer(2) <= 0 {
 		return nil, errors.New("ttl_s must be positive")
 	}
-	return done(store.RenewLock(c.ctx, c.q, c.text(0), c.text(1), c.now(), c.in(c.integer(2))))
+	return done(store.Locks{}.Renew(c.ctx, c.q, c.text(0), c.text(1), c.now(), c.in(c.integer(2))))
 }
 
 func lockRelease(c call) (driver.Value, error) {
-	return done(store.ReleaseLock(c.ctx, c.q, c.text(0), c.text(1)))
+	return done(store.Locks{}.Release(c.ctx, c.q, c.text(0), c.text(1)))
 }
 
 func rateLimitTry(c call) (driver.Value, error) {
@@ -36,9 +36,9 @@ func rateLimitTry(c call) (driver.Value, error) {
 	if limit <= 0 || per <= 0 {
 		return nil, errors.New("limit and per must be positive")
 	}
-	return done(store.TakeRate(c.ctx, c.q, c.text(0), c.now()/per*per, int(min(limit, math.MaxInt32))))
+	return done(store.RateLimits{}.Take(c.ctx, c.q, c.text(0), c.now()/per*per, int(min(limit, math.MaxInt32))))
 }
 
 func rateLimitSweep(c call) (driver.Value, error) {
-	return count(store.SweepRates(c.ctx, c.q, c.now()-max(c.integer(0), -math.MaxInt32)))
+	return count(store.RateLimits{}.Sweep(c.ctx, c.q, c.now()-max(c.integer(0), -math.MaxInt32)))
 }

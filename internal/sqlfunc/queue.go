@@ -9,7 +9,7 @@ import (
 )
 
 func notify(c call) (driver.Value, error) {
-	return result(store.Notify(c.ctx, c.q, c.text(0), c.text(1), c.now()))
+	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.now()))
 }
 
 func result(n int64, err error) (driver.Value, error) { return n, err }
@@ -34,7 +34,7 @@ func enqueue(c call) (driver.Value, error) {
 			job.ExpiresAt = -1 // as long ago; 0 would be never
 		}
 	}
-	return result(store.InsertJob(c.ctx, c.q, job, c.text(1)))
+	return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
 }
 
 func claimBatch(c call) (driver.Value, error) {
@@ -64,7 +64,7 @@ const errBlob = "payload is a BLOB, not text"
 // claims more instead, so that they hold up nobody.
 func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job, err error) {
 	for {
-		jobs, err := store.ClaimJobs(c.ctx, c.q, queue, worker, n, c.now(), expires)
+		jobs, err := store.Jobs{}.Claim(c.ctx, c.q, queue, worker, n, c.now(), expires)
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job
 				continue
 			}
 			dead++
-			if _, err := store.Bury(c.ctx, c.q, store.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}, errBlob, c.now()); err != nil {
+			if _, err := (store.Jobs{}).DeadLetter(c.ctx, c.q, store.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}, errBlob, c.now()); err != nil {
 				return nil, err
 			}
 		}
@@ -90,16 +90,16 @@ func ack(c call) (driver.Value, error) {
 	if err != nil || !found {
 		return done(false, err)
 	}
-	return done(store.Ack(c.ctx, c.q, held, c.now()))
+	return done(store.Jobs{}.Ack(c.ctx, c.q, held, c.now()))
 }
 
 // held is the claim on job 0 by worker 1.
 func (c call) held() (store.Claim, bool, error) {
-	return store.Held(c.ctx, c.q, c.integer(0), c.text(1))
+	return store.Jobs{}.Held(c.ctx, c.q, c.integer(0), c.text(1))
 }
 
 func ackBatch(c call) (driver.Value, error) {
-	return count(store.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now()))
+	return count(store.Jobs{}.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now()))
 }
 
 func retry(c call) (driver.Value, error) {
@@ -107,7 +107,7 @@ func retry(c call) (driver.Value, error) {
 	if err != nil || !found {
 		return done(false, err)
 	}
-	ok, _, err := store.Retry(c.ctx, c.q, held, c.in(c.integer(2)), c.text(3), c.now())
+	ok, _, err := store.Jobs{}.Retry(c.ctx, c.q, held, c.in(c.integer(2)), c.text(3), c.now())
 	return done(ok, err)
 }
 
@@ -116,7 +116,7 @@ func fail(c call) (driver.Value, error) {
 	if err != nil || !found {
 		return done(false, err)
 	}
-	return done(store.Bury(c.ctx, c.q, held, c.text(2), c.now()))
+	return done(store.Jobs{}.DeadLetter(c.ctx, c.q, held, c.text(2), c.now()))
 }
 
 func heartbeat(c call) (driver.Value, error) {
@@ -124,15 +124,15 @@ func heartbeat(c call) (driver.Value, error) {
 	if err != nil || !found {
 		return done(false, err)
 	}
-	return done(store.Extend(c.ctx, c.q, held, c.in(c.integer(2)), c.now()))
+	return done(store.Jobs{}.Extend(c.ctx, c.q, held, c.in(c.integer(2)), c.now()))
 }
 
 func cancel(c call) (driver.Value, error) {
-	return done(store.DropJob(c.ctx, c.q, c.integer(0)))
+	return done(store.Jobs{}.Drop(c.ctx, c.q, c.integer(0)))
 }
 
 func getJob(c call) (driver.Value, error) {
-	j, found, err := store.FindJob(c.ctx, c.q, c.integer(0))
+	j, found, err := store.Jobs{}.Find(c.ctx, c.q, c.integer(0))
 	if err != nil || !found {
 		return "", err
 	}
@@ -172,9 +172,9 @@ func orNull(unix int64) any {
 }
 
 func sweepExpired(c call) (driver.Value, error) {
-	return count(store.SweepExpired(c.ctx, c.q, c.text(0), c.now()))
+	return count(store.Jobs{}.SweepExpired(c.ctx, c.q, c.text(0), c.now()))
 }
 
 func queueNextClaimAt(c call) (driver.Value, error) {
-	return result(store.NextClaimAt(c.ctx, c.q, c.text(0), c.now()))
+	return result(store.Jobs{}.NextClaimAt(c.ctx, c.q, c.text(0), c.now()))
 }

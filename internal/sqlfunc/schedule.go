@@ -35,7 +35,7 @@ func schedulerRegister(c call) (driver.Value, error) {
 	if len(c.args) > 6 {
 		t.MaxAttempts = max(1, c.integer(6))
 	}
-	return int64(1), store.Register(c.ctx, c.q, t)
+	return int64(1), store.Schedules{}.Register(c.ctx, c.q, t)
 }
 
 // orZero is 0 for NULL.
@@ -47,21 +47,21 @@ func (c call) orZero(i int) int64 {
 }
 
 func schedulerUnregister(c call) (driver.Value, error) {
-	return done(store.Unregister(c.ctx, c.q, c.text(0)))
+	return done(store.Schedules{}.Unregister(c.ctx, c.q, c.text(0)))
 }
 
 func schedulerPause(c call) (driver.Value, error) {
-	return done(store.Enable(c.ctx, c.q, c.text(0), false))
+	return done(store.Schedules{}.Enable(c.ctx, c.q, c.text(0), false))
 }
 
 func schedulerResume(c call) (driver.Value, error) {
-	return done(store.Enable(c.ctx, c.q, c.text(0), true))
+	return done(store.Schedules{}.Enable(c.ctx, c.q, c.text(0), true))
 }
 
 // schedulerTick does not fail for a schedule that makes no sense: that would undo the
 // fires of the others. It is paused, which schedulerList shows.
 func schedulerTick(c call) (driver.Value, error) {
-	fires, _, err := store.Tick(c.ctx, c.q, c.integer(0), c.now(), next)
+	fires, _, err := store.Schedules{}.Tick(c.ctx, c.q, c.integer(0), c.now(), next)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +72,12 @@ func fired(f store.Fire) []member {
 	return []member{{"fire_at", f.At}, {"job_id", f.Job}, {"name", f.Name}, {"queue", f.Queue}}
 }
 
-func schedulerSoonest(c call) (driver.Value, error) { return result(store.Soonest(c.ctx, c.q)) }
+func schedulerSoonest(c call) (driver.Value, error) {
+	return result(store.Schedules{}.Soonest(c.ctx, c.q))
+}
 
 func schedulerList(c call) (driver.Value, error) {
-	tasks, err := store.Tasks(c.ctx, c.q)
+	tasks, err := store.Schedules{}.List(c.ctx, c.q)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func unlessZero(n int64) any {
 
 // schedulerUpdate leaves what is NULL, but for the two that have a flag of their own.
 func schedulerUpdate(c call) (driver.Value, error) {
-	t, found, err := store.GetTask(c.ctx, c.q, c.text(0))
+	t, found, err := store.Schedules{}.Get(c.ctx, c.q, c.text(0))
 	if err != nil || !found {
 		return done(false, err)
 	}
@@ -113,7 +115,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 	if err != nil || !changed {
 		return done(false, err)
 	}
-	return int64(1), store.UpdateTask(c.ctx, c.q, t)
+	return int64(1), store.Schedules{}.Update(c.ctx, c.q, t)
 }
 
 func (c call) change(t *store.Task) (changed bool, err error) {

@@ -12,11 +12,11 @@ func resultSave(c call) (driver.Value, error) {
 	if ttl := c.integer(2); ttl > 0 {
 		expires = c.in(ttl)
 	}
-	return int64(1), store.SaveResult(c.ctx, c.q, c.integer(0), c.text(1), c.now(), expires)
+	return int64(1), store.Results{}.Save(c.ctx, c.q, c.integer(0), c.text(1), c.now(), expires)
 }
 
 func resultGet(c call) (driver.Value, error) {
-	value, found, err := store.GetResult(c.ctx, c.q, c.integer(0), c.now())
+	value, found, err := store.Results{}.Get(c.ctx, c.q, c.integer(0), c.now())
 	if err != nil || !found {
 		return nil, err
 	}
@@ -24,15 +24,15 @@ func resultGet(c call) (driver.Value, error) {
 }
 
 func resultSweep(c call) (driver.Value, error) {
-	return count(store.SweepResults(c.ctx, c.q, c.now()))
+	return count(store.Results{}.Sweep(c.ctx, c.q, c.now()))
 }
 
 func streamPublish(c call) (driver.Value, error) {
-	return result(store.InsertEvent(c.ctx, c.q, c.text(0), c.args[1], c.text(2), c.now()))
+	return result(store.Streams{}.Insert(c.ctx, c.q, c.text(0), c.args[1], c.text(2), c.now()))
 }
 
 func streamReadSince(c call) (driver.Value, error) {
-	events, err := store.TopicEvents(c.ctx, c.q, c.text(0), c.integer(1), c.integer(2))
+	events, err := store.Streams{}.TopicEvents(c.ctx, c.q, c.text(0), c.integer(1), c.integer(2))
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +59,10 @@ func readable(v any) any {
 }
 
 func streamSaveOffset(c call) (driver.Value, error) {
-	return done(store.SaveOffset(c.ctx, c.q, c.text(0), c.text(1), c.integer(2), c.time.UnixMilli()))
+	return done(store.Consumers{}.SaveOffset(c.ctx, c.q, c.text(0), c.text(1), c.integer(2), c.time.UnixMilli()))
 }
 
 func streamGetOffset(c call) (driver.Value, error) {
-	offset, _, err := store.GetOffset(c.ctx, c.q, c.text(0), c.text(1))
+	offset, _, err := store.Consumers{}.Offset(c.ctx, c.q, c.text(0), c.text(1))
 	return result(offset, err)
 }

@@ -108,11 +108,11 @@ WHERE id IN (
 RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 
-// ClaimJobs gives up to n jobs of queue to worker until expires, in the order in
+// Claim gives up to n jobs of queue to worker until expires, in the order in
 // which they are to run. It first does what is overdue on the queue: jobs without
 // an attempt left go to the dead, jobs of lapsed claims may be claimed again.
-func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
-	if err := SettleOverdue(ctx, q, queue, now); err != nil {
+func (Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
+	if err := (Jobs{}).SettleOverdue(ctx, q, queue, now); err != nil {
 		return nil, err
 	}
 	var jobs []Job
@@ -131,15 +131,15 @@ func ClaimJobs(ctx context.Context, q Querier, queue, worker string, n int, now,
 }
 
 // Overdue tells whether SettleOverdue would do something.
-func Overdue(ctx context.Context, q Querier, queue string, now int64) (some bool, err error) {
+func (Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some)
 	return some, err
 }
 
 // SettleOverdue does on queue what is overdue: jobs without an attempt left go to the
 // dead, jobs of lapsed claims may be claimed again.
-func SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
-	if some, err := Overdue(ctx, q, queue, now); err != nil || !some {
+func (Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
+	if some, err := (Jobs{}).Overdue(ctx, q, queue, now); err != nil || !some {
 		return err
 	}
 	for _, statement := range []string{sqlBuryLapsed, sqlDropLapsed, sqlBuryExhausted, sqlDropExhausted, sqlReclaim} {
@@ -179,13 +179,13 @@ var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") 
 
 // Ready tells whether a claim on queue would find something to do, for less than its
 // whole state.
-func Ready(ctx context.Context, q Querier, queue string, now int64) (ready bool, err error) {
+func (Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (ready bool, err error) {
 	_, err = one(ctx, q, sqlReady, []any{queue, now}, &ready)
 	return ready, err
 }
 
-// QueueStates looks at all queues with one statement.
-func QueueStates(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
+// States looks at all queues with one statement.
+func (Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
 	states := make([]QueueState, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
 		var s QueueState
@@ -214,7 +214,7 @@ var sqlNextClaim = `SELECT
 
 // NextClaimAt returns the second after now at which a job of queue can be claimed
 // that cannot be now; 0 when nothing is coming.
-func NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
+func (Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
 	var due, lapse number
 	_, err := one(ctx, q, sqlNextClaim, []any{queue, now}, &due, &lapse)
 	return nextOf(due, lapse), err

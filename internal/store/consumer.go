@@ -5,6 +5,9 @@ import (
 	"database/sql"
 )
 
+// Consumers are the statements on _honker_stream_consumers and _honkerx_consumers.
+type Consumers struct{}
+
 // Consumer is a row of _honker_stream_consumers and what we keep beside it.
 type Consumer struct {
 	Name      string
@@ -18,8 +21,8 @@ type Consumer struct {
 // By primary key.
 const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 
-// GetOffset returns how far the consumer has come; false when there is none.
-func GetOffset(ctx context.Context, q Querier, consumer, topic string) (offset int64, found bool, err error) {
+// Offset returns how far the consumer has come; false when there is none.
+func (Consumers) Offset(ctx context.Context, q Querier, consumer, topic string) (offset int64, found bool, err error) {
 	found, err = one(ctx, q, sqlGetOffset, []any{consumer, topic}, (*number)(&offset))
 	return offset, found, err
 }
@@ -32,7 +35,7 @@ const sqlTouchConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_m
 ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
 
 // SaveOffset moves the consumer on to offset, or makes it; false when it is that far.
-func SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
+func (Consumers) SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSaveOffset, consumer, topic, offset)
 	if err != nil || n == 0 {
 		return false, err
@@ -45,7 +48,7 @@ func SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset, 
 const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
 
 // SetOffset moves the consumer to offset, also back; false when there is none.
-func SetOffset(ctx context.Context, q Querier, consumer, topic string, offset int64) (bool, error) {
+func (Consumers) SetOffset(ctx context.Context, q Querier, consumer, topic string, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSetOffset, consumer, topic, offset)
 	return n > 0, err
 }
@@ -60,9 +63,9 @@ ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
 	sqlConsumerFilter = `SELECT coalesce(filter, '') FROM _honkerx_consumers WHERE topic = ?2 AND name = ?1`
 )
 
-// ConsumerAsDescribed tells where a consumer stands that has that filter already.
-func ConsumerAsDescribed(ctx context.Context, q Querier, consumer, topic string, f *Filter) (offset int64, same bool, err error) {
-	offset, found, err := GetOffset(ctx, q, consumer, topic)
+// AsDescribed tells where a consumer stands that has that filter already.
+func (Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *Filter) (offset int64, same bool, err error) {
+	offset, found, err := Consumers{}.Offset(ctx, q, consumer, topic)
 	if err != nil || !found {
 		return 0, false, err
 	}
@@ -72,16 +75,16 @@ func ConsumerAsDescribed(ctx context.Context, q Querier, consumer, topic string,
 	return offset, found && text == want, err
 }
 
-// AddConsumer makes a consumer that stands at offset, unless there is one, notes its
+// Add makes a consumer that stands at offset, unless there is one, notes its
 // filter, and returns where it stands.
-func AddConsumer(ctx context.Context, q Querier, consumer, topic string, offset int64, f *Filter, nowMS int64) (int64, error) {
+func (Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *Filter, nowMS int64) (int64, error) {
 	if _, err := q.ExecContext(ctx, sqlAddConsumer, consumer, topic, offset); err != nil {
 		return 0, err
 	}
 	if _, err := q.ExecContext(ctx, sqlDescribeConsumer, consumer, topic, nowMS, f.Text()); err != nil {
 		return 0, err
 	}
-	offset, _, err := GetOffset(ctx, q, consumer, topic)
+	offset, _, err := Consumers{}.Offset(ctx, q, consumer, topic)
 	return offset, err
 }
 
@@ -89,8 +92,8 @@ const sqlConsumers = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack
 FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name
 WHERE c.topic = ?1 ORDER BY c.name`
 
-// Consumers lists those of one topic, or of one pattern, by name.
-func Consumers(ctx context.Context, q Querier, topic string) ([]Consumer, error) {
+// List lists those of one topic, or of one pattern, by name.
+func (Consumers) List(ctx context.Context, q Querier, topic string) ([]Consumer, error) {
 	var out []Consumer
 	err := each(ctx, q, sqlConsumers, func(rows *sql.Rows) error {
 		var c Consumer
@@ -111,8 +114,8 @@ const (
 	sqlForget       = `DELETE FROM _honkerx_consumers WHERE name = ?1 AND topic = ?2`
 )
 
-// DropConsumer removes a consumer; false when there is none.
-func DropConsumer(ctx context.Context, q Querier, consumer, topic string) (bool, error) {
+// Drop removes a consumer; false when there is none.
+func (Consumers) Drop(ctx context.Context, q Querier, consumer, topic string) (bool, error) {
 	n, err := affected(ctx, q, sqlDropConsumer, consumer, topic)
 	if err != nil {
 		return false, err

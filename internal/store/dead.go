@@ -10,7 +10,7 @@ const sqlGetDead = `SELECT id, queue, payload, priority, run_at, attempts, max_a
 FROM _honker_dead WHERE id = ?1 AND queue = ?2`
 
 // GetDead reads a dead job of queue.
-func GetDead(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
+func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
 	job.State = "dead"
 	var lastError sql.NullString
 	found, err = one(ctx, q, sqlGetDead, []any{id, queue}, &job.ID, &job.Queue, &job.Payload,
@@ -35,7 +35,7 @@ WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_
 )
 
 // SweepExpired moves the expired jobs of queue to the dead and counts them.
-func SweepExpired(ctx context.Context, q Querier, queue string, now int64) (int, error) {
+func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (int, error) {
 	swept := 0
 	for _, move := range [][2]string{{sqlBuryExpired, sqlDropExpired}, {sqlBuryExpiredLapsed, sqlDropExpiredLapsed}} {
 		n, err := affected(ctx, q, move[0], queue, now)

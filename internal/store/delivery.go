@@ -31,10 +31,10 @@ type GroupClaim struct {
 // A claim looks at so many rows of a sparse selection: it holds the write lock.
 const claimScan = 2000
 
-// ClaimDeliveries gives up to N events to a member: fresh ones, and once there are no
+// Claim gives up to N events to a member: fresh ones, and once there are no
 // more, those that came back, the last first. It may return none where there are fresh ones
 // further on: then it has moved the group's cursor, and GroupReady says so.
-func ClaimDeliveries(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
+func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS in
 func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
-		events, more, err = ReadEvents(ctx, q, s, cursor, Unbounded, n, nil)
+		events, more, err = Streams{}.Read(ctx, q, s, cursor, Unbounded, n, nil)
 		if len(events) > 0 {
 			cursor = events[len(events)-1].Offset
 		}
@@ -85,12 +85,12 @@ func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, curs
 // freshSparse looks at few rows first: mostly the next ones are those that are wanted.
 func freshSparse(ctx context.Context, q Querier, s Selection, cursor int64, n int) (events []Event, _ int64, more bool, err error) {
 	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
-		through, beyond, err := Horizon(ctx, q, s, cursor, scan)
+		through, beyond, err := Streams{}.Horizon(ctx, q, s, cursor, scan)
 		if err != nil {
 			return nil, 0, false, err
 		}
 		var full bool
-		events, full, err = ReadEvents(ctx, q, s, cursor, through, n-len(events), events)
+		events, full, err = Streams{}.Read(ctx, q, s, cursor, through, n-len(events), events)
 		switch {
 		case err != nil:
 			return nil, 0, false, err
@@ -182,8 +182,8 @@ const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND st
 // By primary key.
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
-// AckDelivery ends a claim: the event is done. false: the claim no longer holds.
-func AckDelivery(ctx context.Context, q Querier, h Holding, nowMS int64) (bool, error) {
+// Ack ends a claim: the event is done. false: the claim no longer holds.
+func (Groups) Ack(ctx context.Context, q Querier, h Holding, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
 	return n > 0, err
 }
@@ -195,7 +195,7 @@ SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
 
 // Nack gives an event back, to be claimed again from readyMS on, or to the dead when it
 // has been given out maxAttempts times (0: no bound). false: the claim no longer holds.
-func Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error) {
+func (Groups) Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error) {
 	turn, err := nextTurn(ctx, q, h.Group)
 	if err != nil {
 		return false, err
@@ -214,7 +214,7 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 
 // Release gives events of one claim back that nobody has seen, as if they had not been
 // given out.
-func Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
+func (Groups) Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
 	turn, err := nextTurn(ctx, q, group)
 	if err == nil {
 		_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, turn, nowMS)
@@ -222,8 +222,8 @@ func Release(ctx context.Context, q Querier, group, token int64, events []int64,
 	return err
 }
 
-// ExtendDelivery lets a claim hold until expiresMS.
-func ExtendDelivery(ctx context.Context, q Querier, h Holding, expiresMS, nowMS int64) (bool, error) {
+// Extend lets a claim hold until expiresMS.
+func (Groups) Extend(ctx context.Context, q Querier, h Holding, expiresMS, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
 	return n > 0, err
 }
@@ -240,8 +240,8 @@ const sqlDeadDeliveries = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payloa
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3 + 0`
 
-// DeadDeliveries reads up to limit dead events above after, in order.
-func DeadDeliveries(ctx context.Context, q Querier, group, after int64, limit int) ([]DeadDelivery, error) {
+// Dead reads up to limit dead events above after, in order.
+func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]DeadDelivery, error) {
 	var out []DeadDelivery
 	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
 		var d DeadDelivery
@@ -261,7 +261,7 @@ WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 )
 
 // Revive lets a dead event be claimed again; false when there is none.
-func Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, error) {
+func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, error) {
 	turn, err := nextTurn(ctx, q, group)
 	if err != nil {
 		return false, err
@@ -271,7 +271,7 @@ func Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, e
 }
 
 // DropDead forgets a dead event; false when there is none.
-func DropDead(ctx context.Context, q Querier, group, offset int64) (bool, error) {
+func (Groups) DropDead(ctx context.Context, q Querier, group, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDropDead, group, offset)
 	return n > 0, err
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 )
 
+// Groups are the statements on the tables _honkerx_group….
+type Groups struct{}
+
 // Group is a row of _honkerx_groups.
 type Group struct {
 	ID     int64
@@ -41,8 +44,8 @@ func groups(ctx context.Context, q Querier, query string, args ...any) (out []Gr
 	return out, err
 }
 
-// GetGroup finds a group by its name.
-func GetGroup(ctx context.Context, q Querier, topic, name string) (Group, error) {
+// Get finds a group by its name.
+func (Groups) Get(ctx context.Context, q Querier, topic, name string) (Group, error) {
 	return oneGroup(groups(ctx, q, sqlGetGroup, topic, name))
 }
 
@@ -61,21 +64,21 @@ func oneGroup(gs []Group, err error) (Group, error) {
 	return gs[0], nil
 }
 
-// Groups lists those of one topic, or of one pattern, by name.
-func Groups(ctx context.Context, q Querier, topic string) ([]Group, error) {
+// List lists those of one topic, or of one pattern, by name.
+func (Groups) List(ctx context.Context, q Querier, topic string) ([]Group, error) {
 	return groups(ctx, q, sqlGroups, topic)
 }
 
 const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
 
-// AddGroup makes a group that begins above cursor, unless there is one, and notes its
+// Add makes a group that begins above cursor, unless there is one, and notes its
 // filter.
-func AddGroup(ctx context.Context, q Querier, topic, name string, cursor int64, f *Filter, nowMS int64) (Group, error) {
+func (Groups) Add(ctx context.Context, q Querier, topic, name string, cursor int64, f *Filter, nowMS int64) (Group, error) {
 	if _, err := q.ExecContext(ctx, sqlAddGroup, topic, name, cursor, f.Text(), nowMS); err != nil {
 		return Group{}, err
 	}
-	return GetGroup(ctx, q, topic, name)
+	return Groups{}.Get(ctx, q, topic, name)
 }
 
 var sqlDropGroup = []string{
@@ -84,8 +87,8 @@ var sqlDropGroup = []string{
 	`DELETE FROM _honkerx_groups WHERE id = ?1`,
 }
 
-// DropGroup removes a group with all that it remembers.
-func DropGroup(ctx context.Context, q Querier, id int64) error {
+// Drop removes a group with all that it remembers.
+func (Groups) Drop(ctx context.Context, q Querier, id int64) error {
 	for _, statement := range sqlDropGroup {
 		if _, err := q.ExecContext(ctx, statement, id); err != nil {
 			return err
@@ -109,7 +112,7 @@ ON CONFLICT (group_id, name) DO UPDATE SET expires_ms = excluded.expires_ms, ins
 WHERE instance = excluded.instance OR expires_ms < ?4`
 
 // TouchMember lets m be a member until expires; false when the name is another's.
-func TouchMember(ctx context.Context, q Querier, m Member, nowMS, expiresMS int64) (bool, error) {
+func (Groups) TouchMember(ctx context.Context, q Querier, m Member, nowMS, expiresMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, nowMS, expiresMS)
 	if err == nil && n == 0 {
 		_, err = groupByID(ctx, q, m.Group)
@@ -120,7 +123,7 @@ func TouchMember(ctx context.Context, q Querier, m Member, nowMS, expiresMS int6
 const sqlDropSilent = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms < ?2`
 
 // DropSilent forgets the members of a group whose time is up.
-func DropSilent(ctx context.Context, q Querier, group, nowMS int64) error {
+func (Groups) DropSilent(ctx context.Context, q Querier, group, nowMS int64) error {
 	_, err := q.ExecContext(ctx, sqlDropSilent, group, nowMS)
 	return err
 }
@@ -133,8 +136,8 @@ SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1
 WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 )
 
-// LeaveGroup ends m's stay; what it holds comes back, as if it had not been given out.
-func LeaveGroup(ctx context.Context, q Querier, m Member, nowMS int64) error {
+// Leave ends m's stay; what it holds comes back, as if it had not been given out.
+func (Groups) Leave(ctx context.Context, q Querier, m Member, nowMS int64) error {
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func LeaveGroup(ctx context.Context, q Querier, m Member, nowMS int64) error {
 const sqlMembers = `SELECT name FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms >= ?2 ORDER BY name`
 
 // Members lists who is in the group.
-func Members(ctx context.Context, q Querier, group, nowMS int64) ([]string, error) {
+func (Groups) Members(ctx context.Context, q Querier, group, nowMS int64) ([]string, error) {
 	return texts(ctx, q, sqlMembers, group, nowMS)
 }
 
@@ -171,8 +174,8 @@ FROM _honkerx_groups AS g WHERE g.id = ?1`
 const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
     WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
 
-// GroupCounts counts; a lease that has run out counts as back.
-func GroupCounts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
+// Counts counts; a lease that has run out counts as back.
+func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
 	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.Cursor, &c.LowWater)
 	c.Back -= c.Leased
 	return c, err
@@ -199,8 +202,8 @@ const sqlGroupStates = `SELECT k.value,
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
 FROM json_each(?1) AS k`
 
-// GroupStates looks at all groups with one statement.
-func GroupStates(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]GroupState, error) {
+// States looks at all groups with one statement.
+func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]GroupState, error) {
 	var out []GroupState
 	err := each(ctx, q, sqlGroupStates, func(rows *sql.Rows) error {
 		var s GroupState
@@ -219,20 +222,20 @@ func GroupStates(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]Gr
 	return out, err
 }
 
-// GroupReady says whether a claim of one group would do something, and otherwise when what
+// Ready says whether a claim of one group would do something, and otherwise when what
 // was given out may come back, as unix milliseconds; 0: never.
-func GroupReady(ctx context.Context, q Querier, id, nowMS int64) (ready bool, nextMS int64, err error) {
+func (Groups) Ready(ctx context.Context, q Querier, id, nowMS int64) (ready bool, nextMS int64, err error) {
 	g, err := groupByID(ctx, q, id)
 	if err != nil {
 		return false, 0, err
 	}
-	states, err := GroupStates(ctx, q, []int64{id}, nowMS)
+	states, err := Groups{}.States(ctx, q, []int64{id}, nowMS)
 	if err != nil {
 		return false, 0, err
 	}
-	last := LastEvent // a pattern's cursor moves over all topics
+	last := Streams{}.Last // a pattern's cursor moves over all topics
 	if !g.Selection().Pattern() {
-		last = func(ctx context.Context, q Querier) (int64, error) { return Head(ctx, q, g.Selection()) }
+		last = func(ctx context.Context, q Querier) (int64, error) { return Streams{}.Head(ctx, q, g.Selection()) }
 	}
 	head, err := last(ctx, q)
 	return states[0].Ready || head > g.Cursor, states[0].NextMS, err

@@ -5,6 +5,9 @@ import (
 	"database/sql"
 )
 
+// Jobs are the statements on _honker_live, _honker_dead and _honkerx_job.
+type Jobs struct{}
+
 // Job is a row of _honker_live, or of _honker_dead where State is "dead".
 type Job struct {
 	ID             int64
@@ -47,8 +50,8 @@ VALUES `
 
 var sqlInsertJobs = newInserts(sqlInsertJob, 6)
 
-// InsertJob enqueues one job and returns its id.
-func InsertJob(ctx context.Context, q Querier, j NewJob, payload string) (int64, error) {
+// Insert enqueues one job and returns its id.
+func (Jobs) Insert(ctx context.Context, q Querier, j NewJob, payload string) (int64, error) {
 	res, err := q.ExecContext(ctx, sqlInsertJobs.sized[1],
 		j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), payload)
 	if err != nil {
@@ -57,9 +60,9 @@ func InsertJob(ctx context.Context, q Querier, j NewJob, payload string) (int64,
 	return res.LastInsertId()
 }
 
-// InsertJobs enqueues a job for each payload, alike in all else. Ids rise in the
+// InsertMany enqueues a job for each payload, alike in all else. Ids rise in the
 // order of payloads.
-func InsertJobs(ctx context.Context, q Querier, j NewJob, payloads []string) ([]int64, error) {
+func (Jobs) InsertMany(ctx context.Context, q Querier, j NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
 	shared := []any{j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt)}
 	err := sqlInsertJobs.run(ctx, q, shared, payloads, func(last int64, n int) {
@@ -81,7 +84,7 @@ WHERE NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
 // InsertClaimed enqueues one job that is due and is worker's already, until expires. It
 // enqueues nothing where worker's claim would have found another job. j.CreatedAt is now,
 // and j.RunAt no later.
-func InsertClaimed(ctx context.Context, q Querier, j NewJob, payload, worker string, expires int64) (Job, bool, error) {
+func (Jobs) InsertClaimed(ctx context.Context, q Querier, j NewJob, payload, worker string, expires int64) (Job, bool, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, j.Queue, j.CreatedAt,
 		j.Priority, j.RunAt, j.MaxAttempts, nullable(j.ExpiresAt), payload, worker, expires)
 	if err != nil {
@@ -131,13 +134,13 @@ FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
 
-// FindJob reads a live job of any queue.
-func FindJob(ctx context.Context, q Querier, id int64) (Job, bool, error) {
+// Find reads a live job of any queue.
+func (Jobs) Find(ctx context.Context, q Querier, id int64) (Job, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
-// GetJob reads a live job of queue.
-func GetJob(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
+// Get reads a live job of queue.
+func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
 	return getJob(ctx, q, sqlGetJob, id, queue)
 }
 
@@ -155,8 +158,8 @@ func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job,
 	return job, found, err
 }
 
-// DropJob removes a live job of any queue, whoever holds it.
-func DropJob(ctx context.Context, q Querier, id int64) (bool, error) {
+// Drop removes a live job of any queue, whoever holds it.
+func (Jobs) Drop(ctx context.Context, q Querier, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDrop, id)
 	return n > 0, err
 }
@@ -164,8 +167,8 @@ func DropJob(ctx context.Context, q Querier, id int64) (bool, error) {
 // By primary key.
 const sqlCancelJob = `DELETE FROM _honker_live WHERE id = ?1 AND queue = ?2`
 
-// CancelJob removes a live job of queue, whoever holds it.
-func CancelJob(ctx context.Context, q Querier, queue string, id int64) (bool, error) {
+// Cancel removes a live job of queue, whoever holds it.
+func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlCancelJob, id, queue)
 	return n > 0, err
 }

@@ -16,7 +16,7 @@ func TestIDsOfABatchRiseInTheOrderOfItsPayloads(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
 		tx := begin(t, db)
-		_, err := store.InsertJob(ctx, tx, newJob, `"first"`)
+		_, err := store.Jobs{}.Insert(ctx, tx, newJob, `"first"`)
 		require.NoError(t, err)
 		payloads := make([]string, n)
 		wantIDs := make([]int64, n)
@@ -25,7 +25,7 @@ func TestIDsOfABatchRiseInTheOrderOfItsPayloads(t *testing.T) {
 			payloads[i], wantIDs[i] = fmt.Sprintf(`"p%d"`, i), int64(i+2)
 			want = append(want, fmt.Sprintf("%d|%s", wantIDs[i], payloads[i]))
 		}
-		ids, err := store.InsertJobs(ctx, tx, newJob, payloads)
+		ids, err := store.Jobs{}.InsertMany(ctx, tx, newJob, payloads)
 		require.NoError(t, err)
 		require.Equal(t, wantIDs, ids, "%d jobs", n)
 		require.Equal(t, want, lines(t, tx, `SELECT id, payload FROM _honker_live ORDER BY id`), "%d jobs", n)
@@ -35,9 +35,9 @@ func TestIDsOfABatchRiseInTheOrderOfItsPayloads(t *testing.T) {
 
 func TestBatchAndSingleWriteTheSameRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	one, err := store.InsertJob(ctx, tx, newJob, "1")
+	one, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
-	many, err := store.InsertJobs(ctx, tx, newJob, []string{"1", "1", "1", "1", "1"})
+	many, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "1", "1", "1", "1"})
 	require.NoError(t, err)
 	want := row{ID: one, Queue: "a", Payload: "1", State: "pending", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6,
 		ExpiresAt: sql.NullInt64{Int64: 90, Valid: true}}
@@ -59,18 +59,18 @@ func TestJobIsClaimedFromTheFirstOnlyWhereAClaimFindsNoOther(t *testing.T) {
 		rows, j := g.rows(), g.newJob()
 		tx := begin(t, db)
 		writeRows(t, tx, rows)
-		got, ok, err := store.InsertClaimed(ctx, tx, j, "1", "me", g.now+9)
+		got, ok, err := store.Jobs{}.InsertClaimed(ctx, tx, j, "1", "me", g.now+9)
 		require.NoError(t, err)
 		live := liveRows(t, tx)
 		require.NoError(t, tx.Rollback())
 
 		tx = begin(t, db)
 		writeRows(t, tx, rows)
-		overdue, err := store.Overdue(ctx, tx, j.Queue, g.now)
+		overdue, err := store.Jobs{}.Overdue(ctx, tx, j.Queue, g.now)
 		require.NoError(t, err)
-		_, err = store.InsertJob(ctx, tx, j, "1")
+		_, err = store.Jobs{}.Insert(ctx, tx, j, "1")
 		require.NoError(t, err)
-		want, err := store.ClaimJobs(ctx, tx, j.Queue, "me", 99, g.now, g.now+9)
+		want, err := store.Jobs{}.Claim(ctx, tx, j.Queue, "me", 99, g.now, g.now+9)
 		require.NoError(t, err)
 		require.Equal(t, !overdue && len(want) == 1, ok, "table %d", i)
 		if ok {
@@ -91,7 +91,7 @@ func TestJobWithoutAnExpiryNeverExpires(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	j := newJob
 	j.ExpiresAt = 0
-	id, err := store.InsertJob(ctx, tx, j, "1")
+	id, err := store.Jobs{}.Insert(ctx, tx, j, "1")
 	require.NoError(t, err)
 	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
 }
@@ -99,11 +99,11 @@ func TestJobWithoutAnExpiryNeverExpires(t *testing.T) {
 // Ids of the dead, results and offsets all rely on it.
 func TestIDsAreNeverGivenTwice(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first, err := store.InsertJob(ctx, tx, newJob, "1")
+	first, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
-	_, err = store.CancelJob(ctx, tx, "a", first)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", first)
 	require.NoError(t, err)
-	second, err := store.InsertJob(ctx, tx, newJob, "1")
+	second, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
 	require.Greater(t, second, first)
 }
@@ -111,7 +111,7 @@ func TestIDsAreNeverGivenTwice(t *testing.T) {
 func TestPayloadIsStoredAsText(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, payload := range []string{"", "null", `"ü\u0000<>&"`, "\u2028", "12", "not json"} {
-		id, err := store.InsertJob(ctx, tx, newJob, payload)
+		id, err := store.Jobs{}.Insert(ctx, tx, newJob, payload)
 		require.NoError(t, err)
 		require.Equal(t, "text|"+payload, value(t, tx, `SELECT typeof(payload), payload FROM _honker_live WHERE id = ?1`, id))
 	}
@@ -121,12 +121,12 @@ func TestPayloadIsStoredAsText(t *testing.T) {
 func TestBlobPayloadDoesNotStopTheClaim(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('a', x'0102', 1), ('a', '"t"', 2)`)
-	jobs, err := store.ClaimJobs(ctx, tx, "a", "w", 9, 10, 20)
+	jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
 	require.NoError(t, err)
 	require.Len(t, jobs, 2)
 	require.Equal(t, []byte{1, 2}, jobs[0].Payload)
 	require.Equal(t, `"t"`, jobs[1].Payload)
-	buried, err := store.Bury(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
+	buried, err := store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
 	require.NoError(t, err)
 	require.True(t, buried)
 	require.Equal(t, "blob", value(t, tx, `SELECT typeof(payload) FROM _honker_dead`), "not lost")
@@ -137,7 +137,7 @@ func TestJobByPlainInsertCanBeClaimed(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, openPlain(t, path), `INSERT INTO _honker_live (queue, payload) VALUES ('a', '1')`)
-	jobs, err := store.ClaimJobs(ctx, db, "a", "w", 1, 1<<40, 1<<40)
+	jobs, err := store.Jobs{}.Claim(ctx, db, "a", "w", 1, 1<<40, 1<<40)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 	require.EqualValues(t, 3, jobs[0].MaxAttempts)
@@ -145,18 +145,18 @@ func TestJobByPlainInsertCanBeClaimed(t *testing.T) {
 
 func TestJobIsFoundOnItsOwnQueueOnly(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	id, err := store.InsertJob(ctx, tx, newJob, `"p"`)
+	id, err := store.Jobs{}.Insert(ctx, tx, newJob, `"p"`)
 	require.NoError(t, err)
-	job, found, err := store.GetJob(ctx, tx, "a", id)
+	job, found, err := store.Jobs{}.Get(ctx, tx, "a", id)
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, store.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: 7,
 		MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}, job)
 	for queue, number := range map[string]int64{"b": id, "a": id + 1} {
-		_, found, err = store.GetJob(ctx, tx, queue, number)
+		_, found, err = store.Jobs{}.Get(ctx, tx, queue, number)
 		require.NoError(t, err)
 		require.False(t, found)
-		cancelled, err := store.CancelJob(ctx, tx, queue, number)
+		cancelled, err := store.Jobs{}.Cancel(ctx, tx, queue, number)
 		require.NoError(t, err)
 		require.False(t, cancelled)
 	}
@@ -165,7 +165,7 @@ func TestJobIsFoundOnItsOwnQueueOnly(t *testing.T) {
 // Cancel takes the job from its holder, who learns it when he settles.
 func TestCancelTakesAJobInFlight(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	cancelled, err := store.CancelJob(ctx, tx, "a", 1)
+	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1)
 	require.NoError(t, err)
 	require.True(t, cancelled)
 	require.Empty(t, deadRows(t, tx))

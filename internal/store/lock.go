@@ -5,6 +5,9 @@ import (
 	"database/sql"
 )
 
+// Locks are the statements on _honker_locks.
+type Locks struct{}
+
 // Lock is a row of _honker_locks.
 type Lock struct {
 	Owner     string
@@ -14,8 +17,8 @@ type Lock struct {
 // By primary key. A lock is held while expires_at > now.
 const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
 
-// HeldLock reads who holds the lock; false when it is free.
-func HeldLock(ctx context.Context, q Querier, name string, now int64) (Lock, bool, error) {
+// Held reads who holds the lock; false when it is free.
+func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (Lock, bool, error) {
 	var l Lock
 	var expires number
 	held, err := one(ctx, q, sqlHeldLock, []any{name, now}, &l.Owner, &expires)
@@ -35,9 +38,9 @@ const sqlNextToken = `INSERT INTO _honkerx_meta (key, value) VALUES ('lock_token
 ON CONFLICT (key) DO UPDATE SET value = value + 1
 RETURNING CAST(value AS INTEGER)`
 
-// AcquireLock takes a lock that is free until expires, and returns its token, which is
+// Acquire takes a lock that is free until expires, and returns its token, which is
 // larger than any before; false when it is held, by whomever.
-func AcquireLock(ctx context.Context, q Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
+func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
 	n, err := affected(ctx, q, sqlAcquireLock, name, owner, expires, now)
 	if err != nil || n == 0 {
 		return 0, false, err
@@ -49,9 +52,9 @@ func AcquireLock(ctx context.Context, q Querier, name, owner string, now, expire
 // By primary key. honker's renew would bring an expired lock back to life.
 const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
 
-// RenewLock makes a lock that owner still holds last until expires; false when it does
+// Renew makes a lock that owner still holds last until expires; false when it does
 // not.
-func RenewLock(ctx context.Context, q Querier, name, owner string, now, expires int64) (bool, error) {
+func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expires int64) (bool, error) {
 	n, err := affected(ctx, q, sqlRenewLock, name, owner, expires, now)
 	return n > 0, err
 }
@@ -59,8 +62,8 @@ func RenewLock(ctx context.Context, q Querier, name, owner string, now, expires 
 // By primary key.
 const sqlReleaseLock = `DELETE FROM _honker_locks WHERE name = ?1 AND owner = ?2`
 
-// ReleaseLock frees a lock of owner's; false when it is not owner's.
-func ReleaseLock(ctx context.Context, q Querier, name, owner string) (bool, error) {
+// Release frees a lock of owner's; false when it is not owner's.
+func (Locks) Release(ctx context.Context, q Querier, name, owner string) (bool, error) {
 	n, err := affected(ctx, q, sqlReleaseLock, name, owner)
 	return n > 0, err
 }
@@ -69,8 +72,8 @@ func ReleaseLock(ctx context.Context, q Querier, name, owner string) (bool, erro
 const sqlLockStates = `SELECT k.value, coalesce((SELECT expires_at FROM _honker_locks WHERE name = k.value AND expires_at > ?2), 0)
 FROM json_each(?1) AS k`
 
-// LockStates returns when each of names expires, 0 for one that is free.
-func LockStates(ctx context.Context, q Querier, names []string, now int64) (map[string]int64, error) {
+// States returns when each of names expires, 0 for one that is free.
+func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (map[string]int64, error) {
 	out := make(map[string]int64, len(names))
 	err := each(ctx, q, sqlLockStates, func(rows *sql.Rows) error {
 		var name string

@@ -23,7 +23,7 @@ const (
 
 func acquire(t *testing.T, q store.Querier, name, owner string, now, expires int64) (int64, bool) {
 	t.Helper()
-	token, ok, err := store.AcquireLock(ctx, q, name, owner, now, expires)
+	token, ok, err := store.Locks{}.Acquire(ctx, q, name, owner, now, expires)
 	require.NoError(t, err)
 	require.Equal(t, ok, token > 0)
 	return token, ok
@@ -48,7 +48,7 @@ func TestLocksLeaveTheRowsThatHonkersLeave(t *testing.T) {
 	for step := range 3000 {
 		name, owner := fmt.Sprint("lock", r.IntN(2)), fmt.Sprint("owner", r.IntN(3))
 		now, ttl := int64(step/4), 1+r.Int64N(4)
-		row, held, err := store.HeldLock(ctx, tx, name, now)
+		row, held, err := store.Locks{}.Held(ctx, tx, name, now)
 		require.NoError(t, err)
 		verb := r.IntN(3)
 		if verb == 1 && !held {
@@ -87,9 +87,9 @@ func ourStep(t *testing.T, tx *sql.Tx, verb int, name, owner string, now, ttl in
 	case 0:
 		_, ok = acquire(t, tx, name, owner, now, now+ttl)
 	case 1:
-		ok, err = store.RenewLock(ctx, tx, name, owner, now, now+ttl)
+		ok, err = store.Locks{}.Renew(ctx, tx, name, owner, now, now+ttl)
 	default:
-		ok, err = store.ReleaseLock(ctx, tx, name, owner)
+		ok, err = store.Locks{}.Release(ctx, tx, name, owner)
 	}
 	require.NoError(t, err)
 	return ok
@@ -114,7 +114,7 @@ func TestExpiredLockIsNotRenewed(t *testing.T) {
 		now   int64
 		want  bool
 	}{{"you", 15, false}, {"me", 19, true}, {"me", 30, false}, {"me", 31, false}} {
-		ok, err := store.RenewLock(ctx, tx, "a", c.owner, c.now, 30)
+		ok, err := store.Locks{}.Renew(ctx, tx, "a", c.owner, c.now, 30)
 		require.NoError(t, err)
 		require.Equal(t, c.want, ok, "%+v", c)
 	}
@@ -129,7 +129,7 @@ func TestTokensGrowOverAllNamesAndReleases(t *testing.T) {
 		require.True(t, ok)
 		require.Greater(t, token, last)
 		last = token
-		_, err := store.ReleaseLock(ctx, tx, "lock"+strconv.Itoa(i%3), "me")
+		_, err := store.Locks{}.Release(ctx, tx, "lock"+strconv.Itoa(i%3), "me")
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lock_token|30"}, lines(t, tx, `SELECT * FROM _honkerx_meta WHERE key = 'lock_token'`))
@@ -140,10 +140,10 @@ func TestLockStatesSayWhenEachOfThemIsFree(t *testing.T) {
 	acquire(t, tx, "held", "me", 10, 20)
 	acquire(t, tx, "expired", "me", 5, 10)
 	acquire(t, tx, "not asked", "me", 10, 20)
-	states, err := store.LockStates(ctx, tx, []string{"held", "expired", "never", `"`, "new\nline"}, 10)
+	states, err := store.Locks{}.States(ctx, tx, []string{"held", "expired", "never", `"`, "new\nline"}, 10)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"held": 20, "expired": 0, "never": 0, `"`: 0, "new\nline": 0}, states)
-	states, err = store.LockStates(ctx, tx, nil, 10)
+	states, err = store.Locks{}.States(ctx, tx, nil, 10)
 	require.NoError(t, err)
 	require.Empty(t, states)
 }
@@ -152,7 +152,7 @@ func TestHeldLockSaysByWhomUntilItExpires(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "a", "me", 10, 20)
 	for now, want := range map[int64]bool{10: true, 19: true, 20: false, 21: false} {
-		row, held, err := store.HeldLock(ctx, tx, "a", now)
+		row, held, err := store.Locks{}.Held(ctx, tx, "a", now)
 		require.NoError(t, err)
 		require.Equal(t, want, held)
 		if held {

@@ -5,6 +5,9 @@ import (
 	"database/sql"
 )
 
+// Notifications are the statements on _honker_notifications.
+type Notifications struct{}
+
 // Notification is a row of _honker_notifications.
 type Notification struct {
 	ID        int64
@@ -15,8 +18,8 @@ type Notification struct {
 
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
 
-// Notify adds a message and returns its id.
-func Notify(ctx context.Context, q Querier, channel, payload string, now int64) (int64, error) {
+// Insert adds a message and returns its id.
+func (Notifications) Insert(ctx context.Context, q Querier, channel, payload string, now int64) (int64, error) {
 	res, err := q.ExecContext(ctx, sqlNotify, channel, payload, now)
 	if err != nil {
 		return 0, err
@@ -27,8 +30,8 @@ func Notify(ctx context.Context, q Querier, channel, payload string, now int64) 
 // The last row of the table.
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
 
-// LastNotification returns the newest id, 0 for an empty table.
-func LastNotification(ctx context.Context, q Querier) (int64, error) {
+// Last returns the newest id, 0 for an empty table.
+func (Notifications) Last(ctx context.Context, q Querier) (int64, error) {
 	var id int64
 	_, err := one(ctx, q, sqlLastNotification, nil, &id)
 	return id, err
@@ -40,9 +43,9 @@ FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker
 WHERE n.channel = k.value AND n.id > ?2
 ORDER BY n.id LIMIT ?3 + 0`
 
-// NotificationsSince reads up to limit messages of channels with ids above after,
+// Since reads up to limit messages of channels with ids above after,
 // in order.
-func NotificationsSince(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]Notification, error) {
+func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]Notification, error) {
 	var out []Notification
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
 		var n Notification
@@ -58,7 +61,7 @@ const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id
 
 // ChannelsSince returns the channels of up to limit messages above after, how many
 // there were, and the last id among them.
-func ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error) {
+func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error) {
 	return namesSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
@@ -70,10 +73,10 @@ WHERE created_at < ?1
 
 const sqlPruneOld = `DELETE FROM _honker_notifications WHERE created_at < ?1`
 
-// PruneNotifications deletes messages created before the unix second before (0: no
+// Prune deletes messages created before the unix second before (0: no
 // bound) and all but the keep newest of all channels (negative: no bound), and
 // counts them.
-func PruneNotifications(ctx context.Context, q Querier, before int64, keep int) (int, error) {
+func (Notifications) Prune(ctx context.Context, q Querier, before int64, keep int) (int, error) {
 	if keep < 0 {
 		return affected(ctx, q, sqlPruneOld, before)
 	}

@@ -10,7 +10,7 @@ import (
 
 func notify(t *testing.T, q store.Querier, channel, payload string, now int64) int64 {
 	t.Helper()
-	id, err := store.Notify(ctx, q, channel, payload, now)
+	id, err := store.Notifications{}.Insert(ctx, q, channel, payload, now)
 	require.NoError(t, err)
 	return id
 }
@@ -19,14 +19,14 @@ func notificationID(n store.Notification) int64 { return n.ID }
 
 func since(t *testing.T, q store.Querier, channels []string, after int64, limit int) []store.Notification {
 	t.Helper()
-	got, err := store.NotificationsSince(ctx, q, channels, after, limit)
+	got, err := store.Notifications{}.Since(ctx, q, channels, after, limit)
 	require.NoError(t, err)
 	return got
 }
 
 func TestMessagesOfSeveralChannelsComeInTheOrderOfIDs(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	last, err := store.LastNotification(ctx, tx)
+	last, err := store.Notifications{}.Last(ctx, tx)
 	require.NoError(t, err)
 	require.Zero(t, last)
 	for i, channel := range []string{"x", "y", "z", "y", "x"} {
@@ -38,7 +38,7 @@ func TestMessagesOfSeveralChannelsComeInTheOrderOfIDs(t *testing.T) {
 	require.Equal(t, []store.Notification{{ID: 3, Channel: "z", Payload: `"m"`, CreatedAt: 10}}, since(t, tx, []string{"z"}, 0, 10))
 	require.Empty(t, since(t, tx, nil, 0, 10))
 	require.Empty(t, since(t, tx, []string{"X"}, 0, 10))
-	last, err = store.LastNotification(ctx, tx)
+	last, err = store.Notifications{}.Last(ctx, tx)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, last)
 }
@@ -60,7 +60,7 @@ func TestChannelsSinceSaysWhichAndUpToWhere(t *testing.T) {
 		{3, 10, 0, 3, map[string]bool{}},
 		{9, 10, 0, 9, map[string]bool{}},
 	} {
-		channels, n, last, err := store.ChannelsSince(ctx, tx, c.after, c.limit)
+		channels, n, last, err := store.Notifications{}.ChannelsSince(ctx, tx, c.after, c.limit)
 		require.NoError(t, err)
 		require.Equal(t, c.channels, channels)
 		require.Equal(t, c.n, n)
@@ -83,7 +83,7 @@ func TestPruneKeepsTheNewestByRank(t *testing.T) {
 	} {
 		tx := begin(t, db)
 		exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload, created_at) VALUES (90, 'x', '1', 5), (100, 'y', '1', 5)`)
-		n, err := store.PruneNotifications(ctx, tx, 0, c.keep)
+		n, err := store.Notifications{}.Prune(ctx, tx, 0, c.keep)
 		require.NoError(t, err)
 		require.Equal(t, c.gone, n, "keep %d", c.keep)
 		require.Equal(t, c.left, lines(t, tx, `SELECT id FROM _honker_notifications`), "keep %d", c.keep)
@@ -95,7 +95,7 @@ func TestPruneOneAfterTheOther(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload) VALUES (90, 'x', '1'), (100, 'x', '1')`)
 	for _, step := range []struct{ keep, gone int }{{5, 0}, {2, 0}, {1, 1}, {0, 1}, {0, 0}} {
-		n, err := store.PruneNotifications(ctx, tx, 0, step.keep)
+		n, err := store.Notifications{}.Prune(ctx, tx, 0, step.keep)
 		require.NoError(t, err)
 		require.Equal(t, step.gone, n)
 	}
@@ -119,7 +119,7 @@ func TestPruneByAgeAndByCountIsTheUnion(t *testing.T) {
 		tx := begin(t, db)
 		exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
 VALUES (1, 'x', '1', 30), (2, 'x', '1', 10), (3, 'y', '1', 30), (4, 'x', '1', 20), (5, 'y', '1', 30)`)
-		n, err := store.PruneNotifications(ctx, tx, c.before, c.keep)
+		n, err := store.Notifications{}.Prune(ctx, tx, c.before, c.keep)
 		require.NoError(t, err)
 		require.Equal(t, c.left, lines(t, tx, `SELECT id FROM _honker_notifications ORDER BY id`), "%+v", c)
 		require.Equal(t, 5-len(c.left), n)

@@ -2,13 +2,16 @@ package store
 
 import "context"
 
+// RateLimits are the statements on _honker_rate_limits.
+type RateLimits struct{}
+
 // By primary key. The first of a window is always let through: no limit is below 1.
 const sqlTakeRate = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, ?2, 1)
 ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`
 
-// TakeRate counts one in the window that starts at start, unless limit is reached;
+// Take counts one in the window that starts at start, unless limit is reached;
 // false then, and nothing is counted.
-func TakeRate(ctx context.Context, q Querier, name string, start int64, limit int) (bool, error) {
+func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64, limit int) (bool, error) {
 	n, err := affected(ctx, q, sqlTakeRate, name, start, limit)
 	return n > 0, err
 }
@@ -16,8 +19,8 @@ func TakeRate(ctx context.Context, q Querier, name string, start int64, limit in
 // By primary key.
 const sqlRateCount = `SELECT count FROM _honker_rate_limits WHERE name = ?1 AND window_start = ?2`
 
-// RateCount returns how many were let through in the window that starts at start.
-func RateCount(ctx context.Context, q Querier, name string, start int64) (int, error) {
+// Count returns how many were let through in the window that starts at start.
+func (RateLimits) Count(ctx context.Context, q Querier, name string, start int64) (int, error) {
 	var n number
 	_, err := one(ctx, q, sqlRateCount, []any{name, start}, &n)
 	return int(n), err
@@ -27,8 +30,8 @@ func RateCount(ctx context.Context, q Querier, name string, start int64) (int, e
 // the table.
 const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 
-// SweepRates deletes the windows of all names that started before the unix second
+// Sweep deletes the windows of all names that started before the unix second
 // before, and counts them.
-func SweepRates(ctx context.Context, q Querier, before int64) (int, error) {
+func (RateLimits) Sweep(ctx context.Context, q Querier, before int64) (int, error) {
 	return affected(ctx, q, sqlSweepRates, before)
 }

@@ -28,7 +28,7 @@ func TestRatesAreCountedAsHonkersAre(t *testing.T) {
 		want := change(t, tx, honkerRateTry, name, now, limit, per)
 		rows := lines(t, tx, rateRows)
 		exec(t, tx, `ROLLBACK TO step`)
-		got, err := store.TakeRate(ctx, tx, name, now/per*per, limit)
+		got, err := store.RateLimits{}.Take(ctx, tx, name, now/per*per, limit)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.Equal(t, rows, lines(t, tx, rateRows))
@@ -42,12 +42,12 @@ func TestRatesAreCountedAsHonkersAre(t *testing.T) {
 func TestWhatIsTurnedAwayIsNotCounted(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i := range 103 {
-		ok, err := store.TakeRate(ctx, tx, "a", 10, 3)
+		ok, err := store.RateLimits{}.Take(ctx, tx, "a", 10, 3)
 		require.NoError(t, err)
 		require.Equal(t, i < 3, ok)
 	}
 	for start, want := range map[int64]int{10: 3, 20: 0} {
-		n, err := store.RateCount(ctx, tx, "a", start)
+		n, err := store.RateLimits{}.Count(ctx, tx, "a", start)
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
@@ -57,11 +57,11 @@ func TestSweepTakesTheWindowsThatStartedBefore(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, start := range []int64{10, 20, 30} {
 		for _, name := range []string{"a", "b"} {
-			_, err := store.TakeRate(ctx, tx, name, start, 1)
+			_, err := store.RateLimits{}.Take(ctx, tx, name, start, 1)
 			require.NoError(t, err)
 		}
 	}
-	n, err := store.SweepRates(ctx, tx, 20)
+	n, err := store.RateLimits{}.Sweep(ctx, tx, 20)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, []string{"a|20|1", "a|30|1", "b|20|1", "b|30|1"}, lines(t, tx, rateRows))

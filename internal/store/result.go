@@ -5,12 +5,15 @@ import (
 	"database/sql"
 )
 
+// Results are the statements on _honker_results.
+type Results struct{}
+
 const sqlSaveResult = `INSERT INTO _honker_results (job_id, value, created_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
 
-// SaveResult keeps value, JSON text, as the result of a job until expires (0: for
+// Save keeps value, JSON text, as the result of a job until expires (0: for
 // ever). A second save replaces the first.
-func SaveResult(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
+func (Results) Save(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
 	_, err := q.ExecContext(ctx, sqlSaveResult, id, value, now, nullable(expires))
 	return err
 }
@@ -19,8 +22,8 @@ func SaveResult(ctx context.Context, q Querier, id int64, value string, now, exp
 const sqlGetResult = `SELECT value FROM _honker_results
 WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2)`
 
-// GetResult reads the result of a job.
-func GetResult(ctx context.Context, q Querier, id, now int64) (value string, found bool, err error) {
+// Get reads the result of a job.
+func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string, found bool, err error) {
 	found, err = one(ctx, q, sqlGetResult, []any{id, now}, &value)
 	return value, found, err
 }
@@ -28,8 +31,8 @@ func GetResult(ctx context.Context, q Querier, id, now int64) (value string, fou
 // Reads the whole table.
 const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1`
 
-// SweepResults deletes the results that have expired and counts them.
-func SweepResults(ctx context.Context, q Querier, now int64) (int, error) {
+// Sweep deletes the results that have expired and counts them.
+func (Results) Sweep(ctx context.Context, q Querier, now int64) (int, error) {
 	return affected(ctx, q, sqlSweepResults, now)
 }
 
@@ -54,8 +57,8 @@ const sqlFate = `SELECT
   EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1),
   EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= ?1)`
 
-// JobFate looks for the job in all the places where it can be.
-func JobFate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
+// Fate looks for the job in all the places where it can be.
+func (Results) Fate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
 	var f Fate
 	var lastError sql.NullString
 	var diedAt, attempts sql.NullInt64
@@ -71,6 +74,6 @@ WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
     AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= k.value)`
 
 // Decided returns those of ids whose jobs have a result or are over.
-func Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+func (Results) Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDecided, len(ids), idList(ids))
 }

@@ -11,7 +11,7 @@ import (
 
 func saveResult(t *testing.T, q store.Querier, id int64, value string, now, expires int64) {
 	t.Helper()
-	require.NoError(t, store.SaveResult(ctx, q, id, value, now, expires))
+	require.NoError(t, store.Results{}.Save(ctx, q, id, value, now, expires))
 }
 
 func TestResultIsReadUntilTheSecondItExpires(t *testing.T) {
@@ -23,7 +23,7 @@ func TestResultIsReadUntilTheSecondItExpires(t *testing.T) {
 		want    string
 		found   bool
 	}{{1, 10, `{"ok":true}`, true}, {1, 19, `{"ok":true}`, true}, {1, 20, "", false}, {2, 1 << 40, "null", true}, {3, 10, "", false}} {
-		value, found, err := store.GetResult(ctx, tx, c.id, c.now)
+		value, found, err := store.Results{}.Get(ctx, tx, c.id, c.now)
 		require.NoError(t, err)
 		require.Equal(t, c.found, found, "%+v", c)
 		require.Equal(t, c.want, value, "%+v", c)
@@ -34,7 +34,7 @@ func TestResultIsReadUntilTheSecondItExpires(t *testing.T) {
 func TestNullOfAnotherBindingReadsAsMissing(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_results (job_id, value) VALUES (1, NULL)`)
-	_, found, err := store.GetResult(ctx, tx, 1, 10)
+	_, found, err := store.Results{}.Get(ctx, tx, 1, 10)
 	require.NoError(t, err)
 	require.False(t, found)
 }
@@ -48,7 +48,7 @@ func TestSecondResultReplacesTheFirstAndItsExpiry(t *testing.T) {
 
 func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
 	t.Helper()
-	f, err := store.JobFate(ctx, q, id, now)
+	f, err := store.Results{}.Fate(ctx, q, id, now)
 	require.NoError(t, err)
 	return f
 }
@@ -56,23 +56,23 @@ func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
 func TestFateFollowsAJobToItsEnd(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	require.Equal(t, store.Fate{}, fate(t, tx, 1, 10), "nobody has heard of it")
-	_, err := store.InsertJobs(ctx, tx, newJob, []string{"1", "2", "3"})
+	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3"})
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Live: true, Known: true}, fate(t, tx, 1, 10))
 
-	_, err = store.ClaimJobs(ctx, tx, "a", "w", 3, 10, 20)
+	_, err = store.Jobs{}.Claim(ctx, tx, "a", "w", 3, 10, 20)
 	require.NoError(t, err)
 	saveResult(t, tx, 1, `"done"`, 10, 40)
-	_, err = store.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
+	_, err = store.Jobs{}.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Result: sql.NullString{String: `"done"`, Valid: true}, Known: true}, fate(t, tx, 1, 39))
 	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 1, 40), "the result has expired")
 
-	_, err = store.Bury(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 12)
+	_, err = store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 12)
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Dead: true, LastError: "no", DiedAt: 12, Attempts: 1, Known: true}, fate(t, tx, 2, 13))
 
-	_, err = store.CancelJob(ctx, tx, "a", 3)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 3)
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 3, 13))
 	require.False(t, fate(t, tx, 4, 13).Known)
@@ -80,28 +80,28 @@ func TestFateFollowsAJobToItsEnd(t *testing.T) {
 
 func TestDecidedAreJobsThatHaveAResultOrAreOver(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	_, err := store.InsertJobs(ctx, tx, newJob, []string{"1", "2", "3", "4", "5"})
+	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3", "4", "5"})
 	require.NoError(t, err)
 	decided := func() []int64 {
-		ids, err := store.Decided(ctx, tx, []int64{6, 5, 4, 3, 2, 1})
+		ids, err := store.Results{}.Decided(ctx, tx, []int64{6, 5, 4, 3, 2, 1})
 		require.NoError(t, err)
 		return ids
 	}
 	require.Empty(t, decided())
-	_, err = store.ClaimJobs(ctx, tx, "a", "w", 3, 10, 20)
+	_, err = store.Jobs{}.Claim(ctx, tx, "a", "w", 3, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, decided(), "in flight")
 
 	saveResult(t, tx, 5, "1", 10, 0) // before its ack
-	_, err = store.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
+	_, err = store.Jobs{}.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
 	require.NoError(t, err)
-	_, err = store.Bury(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
+	_, err = store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
 	require.NoError(t, err)
-	_, err = store.CancelJob(ctx, tx, "a", 4)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 4)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []int64{1, 2, 4, 5}, decided())
 
-	ids, err := store.Decided(ctx, tx, nil)
+	ids, err := store.Results{}.Decided(ctx, tx, nil)
 	require.NoError(t, err)
 	require.Empty(t, ids)
 }

@@ -5,6 +5,9 @@ import (
 	"database/sql"
 )
 
+// Retentions are the statements on _honkerx_retention, and those that delete events by it.
+type Retentions struct{}
+
 // Retention is a row of _honkerx_retention.
 type Retention struct {
 	Topic    string
@@ -19,8 +22,8 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 	sqlDropRetention = `DELETE FROM _honkerx_retention WHERE topic = ?1`
 )
 
-// SetRetention says how much of a topic is kept; without a bound, all.
-func SetRetention(ctx context.Context, q Querier, r Retention) error {
+// Set says how much of a topic is kept; without a bound, all.
+func (Retentions) Set(ctx context.Context, q Querier, r Retention) error {
 	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
 		return err
@@ -34,15 +37,15 @@ const (
 	sqlRetained     = `SELECT topic FROM _honkerx_retention ORDER BY topic`
 )
 
-// GetRetention returns how much of a topic is kept.
-func GetRetention(ctx context.Context, q Querier, topic string) (Retention, error) {
+// Get returns how much of a topic is kept.
+func (Retentions) Get(ctx context.Context, q Querier, topic string) (Retention, error) {
 	r := Retention{Topic: topic}
 	_, err := one(ctx, q, sqlGetRetention, []any{topic}, &r.MaxCount, &r.MaxAgeMS)
 	return r, err
 }
 
-// RetainedTopics lists the topics that are not kept for ever.
-func RetainedTopics(ctx context.Context, q Querier) ([]string, error) {
+// Topics lists the topics that are not kept for ever.
+func (Retentions) Topics(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlRetained)
 }
 
@@ -54,7 +57,7 @@ const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offse
 // Cutoff returns the last offset that r gives up, at the unix second now: an event is
 // never younger than its second says. It reads as many rows as are kept by
 // count, and those that are too old.
-func Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int64, err error) {
+func (Retentions) Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int64, err error) {
 	if r.MaxCount > 0 {
 		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
 			return 0, err
@@ -64,7 +67,7 @@ func Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int6
 		return cutoff, nil
 	}
 	s := Selection{Topic: r.Topic}
-	young, err := FirstSince(ctx, q, s, now-(r.MaxAgeMS+999)/1000)
+	young, err := Streams{}.FirstSince(ctx, q, s, now-(r.MaxAgeMS+999)/1000)
 	if err != nil {
 		return 0, err
 	}
@@ -97,7 +100,7 @@ const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + lowestO
 FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
 // LowestPin returns who has seen least of topic; false when nobody reads it.
-func LowestPin(ctx context.Context, q Querier, topic string) (lowest Pin, found bool, err error) {
+func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowest Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
 			var p Pin
@@ -122,9 +125,9 @@ const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` +
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
   ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
-// CompactTopic deletes up to limit events of topic above after and up to cutoff, and
+// Compact deletes up to limit events of topic above after and up to cutoff, and
 // returns how many, and the highest.
-func CompactTopic(ctx context.Context, q Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
+func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
 	err = each(ctx, q, sqlCompact, func(rows *sql.Rows) error {
 		var offset int64
 		err := rows.Scan(&offset)

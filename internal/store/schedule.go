@@ -7,6 +7,9 @@ import (
 	"slices"
 )
 
+// Schedules are the statements on _honker_scheduler_tasks.
+type Schedules struct{}
+
 // Task is a row of _honker_scheduler_tasks.
 type Task struct {
 	Name        string
@@ -37,7 +40,7 @@ WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payl
   OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
 
 // Register adds a task, or changes the one of its name, which stays paused if it is.
-func Register(ctx context.Context, q Querier, t Task) error {
+func (Schedules) Register(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
@@ -46,7 +49,7 @@ func Register(ctx context.Context, q Querier, t Task) error {
 const sqlUnregister = `DELETE FROM _honker_scheduler_tasks WHERE name = ?1`
 
 // Unregister removes a task; false when there is none.
-func Unregister(ctx context.Context, q Querier, name string) (bool, error) {
+func (Schedules) Unregister(ctx context.Context, q Querier, name string) (bool, error) {
 	n, err := affected(ctx, q, sqlUnregister, name)
 	return n > 0, err
 }
@@ -54,7 +57,7 @@ func Unregister(ctx context.Context, q Querier, name string) (bool, error) {
 const sqlEnable = `UPDATE _honker_scheduler_tasks SET enabled = ?2 WHERE name = ?1 AND enabled <> ?2`
 
 // Enable pauses or resumes a task; false when there is none, or it is so already.
-func Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error) {
+func (Schedules) Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error) {
 	n, err := affected(ctx, q, sqlEnable, name, enabled)
 	return n > 0, err
 }
@@ -62,8 +65,8 @@ func Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, er
 const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
 SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = ?6, next_fire_at = ?7 WHERE name = ?1`
 
-// UpdateTask replaces what can be changed of a task.
-func UpdateTask(ctx context.Context, q Querier, t Task) error {
+// Update replaces what can be changed of a task.
+func (Schedules) Update(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
 		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
@@ -89,8 +92,8 @@ func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Tas
 	return out, err
 }
 
-// GetTask finds a task by its name.
-func GetTask(ctx context.Context, q Querier, name string) (t Task, found bool, err error) {
+// Get finds a task by its name.
+func (Schedules) Get(ctx context.Context, q Querier, name string) (t Task, found bool, err error) {
 	all, err := tasks(ctx, q, sqlGetTask, name)
 	if err != nil || len(all) == 0 {
 		return Task{}, false, err
@@ -98,14 +101,14 @@ func GetTask(ctx context.Context, q Querier, name string) (t Task, found bool, e
 	return all[0], true, nil
 }
 
-// Tasks lists all tasks by name.
-func Tasks(ctx context.Context, q Querier) ([]Task, error) { return tasks(ctx, q, sqlTasks) }
+// List lists all tasks by name.
+func (Schedules) List(ctx context.Context, q Querier) ([]Task, error) { return tasks(ctx, q, sqlTasks) }
 
 const sqlSoonest = `SELECT max(next_fire_at, 1) FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
 
 // Soonest returns when the next task is due, which may be over; 0 for none.
-func Soonest(ctx context.Context, q Querier) (unix int64, err error) {
+func (Schedules) Soonest(ctx context.Context, q Querier) (unix int64, err error) {
 	_, err = one(ctx, q, sqlSoonest, nil, (*number)(&unix))
 	return unix, err
 }
@@ -132,7 +135,7 @@ const sqlAdvance = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE n
 // Tick enqueues a job for every time at which a task was due until due, at the time now,
 // in the order in which the tasks were registered first. A task whose spec makes no sense,
 // which only another hand can have written, is paused: it must not stop the others.
-func Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
+func (Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
 	all, err := tasks(ctx, q, sqlDueTasks, due)
 	if err != nil {
 		return nil, nil, err
@@ -142,7 +145,7 @@ func Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires 
 		times, after, err := t.times(due, next)
 		if err != nil {
 			broken = append(broken, Broken{t.Name, err})
-			_, err = Enable(ctx, q, t.Name, false)
+			_, err = Schedules{}.Enable(ctx, q, t.Name, false)
 		} else {
 			fires, err = t.fire(ctx, q, times, now, fires)
 			if err == nil {
@@ -173,7 +176,7 @@ func (t Task) times(due int64, next NextFunc) (times []int64, after int64, err e
 
 func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64, fires []Fire) ([]Fire, error) {
 	payloads := slices.Repeat([]string{t.Payload}, len(times))
-	ids, err := InsertJobs(ctx, q, t.job(now), payloads)
+	ids, err := Jobs{}.InsertMany(ctx, q, t.job(now), payloads)
 	for i, id := range ids {
 		fires = append(fires, Fire{Name: t.Name, Queue: t.Queue, At: times[i], Job: id})
 	}
@@ -190,6 +193,6 @@ func (t Task) job(now int64) NewJob {
 }
 
 // Trigger enqueues a job of t as if it were due, and leaves t alone.
-func Trigger(ctx context.Context, q Querier, t Task, now int64) (int64, error) {
-	return InsertJob(ctx, q, t.job(now), t.Payload)
+func (Schedules) Trigger(ctx context.Context, q Querier, t Task, now int64) (int64, error) {
+	return Jobs{}.Insert(ctx, q, t.job(now), t.Payload)
 }

@@ -12,7 +12,7 @@ const whereClaim = ` WHERE id = ?1 AND worker_id = ?2 AND attempts = ?3 AND clai
 const sqlAck = `DELETE FROM _honker_live` + whereClaim
 
 // Ack removes a job that is done; false when the claim no longer holds.
-func Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
+func (Jobs) Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAck, c.ID, c.Worker, c.Attempt, now)
 	return n > 0, err
 }
@@ -23,12 +23,12 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = 
 
 // AckAttempt removes those of ids that worker holds by a valid claim of that
 // attempt, and counts them. Which they were costs a third more, see AckAttemptIDs.
-func AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
+func (Jobs) AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
 	return affected(ctx, q, sqlAckAttempt, idList(ids), worker, attempt, now)
 }
 
 // AckAttemptIDs is like AckAttempt and says which they were.
-func AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) ([]int64, error) {
+func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlAckAttempt+` RETURNING id`, len(ids), idList(ids), worker, attempt, now)
 }
 
@@ -41,12 +41,12 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expir
 
 // AckAll removes those of ids, a JSON array, that worker holds on any queue, and counts
 // them.
-func AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
+func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
 	return affected(ctx, q, sqlAckAll, ids, worker, now)
 }
 
 // AckMany removes those of ids that worker holds on queue, and counts them.
-func AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
+func (Jobs) AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
 	return affected(ctx, q, sqlAckMany, idList(ids), worker, now, queue)
 }
 
@@ -55,7 +55,7 @@ const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id =
 
 // Held returns the claim by which worker holds a job, lapsed or not: for a caller that
 // knows no attempt, as honker's own do not. Settle by it in the same transaction.
-func Held(ctx context.Context, q Querier, id int64, worker string) (c Claim, found bool, err error) {
+func (Jobs) Held(ctx context.Context, q Querier, id int64, worker string) (c Claim, found bool, err error) {
 	c = Claim{ID: id, Worker: worker}
 	found, err = one(ctx, q, sqlHeld, []any{id, worker}, (*number)(&c.Attempt))
 	return c, found, err
@@ -72,13 +72,13 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
 
 // Retry lets the job run again at runAt, or moves it to the dead when it has no
 // attempt left. It says which; held is false when the claim no longer holds.
-func Retry(ctx context.Context, q Querier, c Claim, runAt int64, cause string, now int64) (held, died bool, err error) {
+func (Jobs) Retry(ctx context.Context, q Querier, c Claim, runAt int64, cause string, now int64) (held, died bool, err error) {
 	n, err := affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
 	if err != nil {
 		return false, false, err
 	}
 	if n == 0 {
-		held, err := Bury(ctx, q, c, cause, now)
+		held, err := Jobs{}.DeadLetter(ctx, q, c, cause, now)
 		return held, held, err
 	}
 	if cause != "" {
@@ -93,8 +93,8 @@ const (
 	sqlDrop = `DELETE FROM _honker_live WHERE id = ?1`
 )
 
-// Bury moves the job to the dead; false when the claim no longer holds.
-func Bury(ctx context.Context, q Querier, c Claim, cause string, now int64) (bool, error) {
+// DeadLetter moves the job to the dead; false when the claim no longer holds.
+func (Jobs) DeadLetter(ctx context.Context, q Querier, c Claim, cause string, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlBury, c.ID, c.Worker, c.Attempt, now, cause)
 	if err != nil || n == 0 {
 		return false, err
@@ -110,7 +110,7 @@ SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
 
 // PutBack lets the job run again at runAt, or at once for 0, as if this attempt had
 // not been.
-func PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (bool, error) {
+func (Jobs) PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
 	return n > 0, err
 }
@@ -119,7 +119,7 @@ func PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (bool, e
 const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim + ` AND state = 'processing'`
 
 // Extend makes a valid claim last until expires, which may be earlier than before.
-func Extend(ctx context.Context, q Querier, c Claim, expires, now int64) (bool, error) {
+func (Jobs) Extend(ctx context.Context, q Querier, c Claim, expires, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }
@@ -131,7 +131,7 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expir
 RETURNING id`
 
 // Renew extends the claims that worker still holds on ids, and returns those ids.
-func Renew(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
+func (Jobs) Renew(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
 }
 

@@ -42,35 +42,35 @@ type settle struct {
 
 var settles = []settle{
 	{"ack", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		return store.Ack(ctx, q, c, now)
+		return store.Jobs{}.Ack(ctx, q, c, now)
 	}},
 	{"ack of one attempt", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		n, err := store.AckAttempt(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
+		n, err := store.Jobs{}.AckAttempt(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
 		return n == 1, err
 	}},
 	{"ack of one attempt by ids", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		ids, err := store.AckAttemptIDs(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
+		ids, err := store.Jobs{}.AckAttemptIDs(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
 		return slices.Contains(ids, c.ID), err
 	}},
 	{"ack of many", false, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		n, err := store.AckMany(ctx, q, "a", []int64{77, c.ID}, c.Worker, now)
+		n, err := store.Jobs{}.AckMany(ctx, q, "a", []int64{77, c.ID}, c.Worker, now)
 		return n == 1, err
 	}},
 	{"retry", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		held, _, err := store.Retry(ctx, q, c, 50, "again", now)
+		held, _, err := store.Jobs{}.Retry(ctx, q, c, 50, "again", now)
 		return held, err
 	}},
 	{"bury", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		return store.Bury(ctx, q, c, "over", now)
+		return store.Jobs{}.DeadLetter(ctx, q, c, "over", now)
 	}},
 	{"put back", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		return store.PutBack(ctx, q, c, 50, now)
+		return store.Jobs{}.PutBack(ctx, q, c, 50, now)
 	}},
 	{"extend", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		return store.Extend(ctx, q, c, 60, now)
+		return store.Jobs{}.Extend(ctx, q, c, 60, now)
 	}},
 	{"renew", false, func(q store.Querier, c store.Claim, now int64) (bool, error) {
-		ids, err := store.Renew(ctx, q, []int64{77, c.ID}, c.Worker, now, 60)
+		ids, err := store.Jobs{}.Renew(ctx, q, []int64{77, c.ID}, c.Worker, now, 60)
 		return slices.Contains(ids, c.ID), err
 	}},
 }
@@ -119,7 +119,7 @@ func TestAWorkersOwnOlderClaimIsStale(t *testing.T) {
 			continue
 		}
 		tx := held(t, db, heldRow())
-		jobs, err := store.ClaimJobs(ctx, tx, "a", "me", 1, lastValid+1, lastValid+60)
+		jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "me", 1, lastValid+1, lastValid+60)
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, idsOf(jobs, jobID))
 		before := dump(t, tx)
@@ -147,7 +147,7 @@ func TestAckRemovesTheJobAndItsSideRow(t *testing.T) {
 func TestAckOfManyKeepsToItsQueue(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
-	n, err := store.AckMany(ctx, tx, "b", []int64{1}, "me", 10)
+	n, err := store.Jobs{}.AckMany(ctx, tx, "b", []int64{1}, "me", 10)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.Equal(t, before, dump(t, tx))
@@ -166,7 +166,7 @@ func TestAckOfManyTakesTheValidOnesAmongThem(t *testing.T) {
 
 	tx := begin(t, db)
 	writeRows(t, tx, rows)
-	ids, err := store.AckAttemptIDs(ctx, tx, []int64{1, 2, 3, 4, 5}, "me", 2, 10)
+	ids, err := store.Jobs{}.AckAttemptIDs(ctx, tx, []int64{1, 2, 3, 4, 5}, "me", 2, 10)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, ids)
 	require.Equal(t, rows[1:], liveRows(t, tx))
@@ -174,7 +174,7 @@ func TestAckOfManyTakesTheValidOnesAmongThem(t *testing.T) {
 
 	tx = begin(t, db)
 	writeRows(t, tx, rows)
-	n, err := store.AckAttempt(ctx, tx, []int64{1, 2, 3, 4, 5}, "me", 2, 10)
+	n, err := store.Jobs{}.AckAttempt(ctx, tx, []int64{1, 2, 3, 4, 5}, "me", 2, 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, rows[1:], liveRows(t, tx))
@@ -182,7 +182,7 @@ func TestAckOfManyTakesTheValidOnesAmongThem(t *testing.T) {
 
 	tx = begin(t, db)
 	writeRows(t, tx, rows)
-	n, err = store.AckMany(ctx, tx, "a", []int64{1, 2, 3, 4, 5}, "me", 10)
+	n, err = store.Jobs{}.AckMany(ctx, tx, "a", []int64{1, 2, 3, 4, 5}, "me", 10)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, rows[1:3], liveRows(t, tx))
@@ -192,16 +192,16 @@ func TestSettlingNoneIsNoError(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
 	for _, none := range [][]int64{nil, {}} {
-		ids, err := store.AckAttemptIDs(ctx, tx, none, "me", 2, 10)
+		ids, err := store.Jobs{}.AckAttemptIDs(ctx, tx, none, "me", 2, 10)
 		require.NoError(t, err)
 		require.Empty(t, ids)
-		n, err := store.AckAttempt(ctx, tx, none, "me", 2, 10)
+		n, err := store.Jobs{}.AckAttempt(ctx, tx, none, "me", 2, 10)
 		require.NoError(t, err)
 		require.Zero(t, n)
-		n, err = store.AckMany(ctx, tx, "a", none, "me", 10)
+		n, err = store.Jobs{}.AckMany(ctx, tx, "a", none, "me", 10)
 		require.NoError(t, err)
 		require.Zero(t, n)
-		ids, err = store.Renew(ctx, tx, none, "me", 10, 60)
+		ids, err = store.Jobs{}.Renew(ctx, tx, none, "me", 10, 60)
 		require.NoError(t, err)
 		require.Empty(t, ids)
 	}
@@ -210,14 +210,14 @@ func TestSettlingNoneIsNoError(t *testing.T) {
 
 func TestRetryWaitsUntilItsTimeAndKeepsTheError(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	held, died, err := store.Retry(ctx, tx, mine, 50, "timeout", 10)
+	held, died, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "timeout", 10)
 	require.NoError(t, err)
 	require.True(t, held)
 	require.False(t, died)
 	want := heldRow().released()
 	want.RunAt = 50
 	require.Equal(t, want, liveRow(t, tx, 1), "the attempt stays counted")
-	job, found, err := store.GetJob(ctx, tx, "a", 1)
+	job, found, err := store.Jobs{}.Get(ctx, tx, "a", 1)
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, "timeout", job.LastError, "in place of the first one")
@@ -227,7 +227,7 @@ func TestRetryWaitsUntilItsTimeAndKeepsTheError(t *testing.T) {
 func TestRetryWithoutAnErrorMakesNoSideRow(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	exec(t, tx, `DELETE FROM _honkerx_job`)
-	_, _, err := store.Retry(ctx, tx, mine, 50, "", 10)
+	_, _, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, lines(t, tx, `SELECT * FROM _honkerx_job`))
 }
@@ -237,7 +237,7 @@ func TestRetryOfTheLastAttemptIsDeath(t *testing.T) {
 		last := heldRow()
 		last.Attempts = attempts
 		tx := held(t, openFresh(t), last)
-		held, died, err := store.Retry(ctx, tx, store.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
+		held, died, err := store.Jobs{}.Retry(ctx, tx, store.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
 		require.NoError(t, err)
 		require.True(t, held)
 		require.True(t, died)
@@ -249,16 +249,16 @@ func TestRetryOfTheLastAttemptIsDeath(t *testing.T) {
 
 func TestBuryKeepsWhatTheJobWas(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	_, err := store.Bury(ctx, tx, mine, "poison", 10)
+	_, err := store.Jobs{}.DeadLetter(ctx, tx, mine, "poison", 10)
 	require.NoError(t, err)
 	require.Equal(t, map[int64]store.Job{1: heldRow().dead("poison", 10)}, deadRows(t, tx))
 	require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
 
-	job, found, err := store.GetDead(ctx, tx, "a", 1)
+	job, found, err := store.Jobs{}.GetDead(ctx, tx, "a", 1)
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, heldRow().dead("poison", 10), job)
-	_, found, err = store.GetDead(ctx, tx, "b", 1)
+	_, found, err = store.Jobs{}.GetDead(ctx, tx, "b", 1)
 	require.NoError(t, err)
 	require.False(t, found, "another queue")
 }
@@ -266,7 +266,7 @@ func TestBuryKeepsWhatTheJobWas(t *testing.T) {
 func TestPutBackGivesTheAttemptBack(t *testing.T) {
 	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than it was
 		tx := held(t, openFresh(t), heldRow())
-		_, err := store.PutBack(ctx, tx, mine, runAt, 10)
+		_, err := store.Jobs{}.PutBack(ctx, tx, mine, runAt, 10)
 		require.NoError(t, err)
 		r := heldRow().released()
 		r.Attempts, r.RunAt = 1, want
@@ -277,7 +277,7 @@ func TestPutBackGivesTheAttemptBack(t *testing.T) {
 func TestExtendCountsFromNowAndMayShorten(t *testing.T) {
 	for _, expires := range []int64{12, 60} {
 		tx := held(t, openFresh(t), heldRow())
-		_, err := store.Extend(ctx, tx, mine, expires, 10)
+		_, err := store.Jobs{}.Extend(ctx, tx, mine, expires, 10)
 		require.NoError(t, err)
 		want := heldRow()
 		want.ClaimExpires.Int64 = expires
@@ -288,7 +288,7 @@ func TestExtendCountsFromNowAndMayShorten(t *testing.T) {
 func TestRenewNeverShortens(t *testing.T) {
 	for expires, left := range map[int64]int64{12: lastValid, 60: 60} {
 		tx := held(t, openFresh(t), heldRow())
-		ids, err := store.Renew(ctx, tx, []int64{1, 2}, "me", 10, expires)
+		ids, err := store.Jobs{}.Renew(ctx, tx, []int64{1, 2}, "me", 10, expires)
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, ids)
 		want := heldRow()
@@ -306,14 +306,14 @@ func TestSideRowGoesWithItsJobWhoeverDeletesIt(t *testing.T) {
 	exec(t, db, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'x'), (2, 'y'), (3, 'z')`)
 	exec(t, openPlain(t, path), `DELETE FROM _honker_live WHERE id = 2`)
 	require.Equal(t, []string{"1|x", "3|z"}, lines(t, db, `SELECT * FROM _honkerx_job`))
-	cancelled, err := store.CancelJob(ctx, db, "a", 1)
+	cancelled, err := store.Jobs{}.Cancel(ctx, db, "a", 1)
 	require.NoError(t, err)
 	require.True(t, cancelled)
 	require.Equal(t, []string{"3|z"}, lines(t, db, `SELECT * FROM _honkerx_job`))
-	_, err = store.SweepExpired(ctx, db, "a", 10)
+	_, err = store.Jobs{}.SweepExpired(ctx, db, "a", 10)
 	require.NoError(t, err)
 	exec(t, db, `UPDATE _honker_live SET expires_at = 5`)
-	n, err := store.SweepExpired(ctx, db, "a", 10)
+	n, err := store.Jobs{}.SweepExpired(ctx, db, "a", 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Empty(t, lines(t, db, `SELECT * FROM _honkerx_job`))

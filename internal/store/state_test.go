@@ -15,12 +15,12 @@ var someQueues = []string{"b", "nobody's", "a"}
 
 func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []store.QueueState {
 	t.Helper()
-	states, err := store.QueueStates(ctx, q, queues, now)
+	states, err := store.Jobs{}.States(ctx, q, queues, now)
 	require.NoError(t, err)
 	require.Len(t, states, len(queues))
 	for i, s := range states {
 		require.Equal(t, queues[i], s.Queue, "in the order asked for")
-		ready, err := store.Ready(ctx, q, s.Queue, now)
+		ready, err := store.Jobs{}.Ready(ctx, q, s.Queue, now)
 		require.NoError(t, err)
 		require.Equal(t, s.Ready, ready)
 	}
@@ -60,7 +60,7 @@ func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
 	t.Helper()
 	before := dump(t, tx)
 	exec(t, tx, `SAVEPOINT attempt`)
-	_, err := store.ClaimJobs(ctx, tx, queue, "w", 1, now, now+60)
+	_, err := store.Jobs{}.Claim(ctx, tx, queue, "w", 1, now, now+60)
 	require.NoError(t, err)
 	after := dump(t, tx)
 	exec(t, tx, `ROLLBACK TO attempt`)
@@ -119,7 +119,7 @@ func TestNextCountsTheLastAttemptInFlight(t *testing.T) {
 func TestNoQueueHasNoState(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, none := range [][]string{nil, {}} {
-		states, err := store.QueueStates(ctx, tx, none, 10)
+		states, err := store.Jobs{}.States(ctx, tx, none, 10)
 		require.NoError(t, err)
 		require.Empty(t, states)
 	}
@@ -140,7 +140,7 @@ func TestNextClaimAtIsHonkers(t *testing.T) {
 	found := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, queue := range someQueues {
-			got, err := store.NextClaimAt(ctx, tx, queue, g.now)
+			got, err := store.Jobs{}.NextClaimAt(ctx, tx, queue, g.now)
 			require.NoError(t, err)
 			want := value(t, tx, honkerNextClaimAt, queue, g.now)
 			require.Equal(t, want, strconv.FormatInt(got, 10), "%s of %v", queue, liveRows(t, tx))

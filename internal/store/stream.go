@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// Streams are the statements on _honker_stream.
+type Streams struct{}
+
 // Event is a row of _honker_stream.
 type Event struct {
 	Offset    int64
@@ -62,8 +65,8 @@ const sqlInsertEvent = `INSERT INTO _honker_stream (topic, key, created_at, payl
 
 var sqlInsertEvents = newInserts(sqlInsertEvent, 3)
 
-// InsertEvent appends one event and returns its offset. key may be nil.
-func InsertEvent(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
+// Insert appends one event and returns its offset. key may be nil.
+func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
 	res, err := q.ExecContext(ctx, sqlInsertEvents.sized[1], topic, key, now, payload)
 	if err != nil {
 		return 0, err
@@ -71,9 +74,9 @@ func InsertEvent(ctx context.Context, q Querier, topic string, key any, payload 
 	return res.LastInsertId()
 }
 
-// InsertEvents appends an event for each payload and returns the first and the last of
+// InsertMany appends an event for each payload and returns the first and the last of
 // their offsets, which follow one another.
-func InsertEvents(ctx context.Context, q Querier, topic string, key any, payloads []string, now int64) (first, last int64, err error) {
+func (Streams) InsertMany(ctx context.Context, q Querier, topic string, key any, payloads []string, now int64) (first, last int64, err error) {
 	err = sqlInsertEvents.run(ctx, q, []any{topic, key, now}, payloads, func(id int64, _ int) { last = id })
 	return last - int64(len(payloads)) + 1, last, err
 }
@@ -83,9 +86,9 @@ const pageBytes = 1 << 20
 
 var errPageFull = errors.New("page is full")
 
-// ReadEvents appends up to limit selected events above after to into, in order, but none
+// Read appends up to limit selected events above after to into, in order, but none
 // above through. more tells that it stopped before it had seen all of them.
-func ReadEvents(ctx context.Context, q Querier, s Selection, after, through int64, limit int, into []Event) (events []Event, more bool, err error) {
+func (Streams) Read(ctx context.Context, q Querier, s Selection, after, through int64, limit int, into []Event) (events []Event, more bool, err error) {
 	events = into
 	c := s.read(after, through, limit)
 	size := 0
@@ -136,7 +139,7 @@ const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1
 
 // TopicEvents reads up to limit events of exactly that topic above after, in order;
 // negative: all of them.
-func TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]KeyedEvent, error) {
+func (Streams) TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]KeyedEvent, error) {
 	var out []KeyedEvent
 	err := each(ctx, q, sqlTopicEvents, func(rows *sql.Rows) error {
 		e := KeyedEvent{Event: Event{Topic: topic}}
@@ -155,7 +158,7 @@ const (
 // Horizon returns the last of the next n offsets above after that a sparse selection has
 // to look at, selected or not; after itself where there is none. It bounds what one read
 // costs, and is where to go on when nothing was found. more tells that there may be others.
-func Horizon(ctx context.Context, q Querier, s Selection, after int64, n int) (last int64, more bool, err error) {
+func (Streams) Horizon(ctx context.Context, q Querier, s Selection, after int64, n int) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
 		query, args = sqlHorizon, []any{after, n}
@@ -168,7 +171,7 @@ func Horizon(ctx context.Context, q Querier, s Selection, after int64, n int) (l
 
 // Head returns the last offset of the selected topics, whatever the filter; 0 for none. Of
 // a pattern it reads as many rows as came after.
-func Head(ctx context.Context, q Querier, s Selection) (int64, error) {
+func (Streams) Head(ctx context.Context, q Querier, s Selection) (int64, error) {
 	return edge(ctx, q, Selection{Topic: s.Topic}, func(c *condition) {
 		c.sql.WriteString(` ORDER BY offset DESC LIMIT 1`)
 	})
@@ -176,7 +179,7 @@ func Head(ctx context.Context, q Querier, s Selection) (int64, error) {
 
 // FirstSince returns the first selected offset of an event from the unix second since on;
 // 0 for none. It reads all that is older.
-func FirstSince(ctx context.Context, q Querier, s Selection, since int64) (int64, error) {
+func (Streams) FirstSince(ctx context.Context, q Querier, s Selection, since int64) (int64, error) {
 	return edge(ctx, q, s, func(c *condition) {
 		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
 	})
@@ -192,7 +195,7 @@ func edge(ctx context.Context, q Querier, s Selection, tail func(*condition)) (o
 }
 
 // Lag counts the selected events above after. It reads them all.
-func Lag(ctx context.Context, q Querier, s Selection, after int64) (n int64, err error) {
+func (Streams) Lag(ctx context.Context, q Querier, s Selection, after int64) (n int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT count(*)`)
 	s.from(&c)
@@ -204,8 +207,8 @@ func Lag(ctx context.Context, q Querier, s Selection, after int64) (n int64, err
 // The last row of the table.
 const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
 
-// LastEvent returns the newest offset of all topics, 0 for none.
-func LastEvent(ctx context.Context, q Querier) (offset int64, err error) {
+// Last returns the newest offset of all topics, 0 for none.
+func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
 	_, err = one(ctx, q, sqlLastEvent, nil, &offset)
 	return offset, err
 }
@@ -215,7 +218,7 @@ const sqlTopicsSince = `SELECT offset, topic FROM _honker_stream WHERE offset > 
 
 // TopicsSince returns the topics of up to limit events above after, how many there
 // were, and the last offset among them.
-func TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics map[string]bool, n int, last int64, err error) {
+func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics map[string]bool, n int, last int64, err error) {
 	return namesSince(ctx, q, sqlTopicsSince, after, limit)
 }
 

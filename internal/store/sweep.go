@@ -17,7 +17,7 @@ const sqlQueues = `WITH RECURSIVE
 SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL`
 
 // Queues lists the queues that have live jobs.
-func Queues(ctx context.Context, q Querier) ([]string, error) {
+func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlQueues)
 }
 
@@ -25,8 +25,8 @@ func Queues(ctx context.Context, q Querier) ([]string, error) {
 // every job.
 const sqlExpired = `SELECT id` + whereExpired + ` LIMIT ?3 + 0`
 
-// ExpiredJobs returns up to limit jobs of queue that wait and were to start by now.
-func ExpiredJobs(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
+// Expired returns up to limit jobs of queue that wait and were to start by now.
+func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
 }
 
@@ -38,8 +38,8 @@ const (
 	sqlDropExpiredIDs = `DELETE` + whereExpiredIDs
 )
 
-// BuryExpired moves those of ids to the dead that still wait and have expired.
-func BuryExpired(ctx context.Context, q Querier, ids []int64, now int64) (int, error) {
+// DeadLetterExpired moves those of ids to the dead that still wait and have expired.
+func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) (int, error) {
 	n, err := affected(ctx, q, sqlBuryExpiredIDs, idList(ids), now)
 	if err == nil && n > 0 {
 		_, err = q.ExecContext(ctx, sqlDropExpiredIDs, idList(ids), now)
@@ -71,9 +71,9 @@ type Sweep struct{ find, drop string }
 
 // The sweeps; each compares with a unix second.
 var (
-	Results  = Sweep{sqlOverResults, sqlDropResults}  // that expire by then
-	Windows  = Sweep{sqlOverWindows, sqlDropWindows}  // of rate limits, that began before and are over
-	Messages = Sweep{sqlOldMessages, sqlDropMessages} // sent before
+	SweepResults  = Sweep{sqlOverResults, sqlDropResults}  // that expire by then
+	SweepWindows  = Sweep{sqlOverWindows, sqlDropWindows}  // of rate limits, that began before and are over
+	SweepMessages = Sweep{sqlOldMessages, sqlDropMessages} // sent before
 )
 
 // Found returns up to limit rows that the sweep takes.
