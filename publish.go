@@ -151,7 +151,7 @@ func newEvents[E any](s *stream, data []E, opts []PublishOption) (*events, error
 }
 
 func (b *events) insert(ctx context.Context, q store.Querier, now time.Time) (err error) {
-	b.first, b.last, err = store.Streams{}.InsertMany(ctx, q, b.s.name, b.key, b.texts, now.Unix())
+	b.first, b.last, err = store.Streams{}.InsertMany(ctx, q, b.s.name, []any{b.key}, b.texts, now.Unix())
 	return err
 }
 

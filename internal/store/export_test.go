@@ -12,6 +12,7 @@ type Statement struct {
 var Fragments = map[string]string{
 	"sqlInsertJob":   "the head of sqlInsertJobs",
 	"sqlInsertEvent": "the head of sqlInsertEvents",
+	"sqlInsertKeyed": "the head of sqlInsertKeyedEvents",
 }
 
 // Statements are all that the package runs, but for DDL and the PRAGMA of Check.
@@ -39,6 +40,7 @@ func Statements() []Statement {
 		hot("sqlFindJob", sqlFindJob),
 		hot("sqlGetJob", sqlGetJob),
 		hot("sqlCancelJob", sqlCancelJob),
+		hot("sqlForeignTriggers", sqlForeignTriggers),
 		hot("sqlNotify", sqlNotify),
 		hot("sqlLastNotification", sqlLastNotification),
 		hot("sqlNotificationsSince", sqlNotificationsSince),
@@ -149,6 +151,7 @@ func Statements() []Statement {
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertEvents[%d]", n), sqlInsertEvents.sized[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertKeyedEvents[%d]", n), sqlInsertKeyedEvents.sized[n]))
 	}
 	for i, statement := range sqlDropGroup {
 		all = append(all, cold(fmt.Sprintf("sqlDropGroup[%d]", i), statement))

@@ -6,48 +6,54 @@ import (
 	"strings"
 )
 
-// A multi-row INSERT costs a third of as many single ones: its cursors stay on the
-// last page. Few sizes, so that each stays prepared.
+// insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT
+// costs a third of as many single ones, since its cursors stay on the last page. The
+// sizes are few, so that each statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
 
-// inserts are the statements that append payloads, by the number of rows. The columns
-// that all rows share are bound once, before the payloads.
+// inserts are the statements that append rows to one table, by their number of rows.
+// The columns that all rows share come first and are bound once for all rows.
 type inserts struct {
-	shared int
+	shared int // columns that are alike in all rows
+	perRow int // columns of which each row has its own value
 	sized  map[int]string
 }
 
-func newInserts(head string, shared int) inserts {
-	in := inserts{shared, make(map[int]string)}
+func newInserts(head string, shared, perRow int) inserts {
+	in := inserts{shared, perRow, make(map[int]string)}
 	for _, n := range insertSizes {
-		in.sized[n] = head + in.rows(n)
+		in.sized[n] = head + in.values(n)
 	}
 	return in
 }
 
-// rows numbers what several rows share, and nothing else: a number is a name to the
-// driver, which looks at names each time it binds. A bare ? is the next that there is.
-func (in inserts) rows(n int) string {
-	row := "("
+// values is the list of n rows of parameters. Only the shared columns of several rows
+// are numbered: the driver treats a number as a name and looks names up each time it
+// binds. A bare ? is the number after the highest one so far.
+func (in inserts) values(n int) string {
+	var row strings.Builder
 	for i := range in.shared {
 		if n == 1 {
-			row += "?, "
+			row.WriteString("?, ")
 		} else {
-			row += fmt.Sprintf("?%d, ", i+1)
+			fmt.Fprintf(&row, "?%d, ", i+1)
 		}
 	}
-	return strings.TrimSuffix(strings.Repeat(row+"?), ", n), ", ")
+	row.WriteString(strings.TrimSuffix(strings.Repeat("?, ", in.perRow), ", "))
+	return strings.TrimSuffix(strings.Repeat("("+row.String()+"), ", n), ", ")
 }
 
-// run appends a row for each payload. wrote is told the last id of each n rows, whose
-// ids follow one another: nobody else writes within a statement.
-func (in inserts) run(ctx context.Context, q Querier, shared []any, payloads []string, wrote func(last int64, n int)) error {
-	args := append(make([]any, 0, in.shared+min(len(payloads), insertSizes[0])), shared...)
+// run appends count rows in as few statements as the sizes allow. row appends the values
+// of row i to args. wrote gets the last id of every n rows. Their ids are consecutive,
+// because no other connection can write within a statement.
+func (in inserts) run(ctx context.Context, q Querier, shared []any, count int, row func(args []any, i int) []any, wrote func(last int64, n int)) error {
+	args := append(make([]any, 0, in.shared+in.perRow*min(count, insertSizes[0])), shared...)
+	done := 0
 	for _, n := range insertSizes {
-		for ; len(payloads) >= n; payloads = payloads[n:] {
+		for ; count-done >= n; done += n {
 			args = args[:in.shared]
-			for _, p := range payloads[:n] {
-				args = append(args, p)
+			for i := done; i < done+n; i++ {
+				args = row(args, i)
 			}
 			res, err := q.ExecContext(ctx, in.sized[n], args...)
 			if err != nil {

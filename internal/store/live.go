@@ -48,7 +48,7 @@ const sqlInsertJob = `INSERT INTO _honker_live
   (queue, priority, run_at, max_attempts, created_at, expires_at, payload)
 VALUES `
 
-var sqlInsertJobs = newInserts(sqlInsertJob, 6)
+var sqlInsertJobs = newInserts(sqlInsertJob, 6, 1)
 
 // Insert enqueues one job and returns its id.
 func (Jobs) Insert(ctx context.Context, q Querier, j NewJob, payload string) (int64, error) {
@@ -65,7 +65,8 @@ func (Jobs) Insert(ctx context.Context, q Querier, j NewJob, payload string) (in
 func (Jobs) InsertMany(ctx context.Context, q Querier, j NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
 	shared := []any{j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt)}
-	err := sqlInsertJobs.run(ctx, q, shared, payloads, func(last int64, n int) {
+	row := func(args []any, i int) []any { return append(args, payloads[i]) }
+	err := sqlInsertJobs.run(ctx, q, shared, len(payloads), row, func(last int64, n int) {
 		for id := last - int64(n) + 1; id <= last; id++ {
 			ids = append(ids, id)
 		}
@@ -171,4 +172,18 @@ const sqlCancelJob = `DELETE FROM _honker_live WHERE id = ?1 AND queue = ?2`
 func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlCancelJob, id, queue)
 	return n > 0, err
+}
+
+// Indexes and triggers of a table are rows of sqlite_schema under its name. GLOB is used
+// because LIKE takes _ for any character and ignores case; names in SQL do not differ by
+// case, hence lower.
+const sqlForeignTriggers = `SELECT EXISTS (SELECT 1 FROM sqlite_schema
+WHERE type = 'trigger' AND lower(tbl_name) = '_honker_live' AND lower(name) NOT GLOB '_honker*')`
+
+// ForeignTriggers tells whether _honker_live has a trigger that is not honker's own. The
+// names of honker's own objects begin with _honker. A trigger in the temp schema exists
+// for one connection only and does not count.
+func (Jobs) ForeignTriggers(ctx context.Context, q Querier) (some bool, err error) {
+	_, err = one(ctx, q, sqlForeignTriggers, nil, &some)
+	return some, err
 }

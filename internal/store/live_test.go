@@ -177,3 +177,29 @@ func TestCancelTakesAJobInFlight(t *testing.T) {
 	}
 	require.Equal(t, before, dump(t, tx))
 }
+
+func TestJobs_ForeignTriggers(t *testing.T) {
+	for _, c := range []struct {
+		name, on string
+		want     bool
+	}{
+		{"_honkerx_audit", "_honker_live", false},
+		{"_HONKERX_audit", "_HONKER_LIVE", false},
+		{"xhonker", "_honker_live", true},
+		{"ahonker_x", "_honker_live", true}, // a _ is no wildcard
+		{"audit", "_honker_live", true},
+		{"audit", "_Honker_Live", true},
+		{"audit", "_honker_stream", false},
+	} {
+		tx := begin(t, openFresh(t))
+		exec(t, tx, `CREATE TRIGGER `+c.name+` AFTER INSERT ON `+c.on+` BEGIN SELECT 1; END`)
+		got, err := store.Jobs{}.ForeignTriggers(ctx, tx)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got, "%s on %s", c.name, c.on)
+	}
+	for _, open := range []func(*testing.T) *sql.DB{openFresh, openShared} {
+		got, err := store.Jobs{}.ForeignTriggers(ctx, open(t))
+		require.NoError(t, err)
+		require.False(t, got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 )
@@ -61,9 +62,15 @@ func (s Selection) from(c *condition) {
 	}
 }
 
-const sqlInsertEvent = `INSERT INTO _honker_stream (topic, key, created_at, payload) VALUES `
+const (
+	sqlInsertEvent = `INSERT INTO _honker_stream (topic, key, created_at, payload) VALUES `
+	sqlInsertKeyed = `INSERT INTO _honker_stream (topic, created_at, key, payload) VALUES `
+)
 
-var sqlInsertEvents = newInserts(sqlInsertEvent, 3)
+var (
+	sqlInsertEvents      = newInserts(sqlInsertEvent, 3, 1) // one key for all
+	sqlInsertKeyedEvents = newInserts(sqlInsertKeyed, 2, 2) // a key for each
+)
 
 // Insert appends one event and returns its offset. key may be nil.
 func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
@@ -75,9 +82,24 @@ func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, pay
 }
 
 // InsertMany appends an event for each payload and returns the first and the last of
-// their offsets, which follow one another.
-func (Streams) InsertMany(ctx context.Context, q Querier, topic string, key any, payloads []string, now int64) (first, last int64, err error) {
-	err = sqlInsertEvents.run(ctx, q, []any{topic, key, now}, payloads, func(id int64, _ int) { last = id })
+// their offsets, which are consecutive. keys is nil for events without a key, or has one
+// element for all events, or one for each. A nil element is NULL in the file.
+func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error) {
+	wrote := func(id int64, _ int) { last = id }
+	switch len(keys) {
+	case 0, 1:
+		var key any
+		if len(keys) == 1 {
+			key = keys[0]
+		}
+		row := func(args []any, i int) []any { return append(args, payloads[i]) }
+		err = sqlInsertEvents.run(ctx, q, []any{topic, key, now}, len(payloads), row, wrote)
+	case len(payloads):
+		row := func(args []any, i int) []any { return append(args, keys[i], payloads[i]) }
+		err = sqlInsertKeyedEvents.run(ctx, q, []any{topic, now}, len(payloads), row, wrote)
+	default:
+		err = fmt.Errorf("%d keys for %d events", len(keys), len(payloads))
+	}
 	return last - int64(len(payloads)) + 1, last, err
 }
 

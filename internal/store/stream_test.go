@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+func TestStreams_InsertMany_Keys(t *testing.T) {
+	db := openFresh(t)
+	for _, n := range []int{1, 2, 3, 4, 31, 33, 256, 257, 1000} {
+		payloads, each := make([]string, n), make([]any, n)
+		for i := range payloads {
+			payloads[i], each[i] = fmt.Sprint(i), fmt.Sprintf("k%d", i)
+			if i%3 == 1 {
+				each[i] = nil
+			}
+		}
+		for name, c := range map[string]struct {
+			keys []any
+			key  func(i int) any
+		}{
+			"none":     {nil, func(int) any { return nil }},
+			"none too": {[]any{nil}, func(int) any { return nil }},
+			"one":      {[]any{"k"}, func(int) any { return "k" }},
+			"empty":    {[]any{""}, func(int) any { return "" }},
+			"each":     {each, func(i int) any { return each[i] }},
+		} {
+			tx := begin(t, db)
+			_, err := store.Streams{}.Insert(ctx, tx, "t", nil, "first", 6)
+			require.NoError(t, err)
+			first, last, err := store.Streams{}.InsertMany(ctx, tx, "t", c.keys, payloads, 7)
+			require.NoError(t, err)
+			require.EqualValues(t, []int64{2, int64(n + 1)}, []int64{first, last}, "%s of %d", name, n)
+			want := []string{}
+			for i := range payloads {
+				want = append(want, line([]any{int64(i + 2), "t", c.key(i), payloads[i], int64(7)}))
+			}
+			got := lines(t, tx, `SELECT offset, topic, key, payload, created_at FROM _honker_stream WHERE offset > 1 ORDER BY offset`)
+			require.Equal(t, want, got, "%s of %d", name, n)
+			require.NoError(t, tx.Rollback())
+		}
+	}
+}
+
+func TestStreams_InsertMany_WrongNumberOfKeys(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for _, n := range []int{0, 1, 3, 4} {
+		_, _, err := store.Streams{}.InsertMany(ctx, tx, "t", []any{"a", "b"}, make([]string, n), 7)
+		require.ErrorContains(t, err, "2 keys", "%d events", n)
+	}
+	require.Empty(t, lines(t, tx, `SELECT * FROM _honker_stream`))
+}
