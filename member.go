@@ -148,7 +148,7 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 	}
 	ready, nextMS, err := store.Groups{}.Ready(context.WithoutCancel(ctx), db.own, m.id, time.Now().UnixMilli())
 	if err == nil && !ready && nextMS != 0 {
-		db.hub.watcher.Expect(time.UnixMilli(nextMS))
+		db.hub.watcher.WakeAt(time.UnixMilli(nextMS))
 	}
 	return ready, db.because(err)
 }

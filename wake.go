@@ -42,7 +42,7 @@ func (h *hub) askQueues(ctx context.Context, now time.Time) ([]string, error) {
 // expect asks for a look at a unix second, 0 for none.
 func (h *hub) expect(unix int64) {
 	if unix != 0 {
-		h.watcher.Expect(time.Unix(unix, 0))
+		h.watcher.WakeAt(time.Unix(unix, 0))
 	}
 }
 
@@ -145,7 +145,7 @@ func (h *hub) askGroups(ctx context.Context, now time.Time) ([]string, error) {
 		if s.Ready {
 			hot = append(hot, strconv.FormatInt(s.ID, 10))
 		} else if s.NextMS != 0 {
-			h.watcher.Expect(time.UnixMilli(s.NextMS))
+			h.watcher.WakeAt(time.UnixMilli(s.NextMS))
 		}
 	}
 	return hot, err

@@ -66,21 +66,21 @@ func newHub(db *DB, identity func() error, commits func() int64) *hub {
 		h.waiting[k] = make(map[string]map[*sleeper]struct{})
 	}
 	h.watcher = watch.New(watch.Config{
-		Path:     db.path,
-		Version:  sqlite.NewChange(db.looks),
-		Identity: identity,
-		Commits:  commits,
-		Poll:     db.opts.PollInterval,
-		Notices:  !db.opts.NoFileNotices,
-		Wary:     db.opts.AnyFilesystem,
-		Look:     h.look,
-		Dead:     h.end,
-		Logger:   db.opts.Logger,
+		Path:      db.path,
+		Version:   sqlite.NewChange(db.looks),
+		Identity:  identity,
+		Commits:   commits,
+		Poll:      db.opts.PollInterval,
+		Notices:   !db.opts.NoFileNotices,
+		Untrusted: db.opts.AnyFilesystem,
+		Changed:   h.look,
+		Lost:      h.end,
+		Logger:    db.opts.Logger,
 	})
 	return h
 }
 
-func (h *hub) nudge() { h.watcher.Nudge() }
+func (h *hub) nudge() { h.watcher.Committed() }
 
 // hint wakes those who wait for what this process has just committed: they need not
 // sleep until the watcher has looked, which it does all the same.
@@ -102,7 +102,7 @@ func (h *hub) subscribe(topics ...topic) *sleeper {
 		s.wake()
 	}
 	h.mu.Unlock()
-	h.watcher.Wait()
+	h.watcher.AddWaiter()
 	return s
 }
 
@@ -118,7 +118,7 @@ func (s *sleeper) leave() {
 		}
 	}
 	h.mu.Unlock()
-	h.watcher.Leave()
+	h.watcher.RemoveWaiter()
 }
 
 // wait returns nil when there may be something new, and an error when ctx has ended,

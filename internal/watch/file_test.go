@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,10 +15,12 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// watchFile watches a real file. other is another process's connection, as good as.
+// watchFile watches a real file. other stands for a connection of another process.
 func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other *sql.DB, looks chan Cause) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.db")
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	path := filepath.Join(dir, "x.db")
 	c, err := sqlite.NewConnector(path, sqlite.Config{BusyTimeout: patient})
 	require.NoError(t, err)
 	pool := sql.OpenDB(c)
@@ -27,20 +30,20 @@ func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other
 	require.NoError(t, err)
 	looks = make(chan Cause, 10_000)
 	cfg.Path, cfg.Version, cfg.Identity, cfg.Commits = path, sqlite.NewChange(pool), c.CheckIdentity, c.Commits
-	cfg.Look = func(why Cause) { looks <- why }
+	cfg.Changed = func(why Cause) { looks <- why }
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	if cfg.Dead == nil {
-		cfg.Dead = func(err error) { t.Errorf("dead: %v", err) }
+	if cfg.Lost == nil {
+		cfg.Lost = func(err error) { t.Errorf("lost: %v", err) }
 	}
 	w = New(cfg)
-	w.Wait()
+	w.AddWaiter()
 	t.Cleanup(func() {
 		require.NoError(t, w.Close())
 		require.NoError(t, pool.Close())
 		require.NoError(t, other.Close())
 	})
 	next(t, looks)
-	quiet(looks)
+	drain(looks)
 	return w, c, other, looks
 }
 
@@ -50,13 +53,13 @@ func next(t *testing.T, looks <-chan Cause) Cause {
 	case why := <-looks:
 		return why
 	case <-time.After(patient):
-		t.Fatal("nobody looked")
+		t.Fatal("no look")
 		return ""
 	}
 }
 
-// quiet waits until nobody has looked for a while, and returns how many did before.
-func quiet(looks <-chan Cause) (n int) {
+// drain waits until there was no look for a while, and returns how many came before.
+func drain(looks <-chan Cause) (n int) {
 	for {
 		select {
 		case <-looks:
@@ -73,11 +76,12 @@ func write(t *testing.T, pool *sql.DB) {
 	require.NoError(t, err)
 }
 
-func TestACommitOfAnotherConnectionIsSeen(t *testing.T) {
+// A commit of another connection is noticed, and only a commit.
+func TestWatcher_Changed_OtherConnection(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"by notices alone": {Notices: true, Poll: time.Hour},
-		"by notices":       {Notices: true, Poll: time.Millisecond},
-		"by polling":       {Poll: time.Millisecond},
+		"by events alone": {Notices: true, Poll: time.Hour},
+		"by events":       {Notices: true, Poll: time.Millisecond},
+		"by polling":      {Poll: time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, other, looks := watchFile(t, cfg)
@@ -87,7 +91,7 @@ func TestACommitOfAnotherConnectionIsSeen(t *testing.T) {
 				quietFor := time.After(3 * time.Millisecond)
 				<-quietFor
 			}
-			quiet(looks)
+			drain(looks)
 
 			// What changes nothing is nothing.
 			tx, err := other.BeginTx(context.Background(), nil)
@@ -98,12 +102,13 @@ func TestACommitOfAnotherConnectionIsSeen(t *testing.T) {
 			require.NoError(t, other.QueryRow(`SELECT count(*) FROM t`).Scan(new(int)))
 			_, err = other.Exec(`UPDATE t SET v = 3 WHERE v = 2`)
 			require.NoError(t, err)
-			require.Zero(t, quiet(looks))
+			require.Zero(t, drain(looks))
 		})
 	}
 }
 
-func TestAStormIsFollowedAndItsEndIsSeen(t *testing.T) {
+// Commits of a burst are noticed, and so is a single one after it.
+func TestWatcher_Burst(t *testing.T) {
 	_, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Millisecond})
 	for range 3 {
 		until := time.Now().Add(100 * time.Millisecond)
@@ -111,50 +116,80 @@ func TestAStormIsFollowedAndItsEndIsSeen(t *testing.T) {
 		for ; time.Now().Before(until); commits++ {
 			write(t, other)
 		}
-		seen := quiet(looks)
+		seen := drain(looks)
 		require.Positive(t, seen)
 		require.LessOrEqual(t, seen, commits)
-		// The calm after it: a single commit is heard, by whatever means.
+		// The quiet after it: a single commit is noticed, by whatever means.
 		write(t, other)
 		require.Equal(t, Commit, next(t, looks))
-		quiet(looks)
+		drain(looks)
 	}
 }
 
-// A long PollInterval is for where there are notices. A storm must not leave the
-// watcher deaf for so long.
-func TestAStormDoesNotDeafenAWatcherThatHardlyPolls(t *testing.T) {
+// A long Poll is for where there are events. A burst, which turns them off, must not leave
+// the watcher without looks for so long.
+func TestWatcher_Burst_LongPoll(t *testing.T) {
 	_, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Hour})
 	until := time.Now().Add(200 * time.Millisecond)
 	for time.Now().Before(until) {
 		write(t, other)
 	}
-	quiet(looks)
+	drain(looks)
 	write(t, other)
 	select {
 	case why := <-looks:
 		require.Equal(t, Commit, why)
 	case <-time.After(3 * time.Second):
-		t.Fatal("not heard any more")
+		t.Fatal("not noticed any more")
 	}
 }
 
-func TestAFileThatWasReplacedEndsTheWatch(t *testing.T) {
-	dead := make(chan error, 1)
-	_, c, _, _ := watchFile(t, Config{Notices: true, Poll: time.Hour, Dead: func(err error) { dead <- err }})
+// Whatever puts another file at the path ends the watcher within five seconds, also where
+// no event comes of it.
+func TestWatcher_Lost_File(t *testing.T) {
+	for name, replace := range map[string]func(dir, file string) error{
+		"renamed": func(_, file string) error {
+			return errors.Join(os.Rename(file, file+".old"), os.WriteFile(file, nil, 0o600))
+		},
+		"removed":              func(_, file string) error { return os.Remove(file) },
+		"another renamed over": func(_, file string) error { return os.Rename(file+".new", file) },
+		"folder renamed":       func(dir, _ string) error { return os.Rename(dir, dir+".old") },
+		"folder above renamed": func(dir, _ string) error { return os.Rename(filepath.Dir(dir), filepath.Dir(dir)+".old") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lost := make(chan error, 1)
+			_, c, _, _ := watchFile(t, Config{Notices: true, Poll: time.Millisecond, Lost: func(err error) { lost <- err }})
+			require.NoError(t, os.WriteFile(c.Path()+".new", nil, 0o600))
+			<-time.After(2 * time.Second) // the pauses grow
+			require.NoError(t, replace(filepath.Dir(c.Path()), c.Path()))
+			select {
+			case err := <-lost:
+				require.ErrorIs(t, err, sqlite.ErrReplaced)
+			case <-time.After(5 * time.Second):
+				t.Fatal("not noticed")
+			}
+		})
+	}
+}
+
+// With a long Poll the event of the file itself is enough.
+func TestWatcher_Lost_ByEvent(t *testing.T) {
+	lost := make(chan error, 1)
+	_, c, _, _ := watchFile(t, Config{Notices: true, Poll: time.Hour, Lost: func(err error) { lost <- err }})
 	require.NoError(t, os.Rename(c.Path(), c.Path()+".old"))
 	require.NoError(t, os.WriteFile(c.Path(), nil, 0o600))
 	select {
-	case err := <-dead:
+	case err := <-lost:
 		require.ErrorIs(t, err, sqlite.ErrReplaced)
 	case <-time.After(patient):
 		t.Fatal("not noticed")
 	}
 }
 
-// The pool's only connection may be lent to somebody who is about to close: the
-// watcher must not wait for it then.
-func TestCloseDoesNotWaitForAConnectionThatIsLent(t *testing.T) {
+// The pool's only connection may be lent to a caller that is about to close: the watcher
+// must not wait for it then.
+func TestWatcher_Close_LentConnection(t *testing.T) {
 	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
 	require.NoError(t, err)
 	defer pool.Close()
@@ -166,11 +201,11 @@ func TestCloseDoesNotWaitForAConnectionThatIsLent(t *testing.T) {
 		Identity: func() error { return nil },
 		Commits:  func() int64 { return 0 },
 		Poll:     time.Millisecond,
-		Look:     func(Cause) {},
-		Dead:     func(error) {},
+		Changed:  func(Cause) {},
+		Lost:     func(error) {},
 		Logger:   slog.New(slog.DiscardHandler),
 	})
-	w.Wait()
+	w.AddWaiter()
 	time.Sleep(20 * time.Millisecond)
 	closed := make(chan error, 1)
 	go func() { closed <- w.Close() }()

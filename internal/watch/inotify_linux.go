@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inotify is an instance of the kernel's: it tells what happens to the files behind
-// paths. It opens no descriptor on them, so no lock of SQLite's can be dropped.
+// inotify is an inotify instance of the kernel, by its system calls. It opens no
+// descriptor on the watched files, so it cannot drop SQLite's locks. A library for file
+// events would read each event at once, where the mux lets them pile up.
 type inotify struct {
-	fd   int // watches are set on it; file's Fd would make it a blocking one
-	file *os.File
+	fd   int      // for the watches; file.Fd would switch the descriptor to blocking
+	file *os.File // for reads, which wait in Go's poller and end with close
 }
 
 func newInotify() (inotify, error) {
@@ -22,17 +23,17 @@ func newInotify() (inotify, error) {
 	return inotify{fd, os.NewFile(uintptr(fd), "inotify")}, nil
 }
 
-// watch asks for the events of mask, beside what is asked for already. The descriptor is
-// the file's: other paths of it have the same.
+// watch adds the events of mask to those that are already watched at path. The watch
+// descriptor belongs to the file: another path of the same file has the same one.
 func (i inotify) watch(path string, mask uint32) (int32, error) {
 	wd, err := unix.InotifyAddWatch(i.fd, path, mask|unix.IN_MASK_ADD)
 	return int32(wd), err
 }
 
-// forget ends a watch; an error says that it had ended with its file.
+// forget ends a watch. An error means that it had already ended with its file.
 func (i inotify) forget(wd int32) { _, _ = unix.InotifyRmWatch(i.fd, uint32(wd)) }
 
-// read waits for events and calls f for each. It fails after close.
+// read blocks until there are events and calls f for each. It fails after close.
 func (i inotify) read(buf []byte, f func(wd int32, mask uint32)) error {
 	n, err := i.file.Read(buf)
 	if err != nil {

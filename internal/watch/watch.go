@@ -1,18 +1,39 @@
-// Package watch answers one question: did somebody commit to this file?
+// Package watch answers one question: has another connection committed to this file?
 //
-// PRAGMA data_version is the truth. Everything else only says when to look: a nudge
-// after a commit of our own, a notice of the operating system that the -wal file
-// was written, a deadline that the listener named, and a safety poll.
+// PRAGMA data_version is the answer. Everything else only says when to read it: a commit
+// of this process, an event of the operating system for the -wal file, a deadline that a
+// waiter named, and a safety look every few seconds.
+//
+// The watcher is always in one of five states:
+//
+//	           AddWaiter             16 fast events
+//	 sleeping -----------> searching --------------> burst
+//	    ^                   |  ^  ^                    |
+//	    | last              |  |  '--------------------'
+//	    | RemoveWaiter,     |  |      quiet for 20 ms
+//	    | from any     found|  | event
+//	    | state      or gave|  |
+//	    |                 up|  |
+//	    |                   v  |     a commit without an event,
+//	    '------------------ listening ----------------> polling
+//	                           ^        or no events       |
+//	                           |                           | event, or events
+//	                           '------- searching <--------' are available
+//
+//   - sleeping: there is no waiter. No timer runs, and no events come.
+//   - searching: an event came, but the commit that it announced may not be visible yet.
+//     Looks follow at distances that double from a millisecond to a few seconds.
+//   - listening: nothing is announced. Events come, and a safety look every four seconds.
+//   - polling: there are no events, or they proved unreliable. Looks come every Poll.
+//   - burst: commits come faster than events are worth. Events are off, and looks come
+//     every Poll.
 package watch
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // Version reads PRAGMA data_version of one and the same connection.
@@ -21,93 +42,127 @@ type Version interface {
 	Close() error
 }
 
-// Config says what is watched and who is told.
+// Config says what is watched and what is called.
 type Config struct {
-	Path     string          // the database file
-	Version  Version         //
-	Identity func() error    // an error once the file was replaced
-	Commits  func() int64    // commits of this process so far; their notices need no search
-	Poll     time.Duration   // cadence where there are no notices
-	Notices  bool            // use them where the platform has them
-	Wary     bool            // the filesystem may not keep its word: never rest for long
-	Look     func(why Cause) // there may be something new; runs in the watcher's goroutine
-	Dead     func(error)     // the file is gone for good; the watcher ends
-	Logger   *slog.Logger
+	Path      string        // the database file
+	Version   Version       // closed by the watcher when it ends
+	Identity  func() error  // an error once the file was replaced
+	Commits   func() int64  // commits of this process so far; their events need no search
+	Poll      time.Duration // between looks where there are no events
+	Notices   bool          // use file events where the platform has them
+	Untrusted bool          // the filesystem may accept a watch and never send an event
+	Changed   func(Cause)   // there may be something new; runs in the watcher's goroutine
+	Lost      func(error)   // the file was replaced; the watcher has ended
+	Logger    *slog.Logger
 }
 
-// Cause is why the watcher looked.
+// Cause is why Changed was called.
 type Cause string
 
 // The causes.
 const (
 	Commit   Cause = "commit"   // data_version moved
-	Deadline Cause = "deadline" // a time named by Expect has come
+	Deadline Cause = "deadline" // a time given to WakeAt has come
 	Restart  Cause = "restart"  // the connection was lost: there may have been commits
 )
 
-// How long the watcher trusts what it has.
+// Pauses while events come.
 const (
-	safety      = 25 * time.Millisecond  // first poll after a commit, while notices work
-	promised    = 500 * time.Millisecond // for what has to be noticed within a second, and makes no notice
-	longest     = 10 * time.Minute       // pause, if there is nothing of the kind
-	idleAfter   = time.Second
-	storm       = time.Millisecond      // notices closer than this are a storm
-	stormCount  = 16                    // after so many of them, poll instead
-	calm        = 20 * time.Millisecond // and listen again after such a pause
-	afterHit    = 250 * time.Microsecond
-	searchFor   = 600 * time.Microsecond // a notice comes before the commit is visible
-	searchEvery = 30 * time.Microsecond
-	tailFirst   = time.Millisecond // then look at growing distances: the disk may hold the writer up
-	tailDoubles = 100 * time.Millisecond
+	// safetyLook bounds how late the watcher is where no event comes: for a file put at
+	// the path by renaming a folder above it, and for a lost event. A look of a thousand
+	// files takes 25 ms, so every four seconds costs 0.6 % of a core.
+	safetyLook = 4 * time.Second
+	// uncertainLook replaces it where events may be missing: on an untrusted filesystem,
+	// and without a -wal file, which may appear without an event.
+	uncertainLook = 500 * time.Millisecond
+	// clockCheck bounds how late a deadline is noticed after the wall clock was set or the
+	// machine was suspended. Timers know of neither.
+	clockCheck = 500 * time.Millisecond
+	// alignFrom is the shortest pause whose end moves to a mark that all files share.
+	alignFrom = 500 * time.Millisecond
+
+	afterEvent  = time.Millisecond      // first pause after an event without a visible commit
+	afterCommit = 25 * time.Millisecond // first pause after a commit
 )
 
-// Watcher is one goroutine that looks. It runs from Start to Close, and sleeps
-// without a timer while nobody waits.
+// The search right after an event. It comes before the commit is visible, usually by less
+// than a timer of the runtime can measure.
+const (
+	searchFor   = 600 * time.Microsecond
+	searchEvery = 30 * time.Microsecond
+	afterFound  = 250 * time.Microsecond // leaves the writer some air; events queue up meanwhile
+)
+
+// Pauses while no events come.
+const (
+	slowestPoll = 25 * time.Millisecond // unless Poll is longer
+	idleAfter   = time.Second           // without a commit, polling slows down
+
+	burstGap    = time.Millisecond      // events closer than this belong to a burst
+	burstEvents = 16                    // so many of them in a row turn events off
+	quietAfter  = 20 * time.Millisecond // without a commit, a burst is over
+)
+
+// state is what the watcher is doing; the package comment has a picture.
+type state int
+
+const (
+	sleeping state = iota
+	searching
+	listening
+	polling
+	burst
+)
+
+// reason is why a wait ended.
+type reason int
+
+const (
+	byRequest reason = iota // AddWaiter, Committed, WakeAt, or new watches on the files
+	byEvent
+	byDeadline
+	byTimer
+	byClose
+)
+
+// Watcher is one goroutine that looks for commits. It runs from the first AddWaiter to
+// Close.
 type Watcher struct {
 	cfg    Config
-	nudge  chan struct{}   // one slot: a look is due; two are no more than one
+	wake   chan struct{}   // capacity 1: a look is due, and two are no more than one
 	ctx    context.Context // ends with Close
 	stop   context.CancelFunc
 	done   chan struct{}
-	notice *notices
+	events *fileEvents
 
 	mu       sync.Mutex
 	waiters  int
-	deadline time.Time // the earliest that somebody expects something without a commit
+	deadline time.Time // the earliest time given to WakeAt
 	started  bool
 	closed   bool
 
-	// the goroutine's own
-	seen       int64
-	known      bool // seen was read once
-	lost       bool // the connection broke since seen was read
-	lastChange time.Time
-	lastNotice time.Time
-	rapid      int           // notices in a row that came in a storm
-	announced  bool          // a poll may find a commit: of a notice, or of before the first
-	doubtful   bool          // a poll found what no notice had announced
-	ownCommits int64         // as of the last notice
-	tail       time.Duration // next pause while notices come
-	pollEvery  time.Duration // next pause while none come
+	// The rest belongs to the goroutine.
+	state        state
+	pause        time.Duration // before the next look by timer
+	version      int64
+	versionKnown bool // version was read once
+	connLost     bool // the connection broke after version was read
+	lastCommit   time.Time
+	lastEvent    time.Time
+	fastEvents   int   // events in a row, each within burstGap of the one before
+	eventMissed  bool  // a timer found a commit that no event had announced
+	ownCommits   int64 // as of the last event
 }
 
-// New returns a watcher that does nothing until somebody waits.
+// New returns a watcher that does nothing before the first AddWaiter.
 func New(cfg Config) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Watcher{
-		cfg:       cfg,
-		nudge:     make(chan struct{}, 1),
-		ctx:       ctx,
-		stop:      stop,
-		done:      make(chan struct{}),
-		pollEvery: cfg.Poll,
-		tail:      tailFirst,
-	}
+	return &Watcher{cfg: cfg, wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{})}
 }
 
-// Wait announces somebody who waits, and starts the goroutine for the first one.
-// Commits after it returns are looked at. Each Wait needs a Leave.
-func (w *Watcher) Wait() {
+// AddWaiter has the watcher look for commits. Commits after it returns are noticed. Each
+// call needs a RemoveWaiter.
+func (w *Watcher) AddWaiter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters++
@@ -116,41 +171,32 @@ func (w *Watcher) Wait() {
 		go w.run()
 	}
 	if w.waiters == 1 {
-		w.poke()
+		w.requestLook()
 	}
 }
 
-// Leave takes back a Wait.
-func (w *Watcher) Leave() {
+// RemoveWaiter takes back an AddWaiter.
+func (w *Watcher) RemoveWaiter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters--
 }
 
-// Nudge says that this process has committed.
-func (w *Watcher) Nudge() {
-	w.mu.Lock()
-	waiting := w.waiters > 0
-	w.mu.Unlock()
-	if waiting {
-		w.poke()
+// Committed says that this process has committed. It never blocks: the caller has just
+// written and goes on.
+func (w *Watcher) Committed() {
+	if waiting, _ := w.demand(); waiting {
+		w.requestLook()
 	}
 }
 
-func (w *Watcher) poke() {
-	select {
-	case w.nudge <- struct{}{}:
-	default:
-	}
-}
-
-// Expect asks for a look at t even if nobody commits until then.
-func (w *Watcher) Expect(t time.Time) {
+// WakeAt asks for a call of Changed at t, on the wall clock, even without a commit.
+func (w *Watcher) WakeAt(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.deadline.IsZero() || t.Before(w.deadline) {
 		w.deadline = t
-		w.poke()
+		w.requestLook() // the timer that runs may be set for later
 	}
 }
 
@@ -167,235 +213,36 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-func (w *Watcher) run() {
-	defer close(w.done)
-	defer w.cfg.Version.Close()
-	w.notice = newNotices(w.cfg)
-	defer w.notice.close()
-	for {
-		why, ok := w.rest()
-		if !ok {
-			return
-		}
-		if err := w.cfg.Identity(); err != nil {
-			w.cfg.Dead(err)
-			return
-		}
-		w.act(why)
-	}
-}
-
-// reason is what ended a rest.
-type reason int
-
-const (
-	byNudge reason = iota
-	byNotice
-	byDeadline
-	byPoll
-)
-
-// rest sleeps until there is a reason to look; false when it is time to end.
-func (w *Watcher) rest() (reason, bool) {
-	waiting, deadline := w.state()
-	if !waiting {
-		// Notices cost every writer of the machine a little: not for nobody.
-		w.notice.drop()
-		select {
-		case <-w.nudge:
-			return byNudge, true
-		case <-w.ctx.Done():
-			return 0, false
-		}
-	}
-	if w.rapid < stormCount && w.notice.arm() {
-		w.tail, w.announced = tailFirst, true
-		return byNudge, true // what was written before makes no notice
-	}
-	pause, isDeadline := w.patience(time.Now(), deadline)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
+func (w *Watcher) requestLook() {
 	select {
-	case <-w.nudge:
-		return byNudge, true
-	case <-w.notice.C():
-		return byNotice, true
-	case <-timer.C:
-		if isDeadline {
-			return byDeadline, true
-		}
-		return byPoll, true
-	case <-w.ctx.Done():
-		return 0, false
+	case w.wake <- struct{}{}:
+	default:
 	}
 }
 
-func (w *Watcher) state() (waiting bool, deadline time.Time) {
+// demand returns whether there is a waiter, and the next deadline.
+func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.waiters > 0, w.deadline
 }
 
-// patience says how long to rest, and whether a deadline ends it.
-func (w *Watcher) patience(now time.Time, deadline time.Time) (time.Duration, bool) {
-	pause := w.pollPause(now)
-	if deadline.IsZero() {
-		return pause, false
-	}
-	if until := deadline.Sub(now); until <= pause {
-		return max(until, 0), true
-	}
-	// It is a time on the wall: that clock may be set, and the machine may sleep.
-	return min(pause, max(promised, w.cfg.Poll)), false
-}
-
-// pollPause is the pause if nothing ends it.
-func (w *Watcher) pollPause(now time.Time) time.Duration {
-	switch {
-	case w.rapid >= stormCount:
-		return min(max(w.cfg.Poll, storm), safety)
-	case w.trusting():
-		return together(now, min(w.tail, w.longestPause()))
-	}
-	// It grows with each look that finds nothing, once nobody has committed for a while.
-	w.pollEvery = max(min(2*w.pollEvery, safety), w.cfg.Poll)
-	if now.Sub(w.lastChange) <= idleAfter {
-		w.pollEvery = w.cfg.Poll
-	}
-	return w.pollEvery
-}
-
-// together moves the end of a long pause, by an eighth at most, so that the watchers of
-// all files wake up at the same moments: most of what a look costs is to wake up.
-func together(now time.Time, pause time.Duration) time.Duration {
-	if pause < time.Second {
-		return pause
-	}
-	return now.Add(pause).Round(pause / 4).Sub(now)
-}
-
-// trusting says that notices come, and that none was missed.
-func (w *Watcher) trusting() bool { return w.notice.armed() && !w.doubtful }
-
-// longestPause is short where a commit or a replaced file might make no notice.
-func (w *Watcher) longestPause() time.Duration {
-	if w.notice.guarded() && !w.cfg.Wary {
-		return max(w.cfg.Poll, longest)
-	}
-	return max(w.cfg.Poll, promised)
-}
-
-// act looks, for as long as the reason promises something.
-func (w *Watcher) act(why reason) {
-	now := time.Now()
-	if why == byDeadline {
-		w.passed(now)
-	}
-	switch {
-	case why == byNotice:
-		w.noticed(now)
-	case w.moved():
-		// Some filesystems take a watch and never keep their word.
-		w.doubtful = w.doubtful || why == byPoll && w.notice.armed() && !w.announced
-		w.hit(now)
-	case why == byDeadline:
-		w.cfg.Look(Deadline)
-	case why == byPoll:
-		w.missed(now)
-	}
-}
-
-// passed forgets the deadline; the look names the next one.
-func (w *Watcher) passed(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.deadline.After(now) {
-		w.deadline = time.Time{}
-	}
-}
-
-// noticed searches for the commit that a notice announces.
-func (w *Watcher) noticed(now time.Time) {
-	w.doubtful, w.announced = false, true
-	w.countStorm(now)
-	own := w.cfg.Commits()
-	mine := own != w.ownCommits
-	w.ownCommits = own
-	// The nudge of our own commit has been answered already: search for a foreign
-	// one only where there was none of ours.
-	for until := now.Add(searchFor); ; sqlite.Pause(searchEvery) {
-		if w.moved() {
-			w.hit(now)
-			w.announced = true // it may be of the next commit, which is not visible yet
-			// Leave the writer some air; notices queue up meanwhile.
-			sqlite.Pause(afterHit)
+func (w *Watcher) run() {
+	defer close(w.done)
+	defer w.cfg.Version.Close()
+	w.events = newFileEvents(w.cfg)
+	defer w.events.close()
+	for {
+		why := w.wait()
+		if why == byClose {
 			return
 		}
-		if mine || time.Now().After(until) {
-			break
+		// A connection goes on reading the old file without an error when another file
+		// was put at the path, so each look compares them first.
+		if err := w.cfg.Identity(); err != nil {
+			w.cfg.Lost(err)
+			return
 		}
+		w.look(why)
 	}
-	w.tail = tailFirst
-}
-
-func (w *Watcher) countStorm(now time.Time) {
-	if now.Sub(w.lastNotice) < storm {
-		w.rapid++
-	} else {
-		w.rapid = 0
-	}
-	w.lastNotice = now
-	if w.rapid >= stormCount {
-		w.notice.drop()
-	}
-}
-
-func (w *Watcher) hit(now time.Time) {
-	w.lastChange, w.announced, w.tail = now, false, max(safety, w.cfg.Poll)
-	if w.lost {
-		w.lost = false
-		w.cfg.Look(Restart)
-		return
-	}
-	w.cfg.Look(Commit)
-}
-
-func (w *Watcher) missed(now time.Time) {
-	w.grow()
-	if w.rapid >= stormCount && now.Sub(w.lastChange) > calm {
-		w.rapid = 0
-		w.poke() // listen again, and look once for what came before
-	}
-}
-
-// grow makes the next pause longer.
-func (w *Watcher) grow() {
-	if w.tail < tailDoubles {
-		w.tail *= 2
-		return
-	}
-	w.tail = max(min(8*w.tail, longest), w.cfg.Poll)
-}
-
-// moved reads the version. A busy database keeps the old one: the next look sees
-// the difference. A lost connection means that commits may have been missed.
-func (w *Watcher) moved() bool {
-	v, err := w.cfg.Version.Version(w.ctx)
-	if err != nil {
-		w.tail = min(w.tail, safety) // it has not looked: try again soon
-	}
-	switch {
-	case err == nil:
-		changed := w.lost || v != w.seen || !w.known // not known since when: look once
-		w.seen, w.known = v, true
-		return changed
-	case sqlite.IsBusy(err):
-	case errors.Is(err, sqlite.ErrReplaced), w.ctx.Err() != nil: // told by Identity in a moment, or ending
-	default:
-		if !w.lost {
-			w.cfg.Logger.Warn("honker: the watcher lost its connection and will open another", "error", err)
-		}
-		w.lost = true
-	}
-	return false
 }

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patient ends a test that hangs. It is far above what any wait should take.
 const patient = 20 * time.Second
 
-// fake stands in for the file: a version that the test moves, and everything that the
-// watcher may ask or tell.
+// fake stands in for the file: a version that the test moves, and the callbacks of a
+// watcher.
 type fake struct {
 	version atomic.Int64
 	reads   atomic.Int64
@@ -74,7 +74,7 @@ func (f *fake) taken() []Cause {
 	return looks
 }
 
-// watchFake is a watcher without notices: only the clock and the test move it.
+// watchFake is a watcher without events: only the clock and the test move it.
 func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 	f := &fake{}
 	w := New(Config{
@@ -82,8 +82,8 @@ func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 		Identity: func() error { f.mu.Lock(); defer f.mu.Unlock(); return f.identity },
 		Commits:  f.commits.Load,
 		Poll:     poll,
-		Look:     f.look,
-		Dead:     func(err error) { f.set(func() { f.dead = err }) },
+		Changed:  f.look,
+		Lost:     func(err error) { f.set(func() { f.dead = err }) },
 		Logger:   slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
@@ -92,15 +92,16 @@ func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 
 // begin waits until the watcher has looked for the first time.
 func begin(w *Watcher, f *fake) {
-	w.Wait()
+	w.AddWaiter()
 	synctest.Wait()
 	f.taken()
 }
 
-func TestTheFirstLookComesAtOnce(t *testing.T) {
+// The first look comes at once.
+func TestWatcher_AddWaiter_LooksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
-		w.Wait()
+		w.AddWaiter()
 		synctest.Wait()
 		require.Len(t, f.taken(), 1, "there may have been commits before")
 		require.NoError(t, w.Close())
@@ -108,46 +109,49 @@ func TestTheFirstLookComesAtOnce(t *testing.T) {
 	})
 }
 
-func TestANudgeIsALookAtTheVersion(t *testing.T) {
+// Committed is a look at the version, not a change by itself.
+func TestWatcher_Committed_ReadsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
-		w.Nudge()
+		w.Committed()
 		synctest.Wait()
 		require.Empty(t, f.taken(), "nothing has moved: it was a rollback")
 		f.version.Add(1)
-		w.Nudge()
+		w.Committed()
 		synctest.Wait()
 		require.Equal(t, []Cause{Commit}, f.taken())
 	})
 }
 
-func TestNobodyLooksWhileNobodyWaits(t *testing.T) {
+// Without a waiter the file is not looked at.
+func TestWatcher_Sleeping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
-		w.Nudge()
+		w.Committed()
 		time.Sleep(time.Hour)
 		require.Zero(t, f.reads.Load(), "not even started")
 		begin(w, f)
-		w.Wait()
-		w.Leave()
+		w.AddWaiter()
+		w.RemoveWaiter()
 		time.Sleep(time.Minute)
-		require.Greater(t, f.reads.Load(), int64(100), "somebody waits still")
-		w.Leave()
-		time.Sleep(time.Second) // the rest that it was in may end with a look
+		require.Greater(t, f.reads.Load(), int64(100), "there is a waiter still")
+		w.RemoveWaiter()
+		time.Sleep(time.Second) // the pause that it was in may end with a look
 		before := f.reads.Load()
 		f.version.Add(1)
-		w.Nudge()
+		w.Committed()
 		time.Sleep(24 * time.Hour)
 		require.Equal(t, before, f.reads.Load())
 		f.taken()
-		w.Wait()
+		w.AddWaiter()
 		synctest.Wait()
 		require.Equal(t, []Cause{Commit}, f.taken(), "what came meanwhile is seen")
 	})
 }
 
-func TestADeadlineFiresWithoutACommit(t *testing.T) {
+// A deadline fires without a commit.
+func TestWatcher_WakeAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		var at []time.Duration
@@ -158,34 +162,36 @@ func TestADeadlineFiresWithoutACommit(t *testing.T) {
 			}
 		}
 		begin(w, f)
-		w.Expect(began.Add(10 * time.Second))
-		w.Expect(began.Add(20 * time.Second)) // later: the look at the first one renews it
-		w.Expect(began.Add(3 * time.Second))
+		w.WakeAt(began.Add(10 * time.Second))
+		w.WakeAt(began.Add(20 * time.Second)) // later: the look at the first one renews it
+		w.WakeAt(began.Add(3 * time.Second))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{3 * time.Second}, at, "the earliest, once")
-		w.Expect(began) // long ago
+		w.WakeAt(began) // long ago
 		synctest.Wait()
 		require.Len(t, at, 2)
 	})
 }
 
-// Whoever waits for any commit is not woken by a deadline.
-func TestACommitIsNotTakenForADeadline(t *testing.T) {
+// A commit that is found at a deadline is reported as a commit: a waiter for any commit is
+// not woken by a deadline.
+func TestWatcher_WakeAt_Commit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
-		w.Expect(time.Now().Add(time.Second))
+		w.WakeAt(time.Now().Add(time.Second))
 		synctest.Wait()
-		f.version.Add(1) // by another process, without a word
+		f.version.Add(1) // by another process, without an event
 		time.Sleep(2 * time.Second)
-		w.Nudge()
+		w.Committed()
 		synctest.Wait()
 		require.Contains(t, f.taken(), Commit)
 	})
 }
 
-func TestPollingBacksOffWhileIdleAndComesBack(t *testing.T) {
+// Polling slows down while idle and comes back.
+func TestWatcher_Polling_BacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
 		begin(w, f)
@@ -200,14 +206,15 @@ func TestPollingBacksOffWhileIdleAndComesBack(t *testing.T) {
 		require.InDelta(t, 40, reads(time.Second), 3, "each 25 ms")
 		require.Empty(t, f.taken())
 		f.version.Add(1)
-		time.Sleep(safety)
+		time.Sleep(slowestPoll)
 		synctest.Wait()
 		require.Equal(t, []Cause{Commit}, f.taken())
 		require.InDelta(t, 500, reads(500*time.Millisecond), 20, "and at full speed again")
 	})
 }
 
-func TestALongPollIntervalIsKept(t *testing.T) {
+// A long Poll is kept.
+func TestWatcher_Polling_LongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
@@ -217,23 +224,25 @@ func TestALongPollIntervalIsKept(t *testing.T) {
 	})
 }
 
-func TestABusyFileKeepsTheBaseline(t *testing.T) {
+// A busy file keeps the version that was read last.
+func TestWatcher_Version_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
 		f.version.Add(1)
 		f.set(func() { f.fault = sqlite.ErrBusy })
 		f.set(func() { f.fault = errors.New("database is locked") })
-		w.Nudge()
+		w.Committed()
 		synctest.Wait()
 		require.Empty(t, f.taken(), "it could not look")
-		w.Nudge()
+		w.Committed()
 		synctest.Wait()
 		require.Equal(t, []Cause{Commit}, f.taken(), "and sees it the next time")
 	})
 }
 
-func TestALostConnectionIsOneLookMore(t *testing.T) {
+// A lost connection is one call of Changed more.
+func TestWatcher_Version_ConnectionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, 10*time.Millisecond)
 		begin(w, f)
@@ -246,7 +255,8 @@ func TestALostConnectionIsOneLookMore(t *testing.T) {
 	})
 }
 
-func TestAReplacedFileIsTheEnd(t *testing.T) {
+// A replaced file ends the watcher.
+func TestWatcher_Lost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, 10*time.Millisecond)
 		begin(w, f)
@@ -254,10 +264,10 @@ func TestAReplacedFileIsTheEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		f.set(func() { require.ErrorIs(t, f.dead, sqlite.ErrReplaced) })
 		before := f.reads.Load()
-		w.Nudge()
-		w.Wait()
-		w.Expect(time.Now())
-		w.Nudge()
+		w.Committed()
+		w.AddWaiter()
+		w.WakeAt(time.Now())
+		w.Committed()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, f.reads.Load())
 		require.NoError(t, w.Close())
@@ -265,13 +275,14 @@ func TestAReplacedFileIsTheEnd(t *testing.T) {
 	})
 }
 
-func TestCloseEndsEverythingAndMayComeAtAnyTime(t *testing.T) {
+// Close ends everything and may come at any time.
+func TestWatcher_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never, f := watchFake(t, time.Millisecond)
 		require.NoError(t, never.Close())
 		require.NoError(t, never.Close())
-		never.Wait() // starts nothing any more: the bubble would not end
-		never.Nudge()
+		never.AddWaiter() // starts nothing any more: the bubble would not end
+		never.Committed()
 		time.Sleep(time.Minute)
 		require.Zero(t, f.reads.Load())
 
@@ -280,44 +291,47 @@ func TestCloseEndsEverythingAndMayComeAtAnyTime(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() { require.NoError(t, w.Close()) })
-			all.Go(func() { w.Wait(); w.Nudge(); w.Expect(time.Now()); w.Leave() })
+			all.Go(func() { w.AddWaiter(); w.Committed(); w.WakeAt(time.Now()); w.RemoveWaiter() })
 		}
 		all.Wait()
 		require.EqualValues(t, 1, f.closed.Load())
 	})
 }
 
-// The nudge comes from a goroutine that has just committed. It must go on, even while
-// a look takes its time.
-func TestNudgeNeverBlocks(t *testing.T) {
+// Committed is called by a goroutine that has just committed. It must go on, even while a
+// call of Changed takes its time.
+func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
 		f.onLook = func(Cause) { time.Sleep(time.Minute) }
 		f.version.Add(1)
-		w.Nudge()
+		w.Committed()
 		synctest.Wait() // the look sleeps
 		began := time.Now()
 		for range 10_000 {
 			f.version.Add(1)
-			w.Nudge()
+			w.Committed()
 		}
 		require.Equal(t, began, time.Now())
 		time.Sleep(time.Hour / 2)
-		require.Len(t, f.taken(), 2, "ten thousand nudges are one look")
+		require.Len(t, f.taken(), 2, "ten thousand calls are one look")
 	})
 }
 
-func TestLongPausesEndTogether(t *testing.T) {
+// Pauses of half a second or more end at moments that all files share, and never later
+// than asked for.
+func TestAlignWakeups(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "now"))
-		pause := time.Duration(rapid.Int64Range(int64(time.Second), int64(time.Hour)).Draw(t, "pause"))
-		got := together(now, pause)
-		require.InDelta(t, pause, got, float64(pause)/8+1)
+		pause := time.Duration(rapid.Int64Range(int64(alignFrom), int64(time.Hour)).Draw(t, "pause"))
+		got := alignWakeups(now, pause)
+		require.Positive(t, got)
+		require.LessOrEqual(t, got, pause)
 		end := now.Add(got)
-		require.Equal(t, end, end.Truncate(pause/4), "a mark of all")
+		require.Equal(t, end, end.Truncate(pause), "a mark of all")
 		late := time.Duration(rapid.Int64Range(0, int64(pause)/9).Draw(t, "late"))
-		require.Equal(t, end.Add(pause/4*4), end.Add(late).Add(together(end.Add(late), pause)), "and so on, also if late")
+		require.Equal(t, end.Add(pause), end.Add(late).Add(alignWakeups(end.Add(late), pause)), "the next one too, also if late")
 	})
-	require.Equal(t, time.Millisecond, together(time.Unix(1, 3), time.Millisecond), "a short one is what it is")
+	require.Equal(t, time.Millisecond, alignWakeups(time.Unix(1, 3), time.Millisecond), "a short one is what it is")
 }

@@ -1,0 +1,131 @@
+package watch
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	written = unix.IN_MODIFY
+	// relinked comes when the number of links to a file changes. It is the only event of a
+	// database that was deleted, or that another file was renamed over, since SQLite still
+	// has it open.
+	relinked = unix.IN_ATTRIB
+)
+
+// fileEvents signals one watcher that its files have changed: the -wal file, to which a
+// commit writes, and the database file, which may be renamed, deleted or renamed over.
+//
+// Its methods are for the watcher's goroutine. Only fire runs in another one, the mux's.
+type fileEvents struct {
+	path  string
+	mux   *inotifyMux // nil where events are not wanted or not available
+	fired chan struct{}
+
+	watches []int32
+	log     bool        // the -wal file existed, and is watched
+	gone    atomic.Bool // a watched file was moved or removed: its watch is of no use any more
+}
+
+func newFileEvents(cfg Config) *fileEvents {
+	e := &fileEvents{path: filepath.Clean(cfg.Path), fired: make(chan struct{}, 1)}
+	if !cfg.Notices {
+		return e
+	}
+	mux, err := acquireMux()
+	if err != nil {
+		cfg.Logger.Warn("honker: no file events, polling instead", "error", err)
+		return e
+	}
+	e.mux = mux
+	return e
+}
+
+// C has a value when something has happened since the last receive.
+func (e *fileEvents) C() <-chan struct{} { return e.fired }
+
+// fire leaves one signal. Two would say no more than one.
+func (e *fileEvents) fire(gone bool) {
+	if gone {
+		e.gone.Store(true)
+	}
+	select {
+	case e.fired <- struct{}{}:
+	default:
+	}
+}
+
+// subscribed reports whether a commit makes an event.
+func (e *fileEvents) subscribed() bool { return len(e.watches) > 0 && !e.gone.Load() }
+
+// followsLog reports whether the watches are on the files that matter. A -wal file that
+// appears later makes no event by itself.
+func (e *fileEvents) followsLog() bool { return e.log }
+
+// subscribe watches the files where they are not watched yet. It returns true if it has
+// set new watches: what was written before makes no event.
+func (e *fileEvents) subscribe() bool {
+	if e.mux == nil || e.subscribed() && (e.log || !e.logExists()) {
+		return false
+	}
+	e.unsubscribe()
+	e.gone.Store(false)
+	if err := e.watchFiles(); err != nil {
+		// A file may have disappeared, or the user's watches are used up. The watcher
+		// polls, and tries again before each look.
+		e.unsubscribe()
+		return false
+	}
+	return true
+}
+
+// watchFiles watches the -wal file for commits and the database file for being replaced.
+// Without a -wal file a commit writes to the database file: with a rollback journal.
+func (e *fileEvents) watchFiles() error {
+	e.log = e.logExists()
+	if !e.log {
+		return e.watchPath(e.path, written|relinked)
+	}
+	if err := e.watchPath(e.path, relinked); err != nil {
+		return err
+	}
+	return e.watchPath(e.path+"-wal", written)
+}
+
+func (e *fileEvents) watchPath(path string, mask uint32) error {
+	wd, err := e.mux.subscribe(e, path, mask)
+	if err != nil {
+		return err
+	}
+	e.watches = append(e.watches, wd)
+	return nil
+}
+
+func (e *fileEvents) logExists() bool {
+	_, err := os.Stat(e.path + "-wal")
+	return err == nil
+}
+
+// unsubscribe ends the events, also one that was not received yet. Each event costs the
+// process that writes a little.
+func (e *fileEvents) unsubscribe() {
+	for _, wd := range e.watches {
+		e.mux.unsubscribe(e, wd)
+	}
+	e.watches, e.log = nil, false
+	select {
+	case <-e.fired:
+	default:
+	}
+}
+
+func (e *fileEvents) close() {
+	if e.mux == nil {
+		return
+	}
+	e.unsubscribe()
+	e.mux.release()
+}

@@ -1,0 +1,221 @@
+package watch
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// inotifies counts the inotify instances of this process.
+func inotifies(t *testing.T) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range all {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.Contains(to, "inotify") {
+			n++
+		}
+	}
+	return n
+}
+
+// All files of a process share one inotify instance.
+func TestMux_OneInstance(t *testing.T) {
+	before := inotifies(t)
+	var all []*Watcher
+	for range 5 {
+		w, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Hour})
+		write(t, other)
+		require.Equal(t, Commit, next(t, looks))
+		all = append(all, w)
+	}
+	require.Equal(t, before+1, inotifies(t))
+	for _, w := range all {
+		require.NoError(t, w.Close())
+	}
+	require.Equal(t, before, inotifies(t), "it goes with its last user")
+}
+
+func eventsOf(t *testing.T, path string) *fileEvents {
+	t.Helper()
+	n := newFileEvents(Config{Path: path, Notices: true})
+	t.Cleanup(n.close)
+	return n
+}
+
+// fired fails unless yes have an event and no have none.
+func fired(t *testing.T, yes []*fileEvents, no ...*fileEvents) {
+	t.Helper()
+	for _, n := range yes {
+		select {
+		case <-n.C():
+		case <-time.After(patient):
+			t.Fatal("no event")
+		}
+	}
+	for _, n := range no {
+		require.Empty(t, n.C())
+	}
+}
+
+// An event fires the subscribers of its file and no others.
+func TestFileEvents_Subscribers(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
+	for _, path := range []string{a, b, b + "-wal"} {
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+	}
+	append1 := func(path string) {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = f.WriteString("x")
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+	one, two, other := newFileEvents(Config{Path: a, Notices: true}), eventsOf(t, a), eventsOf(t, b)
+	for _, n := range []*fileEvents{one, two, other} {
+		require.True(t, n.subscribe())
+		require.False(t, n.subscribe(), "once is enough")
+	}
+
+	append1(a)
+	fired(t, []*fileEvents{one, two}, other)
+	append1(b + "-wal")
+	fired(t, []*fileEvents{other}, one, two)
+
+	two.unsubscribe()
+	append1(a)
+	fired(t, []*fileEvents{one}, two)
+	require.True(t, two.subscribe())
+	one.close()
+	append1(a)
+	fired(t, []*fileEvents{two}, other)
+}
+
+// Events come again for a file that was removed and created again.
+func TestFileEvents_RecreatedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	one, two := eventsOf(t, path), eventsOf(t, path)
+	require.True(t, one.subscribe())
+	require.True(t, two.subscribe())
+
+	require.NoError(t, os.Remove(path))
+	fired(t, []*fileEvents{one, two})
+	require.Eventually(t, func() bool { return !one.subscribed() && !two.subscribed() }, patient, time.Millisecond)
+	require.False(t, one.subscribe(), "there is nothing to watch")
+
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.True(t, one.subscribe())
+	require.True(t, two.subscribe())
+	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+	fired(t, []*fileEvents{one, two})
+}
+
+// A filesystem may accept a watch and never send an event. Here the watch is on a file
+// that is not written.
+func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f := &fake{}
+	w := New(Config{
+		Path:      path,
+		Notices:   true,
+		Untrusted: true,
+		Version:   f,
+		Identity:  func() error { return nil },
+		Commits:   f.commits.Load,
+		Poll:      time.Millisecond,
+		Changed:   f.look,
+		Lost:      func(error) {},
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	w.AddWaiter()
+	// looks counts those of a second after a while without commits.
+	looks := func() int64 {
+		<-time.After(2 * time.Second) // the pauses grow
+		before := f.reads.Load()
+		<-time.After(time.Second)
+		return f.reads.Load() - before
+	}
+	require.Less(t, looks(), int64(6), "events are waited for")
+	f.taken()
+
+	f.version.Add(1)
+	require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
+	require.Greater(t, looks(), int64(10), "a poll was first: it goes on as without events")
+
+	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+	require.Less(t, looks(), int64(10), "they come after all")
+}
+
+// The database file's own events say that another file may be at the path. Renaming a
+// folder above it makes none: see TestWatcher_Lost_File.
+func TestFileEvents_ReplacedFile(t *testing.T) {
+	for name, replace := range map[string]func(file string) error{
+		"renamed":              func(file string) error { return os.Rename(file, file+".old") },
+		"removed":              func(file string) error { return os.Remove(file) },
+		"another renamed over": func(file string) error { return os.Rename(file+".new", file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "x.db")
+			for _, path := range []string{file, file + "-wal", file + ".new"} {
+				require.NoError(t, os.WriteFile(path, nil, 0o600))
+			}
+			held, err := os.Open(file) // as SQLite does: what is removed stays
+			require.NoError(t, err)
+			defer held.Close()
+			e := eventsOf(t, file)
+			require.True(t, e.subscribe())
+			require.True(t, e.followsLog())
+			require.NoError(t, replace(file))
+			fired(t, []*fileEvents{e})
+		})
+	}
+}
+
+// Without a log there may be one soon, of which no event comes: it has to be looked for.
+func TestFileEvents_NoLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	n := eventsOf(t, path)
+	require.True(t, n.subscribe())
+	require.False(t, n.followsLog())
+
+	require.False(t, n.subscribe(), "there is still none")
+
+	require.NoError(t, os.WriteFile(path+"-wal", nil, 0o600))
+	require.True(t, n.subscribe())
+	require.True(t, n.followsLog())
+
+	require.NoError(t, os.Remove(path+"-wal"))
+	fired(t, []*fileEvents{n})
+	require.False(t, n.subscribed())
+}
+
+// Events that the kernel dropped may have been any events.
+func TestMux_LostEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	for _, file := range []string{path, path + "-wal"} {
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+	}
+	n := eventsOf(t, path)
+	require.True(t, n.subscribe())
+	n.mux.dispatch(-1, unix.IN_Q_OVERFLOW)
+	fired(t, []*fileEvents{n})
+	require.False(t, n.subscribed(), "the log may be gone")
+	require.True(t, n.subscribe())
+
+	n.mux.in.close()
+	<-n.mux.ended
+	fired(t, []*fileEvents{n})
+	require.False(t, n.subscribed())
+	require.False(t, n.subscribe(), "events are not read any more: poll")
+}

@@ -1,0 +1,245 @@
+package watch
+
+import (
+	"errors"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+)
+
+// wait blocks until there is a reason to look.
+func (w *Watcher) wait() reason {
+	waiting, deadline := w.demand()
+	for !waiting {
+		if !w.sleep() {
+			return byClose
+		}
+		waiting, deadline = w.demand()
+	}
+	if w.followEvents() {
+		return byRequest
+	}
+	pause, ends := w.nextPause(time.Now(), deadline)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-w.wake:
+		return byRequest
+	case <-w.events.C():
+		return byEvent
+	case <-timer.C:
+		return ends
+	case <-w.ctx.Done():
+		return byClose
+	}
+}
+
+// sleep waits for a request without a timer or events, and returns false on Close.
+func (w *Watcher) sleep() bool {
+	// Each event costs every process that writes to the file a little.
+	w.events.unsubscribe()
+	w.state = sleeping
+	select {
+	case <-w.wake:
+		return true
+	case <-w.ctx.Done():
+		return false
+	}
+}
+
+// followEvents has events come if the state wants them, and returns whether a look is due
+// at once: what was written before makes no event.
+func (w *Watcher) followEvents() bool {
+	if w.state == burst {
+		return false
+	}
+	wasSleeping := w.state == sleeping
+	switch {
+	case w.events.subscribe():
+		w.enter(searching, afterEvent)
+		if w.eventMissed {
+			w.enter(polling, w.cfg.Poll) // still: an event that comes ends it
+		}
+		return true
+	case !w.events.subscribed() && w.state != polling:
+		w.enter(polling, w.cfg.Poll)
+	}
+	return wasSleeping
+}
+
+func (w *Watcher) enter(s state, pause time.Duration) { w.state, w.pause = s, pause }
+
+// nextPause returns how long to wait without any request or event, and what the end of
+// that pause is.
+func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
+	pause, ends := w.pause, byTimer
+	if !deadline.IsZero() {
+		until := max(deadline.Sub(now), 0)
+		if until <= pause {
+			return until, byDeadline
+		}
+		pause = min(pause, max(clockCheck, w.cfg.Poll))
+	}
+	if w.state == searching || w.state == listening {
+		pause = alignWakeups(now, pause)
+	}
+	return pause, ends
+}
+
+// alignWakeups shortens a long pause so that it ends at a multiple of its length, and the
+// watchers of all files wake up at the same moments. Most of what a look costs is to wake
+// a thread that sleeps.
+func alignWakeups(now time.Time, pause time.Duration) time.Duration {
+	if pause < alignFrom {
+		return pause
+	}
+	return now.Add(pause).Truncate(pause).Sub(now)
+}
+
+// look reads the version and reports what it finds.
+func (w *Watcher) look(why reason) {
+	now := time.Now()
+	if why == byDeadline {
+		w.clearDeadline(now)
+	}
+	switch {
+	case why == byEvent:
+		w.search(now)
+	case w.changed():
+		w.found(now, why)
+	case why == byDeadline:
+		w.cfg.Changed(Deadline)
+	case why == byTimer:
+		w.foundNothing(now)
+	}
+}
+
+// clearDeadline forgets a deadline that has come. The call of Changed names the next one.
+func (w *Watcher) clearDeadline(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.deadline.After(now) {
+		w.deadline = time.Time{}
+	}
+}
+
+// search looks for the commit that an event announces.
+func (w *Watcher) search(now time.Time) {
+	w.eventMissed = false
+	w.enter(searching, afterEvent)
+	if w.tooFast(now) {
+		w.events.unsubscribe()
+		w.enter(burst, min(max(w.cfg.Poll, burstGap), slowestPoll))
+	}
+	// If this process has committed since the last event, the event is probably of that
+	// commit, for which Committed has asked for a look already. One look is enough then,
+	// for another process may have committed too; more would be spinning for nothing.
+	own := w.cfg.Commits()
+	mine := own != w.ownCommits
+	w.ownCommits = own
+	for until := now.Add(searchFor); ; sqlite.Pause(searchEvery) {
+		if w.changed() {
+			w.found(now, byEvent)
+			sqlite.Pause(afterFound)
+			return
+		}
+		if mine || time.Now().After(until) {
+			return // the disk holds the writer up: the timer goes on looking
+		}
+	}
+}
+
+// tooFast counts events that come close together.
+func (w *Watcher) tooFast(now time.Time) bool {
+	if now.Sub(w.lastEvent) < burstGap {
+		w.fastEvents++
+	} else {
+		w.fastEvents = 0
+	}
+	w.lastEvent = now
+	return w.fastEvents >= burstEvents
+}
+
+// found reports a commit.
+func (w *Watcher) found(now time.Time, why reason) {
+	w.lastCommit = now
+	switch {
+	case w.state == polling:
+		w.pause = w.cfg.Poll
+	case w.state == searching && why == byTimer:
+		// The event was early for it. An event that was found at once leaves the state as
+		// it is: it may have been of the next commit, which is not visible yet.
+		w.enter(listening, max(afterCommit, w.cfg.Poll))
+	case w.state == listening && why == byTimer:
+		// No event came for it. Some filesystems accept a watch and never send an event.
+		w.eventMissed = true
+		w.enter(polling, w.cfg.Poll)
+	case w.state != burst:
+		w.pause = max(afterCommit, w.cfg.Poll)
+	}
+	cause := Commit
+	if w.connLost {
+		w.connLost, cause = false, Restart
+	}
+	w.cfg.Changed(cause)
+}
+
+// foundNothing makes the next pause longer.
+func (w *Watcher) foundNothing(now time.Time) {
+	switch w.state {
+	case burst:
+		if now.Sub(w.lastCommit) > quietAfter {
+			// followEvents sets the watches again and leaves polling at once.
+			w.fastEvents = 0
+			w.enter(polling, w.cfg.Poll)
+		}
+	case polling:
+		w.pause = max(min(2*w.pause, slowestPoll), w.cfg.Poll)
+		if now.Sub(w.lastCommit) <= idleAfter {
+			w.pause = w.cfg.Poll
+		}
+	default:
+		longest := w.longestPause()
+		w.pause = min(2*w.pause, longest)
+		if w.pause == longest {
+			w.state = listening
+		}
+	}
+}
+
+// longestPause is how long the watcher relies on events alone.
+func (w *Watcher) longestPause() time.Duration {
+	if w.cfg.Untrusted || !w.events.followsLog() {
+		return max(uncertainLook, w.cfg.Poll)
+	}
+	return max(safetyLook, w.cfg.Poll)
+}
+
+// changed reads the version, and reports whether there may have been a commit since it
+// was read last.
+func (w *Watcher) changed() bool {
+	v, err := w.cfg.Version.Version(w.ctx)
+	if err != nil {
+		w.versionFailed(err)
+		return false
+	}
+	changed := w.connLost || !w.versionKnown || v != w.version
+	w.version, w.versionKnown = v, true
+	return changed
+}
+
+// versionFailed decides what an error means. The old version stays, so the next read
+// finds the difference.
+func (w *Watcher) versionFailed(err error) {
+	w.pause = min(w.pause, afterCommit) // it has not looked: try again soon
+	if sqlite.IsBusy(err) {
+		return
+	}
+	if errors.Is(err, sqlite.ErrReplaced) || w.ctx.Err() != nil {
+		return // the next look's Identity reports it, or Close has been called
+	}
+	if !w.connLost {
+		w.cfg.Logger.Warn("honker: the watcher lost its connection and will open another", "error", err)
+	}
+	w.connLost = true
+}
