@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -49,6 +48,16 @@ type Options struct {
 
 	NotificationTTL time.Duration // Maintain deletes notifications that are older; 0: none
 	WALLimit        int64         // Maintain truncates a write-ahead log of more bytes; default 64 MiB; negative: never
+
+	// OnConnect is called for each new connection of the DB, and of [Connector] and
+	// [DB.SQL], after honker has set it up: for a pragma, a temporary table, an attached
+	// file, a hook. Its error fails the connect. conn is the driver's own connection, a
+	// driver.ExecerContext and driver.QueryerContext, and with modernc.org/sqlite a
+	// sqlite.HookRegisterer: statements run on it at once, past the queue of writers and
+	// unseen by those that wait for commits. So write nothing to the file there, use no
+	// verb of the DB, and leave no transaction open. The connection that watches for
+	// commits is left out. [Attach] ignores it: its pool has connections already.
+	OnConnect func(ctx context.Context, conn driver.Conn) error
 
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest,
@@ -110,7 +119,7 @@ func (o *Options) validate() error {
 type DB struct {
 	opts     Options
 	path     string
-	identity os.FileInfo
+	identity *sqlite.Identity
 	home     *sqlite.Connector // nil when attached
 	pool     func() *sql.DB    // the application's, opened when it is asked for
 	own      *sql.DB           // honker's reads and its writers; attached: the pool
@@ -150,16 +159,16 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := newDB(o, home.Path(), home.Identity())
+	db := newDB(o, home.Identity())
 	db.home = home
 	db.own = newPool(home, o.Readers+2) // and the committer's, and DB.Tx
-	if err := bootstrap(ctx, db.own, o.BusyTimeout, sqlite.UseWAL); err != nil {
+	if err := bootstrap(ctx, db.own, home.Path(), o.BusyTimeout, sqlite.UseWAL); err != nil {
 		_ = db.own.Close()
 		return nil, err
 	}
 	db.looks = sql.OpenDB(home.Readers())
 	db.pool = sync.OnceValue(func() *sql.DB { return newPool(home, o.Readers+1) })
-	db.start(sqlite.Source{Pool: db.own, Ours: true}, home.CheckIdentity, home.Commits)
+	db.start(sqlite.OwnPool(db.own), home.CheckIdentity, home.Commits)
 	home.OnCommit(db.hub.nudge)
 	return db, nil
 }
@@ -178,6 +187,7 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		PosixLocks:    o.PosixLocks,
 		AnyFilesystem: o.AnyFilesystem,
 		Functions:     functions,
+		OnConnect:     o.OnConnect,
 	})
 }
 
@@ -210,33 +220,25 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err
 	}
-	identity, err := os.Stat(path)
+	identity, err := sqlite.NewIdentity(path)
 	if err != nil {
 		return nil, err
 	}
 	asItIs := func(context.Context, sqlite.Querier) error { return nil }
-	if err := bootstrap(ctx, pool, o.BusyTimeout, asItIs); err != nil {
+	if err := bootstrap(ctx, pool, path, o.BusyTimeout, asItIs); err != nil {
 		return nil, err
 	}
-	db := newDB(o, path, identity)
+	db := newDB(o, identity)
 	db.pool, db.own, db.looks = func() *sql.DB { return pool }, pool, pool
 	none := func() int64 { return 0 }
-	db.start(sqlite.Source{Pool: pool}, db.checkIdentity, none)
+	db.start(sqlite.ForeignPool(pool), identity.Check, none)
 	return db, nil
 }
 
-// checkIdentity is the connector's, for a pool without one.
-func (db *DB) checkIdentity() error {
-	info, err := os.Stat(db.path)
-	if err != nil || !os.SameFile(info, db.identity) {
-		return fmt.Errorf("%w: %s", ErrDatabaseReplaced, db.path)
-	}
-	return nil
-}
-
-func newDB(o Options, path string, identity os.FileInfo) *DB {
-	for _, doubt := range sqlite.Doubts(path, identity) {
-		o.Logger.Warn("honker: "+doubt, "path", path)
+func newDB(o Options, identity *sqlite.Identity) *DB {
+	path := identity.Path()
+	for _, warning := range sqlite.Warnings(path, identity.Info()) {
+		o.Logger.Warn("honker: "+warning, "path", path)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &DB{opts: o, path: path, identity: identity, ctx: ctx, cancel: cancel}
@@ -251,35 +253,22 @@ func (db *DB) start(source sqlite.Source, identity func() error, commits func() 
 // bootstrap brings the file to this version's schema, without a write when it is
 // there. What may not be opened is refused before anything is changed, its journal
 // mode included.
-func bootstrap(ctx context.Context, pool *sql.DB, limit time.Duration, journal func(context.Context, sqlite.Querier) error) error {
+func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Duration, journal func(context.Context, sqlite.Querier) error) error {
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
 	current, err := store.Current(ctx, pool)
-	if err == nil {
-		err = journal(ctx, pool)
+	if err != nil {
+		return sqlite.Explain(err, path)
 	}
-	if err != nil || current {
-		return explain(err)
+	if err := journal(ctx, pool); err != nil || current {
+		return sqlite.Explain(err, path)
 	}
-	writer := sqlite.NewCommitter(sqlite.Source{Pool: pool}, limit)
+	writer := sqlite.NewCommitter(sqlite.ForeignPool(pool), limit)
 	defer writer.Close()
-	return explain(writer.Do(ctx, write(func(ctx context.Context, q store.Querier, _ time.Time) error {
+	return sqlite.Explain(writer.Do(ctx, write(func(ctx context.Context, q store.Querier, _ time.Time) error {
 		return store.Bootstrap(ctx, q, schema)
-	})))
-}
-
-// explain names the errors of a file that cannot be what was asked for.
-func explain(err error) error {
-	switch {
-	case err == nil, errors.Is(err, ErrUnsupported):
-		return err
-	case sqlite.IsReadOnly(err):
-		return fmt.Errorf("%w: the file is read-only: %w", ErrUnsupported, err)
-	case sqlite.IsNotADB(err):
-		return fmt.Errorf("%w: the file is no SQLite database: %w", ErrUnsupported, err)
-	}
-	return err
+	})), path)
 }
 
 // Connector returns connections to the file at path for a pool of the caller's own,
@@ -320,7 +309,7 @@ func (c *connector) prepare(ctx context.Context) error {
 	}
 	pool := sql.OpenDB(c.Connector)
 	defer pool.Close()
-	err := bootstrap(ctx, pool, c.limit, sqlite.UseWAL)
+	err := bootstrap(ctx, pool, c.Path(), c.limit, sqlite.UseWAL)
 	c.ready = err == nil
 	return err
 }

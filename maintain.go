@@ -81,7 +81,7 @@ const windowAge = 24 * time.Hour
 
 // round does every chore. It fails only when no other round can succeed.
 func (db *DB) round(ctx context.Context) error {
-	if err := db.checkIdentity(); err != nil {
+	if err := db.identity.CheckNow(); err != nil {
 		return err
 	}
 	for _, c := range db.chores() {

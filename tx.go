@@ -11,9 +11,10 @@ import (
 )
 
 // Tx is what every XTx accepts: *sql.Tx, *sql.Conn, and the transactions of sqlx,
-// bun and GORM. It must belong to the DB's file, which is checked, and hold a
-// transaction that has begun to write (see [DB.SQL]). A pool has the same methods, and is
-// ErrInvalid where honker's own connections are asked.
+// GORM. It must belong to the DB's file, which is checked, and hold a transaction that
+// has begun to write (see [DB.SQL]). A pool has the same methods, and is ErrInvalid where
+// honker's own connections are asked. So is what rewrites numbered parameters, as bun's
+// transaction does: hand over the *sql.Tx that it wraps.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -85,7 +86,7 @@ func (db *DB) usable() error {
 		return ErrClosed
 	}
 	if db.home == nil {
-		return db.checkIdentity()
+		return db.identity.Check()
 	}
 	return nil
 }
@@ -109,7 +110,7 @@ func (db *DB) because(err error) error {
 	if err == nil {
 		return nil
 	}
-	if gone := db.checkIdentity(); gone != nil {
+	if gone := db.identity.CheckNow(); gone != nil {
 		return gone
 	}
 	return err
@@ -169,6 +170,5 @@ func (db *DB) in(ctx context.Context, tx Tx) (Tx, error) {
 	if own, ok := ctx.Value(txKey{db}).(*sql.Tx); ok && tx == Tx(own) {
 		return own, nil
 	}
-	tx = sqlite.Plain(tx)
-	return tx, sqlite.CheckOwner(ctx, tx, db.identity)
+	return tx, sqlite.CheckOwner(ctx, tx, db.identity.Info())
 }

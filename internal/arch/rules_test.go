@@ -126,11 +126,11 @@ func fileFaults(s source) (faults []string) {
 }
 
 var mayOpen = map[string]func(*ast.CallExpr) bool{
-	"internal/sqlite/path.go":            createsNew,
-	"internal/sqlite/writeback_linux.go": readsLog,
+	"internal/sqlite/path.go":      createsNew,
+	"internal/sqlite/writeback.go": readsLog,
 }
 
-// readsLog recognises os.Open of the log, on which nobody holds a lock.
+// readsLog recognises os.Open of the log, on which there are no locks.
 func readsLog(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "Open" || len(call.Args) != 1 {
@@ -140,8 +140,8 @@ func readsLog(call *ast.CallExpr) bool {
 	return ok && path.Sel.Name == "log"
 }
 
-// createsNew recognises os.OpenFile with O_EXCL: the file did not exist, so nobody
-// holds a lock on it.
+// createsNew recognises os.OpenFile with O_EXCL: the file did not exist, so there
+// is no lock on it.
 func createsNew(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "OpenFile" || len(call.Args) != 3 {

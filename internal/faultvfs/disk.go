@@ -59,7 +59,6 @@ type Disk struct {
 	plan  Plan
 	watch func(Image) // told of each moment at which a cut would make a difference
 	every func() bool // which of them
-	first string      // statement of each connection
 }
 
 // file is what a power cut would find. While its directory has not been synced, a new

@@ -105,24 +105,6 @@ func TestPlannedCallFailsWithItsCodeAndOthersDoNot(t *testing.T) {
 	require.Equal(t, map[faultvfs.Kind]int{faultvfs.Write: 778, faultvfs.Sync: 1034}, codes)
 }
 
-func TestConnectionsBeginWithTheStatementOfTheirDisk(t *testing.T) {
-	asked := func(dir string) (pages int) {
-		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "a.db"))
-		require.NoError(t, err)
-		defer db.Close()
-		require.NoError(t, db.QueryRow(`PRAGMA wal_autocheckpoint`).Scan(&pages))
-		return pages
-	}
-	dir := t.TempDir()
-	disk, err := faultvfs.New(dir)
-	require.NoError(t, err)
-	defer disk.Remove()
-	require.Equal(t, 1000, asked(dir))
-	disk.SetUp(`PRAGMA wal_autocheckpoint = 20`)
-	require.Equal(t, 20, asked(dir))
-	require.Equal(t, 1000, asked(t.TempDir()))
-}
-
 func TestClockIsAheadOfOthers(t *testing.T) {
 	_, db := open(t, "")
 	defer faultvfs.Clock(0)

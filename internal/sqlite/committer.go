@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -23,29 +22,22 @@ type Op interface {
 
 // Committer turns the small writes of many goroutines into few commits.
 //
-// There is no goroutine and no timer behind it: the caller who finds nobody at
-// work becomes the leader, runs whatever waits, commits once, answers everybody
-// and passes the lead to the next who waits. So a caller alone waits for nobody,
-// and under load a commit carries many.
+// There is no goroutine and no timer behind it: a caller that finds no leader becomes
+// one, runs whatever waits, commits once, answers all of the batch and passes the lead to
+// the next request. So a caller alone waits for no other, and under load a commit carries
+// many. The batch grows by itself: while one commit is on its way, more requests arrive.
 type Committer struct {
 	source Source
-	limit  time.Duration // how long an op may wait for its turn
+	limit  time.Duration // how long an op may wait to be started
 	bound  time.Duration // of one batch
 
 	mu      sync.Mutex
-	waiting []*ticket // in order of arrival; the leader's own is the first
+	waiting []*request // in order of arrival; the leader's own is the first
 	leading bool
 	closed  bool
 	idle    sync.Cond // leading became false
-	crowd   int       // ops in the last batch: expect as many
 
-	conn *sql.Conn // the leader's
-}
-
-// Source lends the connection that a batch is written on.
-type Source struct {
-	Pool *sql.DB
-	Ours bool // a Connector's: one is kept from batch to batch, and it knows how to wait
+	lastBatchSize int // the leader's: expect as many again
 }
 
 // Bounds of one commit: others want the writer too.
@@ -54,8 +46,8 @@ const (
 	maxBatchTime = 10 * time.Millisecond
 )
 
-// ticket is a caller's place in the queue.
-type ticket struct {
+// request is a caller's op in the queue.
+type request struct {
 	op     Op
 	err    error
 	chosen bool      // told to lead; guarded by mu
@@ -77,66 +69,68 @@ func (c *Committer) Do(ctx context.Context, op Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t := &ticket{op: op}
-	lead, err := c.join(t)
+	r := &request{op: op}
+	lead, err := c.join(r)
 	if err != nil {
 		return err
 	}
 	if !lead {
-		lead, err = c.wait(ctx, t)
+		lead, err = c.wait(ctx, r)
 	}
 	if lead {
-		return c.lead(ctx, t)
+		return c.lead(ctx, r)
 	}
 	return err
 }
 
-// join queues t; true makes its caller the leader.
-func (c *Committer) join(t *ticket) (bool, error) {
+// join queues r; true makes its caller the leader.
+func (c *Committer) join(r *request) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return false, ErrClosed
 	}
-	c.waiting = append(c.waiting, t)
+	c.waiting = append(c.waiting, r)
 	if !c.leading {
-		c.leading, t.chosen = true, true
+		c.leading, r.chosen = true, true
 		return true, nil
 	}
-	t.call = make(chan bool, 1)
+	r.call = make(chan bool, 1) // a leader of one op needs none
 	return false, nil
 }
 
-// wait returns true when t has to lead, and its outcome otherwise.
-func (c *Committer) wait(ctx context.Context, t *ticket) (bool, error) {
+// wait returns true when r has to lead, and its outcome otherwise.
+func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 	timeout := time.NewTimer(c.limit)
 	defer timeout.Stop()
 	select {
-	case lead := <-t.call:
-		return lead, t.err
+	case lead := <-r.call:
+		return lead, r.err
 	case <-ctx.Done():
-		if c.withdraw(t) {
+		if c.withdraw(r) {
 			return false, ctx.Err()
 		}
 	case <-timeout.C:
-		if c.withdraw(t) {
+		if c.withdraw(r) {
 			return false, errGateBusy(c.limit)
 		}
 	}
-	lead := <-t.call // it had started, or was called to lead: too late
-	return lead, t.err
+	// Too late: it had started, or was called to lead. To return now would be to guess
+	// the outcome, or to leave the queue without a leader.
+	lead := <-r.call
+	return lead, r.err
 }
 
-// withdraw takes t out of the queue; false when it is no longer there or leads.
-func (c *Committer) withdraw(t *ticket) bool {
+// withdraw takes r out of the queue; false when it is no longer there or leads.
+func (c *Committer) withdraw(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !t.chosen && c.removeLocked(t)
+	return !r.chosen && c.removeLocked(r)
 }
 
-func (c *Committer) removeLocked(t *ticket) bool {
+func (c *Committer) removeLocked(r *request) bool {
 	for i, other := range c.waiting {
-		if other == t {
+		if other == r {
 			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
 			return true
 		}
@@ -144,99 +138,103 @@ func (c *Committer) removeLocked(t *ticket) bool {
 	return false
 }
 
-// lead runs one batch, mine first, and passes the lead on.
-func (c *Committer) lead(ctx context.Context, mine *ticket) error {
+// lead runs one batch, its own request first, and passes the lead on: a leader that went
+// on would keep its caller from an answer that is known.
+func (c *Committer) lead(ctx context.Context, own *request) error {
 	defer c.passOn()
-	conn, err := c.connection(ctx)
+	conn, err := c.source.acquire(ctx, c.limit)
 	if err != nil {
-		return c.fail(mine, err)
+		return c.fail(own, err)
 	}
-	if c.crowd > 1 {
+	if c.lastBatchSize > 1 {
 		runtime.Gosched() // those just answered are on their way back: let them join
 	}
-	if t := c.alone(); t != nil {
-		return c.runAlone(ctx, conn, t)
+	if r := c.takeAlone(); r != nil {
+		return c.runAlone(ctx, conn, r)
 	}
 	if err := c.begin(ctx, conn); err != nil {
-		c.release(err)
-		return c.fail(mine, err)
+		c.source.release(conn, err)
+		return c.fail(own, err)
 	}
 	batch, err := c.run(conn)
-	c.release(err)
-	for _, t := range batch {
-		if t != mine {
-			close(t.call)
+	c.source.release(conn, err)
+	for _, r := range batch {
+		if r != own {
+			close(r.call)
 		}
 	}
-	return mine.err
+	return own.err
 }
 
-// begin takes the write lock. Only connections of a foreign pool are retried here;
-// ours have done so.
+// begin takes the write lock at once: a batch that began with a read could lose the right
+// to write to another process.
 func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
-	if c.source.Ours {
-		_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
-		return err
-	}
+	inner := c.source.statementCtx(ctx)
 	return Retry(ctx, c.limit, func() error {
-		_, err := conn.ExecContext(context.WithoutCancel(ctx), "BEGIN IMMEDIATE")
+		_, err := conn.ExecContext(inner, "BEGIN IMMEDIATE")
 		return err
 	})
 }
 
-// runAlone runs t as a transaction of one statement, which needs no BEGIN.
-func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, t *ticket) error {
-	inner := ctx
-	if !c.source.Ours {
-		inner = context.WithoutCancel(ctx)
-	}
-	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, t.op, time.Now()) })
-	c.release(err)
-	c.crowd = 1
+// runAlone runs r as a transaction of one statement, which needs no BEGIN.
+func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, r *request) error {
+	inner := c.source.statementCtx(ctx)
+	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, r.op, time.Now()) })
+	c.source.release(conn, err)
+	c.lastBatchSize = 1
 	return err
 }
 
-// alone takes the leader's op off the queue if it needs no transaction around it.
-func (c *Committer) alone() *ticket {
+// takeAlone takes the leader's op off the queue if it needs no transaction around it.
+func (c *Committer) takeAlone() *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.waiting) > 1 || !c.waiting[0].op.Single() {
 		return nil
 	}
-	t := c.waiting[0]
+	r := c.waiting[0]
 	c.waiting = c.waiting[:0]
-	return t
+	return r
 }
 
-// run executes what waits, and what comes meanwhile, and commits. Every ticket of
+// run executes what waits, and what comes meanwhile, and commits. Every request of
 // the batch has its outcome when it returns.
-func (c *Committer) run(conn *sql.Conn) (batch []*ticket, err error) {
-	now := time.Now()
-	for err == nil && len(batch) < maxBatch && time.Since(now) < c.bound {
-		more := c.take(maxBatch - len(batch))
-		if len(more) == 0 {
-			break
-		}
-		for _, t := range more {
-			if err == nil {
-				err = runOne(conn, t, now, len(batch) == 0)
-			}
-			batch = append(batch, t)
-		}
-	}
-	c.crowd = len(batch)
+func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
+	batch, err := c.runWaiting(conn)
+	c.lastBatchSize = len(batch)
 	if err == nil {
 		err = c.commit(conn)
 	}
-	if err != nil {
-		_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
-		for _, t := range batch {
-			if t.err == nil {
-				t.err = fmt.Errorf("the commit that carried it failed: %w", err)
-			}
+	if err == nil {
+		return batch, nil
+	}
+	_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
+	for _, r := range batch {
+		if r.err == nil { // one that failed by itself keeps its own error
+			r.err = fmt.Errorf("the commit that carried it failed: %w", err)
 		}
 	}
 	return batch, err
+}
+
+// runWaiting executes requests until none waits or a bound is reached. Its error is one
+// that takes the whole transaction with it; then the requests that it has taken and not
+// run are in the batch too, since they have left the queue.
+func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
+	now := time.Now() // one time for all that is committed together
+	for len(batch) < maxBatch && time.Since(now) < c.bound {
+		taken := c.take(maxBatch - len(batch))
+		if len(taken) == 0 {
+			return batch, nil
+		}
+		for i, r := range taken {
+			if err := c.runOne(conn, r, now, len(batch)+i == 0); err != nil {
+				return append(batch, taken...), err
+			}
+		}
+		batch = append(batch, taken...)
+	}
+	return batch, nil
 }
 
 // commit waits for readers where the journal is a rollback journal.
@@ -247,25 +245,28 @@ func (c *Committer) commit(conn *sql.Conn) error {
 	})
 }
 
-// runOne runs t so that its failure is its own. The error it returns is one that
+// runOne runs r so that its failure is its own. The error it returns is one that
 // takes the whole transaction with it.
-func runOne(conn *sql.Conn, t *ticket, now time.Time, first bool) error {
-	ctx := context.Background()
-	switch {
-	case t.op.Single():
-		if t.err = safely(ctx, conn, t.op, now); t.err == nil {
+func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool) error {
+	ctx := context.Background() // its caller's may end; the others' has not
+	if r.op.Single() {
+		if r.err = safely(ctx, conn, r.op, now); r.err == nil {
 			return nil
 		}
-		return errors.Join(fatal(t.err), lost(ctx, conn, t.err))
-	case first:
-		return runFirst(ctx, conn, t, now)
+		if isFatal(r.err) || c.source.lost(ctx, conn) {
+			return r.err
+		}
+		return nil
+	}
+	if first {
+		return runFirst(ctx, conn, r, now)
 	}
 	if _, err := conn.ExecContext(ctx, "SAVEPOINT honker"); err != nil {
 		return err
 	}
-	if t.err = safely(ctx, conn, t.op, now); t.err != nil {
+	if r.err = safely(ctx, conn, r.op, now); r.err != nil {
 		if _, err := conn.ExecContext(ctx, "ROLLBACK TO honker"); err != nil {
-			return fmt.Errorf("%w (after: %w)", err, t.err)
+			return fmt.Errorf("%w (after: %w)", err, r.err)
 		}
 	}
 	_, err := conn.ExecContext(ctx, "RELEASE honker")
@@ -274,8 +275,8 @@ func runOne(conn *sql.Conn, t *ticket, now time.Time, first bool) error {
 
 // runFirst needs no savepoint, under which SQLite copies every page before it is
 // changed: there is nothing yet that must not be undone.
-func runFirst(ctx context.Context, conn *sql.Conn, t *ticket, now time.Time) error {
-	if t.err = safely(ctx, conn, t.op, now); t.err == nil {
+func runFirst(ctx context.Context, conn *sql.Conn, r *request, now time.Time) error {
+	if r.err = safely(ctx, conn, r.op, now); r.err == nil {
 		return nil
 	}
 	_, _ = conn.ExecContext(ctx, "ROLLBACK") // which SQLite may have done already
@@ -283,42 +284,29 @@ func runFirst(ctx context.Context, conn *sql.Conn, t *ticket, now time.Time) err
 	return err
 }
 
-// safely makes an error of a panic: the leader runs the ops of others.
+// safely makes an error of a panic: the leader runs the ops of others, and owes them an
+// answer and the lead.
 func safely(ctx context.Context, conn *sql.Conn, op Op, now time.Time) (err error) {
-	defer func() { caught(recover(), &err) }()
+	defer func() {
+		if p := panicError(recover()); p != nil {
+			err = p
+		}
+	}()
 	return op.Run(ctx, conn, now)
 }
 
-func caught(p any, err *error) {
-	if p != nil {
-		*err = fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
-	}
-}
-
-// lost returns err if it took the transaction with it, as a trigger's ROLLBACK does. A
-// second BEGIN succeeds only where there is no transaction.
-func lost(ctx context.Context, conn *sql.Conn, err error) error {
-	if _, in := conn.ExecContext(ctx, "BEGIN"); in != nil {
-		return nil
-	}
-	_, _ = conn.ExecContext(ctx, "ROLLBACK")
-	return err
-}
-
-// fatal picks the errors after which SQLite may have rolled everything back.
-func fatal(err error) error {
+// isFatal picks the errors after which SQLite may have rolled everything back, or the
+// connection is of no more use.
+func isFatal(err error) bool {
 	switch Code(err) & 0xff {
 	case codeFull, codeIOErr, codeNoMem, codeInterrupt, codeCorrupt, codeCantOpen:
-		return err
+		return true
 	}
-	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
-		return err
-	}
-	return nil
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
-// take moves up to n tickets from the queue into the running batch.
-func (c *Committer) take(n int) []*ticket {
+// take moves up to n requests from the queue into the running batch.
+func (c *Committer) take(n int) []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n = min(n, len(c.waiting))
@@ -330,15 +318,16 @@ func (c *Committer) take(n int) []*ticket {
 	return taken
 }
 
-// fail withdraws the leader's op alone: the others get their own turns.
-func (c *Committer) fail(mine *ticket, err error) error {
+// fail withdraws the leader's op alone. What it met may be its own, such as its ctx: each
+// of the others tries for itself.
+func (c *Committer) fail(own *request, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.removeLocked(mine)
+	c.removeLocked(own)
 	return err
 }
 
-// passOn calls the next who waits, after the leader has its answer.
+// passOn calls the next request's caller, after the leader has its answer.
 func (c *Committer) passOn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,33 +341,6 @@ func (c *Committer) passOn() {
 	next.call <- true
 }
 
-// connection returns the kept connection, or one from the pool.
-func (c *Committer) connection(ctx context.Context) (*sql.Conn, error) {
-	if c.conn != nil {
-		return c.conn, nil
-	}
-	limited, cancel := context.WithTimeout(ctx, c.limit)
-	defer cancel()
-	conn, err := c.source.Pool.Conn(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", ErrBusy, c.limit)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.conn = conn
-	return conn, nil
-}
-
-// release gives the connection back unless it is to be kept and sound.
-func (c *Committer) release(err error) {
-	if c.source.Ours && fatal(err) == nil {
-		return
-	}
-	_ = c.conn.Close()
-	c.conn = nil
-}
-
 // Close refuses further ops and returns when those that wait are done.
 func (c *Committer) Close() error {
 	c.mu.Lock()
@@ -387,10 +349,100 @@ func (c *Committer) Close() error {
 	for c.leading {
 		c.idle.Wait()
 	}
-	if c.conn == nil {
+	return c.source.close()
+}
+
+// Source lends the connection that a batch is written on, to one committer: its leader
+// uses it, and there is one leader at a time.
+type Source interface {
+	// acquire returns a connection, waiting for it up to limit.
+	acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error)
+	// release takes it back; err is what went wrong with it, if anything.
+	release(conn *sql.Conn, err error)
+	// statementCtx is the ctx of a statement that takes the write lock under ctx.
+	statementCtx(ctx context.Context) context.Context
+	// lost tells whether an error has taken the transaction of conn away, as a
+	// trigger's ROLLBACK does, so that what follows would commit by itself.
+	lost(ctx context.Context, conn *sql.Conn) bool
+	close() error
+}
+
+// OwnPool is a pool that a Connector feeds. One connection is kept from batch to batch:
+// its statements stay prepared, and a commit saves the way through the pool.
+func OwnPool(pool *sql.DB) Source { return &ownPool{pool: pool} }
+
+// ForeignPool is an application's pool, of any driver. A connection is borrowed for each
+// batch: the pool may be small, and the application has to get at it.
+func ForeignPool(pool *sql.DB) Source { return foreignPool{pool} }
+
+type ownPool struct {
+	pool *sql.DB
+	kept *sql.Conn
+}
+
+func (p *ownPool) acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error) {
+	if p.kept != nil {
+		return p.kept, nil
+	}
+	conn, err := borrowConn(ctx, p.pool, limit)
+	if err != nil {
+		return nil, err
+	}
+	p.kept = conn
+	return conn, nil
+}
+
+func (p *ownPool) release(_ *sql.Conn, err error) {
+	if err != nil && isFatal(err) {
+		_ = p.close() // the pool decides whether the connection is still good
+	}
+}
+
+// statementCtx is ctx: our connections wait by it, and do not interrupt a write.
+func (p *ownPool) statementCtx(ctx context.Context) context.Context { return ctx }
+
+// lost is never said here: our connections notice it themselves, and refuse all that
+// follows, the COMMIT included.
+func (p *ownPool) lost(context.Context, *sql.Conn) bool { return false }
+
+func (p *ownPool) close() error {
+	if p.kept == nil {
 		return nil
 	}
-	err := c.conn.Close()
-	c.conn = nil
+	err := p.kept.Close()
+	p.kept = nil
 	return err
+}
+
+type foreignPool struct{ pool *sql.DB }
+
+func (p foreignPool) acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error) {
+	return borrowConn(ctx, p.pool, limit)
+}
+
+func (p foreignPool) release(conn *sql.Conn, _ error) { _ = conn.Close() }
+
+// statementCtx does not end: a driver may interrupt a write, whose outcome is unknown then.
+func (p foreignPool) statementCtx(ctx context.Context) context.Context {
+	return context.WithoutCancel(ctx)
+}
+
+func (p foreignPool) lost(ctx context.Context, conn *sql.Conn) bool {
+	return !inTransaction(func(query string) error {
+		_, err := conn.ExecContext(ctx, query)
+		return err
+	})
+}
+
+func (p foreignPool) close() error { return nil }
+
+// borrowConn takes a connection out of pool, and names the pool when there is none.
+func borrowConn(ctx context.Context, pool *sql.DB, limit time.Duration) (*sql.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := pool.Conn(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", ErrBusy, limit)
+	}
+	return conn, err
 }

@@ -12,7 +12,7 @@ import (
 // transaction open and the gate closed for everybody else.
 func TestAPanicInAnOpHarmsNobodyElse(t *testing.T) {
 	s, stored := newScene(t)
-	s.home.cfg.BusyTimeout, s.limit = time.Second, time.Second
+	s.connector.cfg.BusyTimeout, s.limit = time.Second, time.Second
 	s.hold(t)
 	survive := func(o testOp) <-chan any {
 		return later(func() (p any) {
@@ -33,7 +33,7 @@ func TestAPanicInAnOpHarmsNobodyElse(t *testing.T) {
 	eventually(t, "it waits", func() bool { return s.queued() == 2 })
 	third := survive(insert(2))
 	eventually(t, "it waits", func() bool { return s.queued() == 3 })
-	s.home.gate.leave()
+	s.connector.gate.leave()
 	for name, end := range map[string]<-chan any{"first": first, "second": second, "third": third} {
 		got := ends(t, "op", end)
 		if name == "second" {
@@ -43,7 +43,7 @@ func TestAPanicInAnOpHarmsNobodyElse(t *testing.T) {
 		}
 	}
 	require.Equal(t, []int64{0, 2}, stored())
-	require.True(t, free(s.home))
+	require.True(t, free(s.connector))
 }
 
 // A ROLLBACK from within, by a trigger of the application's, ends the batch's
@@ -53,11 +53,11 @@ func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {
 			path := file(t)
-			c, pool := home(t, path, Config{})
+			c, pool := newPool(t, path, Config{})
 			perform(t, pool, `CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.v = 13 BEGIN SELECT RAISE(ROLLBACK, 'no'); END`)
-			source := Source{Pool: pool, Ours: true}
+			source := OwnPool(pool)
 			if !ours {
-				source = Source{Pool: foreign(t, path)}
+				source = ForeignPool(foreign(t, path))
 			}
 			s := &scene{NewCommitter(source, patient), c}
 			defer s.Close()
@@ -82,10 +82,10 @@ func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
 // deadline of nobody's has passed.
 func TestNoConnectionToWriteOnIsBusy(t *testing.T) {
 	path := file(t)
-	home(t, path, Config{})
+	newPool(t, path, Config{})
 	pool := foreign(t, path)
 	pool.SetMaxOpenConns(1)
-	s := NewCommitter(Source{Pool: pool}, 50*time.Millisecond)
+	s := NewCommitter(ForeignPool(pool), 50*time.Millisecond)
 	conn := borrow(t, pool)
 	require.ErrorIs(t, s.Do(context.Background(), insert(1)), ErrBusy)
 	require.NoError(t, conn.Close())
@@ -109,7 +109,7 @@ func TestAFullDiskFailsTheOpAndIsSurvived(t *testing.T) {
 	limit(0)
 	s.hold(t)
 	outcomes := s.pile(t, multi(insert(1)), big, insert(2))
-	s.home.gate.leave()
+	s.connector.gate.leave()
 	for _, outcome := range outcomes {
 		err := ends(t, "op", outcome)
 		require.EqualValues(t, codeFull, Code(err), "%v", err)

@@ -49,13 +49,13 @@ var errOp = errors.New("the op does not like it")
 // scene is a committer whose gate the test can hold, so that ops pile up.
 type scene struct {
 	*Committer
-	home *Connector
+	connector *Connector
 }
 
 func newScene(t *testing.T) (*scene, func() []int64) {
 	t.Helper()
-	c, pool := home(t, file(t), Config{})
-	s := &scene{NewCommitter(Source{Pool: pool, Ours: true}, c.cfg.BusyTimeout), c}
+	c, pool := newPool(t, file(t), Config{})
+	s := &scene{NewCommitter(OwnPool(pool), c.cfg.BusyTimeout), c}
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Do(context.Background(), multi())) // it has its connection now
 	return s, func() []int64 { return values(t, pool) }
@@ -88,7 +88,7 @@ func (s *scene) add(t *testing.T, ctx context.Context, o testOp) <-chan error {
 // hold closes the gate for the ops of a test.
 func (s *scene) hold(t *testing.T) {
 	t.Helper()
-	require.True(t, s.home.gate.tryEnter())
+	require.True(t, s.connector.gate.tryEnter())
 }
 
 func TestOneCommitCarriesAllThatWait(t *testing.T) {
@@ -99,12 +99,12 @@ func TestOneCommitCarriesAllThatWait(t *testing.T) {
 		ops = append(ops, insert(i))
 	}
 	outcomes := s.pile(t, ops...)
-	before := s.home.Commits()
-	s.home.gate.leave()
+	before := s.connector.Commits()
+	s.connector.gate.leave()
 	for _, outcome := range outcomes {
 		require.NoError(t, ends(t, "op", outcome))
 	}
-	require.EqualValues(t, 1, s.home.Commits()-before)
+	require.EqualValues(t, 1, s.connector.Commits()-before)
 	require.Len(t, stored(), 10)
 }
 
@@ -120,7 +120,7 @@ func TestOpsRunInTheOrderOfTheirArrival(t *testing.T) {
 		}, false}))
 	}
 	outcomes := s.pile(t, ops...)
-	s.home.gate.leave()
+	s.connector.gate.leave()
 	for _, outcome := range outcomes {
 		require.NoError(t, ends(t, "op", outcome))
 	}
@@ -150,7 +150,7 @@ func TestAFailingOpIsUndoneAlone(t *testing.T) {
 			s, stored := newScene(t)
 			s.hold(t)
 			outcomes := s.pile(t, c.ops...)
-			s.home.gate.leave()
+			s.connector.gate.leave()
 			for i, outcome := range outcomes {
 				err := ends(t, "op", outcome)
 				want, fails := c.fail[i]
@@ -164,7 +164,7 @@ func TestAFailingOpIsUndoneAlone(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.stored, stored())
-			require.True(t, free(s.home))
+			require.True(t, free(s.connector))
 		})
 	}
 }
@@ -183,12 +183,12 @@ func TestAFatalFailureTakesTheWholeBatch(t *testing.T) {
 			single := failing(fatal)
 			single.single = true
 			outcomes := s.pile(t, multi(insert(0)), insert(1), single, insert(2))
-			s.home.gate.leave()
+			s.connector.gate.leave()
 			for _, outcome := range outcomes {
 				require.ErrorIs(t, ends(t, "op", outcome), fatal)
 			}
 			require.Empty(t, stored())
-			require.True(t, free(s.home))
+			require.True(t, free(s.connector))
 			require.NoError(t, s.Do(context.Background(), insert(3)), "the next has a sound connection")
 			require.Equal(t, []int64{3}, stored())
 		})
@@ -204,7 +204,7 @@ func TestACtxThatEndsBeforeTheStartWithdrawsTheOp(t *testing.T) {
 	third := s.add(t, context.Background(), insert(2))
 	cancel()
 	require.ErrorIs(t, ends(t, "the op whose ctx ended", second), context.Canceled)
-	s.home.gate.leave()
+	s.connector.gate.leave()
 	require.NoError(t, ends(t, "op", first))
 	require.NoError(t, ends(t, "op", third))
 	require.Equal(t, []int64{0, 2}, stored())
@@ -219,11 +219,11 @@ func TestALeaderWhoseCtxEndsPassesTheLeadOn(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			// One that leads alone is off the queue while it waits at the gate.
 			leader := later(func() error { return s.Do(ctx, op) })
-			eventually(t, "the leader waits", func() bool { return waiting(&s.home.gate) == 1 })
+			eventually(t, "the leader waits", func() bool { return waiting(&s.connector.gate) == 1 })
 			others := s.pile(t, insert(1), multi(insert(2)))
 			cancel()
 			require.ErrorIs(t, ends(t, "the leader", leader), context.Canceled)
-			s.home.gate.leave()
+			s.connector.gate.leave()
 			for _, outcome := range others {
 				require.NoError(t, ends(t, "op", outcome))
 			}
@@ -245,7 +245,7 @@ func TestACtxThatEndsAfterTheStartGetsTheRealOutcome(t *testing.T) {
 				<-goOn
 				return errors.Join(ctx.Err(), end)
 			}, false}))
-			s.home.gate.leave()
+			s.connector.gate.leave()
 			<-started
 			cancel()
 			select {
@@ -282,7 +282,7 @@ func TestCloseLetsThoseWhoWaitFinish(t *testing.T) {
 		t.Fatal("closed before the ops were done")
 	case <-time.After(20 * time.Millisecond):
 	}
-	s.home.gate.leave()
+	s.connector.gate.leave()
 	for _, outcome := range outcomes {
 		require.NoError(t, ends(t, "op", outcome))
 	}
@@ -294,8 +294,8 @@ func TestCloseLetsThoseWhoWaitFinish(t *testing.T) {
 
 func TestOpsThatWaitTooLongAreBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, pool := home(t, file(t), Config{BusyTimeout: 5 * time.Second})
-		s := NewCommitter(Source{Pool: pool, Ours: true}, c.cfg.BusyTimeout)
+		c, pool := newPool(t, file(t), Config{BusyTimeout: 5 * time.Second})
+		s := NewCommitter(OwnPool(pool), c.cfg.BusyTimeout)
 		require.NoError(t, s.Do(context.Background(), multi()))
 		require.True(t, c.gate.tryEnter())
 		began := time.Now()
@@ -324,10 +324,10 @@ func TestEachCallerGetsItsOwnOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const callers, each = 32, 60
 			path := file(t)
-			c, pool := home(t, path, Config{})
-			source := Source{Pool: pool, Ours: true}
+			c, pool := newPool(t, path, Config{})
+			source := OwnPool(pool)
 			if !ours {
-				source = Source{Pool: foreign(t, path)}
+				source = ForeignPool(foreign(t, path))
 			}
 			s := NewCommitter(source, patient)
 			perform(t, pool, `INSERT INTO t (v) VALUES (-1)`)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -29,41 +30,72 @@ type rawConn interface {
 	NewRestore(src string) (*sqlite.Backup, error)
 }
 
-// conn adds to the driver's connection what honker promises to everybody who
+// conn adds to the driver's connection what honker promises to every caller that
 // writes through it: the gate, a transaction that stays one, statements that stay
-// prepared, and word of each commit. database/sql uses it from one goroutine at a
-// time.
+// prepared, and a report of each commit. database/sql uses it from one goroutine at a
+// time, so nothing in it is locked.
 type conn struct {
 	rawConn
-	home  *Connector
-	cache cache
-	tx    transaction
-	back  writeback
+	connector *Connector
+	cache     cache
+	tx        transaction
 
-	socket   *socket
+	driver   *connDriver
 	queriers []*sql.Conn // of functions, by depth
 	depth    int         // functions that run now, one inside of another
-	cause    error       // the last function's, of which SQLite has only the text
+	current  *stmt       // the caller's statement that runs, or ran last: not a function's
+	cause    error       // the last function's error, of which SQLite has only the text
 }
 
 // setUp touches nothing that outlives the connection.
 func (c *conn) setUp(ctx context.Context, pragmas []string) error {
 	inMemory := "PRAGMA temp_store=MEMORY" // what a statement may have to undo, and to sort
 	for _, pragma := range append(pragmas, inMemory) {
-		// Not through the gate: whoever opens a connection to read must not wait for
+		// Not through the gate: a connection that is opened to read must not wait for
 		// a writer.
-		err := Retry(ctx, c.home.cfg.BusyTimeout, func() error {
-			_, err := c.rawConn.ExecContext(context.Background(), pragma, nil)
-			return err
-		})
+		err := c.retry(ctx, func() error { return c.execDriver(pragma) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(pragma), err)
 		}
 	}
 	readOnly, err := c.IsReadOnly("main")
-	if err == nil && readOnly {
-		err = fmt.Errorf("%w: %s is read-only", ErrUnsupported, c.home.path)
+	if err != nil {
+		return err
 	}
+	if readOnly {
+		return fmt.Errorf("%w: %s is read-only", ErrUnsupported, c.connector.Path())
+	}
+	return nil
+}
+
+// onConnect calls the application's hook with the driver's connection, not with c: what
+// a hook sets up must not wait at the gate, which the caller of Connect may hold itself.
+func (c *conn) onConnect(ctx context.Context, hook func(context.Context, driver.Conn) error) (err error) {
+	if hook == nil {
+		return nil
+	}
+	defer func() {
+		if p := panicError(recover()); p != nil {
+			err = p
+		}
+	}()
+	if err := hook(ctx, c.rawConn); err != nil {
+		return err
+	}
+	if c.inTransaction() {
+		return fmt.Errorf("%w: it left a transaction open", ErrInvalid)
+	}
+	return nil
+}
+
+// retry runs f until it meets no lock of another process, see [Retry].
+func (c *conn) retry(ctx context.Context, f func() error) error {
+	return Retry(ctx, c.connector.cfg.BusyTimeout, f)
+}
+
+// execDriver runs query past all rules of c.
+func (c *conn) execDriver(query string) error {
+	_, err := c.rawConn.ExecContext(context.Background(), query, nil)
 	return err
 }
 
@@ -86,16 +118,21 @@ func (c *conn) prepare(query string) (*stmt, error) {
 		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
 	}
 	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
-	s.calls = s.verb != vOther && c.socket.table.writtenBy(query)
+	s.calls = s.verb != vOther && c.driver.functions.writtenBy(query)
 	return s, nil
 }
 
-// statement returns query prepared: kept from an earlier run where that helps.
-func (c *conn) statement(query string) (*stmt, error) {
+// statement returns query prepared: kept from an earlier run where that helps. Preparing
+// reads the schema, so it can meet another process's lock.
+func (c *conn) statement(ctx context.Context, query string) (*stmt, error) {
 	if s := c.cache.get(query); s != nil {
 		return s, nil
 	}
-	s, err := c.prepare(query)
+	var s *stmt
+	err := c.retry(ctx, func() (err error) {
+		s, err = c.prepare(query)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +141,7 @@ func (c *conn) statement(query string) (*stmt, error) {
 	return s, nil
 }
 
+// done closes a statement that is not kept.
 func (c *conn) done(s *stmt) {
 	if s.once {
 		_ = s.rawStmt.Close()
@@ -112,13 +150,7 @@ func (c *conn) done(s *stmt) {
 
 // ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if query == whose {
-		return driver.RowsAffected(0), c.answer(ctx)
-	}
-	s, err := c.statement(query)
-	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
-		s, err = c.statement(query)
-	}
+	s, err := c.statement(ctx, query)
 	if err != nil {
 		return nil, c.tx.check(c, err)
 	}
@@ -128,24 +160,24 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // QueryContext implements driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.statement(query)
-	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
-		s, err = c.statement(query)
-	}
+	s, err := c.statement(ctx, query)
 	if err != nil {
 		return nil, c.tx.check(c, err)
 	}
 	r, err := c.query(ctx, s, args)
 	if err != nil {
 		c.done(s)
+		return nil, err
 	}
-	return r, err
+	return r, nil
 }
 
 // exec runs s by the rules of where it stands: inside a transaction, as one that
 // begins or ends it, or by itself, which is a transaction of one statement.
 func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	switch {
+	case s.verb == vProbe:
+		return driver.RowsAffected(0), c.answerProbe(ctx, s, args)
 	case s.verb >= vBegin:
 		return driver.RowsAffected(0), c.control(ctx, s.verb)
 	case c.tx.open:
@@ -154,43 +186,52 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 		return nil, fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
 	case s.calls:
 		return c.execWriter(ctx, s, args)
-	case s.verb == vRead:
-		res, err := c.execRetrying(ctx, s, args)
-		c.tell()
-		return res, err
 	}
-	res, err := c.execGated(ctx, s, args)
-	if err == nil && !c.tx.open {
-		c.committed()
+	res, err := c.execAlone(ctx, s, args)
+	if err != nil && errors.Is(err, errHiddenCall) {
+		s.calls = true // the next run need not fail first
+		return c.execWriter(ctx, s, args)
 	}
 	return res, err
+}
+
+// execAlone runs s outside a transaction. Only what reads goes past the gate.
+func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
+	if s.verb == vRead {
+		return c.execRetrying(ctx, s, args)
+	}
+	res, err := c.execGated(ctx, s, args)
+	if err != nil {
+		return res, err
+	}
+	if !c.tx.open {
+		c.connector.committed()
+	}
+	return res, nil
 }
 
 // execGated runs s as a transaction of its own.
 func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.home.enter(ctx); err != nil {
+	if err := c.connector.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if !c.tx.gated {
-			c.home.gate.leave()
+			c.connector.gate.leave()
 		}
 	}()
 	res, err := c.execRetrying(ctx, s, args)
 	if s.verb == vOther && c.inTransaction() {
-		c.tx = transaction{open: true, gated: true} // a script has begun one, and not ended it
+		// A script has begun one and not ended it, whether or not it failed. The gate
+		// stays with it until the caller, or the pool, ends it.
+		c.tx = transaction{open: true, gated: true}
 	}
 	return res, err
 }
 
-// inTransaction asks SQLite, where a BEGIN fails only inside of one.
-func (c *conn) inTransaction() bool {
-	_, err := c.rawConn.ExecContext(context.Background(), "BEGIN", nil)
-	if err == nil {
-		_, _ = c.rawConn.ExecContext(context.Background(), "ROLLBACK", nil)
-	}
-	return err != nil
-}
+// inTransaction asks SQLite rather than c.tx, which can be wrong after an error or a
+// script.
+func (c *conn) inTransaction() bool { return inTransaction(c.execDriver) }
 
 // execRetrying waits for other processes as long as ctx and BusyTimeout allow. A write
 // itself is not interrupted: it happens or it does not, never maybe.
@@ -199,33 +240,36 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	if c.tx.open || s.verb != vRead {
 		run = context.WithoutCancel(ctx)
 	}
-	s.failpoint()
-	s.inUse = true // a function may run other statements meanwhile, or this one
-	res, err := s.rawStmt.ExecContext(run, args)
-	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
+	s.begins()
+	var res driver.Result
+	err := c.retry(ctx, func() (err error) {
 		res, err = s.rawStmt.ExecContext(run, args)
-	}
+		return err
+	})
 	s.inUse = false
-	return res, c.because(stillBusy(ctx, err))
+	return res, c.wrapCause(err)
 }
 
+// query is exec for a statement with rows.
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if s.verb >= vBegin {
 		return nil, fmt.Errorf("%w: run BEGIN, COMMIT and ROLLBACK with Exec", ErrInvalid)
 	}
 	if c.tx.open {
-		if err := c.tx.allows(ctx, s); err != nil {
-			return nil, err
-		}
-	} else if s.calls {
+		return c.tx.query(ctx, c, s, args)
+	}
+	if s.calls {
 		return c.queryWriter(ctx, s, args)
 	}
 	r, err := c.start(ctx, s, args)
+	if err != nil && errors.Is(err, errHiddenCall) {
+		// Only the first row has been computed, so it can be done again as a writer. A
+		// call that comes with a later row is an error of Next: the caller has rows.
+		s.calls = true
+		return c.queryWriter(ctx, s, args)
+	}
 	if err != nil {
-		if !c.tx.open {
-			c.tell() // a call before the one that failed
-		}
-		return nil, c.tx.check(c, err)
+		return nil, err
 	}
 	return r, nil
 }
@@ -236,43 +280,29 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 	if c.tx.open || s.verb == vWith || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
-	s.failpoint()
-	s.inUse = true
-	r, err := s.rawStmt.QueryContext(run, args)
-	for try := (retry{}); try.after(ctx, err, c.home.cfg.BusyTimeout); {
+	s.begins()
+	var r driver.Rows
+	err := c.retry(ctx, func() (err error) {
 		r, err = s.rawStmt.QueryContext(run, args)
-	}
+		return err
+	})
 	if err != nil {
 		s.inUse = false
-		return nil, c.because(stillBusy(ctx, err))
+		return nil, c.wrapCause(err)
 	}
 	return &rows{rawRows: r.(rawRows), stmt: s}, nil
 }
 
-// tell reports a write of a function outside a transaction, in a statement that was none
-// to look at.
-func (c *conn) tell() {
-	if c.tx.wrote {
-		c.tx.wrote = false
-		c.committed()
-	}
-}
-
-func (c *conn) committed() {
-	c.home.committed()
-	c.back.committed()
-}
-
+// rowsClosed ends what a statement with rows did outside a transaction: SQLite commits
+// it with its last row, not before.
 func (c *conn) rowsClosed(s *stmt) {
 	c.done(s)
 	switch {
-	case c.tx.open:
-	case s.verb == vRead:
-		c.tell()
-	case s.verb == vOther && c.inTransaction():
-		c.tx = transaction{open: true} // begun by a script, past the gate
+	case c.tx.open, s.verb == vRead, s.verb == vProbe:
 	case s.verb != vOther:
-		c.committed()
+		c.connector.committed()
+	case c.inTransaction():
+		c.tx = transaction{open: true} // begun by a script, past the gate
 	}
 }
 
@@ -311,33 +341,35 @@ func (t sqlTx) Rollback() error { return t.c.tx.rollback(t.c) }
 // ResetSession implements driver.SessionResetter: a transaction begun as text and
 // left open must not reach the next borrower, nor keep the gate.
 func (c *conn) ResetSession(ctx context.Context) error {
-	if c.tx.open {
-		_ = c.tx.rollback(c)
-	}
+	c.rollbackOpen()
 	return c.rawConn.ResetSession(ctx)
 }
 
 // IsValid implements driver.Validator. database/sql asks when a connection comes
-// back to the pool.
+// back to the pool, so a gate that a transaction was left with is given back then,
+// not when the connection is lent again.
 func (c *conn) IsValid() bool {
-	if c.tx.open {
-		_ = c.tx.rollback(c)
-	}
+	c.rollbackOpen()
 	return c.rawConn.IsValid()
 }
 
-// Close implements driver.Conn.
-func (c *conn) Close() error {
+func (c *conn) rollbackOpen() {
 	if c.tx.open {
 		_ = c.tx.rollback(c)
 	}
+}
+
+// Close implements driver.Conn. database/sql may call it twice.
+func (c *conn) Close() error {
+	c.rollbackOpen()
 	c.closeQueriers()
 	c.cache.clear() // an unfinalized statement would keep the file open
-	c.back.close()
 	err := c.rawConn.Close()
-	if c.socket != nil {
-		c.socket.giveBack()
-		c.socket = nil
+	if c.driver != nil {
+		// Last: until here a trigger may call a function.
+		c.driver.giveBack()
+		c.driver = nil
+		c.connector.writeback.disconnected()
 	}
 	return err
 }

@@ -20,7 +20,7 @@ func inside(t *testing.T, c *sql.Conn, f func(*conn)) {
 }
 
 func TestOneStatementMayRunInsideItsOwnLoop(t *testing.T) {
-	_, pool := home(t, file(t), Config{})
+	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	perform(t, own, `INSERT INTO t (v) VALUES (1), (2), (3)`)
 	const query = `SELECT v FROM t WHERE v >= ? ORDER BY v`
@@ -52,7 +52,7 @@ func TestOneStatementMayRunInsideItsOwnLoop(t *testing.T) {
 }
 
 func TestStatementsAreKeptWithinABound(t *testing.T) {
-	_, pool := home(t, file(t), Config{})
+	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	open, err := own.QueryContext(context.Background(), `VALUES (1), (2)`) // in use all the time
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestStatementsAreKeptWithinABound(t *testing.T) {
 }
 
 func TestWhatRunsOnceIsNotKept(t *testing.T) {
-	_, pool := home(t, file(t), Config{})
+	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	for _, query := range []string{
 		`CREATE TABLE u (a)`, `DROP TABLE u`, `PRAGMA user_version = 3`, `PRAGMA user_version`,
@@ -99,7 +99,7 @@ func TestWhatRunsOnceIsNotKept(t *testing.T) {
 
 // A kept statement must see a table that was changed since it was prepared.
 func TestKeptStatementsFollowTheSchema(t *testing.T) {
-	_, pool := home(t, file(t), Config{})
+	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	perform(t, own, `CREATE TABLE u (a)`, `INSERT INTO u VALUES (1)`)
 	require.Equal(t, []int64{1}, numbers(t, own, `SELECT * FROM u`))
@@ -155,7 +155,7 @@ func TestATransactionAsTextHoldsTheGate(t *testing.T) {
 	for _, begin := range []string{"BEGIN IMMEDIATE", "begin exclusive transaction;"} {
 		for end, stays := range map[string]bool{"COMMIT": true, "end;": true, "ROLLBACK": false, "": false} {
 			t.Run(begin+" … "+end, func(t *testing.T) {
-				c, pool := home(t, file(t), Config{})
+				c, pool := newPool(t, file(t), Config{})
 				own := borrow(t, pool)
 				before := c.Commits()
 				perform(t, own, begin, `INSERT INTO t (v) VALUES (1)`)
@@ -180,7 +180,7 @@ func TestATransactionAsTextHoldsTheGate(t *testing.T) {
 }
 
 func TestTransactionControlOutOfPlaceIsInvalid(t *testing.T) {
-	c, pool := home(t, file(t), Config{})
+	c, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	for _, query := range []string{"COMMIT", "ROLLBACK", "SAVEPOINT a"} {
 		_, err := own.ExecContext(context.Background(), query)
@@ -203,7 +203,7 @@ func TestABeginInACommentIsNotOverlooked(t *testing.T) {
 		"BEGIN; INSERT INTO t (v) VALUES (7); INSERT INTO missing VALUES (1); COMMIT", // a script that fails halfway
 	} {
 		t.Run(begin, func(t *testing.T) {
-			c, pool := home(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
+			c, pool := newPool(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
 			own := borrow(t, pool)
 			_, err := own.ExecContext(context.Background(), begin)
 			if err == nil && !free(c) {
@@ -222,7 +222,7 @@ func TestABeginInACommentIsNotOverlooked(t *testing.T) {
 }
 
 func TestOnCommitHearsOfEveryCommitAndOfNothingElse(t *testing.T) {
-	c, pool := home(t, file(t), Config{})
+	c, pool := newPool(t, file(t), Config{})
 	perform(t, borrow(t, pool), `SELECT 1`)
 	before := c.Commits()
 	var heard int
@@ -254,8 +254,8 @@ func TestOnCommitHearsOfEveryCommitAndOfNothingElse(t *testing.T) {
 
 func TestTwoProcessesContendWithoutAnError(t *testing.T) {
 	path := file(t)
-	_, one := home(t, path, Config{})
-	_, two := home(t, path, Config{}) // a gate of its own, as in another process
+	_, one := newPool(t, path, Config{})
+	_, two := newPool(t, path, Config{}) // a gate of its own, as in another process
 	var all sync.WaitGroup
 	const writers, each = 3, 40
 	for i := range 2 * writers {
@@ -319,7 +319,7 @@ func (broken) QueryContext(context.Context, string, []driver.NamedValue) (driver
 }
 
 func TestAChangeGoesOnWithAnotherConnectionWhenItsOwnIsBroken(t *testing.T) {
-	c, _ := home(t, file(t), Config{})
+	c, _ := newPool(t, file(t), Config{})
 	looks := sql.OpenDB(&firstBroken{Connector: c.Readers()})
 	t.Cleanup(func() { require.NoError(t, looks.Close()) })
 	change := NewChange(looks)

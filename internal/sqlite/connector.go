@@ -1,10 +1,13 @@
+// Package sqlite knows how to reach a SQLite file and nothing of what is in it:
+// which connections are opened and how, which caller may write now,
+// how many small writes become one commit, and what an error of the engine means.
+// It is the only package that imports the driver.
 package sqlite
 
 import (
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -14,21 +17,24 @@ import (
 // Config says how the connections of one file are opened.
 type Config struct {
 	Full          bool          // synchronous=FULL: a commit survives a power cut
-	BusyTimeout   time.Duration // how long a writer waits for its turn
+	BusyTimeout   time.Duration // how long a writer waits to write
 	PosixLocks    bool          // leave the process on POSIX locks
 	AnyFilesystem bool          // do not refuse network filesystems
 	Functions     *Functions    // SQL functions of the connections; nil: none
+
+	// OnConnect is called with the driver's own connection for each one that Connect has
+	// set up, but not for those of Readers. Its error fails the connect.
+	OnConnect func(ctx context.Context, conn driver.Conn) error
 }
 
 // Connector opens wrapped connections to one file. They share one write gate and
 // report each commit.
 type Connector struct {
-	path, dsn string
+	dsn       string
 	cfg       Config
+	identity  *Identity
 	gate      gate
-	identity  os.FileInfo
-	checked   atomic.Int64 // when the identity was last compared, unix nanoseconds
-	replaced  atomic.Bool
+	writeback writeback
 	commits   atomic.Int64
 	onCommit  atomic.Pointer[func()]
 }
@@ -39,23 +45,35 @@ func NewConnector(path string, cfg Config) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(real)
+	identity, err := NewIdentity(real)
 	if err != nil {
 		return nil, err
 	}
 	if !cfg.PosixLocks {
-		// Too late or not available: POSIX locks hold as long as nobody else in
+		// Too late or not available: POSIX locks hold as long as nothing else in
 		// this process opens the file, which is what honker itself keeps to.
 		_, _ = sqlite.OFDLocking(true)
 	}
 	if cfg.Functions == nil {
 		cfg.Functions = noFunctions
 	}
-	return &Connector{path: real, dsn: dsn(real), cfg: cfg, identity: info}, nil
+	c := &Connector{dsn: dsn(real), cfg: cfg, identity: identity}
+	if !cfg.Full && canStartWriteback {
+		// With FULL each commit waits for the disk by itself.
+		c.writeback.log = real + "-wal"
+	}
+	return c, nil
 }
 
 // Path is the absolute path of the file, links resolved.
-func (c *Connector) Path() string { return c.path }
+func (c *Connector) Path() string { return c.identity.Path() }
+
+// Identity is the file that was opened.
+func (c *Connector) Identity() *Identity { return c.identity }
+
+// CheckIdentity returns ErrReplaced when another file lies at the path, see
+// [Identity.Check].
+func (c *Connector) CheckIdentity() error { return c.identity.Check() }
 
 // OnCommit sets what is called after each commit through one of the connections.
 // It must not block.
@@ -64,11 +82,13 @@ func (c *Connector) OnCommit(f func()) { c.onCommit.Store(&f) }
 // Commits counts the commits through these connections.
 func (c *Connector) Commits() int64 { return c.commits.Load() }
 
+// committed is called by a connection after each of its commits, past the gate.
 func (c *Connector) committed() {
-	c.commits.Add(1)
+	n := c.commits.Add(1)
 	if f := c.onCommit.Load(); f != nil {
 		(*f)()
 	}
+	c.writeback.committed(n)
 }
 
 // Driver implements driver.Connector.
@@ -80,7 +100,15 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if c.cfg.Full {
 		synchronous = "FULL"
 	}
-	return c.connect(ctx, c.cfg.Functions, "PRAGMA synchronous="+synchronous, "PRAGMA foreign_keys=ON")
+	conn, err := c.connect(ctx, c.cfg.Functions, "PRAGMA synchronous="+synchronous, "PRAGMA foreign_keys=ON")
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.onConnect(ctx, c.cfg.OnConnect); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("OnConnect: %w", err)
+	}
+	return conn, nil
 }
 
 // Readers returns a connector of connections that cannot write. They are small: without
@@ -91,12 +119,16 @@ type readers struct{ *Connector }
 
 // Connect implements driver.Connector.
 func (r readers) Connect(ctx context.Context) (driver.Conn, error) {
-	return r.connect(ctx, noFunctions, "PRAGMA query_only=ON")
+	conn, err := r.connect(ctx, noFunctions, "PRAGMA query_only=ON")
+	if err != nil {
+		return nil, err // not conn: a nil *conn would be no nil driver.Conn
+	}
+	return conn, nil
 }
 
-func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas ...string) (driver.Conn, error) {
-	c.checked.Store(0) // look now: a connection must not reach another file
-	if err := c.CheckIdentity(); err != nil {
+func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas ...string) (*conn, error) {
+	// Look now, however recent the last look is: a connection must not reach another file.
+	if err := c.identity.CheckNow(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -104,67 +136,35 @@ func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas .
 	}
 	conn, err := c.open(functions)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, Explain(err, c.Path())
 	}
 	if err := conn.setUp(ctx, pragmas); err != nil {
 		_ = conn.Close()
-		return nil, c.explain(err)
+		return nil, Explain(err, c.Path())
 	}
 	return conn, nil
 }
 
+// open opens the driver's connection, on a driver of its own, and wraps it.
 func (c *Connector) open(functions *Functions) (*conn, error) {
-	s, err := functions.take()
+	d, err := functions.take()
 	if err != nil {
 		return nil, err
 	}
-	raw, err := s.open(c.dsn)
+	raw, err := d.driver.Open(c.dsn)
 	if err != nil {
-		s.giveBack()
+		d.giveBack()
 		return nil, err
 	}
 	full, ok := raw.(rawConn)
 	if !ok {
 		_ = raw.Close()
-		s.giveBack()
+		d.giveBack()
 		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", ErrUnsupported)
 	}
-	s.conn = &conn{rawConn: full, home: c, socket: s}
-	if !c.cfg.Full {
-		s.conn.back.log = c.path + "-wal"
-	}
-	return s.conn, nil
-}
-
-// explain adds to an engine's error on opening what the reader has to know.
-func (c *Connector) explain(err error) error {
-	switch {
-	case IsReadOnly(err):
-		return fmt.Errorf("%w: %s is read-only: %w", ErrUnsupported, c.path, err)
-	case IsNotADB(err):
-		return fmt.Errorf("%w: %s is not a SQLite database: %w", ErrUnsupported, c.path, err)
-	}
-	return err
-}
-
-const identityEvery = 100 * time.Millisecond
-
-// CheckIdentity compares the file at the path with the one that was opened, at
-// most every 100 ms. A connection goes on writing to the old file without an
-// error when somebody has renamed another one over it.
-func (c *Connector) CheckIdentity() error {
-	now := time.Now().UnixNano()
-	last := c.checked.Load()
-	if now-last >= int64(identityEvery) && c.checked.CompareAndSwap(last, now) {
-		info, err := os.Stat(c.path)
-		if err != nil || !os.SameFile(info, c.identity) {
-			c.replaced.Store(true)
-		}
-	}
-	if c.replaced.Load() {
-		return fmt.Errorf("%w: %s", ErrReplaced, c.path)
-	}
-	return nil
+	d.conn = &conn{rawConn: full, connector: c, driver: d}
+	c.writeback.connected()
+	return d.conn, nil
 }
 
 // wrappedDriver exists because database/sql asks a connector for its driver;
@@ -175,9 +175,6 @@ func (wrappedDriver) Open(string) (driver.Conn, error) {
 	return nil, fmt.Errorf("%w: open connections through honker.Open or honker.Connector", ErrUnsupported)
 }
 
-// Identity is the file that was opened, for os.SameFile.
-func (c *Connector) Identity() os.FileInfo { return c.identity }
-
 // enter waits for the write gate and looks whether the file is still the one that
 // was opened. A permit in ctx has been waited for already.
 func (c *Connector) enter(ctx context.Context) error {
@@ -187,7 +184,7 @@ func (c *Connector) enter(ctx context.Context) error {
 	if err := c.gate.enter(ctx, c.cfg.BusyTimeout); err != nil {
 		return err
 	}
-	if err := c.CheckIdentity(); err != nil {
+	if err := c.identity.Check(); err != nil {
 		c.gate.leave()
 		return err
 	}
@@ -195,10 +192,10 @@ func (c *Connector) enter(ctx context.Context) error {
 }
 
 // Permit is the write gate, entered before there is a connection to write on: so
-// that writers who wait do not sit on the pool's connections.
+// that writers that wait do not occupy the pool's connections.
 type Permit struct {
-	home *Connector
-	held bool
+	connector *Connector
+	held      bool
 }
 
 type permitKey struct{}
@@ -209,22 +206,22 @@ func (c *Connector) Reserve(ctx context.Context) (context.Context, *Permit, erro
 	if err := c.enter(ctx); err != nil {
 		return ctx, nil, err
 	}
-	p := &Permit{home: c, held: true}
+	p := &Permit{connector: c, held: true}
 	return context.WithValue(ctx, permitKey{}, p), p, nil
 }
 
 func (p *Permit) take(c *Connector) bool {
-	taken := p.held && p.home == c
-	if taken {
-		p.held = false
+	if !p.held || p.connector != c {
+		return false
 	}
-	return taken
+	p.held = false
+	return true
 }
 
 // Release is a no-op once a transaction has taken the permit over.
 func (p *Permit) Release() {
 	if p.held {
 		p.held = false
-		p.home.gate.leave()
+		p.connector.gate.leave()
 	}
 }

@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"strings"
 )
 
@@ -63,4 +65,27 @@ func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
 func IsNotADB(err error) bool {
 	code := Code(err) & 0xff
 	return code == codeNotADB || code == codeCorrupt
+}
+
+// Explain adds to an engine's error on opening the file at path what a reader of the
+// error has to know. It returns every other error as it is, and nil for nil.
+func Explain(err error, path string) error {
+	switch {
+	case err == nil, errors.Is(err, ErrUnsupported):
+		return err
+	case IsReadOnly(err):
+		return fmt.Errorf("%w: %s is read-only: %w", ErrUnsupported, path, err)
+	case IsNotADB(err):
+		return fmt.Errorf("%w: %s is not a SQLite database: %w", ErrUnsupported, path, err)
+	}
+	return err
+}
+
+// panicError makes an error of a recovered panic, with the stack that led to it; nil for
+// none.
+func panicError(p any) error {
+	if p == nil {
+		return nil
+	}
+	return fmt.Errorf("panic: %v\n\n%s", p, debug.Stack())
 }

@@ -3,12 +3,13 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"modernc.org/sqlite"
 )
 
 // Function is a SQL function that runs statements on the connection that calls it.
@@ -32,8 +33,41 @@ const (
 
 func (f *Function) writes() bool { return f.Effect >= WritesOnce }
 
-// writers matches a statement that calls one of the functions that write. What hides
-// the call, such as a view, or only looks like one, costs speed and nothing else.
+// safely makes an error of a panic, which must not travel through SQLite.
+func (f *Function) safely(q Querier, args []driver.Value) (v driver.Value, err error) {
+	defer func() {
+		if p := panicError(recover()); p != nil {
+			err = p
+		}
+	}()
+	return f.Run(context.Background(), q, time.Now(), args)
+}
+
+// Functions are the SQL functions of connections. Make one table per process and share
+// it: what the driver registers it keeps for ever.
+type Functions struct {
+	byName  map[string][]*Function
+	writers *regexp.Regexp
+
+	mu   sync.Mutex
+	free []*connDriver
+}
+
+// NewFunctions returns a table of all.
+func NewFunctions(all []Function) *Functions {
+	t := &Functions{byName: make(map[string][]*Function), writers: writers(all)}
+	for i := range all {
+		name := all[i].Name
+		t.byName[name] = append(t.byName[name], &all[i])
+	}
+	return t
+}
+
+var noFunctions = NewFunctions(nil)
+
+// writers matches a statement that calls one of the functions that write. What only looks
+// like a call costs speed and nothing else; what hides one, such as a view, is found out
+// when the call comes, see errHiddenCall.
 func writers(all []Function) *regexp.Regexp {
 	names := []string{}
 	for _, f := range all {
@@ -47,167 +81,86 @@ func writers(all []Function) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(?:` + strings.Join(names, "|") + `)["\]` + "`" + `]?\s*\(`)
 }
 
-// call runs f in the middle of a statement of c. SQLite makes a text of its error; the
-// error itself waits in cause for the end of that statement.
-func (c *conn) call(f *Function, args []driver.Value) (driver.Value, error) {
-	v, err := c.run(f, args)
-	if err != nil {
-		c.cause = fmt.Errorf("%s: %w", f.Name, err)
-		return nil, c.cause
-	}
-	return v, nil
+// writtenBy tells whether query calls a function that writes.
+func (t *Functions) writtenBy(query string) bool {
+	return t.writers != nil && t.writers.MatchString(query)
 }
 
-func (c *conn) run(f *Function, args []driver.Value) (driver.Value, error) {
-	if f.writes() && c.tx.readOnly {
-		return nil, errReadOnlyTx
-	}
-	c.tx.wrote = c.tx.wrote || f.writes()
-	q, err := c.querier()
-	if err != nil {
-		return nil, err
-	}
-	c.depth++
-	defer func() { c.depth-- }()
-	if f.Effect == Writes {
-		return c.runWhole(f, q, args)
-	}
-	return f.safely(q, args)
+// connDriver is a driver of one connection: the driver does not tell a function which
+// connection calls it. The next connection uses it again, so that there are no more of
+// them than there were connections at a time.
+type connDriver struct {
+	functions *Functions
+	driver    *sqlite.Driver
+	conn      *conn
 }
 
-const (
-	savepoint  = "SAVEPOINT honker_call"
-	rollbackTo = "ROLLBACK TO honker_call"
-	release    = "RELEASE honker_call"
-)
-
-// runWhole runs f so that nothing of it stays when it fails. Inside of a statement that
-// writes SQLite opens no savepoint; so a transaction in which f fails there has failed.
-func (c *conn) runWhole(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
-	marked := c.word(savepoint)
-	if marked != nil && !IsBusy(marked) {
-		return nil, marked
+// take returns a driver that no connection uses.
+func (t *Functions) take() (*connDriver, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(t.free); n > 0 {
+		d := t.free[n-1]
+		t.free = t.free[:n-1]
+		return d, nil
 	}
-	v, err := f.safely(q, args)
-	switch {
-	case marked != nil && err != nil && c.tx.open && c.tx.failed == nil:
-		c.tx.failed = err
-	case marked != nil:
-	case err == nil:
-		err = c.word(release)
-	default:
-		err = errors.Join(err, c.word(rollbackTo), c.word(release))
-	}
-	return v, err
+	return t.newDriver()
 }
 
-// word runs a statement without arguments, once.
-func (c *conn) word(query string) error {
-	s, err := c.statement(query)
-	if err != nil {
-		return err
-	}
-	defer c.done(s)
-	_, err = s.rawStmt.ExecContext(context.Background(), nil)
-	return err
+func (d *connDriver) giveBack() {
+	d.functions.mu.Lock()
+	defer d.functions.mu.Unlock()
+	d.conn = nil
+	d.functions.free = append(d.functions.free, d)
 }
 
-// safely makes an error of a panic, which must not travel through SQLite.
-func (f *Function) safely(q Querier, args []driver.Value) (v driver.Value, err error) {
-	defer func() { caught(recover(), &err) }()
-	return f.Run(context.Background(), q, time.Now(), args)
-}
-
-// because gives a statement's error the cause that a function had, whose text it has.
-func (c *conn) because(err error) error {
-	cause := c.cause
-	c.cause = nil
-	if err == nil || cause == nil {
-		return err
-	}
-	return &callError{err, cause}
-}
-
-type callError struct{ err, cause error }
-
-func (e *callError) Error() string   { return e.err.Error() }
-func (e *callError) Unwrap() []error { return []error{e.cause, e.err} }
-
-// execWriter runs s, which calls a function that writes, as a transaction of its own.
-// Its own words would read first, and could not write when somebody has written since.
-func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.tx.begin(ctx, c, true); err != nil {
-		return nil, err
-	}
-	res, err := c.tx.exec(ctx, c, s, args)
-	return res, c.end(err)
-}
-
-// queryWriter is execWriter for its rows. They are handed out when they are committed:
-// nobody holds up the other writers by reading slowly.
-func (c *conn) queryWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
-	if err := c.tx.begin(ctx, c, true); err != nil {
-		return nil, err
-	}
-	all, err := c.keep(ctx, s, args)
-	if err := c.end(err); err != nil {
-		return nil, err
-	}
-	c.done(s)
-	return all, nil
-}
-
-func (c *conn) end(err error) error {
-	if err != nil {
-		_ = c.tx.rollback(c)
-		return err
-	}
-	return c.tx.commit(c, true)
-}
-
-// kept are rows that were read to their end.
-type kept struct {
-	columns, types []string
-	rows           [][]driver.Value
-}
-
-func (c *conn) keep(ctx context.Context, s *stmt, args []driver.NamedValue) (*kept, error) {
-	r, err := c.start(ctx, s, args)
-	if err != nil {
-		return nil, err
-	}
-	all := &kept{columns: r.Columns()}
-	for i := range all.columns {
-		all.types = append(all.types, r.ColumnTypeDatabaseTypeName(i))
-	}
-	for err == nil {
-		row := make([]driver.Value, len(all.columns))
-		if err = r.Next(row); err == nil {
-			all.rows = append(all.rows, row)
-			err = c.tx.ready(ctx)
+func (t *Functions) newDriver() (*connDriver, error) {
+	d := &connDriver{functions: t, driver: new(sqlite.Driver)}
+	for name, forms := range t.byName {
+		args := forms[0].Args
+		if len(forms) > 1 {
+			args = -1 // the driver takes a name once
+		}
+		err := d.driver.RegisterFunction(name, &sqlite.FunctionImpl{
+			NArgs:         int32(args),
+			Deterministic: forms[0].Effect == Pure,
+			VolatileArgs:  true, // else a text ends at its first NUL
+			Scalar: func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+				return d.call(forms, args)
+			},
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
-	if err == io.EOF {
-		err = nil
-	}
-	return all, errors.Join(err, r.end())
+	return d, nil
 }
 
-// Columns implements driver.Rows.
-func (k *kept) Columns() []string { return k.columns }
-
-// ColumnTypeDatabaseTypeName implements driver.RowsColumnTypeDatabaseTypeName.
-func (k *kept) ColumnTypeDatabaseTypeName(i int) string { return k.types[i] }
-
-// Next implements driver.Rows.
-func (k *kept) Next(dest []driver.Value) error {
-	if len(k.rows) == 0 {
-		return io.EOF
+// call runs the form that takes so many arguments.
+func (d *connDriver) call(forms []*Function, args []driver.Value) (driver.Value, error) {
+	if d.conn == nil {
+		return nil, fmt.Errorf("%s: %w: the connection is not open yet", forms[0].Name, ErrInvalid)
 	}
-	copy(dest, k.rows[0])
-	k.rows = k.rows[1:]
-	return nil
+	for _, f := range forms {
+		if f.Args == len(args) {
+			return d.conn.call(f, cloned(args))
+		}
+	}
+	return nil, fmt.Errorf("wrong number of arguments to function %s()", forms[0].Name)
 }
 
-// Close implements driver.Rows.
-func (k *kept) Close() error { return nil }
+// cloned copies what lies in SQLite's memory, and will be something else after the call.
+func cloned(args []driver.Value) []driver.Value {
+	out := make([]driver.Value, len(args))
+	for i, v := range args {
+		switch v := v.(type) {
+		case string:
+			out[i] = strings.Clone(v)
+		case []byte:
+			out[i] = append([]byte{}, v...)
+		default:
+			out[i] = v
+		}
+	}
+	return out
+}

@@ -13,19 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"modernc.org/sqlite"
 )
-
-// An application registers for all connections of the process, before the first of them.
-func init() {
-	sqlite.MustRegisterDeterministicScalarFunction("applications", 1,
-		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) { return args[0], nil })
-	sqlite.MustRegisterCollationUtf8("applications", strings.Compare)
-	sqlite.RegisterConnectionHook(func(c sqlite.ExecQuerierContext, _ string) error {
-		_, err := c.ExecContext(context.Background(), `PRAGMA recursive_triggers = ON`, nil)
-		return err
-	})
-}
 
 var errOdd = errors.New("odd")
 
@@ -76,7 +64,7 @@ var testFunctions = NewFunctions([]Function{
 
 func withFunctions(t testing.TB) (*Connector, *sql.DB) {
 	t.Helper()
-	return home(t, file(t), Config{Functions: testFunctions})
+	return newPool(t, file(t), Config{Functions: testFunctions})
 }
 
 // ask reads the only value of query.
@@ -285,7 +273,7 @@ func TestACtxThatEndsBetweenRowsUndoesTheCalls(t *testing.T) {
 		cancel()
 		return put(args[0])
 	})})
-	_, own := home(t, c.Path(), Config{Functions: stop})
+	_, own := newPool(t, c.Path(), Config{Functions: stop})
 	_, err := own.QueryContext(ctx, `SELECT put_and_cancel(column1) FROM (VALUES (1), (2))`)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, values(t, pool))
@@ -323,14 +311,6 @@ func pathOf(t testing.TB, q Querier) string {
 	path, err := MainFile(context.Background(), q)
 	require.NoError(t, err)
 	return path
-}
-
-// A driver of one's own knows nothing of what the application has registered.
-func TestWhatTheApplicationHasRegisteredWorks(t *testing.T) {
-	_, pool := withFunctions(t)
-	requireValue(t, pool, "x", `SELECT applications('x')`)
-	requireValue(t, pool, int64(1), `SELECT 'a' < 'b' COLLATE applications`)
-	requireValue(t, pool, int64(1), `PRAGMA recursive_triggers`)
 }
 
 // What the driver registers it keeps for ever, so connections have to use it again.

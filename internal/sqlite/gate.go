@@ -11,20 +11,36 @@ import (
 // gate admits one writer of this process at a time, so that writers meet in Go
 // and not in SQLite's busy handler, which sleeps up to 100 ms and keeps no order.
 //
-// A running caller may barge in while others wait: a strict hand-over would leave
-// the writer idle until a goroutine has woken up. But whoever has waited longer
-// than patience is served first, in order; sync.Mutex is the model.
+// It is in one of two modes, as sync.Mutex is, and for the same reason. Normally a
+// waiter that is woken has to compete with writers that are running already: a
+// strict hand-over would leave the writer idle until a goroutine has been scheduled.
+// A writer that comes back in a tight loop wins that race almost every time, though.
+// So once the first waiter has waited longer than starvationThreshold, the gate is
+// handed to it directly, and nothing that arrives later may overtake it.
+//
+// It differs from sync.Mutex in what a caller may do while it waits: give up, when its
+// ctx ends or its time has passed.
 type gate struct {
 	mu      sync.Mutex
 	held    bool
 	waiting list.List // of *waiter, in order of arrival
 }
 
-const patience = time.Millisecond
+// starvationThreshold is how long running callers may overtake a waiter. sync.Mutex
+// has the same millisecond; here it is the length of a few small commits.
+const starvationThreshold = time.Millisecond
 
+// waiter is a caller in the queue. The list holds it, or a grant is in its channel,
+// never both: leave and wakeNext remove it before they send.
 type waiter struct {
 	since time.Time
-	turn  chan bool // true: the gate is yours; false: it is free, try for it
+	grant chan bool // true: the gate is held for this waiter; false: it is free, compete for it
+}
+
+func newWaiter() *waiter {
+	// One slot: the sender holds the gate's mutex and must never block on a waiter
+	// that is giving up.
+	return &waiter{since: time.Now(), grant: make(chan bool, 1)}
 }
 
 // enter waits until the gate is the caller's, ctx ends, or limit has passed.
@@ -32,46 +48,51 @@ func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	if g.tryEnter() {
 		return nil
 	}
-	w := &waiter{since: time.Now(), turn: make(chan bool, 1)}
+	w := newWaiter()
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
-	place := g.queue(w)
+	place := g.enqueue(w)
 	for place != nil {
 		select {
-		case mine := <-w.turn:
-			if mine {
+		case held := <-w.grant:
+			if held {
 				return nil
 			}
 			place = g.compete(w)
 		case <-ctx.Done():
-			g.giveUp(w, place)
+			g.abandon(w, place)
 			return ctx.Err()
 		case <-timeout.C:
-			g.giveUp(w, place)
+			g.abandon(w, place)
 			return errGateBusy(limit)
 		}
 	}
 	return nil
 }
 
+// errGateBusy names the usual cause: a plain verb inside the caller's own transaction,
+// which waits for itself.
 func errGateBusy(limit time.Duration) error {
 	return fmt.Errorf("%w: another transaction of this process has been writing for %v; "+
 		"if this goroutine began it, use the Tx form of the call inside it, and look for a transaction that was never ended",
 		ErrBusy, limit)
 }
 
+// tryEnter is the fast path. It fails for a free gate too while a starving waiter is
+// queued, since that one is next.
 func (g *gate) tryEnter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.held || g.overdueLocked() != nil {
+	if g.held || g.starvingLocked() != nil {
 		return false
 	}
 	g.held = true
 	return true
 }
 
-// queue puts w last, or takes the gate if it came free meanwhile (nil).
-func (g *gate) queue(w *waiter) *list.Element {
+// enqueue puts w last. It returns nil when it took the gate instead: the gate may have
+// come free since tryEnter, and then there would be no leave to wake w.
+func (g *gate) enqueue(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.held && g.waiting.Len() == 0 {
@@ -81,7 +102,8 @@ func (g *gate) queue(w *waiter) *list.Element {
 	return g.waiting.PushBack(w)
 }
 
-// compete takes the gate (nil) or puts w back in front, where it came from.
+// compete takes the gate (nil) or puts w back in front, where it came from: an
+// overtaken waiter keeps its place and its age, so it starves at most once.
 func (g *gate) compete(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,13 +114,15 @@ func (g *gate) compete(w *waiter) *list.Element {
 	return g.waiting.PushFront(w)
 }
 
-func (g *gate) giveUp(w *waiter, place *list.Element) {
+// abandon takes w out of the queue. A grant that was sent in the meantime must not be
+// lost with it: the gate would stay held, or free with nothing awake to take it.
+func (g *gate) abandon(w *waiter, place *list.Element) {
 	g.mu.Lock()
-	g.waiting.Remove(place) // no-op when leave has already called w up
+	g.waiting.Remove(place) // no-op when w has been granted the gate already
 	g.mu.Unlock()
 	select {
-	case mine := <-w.turn: // called up while giving up: pass the turn on
-		if mine {
+	case held := <-w.grant:
+		if held {
 			g.leave()
 		} else {
 			g.wakeNext()
@@ -107,18 +131,21 @@ func (g *gate) giveUp(w *waiter, place *list.Element) {
 	}
 }
 
-// leave opens the gate, or hands it to somebody who has waited too long.
+// leave opens the gate, or hands it to a starving waiter. Handed over, it stays held
+// all the time, so that no running caller can slip in between.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if e := g.overdueLocked(); e != nil {
-		g.waiting.Remove(e).(*waiter).turn <- true
+	if e := g.starvingLocked(); e != nil {
+		g.waiting.Remove(e).(*waiter).grant <- true
 		return
 	}
 	g.held = false
 	g.wakeNextLocked()
 }
 
+// wakeNext passes on a wake that its receiver did not use. Where the gate is held
+// again there is nothing to pass on: its holder wakes the next one when it leaves.
 func (g *gate) wakeNext() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,16 +154,19 @@ func (g *gate) wakeNext() {
 	}
 }
 
+// wakeNextLocked wakes one waiter, since only one can get in.
 func (g *gate) wakeNextLocked() {
 	if e := g.waiting.Front(); e != nil {
-		g.waiting.Remove(e).(*waiter).turn <- false
+		g.waiting.Remove(e).(*waiter).grant <- false
 	}
 }
 
-// overdueLocked returns the first waiter if it has waited longer than patience.
-func (g *gate) overdueLocked() *list.Element {
-	if e := g.waiting.Front(); e != nil && time.Since(e.Value.(*waiter).since) > patience {
-		return e
+// starvingLocked returns the first waiter if it has waited past the threshold. The
+// others are younger: the list is in order of arrival.
+func (g *gate) starvingLocked() *list.Element {
+	e := g.waiting.Front()
+	if e == nil || time.Since(e.Value.(*waiter).since) <= starvationThreshold {
+		return nil
 	}
-	return nil
+	return e
 }

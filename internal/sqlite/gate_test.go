@@ -107,16 +107,16 @@ func TestWaitersWhoGiveUpWhenCalledPassTheTurnOn(t *testing.T) {
 			waiters := make([]*waiter, 5)
 			places := make([]*list.Element, len(waiters))
 			for i := range waiters {
-				waiters[i] = &waiter{since: since, turn: make(chan bool, 1)}
-				places[i] = g.queue(waiters[i])
+				waiters[i] = &waiter{since: since, grant: make(chan bool, 1)}
+				places[i] = g.enqueue(waiters[i])
 				require.NotNil(t, places[i])
 			}
 			in := later(func() error { return g.enter(context.Background(), patient) })
 			eventually(t, "the last one waits", func() bool { return waiting(&g) == len(waiters)+1 })
 			g.leave() // calls up the first
 			for i, w := range waiters {
-				require.Len(t, w.turn, 1)
-				g.giveUp(w, places[i])
+				require.Len(t, w.grant, 1)
+				g.abandon(w, places[i])
 			}
 			require.NoError(t, ends(t, "enter", in))
 			g.leave()
@@ -136,22 +136,22 @@ func waiting(g *gate) int {
 func TestOneWhoWasOvertakenIsNext(t *testing.T) {
 	var g gate
 	require.True(t, g.tryEnter())
-	called := &waiter{since: time.Now(), turn: make(chan bool, 1)}
-	g.queue(called)
+	called := &waiter{since: time.Now(), grant: make(chan bool, 1)}
+	g.enqueue(called)
 	g.leave()
-	require.False(t, <-called.turn)
+	require.False(t, <-called.grant)
 	require.True(t, g.tryEnter(), "a running caller may barge in")
 	place := g.compete(called)
 	require.NotNil(t, place)
-	other := &waiter{since: time.Now(), turn: make(chan bool, 1)}
-	require.NotNil(t, g.queue(other))
-	time.Sleep(2 * patience)
+	other := &waiter{since: time.Now(), grant: make(chan bool, 1)}
+	require.NotNil(t, g.enqueue(other))
+	time.Sleep(2 * starvationThreshold)
 	g.leave()
-	require.True(t, <-called.turn, "by now it is overdue: nobody may overtake it again")
+	require.True(t, <-called.grant, "by now it is overdue: nobody may overtake it again")
 	require.False(t, g.tryEnter())
-	require.Empty(t, other.turn)
+	require.Empty(t, other.grant)
 	g.leave()
-	require.True(t, <-other.turn)
+	require.True(t, <-other.grant)
 	g.leave()
 	requireUntouched(t, &g)
 }
@@ -175,7 +175,7 @@ func TestOverdueWaitersAreServedInTheirOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(2 * patience)
+		time.Sleep(2 * starvationThreshold)
 		g.leave()
 		require.False(t, g.tryEnter(), "it was handed over, not opened")
 		time.Sleep(time.Second)

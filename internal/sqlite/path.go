@@ -59,7 +59,7 @@ func refuseName(path string) error {
 }
 
 // createFile makes sure that path exists. Only a file that did not exist is ever
-// opened, so nobody in this process can hold a lock on it.
+// opened, so nothing in this process can hold a lock on it.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {
@@ -85,4 +85,16 @@ func kindOf(info fs.FileInfo) string {
 // end or change the name. mode=rw: a file that was deleted is not to come back empty.
 func dsn(path string) string {
 	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=rw"}).String()
+}
+
+// Warnings says what may go wrong with the file at path, which is used all the same.
+func Warnings(path string, info fs.FileInfo) (all []string) {
+	if n := links(info); n > 1 {
+		// Each name has a -wal file beside it, and knows nothing of the others'.
+		all = append(all, fmt.Sprintf("the file has %d names (hard links): used by another one at the same time, it loses commits", n))
+	}
+	if name := networkFilesystem(path); name != "" {
+		all = append(all, fmt.Sprintf("the file lies on %s: other machines that use it lose commits", name))
+	}
+	return all
 }

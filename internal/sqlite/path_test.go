@@ -74,7 +74,7 @@ func TestResolveFollowsLinksAndStartsWhereTheProcessIs(t *testing.T) {
 
 func TestAReplacedFileIsNotWrittenTo(t *testing.T) {
 	path := file(t)
-	c, pool := home(t, path, Config{})
+	c, pool := newPool(t, path, Config{})
 	require.NoError(t, c.CheckIdentity())
 	require.NoError(t, os.Rename(path, path+".old"))
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -121,7 +121,7 @@ func requireOpensExactly(t *testing.T, name string) {
 	}
 	info, err := os.Stat(filepath.Join(dir, name))
 	require.NoError(t, err, "%q", name)
-	require.True(t, os.SameFile(info, c.Identity()))
+	require.True(t, os.SameFile(info, c.Identity().Info()))
 	require.NoError(t, pool.Close())
 	require.NotZero(t, mustStat(t, filepath.Join(dir, name)).Size(), "%q is empty: something else was written", name)
 }

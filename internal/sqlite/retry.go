@@ -8,53 +8,49 @@ import (
 	"time"
 )
 
-// retry paces the attempts at a lock that another process holds. SQLite's own
-// busy handler waits 1, 2, 5 … 100 ms and is unfair: a second-long tail.
-type retry struct {
-	until time.Time
-	wait  time.Duration
-}
-
+// The first pause is shorter than a small commit of another process, the longest one
+// short enough to get in between the commits of a busy one. SQLite's own busy handler
+// waits 1, 2, 5 … 100 ms and is unfair: a tail of a second.
 const (
-	firstWait = 50 * time.Microsecond
-	longWait  = 2 * time.Millisecond
+	firstPause   = 50 * time.Microsecond
+	longestPause = 2 * time.Millisecond
 )
 
 // Retry runs f until it meets no lock of another process, ctx ends, or limit has passed.
+// It allocates nothing, and asks for the time only when f was refused.
 func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	err := f()
-	for try := (retry{}); try.after(ctx, err, limit); {
+	if !mayRetry(ctx, err) {
+		return stillBusy(ctx, err)
+	}
+	deadline := time.Now().Add(limit)
+	for pause := firstPause; mayRetry(ctx, err) && !time.Now().After(deadline); pause = min(2*pause, longestPause) {
+		// Jittered, so that two processes that were refused together do not meet again.
+		sleep(ctx, pause/2+rand.N(pause))
 		err = f()
 	}
 	return stillBusy(ctx, err)
 }
 
-// after waits a moment and reports true when err says that another try may help.
-func (r *retry) after(ctx context.Context, err error, limit time.Duration) bool {
-	if !IsBusy(err) || errors.Is(err, ErrBusy) || ctx.Err() != nil {
-		return false
-	}
-	now := time.Now()
-	if r.until.IsZero() {
-		r.until, r.wait = now.Add(limit), firstWait
-	}
-	if now.After(r.until) {
-		return false
-	}
-	sleep(ctx, r.wait/2+rand.N(r.wait))
-	r.wait = min(2*r.wait, longWait)
-	return true
+// mayRetry reports whether another attempt may succeed. ErrBusy is a verdict: something
+// has waited its full time already.
+func mayRetry(ctx context.Context, err error) bool {
+	return err != nil && IsBusy(err) && !errors.Is(err, ErrBusy) && ctx.Err() == nil
 }
 
-// stillBusy names a busy error that is left after the last try.
+// stillBusy names a busy error that is left after the last attempt, once.
 func stillBusy(ctx context.Context, err error) error {
-	switch {
-	case !IsBusy(err) || errors.Is(err, ErrBusy):
+	if err == nil || !IsBusy(err) || errors.Is(err, ErrBusy) {
 		return err
-	case ctx.Err() != nil:
-		return fmt.Errorf("%w, while another process holds the write lock: %w", ctx.Err(), err)
 	}
-	return fmt.Errorf("%w: another process holds the write lock: %w", ErrBusy, err)
+	ended := ctx.Err()
+	if ended == nil {
+		return fmt.Errorf("%w: another process holds the write lock: %w", ErrBusy, err)
+	}
+	if errors.Is(err, ended) {
+		return err
+	}
+	return fmt.Errorf("%w, while another process holds the write lock: %w", ended, err)
 }
 
 // sleep ends early with ctx. Below a millisecond Go's timers are of no use: on an

@@ -14,6 +14,7 @@ type verb uint8
 const (
 	vOther     verb = iota // DDL, PRAGMA, scripts: run once, never kept prepared
 	vRead                  // SELECT, VALUES
+	vProbe                 // CheckOwner's question
 	vWith                  // WITH, which may write
 	vWrite                 // INSERT, UPDATE, DELETE, REPLACE
 	vSavepoint             // SAVEPOINT, RELEASE
@@ -28,6 +29,9 @@ const (
 func verbOf(query string) verb {
 	if query == dataVersion {
 		return vRead // the watcher asks it all day, and it changes nothing
+	}
+	if strings.HasPrefix(query, probePrefix) {
+		return vProbe
 	}
 	query = skipComments(query)
 	word := query
@@ -102,11 +106,37 @@ type stmt struct {
 	conn   *conn
 	text   string
 	verb   verb
-	calls  bool // a function that writes
-	inUse  bool // it runs, or rows of it are still open
-	once   bool // close it after use
-	newest uint64
+	calls  bool   // a function that writes
+	inUse  bool   // it runs, or rows of it are still open
+	once   bool   // close it after use
+	newest uint64 // when the cache last gave it out
 }
+
+// Failpoint is called before each statement of a wrapped connection, with its text:
+// tests end the process there, between any two statements of whatever honker does. They
+// set it before they open anything. It is nil in all that ships.
+var Failpoint func(text string)
+
+// begins marks s as running. A function that it calls may run other statements meanwhile,
+// or the same text again, which must not reset this one.
+func (s *stmt) begins() {
+	if Failpoint != nil {
+		Failpoint(s.text)
+	}
+	s.inUse = true
+	s.steps()
+}
+
+// steps tells the functions that s calls which statement they are part of. A function's
+// own statements change nothing about that.
+func (s *stmt) steps() {
+	if s.conn.depth == 0 {
+		s.conn.current = s
+	}
+}
+
+// mayOnlyRead says that s is not known to write: SQLite then begins it with a read.
+func (s *stmt) mayOnlyRead() bool { return s.verb == vRead || s.verb == vWith }
 
 type rawStmt interface {
 	driver.Stmt
@@ -138,9 +168,10 @@ type rawRows interface {
 }
 
 func (r *rows) Next(dest []driver.Value) error {
+	r.stmt.steps()
 	err := r.rawRows.Next(dest)
 	if err != nil && err != io.EOF {
-		err = r.stmt.conn.because(err)
+		return r.stmt.conn.wrapCause(err)
 	}
 	return err
 }
@@ -154,7 +185,7 @@ func (r *rows) Close() error {
 	return err
 }
 
-// end leaves the statement to the next who uses it.
+// end leaves the statement to its next user.
 func (r *rows) end() error {
 	err := r.rawRows.Close()
 	if r.stmt != nil {

@@ -15,27 +15,28 @@ import (
 // lost, or in which a ctx ended, can only be rolled back.
 type transaction struct {
 	open     bool
-	gated    bool // holds the write gate
-	readOnly bool
-	wrote    bool
-	failed   error
+	gated    bool  // holds the write gate
+	readOnly bool  // refuses to write
+	wrote    bool  // something that is not a SELECT has run: the commit is to be reported
+	failed   error // why it can only be rolled back; it may be gone already
 }
 
-// begin starts a transaction; now takes the write lock at once, through the gate.
+// begin starts a transaction; now takes the write lock at once, through the gate. One
+// that begins with a read could not write any more once another writer has committed.
 func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	if t.open {
 		return fmt.Errorf("%w: BEGIN inside a transaction", ErrInvalid)
 	}
 	query := "BEGIN"
 	if now {
-		if err := c.home.enter(ctx); err != nil {
+		if err := c.connector.enter(ctx); err != nil {
 			return err
 		}
 		query = "BEGIN IMMEDIATE"
 	}
 	if err := t.run(ctx, c, query); err != nil {
 		if now {
-			c.home.gate.leave()
+			c.connector.gate.leave()
 		}
 		return err
 	}
@@ -43,9 +44,10 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	return nil
 }
 
-// run executes one of the three words, waiting for other processes.
+// run executes BEGIN, COMMIT or ROLLBACK, waiting for other processes. They are kept
+// prepared as other statements are.
 func (t *transaction) run(ctx context.Context, c *conn, query string) error {
-	s, err := c.statement(query)
+	s, err := c.statement(ctx, query)
 	if err != nil {
 		return err
 	}
@@ -54,21 +56,23 @@ func (t *transaction) run(ctx context.Context, c *conn, query string) error {
 	return err
 }
 
-// ready tells whether the next statement may run.
+// ready tells whether the next statement may run. An ended ctx fails the transaction for
+// good: a caller that goes on with another ctx would commit what was to be dropped.
 func (t *transaction) ready(ctx context.Context) error {
-	if t.failed == nil && ctx.Err() != nil {
-		t.failed = ctx.Err()
-		return t.failed
-	}
 	if t.failed != nil {
 		return fmt.Errorf("the transaction can only be rolled back: %w", t.failed)
+	}
+	if err := ctx.Err(); err != nil {
+		t.failed = err
+		return err
 	}
 	return nil
 }
 
 var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
 
-// allows is ready for s.
+// allows is ready for s. A WITH may turn out to write: that is SQLite's to say, which
+// then meets the snapshot, not the lock.
 func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	if t.readOnly && s.verb == vWrite {
 		return errReadOnlyTx
@@ -77,27 +81,62 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	return t.ready(ctx)
 }
 
+// exec runs s inside the transaction.
 func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if err := t.allows(ctx, s); err != nil {
 		return nil, err
 	}
 	res, err := c.execRetrying(ctx, s, args)
-	if s.verb == vOther && err == nil && !c.inTransaction() {
+	if err != nil {
+		return res, t.check(c, err)
+	}
+	// Only a script can end the transaction without an error. What the caller does next
+	// would commit by itself, so it is refused.
+	if s.verb == vOther && !c.inTransaction() {
 		t.failed = fmt.Errorf("%w: a script has ended it", ErrInvalid)
 		return res, t.failed
 	}
-	return res, t.check(c, err)
+	return res, nil
 }
 
-// check fails the transaction when err has taken it away, which SQLite does not say.
+// query is exec for a statement with rows.
+func (t *transaction) query(ctx context.Context, c *conn, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
+	if err := t.allows(ctx, s); err != nil {
+		return nil, err
+	}
+	r, err := c.start(ctx, s, args)
+	if err != nil {
+		return nil, t.check(c, err)
+	}
+	return r, nil
+}
+
+// check fails the transaction when err has taken it away, which SQLite does not say: some
+// of its errors undo the statement, others everything, and a trigger may choose.
 func (t *transaction) check(c *conn, err error) error {
-	if err != nil && t.open && t.failed == nil && !c.inTransaction() {
+	if err == nil || !t.open || t.failed != nil {
+		return err
+	}
+	if !c.inTransaction() {
 		t.failed = err
 	}
 	return err
 }
 
-// commit ends the transaction; last says that the caller has no second try.
+// inTransaction is the one way to find out whether a connection is inside a transaction:
+// exec runs a statement on it. The drivers do not pass sqlite3_get_autocommit on, but a
+// BEGIN fails only inside of one. It is asked after errors and scripts, not on the way of
+// every statement.
+func inTransaction(exec func(query string) error) bool {
+	if err := exec("BEGIN"); err != nil {
+		return true
+	}
+	_ = exec("ROLLBACK")
+	return false
+}
+
+// commit ends the transaction; last says that the caller has no second try, as with
+// sql.Tx, which forgets the connection whatever Commit returns.
 func (t *transaction) commit(c *conn, last bool) error {
 	if !t.open {
 		return fmt.Errorf("%w: COMMIT outside a transaction", ErrInvalid)
@@ -107,6 +146,7 @@ func (t *transaction) commit(c *conn, last bool) error {
 		_ = t.rollback(c)
 		return err
 	}
+	// Without the caller's ctx: a commit happens or it does not, never maybe.
 	if err := t.check(c, t.run(context.Background(), c, "COMMIT")); err != nil {
 		if last || t.failed != nil {
 			_ = t.rollback(c)
@@ -115,15 +155,18 @@ func (t *transaction) commit(c *conn, last bool) error {
 	}
 	was := *t
 	*t = transaction{}
+	// The next writer first: what follows may wake goroutines and ask the kernel.
 	if was.gated {
-		c.home.gate.leave()
+		c.connector.gate.leave()
 	}
 	if was.gated || was.wrote {
-		c.committed()
+		c.connector.committed()
 	}
 	return nil
 }
 
+// rollback ends the transaction and gives the gate back, whatever SQLite says: the
+// connection has no transaction after that, or is broken.
 func (t *transaction) rollback(c *conn) error {
 	if !t.open {
 		return fmt.Errorf("%w: ROLLBACK outside a transaction", ErrInvalid)
@@ -136,7 +179,7 @@ func (t *transaction) rollback(c *conn) error {
 	gated := t.gated
 	*t = transaction{}
 	if gated {
-		c.home.gate.leave()
+		c.connector.gate.leave()
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func requireLost(t *testing.T, c *Connector, pool *sql.DB, tx *sql.Tx) {
 	require.Error(t, err)
 	_, err = tx.QueryContext(ctx, `INSERT INTO t (v) VALUES (98) RETURNING v`) //nolint:sqlclosecheck // there are none
 	require.Error(t, err)
-	require.Error(t, CheckOwner(ctx, tx, c.identity), "a verb in it must know as well")
+	require.Error(t, CheckOwner(ctx, tx, c.Identity().Info()), "a verb in it must know as well")
 	require.Error(t, tx.Commit())
 	require.Empty(t, values(t, pool))
 	require.True(t, free(c))
@@ -53,7 +53,7 @@ func TestATransactionTakenAwayIsLostAsAWhole(t *testing.T) {
 		"a trigger's ROLLBACK, asked":  query(ctx, `INSERT INTO t (v) VALUES (13) RETURNING v`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, pool := home(t, file(t), Config{})
+			c, pool := newPool(t, file(t), Config{})
 			perform(t, pool, `CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.v = 13 BEGIN SELECT RAISE(ROLLBACK, 'no'); END`)
 			tx, err := pool.BeginTx(ctx, nil)
 			require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestATransactionTakenAwayIsLostAsAWhole(t *testing.T) {
 	// database/sql itself may keep a statement with such a ctx from the driver; then
 	// the transaction goes on, and is whole.
 	t.Run("a prepared one", func(t *testing.T) {
-		c, pool := home(t, file(t), Config{})
+		c, pool := newPool(t, file(t), Config{})
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err)
 		perform(t, tx, `INSERT INTO t (id, v) VALUES (1, 2)`)
@@ -86,7 +86,7 @@ func TestACtxThatEndsInATransactionNeverSplitsIt(t *testing.T) {
 		"inside a statement": `INSERT INTO t (v) WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) SELECT i FROM n`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, pool := home(t, file(t), Config{})
+			c, pool := newPool(t, file(t), Config{})
 			tx, err := pool.BeginTx(context.Background(), nil)
 			require.NoError(t, err)
 			perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
@@ -115,7 +115,7 @@ func TestACtxThatEndsInATransactionNeverSplitsIt(t *testing.T) {
 }
 
 func TestATransactionEndsWithTheCtxOfItsBegin(t *testing.T) {
-	c, pool := home(t, file(t), Config{})
+	c, pool := newPool(t, file(t), Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	tx, err := pool.BeginTx(ctx, nil)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestATransactionEndsWithTheCtxOfItsBegin(t *testing.T) {
 
 func TestWhoWaitsForAnotherProcessIsBusyAfterItsTime(t *testing.T) {
 	path := file(t)
-	c, pool := home(t, path, Config{BusyTimeout: 100 * time.Millisecond})
+	c, pool := newPool(t, path, Config{BusyTimeout: 100 * time.Millisecond})
 	perform(t, borrow(t, pool), `SELECT 1`)
 	other := borrow(t, foreign(t, path))
 	perform(t, other, "BEGIN IMMEDIATE")
@@ -152,7 +152,7 @@ func TestWhoWaitsForAnotherProcessIsBusyAfterItsTime(t *testing.T) {
 }
 
 func doOnce(pool *sql.DB, limit time.Duration, ctx context.Context) error {
-	s := NewCommitter(Source{Pool: pool, Ours: true}, limit)
+	s := NewCommitter(OwnPool(pool), limit)
 	defer s.Close()
 	return s.Do(ctx, multi(insert(1)))
 }
@@ -160,7 +160,7 @@ func doOnce(pool *sql.DB, limit time.Duration, ctx context.Context) error {
 // Waiting obeys ctx, whoever it is that one waits for.
 func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
 	path := file(t)
-	c, pool := home(t, path, Config{BusyTimeout: 3 * time.Second})
+	c, pool := newPool(t, path, Config{BusyTimeout: 3 * time.Second})
 	perform(t, borrow(t, pool), `SELECT 1`)
 	other := borrow(t, foreign(t, path))
 	perform(t, other, "BEGIN IMMEDIATE")
@@ -187,7 +187,7 @@ func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
 
 // In WAL mode nobody who reads waits for a writer: not for its connection either.
 func TestAReaderNeedsNoTurnOfAWriter(t *testing.T) {
-	c, pool := home(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
+	c, pool := newPool(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
 	tx, err := pool.BeginTx(context.Background(), nil)
 	require.NoError(t, err)
 	perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
@@ -202,8 +202,8 @@ func TestAReaderNeedsNoTurnOfAWriter(t *testing.T) {
 
 func TestAPermitIsTakenOnceAndByItsOwnFile(t *testing.T) {
 	ctx := context.Background()
-	one, onePool := home(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
-	two, twoPool := home(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
+	one, onePool := newPool(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
+	two, twoPool := newPool(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
 	reserved, permit, err := one.Reserve(ctx)
 	require.NoError(t, err)
 	require.False(t, free(one))
@@ -249,37 +249,37 @@ func TestAPermitSurvivesTheOpeningOfItsConnection(t *testing.T) {
 func TestCheckOwnerKnowsTheFileOfATransaction(t *testing.T) {
 	ctx := context.Background()
 	path := file(t)
-	c, pool := home(t, path, Config{})
-	_, elsewhere := home(t, file(t), Config{})
+	c, pool := newPool(t, path, Config{})
+	_, elsewhere := newPool(t, file(t), Config{})
 	link := filepath.Join(t.TempDir(), "link.db")
 	require.NoError(t, os.Symlink(path, link))
-	_, linked := home(t, link, Config{})
+	_, linked := newPool(t, link, Config{})
 	for name, pool := range map[string]*sql.DB{"ours": pool, "ours by a link": linked, "a driver's": foreign(t, path)} {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
-		require.NoError(t, CheckOwner(ctx, tx, c.Identity()), name)
+		require.NoError(t, CheckOwner(ctx, tx, c.Identity().Info()), name)
 		require.NoError(t, tx.Rollback(), name)
 	}
 	for name, pool := range map[string]*sql.DB{"ours": elsewhere, "a driver's": foreign(t, file(t))} {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
 		perform(t, tx, `CREATE TABLE IF NOT EXISTS u (a)`)
-		require.ErrorIs(t, CheckOwner(ctx, tx, c.Identity()), ErrInvalid, name)
+		require.ErrorIs(t, CheckOwner(ctx, tx, c.Identity().Info()), ErrInvalid, name)
 		require.NoError(t, tx.Rollback(), name)
 	}
-	require.ErrorIs(t, CheckOwner(ctx, foreign(t, ":memory:"), c.Identity()), ErrUnsupported)
+	require.ErrorIs(t, CheckOwner(ctx, foreign(t, ":memory:"), c.Identity().Info()), ErrUnsupported)
 	// Asking runs nothing: a transaction that was lost says so.
 	tx, err := pool.BeginTx(ctx, nil)
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	require.ErrorIs(t, CheckOwner(ended, tx, c.Identity()), context.Canceled)
+	require.ErrorIs(t, CheckOwner(ended, tx, c.Identity().Info()), context.Canceled)
 	require.NoError(t, tx.Rollback())
 }
 
 // A WITH is mostly a SELECT.
 func TestAReadOnlyTransactionReadsByAnyStatement(t *testing.T) {
-	c, pool := home(t, file(t), Config{})
+	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, `INSERT INTO t (v) VALUES (7)`)
 	writer, err := pool.BeginTx(context.Background(), nil) // nobody who reads waits for it
 	require.NoError(t, err)

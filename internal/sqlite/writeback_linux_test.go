@@ -1,5 +1,3 @@
-//go:build !arm
-
 package sqlite
 
 import (
@@ -35,7 +33,7 @@ func TestALogThatGrowsIsOnItsWayToTheDisk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := file(t)
-			_, pool := home(t, path, c.cfg)
+			_, pool := newPool(t, path, c.cfg)
 			pool.SetMaxOpenConns(1)
 			perform(t, pool, `PRAGMA journal_mode = `+c.journal)
 			for range 2 * writebackEvery {
@@ -53,7 +51,7 @@ func TestTheSystemBeginsToWriteWhenAsked(t *testing.T) {
 	require.NoError(t, err)
 	_, err = f.WriteString("text")
 	require.NoError(t, err)
-	require.NoError(t, begin(f))
+	require.NoError(t, startWriteback(f))
 	require.NoError(t, f.Close())
-	require.Error(t, begin(f), "what is closed has nothing to write")
+	require.Error(t, startWriteback(f), "what is closed has nothing to write")
 }

@@ -4,6 +4,7 @@ package torture
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -74,8 +75,14 @@ type picture struct {
 	acked []int64
 }
 
+// checkpoints sets after how many pages a connection copies the log into the file.
+func (c *cutter) checkpoints(ctx context.Context, conn driver.Conn) error {
+	_, err := conn.(driver.ExecerContext).ExecContext(ctx, fmt.Sprint(`PRAGMA wal_autocheckpoint = `, c.pages), nil)
+	return err
+}
+
 func (c *cutter) options() *honker.Options {
-	o := &honker.Options{NoFileNotices: true, Readers: 1}
+	o := &honker.Options{NoFileNotices: true, Readers: 1, OnConnect: c.checkpoints}
 	if c.full {
 		o.Durability = honker.Full
 	}
@@ -125,7 +132,6 @@ func (c *cutter) shoot(work func(path string) error) error {
 		return err
 	}
 	defer disk.Remove()
-	disk.SetUp(fmt.Sprint(`PRAGMA wal_autocheckpoint = `, c.pages))
 	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
 	disk.Cut(func() bool { return luck.IntN(seldom[c.pages]) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})

@@ -51,7 +51,7 @@ func UseWAL(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// TruncateWAL writes the log back into the file and empties it, unless somebody reads from
+// TruncateWAL writes the log back into the file and empties it, unless a reader still needs
 // it: to wait for that would hold up all writers.
 func TruncateWAL(ctx context.Context, pool *sql.DB) error {
 	conn, err := pool.Conn(ctx)
@@ -59,8 +59,8 @@ func TruncateWAL(ctx context.Context, pool *sql.DB) error {
 		return err
 	}
 	defer conn.Close()
-	var patience, busy, frames, done int64
-	if err := scanOne(ctx, conn, "PRAGMA busy_timeout", &patience); err != nil {
+	var timeout, busy, frames, done int64
+	if err := scanOne(ctx, conn, "PRAGMA busy_timeout", &timeout); err != nil {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx) // the timeout is put back
@@ -68,7 +68,7 @@ func TruncateWAL(ctx context.Context, pool *sql.DB) error {
 		return err
 	}
 	err = scanOne(ctx, conn, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, &frames, &done)
-	return errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", patience), &busy))
+	return errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout), &busy))
 }
 
 func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
@@ -88,7 +88,7 @@ func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
 
 const dataVersion = "PRAGMA data_version"
 
-// Change reads whether somebody has committed: PRAGMA data_version moves with each
+// Change reads whether another connection has committed: PRAGMA data_version moves with each
 // commit of another connection, never with one's own, never with a rollback. It is
 // a number of one connection, which is therefore kept.
 type Change struct {
@@ -103,14 +103,15 @@ func NewChange(pool *sql.DB) *Change {
 }
 
 // Version returns a value that differs from the last one if there was a commit
-// between. It waits for a connection until ctx ends. After an error the next value may differ without one.
+// between. It waits for a connection until ctx ends. After an error the next value may
+// differ without a commit.
 func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	if v.conn == nil {
 		if v.conn, err = v.pool.Conn(ctx); err != nil {
 			return 0, err
 		}
 	}
-	ctx = context.WithoutCancel(ctx) // which is for the wait: an interrupt would spoil the connection
+	ctx = context.WithoutCancel(ctx) // it is for the wait: an interrupt would spoil the connection
 	err = scanOne(ctx, v.conn, dataVersion, &version)
 	if err == nil && v.lent {
 		// Every commit of this process goes through this one connection.

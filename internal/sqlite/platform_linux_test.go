@@ -42,7 +42,7 @@ func TestNetworkFilesystemsAreRefusedUnlessAskedFor(t *testing.T) {
 		require.NoError(t, err, name)
 		info, err := os.Stat(path)
 		require.NoError(t, err)
-		require.Contains(t, strings.Join(Doubts(path, info), ""), "lies on "+name)
+		require.Contains(t, strings.Join(Warnings(path, info), ""), "lies on "+name)
 	}
 	for _, local := range []int64{0xef53, 0x58465342, 0x01021994, 0x794c7630} {
 		statfs = func(_ string, st *syscall.Statfs_t) error { setType(st, local); return nil }

@@ -1,0 +1,284 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// errHiddenCall stops a statement that has begun to read when a function in it is about to
+// write: something that the text does not show, such as a view, calls it. Outside a
+// transaction SQLite would have to turn the read snapshot into a write, which fails with
+// BUSY_SNAPSHOT if another writer has committed in between. Nothing has been written yet,
+// so conn runs the statement again as a writer, unless the caller has rows of it already.
+var errHiddenCall = fmt.Errorf("%w: a view, say, calls a function that writes after the first row: "+
+	"call the function in the statement itself, or begin a transaction first", ErrInvalid)
+
+// call runs f in the middle of a statement of c. SQLite makes a text of its error; the
+// error itself waits in cause for the end of that statement.
+func (c *conn) call(f *Function, args []driver.Value) (driver.Value, error) {
+	v, err := c.run(f, args)
+	if err != nil {
+		c.cause = fmt.Errorf("%s: %w", f.Name, err)
+		return nil, c.cause
+	}
+	return v, nil
+}
+
+func (c *conn) run(f *Function, args []driver.Value) (driver.Value, error) {
+	if f.writes() {
+		if err := c.mayCallWriter(); err != nil {
+			return nil, err
+		}
+	}
+	q, err := c.querier()
+	if err != nil {
+		return nil, err
+	}
+	c.depth++
+	defer func() { c.depth-- }()
+	if f.Effect == Writes {
+		return c.runWhole(f, q, args)
+	}
+	return f.safely(q, args)
+}
+
+// mayCallWriter refuses a function that writes where the statement around it cannot.
+func (c *conn) mayCallWriter() error {
+	switch {
+	case c.tx.readOnly:
+		return errReadOnlyTx
+	case c.tx.open:
+		c.tx.wrote = true
+	case c.current == nil || c.current.mayOnlyRead():
+		return errHiddenCall
+	}
+	return nil
+}
+
+const (
+	savepoint  = "SAVEPOINT honker_call"
+	rollbackTo = "ROLLBACK TO honker_call"
+	release    = "RELEASE honker_call"
+)
+
+// runWhole runs f so that nothing of it stays when it fails.
+func (c *conn) runWhole(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
+	if err := c.execRaw(savepoint); err != nil {
+		if !IsBusy(err) {
+			return nil, err
+		}
+		// Inside of a statement that writes SQLite opens no savepoint, and says busy.
+		return c.runInsideWrite(f, q, args)
+	}
+	v, err := f.safely(q, args)
+	if err != nil {
+		return v, errors.Join(err, c.execRaw(rollbackTo), c.execRaw(release))
+	}
+	return v, c.execRaw(release)
+}
+
+// runInsideWrite runs f without a savepoint. Outside a transaction SQLite undoes it with
+// the statement around it; inside one the part that was done would stay, so the transaction
+// has failed.
+func (c *conn) runInsideWrite(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
+	v, err := f.safely(q, args)
+	if err != nil && c.tx.open && c.tx.failed == nil {
+		c.tx.failed = err
+	}
+	return v, err
+}
+
+// execRaw runs a statement without arguments, once: no retries, since what holds the lock
+// is the statement around it.
+func (c *conn) execRaw(query string) error {
+	s, err := c.statement(context.Background(), query)
+	if err != nil {
+		return err
+	}
+	defer c.done(s)
+	_, err = s.rawStmt.ExecContext(context.Background(), nil)
+	return err
+}
+
+// wrapCause gives a statement's error the cause that a function had, whose text it has.
+func (c *conn) wrapCause(err error) error {
+	cause := c.cause
+	c.cause = nil
+	if err == nil || cause == nil {
+		return err
+	}
+	return &callError{err, cause}
+}
+
+type callError struct{ err, cause error }
+
+func (e *callError) Error() string   { return e.err.Error() }
+func (e *callError) Unwrap() []error { return []error{e.cause, e.err} }
+
+// execWriter runs s, which calls a function that writes, as a transaction of its own.
+// By itself it would begin with a read, and could not write once another writer has
+// committed since.
+func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.tx.begin(ctx, c, true); err != nil {
+		return nil, err
+	}
+	res, err := c.tx.exec(ctx, c, s, args)
+	return res, c.end(err)
+}
+
+// queryWriter is execWriter for its rows. They are handed out when they are committed:
+// a slow reader of them holds up no other writer.
+func (c *conn) queryWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.tx.begin(ctx, c, true); err != nil {
+		return nil, err
+	}
+	all, err := c.readAll(ctx, s, args)
+	if err := c.end(err); err != nil {
+		return nil, err
+	}
+	c.done(s)
+	return all, nil
+}
+
+// end commits what went well, and rolls back what did not.
+func (c *conn) end(err error) error {
+	if err != nil {
+		_ = c.tx.rollback(c)
+		return err
+	}
+	return c.tx.commit(c, true)
+}
+
+// bufferedRows are rows that were read to their end.
+type bufferedRows struct {
+	columns, types []string
+	rows           [][]driver.Value
+}
+
+// readAll runs s to its end.
+func (c *conn) readAll(ctx context.Context, s *stmt, args []driver.NamedValue) (*bufferedRows, error) {
+	r, err := c.start(ctx, s, args)
+	if err != nil {
+		return nil, err
+	}
+	all := &bufferedRows{columns: r.Columns()}
+	for i := range all.columns {
+		all.types = append(all.types, r.ColumnTypeDatabaseTypeName(i))
+	}
+	for {
+		row := make([]driver.Value, len(all.columns))
+		err := r.Next(row)
+		if err == io.EOF {
+			return all, r.end()
+		}
+		if err != nil {
+			return nil, errors.Join(err, r.end())
+		}
+		all.rows = append(all.rows, row)
+		if err := c.tx.ready(ctx); err != nil {
+			return nil, errors.Join(err, r.end())
+		}
+	}
+}
+
+// Columns implements driver.Rows.
+func (b *bufferedRows) Columns() []string { return b.columns }
+
+// ColumnTypeDatabaseTypeName implements driver.RowsColumnTypeDatabaseTypeName.
+func (b *bufferedRows) ColumnTypeDatabaseTypeName(i int) string { return b.types[i] }
+
+// Next implements driver.Rows.
+func (b *bufferedRows) Next(dest []driver.Value) error {
+	if len(b.rows) == 0 {
+		return io.EOF
+	}
+	copy(dest, b.rows[0])
+	b.rows = b.rows[1:]
+	return nil
+}
+
+// Close implements driver.Rows.
+func (b *bufferedRows) Close() error { return nil }
+
+// innerConn is a connection as the functions that it calls see it: its statements, without
+// a gate or a transaction around them, since those are around the caller.
+type innerConn struct{ c *conn }
+
+// querier is innerConn behind database/sql, which alone can make a *sql.Rows. It is one
+// per depth: a statement of a function may fire a trigger that calls another one, and a
+// *sql.Conn is locked while it runs.
+func (c *conn) querier() (Querier, error) {
+	for c.depth >= len(c.queriers) {
+		pool := sql.OpenDB(innerConn{c})
+		q, err := pool.Conn(context.Background())
+		// The pool has a goroutine, which ends here; a connection that is out stays good.
+		_ = pool.Close()
+		if err != nil {
+			return nil, err
+		}
+		c.queriers = append(c.queriers, q)
+	}
+	return c.queriers[c.depth], nil
+}
+
+func (c *conn) closeQueriers() {
+	for _, q := range c.queriers {
+		_ = q.Close()
+	}
+	c.queriers = nil
+}
+
+// Connect implements driver.Connector.
+func (i innerConn) Connect(context.Context) (driver.Conn, error) { return i, nil }
+
+// Driver implements driver.Connector.
+func (i innerConn) Driver() driver.Driver { return wrappedDriver{} }
+
+// ExecContext implements driver.ExecerContext.
+func (i innerConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	s, err := i.c.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer i.c.done(s)
+	return i.c.execRetrying(ctx, s, args)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (i innerConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	s, err := i.c.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	r, err := i.c.start(ctx, s, args)
+	if err != nil {
+		i.c.done(s)
+		return nil, err
+	}
+	return innerRows{r}, nil
+}
+
+// innerRows end nothing but their statement.
+type innerRows struct{ *rows }
+
+func (r innerRows) Close() error {
+	s := r.stmt
+	err := r.end()
+	s.conn.done(s)
+	return err
+}
+
+var errInner = fmt.Errorf("%w: a SQL function runs plain statements", ErrInvalid)
+
+// Prepare implements driver.Conn.
+func (i innerConn) Prepare(string) (driver.Stmt, error) { return nil, errInner }
+
+// Begin implements driver.Conn.
+func (i innerConn) Begin() (driver.Tx, error) { return nil, errInner }
+
+// Close implements driver.Conn. The connection belongs to another pool.
+func (i innerConn) Close() error { return nil }

@@ -1,0 +1,71 @@
+package sqlite
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// Identity is which file was opened, and whether the path still leads to it.
+//
+// A descriptor goes on pointing to the old file when another one is renamed over its
+// name. Writes then succeed without an error, into a file that no other process can
+// open any more, so whatever writes has to compare the two now and then.
+type Identity struct {
+	path     string
+	info     os.FileInfo  // at the opening
+	checked  atomic.Int64 // when the two were last compared, unix nanoseconds
+	replaced atomic.Bool  // stays true: a file that comes back may have missed commits
+}
+
+// identityInterval is how stale the answer of Check may be: a busy writer would ask for a
+// stat with each of thousands of commits a second.
+const identityInterval = 100 * time.Millisecond
+
+// NewIdentity remembers the file that lies at path now.
+func NewIdentity(path string) (*Identity, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Identity{path: path, info: info}, nil
+}
+
+// Path is where the file was opened.
+func (i *Identity) Path() string { return i.path }
+
+// Info is the file that was opened, for os.SameFile.
+func (i *Identity) Info() os.FileInfo { return i.info }
+
+// Check returns ErrReplaced when another file lies at the path. It looks at most every
+// 100 ms, whichever goroutine asks.
+func (i *Identity) Check() error {
+	now := time.Now().UnixNano()
+	last := i.checked.Load()
+	if now-last >= int64(identityInterval) && i.checked.CompareAndSwap(last, now) {
+		i.compare()
+	}
+	return i.result()
+}
+
+// CheckNow is Check that always looks.
+func (i *Identity) CheckNow() error {
+	i.checked.Store(time.Now().UnixNano())
+	i.compare()
+	return i.result()
+}
+
+func (i *Identity) compare() {
+	info, err := os.Stat(i.path)
+	if err != nil || !os.SameFile(info, i.info) {
+		i.replaced.Store(true)
+	}
+}
+
+func (i *Identity) result() error {
+	if i.replaced.Load() {
+		return fmt.Errorf("%w: %s", ErrReplaced, i.path)
+	}
+	return nil
+}
