@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/honker-go/honker"
 )
@@ -57,4 +58,56 @@ func ExampleDB_Lock() {
 		log.Fatal(err)
 	}
 	// Output: migrated by one
+}
+
+func ExampleDB_RateLimit() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	// Two password resets for each customer in a year, whichever process is asked.
+	resets := db.RateLimit("password reset of customer 7", 2, 365*24*time.Hour)
+	for range 3 {
+		ok, err := resets.Allow(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ok)
+	}
+	left, _, _ := resets.Remaining(ctx)
+	fmt.Println(left, "left")
+	// Output:
+	// true
+	// true
+	// false
+	// 0 left
+}
+
+func ExampleRateLimit_Wait() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	api := db.RateLimit("api", 100, time.Second)
+	for page := range 3 {
+		if err := api.Wait(ctx); err != nil { // until the next second, if need be
+			log.Fatal(err)
+		}
+		fmt.Println("page", page)
+	}
+	// Output:
+	// page 0
+	// page 1
+	// page 2
 }

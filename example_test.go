@@ -8,8 +8,39 @@ import (
 	"log"
 	"time"
 
+	_ "modernc.org/sqlite" // or any other SQLite driver
+
 	"github.com/honker-go/honker"
 )
+
+// Attach works on a pool that the application has already, of any SQLite driver.
+func ExampleAttach() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_txlock=immediate")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close() // the caller keeps owning it
+
+	db, err := honker.Attach(ctx, pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	emails := honker.NewQueue[string](db, "emails", nil)
+	tx, _ := pool.BeginTx(ctx, nil) // say, an ORM's
+	emails.EnqueueTx(ctx, tx, "ada@example.com")
+	fmt.Println(tx.Commit())
+
+	jobs, err := emails.Claim(ctx, "mailer", 1)
+	fmt.Println(jobs[0].Args, err)
+	// Output:
+	// <nil>
+	// ada@example.com <nil>
+}
 
 // Receipt is what the job of a stored order is about.
 type Receipt struct{ Order int }
@@ -75,4 +106,59 @@ func ExampleRetryAfter() {
 	// later: the mail server is down
 	// not now: snooze for 1h0m0s
 	// never: the mail server is down
+}
+
+// A business row and the job that follows from it, in one transaction: either both
+// exist or neither.
+func ExampleDB_Tx() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SQL().ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT UNIQUE)`)
+	receipts := honker.NewQueue[string](db, "receipts", nil)
+
+	order := func(item string) error {
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := receipts.EnqueueTx(ctx, tx, item); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, `INSERT INTO orders (item) VALUES (?)`, item)
+			return err
+		})
+	}
+	fmt.Println("tea:", order("tea"))
+	fmt.Println("tea again failed:", order("tea") != nil)
+
+	jobs, _ := receipts.Claim(ctx, "printer", 10)
+	fmt.Println("receipts:", len(jobs))
+	// Output:
+	// tea: <nil>
+	// tea again failed: true
+	// receipts: 1
+}
+
+func ExampleDB_Tx_plainVerb() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := db.Notify(ctx, "news", "hello") // would wait for its own caller
+		return err
+	})
+	fmt.Println(errors.Is(err, honker.ErrInTx))
+	fmt.Println(err)
+	// Output:
+	// true
+	// honker: notify "news": called inside a transaction of its own caller: use NotifyTx inside DB.Tx
 }

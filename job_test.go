@@ -11,16 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
-
-var errCause = errors.New("the printer is on fire")
 
 // settles are the plain verbs of a claim.
 func settles[T any](job *honker.Job[T]) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Ack":       job.Ack,
-		"Retry":     func(ctx context.Context) error { return job.Retry(ctx, 0, errCause) },
-		"Fail":      func(ctx context.Context) error { return job.Fail(ctx, errCause) },
+		"Retry":     func(ctx context.Context) error { return job.Retry(ctx, 0, testkit.ErrCause) },
+		"Fail":      func(ctx context.Context) error { return job.Fail(ctx, testkit.ErrCause) },
 		"Snooze":    func(ctx context.Context) error { return job.Snooze(ctx, 0) },
 		"Heartbeat": func(ctx context.Context) error { return job.Heartbeat(ctx, time.Hour) },
 	}
@@ -30,81 +29,81 @@ func settles[T any](job *honker.Job[T]) map[string]func(context.Context) error {
 func settlesTx[T any](job *honker.Job[T]) map[string]func(context.Context, honker.Tx) error {
 	return map[string]func(context.Context, honker.Tx) error{
 		"AckTx":  job.AckTx,
-		"FailTx": func(ctx context.Context, tx honker.Tx) error { return job.FailTx(ctx, tx, errCause) },
+		"FailTx": func(ctx context.Context, tx honker.Tx) error { return job.FailTx(ctx, tx, testkit.ErrCause) },
 	}
 }
 
 func TestRetryRunsTheJobAgainAndKeepsTheError(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	id := add(t, q, 1)
-	job := holdOne(t, q)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
 	require.Empty(t, job.LastError)
 	began := time.Now()
-	require.NoError(t, job.Retry(ctx, 1500*time.Millisecond, errCause))
-	info := look(t, q, id)
+	require.NoError(t, job.Retry(ctx, 1500*time.Millisecond, testkit.ErrCause))
+	info := testkit.GetJob(t, q, id)
 	after(t, began, 2*time.Second, info.RunAt)
 	require.Equal(t, honker.Pending, info.State)
 	require.Equal(t, 1, info.Attempts)
-	require.Equal(t, errCause.Error(), info.LastError)
+	require.Equal(t, testkit.ErrCause.Error(), info.LastError)
 	require.Empty(t, info.WorkerID)
 	require.Zero(t, info.ClaimExpiresAt)
-	require.Empty(t, hold(t, q, 1), "not before its time")
+	require.Empty(t, testkit.Claim(t, q, 1), "not before its time")
 
 	mature(t, db, id)
-	job = holdOne(t, q)
+	job = testkit.ClaimOne(t, q)
 	require.Equal(t, 2, job.Attempts)
-	require.Equal(t, errCause.Error(), job.LastError)
-	require.Equal(t, errCause.Error(), look(t, q, id).LastError)
+	require.Equal(t, testkit.ErrCause.Error(), job.LastError)
+	require.Equal(t, testkit.ErrCause.Error(), testkit.GetJob(t, q, id).LastError)
 	require.NoError(t, job.Retry(ctx, 0, errors.New("and the fire brigade is late")))
-	require.Equal(t, "and the fire brigade is late", holdOne(t, q).LastError)
-	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	require.Equal(t, "and the fire brigade is late", testkit.ClaimOne(t, q).LastError)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 }
 
 func TestRetryOfTheLastAttemptIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[string](t, &honker.QueueOptions{MaxAttempts: 2})
+	ctx, _, q := testkit.NewQueue[string](t, &honker.QueueOptions{MaxAttempts: 2})
 	began := time.Now()
-	id := add(t, q, "args", honker.Priority(4))
-	require.NoError(t, holdOne(t, q).Retry(ctx, 0, errors.New("first")))
-	require.NoError(t, holdOne(t, q).Retry(ctx, time.Hour, errCause))
-	dead := look(t, q, id)
+	id := testkit.Enqueue(t, q, "args", honker.Priority(4))
+	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, errors.New("first")))
+	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, time.Hour, testkit.ErrCause))
+	dead := testkit.GetJob(t, q, id)
 	require.Equal(t, honker.Dead, dead.State)
-	require.Equal(t, errCause.Error(), dead.LastError)
+	require.Equal(t, testkit.ErrCause.Error(), dead.LastError)
 	require.Equal(t, 2, dead.Attempts)
 	require.Equal(t, 2, dead.MaxAttempts)
 	require.Equal(t, 4, dead.Priority)
 	require.Equal(t, `"args"`, string(dead.Payload))
 	after(t, began, 0, dead.DiedAt)
 	after(t, began, 0, dead.CreatedAt)
-	require.Empty(t, hold(t, q, 1))
+	require.Empty(t, testkit.Claim(t, q, 1))
 }
 
 func TestFailIsADeadLetterAtOnce(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[int](t, nil)
-	id := add(t, q, 1)
-	require.NoError(t, holdOne(t, q).Fail(ctx, errCause))
-	dead := look(t, q, id)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimOne(t, q).Fail(ctx, testkit.ErrCause))
+	dead := testkit.GetJob(t, q, id)
 	require.Equal(t, honker.Dead, dead.State)
 	require.Equal(t, 1, dead.Attempts)
-	require.Equal(t, errCause.Error(), dead.LastError)
+	require.Equal(t, testkit.ErrCause.Error(), dead.LastError)
 
-	id = add(t, q, 1)
-	require.NoError(t, holdOne(t, q).Fail(ctx, nil))
-	require.Empty(t, look(t, q, id).LastError)
+	id = testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimOne(t, q).Fail(ctx, nil))
+	require.Empty(t, testkit.GetJob(t, q, id).LastError)
 }
 
 func TestErrorTextIsStoredAsBoundedValidText(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[int](t, nil)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
 	for _, fail := range []func(*honker.Job[int], error) error{
 		func(j *honker.Job[int], err error) error { return j.Retry(ctx, 0, err) },
 		func(j *honker.Job[int], err error) error { return j.Fail(ctx, err) },
 	} {
-		id := add(t, q, 1)
-		require.NoError(t, fail(holdOne(t, q), errors.New("a\x00b\xff"+strings.Repeat("ü", 1<<20))))
-		got := look(t, q, id).LastError
+		id := testkit.Enqueue(t, q, 1)
+		require.NoError(t, fail(testkit.ClaimOne(t, q), errors.New("a\x00b\xff"+strings.Repeat("ü", 1<<20))))
+		got := testkit.GetJob(t, q, id).LastError
 		require.True(t, strings.HasPrefix(got, "a�b�üü"), "%.20q", got)
 		require.LessOrEqual(t, len(got), 16<<10)
 		require.NotContains(t, got[len(got)-4:], "�", "not cut inside a character")
@@ -115,16 +114,16 @@ func TestErrorTextIsStoredAsBoundedValidText(t *testing.T) {
 
 func TestSnoozeDoesNotSpendTheAttempt(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, &honker.QueueOptions{MaxAttempts: 2})
-	id := add(t, q, 1)
-	require.NoError(t, holdOne(t, q).Retry(ctx, 0, errCause))
+	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
+	id := testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, testkit.ErrCause))
 	for range 3 { // any number of times, also in the last attempt
-		job := holdOne(t, q)
+		job := testkit.ClaimOne(t, q)
 		require.Equal(t, 2, job.Attempts)
-		require.Equal(t, errCause.Error(), job.LastError)
+		require.Equal(t, testkit.ErrCause.Error(), job.LastError)
 		began := time.Now()
 		require.NoError(t, job.Snooze(ctx, time.Hour))
-		info := look(t, q, id)
+		info := testkit.GetJob(t, q, id)
 		require.Equal(t, honker.Pending, info.State)
 		require.Equal(t, 1, info.Attempts)
 		require.Empty(t, info.WorkerID)
@@ -135,13 +134,13 @@ func TestSnoozeDoesNotSpendTheAttempt(t *testing.T) {
 
 func TestHeartbeatMakesTheClaimLastFromNow(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[int](t, nil)
-	id := add(t, q, 1)
-	job := holdOne(t, q)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
 	for _, extend := range []time.Duration{time.Hour, 1500 * time.Millisecond, 10 * time.Second} { // longer and shorter
 		began := time.Now()
 		require.NoError(t, job.Heartbeat(ctx, extend))
-		after(t, began, extend, look(t, q, id).ClaimExpiresAt)
+		after(t, began, extend, testkit.GetJob(t, q, id).ClaimExpiresAt)
 	}
 	require.NoError(t, job.Ack(ctx))
 }
@@ -150,16 +149,16 @@ func TestStaleClaimChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *honker.DB, *honker.Queue[int], *honker.Job[int]){
 		"lapsed": func(t *testing.T, db *honker.DB, _ *honker.Queue[int], job *honker.Job[int]) {
-			lapse(t, db, job.ID)
+			testkit.ExpireClaim(t, db, job.ID)
 		},
 		"claimed by another worker": func(t *testing.T, db *honker.DB, q *honker.Queue[int], job *honker.Job[int]) {
-			lapse(t, db, job.ID)
+			testkit.ExpireClaim(t, db, job.ID)
 			_, err := q.Claim(context.Background(), "another", 1)
 			require.NoError(t, err)
 		},
 		"claimed again by the same worker": func(t *testing.T, db *honker.DB, q *honker.Queue[int], job *honker.Job[int]) {
-			lapse(t, db, job.ID)
-			holdOne(t, q)
+			testkit.ExpireClaim(t, db, job.ID)
+			testkit.ClaimOne(t, q)
 		},
 		"retried": func(t *testing.T, _ *honker.DB, _ *honker.Queue[int], job *honker.Job[int]) {
 			require.NoError(t, job.Retry(context.Background(), 0, nil))
@@ -170,33 +169,33 @@ func TestStaleClaimChangesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, db, q := fresh[int](t, nil)
-			id := add(t, q, 1)
-			job := holdOne(t, q)
+			ctx, db, q := testkit.NewQueue[int](t, nil)
+			id := testkit.Enqueue(t, q, 1)
+			job := testkit.ClaimOne(t, q)
 			require.NoError(t, job.SetResult("stale"))
 			lose(t, db, q, job)
-			before := *look(t, q, id)
+			before := *testkit.GetJob(t, q, id)
 			for verb, settle := range settles(job) {
 				require.ErrorIs(t, settle(ctx), honker.ErrClaimLost, verb)
-				require.Equal(t, before, *look(t, q, id), verb)
+				require.Equal(t, before, *testkit.GetJob(t, q, id), verb)
 			}
 			for verb, settle := range settlesTx(job) {
 				require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 					require.ErrorIs(t, settle(ctx, tx), honker.ErrClaimLost, verb)
 					return nil // committed all the same
 				}))
-				require.Equal(t, before, *look(t, q, id), verb)
+				require.Equal(t, before, *testkit.GetJob(t, q, id), verb)
 			}
-			require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+			require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
 		})
 	}
 }
 
 func TestJobIsSettledOnce(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[int](t, nil)
-	add(t, q, 1)
-	job := holdOne(t, q)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
+	testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
 	require.NoError(t, job.Ack(ctx))
 	for verb, settle := range settles(job) {
 		err := settle(ctx)
@@ -207,54 +206,54 @@ func TestJobIsSettledOnce(t *testing.T) {
 
 func TestAckIsCommittedTogetherWithABusinessWrite(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[string](t, nil)
-	alter(t, db, `CREATE TABLE paid (item TEXT)`)
-	id := add(t, q, "tea")
+	ctx, db, q := testkit.NewQueue[string](t, nil)
+	testkit.Exec(t, db, `CREATE TABLE paid (item TEXT)`)
+	id := testkit.Enqueue(t, q, "tea")
 	pay := func(job *honker.Job[string], end error) error {
 		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `INSERT INTO paid VALUES (?)`, job.Args)
 			return errors.Join(err, job.SetResult("paid"), job.AckTx(ctx, tx), end)
 		})
 	}
-	job := holdOne(t, q)
-	require.ErrorIs(t, pay(job, errCause), errCause)
-	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM paid`))
-	require.Equal(t, honker.Processing, look(t, q, id).State)
+	job := testkit.ClaimOne(t, q)
+	require.ErrorIs(t, pay(job, testkit.ErrCause), testkit.ErrCause)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM paid`))
+	require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
 	_, err := honker.Result[string](ctx, db, id)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 
 	require.NoError(t, pay(job, nil), "the claim still stands")
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM paid`))
-	gone(t, q, id)
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM paid`))
+	testkit.RequireGone(t, q, id)
 	got, err := honker.Result[string](ctx, db, id)
 	require.NoError(t, err)
 	require.Equal(t, "paid", got)
 
 	require.ErrorIs(t, pay(job, nil), honker.ErrClaimLost)
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM paid`), "not paid twice")
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM paid`), "not paid twice")
 }
 
 func TestFailTxIsUndoneWithItsTransaction(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	id := add(t, q, 1)
-	job := holdOne(t, q)
-	before := *look(t, q, id)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
+	before := *testkit.GetJob(t, q, id)
 	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		require.NoError(t, job.FailTx(ctx, tx, errCause))
-		return errCause
-	}), errCause)
-	require.Equal(t, before, *look(t, q, id))
-	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.FailTx(ctx, tx, errCause) }))
-	require.Equal(t, honker.Dead, look(t, q, id).State)
+		require.NoError(t, job.FailTx(ctx, tx, testkit.ErrCause))
+		return testkit.ErrCause
+	}), testkit.ErrCause)
+	require.Equal(t, before, *testkit.GetJob(t, q, id))
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.FailTx(ctx, tx, testkit.ErrCause) }))
+	require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State)
 }
 
 // The attempt of a snooze is given back, so the next claim of the same worker looks alike.
 func TestSnoozedHandleDoesNotSettleTheNextClaim(t *testing.T) {
 	t.Parallel()
-	_, db := shared(t)
+	_, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	_, err := q.Enqueue(ctx, 1)
 	require.NoError(t, err)
 	first, err := q.Claim(ctx, "w", 1)

@@ -16,101 +16,79 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
-
-// takeLock takes a lock that is free.
-func takeLock(t testing.TB, db *honker.DB, name string, opts *honker.LockOptions) *honker.Lock {
-	t.Helper()
-	l, err := db.TryLock(context.Background(), name, opts)
-	require.NoError(t, err)
-	return l
-}
-
-// held asserts that the lock cannot be had.
-func held(t testing.TB, db *honker.DB, name string) {
-	t.Helper()
-	l, err := db.TryLock(context.Background(), name, nil)
-	require.ErrorIs(t, err, honker.ErrLockHeld)
-	require.Nil(t, l)
-}
-
-func unlock(t testing.TB, l *honker.Lock) {
-	t.Helper()
-	require.NoError(t, l.Unlock(context.Background()))
-}
 
 // lost waits for the end of a hold that nobody wanted.
 func lost(t testing.TB, l *honker.Lock) {
 	t.Helper()
 	select {
 	case <-l.Context().Done():
-	case <-time.After(patient):
+	case <-time.After(testkit.Timeout):
 		t.Fatal("the holder was not told")
 	}
 	require.ErrorIs(t, context.Cause(l.Context()), honker.ErrLockLost)
 	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
 }
 
-const expiresAt = `SELECT coalesce((SELECT expires_at FROM _honker_locks WHERE name = ?), 0)`
-
 func TestLockIsHeldByOneUntilItIsUnlocked(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
-	l := takeLock(t, db, "report", nil)
+	l := testkit.TakeLock(t, db, "report", nil)
 	require.Equal(t, "report", l.Name())
 	require.NoError(t, l.Context().Err())
 	for _, db := range []*honker.DB{db, other} {
 		_, err := db.TryLock(context.Background(), "report", nil)
 		require.ErrorIs(t, err, honker.ErrLockHeld)
 		require.ErrorContains(t, err, `honker: lock "report": the lock is held by "`+l.Owner()+`" until 20`)
-		unlock(t, takeLock(t, db, "another", nil))
+		testkit.Unlock(t, testkit.TakeLock(t, db, "another", nil))
 	}
-	unlock(t, l)
+	testkit.Unlock(t, l)
 	require.ErrorIs(t, l.Context().Err(), context.Canceled)
 	require.ErrorIs(t, context.Cause(l.Context()), honker.ErrLockLost)
-	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_locks`))
-	unlock(t, takeLock(t, other, "report", nil))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`))
+	testkit.Unlock(t, testkit.TakeLock(t, other, "report", nil))
 }
 
 func TestUnlockMayBeCalledAgainAndHarmsNobody(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	first := takeLock(t, db, "report", nil)
-	unlock(t, first)
-	second := takeLock(t, db, "report", nil)
-	unlock(t, first)
-	held(t, db, "report")
+	first := testkit.TakeLock(t, db, "report", nil)
+	testkit.Unlock(t, first)
+	second := testkit.TakeLock(t, db, "report", nil)
+	testkit.Unlock(t, first)
+	testkit.RequireHeld(t, db, "report")
 	require.NoError(t, second.Context().Err())
-	unlock(t, second)
+	testkit.Unlock(t, second)
 }
 
 func TestTokenGrowsWithEveryAcquisition(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
 	last := int64(0)
 	for i := range 12 {
-		l := takeLock(t, []*honker.DB{db, other}[i%2], "report", nil)
+		l := testkit.TakeLock(t, []*honker.DB{db, other}[i%2], "report", nil)
 		require.Greater(t, l.Token(), last)
 		last = l.Token()
-		unlock(t, l)
+		testkit.Unlock(t, l)
 	}
 }
 
 func TestOwnersAreUniqueAndAGivenOneWinsOnce(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	a, b := takeLock(t, db, "a", nil), takeLock(t, db, "b", nil)
+	a, b := testkit.TakeLock(t, db, "a", nil), testkit.TakeLock(t, db, "b", nil)
 	require.NotEqual(t, a.Owner(), b.Owner())
 	me := &honker.LockOptions{Owner: "me"}
-	c := takeLock(t, db, "c", me)
+	c := testkit.TakeLock(t, db, "c", me)
 	require.Equal(t, "me", c.Owner())
 	_, err := db.TryLock(context.Background(), "c", me)
 	require.ErrorIs(t, err, honker.ErrLockHeld)
 	require.ErrorContains(t, err, `held by "me"`)
 	for _, l := range []*honker.Lock{a, b, c} {
-		unlock(t, l)
+		testkit.Unlock(t, l)
 	}
 }
 
@@ -124,24 +102,24 @@ func TestContextOfALockHasTheValuesAndNotTheEndOfItsCallers(t *testing.T) {
 	end()
 	require.Equal(t, "value", l.Context().Value(key{}))
 	require.NoError(t, l.Context().Err())
-	held(t, db, "report")
-	unlock(t, l)
+	testkit.RequireHeld(t, db, "report")
+	testkit.Unlock(t, l)
 }
 
 func TestUnlockUnderAnEndedContextReleasesAllTheSame(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	l := takeLock(t, db, "report", nil)
+	l := testkit.TakeLock(t, db, "report", nil)
 	ended, end := context.WithCancel(context.Background())
 	end()
 	require.NoError(t, l.Unlock(ended))
-	unlock(t, takeLock(t, db, "report", nil))
+	testkit.Unlock(t, testkit.TakeLock(t, db, "report", nil))
 }
 
 func TestLockAndUnlockInsideTxAreRefused(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	l := takeLock(t, db, "report", nil)
+	l := testkit.TakeLock(t, db, "report", nil)
 	require.NoError(t, db.Tx(context.Background(), func(ctx context.Context, _ *sql.Tx) error {
 		_, err := db.TryLock(ctx, "other", nil)
 		require.ErrorIs(t, err, honker.ErrInTx)
@@ -151,12 +129,12 @@ func TestLockAndUnlockInsideTxAreRefused(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, l.Context().Err())
-	unlock(t, l)
+	testkit.Unlock(t, l)
 }
 
 func TestBadLocksAreRefused(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	type c = context.Context
 	calls := map[string]refusal{}
 	try := func(what, name string, o *honker.LockOptions) {
@@ -177,29 +155,29 @@ func TestBadLocksAreRefused(t *testing.T) {
 
 func TestTryLockOfAHeldLockWritesNothing(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
-	l := takeLock(t, db, "report", nil)
+	path, db := testkit.OpenShared(t)
+	l := testkit.TakeLock(t, db, "report", nil)
 	unchanged := watchFile(t, path)
 	other := honkertest.OpenFile(t, path, nil)
-	held(t, other, "report")
+	testkit.RequireHeld(t, other, "report")
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
 		for range 10 { // while nobody else can write
-			held(t, db, "report")
-			held(t, other, "report")
+			testkit.RequireHeld(t, db, "report")
+			testkit.RequireHeld(t, other, "report")
 		}
 		return nil
 	}))
 	unchanged("TryLock")
-	unlock(t, l)
-	unlock(t, takeLock(t, other, "report", nil))
+	testkit.Unlock(t, l)
+	testkit.Unlock(t, testkit.TakeLock(t, other, "report", nil))
 }
 
 func TestCloseReleasesAndEndsAllLocks(t *testing.T) {
 	t.Parallel()
-	path, second := shared(t)
+	path, second := testkit.OpenShared(t)
 	db, err := honker.Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	a, b := takeLock(t, db, "a", nil), takeLock(t, db, "b", nil)
+	a, b := testkit.TakeLock(t, db, "a", nil), testkit.TakeLock(t, db, "b", nil)
 	waiting := make(chan error, 1)
 	go func() { _, err := db.Lock(context.Background(), "a", nil); waiting <- err }()
 	require.NoError(t, db.Close())
@@ -209,7 +187,7 @@ func TestCloseReleasesAndEndsAllLocks(t *testing.T) {
 		require.ErrorIs(t, context.Cause(l.Context()), honker.ErrLockLost)
 		require.ErrorIs(t, context.Cause(l.Context()), honker.ErrClosed)
 		require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
-		unlock(t, takeLock(t, second, l.Name(), nil))
+		testkit.Unlock(t, testkit.TakeLock(t, second, l.Name(), nil))
 	}
 	_, err = db.TryLock(context.Background(), "c", nil)
 	require.ErrorIs(t, err, honker.ErrClosed)
@@ -218,26 +196,26 @@ func TestCloseReleasesAndEndsAllLocks(t *testing.T) {
 func TestAttachedPoolHasLocksToo(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
-	application(t, path)
-	db := attach(t, path)
-	l := takeLock(t, db, "report", nil)
+	testkit.MakeApplication(t, path)
+	db := testkit.Attach(t, path)
+	l := testkit.TakeLock(t, db, "report", nil)
 	got := make(chan error, 1)
 	go func() {
-		next, err := db.Lock(bounded(t, patient), "report", nil)
+		next, err := db.Lock(testkit.Context(t, testkit.Timeout), "report", nil)
 		if err == nil {
 			err = next.Unlock(context.Background())
 		}
 		got <- err
 	}()
-	unlock(t, l)
+	testkit.Unlock(t, l)
 	require.NoError(t, <-got)
 }
 
 func TestLockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	for _, ttl := range []time.Duration{1, time.Second, 1500 * time.Millisecond, 0, time.Hour} {
-		bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 			time.Sleep(999 * time.Millisecond) // the last moment of a second is the hardest
-			l := takeLock(t, db, "report", &honker.LockOptions{TTL: ttl})
+			l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: ttl})
 			lasting := max(ttl, time.Second)
 			if ttl == 0 {
 				lasting = time.Minute
@@ -245,13 +223,13 @@ func TestLockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 			for range 20 {
 				time.Sleep(lasting * 7 / 10)
 				require.NoError(t, l.Context().Err())
-				held(t, db, "report")
-				left := time.Until(time.Unix(number(t, db.SQL(), expiresAt, "report"), 0))
+				testkit.RequireHeld(t, db, "report")
+				left := time.Until(time.Unix(testkit.QueryInt(t, db.SQL(), testkit.LockExpiry, "report"), 0))
 				require.GreaterOrEqual(t, left, lasting/2)
 				require.LessOrEqual(t, left, lasting+2*time.Second)
 			}
-			unlock(t, l)
-			require.Zero(t, number(t, db.SQL(), expiresAt, "report"))
+			testkit.Unlock(t, l)
+			require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.LockExpiry, "report"))
 		})
 	}
 }
@@ -263,14 +241,14 @@ func TestLockThatWasTakenAwayIsLostAtTheNextRenewal(t *testing.T) {
 		"expired": `UPDATE _honker_locks SET expires_at = 1`,
 	} {
 		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 				began := time.Now()
-				l := takeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
-				alter(t, db, statement)
-				before := number(t, db.SQL(), expiresAt, "report")
+				l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
+				testkit.Exec(t, db, statement)
+				before := testkit.QueryInt(t, db.SQL(), testkit.LockExpiry, "report")
 				lost(t, l)
 				require.Equal(t, 3*time.Second, time.Since(began))
-				require.Equal(t, before, number(t, db.SQL(), expiresAt, "report"), "the other's row is not touched")
+				require.Equal(t, before, testkit.QueryInt(t, db.SQL(), testkit.LockExpiry, "report"), "the other's row is not touched")
 			})
 		})
 	}
@@ -279,100 +257,100 @@ func TestLockThatWasTakenAwayIsLostAtTheNextRenewal(t *testing.T) {
 func TestUnlockOfALockThatWasTakenAwaySaysSo(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	l := takeLock(t, db, "report", nil)
-	alter(t, db, `UPDATE _honker_locks SET owner = 'thief'`)
+	l := testkit.TakeLock(t, db, "report", nil)
+	testkit.Exec(t, db, `UPDATE _honker_locks SET owner = 'thief'`)
 	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
 	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost, "again")
-	held(t, db, "report")
+	testkit.RequireHeld(t, db, "report")
 }
 
 // refuse makes every renewal fail, as a full disk would.
 const refuse = `CREATE TRIGGER refuse BEFORE UPDATE ON _honker_locks BEGIN SELECT RAISE(FAIL, 'no space'); END`
 
 func TestLockThatCannotBeRenewedIsLostWhenItExpires(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
-		l := takeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
-		alter(t, db, refuse)
-		end := time.Unix(number(t, db.SQL(), expiresAt, "report"), 0)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
+		testkit.Exec(t, db, refuse)
+		end := time.Unix(testkit.QueryInt(t, db.SQL(), testkit.LockExpiry, "report"), 0)
 		time.Sleep(time.Until(end) - time.Millisecond)
 		require.NoError(t, l.Context().Err())
 		lost(t, l)
 		require.WithinDuration(t, end, time.Now(), 100*time.Millisecond)
-		unlock(t, takeLock(t, db, "another", nil))
+		testkit.Unlock(t, testkit.TakeLock(t, db, "another", nil))
 	})
 }
 
 func TestLockSurvivesRenewalsThatFailForAWhile(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
-		l := takeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
-		alter(t, db, refuse)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
+		testkit.Exec(t, db, refuse)
 		time.Sleep(8 * time.Second)
-		alter(t, db, `DROP TRIGGER refuse`)
+		testkit.Exec(t, db, `DROP TRIGGER refuse`)
 		time.Sleep(time.Minute)
 		require.NoError(t, l.Context().Err())
-		held(t, db, "report")
-		unlock(t, l)
+		testkit.RequireHeld(t, db, "report")
+		testkit.Unlock(t, l)
 	})
 }
 
 // An owner that is not unique must not keep, or release, what another handle holds.
 func TestHandleThatLostItsLockLeavesThatOfItsNamesakeAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		me := &honker.LockOptions{Owner: "me", TTL: 9 * time.Second}
-		first := takeLock(t, db, "report", me)
-		alter(t, db, refuse)
+		first := testkit.TakeLock(t, db, "report", me)
+		testkit.Exec(t, db, refuse)
 		lost(t, first)
-		alter(t, db, `DROP TRIGGER refuse`)
-		second := takeLock(t, db, "report", me)
+		testkit.Exec(t, db, `DROP TRIGGER refuse`)
+		second := testkit.TakeLock(t, db, "report", me)
 		require.Greater(t, second.Token(), first.Token())
 		lost(t, first)
 		time.Sleep(time.Minute)
 		require.NoError(t, second.Context().Err())
-		unlock(t, second)
+		testkit.Unlock(t, second)
 	})
 }
 
 func TestLockWaitsUntilTheHolderUnlocks(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
-		l := takeLock(t, db, "report", nil)
-		time.AfterFunc(10*time.Minute, func() { unlock(t, l) })
+		l := testkit.TakeLock(t, db, "report", nil)
+		time.AfterFunc(10*time.Minute, func() { testkit.Unlock(t, l) })
 		next, err := db.Lock(context.Background(), "report", nil)
 		require.NoError(t, err)
 		require.Equal(t, 10*time.Minute, time.Since(began))
 		require.Greater(t, next.Token(), l.Token())
-		unlock(t, next)
+		testkit.Unlock(t, next)
 	})
 }
 
 func TestLockWaitsUntilTheLockOfADeadHolderExpires(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
-		alter(t, db, `INSERT INTO _honker_locks VALUES ('report', 'dead', ?)`, began.Unix()+17)
+		testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('report', 'dead', ?)`, began.Unix()+17)
 		l, err := db.Lock(context.Background(), "report", nil)
 		require.NoError(t, err)
 		require.Equal(t, 17*time.Second, time.Since(began))
-		unlock(t, l)
+		testkit.Unlock(t, l)
 	})
 }
 
 func TestLockWaitsOnWhenTheHolderHasRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
-		alter(t, db, `INSERT INTO _honker_locks VALUES ('report', 'another', ?)`, began.Unix()+5)
+		testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('report', 'another', ?)`, began.Unix()+5)
 		time.AfterFunc(3*time.Second, func() {
-			alter(t, db, `UPDATE _honker_locks SET expires_at = ?`, began.Unix()+20)
+			testkit.Exec(t, db, `UPDATE _honker_locks SET expires_at = ?`, began.Unix()+20)
 		})
-		l, err := db.Lock(bounded(t, time.Hour), "report", nil)
+		l, err := db.Lock(testkit.Context(t, time.Hour), "report", nil)
 		require.NoError(t, err)
 		require.Equal(t, 20*time.Second, time.Since(began))
-		unlock(t, l)
+		testkit.Unlock(t, l)
 	})
 }
 
 func TestThoseWhoWaitForALockGetItInTheirOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
-		l := takeLock(t, db, "report", nil)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		l := testkit.TakeLock(t, db, "report", nil)
 		var order []int
 		done := make(chan struct{})
 		for i := range 20 {
@@ -381,11 +359,11 @@ func TestThoseWhoWaitForALockGetItInTheirOrder(t *testing.T) {
 				l, err := db.Lock(context.Background(), "report", nil)
 				require.NoError(t, err)
 				order = append(order, i)
-				unlock(t, l)
+				testkit.Unlock(t, l)
 			}()
 			synctest.Wait()
 		}
-		unlock(t, l)
+		testkit.Unlock(t, l)
 		for range 20 {
 			<-done
 		}
@@ -395,8 +373,8 @@ func TestThoseWhoWaitForALockGetItInTheirOrder(t *testing.T) {
 }
 
 func TestWaiterThatGivesUpLeavesTheLockToTheNext(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
-		l := takeLock(t, db, "report", nil)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		l := testkit.TakeLock(t, db, "report", nil)
 		ended := make(chan error, 3)
 		for i, limit := range []time.Duration{time.Second, time.Hour, 2 * time.Second} { // the first in line, and the last
 			go func() {
@@ -406,13 +384,13 @@ func TestWaiterThatGivesUpLeavesTheLockToTheNext(t *testing.T) {
 				if err == nil {
 					err = got.Unlock(context.Background())
 				}
-				ended <- fmt.Errorf("%d: %w", i, errors.Join(err, errCause))
+				ended <- fmt.Errorf("%d: %w", i, errors.Join(err, testkit.ErrCause))
 			}()
 			synctest.Wait()
 		}
 		require.ErrorIs(t, <-ended, context.DeadlineExceeded)
 		require.ErrorIs(t, <-ended, context.DeadlineExceeded)
-		unlock(t, l)
+		testkit.Unlock(t, l)
 		err := <-ended
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "1: ")
@@ -421,7 +399,7 @@ func TestWaiterThatGivesUpLeavesTheLockToTheNext(t *testing.T) {
 
 func TestManyGoroutinesOfTwoHandlesAreNeverInsideTogether(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
 	const goroutines, rounds = 8, 10
 	var inside, entered, last atomic.Int64
@@ -430,7 +408,7 @@ func TestManyGoroutinesOfTwoHandlesAreNeverInsideTogether(t *testing.T) {
 		go func() {
 			failed <- func() error {
 				for range rounds {
-					l, err := []*honker.DB{db, other}[i%2].Lock(bounded(t, patient), "report", nil)
+					l, err := []*honker.DB{db, other}[i%2].Lock(testkit.Context(t, testkit.Timeout), "report", nil)
 					if err != nil {
 						return err
 					}

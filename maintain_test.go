@@ -15,13 +15,14 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // maintained is a DB in a bubble; opts may say more.
-func maintained(t *testing.T, opts honker.Options, f func(t *testing.T, db *honker.DB, log *logged)) {
+func maintained(t *testing.T, opts honker.Options, f func(t *testing.T, db *honker.DB, log *testkit.Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		log := new(logged)
+		log := new(testkit.Log)
 		opts.NoFileNotices, opts.PollInterval, opts.Logger = true, time.Second, slog.New(slog.NewTextHandler(log, nil))
 		f(t, honkertest.Open(t, &opts), log)
 	})
@@ -35,74 +36,69 @@ func maintain(t testing.TB, db *honker.DB) {
 	require.NoError(t, db.Maintain(ctx, time.Minute))
 }
 
-// some are n numbers from 1 on, as a table.
-func some(n int) string {
-	return fmt.Sprintf(`WITH RECURSIVE some(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < %d) `, n)
-}
-
 func TestMaintainSettlesOverdueJobsOfQueuesThatNobodyClaims(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		var last, again, running int64
 		for _, queue := range []string{"a", "b"} {
 			q := honker.NewQueue[int](db, queue, &honker.QueueOptions{Visibility: time.Minute})
-			last = add(t, q, 1, honker.MaxAttempts(1))
-			again = add(t, q, 2, honker.MaxAttempts(2))
-			require.Len(t, hold(t, q, 2), 2)
+			last = testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))
+			again = testkit.Enqueue(t, q, 2, honker.MaxAttempts(2))
+			require.Len(t, testkit.Claim(t, q, 2), 2)
 			time.Sleep(30 * time.Second)
-			running = add(t, q, 3, honker.MaxAttempts(1))
-			require.Len(t, hold(t, q, 1), 1)
+			running = testkit.Enqueue(t, q, 3, honker.MaxAttempts(1))
+			require.Len(t, testkit.Claim(t, q, 1), 1)
 		}
-		alter(t, db, some(2500)+`INSERT INTO _honker_live (queue, payload, state, attempts, max_attempts, worker_id, claim_expires_at, run_at)
+		testkit.Exec(t, db, testkit.Numbers(2500)+`INSERT INTO _honker_live (queue, payload, state, attempts, max_attempts, worker_id, claim_expires_at, run_at)
 SELECT 'large', '0', 'processing', 1, 1, 'w', ?1 - n, 0 FROM some`, time.Now().Unix())
 		time.Sleep(45 * time.Second)
 		maintain(t, db)
 		q := honker.NewQueue[int](db, "b", nil)
-		dead := look(t, q, last)
+		dead := testkit.GetJob(t, q, last)
 		require.Equal(t, honker.Dead, dead.State)
 		require.Equal(t, "max attempts exceeded", dead.LastError)
 		require.Equal(t, 1, dead.Attempts)
-		require.Equal(t, honker.Pending, look(t, q, again).State)
-		require.Equal(t, honker.Processing, look(t, q, running).State, "a claim that is valid stays")
-		require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'b'`))
-		require.EqualValues(t, 2, number(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'a'`))
-		require.EqualValues(t, 2500, number(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'large'`), "all, in one round")
-		require.Zero(t, log.times("level="))
+		require.Equal(t, honker.Pending, testkit.GetJob(t, q, again).State)
+		require.Equal(t, honker.Processing, testkit.GetJob(t, q, running).State, "a claim that is valid stays")
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'b'`))
+		require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'a'`))
+		require.EqualValues(t, 2500, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'large'`), "all, in one round")
+		require.Zero(t, log.Times("level="))
 	})
 }
 
 func TestMaintainBuriesExpiredJobsHoweverManyTheyAre(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		now := time.Now().Unix()
-		alter(t, db, some(1700)+`INSERT INTO _honker_live (queue, payload, run_at, expires_at)
+		testkit.Exec(t, db, testkit.Numbers(1700)+`INSERT INTO _honker_live (queue, payload, run_at, expires_at)
 SELECT 'queue ' || n % 3, n, ?1 + 3600, iif(n % 10 = 0, ?1 + 100, ?1 + n % 2) FROM some`, now)
-		alter(t, db, `INSERT INTO _honker_live (queue, payload) VALUES ('queue 1', '0')`)
+		testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload) VALUES ('queue 1', '0')`)
 		maintain(t, db)
-		require.EqualValues(t, 680, number(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error = 'expired' AND died_at = ?`, now), "those that expire now")
-		require.EqualValues(t, 850+170+1, number(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+		require.EqualValues(t, 680, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error = 'expired' AND died_at = ?`, now), "those that expire now")
+		require.EqualValues(t, 850+170+1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 		time.Sleep(time.Minute) // the tenth of them waits for longer
 		maintain(t, db)
-		require.EqualValues(t, 1530, number(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error = 'expired'`))
-		require.EqualValues(t, 171, number(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+		require.EqualValues(t, 1530, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error = 'expired'`))
+		require.EqualValues(t, 171, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 	})
 }
 
 func TestMaintainDeletesResultsThatHaveExpired(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		now := time.Now().Unix()
-		alter(t, db, some(1300)+`INSERT INTO _honker_results (job_id, value, expires_at) SELECT n, n, ?1 + n - 1200 FROM some`, now)
-		alter(t, db, `INSERT INTO _honker_results (job_id, value, expires_at) VALUES (5000, '1', NULL)`)
+		testkit.Exec(t, db, testkit.Numbers(1300)+`INSERT INTO _honker_results (job_id, value, expires_at) SELECT n, n, ?1 + n - 1200 FROM some`, now)
+		testkit.Exec(t, db, `INSERT INTO _honker_results (job_id, value, expires_at) VALUES (5000, '1', NULL)`)
 		maintain(t, db)
-		require.EqualValues(t, 101, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
-		require.EqualValues(t, 1201, number(t, db.SQL(), `SELECT min(job_id) FROM _honker_results`))
+		require.EqualValues(t, 101, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+		require.EqualValues(t, 1201, testkit.QueryInt(t, db.SQL(), `SELECT min(job_id) FROM _honker_results`))
 	})
 }
 
 func TestMaintainDeletesWindowsThatAreOverAndOldOnly(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		const hour = 3600
 		now := time.Now().Unix()
 		window := func(name string, age int64) {
-			alter(t, db, `INSERT INTO _honker_rate_limits VALUES (?, ?, 1)`, name, now-age)
+			testkit.Exec(t, db, `INSERT INTO _honker_rate_limits VALUES (?, ?, 1)`, name, now-age)
 		}
 		for age := int64(0); age <= 48; age++ {
 			window("hourly", age*hour)
@@ -111,31 +107,31 @@ func TestMaintainDeletesWindowsThatAreOverAndOldOnly(t *testing.T) {
 		window("renamed", 60*24*hour)
 		window("renamed", 30*24*hour)
 		maintain(t, db)
-		require.EqualValues(t, 25, number(t, db.SQL(), `SELECT count(*) FROM _honker_rate_limits WHERE name = 'hourly'`))
-		require.EqualValues(t, now-24*hour, number(t, db.SQL(), `SELECT min(window_start) FROM _honker_rate_limits WHERE name = 'hourly'`))
-		require.EqualValues(t, 2, number(t, db.SQL(), `SELECT count(*) FROM _honker_rate_limits WHERE name <> 'hourly'`))
+		require.EqualValues(t, 25, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_rate_limits WHERE name = 'hourly'`))
+		require.EqualValues(t, now-24*hour, testkit.QueryInt(t, db.SQL(), `SELECT min(window_start) FROM _honker_rate_limits WHERE name = 'hourly'`))
+		require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_rate_limits WHERE name <> 'hourly'`))
 	})
 }
 
 func TestMaintainDeletesNotificationsOnlyWithATTL(t *testing.T) {
 	for ttl, left := range map[time.Duration]int64{0: 1301, time.Hour: 1, 100 * time.Hour: 1301, time.Hour + time.Second: 101} {
 		t.Run(ttl.String(), func(t *testing.T) {
-			maintained(t, honker.Options{NotificationTTL: ttl}, func(t *testing.T, db *honker.DB, _ *logged) {
-				alter(t, db, some(1300)+`INSERT INTO _honker_notifications (channel, payload, created_at)
+			maintained(t, honker.Options{NotificationTTL: ttl}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
+				testkit.Exec(t, db, testkit.Numbers(1300)+`INSERT INTO _honker_notifications (channel, payload, created_at)
 SELECT 'news', '1', ?1 - 3601 - iif(n <= 1200, n, 0) FROM some`, time.Now().Unix())
-				tell(t, db, "news", 2)
+				testkit.Notify(t, db, "news", 2)
 				maintain(t, db)
-				require.Equal(t, left, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+				require.Equal(t, left, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 			})
 		})
 	}
 }
 
 func TestMaintainCompactsEveryTopicWithARetention(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		for topic, r := range map[string]honker.Retention{"few": {MaxCount: 3}, "young": {MaxAge: time.Minute}, "all": {}, "pinned": {MaxCount: 3}} {
 			s := honker.NewStream[int](db, topic, nil)
-			emitUpTo(t, s, 10)
+			testkit.PublishUpTo(t, s, 10)
 			if topic != "all" {
 				retain(t, s, r)
 			}
@@ -144,7 +140,7 @@ func TestMaintainCompactsEveryTopicWithARetention(t *testing.T) {
 		_, err := pinned.SaveOffset(t.Context(), "slow", stored(t, pinned)[3])
 		require.NoError(t, err)
 		time.Sleep(time.Minute + time.Second)
-		emitUpTo(t, honker.NewStream[int](db, "young", nil), 2)
+		testkit.PublishUpTo(t, honker.NewStream[int](db, "young", nil), 2)
 		maintain(t, db)
 		for topic, n := range map[string]int{"few": 3, "young": 2, "all": 10, "pinned": 6} {
 			require.Len(t, stored(t, honker.NewStream[int](db, topic, nil)), n, topic)
@@ -153,20 +149,20 @@ func TestMaintainCompactsEveryTopicWithARetention(t *testing.T) {
 }
 
 func TestMaintainGoesOnEachTimeTheIntervalHasPassed(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		began, q := time.Now(), honker.NewQueue[int](db, "jobs", nil)
-		stop := background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Minute) })
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Minute) })
 		time.Sleep(time.Second)
 		for range 4 {
 			time.Sleep(2*time.Minute - time.Second)
-			id := add(t, q, 1, honker.ExpiresIn(time.Second))
+			id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second))
 			time.Sleep(7*time.Minute + 59*time.Second)
-			require.Equal(t, honker.Pending, look(t, q, id).State, "at %v", time.Since(began))
+			require.Equal(t, honker.Pending, testkit.GetJob(t, q, id).State, "at %v", time.Since(began))
 			time.Sleep(2 * time.Second)
-			require.Equal(t, honker.Dead, look(t, q, id).State, "at %v", time.Since(began))
+			require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State, "at %v", time.Since(began))
 		}
 		require.NoError(t, stop())
-		require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_locks`), "the lock is released")
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`), "the lock is released")
 	})
 }
 
@@ -177,14 +173,14 @@ func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
 			return honkertest.OpenFile(t, path, &honker.Options{NotificationTTL: ttl, NoFileNotices: true, PollInterval: time.Second})
 		}
 		lax, strict := open(0), open(time.Second) // only one of them deletes notifications
-		messages := func() int64 { return number(t, lax.SQL(), `SELECT count(*) FROM _honker_notifications`) }
+		messages := func() int64 { return testkit.QueryInt(t, lax.SQL(), `SELECT count(*) FROM _honker_notifications`) }
 		maintain := func(db *honker.DB) (stop func() error) {
-			return background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
+			return testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
 		}
 		first := maintain(lax)
 		time.Sleep(time.Second)
 		second := maintain(strict)
-		tell(t, lax, "news", 1)
+		testkit.Notify(t, lax, "news", 1)
 		time.Sleep(time.Hour)
 		require.EqualValues(t, 1, messages(), "both maintain")
 		require.NoError(t, first())
@@ -192,9 +188,9 @@ func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
 		require.Zero(t, messages(), "it takes over at once")
 		require.NoError(t, second())
 
-		alter(t, lax, `INSERT INTO _honker_locks VALUES ('honker-maintenance', 'dead', ?)`, time.Now().Unix()+60)
+		testkit.Exec(t, lax, `INSERT INTO _honker_locks VALUES ('honker-maintenance', 'dead', ?)`, time.Now().Unix()+60)
 		second = maintain(strict)
-		tell(t, lax, "news", 1)
+		testkit.Notify(t, lax, "news", 1)
 		time.Sleep(59 * time.Second)
 		require.EqualValues(t, 1, messages())
 		time.Sleep(2 * time.Second)
@@ -204,32 +200,32 @@ func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
 }
 
 func TestMaintainWhoseLockIsStolenStandsByAgain(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		stop := background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
 		time.Sleep(90 * time.Second)
 		steal(t, db, "honker-maintenance")
 		time.Sleep(20 * time.Second)
-		id := add(t, q, 1, honker.ExpiresIn(time.Second))
+		id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second))
 		time.Sleep(time.Hour)
-		require.Equal(t, honker.Pending, look(t, q, id).State, "another maintains")
-		require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_locks WHERE owner = 'thief'`))
-		alter(t, db, `DELETE FROM _honker_locks WHERE owner = 'thief'`)
+		require.Equal(t, honker.Pending, testkit.GetJob(t, q, id).State, "another maintains")
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks WHERE owner = 'thief'`))
+		testkit.Exec(t, db, `DELETE FROM _honker_locks WHERE owner = 'thief'`)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, honker.Dead, look(t, q, id).State)
+		require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State)
 		require.NoError(t, stop())
 	})
 }
 
 func TestAChoreThatFailsIsLoggedAndTheOthersGoOn(t *testing.T) {
-	maintained(t, honker.Options{NotificationTTL: time.Second}, func(t *testing.T, db *honker.DB, log *logged) {
+	maintained(t, honker.Options{NotificationTTL: time.Second}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		expired, lapsed := add(t, q, 1, honker.ExpiresIn(time.Second)), add(t, q, 2, honker.MaxAttempts(1), honker.Priority(1))
-		require.Len(t, hold(t, q, 1), 1)
+		expired, lapsed := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second)), testkit.Enqueue(t, q, 2, honker.MaxAttempts(1), honker.Priority(1))
+		require.Len(t, testkit.Claim(t, q, 1), 1)
 		lapseAt := time.Now().Unix()
-		alter(t, db, `UPDATE _honker_live SET claim_expires_at = ? WHERE id = ?`, lapseAt, lapsed)
+		testkit.Exec(t, db, `UPDATE _honker_live SET claim_expires_at = ? WHERE id = ?`, lapseAt, lapsed)
 		require.NoError(t, q.SaveResult(t.Context(), 1, 1, time.Second))
-		tell(t, db, "news", 1)
+		testkit.Notify(t, db, "news", 1)
 		time.Sleep(time.Minute)
 		broken, mended := []string{
 			`CREATE TRIGGER no BEFORE INSERT ON _honker_dead BEGIN SELECT RAISE(ABORT, 'none may die'); END`,
@@ -240,41 +236,41 @@ func TestAChoreThatFailsIsLoggedAndTheOthersGoOn(t *testing.T) {
 			`ALTER TABLE elsewhere RENAME TO _honker_rate_limits`,
 			`ALTER TABLE elsewhere_too RENAME TO _honkerx_retention`,
 		}
-		perform(t, db.SQL(), broken...)
-		stop := background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
+		testkit.ExecAll(t, db.SQL(), broken...)
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
 		time.Sleep(time.Minute + time.Second)
 		for _, chore := range []string{"overdue jobs", "expired jobs", "rate limits", "retention"} {
-			require.Equal(t, 2, log.times(`chore="`+chore+`"`)+log.times(`chore=`+chore+` `), chore)
+			require.Equal(t, 2, log.Times(`chore="`+chore+`"`)+log.Times(`chore=`+chore+` `), chore)
 		}
-		require.Equal(t, 4, log.times("none may die"))
-		require.Equal(t, 8, log.times("level=WARN"))
-		require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
-		require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
-		require.Equal(t, honker.Pending, look(t, q, expired).State)
-		perform(t, db.SQL(), mended...)
+		require.Equal(t, 4, log.Times("none may die"))
+		require.Equal(t, 8, log.Times("level=WARN"))
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+		require.Equal(t, honker.Pending, testkit.GetJob(t, q, expired).State)
+		testkit.ExecAll(t, db.SQL(), mended...)
 		time.Sleep(time.Minute)
-		require.Equal(t, honker.Dead, look(t, q, expired).State)
-		require.Equal(t, honker.Dead, look(t, q, lapsed).State)
-		require.Equal(t, 8, log.times("level="))
+		require.Equal(t, honker.Dead, testkit.GetJob(t, q, expired).State)
+		require.Equal(t, honker.Dead, testkit.GetJob(t, q, lapsed).State)
+		require.Equal(t, 8, log.Times("level="))
 		require.NoError(t, stop())
 	})
 }
 
 // A rule of the application's about one queue must not hold up the others.
 func TestAQueueThatCannotBeSettledDoesNotHoldUpTheOthers(t *testing.T) {
-	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *logged) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		for i, queue := range []string{"a", "b", "c"} {
-			alter(t, db, `INSERT INTO _honker_live (id, queue, payload, expires_at) VALUES (?, ?, '1', 1)`, i+1, queue)
+			testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, expires_at) VALUES (?, ?, '1', 1)`, i+1, queue)
 		}
-		alter(t, db, `CREATE TRIGGER no BEFORE INSERT ON _honker_dead WHEN NEW.queue = 'a' BEGIN SELECT RAISE(ABORT, 'a is kept'); END`)
+		testkit.Exec(t, db, `CREATE TRIGGER no BEFORE INSERT ON _honker_dead WHEN NEW.queue = 'a' BEGIN SELECT RAISE(ABORT, 'a is kept'); END`)
 		maintain(t, db)
-		require.EqualValues(t, 2, number(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
+		require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
 	})
 }
 
 func TestMaintainRefusesABadIntervalAndATransaction(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	calls := make(map[string]refusal)
 	for _, every := range []time.Duration{0, -1, -time.Hour} {
 		calls[every.String()] = func(ctx context.Context) error { return db.Maintain(ctx, every) }
@@ -315,39 +311,39 @@ func TestMaintainWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
 // The first rounds fail while a writer is in the way; what they wanted is done later.
 func TestMaintainTriesAgainAfterAWriterThatHoldsItUp(t *testing.T) {
 	t.Parallel()
-	path, log := filepath.Join(t.TempDir(), "file.db"), new(logged)
+	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	stop := background(t, func(ctx context.Context) error { return db.Maintain(ctx, 5*time.Millisecond) })
-	eventually(t, patient, "it leads", func() bool { return number(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
-	alter(t, db, `INSERT INTO _honker_live (queue, payload, expires_at) VALUES ('jobs', '1', unixepoch() + 1)`)
+	stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 5*time.Millisecond) })
+	testkit.Eventually(t, testkit.Timeout, "it leads", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
+	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, expires_at) VALUES ('jobs', '1', unixepoch() + 1)`)
 	release := holdWriter(t, path)
-	eventually(t, patient, "it has met the writer", func() bool { return log.times("will be tried again") > 0 })
+	testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("will be tried again") > 0 })
 	release()
-	eventually(t, patient, "buried", func() bool { return number(t, db.SQL(), `SELECT count(*) FROM _honker_dead`) == 1 })
+	testkit.Eventually(t, testkit.Timeout, "buried", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`) == 1 })
 	require.NoError(t, stop())
 }
 
 func TestRunAndMaintainNeedOneConnectionOfAnAttachedPool(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
-	honkers(t, path)
-	pool := plain(t, path)
+	testkit.MakeFile(t, path)
+	pool := testkit.OpenPool(t, path)
 	pool.SetMaxOpenConns(1)
 	db, err := honker.Attach(context.Background(), pool, &honker.Options{WALLimit: 1, NotificationTTL: time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	register(t, db, every("tea", "@every 1h"))
-	emitUpTo(t, honker.NewStream[int](db, "events", nil), 10)
+	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+	testkit.PublishUpTo(t, honker.NewStream[int](db, "events", nil), 10)
 	retain(t, honker.NewStream[int](db, "events", nil), honker.Retention{MaxCount: 3})
-	runs := background(t, db.Scheduler().Run)
-	maintains := background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Millisecond) })
-	nextAt(t, db, "tea", time.Now())
-	eventually(t, patient, "fired", func() bool { return number(t, pool, jobsOf, "jobs") == 1 })
-	eventually(t, patient, "compacted", func() bool { return number(t, pool, `SELECT count(*) FROM _honker_stream`) == 3 })
-	eventually(t, patient, "truncated", func() bool { return walOf(t, path) == 0 })
+	runs := testkit.Background(t, db.Scheduler().Run)
+	maintains := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Millisecond) })
+	testkit.SetNextFire(t, db, "tea", time.Now())
+	testkit.Eventually(t, testkit.Timeout, "fired", func() bool { return testkit.QueryInt(t, pool, testkit.CountQueue, "jobs") == 1 })
+	testkit.Eventually(t, testkit.Timeout, "compacted", func() bool { return testkit.QueryInt(t, pool, `SELECT count(*) FROM _honker_stream`) == 3 })
+	testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 	require.NoError(t, maintains())
 	require.NoError(t, runs())
-	require.Zero(t, number(t, pool, `SELECT count(*) FROM _honker_locks`))
+	require.Zero(t, testkit.QueryInt(t, pool, `SELECT count(*) FROM _honker_locks`))
 }
 
 // walOf is the size of a file's write-ahead log.
@@ -375,13 +371,13 @@ func TestMaintainTruncatesAWALAboveItsLimit(t *testing.T) {
 			spill(t, db)
 			before := walOf(t, path)
 			require.Greater(t, before, int64(1<<19))
-			stop := background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Millisecond) })
+			stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Millisecond) })
 			if truncated {
-				eventually(t, patient, "truncated", func() bool { return walOf(t, path) == 0 })
+				testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 			}
 			for range 2 { // whoever has seen two chores of a round done has seen a round
-				alter(t, db, `INSERT INTO _honker_results (job_id, expires_at) VALUES (1, 1)`)
-				eventually(t, patient, "a round", func() bool { return number(t, db.SQL(), `SELECT count(*) FROM _honker_results`) == 0 })
+				testkit.Exec(t, db, `INSERT INTO _honker_results (job_id, expires_at) VALUES (1, 1)`)
+				testkit.Eventually(t, testkit.Timeout, "a round", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`) == 0 })
 			}
 			require.NoError(t, stop())
 			if !truncated {
@@ -394,7 +390,7 @@ func TestMaintainTruncatesAWALAboveItsLimit(t *testing.T) {
 // snapshot holds a reader on what the file is now.
 func snapshot(t testing.TB, path string) (release func()) {
 	t.Helper()
-	conn, err := plain(t, path).Conn(context.Background())
+	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
 	require.NoError(t, err)
 	for _, query := range []string{`BEGIN`, `SELECT count(*) FROM _honker_live`} {
 		_, err = conn.ExecContext(context.Background(), query)
@@ -412,8 +408,8 @@ func TestMaintainLeavesTheWALToReadersAndHoldsUpNobody(t *testing.T) {
 	for name, open := range map[string]func(*testing.T, string, *honker.Options) *honker.DB{
 		"Open": func(t *testing.T, path string, o *honker.Options) *honker.DB { return honkertest.OpenFile(t, path, o) },
 		"Attach": func(t *testing.T, path string, o *honker.Options) *honker.DB {
-			honkers(t, path)
-			db, err := honker.Attach(context.Background(), plain(t, path), o)
+			testkit.MakeFile(t, path)
+			db, err := honker.Attach(context.Background(), testkit.OpenPool(t, path), o)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			return db
@@ -422,10 +418,10 @@ func TestMaintainLeavesTheWALToReadersAndHoldsUpNobody(t *testing.T) {
 		for _, old := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, old %t", name, old), func(t *testing.T) {
 				t.Parallel()
-				path, log := filepath.Join(t.TempDir(), "file.db"), new(logged)
+				path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 				db := open(t, path, &honker.Options{WALLimit: 1000, Logger: slog.New(slog.NewTextHandler(log, nil))})
-				stop := background(t, func(ctx context.Context) error { return db.Maintain(ctx, 20*time.Millisecond) })
-				eventually(t, patient, "it has begun", func() bool { return walOf(t, path) == 0 })
+				stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 20*time.Millisecond) })
+				testkit.Eventually(t, testkit.Timeout, "it has begun", func() bool { return walOf(t, path) == 0 })
 				var release func()
 				for release == nil || walOf(t, path) == 0 { // until no round came between
 					if release != nil {
@@ -444,7 +440,7 @@ func TestMaintainLeavesTheWALToReadersAndHoldsUpNobody(t *testing.T) {
 				for range 6 {
 					<-pause.C
 					began := time.Now()
-					tell(t, db, "news", 1)
+					testkit.Notify(t, db, "news", 1)
 					worst = max(worst, time.Since(began))
 				}
 				require.Less(t, worst, time.Second, "a writer was held up")
@@ -452,9 +448,9 @@ func TestMaintainLeavesTheWALToReadersAndHoldsUpNobody(t *testing.T) {
 					require.Greater(t, walOf(t, path), int64(1<<19))
 				}
 				release()
-				eventually(t, patient, "truncated", func() bool { return walOf(t, path) == 0 })
+				testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 				require.NoError(t, stop())
-				require.Zero(t, log.times("write-ahead log"), "nothing to warn of")
+				require.Zero(t, log.Times("write-ahead log"), "nothing to warn of")
 			})
 		}
 	}

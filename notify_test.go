@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,83 +15,128 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
-// listenTo attaches a listener that is closed with the test.
-func listenTo(t testing.TB, db *honker.DB, channels ...string) *honker.Listener {
-	t.Helper()
-	l, err := db.Listen(context.Background(), channels...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l
-}
-
-// tell sends a message and returns its id.
-func tell(t testing.TB, db *honker.DB, channel string, payload any) int64 {
-	t.Helper()
-	id, err := db.Notify(context.Background(), channel, payload)
-	require.NoError(t, err)
-	return id
-}
-
-// hear asserts that the next messages are those with ids.
-func hear(t testing.TB, l *honker.Listener, ids ...int64) {
-	t.Helper()
-	ctx := bounded(t, patient)
-	got := make([]int64, len(ids))
-	for i := range ids {
-		n, err := l.Next(ctx)
-		require.NoError(t, err)
-		got[i] = n.ID
+// A message of another connection wakes whoever sleeps: who is closed does not, and has
+// said so at once.
+func TestClosedListenerSleepsNoMore(t *testing.T) {
+	const leaving = 20
+	var woken atomic.Int64 // by the last wake
+	path, _ := testkit.OpenShared(t)
+	db := honkertest.OpenFile(t, path, &honker.Options{Observer: &honker.Observer{
+		Woke: func(w honker.Woke) { woken.Store(int64(w.Waiters)) },
+	}})
+	other := testkit.OpenPool(t, path)
+	wakes := func(n int64) func() bool {
+		return func() bool {
+			testkit.ExecAll(t, other, `INSERT INTO _honker_notifications (channel, payload) VALUES ('news', '1')`)
+			return woken.Load() == n
+		}
 	}
-	require.Equal(t, ids, got)
+	ctx := testkit.Context(t, testkit.Timeout)
+	ended := make(chan error, leaving)
+	var all []*honker.Listener
+	for i := range leaving + 1 {
+		l := testkit.Listen(t, db, "news")
+		all = append(all, l)
+		loop := func(ctx context.Context) error { return testkit.LastError(l.All(ctx)) }
+		if i == leaving {
+			testkit.Background(t, loop) // and stays
+		} else {
+			go func() { ended <- loop(ctx) }()
+		}
+	}
+	testkit.Eventually(t, testkit.Timeout, "all of them sleep", wakes(leaving+1))
+	for _, l := range all[:leaving] {
+		require.NoError(t, l.Close())
+	}
+	for range leaving {
+		require.ErrorIs(t, testkit.Within(ctx, ended, 3*time.Second), honker.ErrClosed)
+	}
+	testkit.Eventually(t, testkit.Timeout, "one sleeps", wakes(1))
+	for range 20 {
+		wakes(1)()
+		require.LessOrEqual(t, woken.Load(), int64(1))
+	}
+}
+
+// Each of them costs something until it is closed, and nothing after.
+func TestWhatWasClosedTakesNoMemory(t *testing.T) {
+	const cycles = 5000 // the thousand objects that the runtime keeps for later are less than half
+	_, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	for name, cycle := range map[string]func(){
+		"listener": func() {
+			l, err := db.Listen(ctx, "news")
+			require.NoError(t, err)
+			require.NoError(t, l.Close())
+		},
+		"lock":        func() { testkit.Unlock(t, testkit.TakeLock(t, db, "l", nil)) },
+		"transaction": func() { require.NoError(t, db.Tx(ctx, func(context.Context, *sql.Tx) error { return nil })) },
+	} {
+		cycle() // what is made once
+		before := objects()
+		for range cycles {
+			cycle()
+		}
+		testkit.Eventually(t, 3*time.Second, name+"s leave nothing behind", func() bool { return objects() < before+cycles/2 })
+	}
+}
+
+// objects is how many objects there are in memory.
+func objects() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapObjects
 }
 
 func TestListenerHearsWhatIsSentAfterItAttachedInOrder(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	began := time.Now()
-	tell(t, db, "news", "history")
-	l := listenTo(t, db, "news")
+	testkit.Notify(t, db, "news", "history")
+	l := testkit.Listen(t, db, "news")
 	var ids []int64
 	for i := range 600 { // more than two pages
 		if i%3 == 0 {
-			tell(t, db, "elsewhere", i)
+			testkit.Notify(t, db, "elsewhere", i)
 		}
-		ids = append(ids, tell(t, db, "news", i))
+		ids = append(ids, testkit.Notify(t, db, "news", i))
 	}
 	require.IsIncreasing(t, ids)
-	n, err := l.Next(bounded(t, patient))
+	n, err := l.Next(testkit.Context(t, testkit.Timeout))
 	require.NoError(t, err)
 	require.Equal(t, honker.Notification{ID: ids[0], Channel: "news", Payload: json.RawMessage(`0`), CreatedAt: n.CreatedAt}, *n)
 	after(t, began, 0, n.CreatedAt)
-	hear(t, l, ids[1:]...)
+	testkit.Receive(t, l, ids[1:]...)
 }
 
 func TestListenerOfSeveralChannelsHearsThemInOneOrder(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	l := listenTo(t, db, "a", "b", "a")
-	a := tell(t, db, "a", 1)
-	tell(t, db, "c", 2)
-	b := tell(t, db, "b", 3)
-	hear(t, l, a, b, tell(t, db, "a", 4))
+	l := testkit.Listen(t, db, "a", "b", "a")
+	a := testkit.Notify(t, db, "a", 1)
+	testkit.Notify(t, db, "c", 2)
+	b := testkit.Notify(t, db, "b", 3)
+	testkit.Receive(t, l, a, b, testkit.Notify(t, db, "a", 4))
 }
 
 func TestEachListenerHearsAllMessages(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	first, second := listenTo(t, db, "news"), listenTo(t, db, "news")
-	ids := []int64{tell(t, db, "news", 1), tell(t, db, "news", 2)}
-	hear(t, first, ids...)
-	hear(t, second, ids...)
+	first, second := testkit.Listen(t, db, "news"), testkit.Listen(t, db, "news")
+	ids := []int64{testkit.Notify(t, db, "news", 1), testkit.Notify(t, db, "news", 2)}
+	testkit.Receive(t, first, ids...)
+	testkit.Receive(t, second, ids...)
 }
 
 func TestMessageOfATransactionIsHeardWithItsCommitAndNeverWithoutOne(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
-	l := listenTo(t, db, "news")
+	l := testkit.Listen(t, db, "news")
 	notify := func(end error) (id int64) {
 		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			var err error
@@ -104,14 +151,14 @@ func TestMessageOfATransactionIsHeardWithItsCommitAndNeverWithoutOne(t *testing.
 		require.Equal(t, end, err)
 		return id
 	}
-	notify(errCause)
-	hear(t, l, notify(nil))
-	hear(t, l, tell(t, db, "news", "after"))
+	notify(testkit.ErrCause)
+	testkit.Receive(t, l, notify(nil))
+	testkit.Receive(t, l, testkit.Notify(t, db, "news", "after"))
 }
 
 func TestNoMessageIsLostBetweenListenAndNext(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	const goroutines, pairs = 4, 250
 	ended := make(chan error, goroutines)
@@ -153,7 +200,7 @@ func TestListenersThatComeAndGoDisturbNobody(t *testing.T) {
 		l, err := db.Listen(context.Background(), "news")
 		require.NoError(t, err)
 		if i%2 == 0 {
-			hear(t, l, tell(t, db, "news", i))
+			testkit.Receive(t, l, testkit.Notify(t, db, "news", i))
 		}
 		require.NoError(t, l.Close())
 	}
@@ -161,23 +208,23 @@ func TestListenersThatComeAndGoDisturbNobody(t *testing.T) {
 
 func TestClosedListenerEndsItsNextAndAll(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	for name, wait := range map[string]func(*honker.Listener) error{
 		"Next": func(l *honker.Listener) error { _, err := l.Next(ctx); return err },
-		"All":  func(l *honker.Listener) error { return lastError(l.All(ctx)) },
+		"All":  func(l *honker.Listener) error { return testkit.LastError(l.All(ctx)) },
 	} {
-		l := listenTo(t, db, "news")
+		l := testkit.Listen(t, db, "news")
 		ended := make(chan error, 1)
 		go func() { ended <- wait(l) }()
 		require.NoError(t, l.Close())
 		require.NoError(t, l.Close())
 		require.ErrorIs(t, <-ended, honker.ErrClosed, name)
-		tell(t, db, "news", 1)
+		testkit.Notify(t, db, "news", 1)
 		require.ErrorIs(t, wait(l), honker.ErrClosed, name)
 	}
-	hearing := listenTo(t, db, "news")
-	hear(t, hearing, tell(t, db, "news", 2))
+	hearing := testkit.Listen(t, db, "news")
+	testkit.Receive(t, hearing, testkit.Notify(t, db, "news", 2))
 }
 
 func TestAllYieldsUntilItsContextEnds(t *testing.T) {
@@ -187,22 +234,22 @@ func TestAllYieldsUntilItsContextEnds(t *testing.T) {
 		"cancel": func(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) },
 		"cancel with a cause": func(ctx context.Context) (context.Context, func()) {
 			ctx, cancel := context.WithCancelCause(ctx)
-			return ctx, func() { cancel(errCause) }
+			return ctx, func() { cancel(testkit.ErrCause) }
 		},
 		"deadline with a cause": func(ctx context.Context) (context.Context, func()) {
-			return context.WithTimeoutCause(ctx, 50*time.Millisecond, errCause)
+			return context.WithTimeoutCause(ctx, 50*time.Millisecond, testkit.ErrCause)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := listenTo(t, db, "news")
-			tell(t, db, "news", 1)
-			tell(t, db, "news", 2)
-			for n, err := range l.All(bounded(t, patient)) {
+			l := testkit.Listen(t, db, "news")
+			testkit.Notify(t, db, "news", 1)
+			testkit.Notify(t, db, "news", 2)
+			for n, err := range l.All(testkit.Context(t, testkit.Timeout)) {
 				require.NoError(t, err)
 				require.Equal(t, `1`, string(n.Payload))
 				break
 			}
-			ctx, stop := end(bounded(t, patient))
+			ctx, stop := end(testkit.Context(t, testkit.Timeout))
 			defer stop()
 			steps := 0
 			for n, err := range l.All(ctx) {
@@ -221,33 +268,33 @@ func TestAllYieldsUntilItsContextEnds(t *testing.T) {
 func TestNextEndsWithItsContextAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	l := listenTo(t, db, "news")
+	l := testkit.Listen(t, db, "news")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	defer cancel()
 	_, err := l.Next(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	id := tell(t, db, "news", 1)
+	id := testkit.Notify(t, db, "news", 1)
 	_, err = l.Next(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	hear(t, l, id)
+	testkit.Receive(t, l, id)
 }
 
 func TestPayloadOfAMessageComesBackAsItWent(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
-	l := listenTo(t, db, "news")
+	l := testkit.Listen(t, db, "news")
 	for _, v := range []any{
 		map[string]any{"a": []any{1.5, "x"}}, []any{}, "", "ü \x00 \u2028 <>", -1.0, 0.1, true, nil,
 	} {
-		tell(t, db, "news", v)
+		testkit.Notify(t, db, "news", v)
 		n, err := l.Next(ctx)
 		require.NoError(t, err)
 		var got any
 		require.NoError(t, n.Decode(&got))
 		require.Equal(t, v, got)
 	}
-	tell(t, db, "news", json.RawMessage(` {"b" : 1.0} `))
+	testkit.Notify(t, db, "news", json.RawMessage(` {"b" : 1.0} `))
 	n, err := l.Next(ctx)
 	require.NoError(t, err)
 	require.Equal(t, ` {"b" : 1.0} `, string(n.Payload))
@@ -275,9 +322,9 @@ func TestPruneDeletesTheUnionOfOldAndSurplus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, db := bounded(t, patient), honkertest.Open(t, nil)
+			ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
 			// Some are nearly an hour old; ids have gaps, and tell nothing of the age.
-			alter(t, db, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
+			testkit.Exec(t, db, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
 				VALUES (10, 'a', '1', unixepoch()), (20, 'b', '1', unixepoch() - 3500), (30, 'a', '1', unixepoch()),
 				(90, 'b', '1', unixepoch() - 3500), (100, 'a', '1', unixepoch())`)
 			pruned, err := db.PruneNotifications(ctx, c.olderThan, c.keep)
@@ -300,15 +347,15 @@ func TestPruneDeletesTheUnionOfOldAndSurplus(t *testing.T) {
 
 func TestListenerGoesOnAfterWhatWasPruned(t *testing.T) {
 	t.Parallel()
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
-	l := listenTo(t, db, "news")
-	tell(t, db, "news", "unread")
+	l := testkit.Listen(t, db, "news")
+	testkit.Notify(t, db, "news", "unread")
 	pruned, err := db.PruneNotifications(ctx, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned)
-	fromNothing := listenTo(t, db, "news") // attaches to an empty table
-	id := tell(t, db, "news", "next")
-	hear(t, l, id)
-	hear(t, fromNothing, id)
+	fromNothing := testkit.Listen(t, db, "news") // attaches to an empty table
+	id := testkit.Notify(t, db, "news", "next")
+	testkit.Receive(t, l, id)
+	testkit.Receive(t, fromNothing, id)
 }

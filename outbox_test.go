@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 type letter struct {
@@ -29,12 +30,12 @@ func TestOutboxWritesTheRowThatHonkersOutboxWrites(t *testing.T) {
 	require.Equal(t, "_outbox:mail", o.Queue().Name())
 	id, err := o.Send(context.Background(), letter{To: "a"})
 	require.NoError(t, err)
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE id = ? AND queue = '_outbox:mail'
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE id = ? AND queue = '_outbox:mail'
 AND payload = '{"To":"a"}' AND max_attempts = 5 AND attempts = 0 AND priority = 0 AND run_at = created_at AND expires_at IS NULL`, id))
 	raw, err := honker.NewOutbox[json.RawMessage](db, "mail", nil, nil).Send(context.Background(), json.RawMessage(`"bare"`),
 		honker.Priority(3), honker.MaxAttempts(2))
 	require.NoError(t, err)
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE id = ? AND payload = '"bare"'
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE id = ? AND payload = '"bare"'
 AND max_attempts = 2 AND priority = 3`, raw))
 }
 
@@ -43,7 +44,7 @@ func TestMessageIsDeliveredWhenItsTransactionCommitsAndNeverElse(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	got := make(chan letter, 10)
 	o := honker.NewOutbox(db, "mail", func(_ context.Context, l letter) error { got <- l; return nil }, nil)
-	stop := background(t, func(ctx context.Context) error { return o.Run(ctx, nil) })
+	stop := testkit.Background(t, func(ctx context.Context) error { return o.Run(ctx, nil) })
 	for _, l := range []letter{{To: "nobody"}, {To: "a"}} {
 		err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
 			_, err := o.Send(ctx, l)
@@ -52,7 +53,7 @@ func TestMessageIsDeliveredWhenItsTransactionCommitsAndNeverElse(t *testing.T) {
 			_, err = o.SendTx(ctx, tx, l)
 			require.NoError(t, err)
 			if l.To == "nobody" {
-				return errCause
+				return testkit.ErrCause
 			}
 			return nil
 		})
@@ -61,24 +62,24 @@ func TestMessageIsDeliveredWhenItsTransactionCommitsAndNeverElse(t *testing.T) {
 	select {
 	case l := <-got:
 		require.Equal(t, letter{To: "a"}, l)
-	case <-time.After(patient):
+	case <-time.After(testkit.Timeout):
 		t.Fatal("not delivered")
 	}
 	require.NoError(t, stop())
 	require.Empty(t, got)
-	require.Zero(t, number(t, db.SQL(), liveAndDead))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
 // tries lets one message fail with err until it is dead, and returns when it was tried.
 func tries(t *testing.T, opts *honker.OutboxOptions, deliver func() error) (at []time.Duration, left *honker.JobInfo) {
 	t.Helper()
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		o := honker.NewOutbox(db, "mail", func(context.Context, letter) error {
 			at = append(at, time.Since(began))
 			return deliver()
 		}, opts)
-		stop := background(t, func(ctx context.Context) error { return o.Run(ctx, nil) })
+		stop := testkit.Background(t, func(ctx context.Context) error { return o.Run(ctx, nil) })
 		id, err := o.Send(context.Background(), letter{To: "a"})
 		require.NoError(t, err)
 		time.Sleep(24 * time.Hour)
@@ -91,35 +92,35 @@ func tries(t *testing.T, opts *honker.OutboxOptions, deliver func() error) (at [
 
 func TestFailedDeliveriesAreTriedAgainAtDoublingDistances(t *testing.T) {
 	for name, deliver := range map[string]func() error{
-		"error": func() error { return errCause },
-		"panic": func() error { panic(errCause) },
+		"error": func() error { return testkit.ErrCause },
+		"panic": func() error { panic(testkit.ErrCause) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, left := tries(t, nil, deliver)
 			require.Equal(t, secs(0, 5, 15, 35, 75), at)
 			require.Equal(t, honker.Dead, left.State)
 			require.Equal(t, 5, left.Attempts)
-			require.Contains(t, left.LastError, errCause.Error())
+			require.Contains(t, left.LastError, testkit.ErrCause.Error())
 		})
 	}
-	at, _ := tries(t, &honker.OutboxOptions{MaxAttempts: 3, BaseBackoff: 1500 * time.Millisecond}, func() error { return errCause })
+	at, _ := tries(t, &honker.OutboxOptions{MaxAttempts: 3, BaseBackoff: 1500 * time.Millisecond}, func() error { return testkit.ErrCause })
 	require.Equal(t, secs(0, 2, 5), at, "in whole seconds, rounded up")
-	at, left := tries(t, &honker.OutboxOptions{MaxAttempts: 70, BaseBackoff: time.Nanosecond}, func() error { return errCause })
+	at, left := tries(t, &honker.OutboxOptions{MaxAttempts: 70, BaseBackoff: time.Nanosecond}, func() error { return testkit.ErrCause })
 	require.Len(t, at, 47, "2^46 ns are 19 hours") // and no sleep has overflown
 	require.Equal(t, honker.Pending, left.State)
 }
 
 func TestDeliverSaysHowItsMessageGoesOn(t *testing.T) {
-	at, left := tries(t, nil, func() error { return honker.Reject(errCause) })
+	at, left := tries(t, nil, func() error { return honker.Reject(testkit.ErrCause) })
 	require.Equal(t, secs(0), at)
 	require.Equal(t, honker.Dead, left.State)
 	first := true
 	at, _ = tries(t, nil, func() error {
 		if !first {
-			return honker.Reject(errCause)
+			return honker.Reject(testkit.ErrCause)
 		}
 		first = false
-		return honker.RetryAfter(time.Hour, errCause)
+		return honker.RetryAfter(time.Hour, testkit.ErrCause)
 	})
 	require.Equal(t, secs(0, 3600), at)
 }
@@ -135,16 +136,16 @@ func TestRunHoldsAMessageForItsVisibilityUnlessTold(t *testing.T) {
 		"lease":      {nil, &honker.WorkOptions{Lease: 7 * time.Second}, 7 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 				var hold time.Duration
 				o := honker.NewOutbox(db, "mail", func(context.Context, letter) error {
-					until := number(t, db.SQL(), `SELECT claim_expires_at FROM _honker_live`)
+					until := testkit.QueryInt(t, db.SQL(), `SELECT claim_expires_at FROM _honker_live`)
 					hold = time.Until(time.Unix(until, 0))
 					return nil
 				}, c.opts)
 				_, err := o.Send(context.Background(), letter{})
 				require.NoError(t, err)
-				stop := background(t, func(ctx context.Context) error { return o.Run(ctx, c.work) })
+				stop := testkit.Background(t, func(ctx context.Context) error { return o.Run(ctx, c.work) })
 				time.Sleep(time.Second)
 				require.NoError(t, stop())
 				require.Equal(t, c.want, hold)
@@ -156,21 +157,21 @@ func TestRunHoldsAMessageForItsVisibilityUnlessTold(t *testing.T) {
 // A worker in Python claims, fails and acks by honker's own statements.
 func TestOutboxIsSharedWithAnotherBinding(t *testing.T) {
 	t.Parallel()
-	db, b := both(t)
+	db, b := testkit.OpenWithBinding(t)
 	got := make(chan letter, 1)
 	o := honker.NewOutbox(db, "mail", func(_ context.Context, l letter) error { got <- l; return nil }, nil)
 	ours, err := o.Send(context.Background(), letter{To: "them"})
 	require.NoError(t, err)
-	jobs := b.claim("_outbox:mail", "python", 1, 60)
-	require.Equal(t, []claimed{{ours, 1, `{"To":"them"}`}}, jobs)
-	require.EqualValues(t, 1, b.ack(ours, "python"))
+	jobs := b.Claim("_outbox:mail", "python", 1, 60)
+	require.Equal(t, []testkit.BindingJob{{ID: ours, Attempts: 1, Payload: `{"To":"them"}`}}, jobs)
+	require.EqualValues(t, 1, b.Ack(ours, "python"))
 
-	b.enqueue("_outbox:mail", `{"To": "us"}`)
-	stop := background(t, func(ctx context.Context) error { return o.Run(ctx, nil) })
+	b.Enqueue("_outbox:mail", `{"To": "us"}`)
+	stop := testkit.Background(t, func(ctx context.Context) error { return o.Run(ctx, nil) })
 	select {
 	case l := <-got:
 		require.Equal(t, letter{To: "us"}, l)
-	case <-time.After(patient):
+	case <-time.After(testkit.Timeout):
 		t.Fatal("not delivered")
 	}
 	require.NoError(t, stop())
@@ -178,7 +179,7 @@ func TestOutboxIsSharedWithAnotherBinding(t *testing.T) {
 
 func TestBadOutboxesAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	calls := map[string]refusal{}
 	deliver := func(context.Context, int) error { return nil }
 	bad := func(what, name string, opts *honker.OutboxOptions) {

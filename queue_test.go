@@ -10,72 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
-
-// fresh is a queue on a file of its own, and a ctx that no test outlives.
-func fresh[T any](t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[T]) {
-	t.Helper()
-	db := honkertest.Open(t, nil)
-	return bounded(t, patient), db, honker.NewQueue[T](db, "jobs", opts)
-}
-
-// add enqueues one job.
-func add[T any](t testing.TB, q *honker.Queue[T], args T, opts ...honker.EnqueueOption) int64 {
-	t.Helper()
-	id, err := q.Enqueue(context.Background(), args, opts...)
-	require.NoError(t, err)
-	return id
-}
-
-// hold claims up to n jobs for the worker "w".
-func hold[T any](t testing.TB, q *honker.Queue[T], n int) []*honker.Job[T] {
-	t.Helper()
-	jobs, err := q.Claim(context.Background(), "w", n)
-	require.NoError(t, err)
-	return jobs
-}
-
-// holdOne claims the one job that there is to claim.
-func holdOne[T any](t testing.TB, q *honker.Queue[T]) *honker.Job[T] {
-	t.Helper()
-	jobs := hold(t, q, 2)
-	require.Len(t, jobs, 1)
-	return jobs[0]
-}
-
-// alter changes the file behind honker's back.
-func alter(t testing.TB, db *honker.DB, query string, args ...any) {
-	t.Helper()
-	_, err := db.SQL().ExecContext(context.Background(), query, args...)
-	require.NoError(t, err, query)
-}
-
-// lapse ends the claim on a job as time would.
-func lapse(t testing.TB, db *honker.DB, id int64) {
-	t.Helper()
-	alter(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() - 1 WHERE id = ?`, id)
-}
 
 // mature lets a job that waits for its time be due.
 func mature(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
-	alter(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
-}
-
-// look reads a job.
-func look[T any](t testing.TB, q *honker.Queue[T], id int64) *honker.JobInfo {
-	t.Helper()
-	info, err := q.Get(context.Background(), id)
-	require.NoError(t, err)
-	return info
-}
-
-// gone asserts that there is no such job any more.
-func gone[T any](t testing.TB, q *honker.Queue[T], id int64) {
-	t.Helper()
-	_, err := q.Get(context.Background(), id)
-	require.ErrorIs(t, err, honker.ErrNotFound)
+	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
 }
 
 // after asserts that at is the second that lies d after a moment since began, as whole
@@ -89,10 +30,10 @@ func after(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 
 func TestJobIsPendingThenProcessingThenGone(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[map[string]int](t, nil)
+	ctx, _, q := testkit.NewQueue[map[string]int](t, nil)
 	began := time.Now()
-	id := add(t, q, map[string]int{"n": 7})
-	pending := look(t, q, id)
+	id := testkit.Enqueue(t, q, map[string]int{"n": 7})
+	pending := testkit.GetJob(t, q, id)
 	require.Equal(t, honker.Pending, pending.State)
 	require.JSONEq(t, `{"n": 7}`, string(pending.Payload))
 	after(t, began, 0, pending.CreatedAt)
@@ -102,21 +43,21 @@ func TestJobIsPendingThenProcessingThenGone(t *testing.T) {
 		CreatedAt: pending.CreatedAt, RunAt: pending.RunAt,
 	}, *pending)
 
-	job := holdOne(t, q)
+	job := testkit.ClaimOne(t, q)
 	require.Equal(t, map[string]int{"n": 7}, job.Args)
-	require.Equal(t, job.JobInfo, *look(t, q, id), "the claim and Get see the same job")
+	require.Equal(t, job.JobInfo, *testkit.GetJob(t, q, id), "the claim and Get see the same job")
 	require.Equal(t, honker.Processing, job.State)
 	require.Equal(t, "w", job.WorkerID)
 	require.Equal(t, 1, job.Attempts)
 	after(t, began, 300*time.Second, job.ClaimExpiresAt)
 
 	require.NoError(t, job.Ack(ctx))
-	gone(t, q, id)
+	testkit.RequireGone(t, q, id)
 }
 
 func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
 	t.Parallel()
-	_, _, q := fresh[int](t, &honker.QueueOptions{MaxAttempts: 7})
+	_, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 7})
 	inAnHour := time.Now().Add(time.Hour)
 	for name, c := range map[string]struct {
 		opts  []honker.EnqueueOption
@@ -145,11 +86,11 @@ func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			one := add(t, q, 1, c.opts...)
+			one := testkit.Enqueue(t, q, 1, c.opts...)
 			many, err := q.EnqueueMany(context.Background(), []int{1, 2}, c.opts...)
 			require.NoError(t, err)
 			for _, id := range append(many, one) {
-				info := look(t, q, id)
+				info := testkit.GetJob(t, q, id)
 				after(t, began, c.wait, info.RunAt)
 				if c.check != nil {
 					c.check(t, began, info)
@@ -158,16 +99,16 @@ func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
 		})
 	}
 	t.Run("RunAt rounds up", func(t *testing.T) {
-		id := add(t, q, 1, honker.RunAt(time.Unix(5_000_000_000, 1)))
-		require.EqualValues(t, 5_000_000_001, look(t, q, id).RunAt.Unix())
-		id = add(t, q, 1, honker.RunAt(time.Unix(5_000_000_000, 0)))
-		require.EqualValues(t, 5_000_000_000, look(t, q, id).RunAt.Unix())
+		id := testkit.Enqueue(t, q, 1, honker.RunAt(time.Unix(5_000_000_000, 1)))
+		require.EqualValues(t, 5_000_000_001, testkit.GetJob(t, q, id).RunAt.Unix())
+		id = testkit.Enqueue(t, q, 1, honker.RunAt(time.Unix(5_000_000_000, 0)))
+		require.EqualValues(t, 5_000_000_000, testkit.GetJob(t, q, id).RunAt.Unix())
 	})
 }
 
 func TestEnqueueManyIsAllOrNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[any](t, nil)
+	ctx, db, q := testkit.NewQueue[any](t, nil)
 	args := make([]any, 300) // more than one statement takes
 	for i := range args {
 		args[i] = float64(i)
@@ -175,7 +116,7 @@ func TestEnqueueManyIsAllOrNothingAndKeepsTheOrder(t *testing.T) {
 	ids, err := q.EnqueueMany(ctx, args)
 	require.NoError(t, err)
 	require.IsIncreasing(t, ids)
-	jobs := hold(t, q, 1000)
+	jobs := testkit.Claim(t, q, 1000)
 	require.Len(t, jobs, 300)
 	for i, job := range jobs {
 		require.Equal(t, ids[i], job.ID)
@@ -186,7 +127,7 @@ func TestEnqueueManyIsAllOrNothingAndKeepsTheOrder(t *testing.T) {
 	_, err = q.EnqueueMany(ctx, args)
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.ErrorContains(t, err, "job 300 of 300")
-	require.EqualValues(t, 300, number(t, db.SQL(), liveAndDead))
+	require.EqualValues(t, 300, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 
 	ids, err = q.EnqueueMany(ctx, nil)
 	require.NoError(t, err)
@@ -195,7 +136,7 @@ func TestEnqueueManyIsAllOrNothingAndKeepsTheOrder(t *testing.T) {
 
 func TestClaimsComeByPriorityThenRunAtThenID(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[string](t, nil)
+	ctx, db, q := testkit.NewQueue[string](t, nil)
 	for _, j := range []struct {
 		args     string
 		priority int
@@ -204,16 +145,16 @@ func TestClaimsComeByPriorityThenRunAtThenID(t *testing.T) {
 		{"low", -5, 100}, {"third", 0, 10}, {"fourth", 0, 10}, {"first", math.MaxInt, 0}, {"second", 0, 20},
 		{"lowest", math.MinInt, 1000}, {"fifth", 0, 0},
 	} {
-		id := add(t, q, j.args, honker.Priority(j.priority))
-		alter(t, db, `UPDATE _honker_live SET run_at = unixepoch() - ? WHERE id = ?`, j.runAt, id)
+		id := testkit.Enqueue(t, q, j.args, honker.Priority(j.priority))
+		testkit.Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() - ? WHERE id = ?`, j.runAt, id)
 	}
-	add(t, q, "not due", honker.Priority(math.MaxInt), honker.Delay(time.Hour))
+	testkit.Enqueue(t, q, "not due", honker.Priority(math.MaxInt), honker.Delay(time.Hour))
 	_, err := honker.NewQueue[string](db, "other", nil).Enqueue(ctx, "not ours", honker.Priority(math.MaxInt))
 	require.NoError(t, err)
 
 	var got []string
 	for n := 1; ; n++ { // batches of 1, 2, 3, …
-		jobs := hold(t, q, n)
+		jobs := testkit.Claim(t, q, n)
 		for _, job := range jobs {
 			got = append(got, job.Args)
 		}
@@ -226,9 +167,9 @@ func TestClaimsComeByPriorityThenRunAtThenID(t *testing.T) {
 
 func TestClaimOfAnEmptyQueueIsNothingAndWritesNothing(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
-	add(t, q, 1, honker.Delay(time.Hour))
+	testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
 	unchanged := watchFile(t, path)
 	jobs, err := q.Claim(context.Background(), "w", 10)
 	require.NoError(t, err)
@@ -238,7 +179,7 @@ func TestClaimOfAnEmptyQueueIsNothingAndWritesNothing(t *testing.T) {
 
 func TestJobIsClaimedOnceHoweverManyTry(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[int](t, nil)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
 	const workers, jobs = 8, 40
 	ids, err := q.EnqueueMany(ctx, make([]int, jobs))
 	require.NoError(t, err)
@@ -271,20 +212,20 @@ func TestJobIsClaimedOnceHoweverManyTry(t *testing.T) {
 
 func TestDelayedJobIsNotClaimedBeforeItsTime(t *testing.T) {
 	t.Parallel()
-	_, db, q := fresh[int](t, nil)
-	id := add(t, q, 1, honker.Delay(time.Hour))
-	require.Empty(t, hold(t, q, 1))
+	_, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
+	require.Empty(t, testkit.Claim(t, q, 1))
 	mature(t, db, id)
-	require.Equal(t, id, holdOne(t, q).ID)
+	require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 }
 
 func TestClaimHoldsThroughItsLastSecondAndLapsesWithTheNext(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := fresh[int](t, &honker.QueueOptions{Visibility: time.Millisecond}) // rounds up to 1 s
-	add(t, q, 1)
-	first := holdOne(t, q)
+	ctx, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{Visibility: time.Millisecond}) // rounds up to 1 s
+	testkit.Enqueue(t, q, 1)
+	first := testkit.ClaimOne(t, q)
 	var again []*honker.Job[int]
-	eventually(t, patient, "claimed again", func() bool {
+	testkit.Eventually(t, testkit.Timeout, "claimed again", func() bool {
 		var err error
 		again, err = q.Claim(ctx, "other", 1)
 		require.NoError(t, err)
@@ -299,18 +240,18 @@ func TestClaimHoldsThroughItsLastSecondAndLapsesWithTheNext(t *testing.T) {
 
 func TestJobWithoutAttemptsLeftDiesWhenItsClaimLapses(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	id := add(t, q, 1, honker.MaxAttempts(2))
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(2))
 	for range 2 {
-		require.Equal(t, id, holdOne(t, q).ID)
-		require.Empty(t, hold(t, q, 1), "the claim is valid, also the last one")
-		require.Equal(t, honker.Processing, look(t, q, id).State)
-		lapse(t, db, id)
+		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
+		require.Empty(t, testkit.Claim(t, q, 1), "the claim is valid, also the last one")
+		require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
+		testkit.ExpireClaim(t, db, id)
 	}
 	jobs, err := q.Claim(ctx, "w", 1)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
-	dead := look(t, q, id)
+	dead := testkit.GetJob(t, q, id)
 	require.Equal(t, honker.Dead, dead.State)
 	require.Equal(t, "max attempts exceeded", dead.LastError)
 	require.Equal(t, 2, dead.Attempts)
@@ -319,48 +260,48 @@ func TestJobWithoutAttemptsLeftDiesWhenItsClaimLapses(t *testing.T) {
 
 func TestExpiredJobIsNotClaimedAndSweptToTheDeadLetters(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
 	expire := func(id int64) int64 {
-		alter(t, db, `UPDATE _honker_live SET expires_at = unixepoch() WHERE id = ?`, id)
+		testkit.Exec(t, db, `UPDATE _honker_live SET expires_at = unixepoch() WHERE id = ?`, id)
 		return id
 	}
-	lapsed := add(t, q, 1)
-	require.Equal(t, lapsed, holdOne(t, q).ID)
-	lapse(t, db, expire(lapsed))
-	add(t, q, 2)
-	job := holdOne(t, q) // buries the lapsed one as well
+	lapsed := testkit.Enqueue(t, q, 1)
+	require.Equal(t, lapsed, testkit.ClaimOne(t, q).ID)
+	testkit.ExpireClaim(t, db, expire(lapsed))
+	testkit.Enqueue(t, q, 2)
+	job := testkit.ClaimOne(t, q) // buries the lapsed one as well
 	expire(job.ID)
-	waiting := expire(add(t, q, 3, honker.ExpiresIn(time.Hour)))
+	waiting := expire(testkit.Enqueue(t, q, 3, honker.ExpiresIn(time.Hour)))
 	other := honker.NewQueue[int](db, "other", nil)
-	foreign := expire(add(t, other, 4))
-	later := add(t, q, 5, honker.Delay(time.Hour), honker.ExpiresIn(time.Hour))
+	foreign := expire(testkit.Enqueue(t, other, 4))
+	later := testkit.Enqueue(t, q, 5, honker.Delay(time.Hour), honker.ExpiresIn(time.Hour))
 
-	require.Empty(t, hold(t, q, 10))
+	require.Empty(t, testkit.Claim(t, q, 10))
 	swept, err := q.SweepExpired(ctx)
 	require.NoError(t, err)
 	swept2, err := q.SweepExpired(ctx)
 	require.NoError(t, err)
 	require.Zero(t, swept2)
 	for _, id := range []int64{lapsed, waiting} {
-		info := look(t, q, id)
+		info := testkit.GetJob(t, q, id)
 		require.Equal(t, honker.Dead, info.State)
 		require.Equal(t, "expired", info.LastError)
 	}
 	require.Equal(t, 1, swept, "the lapsed one had died already")
-	require.Equal(t, honker.Pending, look(t, other, foreign).State)
-	require.Equal(t, honker.Pending, look(t, q, later).State)
+	require.Equal(t, honker.Pending, testkit.GetJob(t, other, foreign).State)
+	require.Equal(t, honker.Pending, testkit.GetJob(t, q, later).State)
 	require.NoError(t, job.Ack(ctx), "what has started may finish")
 }
 
 func TestSweepTakesExpiredJobsWhoseClaimLapsed(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	id := add(t, q, 1)
-	holdOne(t, q)
-	lapse(t, db, id)
-	alter(t, db, `UPDATE _honker_live SET expires_at = unixepoch() - 1 WHERE id = ?`, id)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	testkit.ClaimOne(t, q)
+	testkit.ExpireClaim(t, db, id)
+	testkit.Exec(t, db, `UPDATE _honker_live SET expires_at = unixepoch() - 1 WHERE id = ?`, id)
 	swept, err := q.SweepExpired(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 1, swept)
-	require.Equal(t, "expired", look(t, q, id).LastError)
+	require.Equal(t, "expired", testkit.GetJob(t, q, id).LastError)
 }

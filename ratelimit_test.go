@@ -12,6 +12,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // allowed asks n times and returns how often the answer was yes.
@@ -35,10 +36,8 @@ func remaining(t testing.TB, r *honker.RateLimit) (int, time.Duration) {
 	return left, time.Until(end)
 }
 
-const counted = `SELECT coalesce(sum(count), 0) FROM _honker_rate_limits`
-
 func TestRateLimitLetsItsNumberThroughInEachWindow(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 10*time.Second)))
 		r := db.RateLimit("calls", 3, 59500*time.Millisecond) // rounded up
 		for window := range 3 {
@@ -48,7 +47,7 @@ func TestRateLimitLetsItsNumberThroughInEachWindow(t *testing.T) {
 			require.Equal(t, 3, allowed(t, r, 100))
 			left, _ = remaining(t, r)
 			require.Zero(t, left)
-			require.EqualValues(t, 3*(window+1), number(t, db.SQL(), counted), "what is turned away is not counted")
+			require.EqualValues(t, 3*(window+1), testkit.QueryInt(t, db.SQL(), testkit.CountAllowed), "what is turned away is not counted")
 			time.Sleep(ends - time.Nanosecond)
 			require.Zero(t, allowed(t, r, 1), "the window has not ended")
 			time.Sleep(time.Nanosecond)
@@ -62,7 +61,7 @@ func TestRateLimitLetsItsNumberThroughInEachWindow(t *testing.T) {
 
 func TestRateLimitIsSharedByAllWhoNameIt(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
 	a, b := db.RateLimit("calls", 5, 10000*time.Hour), other.RateLimit("calls", 5, 10000*time.Hour)
 	require.Equal(t, 3, allowed(t, a, 3))
@@ -77,7 +76,7 @@ func TestRateLimitIsSharedByAllWhoNameIt(t *testing.T) {
 
 func TestAllowThatIsTurnedAwayWritesNothing(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	r := db.RateLimit("calls", 1, 10000*time.Hour)
 	require.Equal(t, 1, allowed(t, r, 1))
 	unchanged := watchFile(t, path)
@@ -103,15 +102,15 @@ func TestAllowTxCountsWhenItsTransactionCommits(t *testing.T) {
 			return fails
 		})
 	}
-	require.ErrorIs(t, inTx(errCause), errCause)
-	require.Zero(t, number(t, db.SQL(), counted))
+	require.ErrorIs(t, inTx(testkit.ErrCause), testkit.ErrCause)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 	require.NoError(t, inTx(nil))
-	require.EqualValues(t, 2, number(t, db.SQL(), counted))
+	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 	require.Zero(t, allowed(t, r, 1))
 }
 
 func TestWaitReturnsWhenAWindowOpensAndInOrder(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
 		began := time.Now()
 		type pass struct {
@@ -134,12 +133,12 @@ func TestWaitReturnsWhenAWindowOpensAndInOrder(t *testing.T) {
 		for i := range cap(passed) {
 			require.Equal(t, time.Duration(i/3)*10*time.Minute, at[i], "who came as %d", i)
 		}
-		require.EqualValues(t, 7, number(t, db.SQL(), counted))
+		require.EqualValues(t, 7, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 	})
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 1, 10000*time.Hour)
 		require.Equal(t, 1, allowed(t, r, 1))
 		began := time.Now()
@@ -153,12 +152,12 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		require.ErrorIs(t, <-first, context.DeadlineExceeded)
 		require.ErrorIs(t, <-behind, context.DeadlineExceeded)
 		require.Equal(t, 90*time.Second, time.Since(began))
-		require.EqualValues(t, 1, number(t, db.SQL(), counted))
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 	})
 }
 
 func TestWaiterThatGivesUpLetsTheNextPass(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 1, time.Hour)
 		require.Equal(t, 1, allowed(t, r, 1))
 		ctx, cancel := context.WithCancel(context.Background())
@@ -170,12 +169,12 @@ func TestWaiterThatGivesUpLetsTheNextPass(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-first, context.Canceled)
 		require.NoError(t, <-second)
-		require.EqualValues(t, 2, number(t, db.SQL(), counted))
+		require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 	})
 }
 
 func TestSweepOfRateLimitsTakesOldWindowsOnly(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 2, time.Minute)
 		for range 5 {
 			require.Equal(t, 1, allowed(t, r, 1))
@@ -185,14 +184,14 @@ func TestSweepOfRateLimitsTakesOldWindowsOnly(t *testing.T) {
 		n, err := db.SweepRateLimits(context.Background(), 2*time.Minute+time.Second)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, n, 3)
-		require.EqualValues(t, 6-n, number(t, db.SQL(), counted))
+		require.EqualValues(t, 6-n, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 		require.Equal(t, 1, allowed(t, r, 2), "the window that runs was not swept")
 	})
 }
 
 func TestBadRateLimitsAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	type c = context.Context
 	calls := map[string]refusal{}
 	bad := func(what string, r *honker.RateLimit) {
@@ -222,7 +221,7 @@ func TestWindowsAndLimitsAsLargeAsTheyGetDoNotOverflow(t *testing.T) {
 	require.Greater(t, ends, 200*365*24*time.Hour)
 	_, err := db.SweepRateLimits(context.Background(), math.MaxInt64)
 	require.NoError(t, err)
-	l := takeLock(t, db, "report", &honker.LockOptions{TTL: math.MaxInt64})
-	held(t, db, "report")
-	unlock(t, l)
+	l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: math.MaxInt64})
+	testkit.RequireHeld(t, db, "report")
+	testkit.Unlock(t, l)
 }

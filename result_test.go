@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // resultTTL reads for how long a result is kept: 0 for ever.
 func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
 	t.Helper()
-	return time.Duration(number(t, db.SQL(),
+	return time.Duration(testkit.QueryInt(t, db.SQL(),
 		`SELECT coalesce(expires_at - created_at, 0) FROM _honker_results WHERE job_id = ?`, id)) * time.Second
 }
 
@@ -25,9 +26,9 @@ func TestResultIsSavedWithTheAck(t *testing.T) {
 		"by default": {0, time.Hour}, "rounded up": {1500 * time.Millisecond, 2 * time.Second}, "for ever": {-1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, db, q := fresh[int](t, &honker.QueueOptions{ResultTTL: c.ttl})
-			id := add(t, q, 1)
-			job := holdOne(t, q)
+			ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{ResultTTL: c.ttl})
+			id := testkit.Enqueue(t, q, 1)
+			job := testkit.ClaimOne(t, q)
 			require.NoError(t, job.SetResult("first"))
 			require.NoError(t, job.SetResult(map[string]int{"sum": 3}))
 			_, err := honker.Result[any](ctx, db, id)
@@ -43,14 +44,14 @@ func TestResultIsSavedWithTheAck(t *testing.T) {
 
 func TestResultOfAnAttemptThatDidNotSucceedIsNotSaved(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	id := add(t, q, 1)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
 	for _, end := range []func(*honker.Job[int]) error{
 		func(j *honker.Job[int]) error { return j.Snooze(ctx, 0) },
 		func(j *honker.Job[int]) error { return j.Retry(ctx, 0, nil) },
 		func(j *honker.Job[int]) error { return j.Fail(ctx, nil) },
 	} {
-		job := holdOne(t, q)
+		job := testkit.ClaimOne(t, q)
 		require.NoError(t, job.SetResult(1))
 		require.NoError(t, end(job))
 	}
@@ -60,7 +61,7 @@ func TestResultOfAnAttemptThatDidNotSucceedIsNotSaved(t *testing.T) {
 
 func TestSavedResultIsKeptForItsTimeAndReplaced(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
 	const id = 42 // no such job: results stand by themselves
 	require.NoError(t, q.SaveResult(ctx, id, "old", time.Hour))
 	require.Equal(t, time.Hour, resultTTL(t, db, id))
@@ -70,7 +71,7 @@ func TestSavedResultIsKeptForItsTimeAndReplaced(t *testing.T) {
 	require.NoError(t, err, "null is a result")
 	require.Nil(t, got)
 
-	alter(t, db, `UPDATE _honker_results SET expires_at = unixepoch()`)
+	testkit.Exec(t, db, `UPDATE _honker_results SET expires_at = unixepoch()`)
 	_, err = honker.Result[any](ctx, db, id)
 	require.ErrorIs(t, err, honker.ErrNotFound, "expired")
 	require.NoError(t, q.SaveResult(ctx, id, "new", time.Millisecond))
@@ -84,13 +85,13 @@ func TestSavedResultIsKeptForItsTimeAndReplaced(t *testing.T) {
 
 func TestResultSavedInATransactionIsUndoneWithIt(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
 	save := func(end error) error {
 		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			return errors.Join(q.SaveResultTx(ctx, tx, 1, "done", 0), end)
 		})
 	}
-	require.ErrorIs(t, save(errCause), errCause)
+	require.ErrorIs(t, save(testkit.ErrCause), testkit.ErrCause)
 	_, err := honker.Result[string](ctx, db, 1)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 	require.NoError(t, save(nil))
@@ -115,15 +116,15 @@ func awaited(t testing.TB, ctx context.Context, db *honker.DB, id int64) <-chan 
 
 func TestWaitResultFindsWhatWasSavedBeforeAndAfterTheCall(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	before := add(t, q, 1, honker.Delay(time.Hour))
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	before := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
 	require.NoError(t, q.SaveResult(ctx, before, "done", time.Hour))
 	require.NoError(t, <-awaited(t, ctx, db, before))
 
 	for range 50 { // wherever the wait is when the result comes
-		id := add(t, q, 2)
+		id := testkit.Enqueue(t, q, 2)
 		ended := awaited(t, ctx, db, id)
-		job := holdOne(t, q)
+		job := testkit.ClaimOne(t, q)
 		require.NoError(t, job.SetResult("done"))
 		require.NoError(t, job.Ack(ctx))
 		require.NoError(t, <-ended)
@@ -138,25 +139,25 @@ func TestWaitResultFindsWhatWasSavedBeforeAndAfterTheCall(t *testing.T) {
 
 func TestWaitResultEndsWithTheDeathOfTheJob(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, &honker.QueueOptions{MaxAttempts: 2})
-	id := add(t, q, 1)
+	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
+	id := testkit.Enqueue(t, q, 1)
 	ended := awaited(t, ctx, db, id)
-	require.NoError(t, holdOne(t, q).Retry(ctx, 0, errors.New("not yet")))
-	require.NoError(t, holdOne(t, q).Retry(ctx, 0, errCause))
+	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, errors.New("not yet")))
+	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, testkit.ErrCause))
 	for _, err := range []error{<-ended, <-awaited(t, ctx, db, id)} {
 		var failed *honker.JobFailedError
 		require.ErrorAs(t, err, &failed)
-		require.Equal(t, honker.JobFailedError{ID: id, Attempts: 2, LastError: errCause.Error()}, *failed)
-		require.ErrorContains(t, err, "failed after 2 attempts: "+errCause.Error())
+		require.Equal(t, honker.JobFailedError{ID: id, Attempts: 2, LastError: testkit.ErrCause.Error()}, *failed)
+		require.ErrorContains(t, err, "failed after 2 attempts: "+testkit.ErrCause.Error())
 	}
 }
 
 func TestWaitResultOfAJobThatIsGoneWithoutOneIsNotFound(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	acked, cancelled := add(t, q, 1), add(t, q, 2, honker.Delay(time.Hour))
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	acked, cancelled := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
 	waits := []<-chan error{awaited(t, ctx, db, acked), awaited(t, ctx, db, cancelled)}
-	require.NoError(t, holdOne(t, q).Ack(ctx))
+	require.NoError(t, testkit.ClaimOne(t, q).Ack(ctx))
 	_, err := q.Cancel(ctx, cancelled)
 	require.NoError(t, err)
 	waits = append(waits, awaited(t, ctx, db, acked), awaited(t, ctx, db, cancelled))
@@ -167,8 +168,8 @@ func TestWaitResultOfAJobThatIsGoneWithoutOneIsNotFound(t *testing.T) {
 
 func TestWaitResultEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
-	for _, id := range []int64{add(t, q, 1), 9999} {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	for _, id := range []int64{testkit.Enqueue(t, q, 1), 9999} {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		require.ErrorIs(t, <-awaited(t, short, db, id), context.DeadlineExceeded)
 		cancel()
@@ -177,14 +178,14 @@ func TestWaitResultEndsWithItsContext(t *testing.T) {
 
 func TestManyWaitForTheResultsOfManyJobs(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := fresh[int](t, nil)
+	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids, err := q.EnqueueMany(ctx, make([]int, 50))
 	require.NoError(t, err)
 	var waits []<-chan error
 	for _, id := range ids {
 		waits = append(waits, awaited(t, ctx, db, id), awaited(t, ctx, db, id))
 	}
-	for _, job := range hold(t, q, len(ids)) {
+	for _, job := range testkit.Claim(t, q, len(ids)) {
 		require.NoError(t, job.SetResult("done"))
 		require.NoError(t, job.Ack(ctx))
 	}

@@ -12,21 +12,21 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
-	"github.com/honker-go/honker/internal/proc"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 func init() { children["keeper"] = sayRetention }
 
 // sayRetention reads how much is kept, and keeps one more.
 func sayRetention() {
-	_, db := openChild(nil)
+	_, db := testkit.OpenChild(nil)
 	s := honker.NewStream[int](db, "orders", nil)
-	r, err := s.Retention(proc.Context())
-	proc.Must(err)
+	r, err := s.Retention(testkit.ChildContext())
+	testkit.Must(err)
 	r.MaxCount++
-	proc.Must(s.SetRetention(proc.Context(), r))
-	proc.Say(r.MaxCount, r.MaxAge)
-	proc.Must(db.Close())
+	testkit.Must(s.SetRetention(testkit.ChildContext(), r))
+	testkit.Say(r.MaxCount, r.MaxAge)
+	testkit.Must(db.Close())
 }
 
 func retain[E any](t testing.TB, s *honker.Stream[E], r honker.Retention) {
@@ -68,7 +68,7 @@ func span(first, last int64) (all []int64) {
 
 func TestRetentionIsTheFilesForAllHandlesAndProcesses(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 10)
 	require.Zero(t, retained(t, s), "everything, unless somebody says otherwise")
 	retain(t, s, honker.Retention{MaxCount: 4, MaxAge: 1500 * time.Millisecond})
@@ -76,14 +76,14 @@ func TestRetentionIsTheFilesForAllHandlesAndProcesses(t *testing.T) {
 	require.Equal(t, rounded, retained(t, s))
 	require.Equal(t, rounded, retained(t, honker.NewStream[string](honkertest.OpenFile(t, path, nil), "orders", nil)))
 	require.Zero(t, retained(t, honker.NewStream[int](db, "others", nil)))
-	require.Equal(t, "5 2s", proc.Start(t, "keeper", task{Path: path}).Line(patient))
+	require.Equal(t, "5 2s", testkit.StartChild(t, "keeper", testkit.Task{Path: path}).Line(testkit.Timeout))
 	require.EqualValues(t, 5, retained(t, s).MaxCount)
 	require.EqualValues(t, 5, compacted(t, honker.NewStream[int](honkertest.OpenFile(t, path, nil), "orders", nil)).Deleted)
 
 	retain(t, s, honker.Retention{})
 	require.Zero(t, retained(t, s))
-	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honkerx_retention`))
-	stock(t, s, 11, 30)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_retention`))
+	testkit.PublishRange(t, s, 11, 30)
 	require.Zero(t, compacted(t, s))
 	require.Len(t, stored(t, s), 25)
 }
@@ -101,7 +101,7 @@ func TestLongestRetentionCanBeReadBack(t *testing.T) {
 
 func TestRetentionRefusesBadInput(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	good := stocked(t, db, 10)
 	retain(t, good, honker.Retention{MaxCount: 5})
 	calls := map[string]refusal{
@@ -127,26 +127,26 @@ func TestMaxCountKeepsTheNewestOfItsTopic(t *testing.T) {
 	retain(t, s, honker.Retention{MaxCount: 3})
 	require.Zero(t, compacted(t, s))
 	for n := range 10 {
-		stock(t, s, n, n)
-		stock(t, others, n, n)
+		testkit.PublishRange(t, s, n, n)
+		testkit.PublishRange(t, others, n, n)
 		stats := compacted(t, s)
 		require.Equal(t, min(int64(n)/3, 1), stats.Deleted, "event %d", n)
 	}
 	require.Equal(t, []int64{15, 17, 19}, stored(t, s))
 	require.Len(t, stored(t, others), 10)
 	require.Zero(t, compacted(t, s))
-	stock(t, s, 1, 1)
+	testkit.PublishRange(t, s, 1, 1)
 	require.EqualValues(t, 21, stored(t, s)[3], "offsets are not used again")
 }
 
 func TestMaxAgeGivesUpWhatIsOlderToTheSecond(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
 		retain(t, s, honker.Retention{MaxAge: 9500 * time.Millisecond}) // 10s
 		time.Sleep(900 * time.Millisecond)
-		stock(t, s, 1, 2) // 0.9
+		testkit.PublishRange(t, s, 1, 2) // 0.9
 		time.Sleep(5 * time.Second)
-		stock(t, s, 3, 3) // 5.9
+		testkit.PublishRange(t, s, 3, 3) // 5.9
 		time.Sleep(5*time.Second - time.Millisecond)
 		require.Zero(t, compacted(t, s).Deleted)
 		time.Sleep(101 * time.Millisecond) // 11.0
@@ -160,10 +160,10 @@ func TestMaxAgeGivesUpWhatIsOlderToTheSecond(t *testing.T) {
 }
 
 func TestEventGoesThatFallsUnderEitherBound(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := stocked(t, db, 10)
 		time.Sleep(time.Minute)
-		stock(t, s, 11, 20)
+		testkit.PublishRange(t, s, 11, 20)
 		retain(t, s, honker.Retention{MaxCount: 15, MaxAge: time.Hour})
 		require.Equal(t, honker.CompactStats{Deleted: 5, Policy: 5, Cutoff: 5}, compacted(t, s))
 		retain(t, s, honker.Retention{MaxCount: 15, MaxAge: time.Second})
@@ -173,20 +173,20 @@ func TestEventGoesThatFallsUnderEitherBound(t *testing.T) {
 }
 
 func TestNobodyPinsWhereNothingIsGivenUp(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		others := honker.NewStream[int](db, "others", nil)
-		stock(t, others, 1, 10)
+		testkit.PublishRange(t, others, 1, 10)
 		s := honker.NewStream[int](db, "orders", nil)
 		retain(t, s, honker.Retention{MaxAge: time.Hour})
 		_, err := s.SaveOffset(context.Background(), "new", 0)
 		require.NoError(t, err)
-		stock(t, s, 11, 12)
+		testkit.PublishRange(t, s, 11, 12)
 		require.Empty(t, compacted(t, s).PinnedBy, "all events are young")
 		time.Sleep(2 * time.Hour)
 		_, err = s.SaveOffset(context.Background(), "new", 12)
 		require.NoError(t, err)
-		stock(t, others, 13, 20)
-		stock(t, s, 21, 22)
+		testkit.PublishRange(t, others, 13, 20)
+		testkit.PublishRange(t, s, 21, 22)
 		stats := compacted(t, s)
 		require.EqualValues(t, 2, stats.Deleted)
 		require.Empty(t, stats.PinnedBy, "it has seen all that is old")
@@ -233,14 +233,14 @@ func TestCompactKeepsWhatSomebodyHasStillToSee(t *testing.T) {
 			save(t, honker.NewStream[int](db, "Orders", nil), "other", 7)
 		}, 90, ""},
 		"a consumer of another binding": {func(t *testing.T, db *honker.DB, s *stream) {
-			alter(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('py', 'orders', 12)`)
+			testkit.Exec(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('py', 'orders', 12)`)
 		}, 12, `consumer "py"`},
 		"a row as honker's binding for Node writes it": {func(t *testing.T, db *honker.DB, s *stream) {
-			alter(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('orders', 'node', 13)`)
+			testkit.Exec(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('orders', 'node', 13)`)
 		}, 13, `consumer "node"`},
 		"a consumer that is called like the topic": {func(t *testing.T, db *honker.DB, s *stream) {
 			others := honker.NewStream[int](db, "others", nil)
-			stock(t, others, 1, 1)
+			testkit.PublishRange(t, others, 1, 1)
 			save(t, others, "orders", 1)
 		}, 90, ""},
 		"a group that has claimed nothing": {func(t *testing.T, _ *honker.DB, s *stream) {
@@ -256,13 +256,13 @@ func TestCompactKeepsWhatSomebodyHasStillToSee(t *testing.T) {
 		}, 20, `group "g"`},
 		"leases that have run out": {func(t *testing.T, db *honker.DB, s *stream) {
 			ackEach(t, given(t, enrol(t, s.Group("g", nil), "a"), 100)[1:])
-			alter(t, db, `UPDATE _honkerx_group_claims SET deadline_ms = 1`)
+			testkit.Exec(t, db, `UPDATE _honkerx_group_claims SET deadline_ms = 1`)
 		}, 0, `group "g"`},
 		"nacked events": {func(t *testing.T, _ *honker.DB, s *stream) {
 			ds := given(t, enrol(t, s.Group("g", nil), "a"), 100)
 			ackEach(t, ds[:20])
 			ackEach(t, ds[21:])
-			require.NoError(t, ds[20].Nack(ctx, errCause))
+			require.NoError(t, ds[20].Nack(ctx, testkit.ErrCause))
 		}, 20, `group "g"`},
 		"a group of a pattern": {func(t *testing.T, db *honker.DB, _ *stream) {
 			ackEach(t, given(t, enrol(t, honker.NewStream[int](db, "o*", nil).Group("g", nil), "a"), 33))
@@ -297,7 +297,7 @@ func TestCompactKeepsWhatSomebodyHasStillToSee(t *testing.T) {
 func TestSlowConsumerReadsOnWithoutAGapAfterCompaction(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 1000)
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	retain(t, s, honker.Retention{MaxCount: 1})
 	want := int64(0)
 	for e, err := range s.Subscribe(ctx, "slow", &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1, Batch: 30}) {
@@ -318,12 +318,12 @@ func TestSlowConsumerReadsOnWithoutAGapAfterCompaction(t *testing.T) {
 func TestDeadEventsOfAGroupStayUntilTheyAreSettled(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 100)
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	g := s.Group("g", &honker.GroupOptions{MaxAttempts: 1})
 	m := enrol(t, g, "a")
 	for _, d := range given(t, m, 100) {
 		if d.Data%30 == 0 {
-			require.NoError(t, d.Nack(ctx, errCause))
+			require.NoError(t, d.Nack(ctx, testkit.ErrCause))
 		} else {
 			require.NoError(t, d.Ack(ctx))
 		}
@@ -356,14 +356,14 @@ func TestOthersGetTheirTurnsWhileMuchIsCompacted(t *testing.T) {
 	}
 	for name, pool := range map[string]func(testing.TB, string, *honker.DB) *sql.DB{
 		"the application": func(_ testing.TB, _ string, db *honker.DB) *sql.DB { return db.SQL() },
-		"somebody else":   func(t testing.TB, path string, _ *honker.DB) *sql.DB { return plain(t, path) },
+		"somebody else":   func(t testing.TB, path string, _ *honker.DB) *sql.DB { return testkit.OpenPool(t, path) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, db := shared(t)
+			path, db := testkit.OpenShared(t)
 			s := stocked(t, db, events)
 			retain(t, s, honker.Retention{MaxCount: 1})
 			other := pool(t, path, db)
-			perform(t, other, `CREATE TABLE notes (first INTEGER)`)
+			testkit.ExecAll(t, other, `CREATE TABLE notes (first INTEGER)`)
 			var over atomic.Bool
 			ended, ready := make(chan error, 1), make(chan struct{})
 			go func() {
@@ -385,7 +385,7 @@ func TestOthersGetTheirTurnsWhileMuchIsCompacted(t *testing.T) {
 			require.NoError(t, <-ended)
 			last := int64(events) - 1
 			require.Equal(t, honker.CompactStats{Deleted: last, Policy: last, Cutoff: last}, stats)
-			between := number(t, db.SQL(), `SELECT count(DISTINCT first) FROM notes WHERE first BETWEEN 2 AND ?`, last)
+			between := testkit.QueryInt(t, db.SQL(), `SELECT count(DISTINCT first) FROM notes WHERE first BETWEEN 2 AND ?`, last)
 			t.Logf("it wrote after %d of the commits", between)
 			require.Positive(t, between, "its writes in the middle")
 		})
@@ -418,12 +418,12 @@ func TestEndOfCtxEndsCompactAndWhatIsDoneStaysDone(t *testing.T) {
 	midway, deleted := false, int64(0)
 	for asked := int64(0); ; asked++ {
 		w := new(weary)
-		w.Context, w.cancel = context.WithCancel(bounded(t, patient))
+		w.Context, w.cancel = context.WithCancel(testkit.Context(t, testkit.Timeout))
 		w.left.Store(asked)
 		stats, err := s.Compact(w)
 		w.cancel()
 		deleted += stats.Deleted
-		require.EqualValues(t, int64(events)-deleted, number(t, db.SQL(), `SELECT count(*) FROM _honker_stream`))
+		require.EqualValues(t, int64(events)-deleted, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`))
 		if err == nil {
 			break
 		}

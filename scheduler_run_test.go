@@ -2,7 +2,6 @@ package honker_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // fire is a fire as its Run told it.
@@ -28,12 +28,12 @@ type fire struct {
 // runner is a DB of a bubble whose scheduler can run, and what it has fired.
 type runner struct {
 	*honker.DB
-	*seen
+	*testkit.Recorder
 	all *[]fire
-	log *logged
+	log *testkit.Log
 }
 
-func (r runner) fires() []fire { return told(r.seen, r.all) }
+func (r runner) fires() []fire { return testkit.Recorded(r.Recorder, r.all) }
 
 // runners runs f in a bubble with n DBs on one file, each of which looks for commits of
 // the others once in a second.
@@ -57,14 +57,14 @@ func runners(t *testing.T, n int, f func(t *testing.T, all []runner)) {
 
 func openRunner(t testing.TB, path string) runner {
 	t.Helper()
-	r := runner{seen: new(seen), all: new([]fire), log: new(logged)}
+	r := runner{Recorder: new(testkit.Recorder), all: new([]fire), log: new(testkit.Log)}
 	db, err := honker.Open(context.Background(), path, &honker.Options{
 		NoFileNotices: true,
 		PollInterval:  time.Second,
 		Logger:        slog.New(slog.NewTextHandler(r.log, nil)),
 		Observer: &honker.Observer{
-			Fired: func(e honker.Fired) { note(r.seen, r.all, fire{e, time.Now()}) },
-			Woke:  func(e honker.Woke) { note(r.seen, &r.seen.woke, e) },
+			Fired: func(e honker.Fired) { testkit.Record(r.Recorder, r.all, fire{e, time.Now()}) },
+			Woke:  func(e honker.Woke) { testkit.Record(r.Recorder, &r.Recorder.Woke, e) },
 		},
 	})
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func openRunner(t testing.TB, path string) runner {
 // run lets the scheduler of a runner run.
 func (r runner) run(t testing.TB) (stop func() error) {
 	t.Helper()
-	return background(t, r.Scheduler().Run)
+	return testkit.Background(t, r.Scheduler().Run)
 }
 
 // blink is what little time passes in a bubble while somebody tries again.
@@ -92,28 +92,18 @@ func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []ti
 	return all
 }
 
-// leader is the row of the scheduler's lock.
-func leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
-	t.Helper()
-	err := db.SQL().QueryRowContext(context.Background(), `SELECT owner, expires_at FROM _honker_locks WHERE name = 'honker-scheduler'`).Scan(&owner, &expires)
-	if !errors.Is(err, sql.ErrNoRows) {
-		require.NoError(t, err)
-	}
-	return owner, expires
-}
-
 // steal gives a lock to somebody who is none of ours.
 func steal(t testing.TB, db *honker.DB, lock string) {
 	t.Helper()
-	alter(t, db, `INSERT INTO _honker_locks VALUES (?1, 'thief', ?2) ON CONFLICT DO UPDATE SET owner = 'thief', expires_at = ?2`,
+	testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES (?1, 'thief', ?2) ON CONFLICT DO UPDATE SET owner = 'thief', expires_at = ?2`,
 		lock, time.Now().Add(24*time.Hour).Unix())
 }
 
 func TestARunningSchedulerFiresEachTimeInItsSecond(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
-		register(t, r.DB, honker.Schedule{Name: "tea", Queue: "kitchen", Spec: "@every 90s", Payload: "brew"})
-		register(t, r.DB, every("cron", "30 */4 * * * *"))
+		testkit.Register(t, r.DB, honker.Schedule{Name: "tea", Queue: "kitchen", Spec: "@every 90s", Payload: "brew"})
+		testkit.Register(t, r.DB, testkit.Every("cron", "30 */4 * * * *"))
 		stop := r.run(t)
 		time.Sleep(10*time.Minute + time.Second)
 		require.NoError(t, stop())
@@ -137,23 +127,23 @@ func TestARunningSchedulerHeedsEveryChange(t *testing.T) {
 				stop := r.run(t)
 				time.Sleep(100*time.Second + 500*time.Millisecond) // there is no schedule at all
 
-				register(t, all[other].DB, every("late", "@every 1h"))
+				testkit.Register(t, all[other].DB, testkit.Every("late", "@every 1h"))
 				time.Sleep(10 * time.Second)
-				register(t, all[other].DB, every("soon", "@every 20s")) // earlier than what it waits for
+				testkit.Register(t, all[other].DB, testkit.Every("soon", "@every 20s")) // earlier than what it waits for
 				time.Sleep(20 * time.Second)
 				require.Equal(t, secs(130), r.at(t, began, slack))
 
-				changed(t, true)(by.Pause(t.Context(), "soon"))
+				testkit.RequireChanged(t, true)(by.Pause(t.Context(), "soon"))
 				time.Sleep(49 * time.Second) // 150 and 170 pass
 				require.Equal(t, secs(130), r.at(t, began, slack))
-				changed(t, true)(by.Resume(t.Context(), "soon"))
+				testkit.RequireChanged(t, true)(by.Resume(t.Context(), "soon"))
 				time.Sleep(2 * time.Second) // 181
 				require.Equal(t, secs(130, 150, 170), r.at(t, began, time.Minute), "caught up, soon")
 
 				spec := "@every 3s"
-				changed(t, true)(by.Update(t.Context(), "soon", honker.ScheduleChange{Spec: &spec}))
+				testkit.RequireChanged(t, true)(by.Update(t.Context(), "soon", honker.ScheduleChange{Spec: &spec}))
 				time.Sleep(7 * time.Second)
-				changed(t, true)(by.Unregister(t.Context(), "soon"))
+				testkit.RequireChanged(t, true)(by.Unregister(t.Context(), "soon"))
 				time.Sleep(time.Minute)
 				require.Equal(t, secs(130, 150, 170, 184, 187), r.at(t, began, time.Minute))
 				require.NoError(t, stop())
@@ -168,11 +158,11 @@ func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) 
 	runners(t, 1, func(t *testing.T, all []runner) {
 		r := all[0]
 		for i := range 1000 {
-			sch := every(fmt.Sprint("schedule ", i), "@every 10h")
+			sch := testkit.Every(fmt.Sprint("schedule ", i), "@every 10h")
 			if i%2 == 0 {
 				sch.Spec = "0 23 * * *"
 			}
-			register(t, r.DB, sch)
+			testkit.Register(t, r.DB, sch)
 		}
 		conn, err := r.SQL().Conn(t.Context())
 		require.NoError(t, err)
@@ -190,7 +180,7 @@ func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) 
 			time.Sleep(2 * time.Second)
 			require.NotEqual(t, before, version(), "the lock is renewed at a third of its minute")
 		}
-		require.Empty(t, told(r.seen, &r.seen.woke))
+		require.Empty(t, testkit.Recorded(r.Recorder, &r.Recorder.Woke))
 		require.Empty(t, r.fires())
 		require.NoError(t, stop())
 	})
@@ -199,7 +189,7 @@ func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) 
 func TestAStandbyTakesOverAtOnceWhenTheLeaderStops(t *testing.T) {
 	runners(t, 3, func(t *testing.T, all []runner) {
 		began := time.Now()
-		register(t, all[0].DB, every("tea", "@every 1s"))
+		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1s"))
 		var stops []func() error
 		for _, r := range all {
 			stops = append(stops, r.run(t))
@@ -226,8 +216,8 @@ func TestAStandbyTakesOverAtOnceWhenTheLeaderStops(t *testing.T) {
 			require.Equal(t, time.Duration(i+1)*time.Second, at, "a gap, or fired twice: %v", total)
 		}
 		require.Len(t, total, 30)
-		require.EqualValues(t, len(total), number(t, all[0].SQL(), jobsOf, "jobs"))
-		owner, _ := leader(t, all[0].DB)
+		require.EqualValues(t, len(total), testkit.QueryInt(t, all[0].SQL(), testkit.CountQueue, "jobs"))
+		owner, _ := testkit.Leader(t, all[0].DB)
 		require.Empty(t, owner, "the lock is released at the end")
 	})
 }
@@ -235,8 +225,8 @@ func TestAStandbyTakesOverAtOnceWhenTheLeaderStops(t *testing.T) {
 func TestADeadLeaderIsReplacedWhenItsLockExpires(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {
 		began := time.Now()
-		register(t, all[0].DB, every("tea", "@every 1s"))
-		alter(t, all[0].DB, `INSERT INTO _honker_locks VALUES ('honker-scheduler', 'dead', ?)`, began.Add(time.Minute).Unix())
+		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1s"))
+		testkit.Exec(t, all[0].DB, `INSERT INTO _honker_locks VALUES ('honker-scheduler', 'dead', ?)`, began.Add(time.Minute).Unix())
 		stop := []func() error{all[0].run(t), all[1].run(t)}
 		time.Sleep(59 * time.Second)
 		require.Empty(t, all[0].fires())
@@ -257,21 +247,21 @@ func TestAStolenLockEndsRunBeforeItFiresAgain(t *testing.T) {
 	}{
 		"found by the next tick": {"@every 5s", func(t testing.TB, db *honker.DB) { steal(t, db, "honker-scheduler") }},
 		"found by the renewal":   {"@every 1h", func(t testing.TB, db *honker.DB) { steal(t, db, "honker-scheduler") }},
-		"removed":                {"@every 5s", func(t testing.TB, db *honker.DB) { alter(t, db, `DELETE FROM _honker_locks`) }},
+		"removed":                {"@every 5s", func(t testing.TB, db *honker.DB) { testkit.Exec(t, db, `DELETE FROM _honker_locks`) }},
 		"expired": {"@every 5s", func(t testing.TB, db *honker.DB) {
-			alter(t, db, `UPDATE _honker_locks SET expires_at = ?`, time.Now().Unix())
+			testkit.Exec(t, db, `UPDATE _honker_locks SET expires_at = ?`, time.Now().Unix())
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runners(t, 1, func(t *testing.T, all []runner) {
 				r := all[0]
-				register(t, r.DB, every("tea", c.spec))
+				testkit.Register(t, r.DB, testkit.Every("tea", c.spec))
 				ended := make(chan error, 1)
 				go func() { ended <- r.Scheduler().Run(context.Background()) }()
 				time.Sleep(7 * time.Second)
 				fired := len(r.fires())
 				c.rob(t, r.DB)
-				thief, until := leader(t, r.DB)
+				thief, until := testkit.Leader(t, r.DB)
 				robbed := time.Now()
 				err := <-ended
 				require.LessOrEqual(t, time.Since(robbed), 20*time.Second)
@@ -279,12 +269,12 @@ func TestAStolenLockEndsRunBeforeItFiresAgain(t *testing.T) {
 				require.ErrorIs(t, err, honker.ErrLockLost)
 				require.ErrorContains(t, err, "honker: run scheduler: another process leads now")
 				require.Len(t, r.fires(), fired, "fired after the lock was lost")
-				require.EqualValues(t, fired, number(t, r.SQL(), jobsOf, "jobs"))
-				owner, expires := leader(t, r.DB)
+				require.EqualValues(t, fired, testkit.QueryInt(t, r.SQL(), testkit.CountQueue, "jobs"))
+				owner, expires := testkit.Leader(t, r.DB)
 				require.Equal(t, []any{thief, until}, []any{owner, expires}, "the row is another's")
 
-				alter(t, r.DB, `DELETE FROM _honker_locks`)
-				nextAt(t, r.DB, "tea", time.Now())
+				testkit.Exec(t, r.DB, `DELETE FROM _honker_locks`)
+				testkit.SetNextFire(t, r.DB, "tea", time.Now())
 				stop := r.run(t) // and Run may be called again
 				time.Sleep(time.Second)
 				require.Len(t, r.fires(), fired+1)
@@ -301,7 +291,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		require.NoError(t, all[0].Scheduler().Run(over))
 		for _, idle := range []bool{true, false} {
 			if !idle {
-				register(t, all[0].DB, every("tea", "@every 1s"))
+				testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1s"))
 			}
 			leads, waits := all[0].run(t), all[1].run(t)
 			time.Sleep(10 * time.Second)
@@ -309,7 +299,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 			require.NoError(t, waits())
 			require.NoError(t, leads())
 			require.Less(t, time.Since(began), 100*time.Millisecond)
-			owner, _ := leader(t, all[0].DB)
+			owner, _ := testkit.Leader(t, all[0].DB)
 			require.Empty(t, owner)
 		}
 		limited, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -320,7 +310,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 
 func TestCloseEndsRunAndReleasesItsLock(t *testing.T) {
 	runners(t, 3, func(t *testing.T, all []runner) {
-		register(t, all[0].DB, every("tea", "@every 1h"))
+		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1h"))
 		ended := make(chan error, 2)
 		for _, r := range all[:2] {
 			go func() { ended <- r.Scheduler().Run(context.Background()) }()
@@ -328,13 +318,13 @@ func TestCloseEndsRunAndReleasesItsLock(t *testing.T) {
 		}
 		require.NoError(t, all[1].Close(), "who stands by")
 		require.ErrorIs(t, <-ended, honker.ErrClosed)
-		owner, _ := leader(t, all[2].DB)
+		owner, _ := testkit.Leader(t, all[2].DB)
 		require.NotEmpty(t, owner)
 		require.NoError(t, all[0].Close(), "who leads")
 		err := <-ended
 		require.ErrorIs(t, err, honker.ErrClosed)
 		require.ErrorContains(t, err, "honker: run scheduler: ")
-		owner, _ = leader(t, all[2].DB)
+		owner, _ = testkit.Leader(t, all[2].DB)
 		require.Empty(t, owner)
 		require.ErrorIs(t, all[0].Scheduler().Run(context.Background()), honker.ErrClosed)
 	})
@@ -343,13 +333,13 @@ func TestCloseEndsRunAndReleasesItsLock(t *testing.T) {
 func TestATickThatFailsIsLoggedAndTriedAgain(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
-		register(t, r.DB, every("tea", "@every 5s"))
+		testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
 		stop := r.run(t)
 		time.Sleep(7 * time.Second)
-		alter(t, r.DB, `CREATE TRIGGER no BEFORE INSERT ON _honker_live BEGIN SELECT RAISE(ABORT, 'no more tea'); END`)
+		testkit.Exec(t, r.DB, `CREATE TRIGGER no BEFORE INSERT ON _honker_live BEGIN SELECT RAISE(ABORT, 'no more tea'); END`)
 		time.Sleep(10 * time.Second)
-		require.InDelta(t, 8, r.log.times("no more tea"), 2, "once in a second")
-		alter(t, r.DB, `DROP TRIGGER no`)
+		require.InDelta(t, 8, r.log.Times("no more tea"), 2, "once in a second")
+		testkit.Exec(t, r.DB, `DROP TRIGGER no`)
 		time.Sleep(5 * time.Second)
 		require.Equal(t, secs(5, 10, 15, 20), r.at(t, began, 9*time.Second))
 		require.NoError(t, stop())
@@ -359,15 +349,15 @@ func TestATickThatFailsIsLoggedAndTriedAgain(t *testing.T) {
 func TestAScheduleThatMakesNoSenseIsLoggedOnceByRunAndTheOthersFire(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
-		register(t, r.DB, every("tea", "@every 5s"))
-		register(t, r.DB, every("bad", "@every 5s"))
+		testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
+		testkit.Register(t, r.DB, testkit.Every("bad", "@every 5s"))
 		spec(t, r.DB, "bad", "nonsense")
 		stop := r.run(t)
 		time.Sleep(16 * time.Second)
 		require.NoError(t, stop())
 		require.Equal(t, secs(5, 10, 15), r.at(t, began, blink))
-		require.Equal(t, 1, r.log.times("was paused"))
-		require.Zero(t, rowOf(t, r.DB, "bad").Enabled)
+		require.Equal(t, 1, r.log.Times("was paused"))
+		require.Zero(t, testkit.GetSchedule(t, r.DB, "bad").Enabled)
 	})
 }
 
@@ -377,9 +367,9 @@ func TestRunFiresWhatIsDueSinceTheEpoch(t *testing.T) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			runners(t, 1, func(t *testing.T, all []runner) {
 				r := all[0]
-				register(t, r.DB, every("now", "@every 1h"))
-				register(t, r.DB, every("tea", "@every 5s"))
-				nextAt(t, r.DB, "now", time.Unix(at, 0))
+				testkit.Register(t, r.DB, testkit.Every("now", "@every 1h"))
+				testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
+				testkit.SetNextFire(t, r.DB, "now", time.Unix(at, 0))
 				stop := r.run(t)
 				time.Sleep(11 * time.Second)
 				require.NoError(t, stop())
@@ -392,7 +382,7 @@ func TestRunFiresWhatIsDueSinceTheEpoch(t *testing.T) {
 // holdWriter holds the write lock of a file from another connection.
 func holdWriter(t testing.TB, path string) (release func()) {
 	t.Helper()
-	conn, err := plain(t, path).Conn(context.Background())
+	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
 	require.NoError(t, err)
 	_, err = conn.ExecContext(context.Background(), `BEGIN IMMEDIATE`)
 	require.NoError(t, err)
@@ -425,11 +415,11 @@ func TestRunAndMaintainEndWhenTheFileIsReplaced(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file.db")
 			db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
-			register(t, db, every("tea", "@every 1s"))
+			testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
 			ended := make(chan error, 1)
-			go func() { ended <- loop(bounded(t, 5*time.Second), db) }()
-			eventually(t, patient, "it leads", func() bool { return number(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
-			honkers(t, path+".new")
+			go func() { ended <- loop(testkit.Context(t, 5*time.Second), db) }()
+			testkit.Eventually(t, testkit.Timeout, "it leads", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
+			testkit.MakeFile(t, path+".new")
 			require.NoError(t, os.Rename(path+".new", path))
 			require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
 			_ = db.Close()
@@ -450,7 +440,7 @@ func TestErrorsOfRunAndMaintainNameThem(t *testing.T) {
 		steal(t, db, "honker-maintenance")
 		ended := make(chan error, 1)
 		go func() { ended <- loop(db) }()
-		hear(t, listenTo(t, db, "other"), tell(t, db, "other", 1))
+		testkit.Receive(t, testkit.Listen(t, db, "other"), testkit.Notify(t, db, "other", 1))
 		require.NoError(t, db.Close())
 		err = <-ended
 		require.ErrorIs(t, err, honker.ErrClosed)

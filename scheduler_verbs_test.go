@@ -13,24 +13,8 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
-
-// changed asserts what a verb says of whether it has changed something.
-func changed(t testing.TB, want bool) func(bool, error) {
-	t.Helper()
-	return func(got bool, err error) {
-		t.Helper()
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-}
-
-func tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
-	t.Helper()
-	fires, err := db.Scheduler().Tick(context.Background(), now)
-	require.NoError(t, err)
-	return fires
-}
 
 func soonest(t testing.TB, db *honker.DB) time.Time {
 	t.Helper()
@@ -39,16 +23,10 @@ func soonest(t testing.TB, db *honker.DB) time.Time {
 	return at
 }
 
-// nextAt sets when a schedule is due.
-func nextAt(t testing.TB, db *honker.DB, name string, at time.Time) {
-	t.Helper()
-	alter(t, db, `UPDATE _honker_scheduler_tasks SET next_fire_at = ? WHERE name = ?`, at.Unix(), name)
-}
-
 // spec writes one that this library would have refused.
 func spec(t testing.TB, db *honker.DB, name, text string) {
 	t.Helper()
-	alter(t, db, `UPDATE _honker_scheduler_tasks SET cron_expr = ? WHERE name = ?`, text, name)
+	testkit.Exec(t, db, `UPDATE _honker_scheduler_tasks SET cron_expr = ? WHERE name = ?`, text, name)
 }
 
 // times are when fires were due.
@@ -59,53 +37,51 @@ func times(fires []honker.Fire) (unix []int64) {
 	return unix
 }
 
-const jobsOf = `SELECT count(*) FROM _honker_live WHERE queue = ?`
-
 func TestUnregisterPauseAndResumeSayWhetherTheyChangeSomething(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
-	ctx, s := bounded(t, patient), db.Scheduler()
+	path, db := testkit.OpenShared(t)
+	ctx, s := testkit.Context(t, testkit.Timeout), db.Scheduler()
 	unchanged := watchFile(t, path)
-	changed(t, false)(s.Pause(ctx, "tea"))
-	changed(t, false)(s.Resume(ctx, "tea"))
-	changed(t, false)(s.Unregister(ctx, "tea"))
+	testkit.RequireChanged(t, false)(s.Pause(ctx, "tea"))
+	testkit.RequireChanged(t, false)(s.Resume(ctx, "tea"))
+	testkit.RequireChanged(t, false)(s.Unregister(ctx, "tea"))
 	unchanged("a verb about no schedule")
 
-	register(t, db, every("tea", "@every 1h"))
-	was := rowOf(t, db, "tea")
-	changed(t, false)(s.Resume(ctx, "tea"))
+	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+	was := testkit.GetSchedule(t, db, "tea")
+	testkit.RequireChanged(t, false)(s.Resume(ctx, "tea"))
 	for range 2 {
-		changed(t, true)(s.Pause(ctx, "tea"))
+		testkit.RequireChanged(t, true)(s.Pause(ctx, "tea"))
 		unchanged = watchFile(t, path)
-		changed(t, false)(s.Pause(ctx, "tea"))
+		testkit.RequireChanged(t, false)(s.Pause(ctx, "tea"))
 		unchanged("the second Pause")
 		paused := was
 		paused.Enabled = 0
-		require.Equal(t, paused, rowOf(t, db, "tea"))
-		changed(t, true)(s.Resume(ctx, "tea"))
-		changed(t, false)(s.Resume(ctx, "tea"))
-		require.Equal(t, was, rowOf(t, db, "tea"), "Resume computes no next fire")
+		require.Equal(t, paused, testkit.GetSchedule(t, db, "tea"))
+		testkit.RequireChanged(t, true)(s.Resume(ctx, "tea"))
+		testkit.RequireChanged(t, false)(s.Resume(ctx, "tea"))
+		require.Equal(t, was, testkit.GetSchedule(t, db, "tea"), "Resume computes no next fire")
 	}
 	_, err := s.Trigger(ctx, "tea")
 	require.NoError(t, err)
-	changed(t, true)(s.Unregister(ctx, "tea"))
-	changed(t, false)(s.Unregister(ctx, "tea"))
-	require.Zero(t, number(t, db.SQL(), schedules))
-	require.EqualValues(t, 1, number(t, db.SQL(), jobsOf, "jobs"), "what it has enqueued stays")
+	testkit.RequireChanged(t, true)(s.Unregister(ctx, "tea"))
+	testkit.RequireChanged(t, false)(s.Unregister(ctx, "tea"))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), schedules))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"), "what it has enqueued stays")
 }
 
 func TestUpdateChangesWhatIsGivenAndLeavesTheRest(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
-		register(t, db, honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 2h", Payload: 1, Priority: 4, MaxAttempts: 5, ExpiresIn: time.Minute})
-		want := rowOf(t, db, "tea")
+		testkit.Register(t, db, honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 2h", Payload: 1, Priority: 4, MaxAttempts: 5, ExpiresIn: time.Minute})
+		want := testkit.GetSchedule(t, db, "tea")
 		id, err := db.Scheduler().Trigger(t.Context(), "tea")
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
 		update := func(ch honker.ScheduleChange) {
 			t.Helper()
-			changed(t, true)(db.Scheduler().Update(t.Context(), "tea", ch))
-			require.Equal(t, want, rowOf(t, db, "tea"))
+			testkit.RequireChanged(t, true)(db.Scheduler().Update(t.Context(), "tea", ch))
+			require.Equal(t, want, testkit.GetSchedule(t, db, "tea"))
 		}
 		spec, payload, null, priority, attempts, expires := "@every 30m", any("two"), any(nil), -2, 7, 90*time.Minute+1
 		want.Priority = -2
@@ -125,13 +101,13 @@ func TestUpdateChangesWhatIsGivenAndLeavesTheRest(t *testing.T) {
 		require.Equal(t, began+7200, want.Next, "only another spec moves the next fire")
 		want.Spec, want.Next = spec, began+3600+1800
 		update(honker.ScheduleChange{Spec: &spec})
-		changed(t, true)(db.Scheduler().Pause(t.Context(), "tea"))
+		testkit.RequireChanged(t, true)(db.Scheduler().Pause(t.Context(), "tea"))
 		time.Sleep(time.Minute)
 		want.Enabled, want.Next, want.Attempts, want.Priority, want.Payload = 0, began+3660+1800, 7, -2, `"two"`
 		want.Expires.Int64, want.Expires.Valid = 5401, true
 		update(honker.ScheduleChange{Spec: &spec, Payload: &payload, Priority: &priority, MaxAttempts: &attempts, ExpiresIn: &expires})
 
-		job := look(t, honker.NewQueue[int](db, "jobs", nil), id)
+		job := testkit.GetJob(t, honker.NewQueue[int](db, "jobs", nil), id)
 		require.Equal(t, 4, job.Priority, "a job that was enqueued stays as it is")
 		require.Equal(t, 5, job.MaxAttempts)
 		require.JSONEq(t, "1", string(job.Payload))
@@ -140,30 +116,30 @@ func TestUpdateChangesWhatIsGivenAndLeavesTheRest(t *testing.T) {
 
 func TestUpdateOfNothingOrOfNoScheduleIsFalseAndWritesNothing(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
-	register(t, db, every("tea", "@every 1h"))
-	ctx, s, unchanged := bounded(t, patient), db.Scheduler(), watchFile(t, path)
-	changed(t, false)(s.Update(ctx, "tea", honker.ScheduleChange{}))
-	changed(t, false)(s.Update(ctx, "none", honker.ScheduleChange{}))
-	changed(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Priority: new(int)}))
+	path, db := testkit.OpenShared(t)
+	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+	ctx, s, unchanged := testkit.Context(t, testkit.Timeout), db.Scheduler(), watchFile(t, path)
+	testkit.RequireChanged(t, false)(s.Update(ctx, "tea", honker.ScheduleChange{}))
+	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{}))
+	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Priority: new(int)}))
 	bad := "nonsense" // as in honker, whether there is one is asked first
-	changed(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Spec: &bad}))
+	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Spec: &bad}))
 	unchanged("an Update of nothing")
 }
 
 func TestListIsOrderedByNameAndCompleteAndSoonestIgnoresPaused(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s, began := t.Context(), db.Scheduler(), time.Now()
 		all, err := s.List(ctx)
 		require.NoError(t, err)
 		require.Empty(t, all)
 		require.True(t, soonest(t, db).IsZero())
 
-		register(t, db, every("c", "@every 1h"))
-		register(t, db, every("é", "@every 2h"))
-		register(t, db, every("a", "@every 30m"))
-		register(t, db, honker.Schedule{Name: "b", Queue: "mail", Spec: "@every 3h", Payload: []int{1}, Priority: 2, MaxAttempts: 4, ExpiresIn: time.Minute})
-		changed(t, true)(s.Pause(ctx, "a"))
+		testkit.Register(t, db, testkit.Every("c", "@every 1h"))
+		testkit.Register(t, db, testkit.Every("é", "@every 2h"))
+		testkit.Register(t, db, testkit.Every("a", "@every 30m"))
+		testkit.Register(t, db, honker.Schedule{Name: "b", Queue: "mail", Spec: "@every 3h", Payload: []int{1}, Priority: 2, MaxAttempts: 4, ExpiresIn: time.Minute})
+		testkit.RequireChanged(t, true)(s.Pause(ctx, "a"))
 		all, err = s.List(ctx)
 		require.NoError(t, err)
 		null := json.RawMessage("null")
@@ -176,10 +152,10 @@ func TestListIsOrderedByNameAndCompleteAndSoonestIgnoresPaused(t *testing.T) {
 		require.Equal(t, began.Add(time.Hour), soonest(t, db))
 		time.Sleep(5 * time.Hour)
 		require.Equal(t, began.Add(time.Hour), soonest(t, db), "it may be over")
-		changed(t, true)(s.Resume(ctx, "a"))
+		testkit.RequireChanged(t, true)(s.Resume(ctx, "a"))
 		require.Equal(t, began.Add(30*time.Minute), soonest(t, db))
 		for _, name := range []string{"a", "b", "c", "é"} {
-			changed(t, true)(s.Pause(ctx, name))
+			testkit.RequireChanged(t, true)(s.Pause(ctx, name))
 		}
 		require.True(t, soonest(t, db).IsZero())
 	})
@@ -191,7 +167,7 @@ func TestTickCatchesUpWithEveryTimeThatWasMissed(t *testing.T) {
 		t.Run(spec, func(t *testing.T) {
 			t.Parallel()
 			db := honkertest.Open(t, nil)
-			register(t, db, every("s", spec))
+			testkit.Register(t, db, testkit.Every("s", spec))
 			first := soonest(t, db)
 			want, at := []int64{first.Unix()}, first
 			var err error
@@ -202,11 +178,11 @@ func TestTickCatchesUpWithEveryTimeThatWasMissed(t *testing.T) {
 			}
 			next, err := honker.NextAfter(spec, at)
 			require.NoError(t, err)
-			require.Empty(t, tick(t, db, first.Add(-time.Second)))
-			require.Equal(t, want, times(tick(t, db, next.Add(-time.Second))))
+			require.Empty(t, testkit.Tick(t, db, first.Add(-time.Second)))
+			require.Equal(t, want, times(testkit.Tick(t, db, next.Add(-time.Second))))
 			require.Equal(t, next, soonest(t, db))
-			require.Empty(t, tick(t, db, next.Add(-time.Second)), "skips what has been fired")
-			require.Equal(t, []int64{next.Unix()}, times(tick(t, db, next)))
+			require.Empty(t, testkit.Tick(t, db, next.Add(-time.Second)), "skips what has been fired")
+			require.Equal(t, []int64{next.Unix()}, times(testkit.Tick(t, db, next)))
 		})
 	}
 }
@@ -215,22 +191,22 @@ func TestTickFiresTheOldest64AndPassesOverTheOthers(t *testing.T) {
 	t.Parallel()
 	for missed, fired := range map[int]int{1: 1, 63: 63, 64: 64, 65: 64, 1000: 64} {
 		db := honkertest.Open(t, nil)
-		register(t, db, every("s", "@every 1s"))
+		testkit.Register(t, db, testkit.Every("s", "@every 1s"))
 		start := time.Unix(1_700_000_000, 0)
-		nextAt(t, db, "s", start)
+		testkit.SetNextFire(t, db, "s", start)
 		now := start.Add(time.Duration(missed-1) * time.Second)
-		fires := tick(t, db, now)
+		fires := testkit.Tick(t, db, now)
 		require.Len(t, fires, fired)
 		for i, f := range fires {
 			require.Equal(t, start.Add(time.Duration(i)*time.Second), f.FireAt)
 		}
 		require.Equal(t, now.Add(time.Second), soonest(t, db), "%d missed", missed)
-		require.EqualValues(t, fired, number(t, db.SQL(), jobsOf, "jobs"))
+		require.EqualValues(t, fired, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 	}
 	db := honkertest.Open(t, nil)
-	register(t, db, every("s", "0 0 * * *"))
+	testkit.Register(t, db, testkit.Every("s", "0 0 * * *"))
 	start, now := soonest(t, db), soonest(t, db).Add(100*24*time.Hour+7*time.Hour)
-	require.Len(t, tick(t, db, now), 64)
+	require.Len(t, testkit.Tick(t, db, now), 64)
 	next, err := honker.NextAfter("0 0 * * *", now)
 	require.NoError(t, err)
 	require.Equal(t, next, soonest(t, db), "the first after now, %v on", next.Sub(start))
@@ -238,10 +214,10 @@ func TestTickFiresTheOldest64AndPassesOverTheOthers(t *testing.T) {
 
 func TestTicksAtOnceFireNothingTwice(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
-	register(t, db, every("a", "@every 1h"))
-	register(t, db, every("b", "@every 40m"))
+	testkit.Register(t, db, testkit.Every("a", "@every 1h"))
+	testkit.Register(t, db, testkit.Every("b", "@every 40m"))
 	now := time.Now().Add(61 * time.Minute)
 	var mu sync.Mutex
 	var fires []honker.Fire
@@ -259,31 +235,31 @@ func TestTicksAtOnceFireNothingTwice(t *testing.T) {
 	}
 	all.Wait()
 	require.Len(t, fires, 2)
-	require.EqualValues(t, 2, number(t, db.SQL(), jobsOf, "jobs"))
+	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 }
 
 func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
 	var fired []honker.Fired
 	var bell *honker.DB
-	bubble(t, func(t *testing.T, _ *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, _ *honker.DB, _ *testkit.Recorder) {
 		bell = honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Observer: &honker.Observer{
 			Fired: func(f honker.Fired) { fired = append(fired, f) },
 		}})
-		register(t, bell, honker.Schedule{Name: "full", Queue: "mail", Spec: "@every 1h", Payload: 17, Priority: 8, MaxAttempts: 2, ExpiresIn: 90 * time.Second})
-		register(t, bell, every("plain", "@every 1h"))
+		testkit.Register(t, bell, honker.Schedule{Name: "full", Queue: "mail", Spec: "@every 1h", Payload: 17, Priority: 8, MaxAttempts: 2, ExpiresIn: 90 * time.Second})
+		testkit.Register(t, bell, testkit.Every("plain", "@every 1h"))
 		due := time.Now().Add(time.Hour)
 		time.Sleep(time.Hour + 1500*time.Millisecond)
 		now := time.Unix(time.Now().Unix(), 0)
-		fires := tick(t, bell, time.Now())
+		fires := testkit.Tick(t, bell, time.Now())
 		require.Len(t, fires, 2)
 		q := honker.NewQueue[int](bell, "mail", nil)
 		want := honker.JobInfo{ID: fires[0].JobID, Queue: "mail", State: honker.Pending, Payload: json.RawMessage("17"), Priority: 8,
 			MaxAttempts: 2, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(90 * time.Second)}
-		require.Equal(t, want, *look(t, q, fires[0].JobID))
-		plain := look(t, honker.NewQueue[any](bell, "jobs", nil), fires[1].JobID)
+		require.Equal(t, want, *testkit.GetJob(t, q, fires[0].JobID))
+		plain := testkit.GetJob(t, honker.NewQueue[any](bell, "jobs", nil), fires[1].JobID)
 		require.Equal(t, 3, plain.MaxAttempts)
 		require.True(t, plain.ExpiresAt.IsZero())
-		require.Equal(t, 17, holdOne(t, q).Args)
+		require.Equal(t, 17, testkit.ClaimOne(t, q).Args)
 
 		require.Equal(t, []honker.Fire{
 			{Name: "full", Queue: "mail", FireAt: due, JobID: fires[0].JobID},
@@ -299,15 +275,15 @@ func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
 func TestScheduleThatMakesNoSenseIsPausedAndNamedAndTheOthersFire(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	due, ctx := time.Now().Add(time.Hour), bounded(t, patient)
+	due, ctx := time.Now().Add(time.Hour), testkit.Context(t, testkit.Timeout)
 	for name, text := range map[string]string{"good": "@every 1h", "bad": "every now and then", "worse": "0 0 30 2 *", "better": "0 * * * *"} {
-		register(t, db, every(name, "@every 1h"))
+		testkit.Register(t, db, testkit.Every(name, "@every 1h"))
 		spec(t, db, name, text)
-		nextAt(t, db, name, due)
+		testkit.SetNextFire(t, db, name, due)
 	}
-	register(t, db, every("broken, and not due", "@every 1h"))
+	testkit.Register(t, db, testkit.Every("broken, and not due", "@every 1h"))
 	spec(t, db, "broken, and not due", "nonsense")
-	nextAt(t, db, "broken, and not due", due.Add(time.Hour))
+	testkit.SetNextFire(t, db, "broken, and not due", due.Add(time.Hour))
 
 	fires, err := db.Scheduler().Tick(ctx, due)
 	require.ErrorIs(t, err, honker.ErrInvalid)
@@ -317,20 +293,20 @@ func TestScheduleThatMakesNoSenseIsPausedAndNamedAndTheOthersFire(t *testing.T) 
 	require.ErrorContains(t, err, "no schedule match found within 100 years")
 	require.NotContains(t, err.Error(), "good")
 	require.Len(t, fires, 2)
-	require.EqualValues(t, 2, number(t, db.SQL(), jobsOf, "jobs"))
+	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 	for name, enabled := range map[string]int64{"good": 1, "better": 1, "bad": 0, "worse": 0, "broken, and not due": 1} {
-		require.Equal(t, enabled, rowOf(t, db, name).Enabled, name)
+		require.Equal(t, enabled, testkit.GetSchedule(t, db, name).Enabled, name)
 	}
-	require.Equal(t, due.Unix(), rowOf(t, db, "bad").Next)
-	require.Empty(t, tick(t, db, due), "and no error any more")
+	require.Equal(t, due.Unix(), testkit.GetSchedule(t, db, "bad").Next)
+	require.Empty(t, testkit.Tick(t, db, due), "and no error any more")
 }
 
 func TestErrorOfATickSaysWhatWasDone(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	register(t, db, every("bad", "@every 1h"))
+	testkit.Register(t, db, testkit.Every("bad", "@every 1h"))
 	spec(t, db, "bad", "nonsense")
-	_, err := db.Scheduler().Tick(bounded(t, patient), time.Now().Add(2*time.Hour))
+	_, err := db.Scheduler().Tick(testkit.Context(t, testkit.Timeout), time.Now().Add(2*time.Hour))
 	require.ErrorContains(t, err, `honker: tick: schedule "bad" was paused: `)
 }
 
@@ -338,45 +314,45 @@ func TestErrorOfATickSaysWhatWasDone(t *testing.T) {
 // are none.
 func TestTickReadsRowsOfOtherHands(t *testing.T) {
 	t.Parallel()
-	db, b := both(t)
+	db, b := testkit.OpenWithBinding(t)
 	due := time.Now().Add(-time.Minute).Unix()
-	b.change(`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, max_attempts, next_fire_at) VALUES ('none', 'none', '@every 1h', '1', 0, ?)`, due)
-	b.change(`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, priority, next_fire_at) VALUES ('odd', 'odd', '@every 1h', '{"a": 1}', 'high', ?)`, due)
-	b.change(`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at) VALUES ('blob', 'blob', '@every 1h', CAST('2' AS BLOB), ?)`, due)
-	all, err := db.Scheduler().List(bounded(t, patient))
+	b.Change(`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, max_attempts, next_fire_at) VALUES ('none', 'none', '@every 1h', '1', 0, ?)`, due)
+	b.Change(`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, priority, next_fire_at) VALUES ('odd', 'odd', '@every 1h', '{"a": 1}', 'high', ?)`, due)
+	b.Change(`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at) VALUES ('blob', 'blob', '@every 1h', CAST('2' AS BLOB), ?)`, due)
+	all, err := db.Scheduler().List(testkit.Context(t, testkit.Timeout))
 	require.NoError(t, err)
 	require.Len(t, all, 3)
-	require.Len(t, tick(t, db, time.Now()), 3)
-	require.Zero(t, number(t, db.SQL(), `SELECT max_attempts FROM _honker_live WHERE queue = 'none'`), "as honker does")
-	require.Empty(t, hold(t, honker.NewQueue[int](db, "none", nil), 1), "it has no attempt")
-	require.Equal(t, "max attempts exceeded", look(t, honker.NewQueue[int](db, "none", nil), 1).LastError)
-	require.Equal(t, map[string]int{"a": 1}, holdOne(t, honker.NewQueue[map[string]int](db, "odd", nil)).Args)
-	require.Equal(t, 2, holdOne(t, honker.NewQueue[int](db, "blob", nil)).Args)
+	require.Len(t, testkit.Tick(t, db, time.Now()), 3)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT max_attempts FROM _honker_live WHERE queue = 'none'`), "as honker does")
+	require.Empty(t, testkit.Claim(t, honker.NewQueue[int](db, "none", nil), 1), "it has no attempt")
+	require.Equal(t, "max attempts exceeded", testkit.GetJob(t, honker.NewQueue[int](db, "none", nil), 1).LastError)
+	require.Equal(t, map[string]int{"a": 1}, testkit.ClaimOne(t, honker.NewQueue[map[string]int](db, "odd", nil)).Args)
+	require.Equal(t, 2, testkit.ClaimOne(t, honker.NewQueue[int](db, "blob", nil)).Args)
 }
 
 func TestTriggerEnqueuesNowAndLeavesTheScheduleAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s := t.Context(), db.Scheduler()
 		id, err := s.Trigger(ctx, "none")
 		require.ErrorIs(t, err, honker.ErrNotFound)
 		require.ErrorContains(t, err, `honker: trigger schedule "none": `)
 		require.Zero(t, id)
 
-		register(t, db, honker.Schedule{Name: "tea", Queue: "kitchen", Spec: "@every 1h", Payload: "brew", Priority: 3, MaxAttempts: 1, ExpiresIn: time.Minute})
+		testkit.Register(t, db, honker.Schedule{Name: "tea", Queue: "kitchen", Spec: "@every 1h", Payload: "brew", Priority: 3, MaxAttempts: 1, ExpiresIn: time.Minute})
 		q := honker.NewQueue[string](db, "kitchen", nil)
-		stop := working(t, q, func(context.Context, *honker.Job[string]) error { return nil }, nil)
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[string]) error { return nil }, nil)
 		defer stop()
 		time.Sleep(10 * time.Minute)
 		for _, paused := range []bool{false, true} {
 			if paused {
-				changed(t, true)(s.Pause(ctx, "tea"))
+				testkit.RequireChanged(t, true)(s.Pause(ctx, "tea"))
 			}
-			was := rowOf(t, db, "tea")
+			was := testkit.GetSchedule(t, db, "tea")
 			id, err = s.Trigger(ctx, "tea")
 			require.NoError(t, err)
 			require.Positive(t, id)
-			require.Equal(t, was, rowOf(t, db, "tea"))
-			eventually(t, time.Second, "a worker of this process wakes", func() bool { return number(t, db.SQL(), jobsOf, "kitchen") == 0 })
+			require.Equal(t, was, testkit.GetSchedule(t, db, "tea"))
+			testkit.Eventually(t, time.Second, "a worker of this process wakes", func() bool { return testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "kitchen") == 0 })
 		}
 		require.NoError(t, stop())
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
@@ -384,7 +360,7 @@ func TestTriggerEnqueuesNowAndLeavesTheScheduleAlone(t *testing.T) {
 		id, err = s.Trigger(ctx, "tea")
 		require.NoError(t, err)
 		require.Equal(t, honker.JobInfo{ID: id, Queue: "kitchen", State: honker.Pending, Payload: json.RawMessage(`"brew"`), Priority: 3,
-			MaxAttempts: 1, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(time.Minute)}, *look(t, q, id))
+			MaxAttempts: 1, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(time.Minute)}, *testkit.GetJob(t, q, id))
 	})
 }
 
@@ -393,20 +369,20 @@ func TestTickThatCannotBeFinishedFiresNothing(t *testing.T) {
 	fired := 0
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Observer: &honker.Observer{Fired: func(honker.Fired) { fired++ }}})
 	for _, name := range []string{"a", "b", "c"} {
-		register(t, db, every(name, "@every 1s"))
+		testkit.Register(t, db, testkit.Every(name, "@every 1s"))
 	}
-	alter(t, db, `CREATE TRIGGER no AFTER UPDATE OF next_fire_at ON _honker_scheduler_tasks WHEN NEW.name = 'b' BEGIN SELECT RAISE(ABORT, 'not b'); END`)
+	testkit.Exec(t, db, `CREATE TRIGGER no AFTER UPDATE OF next_fire_at ON _honker_scheduler_tasks WHEN NEW.name = 'b' BEGIN SELECT RAISE(ABORT, 'not b'); END`)
 	now := time.Now().Add(time.Minute)
-	before := rowOf(t, db, "a")
-	fires, err := db.Scheduler().Tick(bounded(t, patient), now)
+	before := testkit.GetSchedule(t, db, "a")
+	fires, err := db.Scheduler().Tick(testkit.Context(t, testkit.Timeout), now)
 	require.ErrorContains(t, err, "honker: tick: ")
 	require.ErrorContains(t, err, "not b")
 	require.Empty(t, fires)
 	require.Zero(t, fired)
-	require.Zero(t, number(t, db.SQL(), liveAndDead))
-	require.Equal(t, before, rowOf(t, db, "a"))
-	alter(t, db, `DROP TRIGGER no`)
-	require.NotEmpty(t, tick(t, db, now))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+	require.Equal(t, before, testkit.GetSchedule(t, db, "a"))
+	testkit.Exec(t, db, `DROP TRIGGER no`)
+	require.NotEmpty(t, testkit.Tick(t, db, now))
 }
 
 func TestSchedulerOfAClosedDBSaysSo(t *testing.T) {
@@ -415,7 +391,7 @@ func TestSchedulerOfAClosedDBSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	for name, call := range schedulerVerbs(db) {
-		require.ErrorIs(t, call(bounded(t, patient)), honker.ErrClosed, name)
+		require.ErrorIs(t, call(testkit.Context(t, testkit.Timeout)), honker.ErrClosed, name)
 	}
 }
 
@@ -424,7 +400,7 @@ func schedulerVerbs(db *honker.DB) map[string]refusal {
 	type c = context.Context
 	s := db.Scheduler()
 	return map[string]refusal{
-		"Register":   func(c c) error { return s.Register(c, every("tea", "@every 1h")) },
+		"Register":   func(c c) error { return s.Register(c, testkit.Every("tea", "@every 1h")) },
 		"Unregister": func(c c) error { _, err := s.Unregister(c, "tea"); return err },
 		"Pause":      func(c c) error { _, err := s.Pause(c, "tea"); return err },
 		"Resume":     func(c c) error { _, err := s.Resume(c, "tea"); return err },
@@ -443,13 +419,13 @@ func schedulerVerbs(db *honker.DB) map[string]refusal {
 
 func TestPlainVerbsOfASchedulerRefuseTheCtxOfATransaction(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
-	register(t, db, every("tea", "@every 1h"))
+	path, db := testkit.OpenShared(t)
+	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
 	unchanged := watchFile(t, path)
 	verbs := schedulerVerbs(db)
 	delete(verbs, "List") // read only
 	delete(verbs, "Soonest")
-	require.NoError(t, db.Tx(bounded(t, patient), func(ctx context.Context, _ *sql.Tx) error {
+	require.NoError(t, db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, _ *sql.Tx) error {
 		for name, call := range verbs {
 			require.ErrorIs(t, call(ctx), honker.ErrInTx, name)
 		}

@@ -17,19 +17,20 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 func countEvents(t testing.TB, db *honker.DB) int64 {
 	t.Helper()
-	return number(t, db.SQL(), `SELECT count(*) FROM _honker_stream`)
+	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`)
 }
 
 func TestPublishedEventComesBackAsItWent(t *testing.T) {
 	t.Parallel()
-	ctx, _, s := streamOf[map[string]any](t, "orders")
+	ctx, _, s := testkit.NewStream[map[string]any](t, "orders")
 	began := time.Now()
 	data := map[string]any{"a": []any{1.5, "x", nil}, "ü": "\u2028 <>& \x00"}
-	offset := emit(t, s, data, honker.EventKey("created"))
+	offset := testkit.Publish(t, s, data, honker.EventKey("created"))
 	require.EqualValues(t, 1, offset)
 	for e, err := range s.Read(ctx, 0) {
 		require.NoError(t, err)
@@ -47,32 +48,32 @@ func TestPublishedEventComesBackAsItWent(t *testing.T) {
 
 func TestRawEventPassesThroughByteForByte(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[json.RawMessage](t, "orders")
+	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
 	raw := json.RawMessage(" {\"b\" : 1.0,\n \"a\":\"\\u00fc\"} ")
-	emit(t, s, raw)
+	testkit.Publish(t, s, raw)
 	for e, err := range s.Read(ctx, 0) {
 		require.NoError(t, err)
 		require.Equal(t, string(raw), string(e.Data))
 		require.Equal(t, string(raw), string(e.Payload))
 	}
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_stream`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_stream`))
 }
 
 func TestOffsetsOfABatchFollowOneAnother(t *testing.T) {
 	t.Parallel()
-	_, db, s := streamOf[int](t, "orders")
+	_, db, s := testkit.NewStream[int](t, "orders")
 	var want []int
 	last := int64(0)
 	for _, size := range []int{1, 2, 3, 31, 255, 256, 257, 511, 600, 1500} {
-		offsets := emitUpTo(t, s, size, honker.EventKey("k"))
+		offsets := testkit.PublishUpTo(t, s, size, honker.EventKey("k"))
 		require.Equal(t, last+1, offsets[0])
 		last = offsets[size-1]
 		for i := range size {
 			want = append(want, i)
 		}
 	}
-	require.Equal(t, want, kept(t, s))
-	require.EqualValues(t, len(want), number(t, db.SQL(),
+	require.Equal(t, want, testkit.StreamData(t, s))
+	require.EqualValues(t, len(want), testkit.QueryInt(t, db.SQL(),
 		`SELECT count(*) FROM _honker_stream WHERE topic = 'orders' AND key = 'k'`))
 }
 
@@ -83,10 +84,10 @@ func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
 	if testing.Short() {
 		rounds = 3
 	}
-	ctx, db, s := streamOf[string](t, "orders")
-	seed := seedOf(t)
+	ctx, db, s := testkit.NewStream[string](t, "orders")
+	seed := testkit.Seed(t)
 	write := func(w int) error {
-		luck := luckOf(seed, uint64(w))
+		luck := testkit.Rand(seed, uint64(w))
 		for i := range rounds {
 			batch := make([]string, 1+luck.IntN(700))
 			for j := range batch {
@@ -132,7 +133,7 @@ func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
 	for range writers {
 		require.NoError(t, <-ended)
 	}
-	all := kept(t, s)
+	all := testkit.StreamData(t, s)
 	require.Len(t, count(all), len(all), "each event is there once")
 	head, err := s.Head(ctx)
 	require.NoError(t, err)
@@ -141,7 +142,7 @@ func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
 
 func TestEmptyBatchIsInvalid(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
 	refuses(t, path, map[string]refusal{
 		"nil":   func(c context.Context) error { _, _, err := s.PublishMany(c, nil); return err },
@@ -188,14 +189,14 @@ func TestBatchWithOneBadEventLeavesNothing(t *testing.T) {
 	}
 	refuses(t, path, calls)
 	told.Range(func(p, _ any) bool { t.Errorf("the observer was told of %v", p); return true })
-	emit(t, s, any(strings.Repeat("x", 98)))
+	testkit.Publish(t, s, any(strings.Repeat("x", 98)))
 }
 
 func TestBatchThatTheFileRefusesHalfwayLeavesNothingAndHarmsNobody(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
+	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
-	alter(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honker_stream WHEN NEW.topic = 'orders' AND NEW.payload = '599'
+	testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honker_stream WHEN NEW.topic = 'orders' AND NEW.payload = '599'
 		BEGIN SELECT raise(ABORT, 'no 599'); END`)
 	others := make(chan error, 4)
 	for range cap(others) {
@@ -218,14 +219,14 @@ func TestBatchThatTheFileRefusesHalfwayLeavesNothingAndHarmsNobody(t *testing.T)
 	for range cap(others) {
 		require.NoError(t, <-others)
 	}
-	require.Len(t, kept(t, s), 20)
-	require.Len(t, kept(t, other), 400)
+	require.Len(t, testkit.StreamData(t, s), 20)
+	require.Len(t, testkit.StreamData(t, other), 400)
 }
 
 func TestEventOfATransactionExistsWithItsCommitAndNeverWithoutOne(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
-	alter(t, db, `CREATE TABLE effects (n INTEGER)`)
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.Exec(t, db, `CREATE TABLE effects (n INTEGER)`)
 	publish := func(end error) error {
 		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (1)`)
@@ -241,11 +242,11 @@ func TestEventOfATransactionExistsWithItsCommitAndNeverWithoutOne(t *testing.T) 
 			return end
 		})
 	}
-	require.ErrorIs(t, publish(errCause), errCause)
+	require.ErrorIs(t, publish(testkit.ErrCause), testkit.ErrCause)
 	require.Zero(t, countEvents(t, db))
 	require.NoError(t, publish(nil))
 	require.EqualValues(t, 301, countEvents(t, db))
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM effects`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 
 	tx, err := db.SQL().BeginTx(ctx, nil)
 	require.NoError(t, err)
@@ -261,7 +262,7 @@ func TestEventOfATransactionExistsWithItsCommitAndNeverWithoutOne(t *testing.T) 
 
 func TestTransactionOfAnotherFileCarriesNoEvent(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
+	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honkertest.Open(t, nil)
 	tx, err := other.SQL().BeginTx(ctx, nil)
 	require.NoError(t, err)
@@ -277,15 +278,15 @@ func TestTransactionOfAnotherFileCarriesNoEvent(t *testing.T) {
 
 func TestEventWithoutAKeyHasNullInTheFile(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
-	emit(t, s, 1)
-	emitUpTo(t, s, 5)
-	require.EqualValues(t, 6, number(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
-	emit(t, s, 2, honker.EventKey(""))
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key = ''`))
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.Publish(t, s, 1)
+	testkit.PublishUpTo(t, s, 5)
+	require.EqualValues(t, 6, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
+	testkit.Publish(t, s, 2, honker.EventKey(""))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key = ''`))
 	keys := []string{"a:b", "*", "ü\U0010FFFF", strings.Repeat("k", 1024), "% _ ' \" \n"}
 	for _, key := range keys {
-		emit(t, s, 3, honker.EventKey(key))
+		testkit.Publish(t, s, 3, honker.EventKey(key))
 	}
 	var got []string
 	for e, err := range s.Read(ctx, 7) {
@@ -303,7 +304,7 @@ func TestEventWithoutAKeyHasNullInTheFile(t *testing.T) {
 
 func TestBadKeysAndBytesAreRefused(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	s, bytes := honker.NewStream[int](db, "orders", nil), honker.NewStream[[]byte](db, "orders", nil)
 	pointers := honker.NewStream[*[]byte](db, "orders", nil)
 	calls := streamVerbs(t, db, bytes, nil)
@@ -338,9 +339,9 @@ func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sq
 		"PublishTx":      in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
 		"PublishMany":    func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
 		"PublishManyTx":  in(func(c c, tx *sql.Tx) error { _, _, err := s.PublishManyTx(c, tx, []E{zero}); return err }),
-		"Read":           func(c c) error { return lastError(s.Read(c, 0)) },
-		"Subscribe":      func(c c) error { return lastError(s.Subscribe(c, "verb", nil)) },
-		"Tail":           func(c c) error { return lastError(s.Tail(c, honker.Beginning, nil)) },
+		"Read":           func(c c) error { return testkit.LastError(s.Read(c, 0)) },
+		"Subscribe":      func(c c) error { return testkit.LastError(s.Subscribe(c, "verb", nil)) },
+		"Tail":           func(c c) error { return testkit.LastError(s.Tail(c, honker.Beginning, nil)) },
 		"Offset":         func(c c) error { _, err := s.Offset(c, "verb"); return err },
 		"SaveOffset":     func(c c) error { _, err := s.SaveOffset(c, "verb", 1); return err },
 		"SaveOffsetTx":   in(func(c c, tx *sql.Tx) error { _, err := s.SaveOffsetTx(c, tx, "verb", 1); return err }),
@@ -353,12 +354,12 @@ func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sq
 
 func TestBadTopicsAndOptionsAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	for what, name := range badNames {
 		refuses(t, path, streamVerbs(t, db, honker.NewStream[int](db, name, nil), nil))
 		consumer := honker.NewStream[int](db, "orders", nil)
 		refuses(t, path, map[string]refusal{
-			"Subscribe " + what:      func(c context.Context) error { return lastError(consumer.Subscribe(c, name, nil)) },
+			"Subscribe " + what:      func(c context.Context) error { return testkit.LastError(consumer.Subscribe(c, name, nil)) },
 			"Offset " + what:         func(c context.Context) error { _, err := consumer.Offset(c, name); return err },
 			"SaveOffset " + what:     func(c context.Context) error { _, err := consumer.SaveOffset(c, name, 1); return err },
 			"Seek " + what:           func(c context.Context) error { return consumer.Seek(c, name, honker.End) },
@@ -370,7 +371,7 @@ func TestBadTopicsAndOptionsAreRefusedByEveryVerb(t *testing.T) {
 
 func TestPatternIsForReading(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	for _, pattern := range []string{"orders:*", "*", "**"} {
 		verbs := streamVerbs(t, db, honker.NewStream[int](db, pattern, nil), nil)
 		for verb := range verbs {
@@ -385,11 +386,11 @@ func TestPatternIsForReading(t *testing.T) {
 
 func TestTopicsOfAnyTextAreKeptApart(t *testing.T) {
 	t.Parallel()
-	ctx, db, _ := streamOf[int](t, "unused")
+	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	topics := []string{"orders", "orders:created", "orders:created:eu", "orders:", ":", "a*b", " ", "ORDERS", "ü",
 		"orders%", "order_", "*orders", "\U0010FFFF", strings.Repeat("t", 1024), "'; --"}
 	for i, topic := range topics {
-		emit(t, honker.NewStream[int](db, topic, nil), i)
+		testkit.Publish(t, honker.NewStream[int](db, topic, nil), i)
 	}
 	for i, topic := range topics {
 		for e, err := range honker.NewStream[int](db, topic, nil).Read(ctx, 0) {
@@ -397,13 +398,13 @@ func TestTopicsOfAnyTextAreKeptApart(t *testing.T) {
 			require.Equal(t, topic, e.Topic)
 			require.Equal(t, i, e.Data)
 		}
-		require.Equal(t, []int{i}, kept(t, honker.NewStream[int](db, topic, nil)), topic)
+		require.Equal(t, []int{i}, testkit.StreamData(t, honker.NewStream[int](db, topic, nil)), topic)
 	}
 }
 
 func TestPlainStreamVerbsInATxAreRefusedAtOnceAndNameTheirTwins(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
+	ctx, db, s := testkit.NewStream[int](t, "orders")
 	_, err := s.SaveOffset(ctx, "verb", 0)
 	require.NoError(t, err)
 	twins := map[string]string{
@@ -439,13 +440,13 @@ func TestClosedDBAnswersEveryStreamVerbWithErrClosed(t *testing.T) {
 	}
 	require.NoError(t, db.Close())
 	for verb, call := range verbs {
-		assert.ErrorIs(t, call(bounded(t, patient)), honker.ErrClosed, verb)
+		assert.ErrorIs(t, call(testkit.Context(t, testkit.Timeout)), honker.ErrClosed, verb)
 	}
 }
 
 func TestStreamVerbUnderAnEndedContextWritesNothing(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
 	unchanged := watchFile(t, path)
 	ended, end := context.WithCancel(context.Background())
@@ -469,16 +470,16 @@ func TestObserverIsToldOfEachPublish(t *testing.T) {
 		defer mu.Unlock()
 		told = append(told, p)
 	}}})
-	ctx, s := bounded(t, patient), honker.NewStream[int](db, "orders", nil)
-	emit(t, s, 1)
-	emitUpTo(t, s, 300)
+	ctx, s := testkit.Context(t, testkit.Timeout), honker.NewStream[int](db, "orders", nil)
+	testkit.Publish(t, s, 1)
+	testkit.PublishUpTo(t, s, 300)
 	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := s.PublishTx(ctx, tx, 1)
 		require.NoError(t, err)
 		_, _, err = s.PublishManyTx(ctx, tx, []int{1, 2})
 		require.NoError(t, err)
-		return errCause
-	}), errCause)
+		return testkit.ErrCause
+	}), testkit.ErrCause)
 	_, err := s.Publish(ctx, 1, honker.EventKey("\x00"))
 	require.Error(t, err)
 	mu.Lock()

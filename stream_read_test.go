@@ -17,73 +17,33 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
-
-// streamOf is a stream on a fresh file.
-func streamOf[E any](t testing.TB, topic string) (context.Context, *honker.DB, *honker.Stream[E]) {
-	t.Helper()
-	db := honkertest.Open(t, nil)
-	return bounded(t, patient), db, honker.NewStream[E](db, topic, nil)
-}
-
-// emit publishes one event and returns its offset.
-func emit[E any](t testing.TB, s *honker.Stream[E], data E, opts ...honker.PublishOption) int64 {
-	t.Helper()
-	offset, err := s.Publish(context.Background(), data, opts...)
-	require.NoError(t, err)
-	return offset
-}
-
-// emitUpTo publishes the numbers from 0 up to n in one batch, and returns their offsets.
-func emitUpTo(t testing.TB, s *honker.Stream[int], n int, opts ...honker.PublishOption) (offsets []int64) {
-	t.Helper()
-	data := make([]int, n)
-	for i := range data {
-		data[i] = i
-	}
-	first, last, err := s.PublishMany(context.Background(), data, opts...)
-	require.NoError(t, err)
-	for o := first; o <= last; o++ {
-		offsets = append(offsets, o)
-	}
-	require.Len(t, offsets, n)
-	return offsets
-}
-
-// kept is the data of all events that are stored.
-func kept[E any](t testing.TB, s *honker.Stream[E]) (data []E) {
-	t.Helper()
-	for e, err := range s.Read(bounded(t, patient), 0) {
-		require.NoError(t, err)
-		data = append(data, e.Data)
-	}
-	return data
-}
 
 func TestReadEndsAtWhatIsStoredWhenItBegins(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 2, 100} {
 		db := honkertest.Open(t, nil)
 		s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: batch})
-		emitUpTo(t, s, 10)
+		testkit.PublishUpTo(t, s, 10)
 		var got []int
-		for e, err := range s.Read(bounded(t, patient), 0) {
+		for e, err := range s.Read(testkit.Context(t, testkit.Timeout), 0) {
 			require.NoError(t, err)
 			got = append(got, e.Data)
-			emit(t, s, 100+e.Data)
+			testkit.Publish(t, s, 100+e.Data)
 		}
 		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, got)
-		require.Len(t, kept(t, s), 20)
+		require.Len(t, testkit.StreamData(t, s), 20)
 	}
 }
 
 func TestReadOfNothingYieldsNothing(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
-	require.Empty(t, kept(t, s))
-	emit(t, honker.NewStream[int](db, "other", nil), 1)
-	require.Empty(t, kept(t, s))
-	last := emit(t, s, 2)
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	require.Empty(t, testkit.StreamData(t, s))
+	testkit.Publish(t, honker.NewStream[int](db, "other", nil), 1)
+	require.Empty(t, testkit.StreamData(t, s))
+	last := testkit.Publish(t, s, 2)
 	for _, after := range []int64{last, last + 1, math.MaxInt64} {
 		for range s.Read(ctx, after) {
 			t.Errorf("an event after %d", after)
@@ -93,12 +53,12 @@ func TestReadOfNothingYieldsNothing(t *testing.T) {
 
 func TestReadYieldsWhatLiesAfterAnyOffsetInPagesOfAnySize(t *testing.T) {
 	t.Parallel()
-	ctx, db, _ := streamOf[int](t, "unused")
+	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
 	var offsets []int64
 	for i := range 40 {
-		offsets = append(offsets, emit(t, s, i))
-		emitUpTo(t, other, 1+i%3)
+		offsets = append(offsets, testkit.Publish(t, s, i))
+		testkit.PublishUpTo(t, other, 1+i%3)
 	}
 	head, err := other.Head(ctx)
 	require.NoError(t, err)
@@ -124,7 +84,7 @@ func TestReadYieldsWhatLiesAfterAnyOffsetInPagesOfAnySize(t *testing.T) {
 
 func TestLargeEventsAreReadInPagesThatFit(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[string](t, "orders")
+	ctx, db, s := testkit.NewStream[string](t, "orders")
 	var data []string
 	for i := range 30 {
 		data = append(data, strings.Repeat(string(rune('a'+i%26)), 1+i*i%7*100_000))
@@ -132,17 +92,17 @@ func TestLargeEventsAreReadInPagesThatFit(t *testing.T) {
 	_, _, err := s.PublishMany(ctx, data)
 	require.NoError(t, err)
 	for _, name := range []string{"orders", "*"} {
-		require.Equal(t, data, kept(t, honker.NewStream[string](db, name, nil)), name)
+		require.Equal(t, data, testkit.StreamData(t, honker.NewStream[string](db, name, nil)), name)
 	}
 }
 
 func TestEventsOutliveTheLoop(t *testing.T) {
 	t.Parallel()
-	ctx, db, _ := streamOf[int](t, "unused")
+	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[json.RawMessage](db, "orders", &honker.StreamOptions{Batch: 4})
 	var events []*honker.Event[json.RawMessage]
 	for i := range 40 {
-		emit(t, s, json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)), honker.EventKey(fmt.Sprint("k", i)))
+		testkit.Publish(t, s, json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)), honker.EventKey(fmt.Sprint("k", i)))
 	}
 	for e, err := range s.Read(ctx, 0) {
 		require.NoError(t, err)
@@ -157,13 +117,13 @@ func TestEventsOutliveTheLoop(t *testing.T) {
 
 func TestNegativeOffsetIsInvalid(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
-	emit(t, s, 1)
+	testkit.Publish(t, s, 1)
 	from := honker.Offset(-1)
 	refuses(t, path, map[string]refusal{
-		"Read":       func(c context.Context) error { return lastError(s.Read(c, -1)) },
-		"Tail":       func(c context.Context) error { return lastError(s.Tail(c, from, nil)) },
+		"Read":       func(c context.Context) error { return testkit.LastError(s.Read(c, -1)) },
+		"Tail":       func(c context.Context) error { return testkit.LastError(s.Tail(c, from, nil)) },
 		"SaveOffset": func(c context.Context) error { _, err := s.SaveOffset(c, "c", -1); return err },
 		"Seek":       func(c context.Context) error { return s.Seek(c, "c", from) },
 		"SaveOffsetTx": inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
@@ -171,10 +131,10 @@ func TestNegativeOffsetIsInvalid(t *testing.T) {
 			return err
 		}),
 		"Subscribe": func(c context.Context) error {
-			return lastError(s.Subscribe(c, "c", &honker.SubscribeOptions{From: from}))
+			return testkit.LastError(s.Subscribe(c, "c", &honker.SubscribeOptions{From: from}))
 		},
 		"Batch": func(c context.Context) error {
-			return lastError(s.Subscribe(c, "c", &honker.SubscribeOptions{Batch: -1}))
+			return testkit.LastError(s.Subscribe(c, "c", &honker.SubscribeOptions{Batch: -1}))
 		},
 	})
 }
@@ -193,18 +153,18 @@ func pulled[E any](t testing.TB, events iter.Seq2[*honker.Event[E], error]) (nex
 // foreignEvent inserts an event as another binding might.
 func foreignEvent(t testing.TB, db *honker.DB, topic, key, payload, created string) {
 	t.Helper()
-	alter(t, db, fmt.Sprintf(`INSERT INTO _honker_stream (topic, key, payload, created_at) VALUES ('%s', %s, %s, %s)`,
+	testkit.Exec(t, db, fmt.Sprintf(`INSERT INTO _honker_stream (topic, key, payload, created_at) VALUES ('%s', %s, %s, %s)`,
 		topic, key, payload, created))
 }
 
 func TestEventThatDoesNotDecodeIsYieldedWithAnErrorAndTheLoopGoesOn(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[map[string]int](t, "orders")
+	ctx, db, s := testkit.NewStream[map[string]int](t, "orders")
 	bad := []string{`'no JSON'`, `''`, `'[1]'`, `x'ff00'`, `'{"a":1} x'`, `'{"a":1.5}'`, `17`}
-	emit(t, s, map[string]int{"a": 0})
+	testkit.Publish(t, s, map[string]int{"a": 0})
 	for i, payload := range bad {
 		foreignEvent(t, db, "orders", `'k'`, payload, `unixepoch()`)
-		emit(t, s, map[string]int{"a": i + 1})
+		testkit.Publish(t, s, map[string]int{"a": i + 1})
 	}
 	for name, events := range map[string]func() (next func() (*honker.Event[map[string]int], error)){
 		"Read": func() func() (*honker.Event[map[string]int], error) { return pulled(t, s.Read(ctx, 0)) },
@@ -231,7 +191,7 @@ func TestEventThatDoesNotDecodeIsYieldedWithAnErrorAndTheLoopGoesOn(t *testing.T
 
 func TestEventOfAForeignWriterIsReadHoweverItIsStored(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[json.RawMessage](t, "orders")
+	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
 	foreignEvent(t, db, "orders", `x'6b'`, `x'7b7d'`, `unixepoch()`) // BLOBs
 	foreignEvent(t, db, "orders", `7`, `8`, `'some day'`)
 	foreignEvent(t, db, "orders", `NULL`, `'null'`, `1.5`)
@@ -256,8 +216,8 @@ func noReader(t testing.TB, db *honker.DB) {
 
 func TestBreakingOffAReadReleasesEverything(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
-	emitUpTo(t, s, 3000)
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.PublishUpTo(t, s, 3000)
 	for range 50 {
 		for e, err := range s.Read(ctx, 0) {
 			require.NoError(t, err)
@@ -268,7 +228,7 @@ func TestBreakingOffAReadReleasesEverything(t *testing.T) {
 	for e, err := range s.Read(ctx, 0) {
 		require.NoError(t, err)
 		if e.Data%1000 == 500 {
-			emit(t, s, -1)
+			testkit.Publish(t, s, -1)
 			noReader(t, db)
 		}
 	}
@@ -283,10 +243,10 @@ func TestBreakingOffAReadReleasesEverything(t *testing.T) {
 
 func TestTheEndOfCtxEndsAReadWithItsError(t *testing.T) {
 	t.Parallel()
-	_, db, _ := streamOf[int](t, "unused")
+	_, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 5})
-	emitUpTo(t, s, 100)
-	ctx, cancel := context.WithCancelCause(bounded(t, patient))
+	testkit.PublishUpTo(t, s, 100)
+	ctx, cancel := context.WithCancelCause(testkit.Context(t, testkit.Timeout))
 	defer cancel(nil)
 	var last error
 	seen := 0
@@ -296,21 +256,21 @@ func TestTheEndOfCtxEndsAReadWithItsError(t *testing.T) {
 			continue
 		}
 		if seen++; seen == 12 {
-			cancel(errCause)
+			cancel(testkit.ErrCause)
 		}
 	}
 	require.ErrorIs(t, last, context.Canceled)
-	require.ErrorIs(t, last, errCause)
+	require.ErrorIs(t, last, testkit.ErrCause)
 	require.ErrorContains(t, last, `honker: read "orders": `)
 	require.LessOrEqual(t, seen, 15, "at most the page that was read")
-	require.ErrorIs(t, lastError(s.Read(ctx, 0)), context.Canceled, "ended before")
+	require.ErrorIs(t, testkit.LastError(s.Read(ctx, 0)), context.Canceled, "ended before")
 }
 
 func TestReadGoesOnPastWhatIsDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
-	ctx, db, _ := streamOf[int](t, "unused")
+	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 10})
-	emitUpTo(t, s, 500)
+	testkit.PublishUpTo(t, s, 500)
 	require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 100}))
 	var got []int
 	for e, err := range s.Read(ctx, 0) {
@@ -322,38 +282,38 @@ func TestReadGoesOnPastWhatIsDeletedMeanwhile(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, 400, stats.Deleted)
 		case 450:
-			alter(t, db, `DELETE FROM _honker_stream WHERE offset > 480`)
+			testkit.Exec(t, db, `DELETE FROM _honker_stream WHERE offset > 480`)
 		}
 	}
 	require.IsIncreasing(t, got)
 	require.Equal(t, 50+80, len(got), "a page, and what was left")
 	require.Equal(t, 479, got[len(got)-1])
-	next := emit(t, s, 500)
+	next := testkit.Publish(t, s, 500)
 	require.EqualValues(t, 501, next, "offsets are not given twice")
 }
 
 func TestReadWithinATxSeesWhatIsCommitted(t *testing.T) {
 	t.Parallel()
-	ctx, db, s := streamOf[int](t, "orders")
-	emit(t, s, 1)
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.Publish(t, s, 1)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := s.PublishTx(ctx, tx, 2)
 		require.NoError(t, err)
-		require.Equal(t, []int{1}, kept(t, s))
+		require.Equal(t, []int{1}, testkit.StreamData(t, s))
 		return nil
 	}))
-	require.Equal(t, []int{1, 2}, kept(t, s))
+	require.Equal(t, []int{1, 2}, testkit.StreamData(t, s))
 }
 
 func TestReadOfAnEndedDBIsClosed(t *testing.T) {
 	t.Parallel()
-	path, _ := shared(t)
+	path, _ := testkit.OpenShared(t)
 	db, err := honker.Open(context.Background(), path, nil)
 	require.NoError(t, err)
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 1})
-	emitUpTo(t, s, 3)
+	testkit.PublishUpTo(t, s, 3)
 	var last error
-	for e, err := range s.Read(bounded(t, 5*time.Second), 0) {
+	for e, err := range s.Read(testkit.Context(t, 5*time.Second), 0) {
 		if last = err; e != nil {
 			require.NoError(t, db.Close())
 		}

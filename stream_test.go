@@ -2,20 +2,420 @@ package honker_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
+
+// What a bus of events must do, as far as no other test here shows the same.
+// docs/acceptance.md has the whole list.
+
+func TestAckedEventIsNotSeenAgainWhenTheFileIsOpenedAnew(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	for run := range 4 {
+		db, err := honker.Open(context.Background(), path, nil)
+		require.NoError(t, err)
+		s := honker.NewStream[int](db, "orders", nil)
+		if run == 0 {
+			testkit.PublishUpTo(t, s, 10)
+			require.Zero(t, testkit.SavedOffset(t, s, "c"), "nobody has acked anything")
+		}
+		events := testkit.Take(t, s, "c", strict, 3)
+		require.Equal(t, []int{2 * run, 2*run + 1, 2*run + 2}, testkit.EventData(events))
+		require.NoError(t, events[1].Ack(testkit.Context(t, testkit.Timeout))) // not the third
+		require.NoError(t, db.Close())
+	}
+}
+
+// Whoever asks again and again from where he was misses nothing and sees nothing twice:
+// nothing comes up below an offset that was seen.
+func TestLoopOfReadsSeesEachEventOnce(t *testing.T) {
+	t.Parallel()
+	const publishers, each = 4, 100
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	published := make(chan error, publishers)
+	for p := range publishers {
+		go func() {
+			var err error
+			for i := 0; i < each && err == nil; i++ {
+				if i%2 == 0 {
+					_, err = s.Publish(ctx, p*each+i)
+				} else {
+					err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+						_, err := s.PublishTx(ctx, tx, p*each+i)
+						return err
+					})
+				}
+			}
+			published <- err
+		}()
+	}
+	seen, last := map[int]bool{}, int64(0)
+	testkit.Eventually(t, testkit.Timeout, "all are seen", func() bool {
+		for e, err := range s.Read(ctx, last) {
+			require.NoError(t, err)
+			require.Greater(t, e.Offset, last)
+			require.False(t, seen[e.Data], "event %d came twice", e.Data)
+			seen[e.Data], last = true, e.Offset
+		}
+		return len(seen) == publishers*each
+	})
+	for range publishers {
+		require.NoError(t, <-published)
+	}
+}
+
+// Without a notice of the system, what another connection publishes is seen when
+// PollInterval has passed, and not before.
+func TestPollingSubscriberHearsOthersAtItsNextLook(t *testing.T) {
+	t.Parallel()
+	const poll = 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "file.db")
+		db := honkertest.OpenFile(t, path, &honker.Options{NoFileNotices: true, PollInterval: poll})
+		other := testkit.OpenPool(t, path)
+		s := honker.NewStream[int](db, "orders", nil)
+		heard := make(chan time.Time, 2)
+		stop := testkit.Background(t, func(ctx context.Context) error {
+			for _, err := range s.Subscribe(ctx, "c", nil) {
+				if err != nil {
+					return err
+				}
+				heard <- time.Now()
+			}
+			return nil
+		})
+		synctest.Wait() // it has looked
+		began := time.Now()
+		for n := range 2 {
+			time.Sleep(3 * time.Second)
+			testkit.ExecAll(t, other, `INSERT INTO _honker_stream (topic, payload) VALUES ('orders', '1')`)
+			synctest.Wait()
+			require.Empty(t, heard, "it has not looked again")
+			require.Equal(t, time.Duration(n+1)*poll, (<-heard).Sub(began))
+		}
+		testkit.Publish(t, s, 2)
+		require.Equal(t, 2*poll, (<-heard).Sub(began), "of this process it hears at once")
+		require.ErrorIs(t, stop(), context.Canceled)
+	})
+}
+
+// One commit is for all who wait, on whatever topic and however they wait.
+func TestOneCommitWakesTheSubscribersOfAllTopics(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		ctx := testkit.Context(t, time.Minute)
+		const topics = 10
+		got := make(chan int, 3*topics)
+		for i := range topics {
+			s := honker.NewStream[int](db, fmt.Sprint("topic", i), nil)
+			m := enrol(t, s.Group("g", nil), "a")
+			go func() { got <- testkit.Take(t, s, "c", nil, 1)[0].Data }()
+			go func() {
+				for e, err := range s.Tail(ctx, honker.Beginning, nil) {
+					require.NoError(t, err)
+					got <- e.Data
+					return
+				}
+			}()
+			go func() {
+				for d, err := range m.All(ctx) {
+					require.NoError(t, err)
+					require.NoError(t, d.Ack(ctx))
+					got <- d.Data
+					return
+				}
+			}()
+		}
+		synctest.Wait() // all sleep
+		began := time.Now()
+		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			for i := range topics {
+				_, err := honker.NewStream[int](db, fmt.Sprint("topic", i), nil).PublishTx(ctx, tx, i)
+				require.NoError(t, err)
+			}
+			return nil
+		}))
+		count := map[int]int{}
+		for range cap(got) {
+			count[<-got]++
+		}
+		for i := range topics {
+			require.Equal(t, 3, count[i], "of topic %d", i)
+		}
+		require.Less(t, time.Since(began), time.Second)
+	})
+}
+
+func TestOneMemberTakesTwentyEventsInOrder(t *testing.T) {
+	t.Parallel()
+	g := stocked(t, honkertest.Open(t, nil), 20).Group("g", nil)
+	m := enrol(t, g, "a")
+	for n := 1; n <= 20; n++ {
+		ds := given(t, m, 1)
+		require.Equal(t, []int{n}, contentsOf(ds))
+		require.Equal(t, 1, ds[0].Attempts)
+		ackEach(t, ds)
+		require.EqualValues(t, n, testkit.GroupInfo(t, g).LowWater)
+	}
+	require.Empty(t, given(t, m, 1))
+	require.Equal(t, honker.GroupInfo{Name: "g", Topic: "orders", Cursor: 20, LowWater: 20, Members: []string{"a"}}, testkit.GroupInfo(t, g))
+}
+
+// nested is a filter of so many levels.
+func nested(depth int) honker.Filter {
+	f := honker.KeyIs("a")
+	for i := range depth - 1 {
+		if i%2 == 0 {
+			f = honker.And(f)
+		} else {
+			f = honker.Or(honker.KeyIs("x"), f)
+		}
+	}
+	return f
+}
+
+// wide is a filter of so many parts, itself included.
+func wide(join func(...honker.Filter) honker.Filter, leaf func(string) honker.Filter, parts int) honker.Filter {
+	of := make([]honker.Filter, parts-1)
+	for i := range of {
+		of[i] = leaf("a")
+	}
+	return join(of...)
+}
+
+func TestFiltersAreBoundedInDepthAndParts(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.Publish(t, s, 0, honker.EventKey("b"))
+	testkit.Publish(t, s, 1, honker.EventKey("a"))
+	for name, f := range map[string]honker.Filter{
+		"depth":           nested(32),
+		"or of keys":      wide(honker.Or, honker.KeyIs, 1000),
+		"and of keys":     wide(honker.And, honker.KeyIs, 1000),
+		"or of prefixes":  wide(honker.Or, honker.KeyPrefix, 1000),
+		"and of prefixes": wide(honker.And, honker.KeyPrefix, 1000),
+		"both": honker.And(honker.Or(honker.And(wide(honker.Or, honker.KeyPrefix, 400)), nested(28)),
+			wide(honker.And, honker.KeyPrefix, 500)),
+		"nil": honker.And(nil, honker.KeyIs("a"), nil),
+	} {
+		require.Equal(t, []int{1}, testkit.EventData(testkit.Take(t, s, name, &honker.SubscribeOptions{Filter: f}, 1)), name)
+	}
+	calls := map[string]refusal{}
+	for name, f := range map[string]honker.Filter{
+		"depth":        nested(33),
+		"parts":        wide(honker.Or, honker.KeyIs, 1001),
+		"parts below":  honker.And(wide(honker.Or, honker.KeyIs, 500), wide(honker.And, honker.KeyPrefix, 500)),
+		"is NUL":       honker.KeyIs("a\x00"),
+		"prefix NUL":   honker.KeyPrefix("\x00"),
+		"is no UTF-8":  honker.KeyIs("\xff"),
+		"prefix UTF-8": honker.Or(honker.And(honker.KeyPrefix("ü"[:1]))),
+		"too long":     honker.KeyIs(strings.Repeat("x", 1025)),
+	} {
+		calls["Subscribe "+name] = func(c context.Context) error {
+			return testkit.LastError(s.Subscribe(c, "refused", &honker.SubscribeOptions{Filter: f}))
+		}
+		calls["Tail "+name] = func(c context.Context) error { return testkit.LastError(s.Tail(c, honker.Beginning, f)) }
+	}
+	refuses(t, path, calls)
+}
+
+func TestPatternSeesItsTopicsInOneTotalOrder(t *testing.T) {
+	t.Parallel()
+	const publishers, each = 6, 60
+	db := honkertest.Open(t, nil)
+	published := make(chan error, publishers)
+	for p := range publishers {
+		topic := []string{"orders:a", "orders:b", "orders:", "orders", "ordersx", "Orders:a"}[p]
+		go func() {
+			var err error
+			for i := 0; i < each && err == nil; i++ {
+				_, err = honker.NewStream[int](db, topic, nil).Publish(context.Background(), i)
+			}
+			published <- err
+		}()
+	}
+	for pattern, topics := range map[string][]string{
+		"orders:*":  {"orders:a", "orders:b", "orders:"},
+		"orders:a*": {"orders:a"},
+		"orders*":   {"orders:a", "orders:b", "orders:", "orders", "ordersx"},
+		"*":         {"orders:a", "orders:b", "orders:", "orders", "ordersx", "Orders:a"},
+	} {
+		events := testkit.Take(t, honker.NewStream[int](db, pattern, nil), "c", nil, each*len(topics))
+		next := map[string]int{}
+		last := int64(0)
+		for _, e := range events {
+			require.Greater(t, e.Offset, last)
+			require.Equal(t, next[e.Topic], e.Data, e.Topic)
+			last = e.Offset
+			next[e.Topic]++
+		}
+		require.Len(t, next, len(topics), pattern)
+		for _, topic := range topics {
+			require.Equal(t, each, next[topic], topic)
+		}
+	}
+	for range publishers {
+		require.NoError(t, <-published)
+	}
+}
+
+func TestPatternIsAPrefixOfBytesWithoutWildcards(t *testing.T) {
+	t.Parallel()
+	_, db, _ := testkit.NewStream[int](t, "unused")
+	topics := []string{"a%", "a%b", "axb", "a_", "a_b", "A%b", "a*", "a*b", "ä", "äb", "ab\U0010FFFF", "ab\U0010FFFFx", "b"}
+	for i, topic := range topics { // one that ends with * can only be another binding's
+		testkit.Exec(t, db, `INSERT INTO _honker_stream (topic, payload) VALUES (?, ?)`, topic, fmt.Sprint(i))
+	}
+	for _, prefix := range []string{"", "a", "a%", "a_", "a*", "A", "ä", "ab\U0010FFFF", "c", "*"} {
+		var want []int
+		for i, topic := range topics {
+			if strings.HasPrefix(topic, prefix) {
+				want = append(want, i)
+			}
+		}
+		s := honker.NewStream[int](db, prefix+"*", nil)
+		require.Equal(t, want, testkit.StreamData(t, s), prefix)
+		head, err := s.Head(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, len(want) > 0, head > 0)
+		if head > 0 {
+			require.EqualValues(t, want[len(want)-1]+1, head)
+		}
+	}
+}
+
+// noise is many events, made at once.
+func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
+	t.Helper()
+	testkit.Exec(t, db, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
+		INSERT INTO _honker_stream (topic, key, payload) SELECT ?1, ?2, '-1' FROM n`, topic, key, n)
+	return testkit.QueryInt(t, db.SQL(), `SELECT max(offset) FROM _honker_stream`)
+}
+
+func TestConsumerGetsPastALongRunOfWhatItDoesNotSeeAndRemembers(t *testing.T) {
+	t.Parallel()
+	run := 50_000
+	if testing.Short() {
+		run = 5_000
+	}
+	for name, c := range map[string]struct {
+		topic  string
+		filter honker.Filter
+	}{
+		"filter":             {"orders:a", honker.KeyIs("match")},
+		"prefix":             {"orders:a", honker.KeyPrefix("m")},
+		"pattern":            {"orders:*", nil},
+		"pattern and filter": {"orders:*", honker.KeyPrefix("match")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				follow := func(ctx context.Context, got *[]int) error {
+					s := honker.NewStream[int](db, c.topic, nil)
+					var last error
+					for e, err := range s.Subscribe(ctx, "c", &honker.SubscribeOptions{Filter: c.filter}) {
+						if last = err; err == nil {
+							*got = append(*got, e.Data)
+						}
+					}
+					return last
+				}
+				s, reader := honker.NewStream[int](db, "orders:a", nil), honker.NewStream[int](db, c.topic, nil)
+				topic, key := "orders:a", "noise"
+				if c.filter == nil {
+					topic = "other"
+				}
+				testkit.Publish(t, s, 0, honker.EventKey("match"))
+				noise(t, db, topic, key, run)
+				testkit.Publish(t, s, 1, honker.EventKey("match"))
+				end := noise(t, db, topic, key, run)
+				var got []int
+				stop := testkit.Background(t, func(ctx context.Context) error { return follow(ctx, &got) })
+				time.Sleep(1100 * time.Millisecond)
+				synctest.Wait() // what was seen is seen here, too
+				require.Equal(t, []int{0, 1}, got)
+				require.Equal(t, end, testkit.SavedOffset(t, reader, "c"), "the run is behind it")
+				end = noise(t, db, topic, key, run)
+				time.Sleep(1100 * time.Millisecond)
+				synctest.Wait() // what was seen is seen here, too
+				require.Equal(t, end, testkit.SavedOffset(t, reader, "c"), "also without a match, and while nothing comes")
+				match := testkit.Publish(t, s, 2, honker.EventKey("match"))
+				time.Sleep(1100 * time.Millisecond)
+				synctest.Wait() // what was seen is seen here, too
+				require.ErrorIs(t, stop(), context.Canceled)
+				require.Equal(t, []int{0, 1, 2}, got)
+				require.Equal(t, match, testkit.SavedOffset(t, reader, "c"))
+
+				end = noise(t, db, topic, key, run)
+				stop = testkit.Background(t, func(ctx context.Context) error { return follow(ctx, &got) })
+				synctest.Wait()
+				require.ErrorIs(t, stop(), context.Canceled)
+				require.Equal(t, []int{0, 1, 2}, got, "nothing comes again")
+				require.Equal(t, end, testkit.SavedOffset(t, reader, "c"), "at the end of the loop, too")
+			})
+		})
+	}
+}
+
+func TestLagCountsWhatTheConsumerHasStillToSee(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	s := honker.NewStream[int](db, "orders", nil)
+	noise(t, db, "orders", "noise", 40)
+	noise(t, db, "orders", "match", 10)
+	noise(t, db, "other", "match", 30)
+	lags := func(db *honker.DB, topic string) map[string]int64 {
+		infos, err := honker.NewStream[string](db, topic, nil).Consumers(ctx)
+		require.NoError(t, err)
+		lags := map[string]int64{}
+		for _, i := range infos {
+			lags[i.Name] = i.Lag
+			require.Equal(t, topic, i.Topic)
+		}
+		return lags
+	}
+	filtered := &honker.SubscribeOptions{Filter: honker.KeyPrefix("mat")}
+	testkit.Take(t, s, "all", nil, 5)
+	testkit.Take(t, s, "filtered", filtered, 3)
+	testkit.Take(t, honker.NewStream[int](db, "o*", nil), "all", nil, 1)
+	testkit.Take(t, honker.NewStream[int](db, "o*", nil), "filtered", filtered, 1)
+	other := honkertest.OpenFile(t, path, nil) // knows what the file knows
+	for _, db := range []*honker.DB{db, other, testkit.Attach(t, path)} {
+		require.Equal(t, map[string]int64{"all": 45, "filtered": 7}, lags(db, "orders"))
+		require.Equal(t, map[string]int64{"all": 79, "filtered": 39}, lags(db, "o*"))
+	}
+	testkit.Take(t, s, "filtered", filtered, 7)
+	testkit.Take(t, s, "all", nil, 45)
+	noise(t, db, "other", "match", 1000)
+	noise(t, db, "orders", "noise", 20)
+	require.Equal(t, map[string]int64{"all": 20, "filtered": 0}, lags(other, "orders"))
+	testkit.Take(t, s, "filtered", nil, 1) // its filter is what the last Subscribe said
+	require.Equal(t, map[string]int64{"all": 20, "filtered": 19}, lags(other, "orders"))
+	noise(t, db, "orders", "match", 1)
+	testkit.Take(t, s, "filtered", filtered, 1)
+	require.Equal(t, map[string]int64{"all": 21, "filtered": 0}, lags(other, "orders"))
+}
 
 func TestASubscriberSeesHistoryThenEachNewEvent(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
-	ctx := bounded(t, 5*time.Second)
+	ctx := testkit.Context(t, 5*time.Second)
 	first, last, err := s.PublishMany(ctx, []int{0, 1, 2})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, last-first)
@@ -40,6 +440,6 @@ func TestTheEndOfCtxEndsASubscriptionWithItsError(t *testing.T) {
 	s := honker.NewStream[int](honkertest.Open(t, nil), "orders", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	err := lastError(s.Subscribe(ctx, "c", nil))
+	err := testkit.LastError(s.Subscribe(ctx, "c", nil))
 	require.True(t, errors.Is(err, context.DeadlineExceeded))
 }

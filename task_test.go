@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 func newTask(t testing.TB, name string, args ...any) honker.Task {
@@ -31,14 +32,14 @@ type performed struct {
 
 func workOn(t *testing.T, tasks honker.Tasks, enqueue func(*honker.DB) int64) (p performed) {
 	t.Helper()
-	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[honker.Task](db, "tasks", &honker.QueueOptions{ResultTTL: 2 * time.Hour})
 		id := enqueue(db)
-		stop := working(t, q, tasks.Handle, nil)
+		stop := testkit.Work(t, q, tasks.Handle, nil)
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		p.result, p.saved = honker.Result[json.RawMessage](context.Background(), db, id)
-		p.settled = s.outcomes()
+		p.settled = s.Outcomes()
 		info, err := q.Get(context.Background(), id)
 		if !errors.Is(err, honker.ErrNotFound) {
 			require.NoError(t, err)
@@ -51,17 +52,19 @@ func workOn(t *testing.T, tasks honker.Tasks, enqueue func(*honker.DB) int64) (p
 // foreign enqueues a payload as it is.
 func foreign(t *testing.T, payload string) func(*honker.DB) int64 {
 	return func(db *honker.DB) int64 {
-		return number(t, db.SQL(), `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('tasks', ?, ?) RETURNING id`, payload, time.Now().Unix())
+		return testkit.QueryInt(t, db.SQL(), `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('tasks', ?, ?) RETURNING id`, payload, time.Now().Unix())
 	}
 }
 
 func ours(t *testing.T, task honker.Task) func(*honker.DB) int64 {
-	return func(db *honker.DB) int64 { return add(t, honker.NewQueue[honker.Task](db, "tasks", nil), task) }
+	return func(db *honker.DB) int64 {
+		return testkit.Enqueue(t, honker.NewQueue[honker.Task](db, "tasks", nil), task)
+	}
 }
 
 func TestEnvelopeOfATaskIsAsOtherBindingsWriteIt(t *testing.T) {
 	t.Parallel()
-	_, db, q := fresh[honker.Task](t, nil)
+	_, db, q := testkit.NewQueue[honker.Task](t, nil)
 	full := newTask(t, "app.tasks.mail", 1, "zwei", nil, []int{3}, json.RawMessage(`{"a" : 9007199254740993}`))
 	full.Kwargs = map[string]json.RawMessage{"to": json.RawMessage(`"ada"`), "cc": json.RawMessage(`null`)}
 	for want, task := range map[string]honker.Task{
@@ -71,10 +74,10 @@ func TestEnvelopeOfATaskIsAsOtherBindingsWriteIt(t *testing.T) {
 		`{"__honker_task__":{"task":"größer","args":[null],"kwargs":{"x":null}}}`: {Name: "größer", Args: []json.RawMessage{nil},
 			Kwargs: map[string]json.RawMessage{"x": nil}},
 	} {
-		id := add(t, q, task)
-		stored := look(t, q, id).Payload
+		id := testkit.Enqueue(t, q, task)
+		stored := testkit.GetJob(t, q, id).Payload
 		require.Equal(t, want, string(stored))
-		require.EqualValues(t, 1, number(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_live WHERE id = ?`, id))
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_live WHERE id = ?`, id))
 		var again honker.Task
 		require.NoError(t, json.Unmarshal(stored, &again))
 		text, err := json.Marshal(again)
@@ -88,9 +91,9 @@ const fromPython = `{"__honker_task__": {"task": "app.tasks.mail", "args": ["ad\
 
 func TestTaskOfAnotherBindingIsReadBack(t *testing.T) {
 	t.Parallel()
-	db, b := both(t)
-	id := b.enqueue("tasks", fromPython)
-	job := holdOne(t, honker.NewQueue[honker.Task](db, "tasks", nil))
+	db, b := testkit.OpenWithBinding(t)
+	id := b.Enqueue("tasks", fromPython)
+	job := testkit.ClaimOne(t, honker.NewQueue[honker.Task](db, "tasks", nil))
 	require.Equal(t, id, job.ID)
 	task := job.Args
 	require.Equal(t, "app.tasks.mail", task.Name)
@@ -143,7 +146,7 @@ func TestArgumentsThatAreNotThereOrDoNotFitAreErrors(t *testing.T) {
 
 func TestTasksThatCannotBeWrittenAreRefused(t *testing.T) {
 	t.Parallel()
-	path, db := shared(t)
+	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[honker.Task](db, "tasks", nil)
 	calls := map[string]refusal{
 		"without a name": func(ctx context.Context) error { _, err := q.Enqueue(ctx, honker.Task{}); return err },
@@ -219,7 +222,7 @@ func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
 	runs := 0
 	flaky := honker.Tasks{"flaky": func(context.Context, honker.Task) (any, error) {
 		if runs++; runs < 3 {
-			return "unfinished", errCause
+			return "unfinished", testkit.ErrCause
 		}
 		return "done", nil
 	}}
@@ -228,13 +231,13 @@ func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
 	require.JSONEq(t, `"done"`, string(p.result))
 	require.Equal(t, []honker.Outcome{honker.Retried, honker.Retried, honker.Acked}, p.settled)
 
-	p = workOn(t, honker.Tasks{"bad": func(context.Context, honker.Task) (any, error) { return 1, errCause }}, ours(t, newTask(t, "bad")))
+	p = workOn(t, honker.Tasks{"bad": func(context.Context, honker.Task) (any, error) { return 1, testkit.ErrCause }}, ours(t, newTask(t, "bad")))
 	require.Equal(t, honker.Dead, p.left.State)
 	require.Equal(t, 3, p.left.Attempts)
-	require.Equal(t, errCause.Error(), p.left.LastError)
+	require.Equal(t, testkit.ErrCause.Error(), p.left.LastError)
 	require.ErrorIs(t, p.saved, honker.ErrNotFound)
 
-	p = workOn(t, honker.Tasks{"no": func(context.Context, honker.Task) (any, error) { return nil, honker.Reject(errCause) }}, ours(t, newTask(t, "no")))
+	p = workOn(t, honker.Tasks{"no": func(context.Context, honker.Task) (any, error) { return nil, honker.Reject(testkit.ErrCause) }}, ours(t, newTask(t, "no")))
 	require.Equal(t, []honker.Outcome{honker.Died}, p.settled)
 	p = workOn(t, honker.Tasks{"missing": func(_ context.Context, task honker.Task) (any, error) { return nil, task.Arg(0, new(int)) }}, ours(t, newTask(t, "missing")))
 	require.Equal(t, honker.Dead, p.left.State)
@@ -244,11 +247,11 @@ func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
 // A schedule that carries an envelope is a periodic task of a worker in any language.
 func TestScheduleMayCarryATask(t *testing.T) {
 	ticked := 0
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
-		register(t, db, honker.Schedule{Name: "app.tasks.clean", Queue: "tasks", Spec: "@every 10m", Payload: newTask(t, "app.tasks.clean")})
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		testkit.Register(t, db, honker.Schedule{Name: "app.tasks.clean", Queue: "tasks", Spec: "@every 10m", Payload: newTask(t, "app.tasks.clean")})
 		tasks := honker.Tasks{"app.tasks.clean": func(context.Context, honker.Task) (any, error) { ticked++; return nil, nil }}
-		stop := working(t, honker.NewQueue[honker.Task](db, "tasks", nil), tasks.Handle, nil)
-		leave := background(t, db.Scheduler().Run)
+		stop := testkit.Work(t, honker.NewQueue[honker.Task](db, "tasks", nil), tasks.Handle, nil)
+		leave := testkit.Background(t, db.Scheduler().Run)
 		time.Sleep(time.Hour + time.Second)
 		require.NoError(t, leave())
 		require.NoError(t, stop())

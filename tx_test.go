@@ -11,20 +11,21 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // ledger adds the application's own table to a fresh file.
 func ledger(t testing.TB, opts *honker.Options) (context.Context, *honker.DB, *honker.Queue[int]) {
 	t.Helper()
 	db := honkertest.Open(t, opts)
-	alter(t, db, `CREATE TABLE ledger (n INTEGER)`)
-	return bounded(t, patient), db, honker.NewQueue[int](db, "jobs", nil)
+	testkit.Exec(t, db, `CREATE TABLE ledger (n INTEGER)`)
+	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil)
 }
 
 // entries counts the rows of the ledger.
 func entries(t testing.TB, db *honker.DB) int64 {
 	t.Helper()
-	return number(t, db.SQL(), `SELECT count(*) FROM ledger`)
+	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM ledger`)
 }
 
 const enter = `INSERT INTO ledger VALUES (1)`
@@ -32,7 +33,7 @@ const enter = `INSERT INTO ledger VALUES (1)`
 func TestTxCommitsAllThatWasWrittenInIt(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
-	cancelled := add(t, q, 1)
+	cancelled := testkit.Enqueue(t, q, 1)
 	var id int64
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, enter)
@@ -50,17 +51,17 @@ func TestTxCommitsAllThatWasWrittenInIt(t *testing.T) {
 		return q.SaveResultTx(ctx, tx, cancelled, "result", 0)
 	}))
 	require.EqualValues(t, 1, entries(t, db))
-	require.Len(t, hold(t, q, 10), 3)
-	gone(t, q, cancelled)
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
-	require.EqualValues(t, 1, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+	require.Len(t, testkit.Claim(t, q, 10), 3)
+	testkit.RequireGone(t, q, cancelled)
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
 }
 
 func TestTxThatFailsOrPanicsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
-	kept := add(t, q, 1)
-	before := *look(t, q, kept)
+	kept := testkit.Enqueue(t, q, 1)
+	before := *testkit.GetJob(t, q, kept)
 	writeAll := func(ctx context.Context, tx *sql.Tx) {
 		_, err := tx.ExecContext(ctx, enter)
 		_, err2 := q.EnqueueTx(ctx, tx, 1)
@@ -71,9 +72,9 @@ func TestTxThatFailsOrPanicsLeavesNothing(t *testing.T) {
 	}
 	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		writeAll(ctx, tx)
-		return errCause
+		return testkit.ErrCause
 	})
-	require.Equal(t, errCause, err, "as fn returned it")
+	require.Equal(t, testkit.ErrCause, err, "as fn returned it")
 	require.PanicsWithValue(t, "oh", func() {
 		_ = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			writeAll(ctx, tx)
@@ -81,18 +82,18 @@ func TestTxThatFailsOrPanicsLeavesNothing(t *testing.T) {
 		})
 	})
 	require.Zero(t, entries(t, db))
-	require.Equal(t, before, *look(t, q, kept))
-	require.EqualValues(t, 1, number(t, db.SQL(), liveAndDead))
-	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
-	require.Zero(t, number(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
-	add(t, q, 2) // the writer is free
+	require.Equal(t, before, *testkit.GetJob(t, q, kept))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+	testkit.Enqueue(t, q, 2) // the writer is free
 }
 
 func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
-	add(t, q, 1)
-	job := holdOne(t, q)
+	testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
 	type c = context.Context
 	for verb, v := range map[string]struct {
 		twin string // "": there is none
@@ -110,7 +111,7 @@ func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
 		"Snooze":       {"", func(c c) error { return job.Snooze(c, 0) }},
 		"Heartbeat":    {"", func(c c) error { return job.Heartbeat(c, time.Minute) }},
 		"Claim":        {"", func(c c) error { _, err := q.Claim(c, "w", 1); return err }},
-		"Jobs":         {"", func(c c) error { return lastError(q.Jobs(c, "w")) }},
+		"Jobs":         {"", func(c c) error { return testkit.LastError(q.Jobs(c, "w")) }},
 		"Work":         {"", func(c c) error { return q.Work(c, nil, nil) }},
 		"WorkTx":       {"", func(c c) error { return q.WorkTx(c, nil, nil) }},
 		"SweepExpired": {"", func(c c) error { _, err := q.SweepExpired(c); return err }},
@@ -136,7 +137,7 @@ func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
 func TestReadsWorkInsideATxAndSeeWhatIsCommitted(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
-	id := add(t, q, 1, honker.Delay(time.Hour))
+	id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
 	require.NoError(t, q.SaveResult(ctx, id, 7, 0))
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		inner, err := q.EnqueueTx(ctx, tx, 1)
@@ -158,7 +159,7 @@ func TestReadsWorkInsideATxAndSeeWhatIsCommitted(t *testing.T) {
 func TestTxOfOneDBDoesNotHinderAnother(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
-	_, _, other := fresh[int](t, nil)
+	_, _, other := testkit.NewQueue[int](t, nil)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error {
 		_, err := other.Enqueue(ctx, 1)
 		return err
@@ -193,7 +194,7 @@ func TestPlainVerbBesideATransactionOfItsOwnGoroutineIsBusyWithAHint(t *testing.
 	require.NoError(t, err, "the Tx form works")
 	require.NoError(t, tx.Commit())
 	require.EqualValues(t, 1, entries(t, db))
-	require.EqualValues(t, 1, number(t, db.SQL(), liveAndDead))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
 func TestReadOnlyTransactionIsASnapshotThatStopsNoWriter(t *testing.T) {
@@ -208,7 +209,7 @@ func TestReadOnlyTransactionIsASnapshotThatStopsNoWriter(t *testing.T) {
 		tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 		require.NoError(t, err)
 		require.Equal(t, i, count(tx))
-		add(t, q, i)
+		testkit.Enqueue(t, q, i)
 		require.Equal(t, i, count(tx))
 		snapshots[i] = tx
 	}
@@ -232,7 +233,7 @@ func TestTransactionOnAConnectionOfTheCallersIsATransaction(t *testing.T) {
 		_, err = conn.ExecContext(ctx, end)
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, 1, number(t, db.SQL(), liveAndDead))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
 func TestContextThatEndsTheTransactionLeavesNothingOfIt(t *testing.T) {
@@ -266,9 +267,9 @@ func TestContextThatEndsTheTransactionLeavesNothingOfIt(t *testing.T) {
 		})
 		require.Error(t, err, name)
 		require.Zero(t, entries(t, db), name)
-		require.Zero(t, number(t, db.SQL(), liveAndDead), name)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs), name)
 	}
-	add(t, q, 1)
+	testkit.Enqueue(t, q, 1)
 }
 
 func TestContextOfAStatementDoesNotTearTheTransaction(t *testing.T) {
@@ -285,7 +286,7 @@ func TestContextOfAStatementDoesNotTearTheTransaction(t *testing.T) {
 	_, failed := tx.ExecContext(short, many)
 	_, after := q.EnqueueTx(ctx, tx, 2)
 	err = tx.Commit()
-	jobs, rows := number(t, db.SQL(), liveAndDead), entries(t, db)
+	jobs, rows := testkit.QueryInt(t, db.SQL(), testkit.CountJobs), entries(t, db)
 	if err != nil {
 		require.Zero(t, jobs)
 		require.Zero(t, rows)
@@ -313,14 +314,14 @@ func TestStatementUnderAnEndedContextDoesNothing(t *testing.T) {
 	} else {
 		require.Zero(t, entries(t, db))
 	}
-	require.Zero(t, number(t, db.SQL(), liveAndDead))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
 func TestFinishedTransactionIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
-	add(t, q, 1)
-	job := holdOne(t, q)
+	testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
 	tx, err := db.SQL().BeginTx(ctx, nil)
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
@@ -345,17 +346,17 @@ func TestHandlerWhoseTransactionWasRolledBackHasNotSettledItsJob(t *testing.T) {
 	ctx, db, _ := ledger(t, nil)
 	ctx, stop := context.WithCancel(ctx)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(0)})
-	id := add(t, q, 1)
+	id := testkit.Enqueue(t, q, 1)
 	require.NoError(t, q.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
 		if job.Attempts == 1 {
 			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-				return errors.Join(job.AckTx(ctx, tx), errCause)
+				return errors.Join(job.AckTx(ctx, tx), testkit.ErrCause)
 			})
 		}
 		stop()
 		return nil
 	}, &honker.WorkOptions{Workers: 1}))
-	gone(t, q, id)
+	testkit.RequireGone(t, q, id)
 }
 
 // A pool has the methods of a transaction, and commits by itself.

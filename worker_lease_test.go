@@ -18,41 +18,42 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 func TestHandlerOfTenLeasesKeepsItsJob(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 			time.Sleep(30 * time.Second)
 			require.Equal(t, 1, job.Attempts)
 			return ctx.Err()
 		}, &honker.WorkOptions{Workers: 2, WorkerID: "me", Lease: 3 * time.Second})
 		for range 2 { // the second after a time without jobs
-			id := add(t, q, 1)
+			id := testkit.Enqueue(t, q, 1)
 			for range 59 {
 				time.Sleep(500 * time.Millisecond)
-				require.Empty(t, hold(t, q, 1))
-				info := look(t, q, id)
+				require.Empty(t, testkit.Claim(t, q, 1))
+				info := testkit.GetJob(t, q, id)
 				require.Equal(t, "me", info.WorkerID)
 				require.Equal(t, 1, info.Attempts)
 				require.GreaterOrEqual(t, time.Until(info.ClaimExpiresAt), time.Second, "renewed long before it ends")
 			}
 			time.Sleep(time.Second)
-			gone(t, q, id)
+			testkit.RequireGone(t, q, id)
 			time.Sleep(time.Minute)
 		}
 		require.NoError(t, stop())
-		require.Equal(t, []honker.Outcome{honker.Acked, honker.Acked}, s.outcomes())
+		require.Equal(t, []honker.Outcome{honker.Acked, honker.Acked}, s.Outcomes())
 	})
 }
 
 func TestWorkHasNoGoroutinesForJobsThatMayCome(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		end := make(chan struct{})
 		before := runtime.NumGoroutine()
-		stop := working(t, q, func(context.Context, *honker.Job[int]) error { <-end; return nil },
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { <-end; return nil },
 			&honker.WorkOptions{Workers: 64})
 		synctest.Wait()
 		require.LessOrEqual(t, runtime.NumGoroutine()-before, 2, "Work and the watcher")
@@ -70,18 +71,18 @@ var endings = []func(context.Context) error{
 	func(context.Context) error { return nil },
 	func(ctx context.Context) error { return ctx.Err() },
 	func(context.Context) error { return honker.Snooze(time.Second) },
-	func(context.Context) error { return honker.Reject(errCause) },
+	func(context.Context) error { return honker.Reject(testkit.ErrCause) },
 	func(context.Context) error { panic("lost") },
 }
 
 func TestLostLeaseEndsTheHandlersContextAndItChangesNothingMore(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ids, err := q.EnqueueMany(context.Background(), []int{0, 1, 2, 3, 4})
 		require.NoError(t, err)
 		var mu sync.Mutex
 		told := map[int64]int{}
-		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), honker.ErrClaimLost)
 			require.NoError(t, job.SetResult("stale"))
@@ -95,22 +96,22 @@ func TestLostLeaseEndsTheHandlersContextAndItChangesNothingMore(t *testing.T) {
 			}
 		}})
 		synctest.Wait()
-		alter(t, db, `UPDATE _honker_live SET worker_id = 'thief', attempts = attempts + 1, claim_expires_at = claim_expires_at + 99`)
+		testkit.Exec(t, db, `UPDATE _honker_live SET worker_id = 'thief', attempts = attempts + 1, claim_expires_at = claim_expires_at + 99`)
 		var theirs []honker.JobInfo
 		for _, id := range ids {
-			theirs = append(theirs, *look(t, q, id))
+			theirs = append(theirs, *testkit.GetJob(t, q, id))
 		}
 		time.Sleep(1001 * time.Millisecond) // a third of the lease
 		synctest.Wait()
 		for i, id := range ids {
-			require.Equal(t, theirs[i], *look(t, q, id))
+			require.Equal(t, theirs[i], *testkit.GetJob(t, q, id))
 			require.Equal(t, 1, told[id], "OnError")
 			_, err := honker.Result[string](context.Background(), db, id)
 			require.ErrorIs(t, err, honker.ErrNotFound)
 		}
 		require.NoError(t, stop())
 		// Once by the handler's own Ack, once by Work.
-		require.Equal(t, strings.Repeat(" lost", 2*len(ids)), fmtAll(s.outcomes()))
+		require.Equal(t, strings.Repeat(" lost", 2*len(ids)), fmtAll(s.Outcomes()))
 	})
 }
 
@@ -123,11 +124,11 @@ func fmtAll[T any](all []T) string {
 }
 
 func TestCancelledJobEndsItsHandlersContext(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		id := add(t, q, 1)
+		id := testkit.Enqueue(t, q, 1)
 		var cause error
-		stop := working(t, q, func(ctx context.Context, _ *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(ctx context.Context, _ *honker.Job[int]) error {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			return ctx.Err()
@@ -139,7 +140,7 @@ func TestCancelledJobEndsItsHandlersContext(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		require.NoError(t, stop())
 		require.ErrorIs(t, cause, honker.ErrClaimLost)
-		gone(t, q, id)
+		testkit.RequireGone(t, q, id)
 	})
 }
 
@@ -148,7 +149,7 @@ func TestCancelledJobEndsItsHandlersContext(t *testing.T) {
 func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
 	for name, again := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
 		"Retry": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error {
-			return job.Retry(ctx, 0, errCause)
+			return job.Retry(ctx, 0, testkit.ErrCause)
 		},
 		"Snooze": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error { return job.Snooze(ctx, 0) },
 		// As after a machine has slept: the renewer was not there in time.
@@ -158,11 +159,11 @@ func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 				q := honker.NewQueue[int](db, "jobs", nil)
-				id := add(t, q, 1)
+				id := testkit.Enqueue(t, q, 1)
 				var runs atomic.Int64
-				stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+				stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 					if runs.Add(1) > 1 {
 						time.Sleep(10 * time.Second) // longer than the lease
 						return ctx.Err()
@@ -173,7 +174,7 @@ func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
 				}, &honker.WorkOptions{Workers: 3, Lease: 3 * time.Second})
 				time.Sleep(11 * time.Second)
 				require.EqualValues(t, 2, runs.Load())
-				gone(t, q, id)
+				testkit.RequireGone(t, q, id)
 				require.NoError(t, stop())
 			})
 		})
@@ -181,10 +182,10 @@ func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
 }
 
 func TestHandlerThatHasSettledItsJobMayGoOn(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		add(t, q, 1)
-		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+		testkit.Enqueue(t, q, 1)
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 			require.NoError(t, job.Ack(ctx))
 			time.Sleep(time.Minute)
 			require.NoError(t, context.Cause(ctx), "its claim was not lost")
@@ -192,18 +193,18 @@ func TestHandlerThatHasSettledItsJobMayGoOn(t *testing.T) {
 		}, nil)
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, stop())
-		require.Equal(t, []honker.Outcome{honker.Acked}, s.outcomes())
+		require.Equal(t, []honker.Outcome{honker.Acked}, s.Outcomes())
 	})
 }
 
 func TestTwoWorksShareAQueue(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ids, err := q.EnqueueMany(context.Background(), make([]int, 20))
 		require.NoError(t, err)
 		runs := make(chan int64, 2*len(ids))
 		for range 2 {
-			working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 				time.Sleep(time.Second)
 				runs <- job.ID
 				return nil
@@ -211,7 +212,7 @@ func TestTwoWorksShareAQueue(t *testing.T) {
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
-		require.Zero(t, number(t, db.SQL(), liveAndDead), "each did its half")
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "each did its half")
 		require.Len(t, runs, len(ids))
 		ran := map[int64]bool{}
 		for range ids {
@@ -229,7 +230,7 @@ func TestManyWorksOnManyQueuesRunEachJobOnce(t *testing.T) {
 	ran := map[string]int{}
 	for i := range queues {
 		q := honker.NewQueue[int](db, fmt.Sprint("queue", i), nil)
-		working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+		testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 			mu.Lock()
 			ran[fmt.Sprint(job.Queue, " ", job.Args)]++
 			mu.Unlock()
@@ -243,23 +244,23 @@ func TestManyWorksOnManyQueuesRunEachJobOnce(t *testing.T) {
 			}
 		}()
 	}
-	eventually(t, patient, "all have run", func() bool {
+	testkit.Eventually(t, testkit.Timeout, "all have run", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(ran) == queues*jobs
 	})
-	eventually(t, patient, "all are acked", func() bool { return number(t, db.SQL(), liveAndDead) == 0 })
+	testkit.Eventually(t, testkit.Timeout, "all are acked", func() bool { return testkit.QueryInt(t, db.SQL(), testkit.CountJobs) == 0 })
 	for job, n := range ran {
 		require.Equal(t, 1, n, job)
 	}
 }
 
 func TestDelayedJobsStartAtTheirSecondAndNotBefore(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		var mu sync.Mutex
 		started := map[int64]time.Time{}
-		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 			mu.Lock()
 			defer mu.Unlock()
 			started[job.ID] = time.Now()
@@ -268,12 +269,12 @@ func TestDelayedJobsStartAtTheirSecondAndNotBefore(t *testing.T) {
 		want := map[int64]time.Time{}
 		time.Sleep(300 * time.Millisecond)
 		for _, d := range []time.Duration{time.Hour, 7 * time.Second, 1500 * time.Millisecond, time.Second, time.Millisecond} {
-			id := add(t, q, 1, honker.Delay(d))
-			want[id] = look(t, q, id).RunAt
+			id := testkit.Enqueue(t, q, 1, honker.Delay(d))
+			want[id] = testkit.GetJob(t, q, id).RunAt
 			require.Equal(t, time.Now().Truncate(time.Second).Add((d + time.Second - 1).Truncate(time.Second)), want[id])
 			time.Sleep(10 * time.Millisecond)
 		}
-		id := add(t, q, 1, honker.RunAt(time.Now().Add(90*time.Second)))
+		id := testkit.Enqueue(t, q, 1, honker.RunAt(time.Now().Add(90*time.Second)))
 		want[id] = time.Now().Add(90*time.Second + time.Second - 1).Truncate(time.Second)
 		time.Sleep(2 * time.Hour)
 		require.NoError(t, stop())
@@ -285,20 +286,20 @@ func TestDelayedJobsStartAtTheirSecondAndNotBefore(t *testing.T) {
 }
 
 func TestExpiredJobIsNeverStarted(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		var ran []int64
-		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 			ran = append(ran, job.ID)
 			time.Sleep(10 * time.Second)
 			return nil
 		}, &honker.WorkOptions{Workers: 1})
-		long := add(t, q, 1)
+		long := testkit.Enqueue(t, q, 1)
 		synctest.Wait()
-		late := add(t, q, 1, honker.ExpiresIn(9*time.Second))
-		tight := add(t, q, 1, honker.ExpiresIn(10*time.Second))
-		never := add(t, q, 1, honker.ExpiresIn(5*time.Second), honker.Delay(5*time.Second))
-		fine := add(t, q, 1, honker.ExpiresIn(11*time.Second), honker.Delay(time.Second))
+		late := testkit.Enqueue(t, q, 1, honker.ExpiresIn(9*time.Second))
+		tight := testkit.Enqueue(t, q, 1, honker.ExpiresIn(10*time.Second))
+		never := testkit.Enqueue(t, q, 1, honker.ExpiresIn(5*time.Second), honker.Delay(5*time.Second))
+		fine := testkit.Enqueue(t, q, 1, honker.ExpiresIn(11*time.Second), honker.Delay(time.Second))
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		require.Equal(t, []int64{long, fine}, ran)
@@ -306,7 +307,7 @@ func TestExpiredJobIsNeverStarted(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 3, swept)
 		for _, id := range []int64{late, tight, never} {
-			info := look(t, q, id)
+			info := testkit.GetJob(t, q, id)
 			require.Equal(t, honker.Dead, info.State)
 			require.Zero(t, info.Attempts)
 		}
@@ -314,16 +315,16 @@ func TestExpiredJobIsNeverStarted(t *testing.T) {
 }
 
 func TestUndecodableJobDiesAndStopsNoOther(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		text := honker.NewQueue[json.RawMessage](db, "jobs", nil)
 		var bad, good []int64
 		for range 10 {
-			good = append(good, add(t, q, 1))
-			bad = append(bad, add(t, text, json.RawMessage(`{"not": "a number"}`)))
+			good = append(good, testkit.Enqueue(t, q, 1))
+			bad = append(bad, testkit.Enqueue(t, text, json.RawMessage(`{"not": "a number"}`)))
 		}
 		var told []int64
-		stop := working(t, q, func(context.Context, *honker.Job[int]) error { return nil },
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { return nil },
 			&honker.WorkOptions{Workers: 1, OnError: func(_ context.Context, job *honker.JobInfo, err error) {
 				require.ErrorContains(t, err, "payload does not decode")
 				told = append(told, job.ID)
@@ -332,8 +333,8 @@ func TestUndecodableJobDiesAndStopsNoOther(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, bad, told)
 		for i := range bad {
-			gone(t, q, good[i])
-			info := look(t, q, bad[i])
+			testkit.RequireGone(t, q, good[i])
+			info := testkit.GetJob(t, q, bad[i])
 			require.Equal(t, honker.Dead, info.State)
 			require.Equal(t, 1, info.Attempts)
 			require.Contains(t, info.LastError, "payload does not decode")
@@ -342,9 +343,9 @@ func TestUndecodableJobDiesAndStopsNoOther(t *testing.T) {
 }
 
 func TestResultOfAHandlerIsFoundByWhoWaitsForIt(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		id := add(t, q, 20)
+		id := testkit.Enqueue(t, q, 20)
 		got := make(chan int, 1)
 		go func() {
 			n, err := honker.WaitResult[int](context.Background(), db, id)
@@ -354,11 +355,11 @@ func TestResultOfAHandlerIsFoundByWhoWaitsForIt(t *testing.T) {
 			close(got)
 		}()
 		synctest.Wait()
-		working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+		testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 			return errors.Join(job.SetResult(0), job.SetResult(job.Args+job.Attempts))
 		}, nil)
 		require.Equal(t, 21, <-got)
-		gone(t, q, id)
+		testkit.RequireGone(t, q, id)
 		n, err := honker.WaitResult[int](context.Background(), db, id)
 		require.NoError(t, err)
 		require.Equal(t, 21, n, "also afterwards")
@@ -367,9 +368,9 @@ func TestResultOfAHandlerIsFoundByWhoWaitsForIt(t *testing.T) {
 
 func TestHandlersContextCarriesTheValuesOfWorks(t *testing.T) {
 	type key struct{}
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		add(t, q, 1)
+		testkit.Enqueue(t, q, 1)
 		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
 		require.NoError(t, q.Work(ctx, func(ctx context.Context, _ *honker.Job[int]) error {
 			cancel()
@@ -378,29 +379,29 @@ func TestHandlersContextCarriesTheValuesOfWorks(t *testing.T) {
 			require.Equal(t, "value", ctx.Value(key{}))
 			return nil
 		}, nil))
-		require.Zero(t, number(t, db.SQL(), liveAndDead))
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 	})
 }
 
 func TestJobsClaimedAheadAreGivenBackAtOnceWhenWorksContextEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		const fast, slow, workers = 300, 60, 2
 		q := honker.NewQueue[int](db, "jobs", nil)
 		_, err := q.EnqueueMany(context.Background(), make([]int, fast), honker.Priority(1))
 		require.NoError(t, err)
 		_, err = q.EnqueueMany(context.Background(), slices.Repeat([]int{10}, slow))
 		require.NoError(t, err)
-		stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 			time.Sleep(time.Duration(job.Args) * time.Second)
 			return nil
 		}, &honker.WorkOptions{Workers: workers})
 		synctest.Wait() // no time has passed: the last were fast
-		require.Greater(t, number(t, db.SQL(), processing), int64(workers), "some are claimed ahead")
+		require.Greater(t, testkit.QueryInt(t, db.SQL(), processing), int64(workers), "some are claimed ahead")
 		go func() { _ = stop() }()
 		synctest.Wait()
-		require.EqualValues(t, workers, number(t, db.SQL(), processing), "those that run")
+		require.EqualValues(t, workers, testkit.QueryInt(t, db.SQL(), processing), "those that run")
 		require.NoError(t, stop())
-		require.EqualValues(t, slow-workers, number(t, db.SQL(), liveAndDead))
-		require.Zero(t, number(t, db.SQL(), `SELECT total(attempts) FROM _honker_live`))
+		require.EqualValues(t, slow-workers, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT total(attempts) FROM _honker_live`))
 	})
 }

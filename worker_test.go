@@ -4,63 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
-
-// bubble runs f under a clock that stands still while anybody works, and jumps to the
-// next timer when all wait. It begins at a whole second. Its DB must hear of commits
-// from within only: a notice of the system comes from outside.
-func bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *seen)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		s := new(seen)
-		f(t, honkertest.Open(t, &honker.Options{
-			NoFileNotices: true,
-			PollInterval:  time.Hour,
-			Logger:        slog.New(slog.DiscardHandler),
-			Observer:      &honker.Observer{Settled: func(e honker.Settled) { note(s, &s.settled, e) }},
-		}), s)
-	})
-}
-
-// outcomes is how the claims ended, so far and in that order.
-func (s *seen) outcomes() (all []honker.Outcome) {
-	for _, e := range told(s, &s.settled) {
-		all = append(all, e.Outcome)
-	}
-	return all
-}
-
-type handler[T any] = func(context.Context, *honker.Job[T]) error
-
-// working is a Work in the background. stop ends its ctx and returns what it returned.
-func working[T any](t testing.TB, q *honker.Queue[T], fn handler[T], opts *honker.WorkOptions) (stop func() error) {
-	t.Helper()
-	return background(t, func(ctx context.Context) error { return q.Work(ctx, fn, opts) })
-}
-
-func background(t testing.TB, work func(context.Context) error) (stop func() error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{}) // in a bubble, whoever waits for a sync.Once stops the clock
-	var err error
-	go func() { err = work(ctx); close(ended) }()
-	stop = func() error { cancel(); <-ended; return err }
-	t.Cleanup(func() { _ = stop() })
-	return stop
-}
 
 // life is what became of one job in Work within an hour.
 type life struct {
@@ -72,13 +27,13 @@ type life struct {
 }
 
 // lifeOf lets one job be worked on by fn, in a bubble.
-func lifeOf(t *testing.T, opts honker.QueueOptions, fn handler[int]) (l life) {
+func lifeOf(t *testing.T, opts honker.QueueOptions, fn testkit.Handler[int]) (l life) {
 	t.Helper()
-	bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &opts)
 		began := time.Now()
-		id := add(t, q, 1)
-		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+		id := testkit.Enqueue(t, q, 1)
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 			l.began = append(l.began, time.Since(began))
 			l.attempts = append(l.attempts, job.Attempts)
 			return fn(ctx, job)
@@ -89,7 +44,7 @@ func lifeOf(t *testing.T, opts honker.QueueOptions, fn handler[int]) (l life) {
 		}})
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
-		l.outcomes = s.outcomes()
+		l.outcomes = s.Outcomes()
 		info, err := q.Get(context.Background(), id)
 		if !errors.Is(err, honker.ErrNotFound) {
 			require.NoError(t, err)
@@ -116,7 +71,7 @@ func TestExponentialDoublesUpToItsMaximumWithinAFifth(t *testing.T) {
 		}
 		low, high := backoff(attempt, nil), backoff(attempt, nil)
 		for range 200 {
-			d := backoff(attempt, errCause)
+			d := backoff(attempt, testkit.ErrCause)
 			low, high = min(low, d), max(high, d)
 		}
 		require.GreaterOrEqual(t, low, want-want/5)
@@ -126,7 +81,7 @@ func TestExponentialDoublesUpToItsMaximumWithinAFifth(t *testing.T) {
 	}
 	require.LessOrEqual(t, honker.Exponential(time.Hour, time.Second)(1, nil), 1200*time.Millisecond)
 	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1, nil))
-	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1000, errCause))
+	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1000, testkit.ErrCause))
 }
 
 func TestExponentialKeepsToItsBoundsAtTheirEdges(t *testing.T) {
@@ -163,11 +118,11 @@ func TestFailedAttemptsAreRepeatedByBackoffInWholeSeconds(t *testing.T) {
 }
 
 func TestBackoffThatPanicsOrIsNegativeStopsNothing(t *testing.T) {
-	fail := func(context.Context, *honker.Job[int]) error { return errCause }
+	fail := func(context.Context, *honker.Job[int]) error { return testkit.ErrCause }
 	l := lifeOf(t, honker.QueueOptions{Backoff: func(int, error) time.Duration { panic("no idea") }}, fail)
 	require.Len(t, l.began, 3)
 	require.GreaterOrEqual(t, l.began[1], time.Second, "no hot loop")
-	require.Equal(t, errCause.Error(), l.left.LastError)
+	require.Equal(t, testkit.ErrCause.Error(), l.left.LastError)
 
 	l = lifeOf(t, honker.QueueOptions{Backoff: honker.Constant(-time.Hour)}, fail)
 	require.Equal(t, secs(0, 0, 0), l.began)
@@ -176,7 +131,7 @@ func TestBackoffThatPanicsOrIsNegativeStopsNothing(t *testing.T) {
 
 func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
 	never := func(int, error) time.Duration { panic("the handler has decided") }
-	first := func(n int, err error) handler[int] { // returns err n times, then nil
+	first := func(n int, err error) testkit.Handler[int] { // returns err n times, then nil
 		return func(context.Context, *honker.Job[int]) error {
 			if n--; n >= 0 {
 				return err
@@ -191,17 +146,17 @@ func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := honker.QueueOptions{Backoff: never, MaxAttempts: 2}
-			l := lifeOf(t, opts, first(1, wrap(honker.RetryAfter(90500*time.Millisecond, errCause))))
+			l := lifeOf(t, opts, first(1, wrap(honker.RetryAfter(90500*time.Millisecond, testkit.ErrCause))))
 			require.Equal(t, secs(0, 91), l.began)
 			require.Equal(t, []int{1, 2}, l.attempts)
 			require.Equal(t, []honker.Outcome{honker.Retried, honker.Acked}, l.outcomes)
 			require.Len(t, l.failed, 1)
-			require.ErrorIs(t, l.failed[0], errCause)
+			require.ErrorIs(t, l.failed[0], testkit.ErrCause)
 
-			l = lifeOf(t, opts, first(2, wrap(honker.RetryAfter(0, errCause))))
+			l = lifeOf(t, opts, first(2, wrap(honker.RetryAfter(0, testkit.ErrCause))))
 			require.Equal(t, secs(0, 0), l.began)
 			require.Equal(t, honker.Dead, l.left.State, "its attempts were spent")
-			require.Contains(t, l.left.LastError, errCause.Error())
+			require.Contains(t, l.left.LastError, testkit.ErrCause.Error())
 
 			l = lifeOf(t, opts, first(4, wrap(honker.Snooze(1500*time.Millisecond))))
 			require.Equal(t, secs(0, 2, 4, 6, 8), l.began)
@@ -210,13 +165,13 @@ func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
 			require.Equal(t, honker.Snoozed, l.outcomes[3])
 			require.Nil(t, l.left)
 
-			l = lifeOf(t, opts, first(1, wrap(honker.Reject(errCause))))
+			l = lifeOf(t, opts, first(1, wrap(honker.Reject(testkit.ErrCause))))
 			require.Equal(t, secs(0), l.began)
 			require.Equal(t, honker.Dead, l.left.State)
 			require.Equal(t, 1, l.left.Attempts)
-			require.Contains(t, l.left.LastError, errCause.Error())
+			require.Contains(t, l.left.LastError, testkit.ErrCause.Error())
 			require.Len(t, l.failed, 1)
-			require.ErrorIs(t, l.failed[0], errCause)
+			require.ErrorIs(t, l.failed[0], testkit.ErrCause)
 		})
 	}
 }
@@ -226,32 +181,32 @@ func TestHandlerThatHasSettledItsJobIsBelieved(t *testing.T) {
 		outcome honker.Outcome
 		state   honker.State
 	}{"Ack": {honker.Acked, ""}, "Retry": {honker.Retried, honker.Pending}, "Fail": {honker.Died, honker.Dead}, "Snooze": {honker.Snoozed, honker.Pending}} {
-		for _, end := range []error{nil, errCause} {
-			bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		for _, end := range []error{nil, testkit.ErrCause} {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 				q := honker.NewQueue[int](db, "jobs", nil)
-				id := add(t, q, 1)
+				id := testkit.Enqueue(t, q, 1)
 				runs := 0
-				stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+				stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 					runs++
 					switch name {
 					case "Ack":
 						return errors.Join(job.Ack(ctx), end)
 					case "Retry":
-						return errors.Join(job.Retry(ctx, 2*time.Hour, errCause), end)
+						return errors.Join(job.Retry(ctx, 2*time.Hour, testkit.ErrCause), end)
 					case "Fail":
-						return errors.Join(job.Fail(ctx, errCause), end)
+						return errors.Join(job.Fail(ctx, testkit.ErrCause), end)
 					}
 					return errors.Join(job.Snooze(ctx, 2*time.Hour), end)
 				}, &honker.WorkOptions{Workers: 1})
 				time.Sleep(time.Hour)
 				require.NoError(t, stop())
 				require.Equal(t, 1, runs)
-				require.Equal(t, []honker.Outcome{want.outcome}, s.outcomes(), name)
+				require.Equal(t, []honker.Outcome{want.outcome}, s.Outcomes(), name)
 				if want.state == "" {
-					gone(t, q, id)
+					testkit.RequireGone(t, q, id)
 					return
 				}
-				require.Equal(t, want.state, look(t, q, id).State)
+				require.Equal(t, want.state, testkit.GetJob(t, q, id).State)
 			})
 		}
 	}
@@ -264,11 +219,11 @@ func TestTimeoutEndsOneAttempt(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, 5*time.Second, time.Until(at))
 		<-ctx.Done()
-		return errors.Join(ctx.Err(), errCause)
+		return errors.Join(ctx.Err(), testkit.ErrCause)
 	})
 	require.Equal(t, secs(0, 15), l.began)
 	require.Contains(t, l.left.LastError, "timeout after 5s")
-	require.Contains(t, l.left.LastError, errCause.Error())
+	require.Contains(t, l.left.LastError, testkit.ErrCause.Error())
 	require.ErrorIs(t, l.failed[0], context.DeadlineExceeded)
 
 	l = lifeOf(t, opts, func(ctx context.Context, _ *honker.Job[int]) error { <-ctx.Done(); return nil })
@@ -284,16 +239,16 @@ func TestTimeoutEndsOneAttempt(t *testing.T) {
 
 func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
 	for name, end := range map[string]func(){
-		"panic: boom":                func() { panic("boom") },
-		"panic: " + errCause.Error(): func() { panic(errCause) },
-		"nil pointer":                func() { var p *int; *p = 1 },
-		"goroutine":                  runtime.Goexit,
+		"panic: boom":                        func() { panic("boom") },
+		"panic: " + testkit.ErrCause.Error(): func() { panic(testkit.ErrCause) },
+		"nil pointer":                        func() { var p *int; *p = 1 },
+		"goroutine":                          runtime.Goexit,
 	} {
-		bubble(t, func(t *testing.T, db *honker.DB, s *seen) {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 2})
-			bad, good := add(t, q, 1), add(t, q, 2)
+			bad, good := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2)
 			var told atomic.Int64
-			stop := working(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 				if job.Args == 1 {
 					end()
 				}
@@ -301,8 +256,8 @@ func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
 			}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { told.Add(1) }})
 			time.Sleep(time.Hour)
 			require.NoError(t, stop())
-			gone(t, q, good)
-			info := look(t, q, bad)
+			testkit.RequireGone(t, q, good)
+			info := testkit.GetJob(t, q, bad)
 			require.Equal(t, honker.Dead, info.State, name)
 			require.Equal(t, 2, info.Attempts)
 			require.Contains(t, info.LastError, name)
@@ -315,7 +270,7 @@ func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
 }
 
 func TestMiddlewareWrapsTheHandlerOnceAndTheFirstIsOutermost(t *testing.T) {
-	bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		const jobs = 5
 		ids, err := q.EnqueueMany(context.Background(), make([]int, jobs))
@@ -335,7 +290,7 @@ func TestMiddlewareWrapsTheHandlerOnceAndTheFirstIsOutermost(t *testing.T) {
 			}
 		}
 		opts := &honker.WorkOptions{Workers: 1, Middleware: []honker.Middleware{layer("a"), layer("b")}}
-		stop := working(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
 			require.Equal(t, job.ID, ctx.Value(key("a")))
 			require.Equal(t, job.ID, ctx.Value(key("b")))
 			said = append(said, "run")
@@ -364,7 +319,7 @@ func TestMiddlewareDecidesWhatBecomesOfAnError(t *testing.T) {
 			return func(ctx context.Context, job *honker.JobInfo) error {
 				return honker.Reject(fmt.Errorf("replaced: %w", next(ctx, job)))
 			}
-		}, 1, "replaced: " + errCause.Error()},
+		}, 1, "replaced: " + testkit.ErrCause.Error()},
 		"skips": {func(honker.WorkFunc) honker.WorkFunc {
 			return func(context.Context, *honker.JobInfo) error { return nil }
 		}, 0, ""},
@@ -375,20 +330,20 @@ func TestMiddlewareDecidesWhatBecomesOfAnError(t *testing.T) {
 			return func(context.Context, *honker.JobInfo) error { panic("layer") }
 		}, 0, "panic: layer"},
 	} {
-		bubble(t, func(t *testing.T, db *honker.DB, _ *seen) {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
-			id := add(t, q, 1)
+			id := testkit.Enqueue(t, q, 1)
 			runs := 0
-			stop := working(t, q, func(context.Context, *honker.Job[int]) error { runs++; return errCause },
+			stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { runs++; return testkit.ErrCause },
 				&honker.WorkOptions{Middleware: []honker.Middleware{c.wrap}})
 			time.Sleep(time.Minute)
 			require.NoError(t, stop())
 			require.Equal(t, c.runs, runs, name)
 			if c.left == "" {
-				gone(t, q, id)
+				testkit.RequireGone(t, q, id)
 				return
 			}
-			require.Contains(t, look(t, q, id).LastError, c.left)
+			require.Contains(t, testkit.GetJob(t, q, id).LastError, c.left)
 		})
 	}
 }

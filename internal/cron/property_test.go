@@ -2,14 +2,15 @@ package cron_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/honker-go/honker/internal/cron"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // Zones whose shifts are an hour, half an hour, two hours, at midnight, against the
@@ -18,52 +19,71 @@ var zones = []string{"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord
 	"America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Europe/Dublin", "America/Caracas",
 	"Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca"}
 
-func drawPart(t *rapid.T, first, last int) string {
-	number := func(least int, label string) string {
-		sign := rapid.SampledFrom([]string{"", "", "", "0", "00"}).Draw(t, "sign")
-		return fmt.Sprintf("%s%d", sign, rapid.IntRange(least, last).Draw(t, label))
-	}
-	step := func() string { return fmt.Sprintf("/%d", rapid.IntRange(1, 70).Draw(t, "step")) }
-	from := rapid.IntRange(first, last).Draw(t, "from")
-	switch rapid.IntRange(0, 5).Draw(t, "form") {
-	case 0:
-		return "*" + step()
-	case 1:
-		return number(first, "value") + step()
-	case 2:
-		return fmt.Sprintf("%d-%s", from, number(from, "to"))
-	case 3:
-		return fmt.Sprintf("%d-%s", from, number(from, "to")) + step()
-	default:
-		return number(first, "value")
+// draw is one case of a property: its test, and where its numbers come from.
+type draw struct {
+	*testing.T
+	*rand.Rand
+}
+
+// check tries a property on 200 cases, and on a new seed each time.
+func check(t *testing.T, property func(t draw)) {
+	seed := testkit.Seed(t)
+	for n := range uint64(200) {
+		property(draw{t, testkit.Rand(seed, n)})
 	}
 }
 
-func drawField(t *rapid.T, first, last int) string {
-	if rapid.Bool().Draw(t, "any") {
+// between draws one of first to last.
+func (d draw) between(first, last int) int { return first + d.IntN(last-first+1) }
+
+// among draws one of all.
+func (d draw) among(all ...string) string { return all[d.IntN(len(all))] }
+
+func (d draw) part(first, last int) string {
+	number := func(least int) string {
+		return fmt.Sprintf("%s%d", d.among("", "", "", "0", "00"), d.between(least, last))
+	}
+	step := func() string { return fmt.Sprintf("/%d", d.between(1, 70)) }
+	from := d.between(first, last)
+	switch d.between(0, 5) {
+	case 0:
+		return "*" + step()
+	case 1:
+		return number(first) + step()
+	case 2:
+		return fmt.Sprintf("%d-%s", from, number(from))
+	case 3:
+		return fmt.Sprintf("%d-%s", from, number(from)) + step()
+	default:
+		return number(first)
+	}
+}
+
+func (d draw) field(first, last int) string {
+	if d.IntN(2) == 0 {
 		return "*"
 	}
 	var parts []string
-	for range rapid.IntRange(1, 3).Draw(t, "parts") {
-		parts = append(parts, drawPart(t, first, last))
+	for range d.between(1, 3) {
+		parts = append(parts, d.part(first, last))
 	}
 	return strings.Join(parts, ",")
 }
 
-func drawSpec(t *rapid.T) string {
-	fields := []string{drawField(t, 0, 59), drawField(t, 0, 23), drawField(t, 1, 31), drawField(t, 1, 12), drawField(t, 0, 6)}
-	if rapid.Bool().Draw(t, "seconds") {
-		fields = append([]string{drawField(t, 0, 59)}, fields...)
+func (d draw) spec() string {
+	fields := []string{d.field(0, 59), d.field(0, 23), d.field(1, 31), d.field(1, 12), d.field(0, 6)}
+	if d.IntN(2) == 0 {
+		fields = append([]string{d.field(0, 59)}, fields...)
 	}
 	return strings.Join(fields, " ")
 }
 
-// drawFrom prefers the hours around a shift of the clocks.
-func drawFrom(t *rapid.T, loc *time.Location) time.Time {
+// from prefers the hours around a shift of the clocks.
+func (d draw) from(loc *time.Location) time.Time {
 	const first, last = 946_684_800, 2_114_380_800 // 2000 to 2036
-	from := time.Unix(rapid.Int64Range(first, last).Draw(t, "from"), 0).In(loc)
-	if _, end := from.ZoneBounds(); !end.IsZero() && rapid.IntRange(0, 3).Draw(t, "near") > 0 {
-		return end.Add(time.Duration(rapid.IntRange(-3*hour, 3*hour).Draw(t, "distance")) * time.Second)
+	from := time.Unix(int64(d.between(first, last)), 0).In(loc)
+	if _, end := from.ZoneBounds(); !end.IsZero() && d.between(0, 3) > 0 {
+		return end.Add(time.Duration(d.between(-3*hour, 3*hour)) * time.Second)
 	}
 	return from
 }
@@ -71,9 +91,9 @@ func drawFrom(t *rapid.T, loc *time.Location) time.Time {
 // The walker looks at every instant up to the answer, or, where that is far, for some
 // days or hours.
 func TestNextIsTheFirstMatch(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		loc := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
-		text, from := drawSpec(t), drawFrom(t, loc)
+	check(t, func(t draw) {
+		loc := zone(t, t.among(zones...))
+		text, from := t.spec(), t.from(loc)
 		at, err := parsed(t, text).Next(from, loc)
 		w := newWalker(t, text, loc)
 		until := from.Unix() + 6000*w.step
@@ -103,16 +123,16 @@ func (w walker) requireFires(t require.TestingT, from, at time.Time) {
 // lies between them too: in the first pass of a repeated hour they may show more than
 // at the fire to come, and then it counts as over.
 func TestNextDoesNotDependOnWhereOneAsks(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		loc := zone(t, rapid.SampledFrom(zones).Draw(t, "zone"))
-		text, from := drawSpec(t), drawFrom(t, loc)
+	check(t, func(t draw) {
+		loc := zone(t, t.among(zones...))
+		text, from := t.spec(), t.from(loc)
 		spec := parsed(t, text)
 		at, err := spec.Next(from, loc)
 		if err != nil {
 			return
 		}
 		w := newWalker(t, text, loc)
-		between := time.Unix(rapid.Int64Range(from.Unix(), at.Unix()-1).Draw(t, "between"), 0).In(loc)
+		between := time.Unix(from.Unix()+t.Int64N(at.Unix()-from.Unix()), 0).In(loc)
 		shown := w.shows(between.Unix())
 		if shown.Before(w.shows(from.Unix())) || !shown.Before(w.shows(at.Unix())) {
 			return

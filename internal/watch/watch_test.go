@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"github.com/honker-go/honker/internal/sqlite"
 )
@@ -322,16 +322,17 @@ func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 // Pauses of half a second or more end at moments that all files share, and never later
 // than asked for.
 func TestAlignWakeups(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		now := time.Unix(0, rapid.Int64Range(0, 1<<62).Draw(t, "now"))
-		pause := time.Duration(rapid.Int64Range(int64(alignFrom), int64(time.Hour)).Draw(t, "pause"))
+	for range 200 {
+		now := time.Unix(0, rand.Int64N(1<<62+1))
+		pause := alignFrom + rand.N(time.Hour-alignFrom+1)
+		late := rand.N(pause/9 + 1)
+		t.Logf("now %d, pause %d, late %d", now.UnixNano(), pause, late)
 		got := alignWakeups(now, pause)
 		require.Positive(t, got)
 		require.LessOrEqual(t, got, pause)
 		end := now.Add(got)
 		require.Equal(t, end, end.Truncate(pause), "a mark of all")
-		late := time.Duration(rapid.Int64Range(0, int64(pause)/9).Draw(t, "late"))
 		require.Equal(t, end.Add(pause), end.Add(late).Add(alignWakeups(end.Add(late), pause)), "the next one too, also if late")
-	})
+	}
 	require.Equal(t, time.Millisecond, alignWakeups(time.Unix(1, 3), time.Millisecond), "a short one is what it is")
 }

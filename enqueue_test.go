@@ -1,0 +1,323 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Verbs that wait for the same writer share a commit. The one that comes first fails when
+// half of it is written; those behind it know nothing of that.
+func TestFirstOfABatchThatFailsHalfwayLeavesNothingAndTakesNobodyAlong(t *testing.T) {
+	const behind = 4
+	rounds := 20
+	if testing.Short() {
+		rounds = 6
+	}
+	path := filepath.Join(t.TempDir(), "file.db")
+	for name, db := range map[string]*honker.DB{"opened": honkertest.OpenFile(t, path, nil), "attached": testkit.Attach(t, path)} {
+		t.Run(name, func(t *testing.T) {
+			ctx := testkit.Context(t, testkit.Timeout)
+			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_stream`, `DELETE FROM _honker_live`, `CREATE TRIGGER IF NOT EXISTS refuse
+BEFORE INSERT ON _honker_stream WHEN NEW.payload = '13' BEGIN SELECT raise(ABORT, 'no 13'); END`)
+			q := honker.NewQueue[int](db, "jobs", nil)
+			s := honker.NewStream[int](db, "events", nil)
+			data := make([]int, 300) // of several statements
+			data[299] = 13
+			for range rounds {
+				first, others := make(chan error, 1), make(chan error, behind)
+				require.NoError(t, db.Tx(ctx, func(context.Context, *sql.Tx) error {
+					go func() { _, _, err := s.PublishMany(ctx, data); first <- err }()
+					for range 50 {
+						runtime.Gosched() // so it leads, most of the time
+					}
+					for range behind {
+						go func() { _, err := q.EnqueueMany(ctx, []int{1, 2}); others <- err }()
+					}
+					for range 50 {
+						runtime.Gosched()
+					}
+					return nil
+				}))
+				require.ErrorContains(t, testkit.Within(ctx, first, testkit.Timeout), "no 13")
+				for range behind {
+					require.NoError(t, testkit.Within(ctx, others, testkit.Timeout))
+				}
+			}
+			require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`))
+			require.EqualValues(t, rounds*behind*2, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+		})
+	}
+}
+
+// enqueues are the ways to add one job.
+var enqueues = map[string]func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error){
+	"Enqueue": func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error) {
+		return q.Enqueue(ctx, 1, opts...)
+	},
+	"EnqueueMany": func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error) {
+		ids, err := q.EnqueueMany(ctx, []int{1}, opts...)
+		return append(ids, 0)[0], err
+	},
+}
+
+func TestAWorkerThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
+	for name, enqueue := range enqueues {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+			q := honker.NewQueue[int](db, "jobs", nil)
+			release := make(chan struct{})
+			stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { <-release; return nil }, &honker.WorkOptions{Workers: 2})
+			for n := range 3 {
+				synctest.Wait()
+				id, err := enqueue(context.Background(), q)
+				require.NoError(t, err)
+				want := honker.Processing
+				if n == 2 {
+					want = honker.Pending // both are busy
+				}
+				require.Equal(t, want, testkit.GetJob(t, q, id).State, name)
+			}
+			id, err := enqueue(context.Background(), q, honker.Delay(time.Hour))
+			require.NoError(t, err)
+			require.Equal(t, honker.Pending, testkit.GetJob(t, q, id).State, "it is not due")
+			close(release)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+func TestALoopOverJobsThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		release, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for job, err := range q.Jobs(ctx, "w") {
+				require.NoError(t, err)
+				<-release
+				require.NoError(t, job.Ack(context.Background()))
+			}
+		}()
+		synctest.Wait()
+		id := testkit.Enqueue(t, q, 1)
+		require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
+		close(release)
+		synctest.Wait()
+		testkit.RequireGone(t, q, id)
+		cancel()
+		<-ended
+	})
+}
+
+// What others have enqueued meanwhile, by whatever way, is not passed over.
+func TestAJobOfAnotherIsClaimedBeforeTheOneThatIsHandedOver(t *testing.T) {
+	for what, other := range map[string]string{
+		"one that waits":  `'pending', NULL, NULL, 0`,
+		"one that lapsed": `'processing', 'gone', 1, 1`,
+	} {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+			q := honker.NewQueue[int](db, "jobs", nil)
+			release, began := make(chan struct{}), make(chan int, 2)
+			stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+				began <- job.Args
+				<-release
+				return nil
+			}, &honker.WorkOptions{Workers: 1})
+			synctest.Wait()
+			testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, run_at, state, worker_id, claim_expires_at, attempts)
+VALUES ('jobs', '7', 1, `+other+`)`)
+			testkit.Enqueue(t, q, 1)
+			require.Equal(t, 7, <-began, what)
+			close(release)
+			require.Equal(t, 1, <-began, what)
+			require.NoError(t, stop())
+		})
+	}
+}
+
+// The claim begins when the enqueue has the writer, however long it had to wait for it.
+func TestAJobIsHandedOverWithAWholeLease(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+		var until time.Time
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			until = job.ClaimExpiresAt
+			return nil
+		}, &honker.WorkOptions{Lease: 2 * time.Second})
+		synctest.Wait()
+		began := time.Now()
+		go func() {
+			_ = db.Tx(context.Background(), func(context.Context, *sql.Tx) error { time.Sleep(3 * time.Second); return nil })
+		}()
+		synctest.Wait()
+		testkit.Enqueue(t, q, 1)
+		synctest.Wait()
+		require.GreaterOrEqual(t, until.Sub(began), 5*time.Second)
+		require.Equal(t, []honker.Outcome{honker.Acked}, s.Outcomes())
+		require.NoError(t, stop())
+	})
+}
+
+// One statement and one commit lie between an enqueue and its handler.
+func TestAJobThatIsHandedOverIsWrittenOnce(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 5})
+		testkit.Exec(t, db, `CREATE TABLE updates (id)`)
+		testkit.Exec(t, db, `CREATE TRIGGER count AFTER UPDATE ON _honker_live BEGIN INSERT INTO updates VALUES (NEW.id); END`)
+		var said, stored *honker.JobInfo
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			said, stored = &job.JobInfo, testkit.GetJob(t, q, job.ID)
+			return nil
+		}, nil)
+		synctest.Wait()
+		testkit.Enqueue(t, q, 1, honker.Priority(3), honker.ExpiresIn(time.Hour))
+		synctest.Wait()
+		require.Equal(t, stored, said)
+		require.Equal(t, 5, said.MaxAttempts)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM updates`))
+		require.NoError(t, stop())
+	})
+}
+
+func TestAnEnqueueThatFailsHandsNothingOver(t *testing.T) {
+	for what, trigger := range map[string]string{
+		"the statement": `BEGIN SELECT RAISE(ABORT, 'not this one'); END`,
+		"the commit":    `BEGIN INSERT INTO child VALUES (1); END`,
+	} {
+		for _, jobs := range [][]int{{1}, {1, 2}} {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
+				testkit.Exec(t, db, `CREATE TABLE parent (id INTEGER PRIMARY KEY)`)
+				testkit.Exec(t, db, `CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)`)
+				testkit.Exec(t, db, `CREATE TRIGGER no AFTER INSERT ON _honker_live WHEN NEW.priority = 9 `+trigger)
+				q := honker.NewQueue[int](db, "jobs", nil)
+				stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { return nil }, nil)
+				for n := range 3 {
+					synctest.Wait()
+					_, err := q.EnqueueMany(context.Background(), jobs, honker.Priority(9))
+					require.Error(t, err, "%s, %v", what, jobs)
+					synctest.Wait()
+					require.Len(t, s.Outcomes(), n*len(jobs), "%s, %v", what, jobs)
+					_, err = q.EnqueueMany(context.Background(), jobs)
+					require.NoError(t, err)
+					synctest.Wait()
+					require.Len(t, s.Outcomes(), (n+1)*len(jobs), "%s, %v", what, jobs)
+				}
+				require.NoError(t, stop())
+			})
+		}
+	}
+}
+
+func TestOfABatchAsManyAreHandedOverAsHandlersAreIdle(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		release := make(chan struct{})
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { <-release; return nil }, &honker.WorkOptions{Workers: 3})
+		synctest.Wait()
+		ids, err := q.EnqueueMany(context.Background(), make([]int, 50))
+		require.NoError(t, err)
+		require.True(t, slices.IsSorted(ids))
+		for i, id := range ids[:10] {
+			require.Equal(t, i < 3, testkit.GetJob(t, q, id).State == honker.Processing, "job %d", i)
+		}
+		close(release)
+		synctest.Wait()
+		require.Len(t, s.Outcomes(), 50)
+		require.NoError(t, stop())
+	})
+}
+
+// What was fast an hour ago says nothing about the next jobs.
+func TestAWorkerThatSleepsClaimsForIdleHandlersOnly(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		release := make(chan struct{})
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args == slow {
+				<-release
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 2})
+		_, err := q.EnqueueMany(context.Background(), make([]int, 500))
+		require.NoError(t, err)
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		_, err = q.EnqueueMany(context.Background(), slices.Repeat([]int{slow}, 50))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.LessOrEqual(t, testkit.QueryInt(t, db.SQL(), processing), int64(4))
+		close(release)
+		require.NoError(t, stop())
+	})
+}
+
+const slow = 1
+
+// A job may be handed over at any moment of a worker's end: none is forgotten.
+func TestAWorkerThatEndsLeavesNothingClaimed(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	for round := range 150 {
+		q := honker.NewQueue[int](db, fmt.Sprint("jobs", round), nil)
+		working, stop := context.WithCancel(ctx)
+		var all sync.WaitGroup
+		all.Go(func() {
+			require.NoError(t, q.Work(working, func(context.Context, *honker.Job[int]) error { return nil }, nil))
+		})
+		<-time.After(time.Duration(round%10) * 100 * time.Microsecond) // any moment of its beginning
+		all.Go(func() { testkit.Enqueue(t, q, round) })
+		<-time.After(time.Duration(round%7) * 20 * time.Microsecond)
+		stop()
+		all.Wait()
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), processing))
+	}
+}
+
+// Whatever the order in which loops begin, end and are called: each job is given once.
+func TestLoopsThatComeAndGoAreGivenEachJobOnce(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	const jobs = 400
+	given := make(chan int64, 2*jobs)
+	var loops sync.WaitGroup
+	for w := range 4 {
+		loops.Go(func() {
+			for round := 0; len(given) < jobs && ctx.Err() == nil; round++ {
+				part, stop := context.WithTimeout(ctx, time.Duration(1+round%5)*time.Millisecond)
+				for job, err := range q.Jobs(part, fmt.Sprintf("%d.%d", w, round)) {
+					require.NoError(t, err)
+					given <- job.ID
+					require.NoError(t, job.Ack(ctx))
+				}
+				stop()
+			}
+		})
+	}
+	var want []int64
+	for i := range jobs {
+		want = append(want, testkit.Enqueue(t, q, i))
+	}
+	loops.Wait()
+	close(given)
+	var got []int64
+	for id := range given {
+		got = append(got, id)
+	}
+	require.ElementsMatch(t, want, got)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+}

@@ -1,0 +1,330 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// watchFile returns what asserts that nobody has committed to the file since, as
+// another connection sees it.
+func watchFile(t testing.TB, path string) func(what string) {
+	t.Helper()
+	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	version := func() (v int64) {
+		require.NoError(t, conn.QueryRowContext(context.Background(), `PRAGMA data_version`).Scan(&v))
+		return v
+	}
+	before := version()
+	return func(what string) {
+		t.Helper()
+		require.Equal(t, before, version(), "%s has written", what)
+	}
+}
+
+type refusal = func(context.Context) error
+
+// inOwnTx runs an XTx verb in a transaction that is committed whatever it returns.
+func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) refusal {
+	return func(ctx context.Context) (refused error) {
+		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			refused = call(ctx, tx)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return refused
+	}
+}
+
+// refuses asserts that each call is ErrInvalid, says whose error it is, and leaves the
+// file as it was.
+func refuses(t *testing.T, path string, calls map[string]refusal) {
+	t.Helper()
+	unchanged := watchFile(t, path)
+	for what, call := range calls {
+		err := call(testkit.Context(t, testkit.Timeout))
+		require.ErrorIs(t, err, honker.ErrInvalid, what)
+		require.ErrorContains(t, err, "honker: ", what)
+		unchanged(what)
+	}
+}
+
+// badHandle is every verb of a handle that should refuse.
+func badHandle[T any](db *honker.DB, q *honker.Queue[T]) map[string]refusal {
+	type c = context.Context
+	var zero T
+	work := func(c, *honker.Job[T]) error { return nil }
+	workTx := func(c, *sql.Tx, *honker.Job[T]) error { return nil }
+	return map[string]refusal{
+		"Enqueue":       func(c c) error { _, err := q.Enqueue(c, zero); return err },
+		"EnqueueTx":     inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.EnqueueTx(c, tx, zero); return err }),
+		"EnqueueMany":   func(c c) error { _, err := q.EnqueueMany(c, []T{zero}); return err },
+		"EnqueueManyTx": inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.EnqueueManyTx(c, tx, []T{zero}); return err }),
+		"Claim":         func(c c) error { _, err := q.Claim(c, "w", 1); return err },
+		"Jobs":          func(c c) error { return testkit.LastError(q.Jobs(c, "w")) },
+		"Work":          func(c c) error { return q.Work(c, work, nil) },
+		"WorkTx":        func(c c) error { return q.WorkTx(c, workTx, nil) },
+		"AckMany":       func(c c) error { _, err := q.AckMany(c, "w", []int64{1}); return err },
+		"Get":           func(c c) error { _, err := q.Get(c, 1); return err },
+		"Cancel":        func(c c) error { _, err := q.Cancel(c, 1); return err },
+		"CancelTx":      inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.CancelTx(c, tx, 1); return err }),
+		"SweepExpired":  func(c c) error { _, err := q.SweepExpired(c); return err },
+		"NextClaimAt":   func(c c) error { _, err := q.NextClaimAt(c); return err },
+		"SaveResult":    func(c c) error { return q.SaveResult(c, 1, 1, 0) },
+		"SaveResultTx":  inOwnTx(db, func(c c, tx *sql.Tx) error { return q.SaveResultTx(c, tx, 1, 1, 0) }),
+	}
+}
+
+var badNames = map[string]string{
+	"empty":      "",
+	"too long":   strings.Repeat("x", 1025),
+	"NUL":        "a\x00b",
+	"no UTF-8":   "a\xffb",
+	"half a ü":   "ü"[:1],
+	"surrogates": "\xed\xa0\x80",
+}
+
+func TestBadNamesAreRefusedByEveryVerb(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	good := honker.NewQueue[int](db, "jobs", nil)
+	testkit.Enqueue(t, good, 1)
+	type c = context.Context
+	for kind, name := range badNames {
+		t.Run(kind, func(t *testing.T) {
+			q := honker.NewQueue[int](db, name, nil)
+			require.Equal(t, name, q.Name())
+			refuses(t, path, badHandle(db, q))
+			calls := map[string]refusal{
+				"Notify":         func(c c) error { _, err := db.Notify(c, name, 1); return err },
+				"NotifyTx":       inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := db.NotifyTx(c, tx, name, 1); return err }),
+				"Listen":         func(c c) error { _, err := db.Listen(c, name); return err },
+				"Listen, second": func(c c) error { _, err := db.Listen(c, "news", name); return err },
+				"Claim by":       func(c c) error { _, err := good.Claim(c, name, 1); return err },
+				"Jobs by":        func(c c) error { return testkit.LastError(good.Jobs(c, name)) },
+				"AckMany by":     func(c c) error { _, err := good.AckMany(c, name, []int64{1}); return err },
+			}
+			if name != "" { // which means the default
+				calls["Work by"] = workWith(good, honker.WorkOptions{WorkerID: name})
+			}
+			refuses(t, path, calls)
+		})
+	}
+}
+
+func TestNamesOfAnyTextAreKeptByteForByte(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	for _, name := range []string{
+		`'; DROP TABLE _honker_live; --`, `"quoted" and 'quoted' and [x] ` + "`y`", `\u0041 \n \\`, "<&>\u2028\u2029",
+		" space \t\r\n ", "\x01\x1f\x7f", "ü 日本 🦆 \ufffd \ufeff", "%_*?", "null", `["a","b"]`, "0", strings.Repeat("x", 1024),
+	} {
+		q := honker.NewQueue[string](db, name, nil)
+		l := testkit.Listen(t, db, name)
+		id := testkit.Enqueue(t, q, name)
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue = ? AND typeof(queue) = 'text'`, name))
+		for job, err := range q.Jobs(ctx, name) {
+			require.NoError(t, err)
+			require.Equal(t, name, job.Args)
+			require.Equal(t, name, job.Queue)
+			require.Equal(t, name, testkit.GetJob(t, q, id).WorkerID)
+			require.NoError(t, job.Ack(ctx))
+			break
+		}
+		sent := testkit.Notify(t, db, name, name)
+		n, err := l.Next(ctx)
+		require.NoError(t, err)
+		require.Equal(t, sent, n.ID)
+		require.Equal(t, name, n.Channel)
+	}
+}
+
+func TestBadNumbersAndSpansAreRefused(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))
+	job := testkit.ClaimOne(t, q)
+	testkit.Enqueue(t, q, 2)
+	type c = context.Context
+	calls := map[string]refusal{
+		"listen to nothing": func(c c) error { _, err := db.Listen(c); return err },
+	}
+	for _, n := range []int{0, -1, math.MinInt} {
+		calls[fmt.Sprint("Claim of ", n)] = func(c c) error { _, err := q.Claim(c, "w", n); return err }
+		calls[fmt.Sprint("MaxAttempts ", n)] = enqueueWith(q, honker.MaxAttempts(n))
+		if n < 0 {
+			calls[fmt.Sprint("Workers ", n)] = workWith(q, honker.WorkOptions{Workers: n})
+			maps(calls, fmt.Sprint("queue MaxAttempts ", n, ": "), badHandle(db, honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: n})))
+		}
+	}
+	for _, d := range []time.Duration{0, -1, -time.Hour, math.MinInt64} {
+		calls[fmt.Sprint("ExpiresIn ", d)] = enqueueWith(q, honker.ExpiresIn(d))
+		calls[fmt.Sprint("Heartbeat ", d)] = func(c c) error { return job.Heartbeat(c, d) }
+		if d == 0 {
+			continue
+		}
+		calls[fmt.Sprint("Delay ", d)] = enqueueWith(q, honker.Delay(d))
+		calls[fmt.Sprint("Delay wins ", d)] = enqueueWith(q, honker.RunAt(time.Now()), honker.Delay(d), honker.Priority(1))
+		calls[fmt.Sprint("Retry ", d)] = func(c c) error { return job.Retry(c, d, nil) }
+		calls[fmt.Sprint("Snooze ", d)] = func(c c) error { return job.Snooze(c, d) }
+		calls[fmt.Sprint("SaveResult ", d)] = func(c c) error { return q.SaveResult(c, 1, 1, d) }
+		calls[fmt.Sprint("SaveResultTx ", d)] = inOwnTx(db, func(c c, tx *sql.Tx) error { return q.SaveResultTx(c, tx, 1, 1, d) })
+		calls[fmt.Sprint("Prune ", d)] = func(c c) error { _, err := db.PruneNotifications(c, d, 0); return err }
+		calls[fmt.Sprint("Lease ", d)] = workWith(q, honker.WorkOptions{Lease: d})
+		calls[fmt.Sprint("DrainTimeout ", d)] = workWith(q, honker.WorkOptions{DrainTimeout: d})
+		for _, o := range []honker.QueueOptions{{Visibility: d}, {Timeout: d}} {
+			maps(calls, fmt.Sprintf("%+v: ", o), badHandle(db, honker.NewQueue[int](db, "jobs", &o)))
+		}
+	}
+	refuses(t, path, calls)
+}
+
+// maps adds from to calls.
+func maps(calls map[string]refusal, prefix string, from map[string]refusal) {
+	for name, call := range from {
+		calls[prefix+name] = call
+	}
+}
+
+func enqueueWith(q *honker.Queue[int], opts ...honker.EnqueueOption) refusal {
+	return func(ctx context.Context) error {
+		if _, err := q.EnqueueMany(ctx, []int{1, 2}, opts...); err == nil {
+			return nil
+		}
+		_, err := q.Enqueue(ctx, 1, opts...)
+		return err
+	}
+}
+
+func workWith(q *honker.Queue[int], opts honker.WorkOptions) refusal {
+	return func(ctx context.Context) error {
+		return q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, &opts)
+	}
+}
+
+func TestSpansAsLongAsTheyGetDoNotOverflow(t *testing.T) {
+	t.Parallel()
+	const ever = time.Duration(math.MaxInt64)
+	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Visibility: ever, ResultTTL: ever})
+	far := time.Now().Add(290 * 365 * 24 * time.Hour)
+	id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(ever))
+	require.True(t, testkit.GetJob(t, q, id).ExpiresAt.After(far))
+	job := testkit.ClaimOne(t, q)
+	require.True(t, job.ClaimExpiresAt.After(far))
+	require.NoError(t, job.Heartbeat(ctx, ever))
+	require.True(t, testkit.GetJob(t, q, id).ClaimExpiresAt.After(far))
+	next, err := q.NextClaimAt(ctx)
+	require.NoError(t, err)
+	require.True(t, next.After(far))
+	require.NoError(t, job.Snooze(ctx, ever))
+	require.True(t, testkit.GetJob(t, q, id).RunAt.After(far))
+	require.Empty(t, testkit.Claim(t, q, 1))
+	mature(t, db, id)
+	job = testkit.ClaimOne(t, q)
+	require.NoError(t, job.SetResult(1))
+	require.NoError(t, job.Retry(ctx, ever, nil))
+	require.True(t, testkit.GetJob(t, q, id).RunAt.After(far))
+	require.NoError(t, q.SaveResult(ctx, id, 2, ever))
+	_, err = honker.Result[int](ctx, db, id)
+	require.NoError(t, err)
+	for _, opt := range []honker.EnqueueOption{
+		honker.Delay(ever), honker.RunAt(far.AddDate(5000, 0, 0)), honker.RunAt(time.Unix(1<<55, 0)),
+	} {
+		require.True(t, testkit.GetJob(t, q, testkit.Enqueue(t, q, 1, opt)).RunAt.After(far.AddDate(0, 0, -1)))
+	}
+	require.Empty(t, testkit.Claim(t, q, 10))
+}
+
+func TestPayloadsThatAreNoJSONAreRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	db := honkertest.OpenFile(t, path, &honker.Options{MaxPayload: 10})
+	testkit.Enqueue(t, honker.NewQueue[int](db, "claimed", nil), 1)
+	job := testkit.ClaimOne(t, honker.NewQueue[int](db, "claimed", nil))
+	type named []byte
+	for what, v := range map[string]any{
+		"raw text":        json.RawMessage(`{`),
+		"raw nothing":     json.RawMessage(``),
+		"two raw values":  json.RawMessage(`1 2`),
+		"raw no UTF-8":    json.RawMessage("\"\xff\""),
+		"NaN":             math.NaN(),
+		"infinity":        math.Inf(1),
+		"channel":         make(chan int),
+		"function":        func() {},
+		"inside a struct": struct{ C chan int }{},
+		"too large":       "123456789",
+		"too large raw":   json.RawMessage(`[1,2,3,4,5]`),
+		"bytes":           []byte(`1`),
+		"named bytes":     named(`1`),
+	} {
+		t.Run(what, func(t *testing.T) {
+			q := honker.NewQueue[any](db, "any", nil)
+			type c = context.Context
+			refuses(t, path, map[string]refusal{
+				"Notify":        func(c c) error { _, err := db.Notify(c, "news", v); return err },
+				"NotifyTx":      inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := db.NotifyTx(c, tx, "news", v); return err }),
+				"SaveResult":    func(c c) error { return q.SaveResult(c, 1, v, 0) },
+				"SaveResultTx":  inOwnTx(db, func(c c, tx *sql.Tx) error { return q.SaveResultTx(c, tx, 1, v, 0) }),
+				"SetResult":     func(c) error { return job.SetResult(v) },
+				"Enqueue":       func(c c) error { _, err := q.Enqueue(c, v); return err },
+				"EnqueueTx":     inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.EnqueueTx(c, tx, v); return err }),
+				"EnqueueMany":   func(c c) error { _, err := q.EnqueueMany(c, []any{1, v}); return err },
+				"EnqueueManyTx": inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.EnqueueManyTx(c, tx, []any{1, v}); return err }),
+			})
+		})
+	}
+	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "12345678") // as large as may be
+}
+
+func TestBytesAsTheTypeOfAPayloadAreRefusedByEveryVerb(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	type named []byte
+	refuses(t, path, badHandle(db, honker.NewQueue[[]byte](db, "jobs", nil)))
+	refuses(t, path, badHandle(db, honker.NewQueue[named](db, "jobs", nil)))
+}
+
+func TestPointerToBytesIsRefusedAsBytesAre(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	b := []byte("would be base64")
+	refuses(t, path, badHandle(db, honker.NewQueue[*[]byte](db, "jobs", nil)))
+	refuses(t, path, map[string]refusal{
+		"Notify": func(ctx context.Context) error { _, err := db.Notify(ctx, "news", &b); return err },
+	})
+}
+
+func TestBadOptionsOpenNoFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, o := range []honker.Options{
+		{Durability: 2}, {Durability: -1}, {BusyTimeout: -1}, {PollInterval: -1}, {Readers: -1}, {MaxPayload: -1},
+	} {
+		path := filepath.Join(dir, "file.db")
+		_, err := honker.Open(context.Background(), path, &o)
+		require.ErrorIs(t, err, honker.ErrInvalid, "%+v", o)
+		_, err = honker.Connector(path, &o)
+		require.ErrorIs(t, err, honker.ErrInvalid, "%+v", o)
+		require.Empty(t, testkit.ListDir(t, dir))
+	}
+	_, err := honker.Attach(context.Background(), nil, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}

@@ -1,0 +1,265 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func TestCloseEndsAllThatWaitsAndMayBeCalledAgain(t *testing.T) {
+	t.Parallel()
+	for name, settled := range map[string]bool{"at once": false, "when all of them sleep": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
+			require.NoError(t, err)
+			waits := everyWait(t, db)
+			if settled { // a message that is heard shows that the watcher runs
+				l := testkit.Listen(t, db, "other")
+				testkit.Receive(t, l, testkit.Notify(t, db, "other", 1))
+			}
+			began := time.Now()
+			closed := make(chan error, 2)
+			for range cap(closed) {
+				go func() { closed <- db.Close() }()
+			}
+			for range cap(closed) {
+				require.NoError(t, <-closed)
+			}
+			for what, ended := range waits {
+				require.ErrorIs(t, <-ended, honker.ErrClosed, what)
+			}
+			require.Less(t, time.Since(began), 3*time.Second)
+			require.NoError(t, db.Close())
+			require.Error(t, db.SQL().Ping(), "asked for too late")
+		})
+	}
+}
+
+func TestCloseLetsHandlersFinishWithAllThatTheyDo(t *testing.T) {
+	t.Parallel()
+	for name, work := range map[string]func(context.Context, *honker.DB) error{
+		"nothing":    func(context.Context, *honker.DB) error { return nil },
+		"plain verb": func(ctx context.Context, db *honker.DB) error { _, err := db.Notify(ctx, "news", 1); return err },
+		"transaction": func(ctx context.Context, db *honker.DB) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := db.NotifyTx(ctx, tx, "news", 1)
+				return err
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "file.db")
+			db, err := honker.Open(context.Background(), path, nil)
+			require.NoError(t, err)
+			q := honker.NewQueue[int](db, "jobs", nil)
+			id := testkit.Enqueue(t, q, 1)
+			running, finish, worked := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+			go func() {
+				worked <- q.Work(context.Background(), func(ctx context.Context, _ *honker.Job[int]) error {
+					close(running)
+					<-finish
+					err := work(ctx, db)
+					worked <- err
+					return err
+				}, nil)
+			}()
+			<-running
+			closed := make(chan error, 1)
+			go func() { closed <- db.Close() }()
+			ended, end := context.WithCancel(context.Background())
+			end()
+			testkit.Eventually(t, testkit.Timeout, "closing", func() bool { return q.Work(ended, nil, nil) != nil })
+			require.Empty(t, closed, "closed under a handler")
+			close(finish)
+			handled := <-worked
+			require.ErrorIs(t, <-worked, honker.ErrClosed)
+			require.NoError(t, <-closed)
+			require.NoError(t, handled)
+
+			db = honkertest.OpenFile(t, path, nil)
+			testkit.RequireGone(t, honker.NewQueue[int](db, "jobs", nil), id)
+		})
+	}
+}
+
+func TestClosedDBAnswersEveryVerbWithErrClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file.db")
+	opened, err := honker.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	attached := testkit.Attach(t, path)
+	for name, db := range map[string]*honker.DB{"opened": opened, "attached": attached} {
+		tx, err := testkit.OpenPool(t, path).BeginTx(context.Background(), nil)
+		require.NoError(t, err)
+		verbs := everyVerb(t, db, tx)
+		require.NoError(t, db.Close())
+		for verb, call := range verbs {
+			t.Run(name+" "+verb, func(t *testing.T) {
+				require.ErrorIs(t, call(testkit.Context(t, testkit.Timeout)), honker.ErrClosed)
+			})
+		}
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, db.Close(), "again")
+	}
+}
+
+func TestVerbWhoseContextHasEndedDoesNothing(t *testing.T) {
+	_, db := testkit.OpenShared(t)
+	tx, err := db.SQL().BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	verbs := everyVerb(t, db, tx)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for _, loop := range []string{"Jobs", "Work", "WorkTx", "Run", "Updates"} {
+		require.NoError(t, verbs[loop](ended), "%s ends with its ctx", loop)
+		delete(verbs, loop)
+	}
+	require.NoError(t, verbs["Unlock"](ended), "what ends is not left half done")
+	delete(verbs, "Unlock")
+	for verb, call := range verbs {
+		require.ErrorIs(t, call(ended), context.Canceled, verb)
+	}
+	require.NoError(t, tx.Rollback())
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+}
+
+// everyVerb is all that can be done with a DB, with a job that it holds and with a
+// transaction on its file.
+func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(context.Context) error {
+	t.Helper()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	id, err := q.Enqueue(context.Background(), 0)
+	require.NoError(t, err)
+	jobs, err := q.Claim(context.Background(), "w", 1)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	job := jobs[0]
+	l, err := db.Listen(context.Background(), "news")
+	require.NoError(t, err)
+	lock, rate := testkit.TakeLock(t, db, "held", nil), db.RateLimit("calls", 1, time.Hour)
+	outbox := honker.NewOutbox(db, "mail", func(context.Context, int) error { return nil }, nil)
+	type ctx = context.Context
+	return map[string]func(ctx) error{
+		"Enqueue":            func(c ctx) error { _, err := q.Enqueue(c, 1); return err },
+		"EnqueueTx":          func(c ctx) error { _, err := q.EnqueueTx(c, tx, 1); return err },
+		"EnqueueMany":        func(c ctx) error { _, err := q.EnqueueMany(c, []int{1}); return err },
+		"EnqueueManyTx":      func(c ctx) error { _, err := q.EnqueueManyTx(c, tx, []int{1}); return err },
+		"Claim":              func(c ctx) error { _, err := q.Claim(c, "w", 1); return err },
+		"Jobs":               func(c ctx) error { return testkit.LastError(q.Jobs(c, "w")) },
+		"Work":               func(c ctx) error { return q.Work(c, nil, nil) },
+		"WorkTx":             func(c ctx) error { return q.WorkTx(c, nil, nil) },
+		"AckMany":            func(c ctx) error { _, err := q.AckMany(c, "w", []int64{id}); return err },
+		"Get":                func(c ctx) error { _, err := q.Get(c, id); return err },
+		"Cancel":             func(c ctx) error { _, err := q.Cancel(c, id); return err },
+		"CancelTx":           func(c ctx) error { _, err := q.CancelTx(c, tx, id); return err },
+		"SweepExpired":       func(c ctx) error { _, err := q.SweepExpired(c); return err },
+		"NextClaimAt":        func(c ctx) error { _, err := q.NextClaimAt(c); return err },
+		"SaveResult":         func(c ctx) error { return q.SaveResult(c, id, 1, 0) },
+		"SaveResultTx":       func(c ctx) error { return q.SaveResultTx(c, tx, id, 1, 0) },
+		"Ack":                func(c ctx) error { return job.Ack(c) },
+		"AckTx":              func(c ctx) error { return job.AckTx(c, tx) },
+		"Retry":              func(c ctx) error { return job.Retry(c, 0, nil) },
+		"Fail":               func(c ctx) error { return job.Fail(c, nil) },
+		"FailTx":             func(c ctx) error { return job.FailTx(c, tx, nil) },
+		"Snooze":             func(c ctx) error { return job.Snooze(c, 0) },
+		"Heartbeat":          func(c ctx) error { return job.Heartbeat(c, time.Hour) },
+		"Result":             func(c ctx) error { _, err := honker.Result[int](c, db, id); return err },
+		"WaitResult":         func(c ctx) error { _, err := honker.WaitResult[int](c, db, id); return err },
+		"Notify":             func(c ctx) error { _, err := db.Notify(c, "news", 1); return err },
+		"NotifyTx":           func(c ctx) error { _, err := db.NotifyTx(c, tx, "news", 1); return err },
+		"Listen":             func(c ctx) error { _, err := db.Listen(c, "news"); return err },
+		"Next":               func(c ctx) error { _, err := l.Next(c); return err },
+		"PruneNotifications": func(c ctx) error { _, err := db.PruneNotifications(c, 0, 0); return err },
+		"Updates":            func(c ctx) error { return testkit.LastError(db.Updates(c)) },
+		"TryLock":            func(c ctx) error { _, err := db.TryLock(c, "free", nil); return err },
+		"Lock":               func(c ctx) error { _, err := db.Lock(c, "free", nil); return err },
+		"Unlock":             func(c ctx) error { return lock.Unlock(c) },
+		"Allow":              func(c ctx) error { _, err := rate.Allow(c); return err },
+		"AllowTx":            func(c ctx) error { _, err := rate.AllowTx(c, tx); return err },
+		"Wait":               func(c ctx) error { return rate.Wait(c) },
+		"Remaining":          func(c ctx) error { _, _, err := rate.Remaining(c); return err },
+		"SweepRateLimits":    func(c ctx) error { _, err := db.SweepRateLimits(c, 0); return err },
+		"Send":               func(c ctx) error { _, err := outbox.Send(c, 1); return err },
+		"SendTx":             func(c ctx) error { _, err := outbox.SendTx(c, tx, 1); return err },
+		"Run":                func(c ctx) error { return outbox.Run(c, nil) },
+		"Check":              func(c ctx) error { return db.Check(c) },
+		"Tx":                 func(c ctx) error { return db.Tx(c, func(ctx, *sql.Tx) error { return nil }) },
+	}
+}
+
+// everyWait lets all that can wait do so, and returns where each of them says how that
+// ended.
+func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
+	t.Helper()
+	ctx := testkit.Context(t, 5*time.Second)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	later, err := q.Enqueue(ctx, 1, honker.Delay(time.Hour))
+	require.NoError(t, err)
+	l, err := db.Listen(ctx, "news")
+	require.NoError(t, err)
+	testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('another''s', 'another', unixepoch() + 3600)`)
+	rate := db.RateLimit("calls", 1, 24*365*time.Hour)
+	_, err = rate.Allow(ctx)
+	require.NoError(t, err)
+	waits := make(map[string]<-chan error)
+	for name, wait := range map[string]func() error{
+		"Next": func() error { _, err := l.Next(ctx); return err },
+		"Work": func() error {
+			return q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, nil)
+		},
+		"WaitResult": func() error { _, err := honker.WaitResult[int](ctx, db, later); return err },
+		"Jobs":       func() error { return testkit.LastError(q.Jobs(ctx, "w")) },
+		"Updates":    func() error { return testkit.LastError(db.Updates(ctx)) },
+		"Lock":       func() error { _, err := db.Lock(ctx, "another's", nil); return err },
+		"Wait":       func() error { return rate.Wait(ctx) },
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- wait() }()
+		waits[name] = ended
+	}
+	return waits
+}
+
+// The README's code is that of the examples, which are run: each of its lines stands in
+// one of them.
+func TestCodeOfTheReadmeIsThatOfTheExamples(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	known := exampleLines(t)
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
+	require.NotEmpty(t, blocks)
+	for _, block := range blocks {
+		for line := range strings.Lines(string(block[1])) {
+			line = strings.TrimSpace(line)
+			require.True(t, line == "" || known[line], "no example has the line %q", line)
+		}
+	}
+}
+
+func exampleLines(t *testing.T) map[string]bool {
+	files, err := filepath.Glob("example*_test.go")
+	require.NoError(t, err)
+	lines := make(map[string]bool)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		// An example's file lies in a folder of its own.
+		for line := range strings.Lines(strings.ReplaceAll(string(text), "Open(ctx, path,", `Open(ctx, "app.db",`)) {
+			lines[strings.TrimSpace(line)] = true
+		}
+	}
+	return lines
+}

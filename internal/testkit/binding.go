@@ -1,0 +1,143 @@
+package testkit
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// Binding stands in for honker in another language: its statements, its clock, a
+// plain connection with its settings.
+type Binding struct {
+	t    testing.TB
+	Pool *sql.DB
+}
+
+func OpenBinding(t testing.TB, path string) *Binding {
+	t.Helper()
+	pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_txlock=immediate")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	return &Binding{t, pool}
+}
+
+// OpenWithBinding are a DB and a binding on one fresh file, made by Go.
+func OpenWithBinding(t testing.TB) (*honker.DB, *Binding) {
+	t.Helper()
+	path, db := OpenShared(t)
+	return db, OpenBinding(t, path)
+}
+
+// bootstrap is what a binding does to the jobs of each file that it opens.
+func (b *Binding) Bootstrap() {
+	b.t.Helper()
+	ExecAll(b.t, b.Pool, strings.Split(bindingSchema, ";\n")...)
+}
+
+const bindingSchema = `CREATE TABLE IF NOT EXISTS _honker_live (id INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, payload TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'pending', priority INTEGER NOT NULL DEFAULT 0, run_at INTEGER NOT NULL DEFAULT (unixepoch()),
+  worker_id TEXT, claim_expires_at INTEGER, attempts INTEGER NOT NULL DEFAULT 0, max_attempts INTEGER NOT NULL DEFAULT 3,
+  created_at INTEGER NOT NULL DEFAULT (unixepoch()), expires_at INTEGER);
+CREATE INDEX IF NOT EXISTS _honker_live_claim ON _honker_live(queue, priority DESC, run_at, id) WHERE state IN ('pending', 'processing');
+CREATE INDEX IF NOT EXISTS _honker_live_pending_deadline ON _honker_live(queue, run_at) WHERE state = 'pending';
+CREATE INDEX IF NOT EXISTS _honker_live_processing_deadline ON _honker_live(queue, claim_expires_at) WHERE state = 'processing';
+CREATE TABLE IF NOT EXISTS _honker_dead (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, payload TEXT NOT NULL,
+  priority INTEGER NOT NULL DEFAULT 0, run_at INTEGER NOT NULL DEFAULT 0, attempts INTEGER NOT NULL DEFAULT 0,
+  max_attempts INTEGER NOT NULL DEFAULT 0, last_error TEXT, created_at INTEGER NOT NULL DEFAULT (unixepoch()), died_at INTEGER NOT NULL DEFAULT (unixepoch()));
+DROP VIEW IF EXISTS _honker_jobs;
+CREATE VIEW _honker_jobs AS
+  SELECT id, queue, payload, state, priority, run_at, worker_id, claim_expires_at, attempts, max_attempts,
+    NULL AS last_error, created_at FROM _honker_live UNION ALL
+  SELECT id, queue, payload, 'dead', priority, run_at, NULL, NULL, attempts, max_attempts, last_error, created_at FROM _honker_dead`
+
+// change runs a write and returns how many rows it changed, as its functions do.
+func (b *Binding) Change(query string, args ...any) int64 {
+	b.t.Helper()
+	res, err := b.Pool.ExecContext(context.Background(), query, args...)
+	require.NoError(b.t, err)
+	n, err := res.RowsAffected()
+	require.NoError(b.t, err)
+	return n
+}
+
+func (b *Binding) Enqueue(queue, payload string) int64 {
+	b.t.Helper()
+	return QueryInt(b.t, b.Pool, `INSERT INTO _honker_live (queue, payload, run_at, priority, max_attempts)
+VALUES (?, ?, unixepoch(), 0, 3) RETURNING id`, queue, payload)
+}
+
+// BindingJob is an element of what honker_claim_batch returns.
+type BindingJob struct {
+	ID, Attempts int64
+	Payload      string
+}
+
+// inTx runs the statements of do in one transaction.
+func (b *Binding) inTx(do func(run func(query string, args ...any) *sql.Rows)) {
+	b.t.Helper()
+	tx, err := b.Pool.BeginTx(context.Background(), nil)
+	require.NoError(b.t, err)
+	defer tx.Rollback()
+	do(func(query string, args ...any) *sql.Rows {
+		b.t.Helper()
+		rows, err := tx.QueryContext(context.Background(), query, args...)
+		require.NoError(b.t, err)
+		return rows
+	})
+	require.NoError(b.t, tx.Commit())
+}
+
+func (b *Binding) Claim(queue, worker string, n, timeout int) (jobs []BindingJob) {
+	b.t.Helper()
+	const exhausted = ` FROM _honker_live WHERE queue = ?1 AND attempts >= max_attempts
+  AND (expires_at IS NULL OR expires_at > unixepoch())
+  AND (state = 'pending' AND run_at <= unixepoch() OR state = 'processing' AND claim_expires_at < unixepoch())`
+	b.inTx(func(run func(string, ...any) *sql.Rows) {
+		run(`INSERT INTO _honker_dead (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at)
+SELECT id, queue, payload, priority, run_at, attempts, max_attempts, 'max attempts exceeded', created_at`+exhausted, queue).Close()
+		run(`DELETE`+exhausted, queue).Close()
+		rows := run(`UPDATE _honker_live
+SET state = 'processing', worker_id = ?2, claim_expires_at = unixepoch() + ?4, attempts = attempts + 1
+WHERE id IN (SELECT id FROM _honker_live
+  WHERE queue = ?1 AND state IN ('pending', 'processing') AND attempts < max_attempts
+    AND (expires_at IS NULL OR expires_at > unixepoch())
+    AND (state = 'pending' AND run_at <= unixepoch() OR state = 'processing' AND claim_expires_at < unixepoch())
+  ORDER BY priority DESC, run_at, id LIMIT ?3)
+RETURNING id, attempts, payload`, queue, worker, n, timeout)
+		defer rows.Close()
+		for rows.Next() {
+			var c BindingJob
+			require.NoError(b.t, rows.Scan(&c.ID, &c.Attempts, &c.Payload))
+			jobs = append(jobs, c)
+		}
+		require.NoError(b.t, rows.Err())
+	})
+	return jobs
+}
+
+const ValidClaim = ` WHERE id = ?1 AND worker_id = ?2 AND claim_expires_at >= unixepoch()`
+
+func (b *Binding) Ack(id int64, worker string) int64 {
+	b.t.Helper()
+	return b.Change(`DELETE FROM _honker_live`+ValidClaim, id, worker)
+}
+
+func (b *Binding) Fail(id int64, worker, cause string) {
+	b.t.Helper()
+	b.inTx(func(run func(string, ...any) *sql.Rows) {
+		run(`INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error)
+SELECT id, queue, payload, attempts, max_attempts, ?3 FROM _honker_live`+ValidClaim, id, worker, cause).Close()
+		run(`DELETE FROM _honker_live`+ValidClaim, id, worker).Close()
+	})
+}
+
+func (b *Binding) SaveResult(id int64, value any) {
+	b.t.Helper()
+	b.Change(`INSERT INTO _honker_results (job_id, value) VALUES (?1, ?2)
+ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`, id, value)
+}

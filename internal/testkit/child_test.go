@@ -1,0 +1,120 @@
+//go:build unix
+
+package testkit_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+const soon = 10 * time.Second
+
+func TestMain(m *testing.M) {
+	testkit.RunChild(map[string]func(){
+		"echo":   echo,
+		"parent": parent,
+		"idle":   func() { testkit.Say("idle"); <-testkit.ChildContext().Done() },
+		"fail":   func() { testkit.Must(fmt.Errorf("of no use")) },
+	})
+	goleak.VerifyTestMain(m)
+}
+
+// echo says its arguments, and then what it hears.
+func echo() {
+	testkit.Say(strings.Join(testkit.ChildArgs[[]string](), " "))
+	for line, ok := testkit.ReadLine(); ok; line, ok = testkit.ReadLine() {
+		testkit.Say("heard", line)
+	}
+	testkit.Say("bye")
+}
+
+// parent starts a child that shares its stdout, and waits to be killed.
+func parent() {
+	cmd, err := testkit.ChildCommand("idle", nil)
+	testkit.Must(err)
+	cmd.Stdout = os.Stdout
+	_, err = cmd.StdinPipe()
+	testkit.Must(err)
+	testkit.Must(cmd.Start())
+	<-testkit.ChildContext().Done()
+}
+
+func TestChildTalksWithItsParentUntilItsStdinCloses(t *testing.T) {
+	p := testkit.StartChild(t, "echo", []string{"a", "b"})
+	require.Equal(t, "a b", p.Line(soon))
+	p.Tell("c")
+	require.Equal(t, "heard c", p.Line(soon))
+	require.Equal(t, []string{"bye"}, p.End())
+}
+
+func TestKilledChildIsDeadAndItsLastWordsAreKept(t *testing.T) {
+	p := testkit.StartChild(t, "echo", []string{"last", "words"})
+	p.Tell("x")
+	require.Equal(t, "last words", p.Line(soon))
+	require.Equal(t, "heard x", p.Line(soon))
+	p.Kill()
+	_, more := <-p.Lines()
+	require.False(t, more)
+}
+
+func TestStoppedChildIsSilentUntilItGoesOn(t *testing.T) {
+	p := testkit.StartChild(t, "echo", nil)
+	p.Line(soon)
+	p.Stop()
+	p.Tell("x")
+	select {
+	case line := <-p.Lines():
+		t.Fatalf("a stopped child said %q", line)
+	case <-time.After(100 * time.Millisecond):
+	}
+	p.Cont()
+	require.Equal(t, "heard x", p.Line(soon))
+	p.End()
+}
+
+func TestChildDoesNotOutliveAParentThatIsKilled(t *testing.T) {
+	p := testkit.StartChild(t, "parent", nil)
+	require.Equal(t, "idle", p.Line(soon))
+	p.Kill()
+	// The grandchild holds the other end of the pipe as long as it lives.
+	select {
+	case _, more := <-p.Lines():
+		require.False(t, more)
+	case <-time.After(soon):
+		t.Fatal("the grandchild is still there")
+	}
+}
+
+func TestCommandOfAFailingChildExitsWithItsError(t *testing.T) {
+	cmd, err := testkit.ChildCommand("fail", nil)
+	require.NoError(t, err)
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	text, err := io.ReadAll(stderr)
+	require.NoError(t, err)
+	require.Error(t, cmd.Wait())
+	require.Equal(t, "child: of no use\n", string(text))
+}
+
+func TestLedgersKeepWhatSeveralWritersNoted(t *testing.T) {
+	dir := t.TempDir()
+	a, b := testkit.ChildLedger(filepath.Join(dir, "a")), testkit.ChildLedger(filepath.Join(dir, "b"))
+	a("ran", 3)
+	a("acked", 3)
+	b("ran", 1)
+	testkit.ChildLedger("")("ran", 9)
+	ran, by := testkit.Noted(t, filepath.Join(dir, "*"), "ran")
+	require.Equal(t, []int64{1, 3}, ran)
+	require.Equal(t, 2, by)
+}

@@ -1,0 +1,51 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// PublishRange publishes the numbers from first to last.
+func PublishRange(t testing.TB, s *honker.Stream[int], first, last int, opts ...honker.PublishOption) {
+	t.Helper()
+	var data []int
+	for n := first; n <= last; n++ {
+		data = append(data, n)
+	}
+	_, _, err := s.PublishMany(context.Background(), data, opts...)
+	require.NoError(t, err)
+}
+
+func GroupInfo[E any](t testing.TB, g *honker.Group[E]) honker.GroupInfo {
+	t.Helper()
+	info, err := g.Info(context.Background())
+	require.NoError(t, err)
+	return info
+}
+
+// MemberGroup is the group of the children.
+func MemberGroup(db *honker.DB, lease time.Duration) *honker.Group[int] {
+	return honker.NewStream[int](db, "orders", nil).Group("members", &honker.GroupOptions{Lease: lease})
+}
+
+// Deliveries is All as a pull.
+func Deliveries[E any](t testing.TB, ctx context.Context, m *honker.Member[E]) <-chan *honker.Delivery[E] {
+	t.Helper()
+	out := make(chan *honker.Delivery[E], 1000)
+	stop := Background(t, func(context.Context) error {
+		for d, err := range m.All(ctx) {
+			if err != nil {
+				return err
+			}
+			out <- d
+		}
+		return nil
+	})
+	t.Cleanup(func() { _ = stop() })
+	return out
+}

@@ -1,0 +1,75 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// ClaimOneAs claims with Go the one job that there must be.
+func ClaimOneAs[T any](t testing.TB, q *honker.Queue[T], worker string) *honker.Job[T] {
+	t.Helper()
+	jobs, err := q.Claim(context.Background(), worker, 1)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	return jobs[0]
+}
+
+var ErrCause = errors.New("the printer is on fire")
+
+// NewQueue is a queue on a file of its own, and a ctx that no test outlives.
+func NewQueue[T any](t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[T]) {
+	t.Helper()
+	db := honkertest.Open(t, nil)
+	return Context(t, Timeout), db, honker.NewQueue[T](db, "jobs", opts)
+}
+
+// Enqueue enqueues one job.
+func Enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts ...honker.EnqueueOption) int64 {
+	t.Helper()
+	id, err := q.Enqueue(context.Background(), args, opts...)
+	require.NoError(t, err)
+	return id
+}
+
+// Claim claims up to n jobs for the worker "w".
+func Claim[T any](t testing.TB, q *honker.Queue[T], n int) []*honker.Job[T] {
+	t.Helper()
+	jobs, err := q.Claim(context.Background(), "w", n)
+	require.NoError(t, err)
+	return jobs
+}
+
+// ClaimOne claims the one job that there is to claim.
+func ClaimOne[T any](t testing.TB, q *honker.Queue[T]) *honker.Job[T] {
+	t.Helper()
+	jobs := Claim(t, q, 2)
+	require.Len(t, jobs, 1)
+	return jobs[0]
+}
+
+// ExpireClaim ends the claim on a job as time would.
+func ExpireClaim(t testing.TB, db *honker.DB, id int64) {
+	t.Helper()
+	Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() - 1 WHERE id = ?`, id)
+}
+
+// GetJob reads a job.
+func GetJob[T any](t testing.TB, q *honker.Queue[T], id int64) *honker.JobInfo {
+	t.Helper()
+	info, err := q.Get(context.Background(), id)
+	require.NoError(t, err)
+	return info
+}
+
+// RequireGone asserts that there is no such job any more.
+func RequireGone[T any](t testing.TB, q *honker.Queue[T], id int64) {
+	t.Helper()
+	_, err := q.Get(context.Background(), id)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+}

@@ -1,0 +1,76 @@
+package testkit
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// Leader is the row of the scheduler's lock.
+func Leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
+	t.Helper()
+	err := db.SQL().QueryRowContext(context.Background(), `SELECT owner, expires_at FROM _honker_locks WHERE name = 'honker-scheduler'`).Scan(&owner, &expires)
+	if !errors.Is(err, sql.ErrNoRows) {
+		require.NoError(t, err)
+	}
+	return owner, expires
+}
+
+// ScheduleRow is a row as it is in the file.
+type ScheduleRow struct {
+	Name, Queue, Spec, Payload string
+	Priority                   int64
+	Expires                    sql.NullInt64
+	Attempts, Next, Enabled    int64
+	Types                      string
+}
+
+func GetSchedule(t testing.TB, db *honker.DB, name string) (s ScheduleRow) {
+	t.Helper()
+	require.NoError(t, db.SQL().QueryRowContext(context.Background(), `SELECT name, queue, cron_expr, payload, priority, expires_s,
+  max_attempts, next_fire_at, enabled, typeof(name) || typeof(queue) || typeof(cron_expr) || typeof(payload)
+  FROM _honker_scheduler_tasks WHERE name = ?`, name).
+		Scan(&s.Name, &s.Queue, &s.Spec, &s.Payload, &s.Priority, &s.Expires, &s.Attempts, &s.Next, &s.Enabled, &s.Types))
+	return s
+}
+
+// Register registers a schedule that is fine.
+func Register(t testing.TB, db *honker.DB, sch honker.Schedule) {
+	t.Helper()
+	require.NoError(t, db.Scheduler().Register(context.Background(), sch))
+}
+
+func Every(name, spec string) honker.Schedule {
+	return honker.Schedule{Name: name, Queue: "jobs", Spec: spec}
+}
+
+// RequireChanged asserts what a verb says of whether it has changed something.
+func RequireChanged(t testing.TB, want bool) func(bool, error) {
+	t.Helper()
+	return func(got bool, err error) {
+		t.Helper()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+}
+
+func Tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
+	t.Helper()
+	fires, err := db.Scheduler().Tick(context.Background(), now)
+	require.NoError(t, err)
+	return fires
+}
+
+// SetNextFire sets when a schedule is due.
+func SetNextFire(t testing.TB, db *honker.DB, name string, at time.Time) {
+	t.Helper()
+	Exec(t, db, `UPDATE _honker_scheduler_tasks SET next_fire_at = ? WHERE name = ?`, at.Unix(), name)
+}
+
+const CountQueue = `SELECT count(*) FROM _honker_live WHERE queue = ?`

@@ -1,0 +1,97 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// Double is what most pipes here do.
+func Double(_ context.Context, e *honker.Event[int]) (int, error) { return 2 * e.Data, nil }
+
+// DoublingStreams are the ends of a pipe.
+func DoublingStreams(db *honker.DB) (from, to *honker.Stream[int]) {
+	return honker.NewStream[int](db, "numbers", nil), honker.NewStream[int](db, "doubles", nil)
+}
+
+// Doubles are the first n numbers, each doubled.
+func Doubles(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = 2 * i
+	}
+	return out
+}
+
+// NewStream is a stream on a fresh file.
+func NewStream[E any](t testing.TB, topic string) (context.Context, *honker.DB, *honker.Stream[E]) {
+	t.Helper()
+	db := honkertest.Open(t, nil)
+	return Context(t, Timeout), db, honker.NewStream[E](db, topic, nil)
+}
+
+// Publish publishes one event and returns its offset.
+func Publish[E any](t testing.TB, s *honker.Stream[E], data E, opts ...honker.PublishOption) int64 {
+	t.Helper()
+	offset, err := s.Publish(context.Background(), data, opts...)
+	require.NoError(t, err)
+	return offset
+}
+
+// PublishUpTo publishes the numbers from 0 up to n in one batch, and returns their offsets.
+func PublishUpTo(t testing.TB, s *honker.Stream[int], n int, opts ...honker.PublishOption) (offsets []int64) {
+	t.Helper()
+	data := make([]int, n)
+	for i := range data {
+		data[i] = i
+	}
+	first, last, err := s.PublishMany(context.Background(), data, opts...)
+	require.NoError(t, err)
+	for o := first; o <= last; o++ {
+		offsets = append(offsets, o)
+	}
+	require.Len(t, offsets, n)
+	return offsets
+}
+
+// StreamData is the data of all events that are stored.
+func StreamData[E any](t testing.TB, s *honker.Stream[E]) (data []E) {
+	t.Helper()
+	for e, err := range s.Read(Context(t, Timeout), 0) {
+		require.NoError(t, err)
+		data = append(data, e.Data)
+	}
+	return data
+}
+
+// Take collects the first n events of a consumer.
+func Take(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.SubscribeOptions, n int) (events []*honker.Event[int]) {
+	t.Helper()
+	for e, err := range s.Subscribe(Context(t, Timeout), consumer, opts) {
+		require.NoError(t, err)
+		if events = append(events, e); len(events) == n {
+			break
+		}
+	}
+	require.Len(t, events, n)
+	return events
+}
+
+// EventData is what events carry.
+func EventData(events []*honker.Event[int]) (data []int) {
+	for _, e := range events {
+		data = append(data, e.Data)
+	}
+	return data
+}
+
+func SavedOffset[E any](t testing.TB, s *honker.Stream[E], consumer string) int64 {
+	t.Helper()
+	offset, err := s.Offset(context.Background(), consumer)
+	require.NoError(t, err)
+	return offset
+}

@@ -1,0 +1,51 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// Timeout ends a test that hangs. It is far above what any wait should take.
+const Timeout = 20 * time.Second
+
+// Context is a ctx that ends with the test, or after d.
+func Context(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually looks until ok, and fails the test when that takes longer than d.
+func Eventually(t testing.TB, d time.Duration, what string, ok func() bool) {
+	t.Helper()
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for deadline := time.Now().Add(d); !ok(); <-look.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not: %s", d, what)
+		}
+	}
+}
+
+func Within(ctx context.Context, c <-chan error, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case err := <-c:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func Background(t testing.TB, work func(context.Context) error) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{}) // in a bubble, whoever waits for a sync.Once stops the clock
+	var err error
+	go func() { err = work(ctx); close(ended) }()
+	stop = func() error { cancel(); <-ended; return err }
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}

@@ -1,0 +1,470 @@
+package honker_test
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// stocked is a stream of the numbers from 1 to n, which are their offsets too.
+func stocked(t testing.TB, db *honker.DB, n int) *honker.Stream[int] {
+	t.Helper()
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.PublishRange(t, s, 1, n)
+	return s
+}
+
+func enrol[E any](t testing.TB, g *honker.Group[E], name string) *honker.Member[E] {
+	t.Helper()
+	m, err := g.Join(context.Background(), name)
+	require.NoError(t, err)
+	return m
+}
+
+// given is what a claim of up to n events brings.
+func given[E any](t testing.TB, m *honker.Member[E], n int) []*honker.Delivery[E] {
+	t.Helper()
+	ds, err := m.Claim(context.Background(), n)
+	require.NoError(t, err)
+	return ds
+}
+
+func contentsOf[E any](ds []*honker.Delivery[E]) (data []E) {
+	for _, d := range ds {
+		data = append(data, d.Data)
+	}
+	return data
+}
+
+func ackEach[E any](t testing.TB, ds []*honker.Delivery[E]) {
+	t.Helper()
+	for _, d := range ds {
+		require.NoError(t, d.Ack(context.Background()))
+	}
+}
+
+func TestMembersAreListedFromJoinToLeave(t *testing.T) {
+	t.Parallel()
+	s := stocked(t, honkertest.Open(t, nil), 3)
+	ctx := testkit.Context(t, testkit.Timeout)
+	g := s.Group("g", nil)
+	_, err := g.Info(ctx)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+	all, err := s.Groups(ctx)
+	require.NoError(t, err)
+	require.Empty(t, all)
+
+	b, a := enrol(t, g, "b"), enrol(t, g, "a")
+	require.Equal(t, []string{"a", "b"}, testkit.GroupInfo(t, g).Members)
+	_, err = g.Join(ctx, "a")
+	require.ErrorIs(t, err, honker.ErrMemberTaken)
+	held := given(t, a, 2)
+	require.NoError(t, a.Leave(ctx))
+	require.Equal(t, []string{"b"}, testkit.GroupInfo(t, g).Members)
+	for _, d := range held {
+		require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost)
+	}
+	for _, d := range given(t, b, 9) {
+		require.Equal(t, 1, d.Attempts, "as if it had not been given out")
+	}
+	require.NoError(t, a.Leave(ctx), "again")
+	enrol(t, g, "a")
+	require.Equal(t, []string{"a", "b"}, testkit.GroupInfo(t, g).Members)
+}
+
+func TestMemberThatHasLeftDoesNotClaimBesideItsSuccessor(t *testing.T) {
+	t.Parallel()
+	g := stocked(t, honkertest.Open(t, nil), 1).Group("g", nil)
+	first := enrol(t, g, "a")
+	require.NoError(t, first.Leave(context.Background()))
+	enrol(t, g, "a")
+	_, err := first.Claim(context.Background(), 1)
+	require.ErrorIs(t, err, honker.ErrMemberTaken)
+}
+
+func TestNameIsFreeAfterALeaseOfSilence(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		g := stocked(t, db, 9).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
+		first, other := enrol(t, g, "a"), enrol(t, g, "b")
+		time.Sleep(4 * time.Second)
+		given(t, first, 1) // no silence
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"a"}, testkit.GroupInfo(t, g).Members)
+		_, err := g.Join(ctx, "a")
+		require.ErrorIs(t, err, honker.ErrMemberTaken)
+		time.Sleep(time.Millisecond)
+		require.Empty(t, testkit.GroupInfo(t, g).Members)
+		require.Len(t, given(t, other, 1), 1)
+		require.Equal(t, []string{"b"}, testkit.GroupInfo(t, g).Members, "nobody took the name: its claim brings it back")
+
+		second := enrol(t, g, "a")
+		_, err = first.Claim(ctx, 1)
+		require.ErrorIs(t, err, honker.ErrMemberTaken)
+		require.Len(t, given(t, second, 1), 1)
+		require.NoError(t, first.Leave(ctx))
+		require.Equal(t, []string{"a", "b"}, testkit.GroupInfo(t, g).Members, "who left was the one whose name was taken")
+	})
+}
+
+func TestRefusedJoinChangesNothing(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	s := stocked(t, db, 5)
+	enrol(t, s.Group("g", nil), "a")
+	unchanged := watchFile(t, path)
+	_, err := s.Group("g", &honker.GroupOptions{Filter: honker.KeyIs("none")}).Join(context.Background(), "a")
+	require.ErrorIs(t, err, honker.ErrMemberTaken)
+	unchanged("a refused join")
+	require.EqualValues(t, 5, testkit.GroupInfo(t, s.Group("g", nil)).Lag)
+}
+
+func TestClaimGivesUpToNInOrder(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	g := stocked(t, db, 10).Group("g", nil)
+	m, other := enrol(t, g, "a"), enrol(t, g, "b")
+	for _, n := range []int{0, -1, math.MinInt} {
+		_, err := m.Claim(context.Background(), n)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	require.Equal(t, []int{1}, contentsOf(given(t, m, 1)))
+	require.Equal(t, []int{2, 3, 4}, contentsOf(given(t, other, 3)))
+	rest := given(t, m, math.MaxInt)
+	require.Equal(t, []int{5, 6, 7, 8, 9, 10}, contentsOf(rest))
+	for _, d := range rest {
+		require.Equal(t, rest[0].Token, d.Token)
+		require.Equal(t, "orders", d.Topic)
+		require.WithinDuration(t, time.Now(), d.CreatedAt, testkit.Timeout)
+	}
+	unchanged := watchFile(t, path)
+	for range 3 {
+		require.Empty(t, given(t, other, 1))
+	}
+	unchanged("a claim with nothing to do")
+}
+
+func TestRoundRobinGivesEachEventToOneMember(t *testing.T) {
+	t.Parallel()
+	g := stocked(t, honkertest.Open(t, nil), 20).Group("g", nil)
+	var members []*honker.Member[int]
+	for i := range 3 {
+		members = append(members, enrol(t, g, fmt.Sprint(i)))
+	}
+	token := int64(0)
+	for want := 1; want <= 20; want++ {
+		d := given(t, members[want%3], 1)
+		require.Equal(t, []int{want}, contentsOf(d))
+		require.Greater(t, d[0].Token, token)
+		token = d[0].Token
+		if want%2 > 0 {
+			ackEach(t, d)
+		}
+	}
+	require.Empty(t, given(t, members[0], 9), "those that are not acked are held")
+	info := testkit.GroupInfo(t, g)
+	require.Equal(t, []int64{20, 0, 10, 0, 1}, []int64{info.Cursor, info.Lag, info.Leased, info.Reclaim, info.LowWater})
+}
+
+func TestConcurrentMembersHandleEachEventOnce(t *testing.T) {
+	t.Parallel()
+	events := 15_000
+	if testing.Short() {
+		events = 1500
+	}
+	s := stocked(t, honkertest.Open(t, nil), events)
+	g := s.Group("g", nil)
+	ctx := testkit.Context(t, 3*testkit.Timeout)
+	got := make([][]int, 3)
+	var wg sync.WaitGroup
+	for i := range got {
+		m := enrol(t, g, fmt.Sprint(i))
+		wg.Go(func() {
+			for {
+				ds, err := m.Claim(ctx, 1+i*40)
+				if err != nil || len(ds) == 0 {
+					require.NoError(t, err)
+					return
+				}
+				got[i] = append(got[i], contentsOf(ds)...)
+				ackEach(t, ds)
+			}
+		})
+	}
+	wg.Wait()
+	all := slices.Concat(got...)
+	slices.Sort(all)
+	require.Len(t, all, events)
+	require.Len(t, slices.Compact(all), events)
+	for i := range got {
+		require.NotEmpty(t, got[i], "member %d took no part", i)
+		require.True(t, slices.IsSorted(got[i]))
+	}
+	require.EqualValues(t, events, testkit.GroupInfo(t, g).LowWater)
+}
+
+func TestWhatComesBackIsGivenLastInFirstOutWithinAMillisecond(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) { // no time passes between nacks
+		g := stocked(t, db, 6).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
+		m := enrol(t, g, "a")
+		ds := given(t, m, 5)
+		for _, i := range []int{1, 3, 0} {
+			require.NoError(t, ds[i].Nack(context.Background(), testkit.ErrCause))
+		}
+		require.Equal(t, []int{6, 1}, contentsOf(given(t, m, 2)), "fresh ones first")
+		require.Equal(t, []int{4, 2}, contentsOf(given(t, m, 9)))
+		time.Sleep(5 * time.Second)
+		require.Empty(t, given(t, m, 9))
+		require.NoError(t, ds[2].Nack(context.Background(), nil))
+		time.Sleep(5001 * time.Millisecond)
+		again := given(t, m, 9)
+		require.Equal(t, []int{6, 5, 4, 2, 1, 3}, contentsOf(again), "leases that ran out came back after the nack")
+		require.Equal(t, []int{2, 2, 3, 3, 3, 2}, []int{again[0].Attempts, again[1].Attempts, again[2].Attempts,
+			again[3].Attempts, again[4].Attempts, again[5].Attempts})
+	})
+}
+
+func TestStaleDeliveryChangesNothing(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (n INTEGER)`)
+		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
+		d := given(t, enrol(t, g, "a"), 1)[0]
+		refused := func(why string) {
+			t.Helper()
+			require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, why)
+			require.ErrorIs(t, d.Nack(ctx, testkit.ErrCause), honker.ErrClaimLost, why)
+			require.ErrorIs(t, d.Extend(ctx, time.Hour), honker.ErrClaimLost, why)
+			require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (1)`)
+				require.NoError(t, err)
+				return d.AckTx(ctx, tx)
+			}), honker.ErrClaimLost, why)
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		refused("the lease has run out")
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).Reclaim, "without a call to clean up")
+		heirs := given(t, enrol(t, g, "b"), 2)
+		require.Len(t, heirs, 1)
+		require.Greater(t, heirs[0].Token, d.Token)
+		refused("somebody else has it")
+		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return heirs[0].AckTx(ctx, tx) }))
+		refused("it is acked")
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).LowWater)
+	})
+}
+
+func TestAckTxHappensWithItsTransaction(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	g := stocked(t, db, 1).Group("g", nil)
+	d := given(t, enrol(t, g, "a"), 1)[0]
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		require.ErrorIs(t, d.Ack(ctx), honker.ErrInTx)
+		require.NoError(t, d.AckTx(ctx, tx))
+		return testkit.ErrCause
+	}), testkit.ErrCause)
+	require.EqualValues(t, 1, testkit.GroupInfo(t, g).Leased, "rolled back")
+	require.NoError(t, d.Ack(ctx))
+	require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, "twice")
+}
+
+func TestExtendMakesALeaseLongerOrShorter(t *testing.T) {
+	for by, holds := range map[time.Duration]time.Duration{
+		time.Hour:               time.Hour,
+		time.Second:             time.Second,
+		time.Nanosecond:         time.Millisecond,
+		1500 * time.Microsecond: 2 * time.Millisecond,
+	} {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+			g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
+			m := enrol(t, g, "a")
+			d := given(t, m, 1)[0]
+			require.ErrorIs(t, d.Extend(context.Background(), 0), honker.ErrInvalid)
+			require.ErrorIs(t, d.Extend(context.Background(), -by), honker.ErrInvalid)
+			require.NoError(t, d.Extend(context.Background(), by))
+			time.Sleep(holds)
+			require.Empty(t, given(t, m, 1), "%v", by)
+			time.Sleep(time.Millisecond)
+			require.Len(t, given(t, m, 1), 1, "%v", by)
+		})
+	}
+}
+
+func TestSpansWithoutBoundHoldForGood(t *testing.T) {
+	const forever = time.Duration(math.MaxInt64)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		s := stocked(t, db, 2)
+		g := s.Group("leased", &honker.GroupOptions{Lease: forever})
+		require.Len(t, given(t, enrol(t, g, "a"), 2), 2)
+		require.EqualValues(t, 2, testkit.GroupInfo(t, g).Leased)
+		require.Equal(t, []string{"a"}, testkit.GroupInfo(t, g).Members)
+
+		g = s.Group("extended", &honker.GroupOptions{Backoff: honker.Constant(forever)})
+		m := enrol(t, g, "a")
+		ds := given(t, m, 2)
+		require.NoError(t, ds[0].Extend(ctx, forever))
+		require.NoError(t, ds[0].Ack(ctx), "it was extended")
+		require.NoError(t, ds[1].Nack(ctx, nil))
+		require.Empty(t, given(t, m, 1), "it rests")
+	})
+}
+
+func TestBackoffLetsANackedEventRest(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		var asked []int
+		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Backoff: func(attempts int, cause error) time.Duration {
+			require.Equal(t, testkit.ErrCause, cause)
+			asked = append(asked, attempts)
+			return time.Duration(attempts-2) * time.Minute // the first is negative: none
+		}})
+		began := time.Now()
+		var given []time.Duration
+		for d, err := range enrol(t, g, "a").All(ctx) {
+			require.NoError(t, err)
+			if given = append(given, time.Since(began)); len(given) == 5 {
+				require.NoError(t, d.Ack(ctx))
+				break
+			}
+			require.NoError(t, d.Nack(ctx, testkit.ErrCause))
+		}
+		require.Equal(t, []int{1, 2, 3, 4}, asked)
+		require.Equal(t, []time.Duration{0, 0, 0, time.Minute, 3 * time.Minute}, given)
+	})
+}
+
+// deadOf lists the dead.
+func deadOf[E any](t testing.TB, g *honker.Group[E]) (dead []honker.DeadEvent[E], errs []error) {
+	t.Helper()
+	for d, err := range g.Dead(context.Background()) {
+		require.NotNil(t, d, "%v", err)
+		dead, errs = append(dead, *d), append(errs, err)
+	}
+	return dead, errs
+}
+
+func TestEventsDieWhenTheirAttemptsAreSpent(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		g := stocked(t, db, 3).Group("g", &honker.GroupOptions{MaxAttempts: 2, Lease: 10 * time.Second})
+		m := enrol(t, g, "a")
+		for attempt := range 2 {
+			ds := given(t, m, 3)
+			require.Len(t, ds, 3, "attempt %d", attempt)
+			slices.SortFunc(ds, func(a, b *honker.Delivery[int]) int { return cmp.Compare(a.Data, b.Data) })
+			require.NoError(t, ds[0].Nack(ctx, testkit.ErrCause))
+			require.NoError(t, ds[2].Nack(ctx, nil))
+			time.Sleep(10*time.Second + time.Millisecond) // for the second
+		}
+		require.Empty(t, given(t, m, 3))
+		info := testkit.GroupInfo(t, g)
+		require.Equal(t, []int64{3, 0, 0, 3}, []int64{info.Dead, info.Leased, info.Reclaim, info.LowWater})
+		dead, _ := deadOf(t, g)
+		for i, why := range []string{testkit.ErrCause.Error(), "max attempts exceeded", ""} {
+			require.Equal(t, i+1, dead[i].Data)
+			require.Equal(t, 2, dead[i].Attempts)
+			require.Equal(t, why, dead[i].LastError)
+		}
+		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(dead[0].DiedAt))
+		require.Zero(t, time.Since(dead[1].DiedAt))
+
+		for _, verb := range []func(context.Context, int64) (bool, error){g.Redeliver, g.Discard} {
+			_, err := verb(ctx, -1)
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			found, err := verb(ctx, 9)
+			require.NoError(t, err)
+			require.False(t, found)
+		}
+		found, err := g.Discard(ctx, 1)
+		require.True(t, found && err == nil, err)
+		found, err = g.Redeliver(ctx, 2)
+		require.True(t, found && err == nil, err)
+		found, err = g.Redeliver(ctx, 2)
+		require.True(t, !found && err == nil, "it is not dead any more")
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).LowWater)
+		for attempt := range 2 { // all its attempts
+			ds := given(t, m, 3)
+			require.Equal(t, []int{2}, contentsOf(ds))
+			require.Equal(t, attempt+1, ds[0].Attempts)
+			require.NoError(t, ds[0].Nack(ctx, errors.New("again")))
+		}
+		dead, _ = deadOf(t, g)
+		require.Len(t, dead, 2)
+		require.Equal(t, "again", dead[0].LastError)
+	})
+}
+
+func TestLeaseThatRanOutIsAnAttemptAlsoWhenItsMemberLeaves(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: time.Second, MaxAttempts: 1})
+		m := enrol(t, g, "a")
+		given(t, m, 1)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, m.Leave(context.Background()))
+		require.Empty(t, given(t, enrol(t, g, "b"), 1))
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).Dead)
+	})
+}
+
+func TestMemberThatWasSilentGivesBackWhatItHoldsWhenItLeaves(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: time.Second})
+		m := enrol(t, g, "a")
+		require.NoError(t, given(t, m, 1)[0].Extend(context.Background(), time.Hour))
+		time.Sleep(2 * time.Second)
+		heir := enrol(t, g, "b")
+		require.NoError(t, m.Leave(context.Background()))
+		require.Len(t, given(t, heir, 1), 1)
+	})
+}
+
+func TestUndecodableEventIsDeadAndStopsNobody(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	s := stocked(t, db, 3)
+	for _, payload := range []string{`"two"`, `{`, ``} {
+		testkit.Exec(t, db, `INSERT INTO _honker_stream (topic, payload) VALUES ('orders', ?)`, payload)
+	}
+	testkit.PublishRange(t, s, 7, 7)
+	g := s.Group("g", nil)
+	m := enrol(t, g, "a")
+	var got []int
+	for d, err := range m.All(ctx) {
+		require.NoError(t, err)
+		require.NoError(t, d.Ack(ctx))
+		if got = append(got, d.Data); d.Data == 7 {
+			break
+		}
+	}
+	require.Equal(t, []int{1, 2, 3, 7}, got)
+	dead, errs := deadOf(t, g)
+	require.Len(t, dead, 3)
+	for i, d := range dead {
+		require.Error(t, errs[i])
+		require.EqualValues(t, 4+i, d.Offset)
+		require.Contains(t, d.LastError, "does not decode")
+		require.Contains(t, d.LastError, fmt.Sprint("read event ", d.Offset))
+	}
+	testkit.Exec(t, db, `UPDATE _honker_stream SET payload = '4' WHERE offset = 4`)
+	_, err := g.Redeliver(ctx, 4)
+	require.NoError(t, err)
+	require.Equal(t, []int{4}, contentsOf(given(t, m, 9)))
+}

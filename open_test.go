@@ -1,0 +1,269 @@
+//go:build unix
+
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() { children["nobody"] = openAsNobody }
+
+func TestFileHasExactlyTheNameAskedForAndIsItsOwnersAlone(t *testing.T) {
+	for _, name := range []string{"plain.db", "a?mode=memory#b%41 c.db", "it's\n\"quoted\".db", "ü;--.db", "empty"} {
+		dir := t.TempDir()
+		if name == "empty" { // a file of no bytes becomes a database
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+		}
+		db, err := honker.Open(context.Background(), filepath.Join(dir, name), nil)
+		require.NoError(t, err)
+		_, err = honker.NewQueue[int](db, "jobs", nil).Enqueue(context.Background(), 1)
+		require.NoError(t, err)
+		require.Equal(t, map[string]fs.FileMode{name: 0o600, name + "-wal": 0o600, name + "-shm": 0o600}, testkit.ListDir(t, dir))
+		require.NoError(t, db.Close())
+		require.Equal(t, map[string]fs.FileMode{name: 0o600}, testkit.ListDir(t, dir))
+	}
+}
+
+func TestOpenRefusesWhatIsNoFileOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.Mkdir("dir", 0o700))
+	require.NoError(t, syscall.Mkfifo("pipe", 0o600))
+	require.NoError(t, os.Symlink("nowhere", "dangling"))
+	require.NoError(t, os.WriteFile("text", []byte("this is not a database, but it is longer than a header of one would be, and more than that"), 0o600))
+	require.NoError(t, os.WriteFile("header", append([]byte("SQLite format 3\x00"), make([]byte, 5000)...), 0o600))
+	before := testkit.ListDir(t, ".")
+	text, header := testkit.FileSum(t, "text"), testkit.FileSum(t, "header")
+	for path, want := range map[string]error{
+		"":                            honker.ErrInvalid,
+		"a\x00b":                      honker.ErrInvalid,
+		"file:a.db":                   honker.ErrInvalid,
+		":memory:":                    honker.ErrUnsupported,
+		"file::memory:":               honker.ErrUnsupported,
+		"file:a.db?mode=memory":       honker.ErrUnsupported,
+		"dir":                         honker.ErrUnsupported,
+		"pipe":                        honker.ErrUnsupported,
+		"text":                        honker.ErrUnsupported,
+		"header":                      honker.ErrUnsupported,
+		"dangling":                    fs.ErrNotExist,
+		filepath.Join("no", "parent"): fs.ErrNotExist,
+	} {
+		_, err := honker.Open(context.Background(), path, nil)
+		require.ErrorIs(t, err, want, "%q", path)
+		require.ErrorContains(t, err, "honker: open")
+	}
+	require.Equal(t, before, testkit.ListDir(t, "."))
+	require.Equal(t, text, testkit.FileSum(t, "text"))
+	require.Equal(t, header, testkit.FileSum(t, "header"))
+}
+
+// openAsNobody gives up root, for whom nothing is read-only, and opens what it is
+// told to.
+func openAsNobody() {
+	if os.Getuid() == 0 {
+		testkit.Must(errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)))
+	}
+	for path, ok := testkit.ReadLine(); ok; path, ok = testkit.ReadLine() {
+		db, err := honker.Open(context.Background(), path, nil)
+		if err == nil {
+			_ = db.Close()
+		}
+		testkit.Say(errors.Is(err, honker.ErrUnsupported), err)
+	}
+}
+
+func TestReadOnlyFileIsRefused(t *testing.T) {
+	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
+	require.NoError(t, os.Chmod(root, 0o755))
+	nobody := testkit.StartChild(t, "nobody", nil)
+	for _, dirMode := range []fs.FileMode{0o777, 0o555} {
+		for _, make := range []func(testing.TB, string){testkit.MakeApplication, testkit.MakeFile} {
+			dir, err := os.MkdirTemp(root, "dir")
+			require.NoError(t, err)
+			path := filepath.Join(dir, "file.db")
+			make(t, path)
+			require.NoError(t, os.Chmod(path, 0o444))
+			require.NoError(t, os.Chmod(dir, dirMode))
+			nobody.Tell(path)
+			require.Regexp(t, "^true ", nobody.Line(testkit.Timeout))
+			require.NoError(t, os.Chmod(dir, 0o755))
+		}
+	}
+	nobody.End()
+}
+
+func TestFileOfANewerVersionIsRefusedUnchanged(t *testing.T) {
+	for _, journal := range []string{"WAL", "DELETE"} {
+		path := filepath.Join(t.TempDir(), "newer.db")
+		testkit.MakeFile(t, path)
+		pool, err := sql.Open("sqlite", path)
+		require.NoError(t, err)
+		testkit.ExecAll(t, pool, `UPDATE _honkerx_meta SET value = '1000' WHERE key = 'schema_version'`, `PRAGMA journal_mode=`+journal)
+		require.NoError(t, pool.Close())
+		before := testkit.FileSum(t, path)
+
+		_, err = honker.Open(context.Background(), path, nil)
+		require.ErrorIs(t, err, honker.ErrSchemaTooNew)
+		require.Equal(t, before, testkit.FileSum(t, path), "%s: opened", journal)
+		pool, err = sql.Open("sqlite", path)
+		require.NoError(t, err)
+		_, err = honker.Attach(context.Background(), pool, nil)
+		require.ErrorIs(t, err, honker.ErrSchemaTooNew)
+		require.NoError(t, pool.Close())
+		require.Equal(t, before, testkit.FileSum(t, path), "%s: attached", journal)
+	}
+}
+
+func TestApplicationsDatabaseKeepsWhatIsInIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	testkit.MakeApplication(t, path)
+	db := honkertest.OpenFile(t, path, nil)
+	_, err := honker.NewQueue[int](db, "jobs", nil).Enqueue(context.Background(), 1)
+	require.NoError(t, err)
+	for query, want := range map[string]int64{
+		`PRAGMA page_size`:                               8192,
+		`PRAGMA user_version`:                            7,
+		`PRAGMA application_id`:                          99,
+		`SELECT count(*) FROM orders WHERE item = 'tea'`: 1,
+	} {
+		require.Equal(t, want, testkit.QueryInt(t, db.SQL(), query), query)
+	}
+}
+
+func TestLinkedFileIsOneFileUnderBothNames(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
+	target, link := filepath.Join(dir, "real", "file.db"), filepath.Join(dir, "link.db")
+	testkit.MakeFile(t, target)
+	require.NoError(t, os.Symlink(target, link))
+	a, b := honkertest.OpenFile(t, target, nil), honkertest.OpenFile(t, link, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	l, err := a.Listen(ctx, "news")
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, b.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := a.NotifyTx(ctx, tx, "news", 1) // its transaction is a's as well
+		return err
+	}))
+	_, err = l.Next(ctx)
+	require.NoError(t, err)
+	require.Len(t, testkit.ListDir(t, dir), 2, "the -wal lies beside the target")
+}
+
+func TestFileThatIsReplacedOrDeletedIsNoticedByAll(t *testing.T) {
+	open := map[string]func(testing.TB, string) *honker.DB{
+		"opened": func(t testing.TB, path string) *honker.DB {
+			db, err := honker.Open(context.Background(), path, nil)
+			require.NoError(t, err)
+			return db
+		},
+		"attached": func(t testing.TB, path string) *honker.DB {
+			testkit.MakeFile(t, path)
+			return testkit.Attach(t, path)
+		},
+	}
+	strike := map[string]func(testing.TB, string){
+		"replaced": func(t testing.TB, path string) {
+			testkit.MakeFile(t, path+".new")
+			require.NoError(t, os.Rename(path+".new", path))
+		},
+		"deleted": func(t testing.TB, path string) { require.NoError(t, os.Remove(path)) },
+	}
+	for how, open := range open {
+		for what, strike := range strike {
+			t.Run(how+" "+what, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "file.db")
+				db := open(t, path)
+				defer db.Close()
+				waits := everyWait(t, db)
+				strike(t, path)
+				struck := time.Now()
+				for name, wait := range waits {
+					assert.ErrorIs(t, <-wait, honker.ErrDatabaseReplaced, name)
+					require.Less(t, time.Since(struck), 2*time.Second, name)
+				}
+				_, err := honker.NewQueue[int](db, "jobs", nil).Enqueue(context.Background(), 1)
+				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later Enqueue")
+				err = db.Tx(context.Background(), func(context.Context, *sql.Tx) error { return nil })
+				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later Tx")
+				if how == "opened" { // an attached pool's driver may have made an empty one
+					_, err = os.Stat(path)
+					assert.Equal(t, what == "deleted", errors.Is(err, fs.ErrNotExist), "a file that was deleted stays so")
+				}
+				_, err = honker.WaitResult[int](testkit.Context(t, 5*time.Second), db, 1)
+				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later wait")
+			})
+		}
+	}
+}
+
+func TestReadersDoNotWaitForAWriterOfTheirProcess(t *testing.T) {
+	_, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, time.Second)
+	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
+		for range 4 { // more than there are idle ones, so some are opened now
+			conn, err := db.SQL().Conn(ctx)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+		}
+		return nil
+	}))
+}
+
+func TestTransactionOfAnotherFileIsRefusedAndNothingWritten(t *testing.T) {
+	ctx := context.Background()
+	path1, db1 := testkit.OpenShared(t)
+	path2, db2 := testkit.OpenShared(t)
+	attached := testkit.Attach(t, path1)
+	for _, db := range []*honker.DB{db1, attached} {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		begin := func(pool *sql.DB) *sql.Tx {
+			tx, err := pool.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			return tx
+		}
+		for _, foreign := range []*sql.DB{db2.SQL(), testkit.OpenPool(t, path2)} {
+			tx := begin(foreign)
+			_, err := q.EnqueueTx(ctx, tx, 1)
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			_, err = q.EnqueueManyTx(ctx, tx, []int{1, 2})
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			_, err = db.NotifyTx(ctx, tx, "news", 1)
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			require.NoError(t, tx.Commit())
+		}
+		for _, own := range []*sql.DB{db1.SQL(), testkit.OpenPool(t, path1)} {
+			tx := begin(own)
+			_, err := q.EnqueueTx(ctx, tx, 1)
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback())
+			_, err = q.EnqueueTx(ctx, tx, 1)
+			require.ErrorIs(t, err, sql.ErrTxDone)
+		}
+		_, err := q.EnqueueTx(ctx, nil, 1)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	for _, db := range []*honker.DB{db1, db2} {
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	}
+}

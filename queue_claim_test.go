@@ -1,0 +1,261 @@
+package honker_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func TestGetKnowsOnlyTheJobsOfItsQueue(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	other := honker.NewQueue[int](db, "other", nil)
+	id := testkit.Enqueue(t, q, 1)
+	testkit.RequireGone(t, other, id)
+	require.NoError(t, testkit.ClaimOne(t, q).Fail(ctx, nil))
+	require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State)
+	testkit.RequireGone(t, other, id)
+	testkit.RequireGone(t, q, id+1)
+	testkit.RequireGone(t, q, -1)
+}
+
+func TestCancelRemovesAJobThatWaitsOrRunsOfThisQueueOnly(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	other := honker.NewQueue[int](db, "other", nil)
+	cancel := func(q *honker.Queue[int], id int64) bool {
+		cancelled, err := q.Cancel(ctx, id)
+		require.NoError(t, err)
+		return cancelled
+	}
+	waiting := testkit.Enqueue(t, q, 1)
+	require.False(t, cancel(other, waiting))
+	require.Equal(t, honker.Pending, testkit.GetJob(t, q, waiting).State)
+	require.True(t, cancel(q, waiting))
+	require.False(t, cancel(q, waiting), "again")
+	testkit.RequireGone(t, q, waiting)
+
+	testkit.Enqueue(t, q, 2)
+	job := testkit.ClaimOne(t, q)
+	require.False(t, cancel(other, job.ID))
+	require.True(t, cancel(q, job.ID))
+	for name, settle := range settles(job) {
+		require.ErrorIs(t, settle(ctx), honker.ErrClaimLost, name)
+	}
+	testkit.RequireGone(t, q, job.ID)
+
+	testkit.Enqueue(t, q, 3)
+	dead := testkit.ClaimOne(t, q)
+	require.NoError(t, dead.Fail(ctx, nil))
+	require.False(t, cancel(q, dead.ID))
+	require.Equal(t, honker.Dead, testkit.GetJob(t, q, dead.ID).State)
+}
+
+func TestNextClaimAtIsTheSecondAtWhichSomethingBecomesClaimable(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	next := func() time.Time {
+		at, err := q.NextClaimAt(ctx)
+		require.NoError(t, err)
+		return at
+	}
+	require.Zero(t, next(), "an empty queue")
+	id := testkit.Enqueue(t, q, 1)
+	require.Zero(t, next(), "due already")
+
+	hour := testkit.GetJob(t, q, testkit.Enqueue(t, q, 2, honker.Delay(time.Hour), honker.Priority(9))).RunAt
+	testkit.Enqueue(t, honker.NewQueue[int](db, "other", nil), 3, honker.Delay(time.Minute))
+	require.Equal(t, hour, next())
+
+	job := testkit.ClaimOne(t, q)
+	require.Equal(t, job.ClaimExpiresAt.Add(time.Second), next(), "a claim is valid through its last second")
+	testkit.Exec(t, db, `UPDATE _honker_live SET max_attempts = attempts WHERE id = ?`, id)
+	require.Equal(t, hour, next(), "a last attempt will not be claimed again")
+	testkit.Exec(t, db, `UPDATE _honker_live SET max_attempts = 3, expires_at = unixepoch() - 1 WHERE id = ?`, id)
+	require.Equal(t, hour, next(), "nor an expired job")
+	testkit.Exec(t, db, `UPDATE _honker_live SET expires_at = NULL WHERE id = ?`, id)
+	testkit.ExpireClaim(t, db, id)
+	require.Equal(t, hour, next(), "lapsed is due")
+}
+
+func TestAckManyTakesThoseThatTheWorkerHolds(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ids, err := q.EnqueueMany(ctx, make([]int, 6))
+	require.NoError(t, err)
+	held := testkit.Claim(t, q, 4)
+	testkit.ExpireClaim(t, db, ids[3])
+	others, err := honker.NewQueue[int](db, "other", nil).EnqueueMany(ctx, make([]int, 1))
+	require.NoError(t, err)
+	_, err = honker.NewQueue[int](db, "other", nil).Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	require.NoError(t, held[2].Snooze(ctx, time.Hour))
+
+	n, err := q.AckMany(ctx, "somebody", ids)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	n, err = q.AckMany(ctx, "w", append([]int64{ids[0], others[0], 99, -1}, ids...))
+	require.NoError(t, err)
+	require.Equal(t, 2, n, "not those snoozed, lapsed, waiting, unknown, of another queue, or twice")
+	testkit.RequireGone(t, q, ids[0])
+	testkit.RequireGone(t, q, ids[1])
+	require.EqualValues(t, 5, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+	n, err = q.AckMany(ctx, "w", nil)
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+func TestJobsWaitsForWorkAndEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, _, q := testkit.NewQueue[int](t, nil)
+	loop, stop := context.WithCancel(ctx)
+	got := make(chan int)
+	ended := make(chan error, 1)
+	go func() {
+		defer close(got)
+		for job, err := range q.Jobs(loop, "w") {
+			if err != nil || job == nil {
+				ended <- err
+				return
+			}
+			if err := job.Ack(ctx); err != nil {
+				ended <- err
+				return
+			}
+			got <- job.Args
+		}
+		ended <- nil
+	}()
+	for i := range 5 { // each waited for
+		testkit.Enqueue(t, q, i)
+		require.Equal(t, i, <-got)
+	}
+	began := time.Now()
+	testkit.Enqueue(t, q, 5, honker.Delay(time.Second)) // no commit when it is due
+	require.Equal(t, 5, <-got)
+	require.Less(t, time.Since(began), 3*time.Second)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+func TestBreakingOffJobsLeavesNothingElseClaimed(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	_, err := q.EnqueueMany(ctx, []int{1, 2, 3})
+	require.NoError(t, err)
+	for job, err := range q.Jobs(ctx, "w") {
+		require.NoError(t, err)
+		require.Equal(t, 1, job.Args)
+		break
+	}
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
+}
+
+func TestJobsYieldsAnErrorOnceAsTheLast(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Enqueue(t, q, 1)
+	testkit.Exec(t, db, `ALTER TABLE _honker_live RENAME TO away`)
+	defer testkit.Exec(t, db, `ALTER TABLE away RENAME TO _honker_live`)
+	steps := 0
+	for job, err := range q.Jobs(ctx, "w") {
+		steps++
+		require.Nil(t, job)
+		require.ErrorContains(t, err, `honker: claim "jobs"`)
+	}
+	require.Equal(t, 1, steps)
+}
+
+func TestPayloadThatDoesNotDecodeDiesAndTheBatchGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	text := honker.NewQueue[json.RawMessage](db, "jobs", nil)
+	good := []int64{testkit.Enqueue(t, q, 1), 0}
+	bad := testkit.Enqueue(t, text, json.RawMessage(`{"not": "a number"}`))
+	good[1] = testkit.Enqueue(t, q, 2)
+	jobs := testkit.Claim(t, q, 10)
+	require.Len(t, jobs, 2)
+	require.Equal(t, good, []int64{jobs[0].ID, jobs[1].ID})
+	dead := testkit.GetJob(t, q, bad)
+	require.Equal(t, honker.Dead, dead.State)
+	require.Contains(t, dead.LastError, "payload does not decode")
+	require.Contains(t, dead.LastError, "cannot unmarshal object")
+	require.Equal(t, `{"not": "a number"}`, string(dead.Payload))
+
+	testkit.Enqueue(t, text, json.RawMessage(`[]`))
+	jobs, err := q.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	require.Nil(t, jobs, "all of them were bad")
+}
+
+func TestRawPayloadPassesThroughByteForByte(t *testing.T) {
+	t.Parallel()
+	_, _, q := testkit.NewQueue[json.RawMessage](t, nil)
+	for _, text := range []string{`null`, ` {"b" : 1, "a":[1.0, 1e2, "<&>\u00fc ü"] } `, `"x"`, `12345678901234567890123`} {
+		id := testkit.Enqueue(t, q, json.RawMessage(text))
+		job := testkit.ClaimOne(t, q)
+		require.Equal(t, id, job.ID)
+		require.Equal(t, text, string(job.Payload))
+		require.Equal(t, strings.TrimSpace(text), string(job.Args), "encoding/json drops space around a value")
+	}
+	testkit.Enqueue(t, q, nil)
+	require.Equal(t, `null`, string(testkit.ClaimOne(t, q).Args))
+}
+
+func TestPayloadsOfAllShapesComeBackAsTheyWent(t *testing.T) {
+	t.Parallel()
+	type order struct {
+		ID    int               `json:"id"`
+		Items []string          `json:"items"`
+		At    time.Time         `json:"at"`
+		Note  *string           `json:"note,omitempty"`
+		Extra map[string][]byte `json:"extra"` // bytes inside are the caller's business
+	}
+	note := "ü <b> \u2028 \x00 \"'\\"
+	roundTrip(t, order{7, []string{"tea", ""}, time.Unix(5, 0).UTC(), &note, map[string][]byte{"b": {0, 255}}})
+	roundTrip(t, "")
+	roundTrip(t, note)
+	roundTrip(t, true)
+	roundTrip(t, int64(-1<<63))
+	roundTrip(t, 0.1)
+	roundTrip(t, []int{})
+	roundTrip(t, [2]byte{1, 2})
+	roundTrip[any](t, nil)
+	roundTrip[any](t, map[string]any{"a": []any{1.5, nil, "x"}})
+	roundTrip[*order](t, nil)
+}
+
+func roundTrip[T any](t *testing.T, v T) {
+	t.Helper()
+	ctx, _, q := testkit.NewQueue[T](t, nil)
+	testkit.Enqueue(t, q, v)
+	job := testkit.ClaimOne(t, q)
+	require.Equal(t, v, job.Args)
+	require.NoError(t, job.Ack(ctx))
+}
+
+func TestClaimForEverByAnotherBindingStopsNobodyElse(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	// No binding checks its timeout; now + timeout becomes a REAL where it overflows.
+	for _, end := range []string{"9223372036854775807", "9223372036854775807 + unixepoch()"} {
+		testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, state, worker_id, attempts, claim_expires_at)
+			VALUES ('jobs', '0', 'processing', 'theirs', 1, `+end+`)`)
+	}
+	testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
+	require.Equal(t, 1, job.Args)
+	require.NoError(t, job.Ack(ctx))
+	_, err := q.NextClaimAt(ctx)
+	require.NoError(t, err)
+	for id := int64(1); id <= 2; id++ {
+		require.Equal(t, "theirs", testkit.GetJob(t, q, id).WorkerID)
+	}
+}

@@ -1,0 +1,433 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// drained is all that a consumer gets within a second of a bubble's time, in which all
+// that is stored is seen. It must run in a bubble.
+func drained(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.SubscribeOptions) (data []int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var last error
+	for e, err := range s.Subscribe(ctx, consumer, opts) {
+		if last = err; err == nil {
+			data = append(data, e.Data)
+		}
+	}
+	require.ErrorIs(t, last, context.DeadlineExceeded)
+	return data
+}
+
+func TestNothingIsMissedOrRepeatedBetweenHistoryAndLiveEvents(t *testing.T) {
+	t.Parallel()
+	const publishers = 3
+	rounds, each := 150, 25
+	if testing.Short() {
+		rounds = 20
+	}
+	db, luck := honkertest.Open(t, nil), testkit.Rand(testkit.Seed(t), 0)
+	for round := range rounds {
+		name := fmt.Sprint("topic", round)
+		s := honker.NewStream[int](db, name, &honker.StreamOptions{Batch: 1 + luck.IntN(40)})
+		published := make(chan error, publishers)
+		for p := range publishers {
+			go func() {
+				var err error
+				for i := 0; i < each && err == nil; i++ {
+					_, err = s.Publish(context.Background(), p*each+i)
+				}
+				published <- err
+			}()
+		}
+		for range luck.IntN(3) * 100 {
+			runtime.Gosched()
+		}
+		reader := s
+		if round%3 == 0 {
+			reader = honker.NewStream[int](db, name+"*", nil)
+		}
+		var offsets []int64
+		next := make([]int, publishers)
+		for _, e := range testkit.Take(t, reader, "c", nil, publishers*each) {
+			offsets = append(offsets, e.Offset)
+			require.Equal(t, next[e.Data/each], e.Data%each, "of publisher %d in round %d", e.Data/each, round)
+			next[e.Data/each]++
+		}
+		require.IsIncreasing(t, offsets)
+		for range publishers {
+			require.NoError(t, <-published)
+		}
+	}
+}
+
+func TestConsumersAreIndependentAndGoOnWhereTheyWere(t *testing.T) {
+	t.Parallel()
+	_, _, s := testkit.NewStream[int](t, "orders")
+	offsets := testkit.PublishUpTo(t, s, 10)
+	require.Equal(t, []int{0, 1, 2}, testkit.EventData(testkit.Take(t, s, "a", nil, 3)))
+	require.Equal(t, []int{0}, testkit.EventData(testkit.Take(t, s, "b", nil, 1)))
+	require.Equal(t, offsets[2], testkit.SavedOffset(t, s, "a"))
+	require.Equal(t, offsets[0], testkit.SavedOffset(t, s, "b"))
+	require.Equal(t, []int{3, 4, 5, 6, 7, 8, 9}, testkit.EventData(testkit.Take(t, s, "a", nil, 7)))
+	require.Equal(t, []int{1, 2}, testkit.EventData(testkit.Take(t, s, "b", nil, 2)))
+	require.Equal(t, offsets[9], testkit.SavedOffset(t, s, "a"))
+	require.Equal(t, offsets[2], testkit.SavedOffset(t, s, "b"))
+	require.Zero(t, testkit.SavedOffset(t, s, "nobody"))
+}
+
+func TestConsumerOfOneTopicIsNotThatOfAnother(t *testing.T) {
+	t.Parallel()
+	_, db, s := testkit.NewStream[int](t, "orders")
+	other := honker.NewStream[int](db, "other", nil)
+	testkit.Publish(t, s, 1)
+	testkit.Publish(t, other, 2)
+	require.Equal(t, []int{1}, testkit.EventData(testkit.Take(t, s, "c", nil, 1)))
+	require.Equal(t, []int{2}, testkit.EventData(testkit.Take(t, other, "c", nil, 1)))
+	pattern := honker.NewStream[int](db, "o*", nil)
+	require.Zero(t, testkit.SavedOffset(t, pattern, "c"))
+	require.Equal(t, []int{1, 2}, testkit.EventData(testkit.Take(t, pattern, "c", nil, 2)))
+}
+
+func TestConsumerThatIsNewHasItsRowAtOnceAndCatchesWhatComes(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	began := time.Now()
+	got := make(chan []*honker.Event[int], 1)
+	go func() { got <- testkit.Take(t, s, "c", nil, 2) }()
+	testkit.Eventually(t, testkit.Timeout, "a row", func() bool {
+		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream_consumers WHERE name = 'c' AND topic = 'orders' AND offset = 0`) == 1
+	})
+	infos, err := s.Consumers(ctx)
+	require.NoError(t, err)
+	require.Len(t, infos, 1)
+	require.WithinRange(t, infos[0].CreatedAt, began.Add(-time.Millisecond), time.Now())
+	infos[0].CreatedAt = time.Time{}
+	require.Equal(t, honker.ConsumerInfo{Name: "c", Topic: "orders"}, infos[0])
+	testkit.PublishUpTo(t, s, 2)
+	require.Equal(t, []int{0, 1}, testkit.EventData(<-got))
+}
+
+// ages lets events have been created at seconds counted from a moment.
+func ages(t testing.TB, db *honker.DB, from time.Time, offsets []int64, seconds ...int64) {
+	t.Helper()
+	for i, s := range seconds {
+		testkit.Exec(t, db, `UPDATE _honker_stream SET created_at = ? WHERE offset = ?`, from.Unix()+s, offsets[i])
+	}
+}
+
+func TestNewConsumerBeginsWhereItIsTold(t *testing.T) {
+	t.Parallel()
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
+		began := time.Now().Add(-time.Hour)
+		var offsets []int64
+		for i := range 6 {
+			offsets = append(offsets, testkit.Publish(t, s, i))
+			testkit.Publish(t, other, -1)
+		}
+		ages(t, db, began, offsets, 0, 10, 10, 20, 15, 30)
+		all := []int{0, 1, 2, 3, 4, 5}
+		for name, c := range map[string]struct {
+			from honker.From
+			want []int
+		}{
+			"zero":                  {honker.From{}, all},
+			"beginning":             {honker.Beginning, all},
+			"end":                   {honker.End, nil},
+			"offset 0":              {honker.Offset(0), all},
+			"an offset":             {honker.Offset(offsets[2]), all[3:]},
+			"an offset of others":   {honker.Offset(offsets[2] + 1), all[3:]},
+			"offset of the future":  {honker.Offset(offsets[5] + 3), nil},
+			"since ever":            {honker.Since(time.Time{}), all},
+			"since the first":       {honker.Since(began), all},
+			"since a second":        {honker.Since(began.Add(10 * time.Second)), all[1:]},
+			"since within a second": {honker.Since(began.Add(10*time.Second + 999*time.Millisecond)), all[1:]},
+			"since between":         {honker.Since(began.Add(11 * time.Second)), all[3:]},
+			"since the last":        {honker.Since(began.Add(30 * time.Second)), all[5:]},
+			"since later":           {honker.Since(began.Add(31 * time.Second)), nil},
+		} {
+			require.Equal(t, c.want, drained(t, s, name, &honker.SubscribeOptions{From: c.from}), name)
+			require.Empty(t, drained(t, s, name, nil), name+": it is no longer new")
+			var tailed []int
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			for e, err := range s.Tail(ctx, c.from, nil) {
+				if err == nil {
+					tailed = append(tailed, e.Data)
+				}
+			}
+			cancel()
+			require.Equal(t, c.want, tailed, name)
+			patterned := honker.NewStream[int](db, "or*", nil)
+			require.Equal(t, c.want, drained(t, patterned, name, &honker.SubscribeOptions{From: c.from}), name)
+		}
+		testkit.Publish(t, s, 6)
+		require.Equal(t, []int{6}, drained(t, s, "end", nil))
+		require.Empty(t, drained(t, s, "offset of the future", nil), "below where it begins")
+	})
+}
+
+func TestTailSavesNothing(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.PublishUpTo(t, s, 5)
+	changes := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream_consumers`)
+	for e, err := range s.Tail(ctx, honker.Offset(2), honker.KeyIs("")) {
+		require.NoError(t, err)
+		require.ErrorIs(t, e.Ack(ctx), honker.ErrInvalid)
+		if e.Data == 4 {
+			go func() { _, _ = s.Publish(context.Background(), 5) }()
+		}
+		if e.Data == 5 {
+			break
+		}
+	}
+	require.Zero(t, changes+testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream_consumers`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_consumers`))
+}
+
+func TestSubscribeInATxIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.PublishUpTo(t, s, 5)
+	testkit.Take(t, s, "known", nil, 1)
+	for _, consumer := range []string{"new", "known"} {
+		began := time.Now()
+		require.NoError(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error {
+			for _, err := range s.Subscribe(ctx, consumer, nil) {
+				require.ErrorIs(t, err, honker.ErrInTx, consumer)
+				break
+			}
+			return nil
+		}))
+		require.Less(t, time.Since(began), 2*time.Second, consumer)
+	}
+}
+
+func TestTheEndOfCtxComesAsTheLastAndOnlyError(t *testing.T) {
+	t.Parallel()
+	for name, unsaved := range map[string]bool{"nothing to save": false, "something to save": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				s := honker.NewStream[int](db, "orders", nil)
+				if unsaved {
+					testkit.Publish(t, s, 1)
+				}
+				ctx, cancel := context.WithCancelCause(context.Background())
+				time.AfterFunc(time.Millisecond, func() { cancel(testkit.ErrCause) })
+				var errs []error
+				for e, err := range s.Subscribe(ctx, "c", nil) {
+					if err != nil {
+						require.Nil(t, e)
+						errs = append(errs, err)
+					}
+				}
+				require.Len(t, errs, 1)
+				require.ErrorIs(t, errs[0], context.Canceled)
+				require.ErrorIs(t, errs[0], testkit.ErrCause, "why it has ended")
+				require.ErrorContains(t, errs[0], `honker: subscribe "orders": `)
+				require.Equal(t, unsaved, testkit.SavedOffset(t, s, "c") > 0, "what was handled is saved")
+			})
+		})
+	}
+}
+
+// errorsOf tells body how each step of a loop went.
+func errorsOf[E any](events iter.Seq2[*honker.Event[E], error], body func(error)) {
+	for _, err := range events {
+		body(err)
+	}
+}
+
+// following lets subscribers of all kinds wait, and returns where each says how that ended.
+func following(t testing.TB, db *honker.DB) map[string]<-chan error {
+	t.Helper()
+	ctx := testkit.Context(t, testkit.Timeout)
+	s, pattern := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "ord*", nil)
+	testkit.PublishUpTo(t, s, 3)
+	ends := map[string]<-chan error{}
+	var waiting []<-chan struct{}
+	for name, follow := range map[string]func(func(error)){
+		"subscribe": func(body func(error)) { errorsOf(s.Subscribe(ctx, "c", nil), body) },
+		"pattern":   func(body func(error)) { errorsOf(pattern.Subscribe(ctx, "c", nil), body) },
+		"filter": func(body func(error)) {
+			errorsOf(s.Subscribe(ctx, "f", &honker.SubscribeOptions{Filter: honker.KeyPrefix("")}), body)
+		},
+		"tail": func(body func(error)) { errorsOf(s.Tail(ctx, honker.Beginning, nil), body) },
+	} {
+		end, three := make(chan error, 1), make(chan struct{})
+		n := 0
+		go func() {
+			var last error
+			follow(func(err error) {
+				if last = err; err != nil {
+					return
+				}
+				if n++; n == 3 {
+					close(three)
+				}
+			})
+			end <- last
+		}()
+		ends[name] = end
+		waiting = append(waiting, three)
+	}
+	for _, three := range waiting {
+		<-three
+	}
+	return ends
+}
+
+func TestCloseEndsSubscribersWithErrClosed(t *testing.T) {
+	t.Parallel()
+	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
+	require.NoError(t, err)
+	ends := following(t, db)
+	require.NoError(t, db.Close())
+	for name, end := range ends {
+		require.ErrorIs(t, <-end, honker.ErrClosed, name)
+	}
+}
+
+func TestReplacedFileEndsSubscribersAndReads(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	ends := following(t, db)
+	testkit.MakeFile(t, path+".new")
+	require.NoError(t, os.Rename(path+".new", path))
+	for name, end := range ends {
+		require.ErrorIs(t, <-end, honker.ErrDatabaseReplaced, name)
+	}
+	ctx, s := testkit.Context(t, testkit.Timeout), honker.NewStream[int](db, "orders", nil)
+	_, err = s.Publish(ctx, 1)
+	require.ErrorIs(t, err, honker.ErrDatabaseReplaced)
+	require.ErrorIs(t, testkit.LastError(s.Subscribe(ctx, "c", nil)), honker.ErrDatabaseReplaced, "a later one")
+}
+
+func TestPublishWakesWhoWaits(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	s := honker.NewStream[int64](db, "orders:created", nil)
+	foreign, attached := testkit.OpenPool(t, path), testkit.Attach(t, path)
+	publish := map[string]func(sent int64) error{
+		"Publish":     func(sent int64) error { _, err := s.Publish(context.Background(), sent); return err },
+		"PublishMany": func(sent int64) error { _, _, err := s.PublishMany(context.Background(), []int64{sent}); return err },
+		"PublishTx": func(sent int64) error {
+			return db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := s.PublishTx(ctx, tx, sent)
+				return err
+			})
+		},
+		"another connection": func(sent int64) error {
+			_, err := foreign.Exec(`INSERT INTO _honker_stream (topic, payload) VALUES ('orders:created', ?)`, fmt.Sprint(sent))
+			return err
+		},
+	}
+	for name, sub := range map[string]*honker.Stream[int64]{
+		"topic":   s,
+		"pattern": honker.NewStream[int64](db, "orders:*", nil),
+		"all":     honker.NewStream[int64](db, "*", nil),
+		"another": honker.NewStream[int64](attached, "orders:created", nil),
+	} {
+		for how, publish := range publish {
+			head, err := sub.Head(context.Background())
+			require.NoError(t, err)
+			_, err = sub.SaveOffset(context.Background(), name+how, head) // what comes from now on is its
+			require.NoError(t, err)
+			waiting, took := make(chan struct{}, 1), []time.Duration(nil)
+			waiting <- struct{}{}
+			sent := make(chan error, 1)
+			go func() {
+				pace := time.NewTicker(3 * time.Millisecond) // until it sleeps
+				defer pace.Stop()
+				for range 15 {
+					<-waiting
+					<-pace.C
+					if err := publish(time.Now().UnixNano()); err != nil {
+						sent <- err
+						return
+					}
+				}
+				sent <- nil
+			}()
+			for e, err := range sub.Subscribe(testkit.Context(t, testkit.Timeout), name+how, strict) {
+				require.NoError(t, err)
+				took = append(took, time.Since(time.Unix(0, e.Data)))
+				if len(took) == 15 {
+					break
+				}
+				waiting <- struct{}{}
+			}
+			require.NoError(t, <-sent)
+			slices.Sort(took)
+			require.Less(t, took[len(took)/2], 100*time.Millisecond, "%s by %s: %v", name, how, took)
+		}
+	}
+}
+
+func TestSubscribersLeaveNoGoroutineBehind(t *testing.T) {
+	// Notices have goroutines that begin when the watcher comes to it.
+	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, &honker.Options{NoFileNotices: true})
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.PublishUpTo(t, s, 10)
+	for range db.Updates(ctx) {
+		break // the watcher runs from now on
+	}
+	waitOnce := func() {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Millisecond)
+		defer cancel()
+		_ = testkit.LastError(s.Subscribe(ctx, "sleeper", nil))
+	}
+	before := runtime.NumGoroutine()
+	for i := range 50 {
+		testkit.Take(t, s, fmt.Sprint("c", i%7), &honker.SubscribeOptions{From: honker.Beginning}, 1)
+		waitOnce()
+		for range s.Tail(ctx, honker.Beginning, nil) {
+			break
+		}
+		_, err := s.DeleteConsumer(ctx, fmt.Sprint("c", i%7))
+		require.NoError(t, err)
+	}
+	testkit.Eventually(t, testkit.Timeout, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func TestManySubscribersEachSeeEverything(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		s := honker.NewStream[int](db, "orders", nil)
+		got := make(chan []*honker.Event[int], 40)
+		for i := range cap(got) {
+			go func() { got <- testkit.Take(t, s, fmt.Sprint("c", i), nil, 100) }()
+		}
+		for i := range 100 {
+			testkit.Publish(t, s, i)
+		}
+		want := testkit.EventData(<-got)
+		for range cap(got) - 1 {
+			require.Equal(t, want, testkit.EventData(<-got))
+		}
+		require.IsIncreasing(t, want)
+	})
+}

@@ -1,0 +1,357 @@
+//go:build unix
+
+package faults_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/tests/torture"
+)
+
+func init() { children["failpoint"] = dieAtStatement }
+
+// failpoints counts the statements of a verb, and ends the process before one of them.
+type failpoints struct {
+	mu    sync.Mutex
+	armed bool
+	at    int // 0: never
+	texts []string
+}
+
+func (f *failpoints) hit(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.armed || strings.HasPrefix(text, "PRAGMA") { // the watcher looks all the time
+		return
+	}
+	f.texts = append(f.texts, text)
+	if len(f.texts) == f.at {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// commits are the statements, counted from 1, with which something becomes true.
+func (f *failpoints) commits() (at []int) {
+	inTx, wrote := false, false
+	for i, text := range f.texts {
+		word, _, _ := strings.Cut(text, " ")
+		switch strings.ToUpper(word) {
+		case "BEGIN":
+			inTx, wrote = true, false
+		case "COMMIT":
+			if wrote {
+				at = append(at, i+1)
+			}
+			inTx = false
+		case "ROLLBACK":
+			inTx = inTx && strings.HasPrefix(text, "ROLLBACK TO")
+		case "SELECT", "SAVEPOINT", "RELEASE":
+		default:
+			wrote = true
+			if !inTx {
+				at = append(at, i+1)
+			}
+		}
+	}
+	return at
+}
+
+// dieAtStatement prepares a verb, says what is in the file, and runs the verb until the
+// statement at which it dies. Without one it says how many there are, and which commit.
+func dieAtStatement() {
+	a := testkit.ChildArgs[testkit.Task]()
+	f := &failpoints{at: a.Jobs}
+	sqlite.Failpoint = f.hit
+	if a.Owner == "open" {
+		f.armed = true
+		testkit.Say("")
+	}
+	db, err := honker.Open(context.Background(), a.Path, &honker.Options{NoFileNotices: true})
+	testkit.Must(err)
+	if a.Owner != "open" {
+		run := failVerbs[a.Owner](db)
+		before, err := torture.State(context.Background(), db.SQL())
+		testkit.Must(err)
+		testkit.Say(before)
+		f.mu.Lock()
+		f.armed = true
+		f.mu.Unlock()
+		testkit.Must(run(context.Background()))
+	}
+	f.mu.Lock()
+	f.armed = false
+	f.mu.Unlock()
+	testkit.Say(len(f.texts), f.commits())
+	testkit.Must(db.Close())
+}
+
+func TestProcessKilledBetweenAnyTwoStatementsOfAVerbLeavesAllOfItOrNothing(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "base.db")
+	setStage(t, base)
+	for i, verb := range failVerbNames() {
+		if testing.Short() && i%4 > 0 {
+			continue
+		}
+		t.Run(verb, func(t *testing.T) { killAtEachStatement(t, base, verb) })
+	}
+}
+
+func failVerbNames() []string {
+	names := []string{"open"}
+	for name := range failVerbs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func killAtEachStatement(t *testing.T, base, verb string) {
+	dry, _ := startAt(t, base, verb, 0)
+	dry.Line(testkit.Timeout)
+	var count int
+	said := dry.Line(testkit.Timeout)
+	_, err := fmt.Sscan(said, &count)
+	require.NoError(t, err, said)
+	dry.End()
+	commits := commitsOf(t, said)
+	require.Len(t, commits, 1, "statements that commit: somebody could see one without the other")
+	for at := 1; at <= count; at++ {
+		before, after := killedAt(t, base, verb, at)
+		if at <= commits[0] {
+			require.Equal(t, before, after, "killed before statement %d of %d", at, count)
+		} else {
+			require.NotEqual(t, before, after, "killed before statement %d of %d, after the commit", at, count)
+		}
+	}
+	t.Logf("%d statements, %v commit", count, commits)
+}
+
+func commitsOf(t *testing.T, said string) (at []int) {
+	t.Helper()
+	_, list, _ := strings.Cut(said, "[")
+	for _, word := range strings.Fields(strings.TrimSuffix(list, "]")) {
+		var n int
+		_, err := fmt.Sscan(word, &n)
+		require.NoError(t, err)
+		at = append(at, n)
+	}
+	return at
+}
+
+// startAt runs a verb on a copy of base, up to a statement.
+func startAt(t *testing.T, base, verb string, at int) (*testkit.Child, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "app.db")
+	if verb != "open" {
+		text, err := os.ReadFile(base) // nobody has it open
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+	}
+	return testkit.StartChild(t, "failpoint", testkit.Task{Path: path, Owner: verb, Jobs: at}), path
+}
+
+// killedAt returns what was in the file before the verb, and what is after the death.
+func killedAt(t *testing.T, base, verb string, at int) (before, after string) {
+	t.Helper()
+	victim, path := startAt(t, base, verb, at)
+	before = victim.Line(testkit.Timeout)
+	for line := range victim.Lines() {
+		t.Fatalf("statement %d of %s: still alive, and says %q", at, verb, line)
+	}
+	after, err := torture.State(context.Background(), testkit.OpenPool(t, path))
+	require.NoError(t, err)
+	db, err := honker.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.Check(context.Background()))
+	return before, after
+}
+
+// stageTimes lets what was claimed and leased before have lapsed.
+var stageTimes = []string{
+	`UPDATE _honker_live SET claim_expires_at = 1 WHERE state = 'processing'`,
+	`UPDATE _honker_live SET expires_at = 2 WHERE id IN (3, 12)`,
+	`UPDATE _honkerx_group_claims SET deadline_ms = 1`,
+	`UPDATE _honker_scheduler_tasks SET next_fire_at = unixepoch() - 10`,
+}
+
+// setStage makes a file in which every verb has something to do.
+func setStage(t *testing.T, path string) {
+	t.Helper()
+	ctx := testkit.Context(t, testkit.Timeout)
+	db, err := honker.Open(ctx, path, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	_, err = q.EnqueueMany(ctx, make([]int, 6), honker.MaxAttempts(1))
+	require.NoError(t, err)
+	_, err = q.Claim(ctx, "dead", 6) // 1 to 6: nothing is left for them
+	require.NoError(t, err)
+	_, err = q.EnqueueMany(ctx, make([]int, 12))
+	require.NoError(t, err)
+	_, err = q.Claim(ctx, "dead", 4) // 7 to 10 come back
+	require.NoError(t, err)
+	s := honker.NewStream[int](db, "events", nil)
+	_, _, err = s.PublishMany(ctx, make([]int, 20), honker.EventKey("k"))
+	require.NoError(t, err)
+	g := s.Group("g", &honker.GroupOptions{MaxAttempts: 1})
+	m, err := g.Join(ctx, "dead")
+	require.NoError(t, err)
+	_, err = m.Claim(ctx, 2)
+	require.NoError(t, err)
+	_, err = s.SaveOffset(ctx, "c", 3)
+	require.NoError(t, err)
+	require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 1}))
+	require.NoError(t, db.Scheduler().Register(ctx, honker.Schedule{Name: "s", Queue: "fired", Spec: "@every 3s"}))
+	_, err = db.Notify(ctx, "news", 1)
+	require.NoError(t, err)
+	testkit.ExecAll(t, db.SQL(), stageTimes...)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
+}
+
+// verb prepares something, and returns what is to be killed.
+type failVerb func(*honker.DB) func(context.Context) error
+
+func withJob(do func(context.Context, *honker.Job[int]) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		jobs, err := honker.NewQueue[int](db, "jobs", nil).Claim(context.Background(), "w", 1)
+		testkit.Must(err)
+		return func(ctx context.Context) error { return do(ctx, jobs[0]) }
+	}
+}
+
+func withEvent(attempts int, do func(context.Context, *honker.Delivery[int]) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		g := honker.NewStream[int](db, "events", nil).Group("g", &honker.GroupOptions{MaxAttempts: attempts})
+		m, err := g.Join(context.Background(), "m")
+		testkit.Must(err)
+		ds, err := m.Claim(context.Background(), 1)
+		testkit.Must(err)
+		return func(ctx context.Context) error { return do(ctx, ds[0]) }
+	}
+}
+
+func onQueue(do func(context.Context, *honker.Queue[int]) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		return func(ctx context.Context) error { return do(ctx, honker.NewQueue[int](db, "jobs", nil)) }
+	}
+}
+
+func onStream(do func(context.Context, *honker.Stream[int]) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		return func(ctx context.Context) error { return do(ctx, honker.NewStream[int](db, "events", nil)) }
+	}
+}
+
+func onDB(do func(context.Context, *honker.DB) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		return func(ctx context.Context) error { return do(ctx, db) }
+	}
+}
+
+func second[A any](_ A, err error) error { return err }
+
+var failVerbs = map[string]failVerb{
+	"Enqueue":      onQueue(func(c context.Context, q *honker.Queue[int]) error { return second(q.Enqueue(c, 1)) }),
+	"EnqueueMany":  onQueue(func(c context.Context, q *honker.Queue[int]) error { return second(q.EnqueueMany(c, []int{1, 2, 3})) }),
+	"Claim":        onQueue(func(c context.Context, q *honker.Queue[int]) error { return second(q.Claim(c, "w", 3)) }),
+	"SweepExpired": onQueue(func(c context.Context, q *honker.Queue[int]) error { return second(q.SweepExpired(c)) }),
+	"Cancel":       onQueue(func(c context.Context, q *honker.Queue[int]) error { return second(q.Cancel(c, 15)) }),
+	"SaveResult":   onQueue(func(c context.Context, q *honker.Queue[int]) error { return q.SaveResult(c, 1, 1, 0) }),
+	"AckMany": func(db *honker.DB) func(context.Context) error {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		jobs, err := q.Claim(context.Background(), "w", 2)
+		testkit.Must(err)
+		return func(c context.Context) error { return second(q.AckMany(c, "w", []int64{jobs[0].ID, jobs[1].ID})) }
+	},
+	"Ack": withJob(func(c context.Context, j *honker.Job[int]) error {
+		testkit.Must(j.SetResult("done"))
+		return j.Ack(c)
+	}),
+	"Retry":     withJob(func(c context.Context, j *honker.Job[int]) error { return j.Retry(c, time.Second, testkit.ErrCause) }),
+	"Fail":      withJob(func(c context.Context, j *honker.Job[int]) error { return j.Fail(c, testkit.ErrCause) }),
+	"Snooze":    withJob(func(c context.Context, j *honker.Job[int]) error { return j.Snooze(c, time.Minute) }),
+	"Heartbeat": withJob(func(c context.Context, j *honker.Job[int]) error { return j.Heartbeat(c, time.Hour) }),
+
+	"Publish": onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.Publish(c, 1)) }),
+	"PublishMany": onStream(func(c context.Context, s *honker.Stream[int]) error {
+		_, _, err := s.PublishMany(c, []int{1, 2})
+		return err
+	}),
+	"SaveOffset":                   onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.SaveOffset(c, "c", 7)) }),
+	"SaveOffset of a new consumer": onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.SaveOffset(c, "d", 7)) }),
+	"Seek":                         onStream(func(c context.Context, s *honker.Stream[int]) error { return s.Seek(c, "c", honker.Beginning) }),
+	"DeleteConsumer":               onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.DeleteConsumer(c, "c")) }),
+	"SetRetention": onStream(func(c context.Context, s *honker.Stream[int]) error {
+		return s.SetRetention(c, honker.Retention{MaxCount: 9})
+	}),
+	"Compact": func(db *honker.DB) func(context.Context) error {
+		s := honker.NewStream[int](db, "events", nil)
+		_, err := s.Group("g", nil).Delete(context.Background())
+		testkit.Must(err)
+		return func(c context.Context) error { return second(s.Compact(c)) }
+	},
+
+	"Join":            onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.Group("g", nil).Join(c, "m")) }),
+	"Join, the first": onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.Group("new", nil).Join(c, "m")) }),
+	"Group.Delete":    onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.Group("g", nil).Delete(c)) }),
+	"Member.Claim": func(db *honker.DB) func(context.Context) error {
+		m, err := honker.NewStream[int](db, "events", nil).Group("g", &honker.GroupOptions{MaxAttempts: 1}).Join(context.Background(), "m")
+		testkit.Must(err)
+		return func(c context.Context) error { return second(m.Claim(c, 3)) }
+	},
+	"Leave": func(db *honker.DB) func(context.Context) error {
+		m, err := honker.NewStream[int](db, "events", nil).Group("g", nil).Join(context.Background(), "m")
+		testkit.Must(err)
+		testkit.Must(second(m.Claim(context.Background(), 3)))
+		return func(c context.Context) error { return m.Leave(c) }
+	},
+	"Delivery.Ack":        withEvent(0, func(c context.Context, d *honker.Delivery[int]) error { return d.Ack(c) }),
+	"Delivery.Nack":       withEvent(0, func(c context.Context, d *honker.Delivery[int]) error { return d.Nack(c, testkit.ErrCause) }),
+	"Delivery.Nack, dead": withEvent(1, func(c context.Context, d *honker.Delivery[int]) error { return d.Nack(c, testkit.ErrCause) }),
+	"Delivery.Extend":     withEvent(0, func(c context.Context, d *honker.Delivery[int]) error { return d.Extend(c, time.Hour) }),
+
+	"Notify":             onDB(func(c context.Context, db *honker.DB) error { return second(db.Notify(c, "news", 1)) }),
+	"PruneNotifications": onDB(func(c context.Context, db *honker.DB) error { return second(db.PruneNotifications(c, 0, 0)) }),
+	"TryLock":            onDB(func(c context.Context, db *honker.DB) error { return second(db.TryLock(c, "l", nil)) }),
+	"Unlock": func(db *honker.DB) func(context.Context) error {
+		l, err := db.TryLock(context.Background(), "l", nil)
+		testkit.Must(err)
+		return l.Unlock
+	},
+	"Allow": onDB(func(c context.Context, db *honker.DB) error { return second(db.RateLimit("r", 5, time.Hour).Allow(c)) }),
+	"Register": onDB(func(c context.Context, db *honker.DB) error {
+		return db.Scheduler().Register(c, honker.Schedule{Name: "t", Queue: "fired", Spec: "0 0 1 1 *"})
+	}),
+	"Tick":       onDB(func(c context.Context, db *honker.DB) error { return second(db.Scheduler().Tick(c, time.Now())) }),
+	"Trigger":    onDB(func(c context.Context, db *honker.DB) error { return second(db.Scheduler().Trigger(c, "s")) }),
+	"Pause":      onDB(func(c context.Context, db *honker.DB) error { return second(db.Scheduler().Pause(c, "s")) }),
+	"Unregister": onDB(func(c context.Context, db *honker.DB) error { return second(db.Scheduler().Unregister(c, "s")) }),
+	"Tx": onDB(func(c context.Context, db *honker.DB) error {
+		return db.Tx(c, func(c context.Context, tx *sql.Tx) error {
+			testkit.Must(second(tx.ExecContext(c, `INSERT INTO effects VALUES (1)`)))
+			testkit.Must(second(honker.NewQueue[int](db, "jobs", nil).EnqueueTx(c, tx, 1)))
+			testkit.Must(second(honker.NewStream[int](db, "events", nil).PublishTx(c, tx, 1)))
+			return second(db.NotifyTx(c, tx, "news", 1))
+		})
+	}),
+	"SQL functions": onDB(func(c context.Context, db *honker.DB) error {
+		return second(db.SQL().ExecContext(c, `SELECT notify('news', '1'), honker_stream_publish('events', NULL, '1')`))
+	}),
+}

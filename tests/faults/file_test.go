@@ -1,0 +1,163 @@
+//go:build unix
+
+package faults_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() { children["cautious writer"] = tryToWrite }
+
+// tryToWrite says what an Open, or else a Claim and an Enqueue, have to say.
+func tryToWrite() {
+	a := testkit.ChildArgs[testkit.Task]()
+	db, err := honker.Open(testkit.ChildContext(), a.Path, nil)
+	if err == nil {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		_, claimed := q.Claim(testkit.ChildContext(), "w", 1)
+		_, enqueued := q.Enqueue(testkit.ChildContext(), 99)
+		if claimed != nil && enqueued != nil {
+			err = claimed
+		}
+		testkit.Must(db.Close())
+	}
+	testkit.Say("error:", err)
+}
+
+// openToBreak is a DB that the test breaks: it is not checked at the end.
+func openToBreak(t *testing.T, path string) *honker.DB {
+	t.Helper()
+	db, err := honker.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// What was written back into the file is gone: each verb says so, and none works on an
+// empty database.
+func TestFileThatIsTruncatedUnderItsHandleIsAnErrorAndNotAnEmptyQueue(t *testing.T) {
+	for name, size := range map[string]int64{"to nothing": 0, "to a part": 5000} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file.db")
+			db := openToBreak(t, path)
+			ctx := testkit.Context(t, testkit.Timeout)
+			q := honker.NewQueue[string](db, "jobs", nil)
+			for range 50 {
+				testkit.Enqueue(t, q, strings.Repeat("x", 1000))
+			}
+			testkit.ExecAll(t, db.SQL(), `PRAGMA wal_checkpoint(TRUNCATE)`)
+			require.NoError(t, os.Truncate(path, size))
+			_, err := q.Claim(ctx, "w", 10)
+			require.ErrorContains(t, err, `honker: claim "jobs": `)
+			require.Error(t, db.Check(ctx))
+			_, err = honker.NewStream[int](db, "events", nil).Publish(ctx, 1)
+			require.Error(t, err)
+			require.Error(t, testkit.LastError(q.Jobs(ctx, "w")))
+		})
+	}
+}
+
+// While the log has all pages, a file that somebody has emptied is no loss: they are
+// written back.
+func TestFileThatIsEmptiedBesideItsLogLosesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file.db")
+	db := openToBreak(t, path)
+	id := testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1)
+	require.NoError(t, os.Truncate(path, 0))
+	require.NoError(t, db.Close())
+	db = honkertest.OpenFile(t, path, nil)
+	require.Equal(t, id, testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", nil)).ID)
+}
+
+// Whoever has the log open has all of it; others are told an error, and never see or write
+// another truth.
+func TestLogThatIsDeletedUnderItsHandleMakesNoSecondTruth(t *testing.T) {
+	for name, written := range map[string]bool{"with all that there is": false, "when it was written back": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file.db")
+			db, err := honker.Open(context.Background(), path, nil)
+			require.NoError(t, err)
+			q := honker.NewQueue[int](db, "jobs", nil)
+			testkit.Enqueue(t, q, 1)
+			if written {
+				testkit.ExecAll(t, db.SQL(), `PRAGMA wal_checkpoint(TRUNCATE)`)
+			}
+			require.NoError(t, os.Remove(path+"-wal"))
+			testkit.Enqueue(t, q, 2)
+			other := testkit.StartChild(t, "cautious writer", testkit.Task{Path: path})
+			require.Contains(t, other.Line(testkit.Timeout), "I/O error")
+			require.NoError(t, db.Close())
+			db = honkertest.OpenFile(t, path, nil)
+			require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+		})
+	}
+}
+
+func TestNameThatIsTooLongForTheSystemIsAnErrorAndMakesNothing(t *testing.T) {
+	dir := t.TempDir()
+	for name, path := range map[string]string{
+		"a part": filepath.Join(dir, strings.Repeat("n", 256)),
+		"all":    filepath.Join(dir, strings.Repeat(strings.Repeat("n", 255)+"/", 16), "file.db"),
+	} {
+		_, err := honker.Open(context.Background(), path, nil)
+		require.ErrorIs(t, err, syscall.ENAMETOOLONG, name)
+	}
+	require.Empty(t, testkit.ListDir(t, dir))
+}
+
+// The longest name that leaves no room for those of the log is an error when it is opened,
+// not when something is written.
+func TestNameThatLeavesNoRoomForItsLogIsRefused(t *testing.T) {
+	_, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), strings.Repeat("n", 255)), nil)
+	require.Error(t, err)
+}
+
+// A newer version, or an application, may have added columns, tables, indexes and
+// triggers.
+func TestFileWithMoreThanWeKnowOfIsUsedAsItIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file.db")
+	testkit.MakeFile(t, path)
+	testkit.ExecAll(t, testkit.OpenPool(t, path),
+		`ALTER TABLE _honker_live ADD COLUMN color TEXT DEFAULT 'red'`,
+		`ALTER TABLE _honker_stream ADD COLUMN color TEXT`,
+		`ALTER TABLE _honkerx_meta ADD COLUMN color TEXT`,
+		`CREATE TABLE seen (job INTEGER)`, `CREATE INDEX by_color ON _honker_live(color)`,
+		`CREATE TRIGGER see AFTER INSERT ON _honker_live BEGIN INSERT INTO seen VALUES (NEW.id); END`)
+	db := honkertest.OpenFile(t, path, nil)
+	testkit.UseAll(t, db, testkit.OpenPool(t, path))
+	q := honker.NewQueue[int](db, "others", nil)
+	id := testkit.Enqueue(t, q, 1)
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM seen WHERE job = ?`, id))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE id = ? AND color = 'red'`, id))
+	require.NoError(t, testkit.ClaimOne(t, q).Ack(context.Background()))
+}
+
+// Two names are two logs beside one file. It is used by one of them as a rule, so it is not
+// refused.
+func TestFileOfTwoNamesIsDoubted(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file.db")
+	log := new(testkit.Log)
+	openAndClose := func() {
+		db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+	}
+	openAndClose()
+	require.Zero(t, log.Times("WARN"))
+	require.NoError(t, os.Link(path, filepath.Join(dir, "other.db")))
+	openAndClose()
+	require.Equal(t, 1, log.Times("the file has 2 names"))
+}

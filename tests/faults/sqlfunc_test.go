@@ -1,0 +1,356 @@
+package faults_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// signatures are honker's: T and I are TEXT and INTEGER, S a schedule, small where NULL
+// is one too. A name that has two has the number of arguments behind it.
+var signatures = map[string]string{
+	"notify":                     "TT",
+	"honker_bootstrap":           "",
+	"honker_enqueue":             "TTiiIIi",
+	"honker_claim_batch":         "TTII",
+	"honker_ack":                 "IT",
+	"honker_ack_batch":           "TT",
+	"honker_retry":               "ITIT",
+	"honker_fail":                "ITT",
+	"honker_heartbeat":           "ITI",
+	"honker_cancel":              "I",
+	"honker_get_job":             "I",
+	"honker_sweep_expired":       "T",
+	"honker_queue_next_claim_at": "T",
+	"honker_result_save":         "ITI",
+	"honker_result_get":          "I",
+	"honker_result_sweep":        "",
+	"honker_stream_publish":      "TtT",
+	"honker_stream_read_since":   "TII",
+	"honker_stream_save_offset":  "TTI",
+	"honker_stream_get_offset":   "TT",
+
+	"honker_lock_acquire":         "TTI",
+	"honker_lock_renew":           "TTI",
+	"honker_lock_release":         "TT",
+	"honker_rate_limit_try":       "TII",
+	"honker_rate_limit_sweep":     "I",
+	"honker_scheduler_register/6": "TTSTIi",
+	"honker_scheduler_register/7": "TTSTIiI",
+	"honker_scheduler_unregister": "T",
+	"honker_scheduler_tick":       "I",
+	"honker_scheduler_soonest":    "",
+	"honker_scheduler_pause":      "T",
+	"honker_scheduler_resume":     "T",
+	"honker_scheduler_list":       "",
+	"honker_scheduler_update/6":   "TstiiI",
+	"honker_scheduler_update/8":   "TstiiIiI",
+	"honker_cron_next_after":      "SI",
+}
+
+// bare is name without its number of arguments.
+func bare(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return name
+}
+
+func callOf(name string, args []string) string {
+	return `SELECT ` + bare(name) + `(` + strings.Join(args, ", ") + `)`
+}
+
+// good are arguments that name accepts.
+func good(name string) []string {
+	var args []string
+	for _, class := range signatures[name] {
+		args = append(args, map[rune]string{'T': `'[]'`, 'I': `7`, 'S': `'* * * * *'`}[class&^0x20])
+	}
+	return args
+}
+
+func TestEachFunctionTakesItsArgumentsAndNoOthers(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	for name := range signatures {
+		args := good(name)
+		_, err := testkit.Rows(db.SQL(), callOf(name, args))
+		require.NoError(t, err, name)
+		before := testkit.Dump(t, db.SQL())
+		wrong := [][]string{slices.Concat(args, []string{`7`, `7`, `7`})}
+		if len(args) > 0 && !strings.HasSuffix(name, "/7") {
+			wrong = append(wrong, args[1:])
+		}
+		for _, w := range wrong {
+			_, err := testkit.Rows(db.SQL(), callOf(name, w))
+			require.ErrorContains(t, err, "wrong number of arguments to function "+bare(name)+"()")
+		}
+		require.Equal(t, before, testkit.Dump(t, db.SQL()), name)
+	}
+}
+
+var classes = map[string]string{`NULL`: "Null", `7`: "Integer", `7.0`: "Real", `'7'`: "Text", `x'37'`: "Blob"}
+
+// Nothing is converted: not '3' to 3, not 3.0 to 3, not a BLOB to text.
+func TestEachArgumentIsOfItsStorageClass(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	before := testkit.Dump(t, db.SQL())
+	for name, signature := range signatures {
+		for i, want := range signature {
+			for literal, class := range classes {
+				if class == map[rune]string{'T': "Text", 'I': "Integer", 'S': "Text"}[want&^0x20] || class == "Null" && want >= 'a' {
+					continue
+				}
+				args := good(name)
+				args[i] = literal
+				_, err := testkit.Rows(db.SQL(), callOf(name, args))
+				require.ErrorContains(t, err, fmt.Sprintf("%s: invalid function parameter type %s at index %d", bare(name), class, i))
+			}
+		}
+	}
+	_, err := testkit.Rows(db.SQL(), `SELECT honker_enqueue('q', CAST(x'ff' AS TEXT), NULL, NULL, 0, 3, NULL)`)
+	require.ErrorContains(t, err, "invalid UTF-8 at index 1 (payload)")
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+}
+
+func TestNullIsAcceptedWhereHonkerDoes(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	for name, signature := range signatures {
+		args := good(name)
+		for i, want := range signature {
+			if want >= 'a' {
+				args[i] = `NULL`
+			}
+		}
+		_, err := testkit.Rows(db.SQL(), callOf(name, args))
+		require.NoError(t, err, name)
+	}
+}
+
+// A trigger of the application's stops each function that takes several statements at
+// its second one.
+func TestAFunctionThatIsStoppedHalfwayHasDoneNothing(t *testing.T) {
+	for name, c := range map[string]struct{ trigger, call string }{
+		"fail":           {`BEFORE DELETE ON _honker_live`, `SELECT honker_fail(1, 'w', 'e')`},
+		"the last retry": {`BEFORE DELETE ON _honker_live`, `SELECT honker_retry(1, 'w', 0, 'e')`},
+		"retry":          {`BEFORE INSERT ON _honkerx_job`, `SELECT honker_retry(2, 'w', 0, 'e')`},
+		"claim":          {`BEFORE UPDATE OF worker_id ON _honker_live`, `SELECT honker_claim_batch('exhausted', 'w', 1, 60)`},
+		"burying":        {`BEFORE DELETE ON _honker_live`, `SELECT honker_claim_batch('exhausted', 'w', 1, 60)`},
+		"burying a BLOB": {`BEFORE DELETE ON _honker_live`, `SELECT honker_claim_batch('blob', 'w', 1, 60)`},
+		"sweep":          {`BEFORE DELETE ON _honker_live`, `SELECT honker_sweep_expired('expired')`},
+		"save offset":    {`BEFORE INSERT ON _honkerx_consumers`, `SELECT honker_stream_save_offset('c', 't', 9)`},
+		"the second call": {`BEFORE INSERT ON _honker_live WHEN NEW.queue = 'b'`,
+			`SELECT honker_enqueue(column1, '1', NULL, NULL, 0, 3, NULL) FROM (VALUES ('a'), ('b'))`},
+		"a call in a statement that writes": {`BEFORE DELETE ON _honker_live`, `INSERT INTO app SELECT honker_fail(1, 'w', 'e')`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := honkertest.Open(t, nil)
+			testkit.ExecAll(t, db.SQL(), `CREATE TABLE app (v)`, `INSERT INTO _honker_live (id, queue, payload, state, worker_id, claim_expires_at, attempts, max_attempts, expires_at, run_at) VALUES
+  (1, 'q', '1', 'processing', 'w', 1 << 40, 3, 3, NULL, 1), (2, 'q', '2', 'processing', 'w', 1 << 40, 1, 3, NULL, 1),
+  (3, 'exhausted', '3', 'pending', NULL, NULL, 3, 3, NULL, 1), (4, 'exhausted', '4', 'pending', NULL, NULL, 0, 3, NULL, 1),
+  (5, 'blob', x'05', 'pending', NULL, NULL, 0, 3, NULL, 1), (6, 'expired', '6', 'pending', NULL, NULL, 0, 3, 1, 1)`,
+				`CREATE TRIGGER stop `+c.trigger+` BEGIN SELECT RAISE(ABORT, 'stopped'); END`)
+			before := testkit.Dump(t, db.SQL())
+			for _, run := range []func() error{
+				func() error { _, err := testkit.Rows(db.SQL(), c.call); return err },
+				func() error { _, err := db.SQL().Exec(c.call); return err },
+			} {
+				require.ErrorContains(t, run(), "stopped")
+				require.Equal(t, before, testkit.Dump(t, db.SQL()))
+			}
+			stoppedInTx(t, db, c.call, before)
+			testkit.ExecAll(t, db.SQL(), `DROP TRIGGER stop`, c.call)
+			require.NotEqual(t, before, testkit.Dump(t, db.SQL()), "it would have done something")
+		})
+	}
+}
+
+// In a transaction that goes on, what it did otherwise stays, and nothing of the call; or
+// the transaction fails as a whole.
+func stoppedInTx(t *testing.T, db *honker.DB, call string, before []string) {
+	t.Helper()
+	tx, err := db.SQL().Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	_, err = tx.Exec(`INSERT INTO app VALUES (1)`)
+	require.NoError(t, err)
+	_, err = testkit.Rows(tx, call)
+	require.ErrorContains(t, err, "stopped")
+	if strings.HasPrefix(call, "SELECT honker_enqueue") {
+		return // calls of one statement are each for themselves here
+	}
+	if err := tx.Commit(); err == nil {
+		testkit.ExecAll(t, db.SQL(), `DELETE FROM app`)
+	}
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+}
+
+func TestFunctionsThatWriteAreRefusedWhereOnlyReadingIsAllowed(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	before := testkit.Dump(t, db.SQL())
+	reading := []string{"honker_get_job", "honker_queue_next_claim_at", "honker_result_get", "honker_stream_read_since", "honker_stream_get_offset",
+		"honker_scheduler_soonest", "honker_scheduler_list", "honker_cron_next_after"}
+	for name := range signatures {
+		tx, err := db.SQL().BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+		require.NoError(t, err)
+		_, err = testkit.Rows(tx, callOf(name, good(name)))
+		if slices.Contains(reading, name) {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorIs(t, err, honker.ErrInvalid, name)
+		}
+		require.NoError(t, tx.Rollback())
+	}
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+}
+
+func TestEnqueueingBySQLFromManyGoroutinesIsNeverBusy(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	other := testkit.OpenPool(t, path)
+	const goroutines, each = 8, 50
+	ids := make([][]int64, goroutines)
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for range each {
+				var id int64
+				// That it reads first makes it a snapshot that somebody else's commit spoils.
+				err := db.SQL().QueryRow(`SELECT honker_enqueue('q', count(*), NULL, NULL, 0, 3, NULL) FROM _honker_live`).Scan(&id)
+				if err == nil {
+					t.Error("count(*) is no text")
+				}
+				err = db.SQL().QueryRow(`SELECT honker_enqueue('q', '' || count(*), NULL, NULL, 0, 3, NULL) FROM _honker_live`).Scan(&id)
+				if err != nil {
+					t.Error(err)
+				}
+				ids[g] = append(ids[g], id)
+			}
+		})
+	}
+	wg.Go(func() {
+		for range each {
+			_, err := other.Exec(`INSERT INTO _honker_live (queue, payload) VALUES ('q', '1')`)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	all := slices.Concat(ids...)
+	for _, mine := range ids {
+		require.True(t, slices.IsSorted(mine))
+	}
+	slices.Sort(all)
+	require.Len(t, slices.Compact(all), goroutines*each, "each call has its own id")
+	require.EqualValues(t, (goroutines+1)*each, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+}
+
+// Workers and listeners sleep until somebody calls a function, here or from a trigger.
+func TestFunctionsWakeWhoWaits(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE orders (id INTEGER PRIMARY KEY)`,
+		`CREATE TRIGGER shipped AFTER INSERT ON orders BEGIN
+  SELECT honker_enqueue('orders', '' || NEW.id, NULL, NULL, 0, 3, NULL), notify('orders', '' || NEW.id);
+END`)
+	news, err := db.Listen(ctx, "orders")
+	require.NoError(t, err)
+	defer news.Close()
+	handled := make(chan int)
+	q := honker.NewQueue[int](db, "orders", nil)
+	stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error { handled <- job.Args; return nil }, nil)
+	for i, query := range []string{
+		`INSERT INTO orders VALUES (0)`,
+		`SELECT honker_enqueue('orders', '1', NULL, NULL, 0, 3, NULL), notify('orders', '1')`,
+	} {
+		time.Sleep(20 * time.Millisecond) // asleep, most likely
+		sent := time.Now()
+		testkit.ExecAll(t, db.SQL(), query)
+		n, err := news.Next(ctx)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(i), string(n.Payload))
+		select {
+		case got := <-handled:
+			require.Equal(t, i, got)
+		case <-ctx.Done():
+			t.Fatal("nobody woke")
+		}
+		require.Less(t, time.Since(sent), 5*time.Second)
+	}
+	require.NoError(t, stop())
+}
+
+// A connector's pool, without a DB, has them too; an attached one has its driver's.
+func TestFunctionsAreOnTheConnectionsOfAConnector(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	connector, err := honker.Connector(path, nil)
+	require.NoError(t, err)
+	pool := sql.OpenDB(connector)
+	defer pool.Close()
+	got, err := testkit.Rows(pool, `SELECT honker_enqueue('q', '1', NULL, NULL, 0, 3, NULL)`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1"}, got)
+	job, err := honker.NewQueue[int](db, "q", nil).Get(context.Background(), 1)
+	require.NoError(t, err)
+	require.Equal(t, honker.Pending, job.State)
+	_, err = testkit.Rows(testkit.Attach(t, path).SQL(), `SELECT honker_enqueue('q', '1', NULL, NULL, 0, 3, NULL)`)
+	require.ErrorContains(t, err, "no such function")
+}
+
+// Go's verbs and the functions hold each other's jobs.
+func TestVerbsAndFunctionsShareTheirJobs(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[string](db, "q", nil)
+	_, err := q.Enqueue(ctx, "from Go")
+	require.NoError(t, err)
+	_, err = testkit.Rows(db.SQL(), `SELECT honker_enqueue('q', '"from SQL"', NULL, NULL, 0, 3, NULL)`)
+	require.NoError(t, err)
+	got, err := testkit.Rows(db.SQL(), `SELECT json_extract(value, '$.payload') FROM json_each(honker_claim_batch('q', 'w', 1, 60))`)
+	require.NoError(t, err)
+	require.Equal(t, []string{`"from Go"`}, got)
+	jobs, err := q.Claim(ctx, "w", 9)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Equal(t, "from SQL", jobs[0].Args)
+	got, err = testkit.Rows(db.SQL(), `SELECT honker_ack_batch(?, 'w')`, fmt.Sprintf("[1, %d]", jobs[0].ID))
+	require.NoError(t, err)
+	require.Equal(t, []string{"2"}, got)
+	require.ErrorIs(t, jobs[0].Ack(ctx), honker.ErrClaimLost)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+}
+
+// honker_bootstrap is what an application calls on a file that lost a table.
+func TestBootstrapBySQLRepairsTheSchema(t *testing.T) {
+	for _, inTx := range []bool{false, true} {
+		db := honkertest.Open(t, nil)
+		tables := func() []string {
+			got, err := testkit.Rows(db.SQL(), `SELECT type, name FROM sqlite_schema ORDER BY 1, 2`)
+			require.NoError(t, err)
+			return got
+		}
+		whole := tables()
+		testkit.ExecAll(t, db.SQL(), `DROP TABLE _honker_results`, `DROP INDEX _honkerx_live_pending`, `DELETE FROM _honkerx_meta`)
+		if inTx {
+			require.NoError(t, db.Tx(context.Background(), func(_ context.Context, tx *sql.Tx) error {
+				_, err := testkit.Rows(tx, `SELECT honker_bootstrap()`)
+				return err
+			}))
+		} else {
+			testkit.ExecAll(t, db.SQL(), `SELECT honker_bootstrap()`)
+		}
+		require.Equal(t, whole, tables())
+		testkit.ExecAll(t, db.SQL(), `UPDATE _honkerx_meta SET value = '999' WHERE key = 'schema_version'`)
+		_, err := testkit.Rows(db.SQL(), `SELECT honker_bootstrap()`)
+		require.ErrorIs(t, err, honker.ErrSchemaTooNew)
+		testkit.ExecAll(t, db.SQL(), `DELETE FROM _honkerx_meta`, `SELECT honker_bootstrap()`)
+	}
+}

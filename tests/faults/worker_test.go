@@ -1,0 +1,292 @@
+package faults_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// brokenError is an error whose text cannot be had, as that of a nil pointer that was
+// returned as an error: the usual mistake.
+type brokenError struct{ text string }
+
+func (e *brokenError) Error() string { return e.text }
+
+func TestAnErrorThatPanicsIsAnErrorAsWell(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(0), MaxAttempts: 2})
+	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+	defer cancel()
+	id, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	_, err = q.Enqueue(ctx, 2)
+	require.NoError(t, err)
+	// It must not be raised in whoever happens to write: here that is Work itself.
+	require.NotPanics(t, func() {
+		require.NoError(t, q.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args == 1 {
+				var none *brokenError
+				return none
+			}
+			time.AfterFunc(500*time.Millisecond, cancel)
+			return nil
+		}, &honker.WorkOptions{Workers: 1}))
+	})
+	info, err := q.Get(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, honker.Dead, info.State)
+	require.NotEmpty(t, info.LastError)
+}
+
+func TestAnErrorThatPanicsHarmsNoOtherCaller(t *testing.T) {
+	db := honkertest.Open(t, &honker.Options{BusyTimeout: time.Second})
+	q := honker.NewQueue[int](db, "jobs", nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	_, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	jobs, err := q.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	func() {
+		defer func() { _ = recover() }() // as net/http does
+		var none *brokenError
+		_ = jobs[0].Fail(ctx, none)
+	}()
+	for range 3 {
+		_, err = q.Enqueue(ctx, 2)
+		require.NoError(t, err, "the write lock was not given back")
+	}
+	stored := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE payload = '2'`)
+	require.EqualValues(t, 3, stored, "acknowledged, and never committed")
+}
+
+// What cannot be settled must not keep the handlers that still run from hearing that
+// it is over.
+func TestHandlersAreCancelledAfterTheDrainEvenIfNothingCanBeWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	db, err := honker.Open(context.Background(), path, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	q := honker.NewQueue[bool](db, "jobs", nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	_, err = q.EnqueueMany(ctx, []bool{true, false})
+	require.NoError(t, err)
+	blocked, goOn := make(chan bool), make(chan bool)
+	cancelled := make(chan error, 1)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.Work(ctx, func(ctx context.Context, job *honker.Job[bool]) error {
+			if !job.Args {
+				<-goOn
+				return nil
+			}
+			close(blocked)
+			select {
+			case <-ctx.Done():
+			case <-time.After(3 * time.Second): // so that the test ends
+			}
+			cancelled <- ctx.Err()
+			return ctx.Err()
+		}, &honker.WorkOptions{Workers: 2, DrainTimeout: 200 * time.Millisecond})
+	}()
+	<-blocked
+	require.NoError(t, os.Rename(path, path+".old"))
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	time.Sleep(150 * time.Millisecond) // more than between two looks at the file's identity
+	close(goOn)
+	require.Error(t, <-cancelled, "its ctx has not ended")
+	require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
+}
+
+// Handlers that turn slow must not sit on jobs that were claimed ahead for fast ones.
+func TestJobsClaimedAheadAreGivenBackWhenHandlersTurnSlow(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	for round := range 2 {
+		ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+		const fast, slow = 3000, 40
+		_, err := q.EnqueueMany(ctx, make([]int, fast))
+		require.NoError(t, err)
+		args := make([]int, slow)
+		for i := range args {
+			args[i] = 1
+		}
+		_, err = q.EnqueueMany(ctx, args)
+		require.NoError(t, err)
+		var started atomic.Int64
+		ended := make(chan error, 1)
+		go func() {
+			ended <- q.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+				if job.Args == 1 {
+					started.Add(1)
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}, &honker.WorkOptions{Workers: 2, DrainTimeout: time.Millisecond})
+		}()
+		testkit.Eventually(t, testkit.Timeout, "two block", func() bool { return started.Load() == 2 })
+		time.Sleep(500 * time.Millisecond)
+		held := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing'`)
+		cancel()
+		require.NoError(t, <-ended)
+		require.LessOrEqual(t, held, int64(2), "in round %d", round)
+		testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`)
+	}
+}
+
+func TestAPanicAfterTheAckOfItsTransactionIsAFailedAttempt(t *testing.T) {
+	for name, end := range map[string]func(){
+		"panic":  func() { panic("after the ack") },
+		"Goexit": runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := honkertest.Open(t, nil)
+			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+			ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+			defer cancel()
+			id, err := q.Enqueue(ctx, 1)
+			require.NoError(t, err)
+			var told atomic.Int64
+			ended := make(chan error, 1)
+			go func() {
+				ended <- q.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
+					if err := job.AckTx(ctx, tx); err != nil {
+						return err
+					}
+					end()
+					return nil
+				}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { told.Add(1) }})
+			}()
+			testkit.Eventually(t, testkit.Timeout, "it is dead", func() bool {
+				info, err := q.Get(ctx, id)
+				return err == nil && info.State == honker.Dead
+			})
+			cancel()
+			require.NoError(t, <-ended)
+			require.EqualValues(t, 1, told.Load())
+		})
+	}
+}
+
+// A test's OnError may well end its goroutine, by t.FailNow.
+func TestOnErrorMayEndItsGoroutine(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+	defer cancel()
+	bad, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	_, err = q.Enqueue(ctx, 2)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	ran := make(chan bool, 1)
+	go func() {
+		ended <- q.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args == 1 {
+				return errors.New("no")
+			}
+			ran <- true
+			return nil
+		}, &honker.WorkOptions{Workers: 1, DrainTimeout: 50 * time.Millisecond,
+			OnError: func(context.Context, *honker.JobInfo, error) { runtime.Goexit() }})
+	}()
+	select {
+	case <-ran:
+	case <-time.After(3 * time.Second):
+		t.Error("the worker's only slot is gone")
+	}
+	cancel()
+	require.NoError(t, <-ended)
+	info, err := q.Get(context.Background(), bad)
+	require.NoError(t, err)
+	require.Equal(t, honker.Dead, info.State)
+	require.True(t, strings.Contains(info.LastError, "no"))
+}
+
+// Another process that ends a lease must not make its next holder in this one suffer.
+func TestARetriedJobIsNotTakenForLost(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1 << 30})
+	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+	defer cancel()
+	_, err := q.EnqueueMany(ctx, make([]int, 4))
+	require.NoError(t, err)
+	var lost atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.Work(ctx, func(ctx context.Context, _ *honker.Job[int]) error {
+			time.Sleep(100 * time.Microsecond)
+			if errors.Is(context.Cause(ctx), honker.ErrClaimLost) {
+				lost.Add(1)
+			}
+			return honker.RetryAfter(0, errors.New("again"))
+		}, &honker.WorkOptions{Workers: 4, Lease: 3 * time.Millisecond}) // renewed each millisecond
+	}()
+	time.Sleep(time.Second)
+	cancel()
+	require.NoError(t, <-ended)
+	require.Zero(t, lost.Load(), "the claim was there all the time")
+}
+
+type hollowError struct{ inner error }
+
+func (e *hollowError) Error() string { return "hollow" }
+
+func (e *hollowError) Unwrap() error { return e.inner }
+
+// A typed nil is no nil error, and errors.As looks into it.
+func TestAnErrorWhoseUnwrapPanicsIsAnErrorAsWell(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+	defer cancel()
+	id, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.Work(ctx, func(context.Context, *honker.Job[int]) error {
+			var hollow *hollowError
+			return hollow
+		}, nil)
+	}()
+	testkit.Eventually(t, testkit.Timeout, "it is dead", func() bool {
+		info, err := q.Get(ctx, id)
+		return err == nil && info.State == honker.Dead && info.LastError == "hollow"
+	})
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// The application may have a trigger that refuses what becomes of one job.
+func TestAJobThatCannotBeSettledHoldsUpNoOther(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER keep BEFORE DELETE ON _honker_live WHEN OLD.payload = '13'
+BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+	defer cancel()
+	_, err := q.EnqueueMany(ctx, []int{1, 13, 2, 3, 4, 5})
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, nil)
+	}()
+	testkit.Eventually(t, testkit.Timeout, "the others are gone", func() bool {
+		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 1
+	})
+	cancel()
+	require.NoError(t, <-ended)
+	require.EqualValues(t, 13, testkit.QueryInt(t, db.SQL(), `SELECT payload FROM _honker_live`))
+}

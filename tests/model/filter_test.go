@@ -1,0 +1,122 @@
+package model_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// picky is a filter and what it should pick.
+type picky struct {
+	filter honker.Filter
+	picks  func(key string) bool
+	text   string
+}
+
+var (
+	// Pieces of keys, which any client of SQLite may have stored.
+	keyPieces = []string{"a", "A", "b", "%", "_", "*", "ä", "Ä", ":", "created", "\x7f", "\u0080", "\uFFFF", "\U0010FFFF", "'", `\`, " ", "\n"}
+	rawPieces = append([]string{"\xff", "\x80", "\xf4\x8f\xbf\xbf\xff", "\x00", "\xc3"}, keyPieces...)
+)
+
+func drawKey(pieces []string) *rapid.Generator[string] {
+	return rapid.Map(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 3), func(p []string) string { return strings.Join(p, "") })
+}
+
+func drawFilter(depth int) *rapid.Generator[picky] {
+	return rapid.Custom(func(t *rapid.T) picky {
+		kind := rapid.IntRange(0, 5).Draw(t, "kind")
+		if depth == 0 || kind < 4 {
+			key := drawKey(keyPieces).Draw(t, "key")
+			if kind%2 == 0 {
+				return picky{honker.KeyIs(key), func(k string) bool { return k == key }, fmt.Sprintf("is %q", key)}
+			}
+			return picky{honker.KeyPrefix(key), func(k string) bool { return strings.HasPrefix(k, key) }, fmt.Sprintf("prefix %q", key)}
+		}
+		of := rapid.SliceOfN(drawFilter(depth-1), 0, 3).Draw(t, "of")
+		var filters []honker.Filter
+		var texts []string
+		for _, f := range of {
+			filters, texts = append(filters, f.filter), append(texts, f.text)
+		}
+		if kind == 4 {
+			return picky{honker.And(filters...), func(k string) bool {
+				return !slices.ContainsFunc(of, func(f picky) bool { return !f.picks(k) })
+			}, fmt.Sprint("and", texts)}
+		}
+		return picky{honker.Or(filters...), func(k string) bool {
+			return slices.ContainsFunc(of, func(f picky) bool { return f.picks(k) })
+		}, fmt.Sprint("or", texts)}
+	})
+}
+
+func TestFiltersPickWhatTheySay(t *testing.T) {
+	picked, passed := 0, 0
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		round := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			round++
+			prefix := fmt.Sprint("round", round, ":")
+			keys := rapid.SliceOfN(drawKey(rawPieces), 1, 20).Draw(t, "keys")
+			var values []string
+			for i, key := range keys {
+				text := fmt.Sprintf("CAST(x'%s' AS TEXT)", hex.EncodeToString([]byte(key)))
+				if key == "" && i%2 == 0 {
+					text = "NULL"
+				}
+				values = append(values, fmt.Sprintf("('%s%d', %s, '%d')", prefix, i%2, text, i), "('elsewhere', 'a', '-1')")
+			}
+			_, err := db.SQL().Exec(`INSERT INTO _honker_stream (topic, key, payload) VALUES ` + strings.Join(values, ", "))
+			require.NoError(t, err)
+			for n := range 4 {
+				f := drawFilter(3).Draw(t, "filter")
+				for topic, of := range map[string]func(i int) bool{
+					prefix + "0": func(i int) bool { return i%2 == 0 },
+					prefix + "*": func(int) bool { return true },
+				} {
+					var want, got []int
+					for i, key := range keys {
+						switch {
+						case !of(i):
+						case f.picks(key):
+							want = append(want, i)
+							picked++
+						default:
+							passed++
+						}
+					}
+					batch := rapid.IntRange(1, 5).Draw(t, "batch")
+					s := honker.NewStream[int](db, topic, nil)
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+					consumer := fmt.Sprint("c", n)
+					lag := int64(-1)
+					for e, err := range s.Subscribe(ctx, consumer, &honker.SubscribeOptions{Filter: f.filter, Batch: batch, SaveEvery: -1, SaveInterval: -1}) {
+						if err == nil {
+							got = append(got, e.Data)
+						}
+						infos, err := s.Consumers(context.Background())
+						require.NoError(t, err)
+						i := slices.IndexFunc(infos, func(i honker.ConsumerInfo) bool { return i.Name == consumer })
+						lag = infos[i].Lag
+					}
+					cancel()
+					require.Equal(t, want, got, "%s of %q", f.text, keys)
+					require.EqualValues(t, len(want), lag, "lag with %s of %q", f.text, keys)
+				}
+			}
+		})
+	})
+	require.True(t, picked > 100 && passed > 100 || testing.Short(), "%d picked, %d passed over", picked, passed)
+}

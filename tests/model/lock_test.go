@@ -1,0 +1,311 @@
+package model_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// lockModel is a lock in plain Go:
+//
+//   - It is free without a row, and from the second on in which its row expires.
+//   - A row of ours is renewed, so it does not expire until it is unlocked.
+//   - A hold whose row was touched by somebody is lost: at its next renewal, or sooner
+//     when it is unlocked. It touches nothing any more.
+//   - Tokens grow.
+type lockModel struct {
+	owner   string // "": no row
+	expires time.Time
+	ours    *lease // whose row it is; nil for another binding's
+	token   int64
+	met     map[string]int
+}
+
+// lease is a Lock and what should be true of it.
+type lease struct {
+	*honker.Lock
+	third    time.Duration
+	unlocked bool
+	robbed   time.Time // when its row was touched
+}
+
+func (m *lockModel) free() bool {
+	return m.owner == "" || m.ours == nil && !m.expires.After(time.Now())
+}
+
+func (m *lockModel) take(owner string, ours *lease, expires time.Time) {
+	m.owner, m.ours, m.expires = owner, ours, expires
+}
+
+// lockMachine drives a lock and its model alike.
+type lockMachine struct {
+	lockModel
+	db    *honker.DB
+	name  string
+	holds []*lease // all that there ever were
+}
+
+func (m *lockMachine) TryLock(t *rapid.T) {
+	ttl := rapid.SampledFrom([]time.Duration{time.Nanosecond, time.Second, 2500 * time.Millisecond, 9 * time.Second}).Draw(t, "ttl")
+	l, err := m.db.TryLock(context.Background(), m.name, &honker.LockOptions{TTL: ttl})
+	if !m.free() {
+		require.ErrorIs(t, err, honker.ErrLockHeld)
+		m.met["held"]++
+		return
+	}
+	require.NoError(t, err)
+	m.got(t, l, ttl)
+}
+
+func (m *lockMachine) got(t *rapid.T, l *honker.Lock, ttl time.Duration) {
+	require.Greater(t, l.Token(), m.token)
+	h := &lease{Lock: l, third: max(ttl, time.Second) / 3}
+	m.token, m.holds = l.Token(), append(m.holds, h)
+	m.take(l.Owner(), h, time.Time{})
+	m.met["taken"]++
+}
+
+// Lock waits for what expires by itself.
+func (m *lockMachine) Lock(t *rapid.T) {
+	limit := time.Duration(rapid.IntRange(1, 8).Draw(t, "limit"))*time.Second + 7*time.Millisecond // no tie
+	free := m.free()
+	comes := m.ours == nil && m.expires.Before(time.Now().Add(limit))
+	began, end := time.Now(), m.expires
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	l, err := m.db.Lock(ctx, m.name, nil)
+	if !free && !comes {
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		m.met["gave up"]++
+		return
+	}
+	require.NoError(t, err)
+	m.got(t, l, time.Minute)
+	if !free {
+		require.Equal(t, end.Sub(began), time.Since(began))
+		m.met["waited"]++
+	}
+}
+
+func (m *lockMachine) Unlock(t *rapid.T) {
+	if len(m.holds) == 0 {
+		t.Skip("no hold yet")
+	}
+	m.unlock(t, rapid.SampledFrom(m.holds).Draw(t, "hold"))
+}
+
+func (m *lockMachine) unlock(t *rapid.T, h *lease) {
+	err := h.Lock.Unlock(context.Background())
+	if !h.robbed.IsZero() {
+		require.ErrorIs(t, err, honker.ErrLockLost)
+		m.met["lost"]++
+		return
+	}
+	require.NoError(t, err)
+	if !h.unlocked {
+		m.take("", nil, time.Time{})
+		m.met["unlocked"]++
+	}
+	h.unlocked = true
+}
+
+// Binding takes the lock as another binding does, or fails to.
+func (m *lockMachine) Binding(t *rapid.T) {
+	expires := now().Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "ttl")) * time.Second)
+	m.exec(t, `DELETE FROM _honker_locks WHERE name = ? AND expires_at <= ?`, m.name, time.Now().Unix())
+	n := m.exec(t, `INSERT OR IGNORE INTO _honker_locks VALUES (?, 'binding', ?)`, m.name, expires.Unix())
+	require.Equal(t, m.free(), n == 1)
+	if n == 1 {
+		m.take("binding", nil, expires)
+	}
+}
+
+// Rob touches whatever row there is.
+func (m *lockMachine) Rob(t *rapid.T) {
+	if m.owner == "" {
+		t.Skip("no row")
+	}
+	if m.ours != nil {
+		m.ours.robbed = time.Now()
+		m.met["robbed"]++
+	}
+	expires := now().Add(time.Duration(rapid.IntRange(-1, 5).Draw(t, "for")) * time.Second)
+	if rapid.Bool().Draw(t, "remove") {
+		m.exec(t, `DELETE FROM _honker_locks WHERE name = ?`, m.name)
+		m.take("", nil, time.Time{})
+		return
+	}
+	m.exec(t, `UPDATE _honker_locks SET owner = 'thief', expires_at = ? WHERE name = ?`, expires.Unix(), m.name)
+	m.take("thief", nil, expires)
+}
+
+func (m *lockMachine) exec(t *rapid.T, query string, args ...any) int64 {
+	res, err := m.db.SQL().Exec(query, args...)
+	require.NoError(t, err)
+	n, err := res.RowsAffected()
+	require.NoError(t, err)
+	return n
+}
+
+func (m *lockMachine) Advance(t *rapid.T) { time.Sleep(spans.Draw(t, "for")) }
+
+// Check compares all that can be seen.
+func (m *lockMachine) Check(t *rapid.T) {
+	synctest.Wait() // renewals that are due
+	owner, expires := "", int64(0)
+	err := m.db.SQL().QueryRow(`SELECT owner, expires_at FROM _honker_locks WHERE name = ?`, m.name).Scan(&owner, &expires)
+	require.True(t, err == nil || errors.Is(err, sql.ErrNoRows), err)
+	require.Equal(t, m.owner, owner)
+	if m.ours != nil {
+		require.Greater(t, expires, time.Now().Unix(), "it is renewed in time")
+	}
+	for _, h := range m.holds {
+		ended := h.Context().Err() != nil
+		switch {
+		case h.unlocked:
+			require.True(t, ended)
+		case h.robbed.IsZero():
+			require.False(t, ended)
+		case time.Since(h.robbed) > h.third:
+			require.True(t, ended, "lost at the next renewal")
+		}
+		if ended {
+			require.ErrorIs(t, context.Cause(h.Context()), honker.ErrLockLost)
+		}
+	}
+}
+
+func TestLockDoesWhatItsModelDoes(t *testing.T) {
+	met := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		checks := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			checks++
+			m := &lockMachine{db: db, name: fmt.Sprint("lock", checks), lockModel: lockModel{met: met}}
+			actions := rapid.StateMachineActions(m)
+			actions["Unlock more"], actions["TryLock more"] = m.Unlock, m.TryLock
+			for range 4 { // rapid's steps are few
+				t.Repeat(actions)
+			}
+			for _, h := range m.holds {
+				m.unlock(t, h)
+			}
+		})
+	})
+	for _, what := range []string{"taken", "held", "waited", "gave up", "unlocked", "robbed", "lost"} {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+}
+
+// rateMachine drives a rate limit and counts by itself what each window has let through.
+type rateMachine struct {
+	db      *honker.DB
+	name    string
+	per     time.Duration // as given
+	windows map[int64]int // by their start
+	met     map[string]int
+}
+
+var limits = rapid.SampledFrom([]int{1, 2, 3, 7})
+
+// length is the window's, in seconds.
+func (m *rateMachine) length() int64 { return int64((m.per + time.Second - 1) / time.Second) }
+
+func (m *rateMachine) start() int64 {
+	now := time.Now().Unix()
+	return now - now%m.length()
+}
+
+// count notes one that the real one has let through, or not.
+func (m *rateMachine) count(t *rapid.T, limit int, ok bool) {
+	require.Equal(t, m.windows[m.start()] < limit, ok)
+	if ok {
+		m.windows[m.start()]++
+	}
+	m.met[fmt.Sprint(ok)]++
+}
+
+func (m *rateMachine) Allow(t *rapid.T) {
+	limit := limits.Draw(t, "limit")
+	for range rapid.IntRange(1, 4).Draw(t, "calls") {
+		ok, err := m.db.RateLimit(m.name, limit, m.per).Allow(context.Background())
+		require.NoError(t, err)
+		m.count(t, limit, ok)
+	}
+}
+
+// Wait passes in this window, or in the next one at its first moment.
+func (m *rateMachine) Wait(t *rapid.T) {
+	limit := limits.Draw(t, "limit")
+	want := time.Now()
+	if m.windows[m.start()] >= limit {
+		want = time.Unix(m.start()+m.length(), 0)
+		m.met["waited"]++
+	}
+	require.NoError(t, m.db.RateLimit(m.name, limit, m.per).Wait(context.Background()))
+	require.True(t, want.Equal(time.Now()), "%v instead of %v", time.Now(), want)
+	m.count(t, limit, true)
+}
+
+func (m *rateMachine) Sweep(t *rapid.T) {
+	age := time.Duration(rapid.Int64Range(m.length(), 3*m.length()).Draw(t, "age")) * time.Second
+	_, err := m.db.SweepRateLimits(context.Background(), age) // of other names, too
+	require.NoError(t, err)
+	for start := range m.windows {
+		if start < time.Now().Add(-age).Unix() {
+			delete(m.windows, start)
+			m.met["swept"]++
+		}
+	}
+}
+
+func (m *rateMachine) Advance(t *rapid.T) { time.Sleep(spans.Draw(t, "for")) }
+
+func (m *rateMachine) Check(t *rapid.T) {
+	left, end, err := m.db.RateLimit(m.name, 5, m.per).Remaining(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, max(0, 5-m.windows[m.start()]), left)
+	require.Equal(t, m.start()+m.length(), end.Unix())
+	rows, err := m.db.SQL().Query(`SELECT window_start, count FROM _honker_rate_limits WHERE name = ?`, m.name)
+	require.NoError(t, err)
+	defer rows.Close()
+	stored := map[int64]int{}
+	for rows.Next() {
+		var start int64
+		var n int
+		require.NoError(t, rows.Scan(&start, &n))
+		stored[start] = n
+	}
+	require.Equal(t, m.windows, stored)
+}
+
+func TestRateLimitDoesWhatItsModelDoes(t *testing.T) {
+	met := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		checks := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			checks++
+			m := &rateMachine{db: db, name: fmt.Sprint("rate", checks), windows: map[int64]int{}, met: met}
+			m.per = rapid.SampledFrom([]time.Duration{1, time.Second, 1500 * time.Millisecond, 7 * time.Second}).Draw(t, "per")
+			for range 4 {
+				t.Repeat(rapid.StateMachineActions(m))
+			}
+		})
+	})
+	for _, what := range []string{"true", "false", "waited", "swept"} {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+}

@@ -1,0 +1,400 @@
+package model_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// model is a queue in plain Go, second by second:
+//
+//   - Time is in whole seconds: now is rounded down, spans are rounded up.
+//   - A job can be claimed while run_at <= now, attempts are left, and it has no
+//     expires_at or expires_at > now. Claims go by priority DESC, run_at, id.
+//   - A claim spends an attempt and is valid while claim_expires_at >= now. A settle
+//     needs it: the same worker, the same attempt, still valid.
+//   - Any claim on the queue first takes care of jobs whose claim has lapsed: expired
+//     ones die as "expired", those without an attempt left as "max attempts exceeded",
+//     all others wait again, with their run_at.
+//   - A sweep moves to the dead, as "expired", what waits or has lapsed with
+//     expires_at <= now, and nothing else.
+//   - The dead keep no claim and no expiry. A job that is done or cancelled is gone.
+type model struct {
+	jobs map[int64]*modelJob
+	met  map[string]int // how often what has happened
+}
+
+type modelJob struct{ honker.JobInfo }
+
+func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enqueued) {
+	j := &modelJob{honker.JobInfo{
+		ID: id, Queue: queue, State: honker.Pending, Payload: json.RawMessage(strconv.Itoa(args)),
+		Priority: o.priority, MaxAttempts: o.maxAttempts, CreatedAt: now, RunAt: later(now, o.delay),
+	}}
+	if o.expires > 0 {
+		j.ExpiresAt = later(now, o.expires)
+	}
+	m.jobs[id] = j
+}
+
+func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (claimed []honker.JobInfo) {
+	for _, j := range m.jobs {
+		switch {
+		case !j.lapsed(now):
+		case j.expired(now):
+			j.die(now, "expired")
+			m.met["lapsed and expired"]++
+		case j.Attempts >= j.MaxAttempts:
+			j.die(now, "max attempts exceeded")
+			m.met["lapsed and exhausted"]++
+		default:
+			j.wait()
+			m.met["lapsed"]++
+		}
+	}
+	var due []*modelJob
+	for _, j := range m.jobs {
+		if j.State == honker.Pending && !j.RunAt.After(now) && !j.expired(now) {
+			due = append(due, j)
+		}
+	}
+	slices.SortFunc(due, func(a, b *modelJob) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	for _, j := range due[:min(n, len(due))] {
+		j.State, j.WorkerID, j.ClaimExpiresAt = honker.Processing, worker, later(now, hold)
+		j.Attempts++
+		claimed = append(claimed, j.JobInfo)
+	}
+	return claimed
+}
+
+// held is the job of a claim that is still valid, or nil.
+func (m *model) held(now time.Time, c honker.JobInfo) *modelJob {
+	j := m.jobs[c.ID]
+	if j == nil || j.State != honker.Processing || j.WorkerID != c.WorkerID || j.Attempts != c.Attempts || j.lapsed(now) {
+		return nil
+	}
+	return j
+}
+
+func (m *model) sweep(now time.Time) (swept int) {
+	for _, j := range m.jobs {
+		if j.expired(now) && (j.State == honker.Pending || j.lapsed(now)) {
+			j.die(now, "expired")
+			m.met["swept"]++
+			swept++
+		}
+	}
+	return swept
+}
+
+// next is the first second after now at which something becomes claimable.
+func (m *model) next(now time.Time) (first time.Time) {
+	for _, j := range m.jobs {
+		at := j.RunAt
+		if j.State == honker.Processing {
+			at = j.ClaimExpiresAt.Add(time.Second)
+		}
+		if j.State == honker.Dead || j.Attempts >= j.MaxAttempts || j.expired(now) || !at.After(now) {
+			continue
+		}
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+	}
+	return first
+}
+
+func (j *modelJob) lapsed(now time.Time) bool {
+	return j.State == honker.Processing && j.ClaimExpiresAt.Before(now)
+}
+
+func (j *modelJob) expired(now time.Time) bool {
+	return !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(now)
+}
+
+func (j *modelJob) wait() {
+	j.State, j.WorkerID, j.ClaimExpiresAt = honker.Pending, "", time.Time{}
+}
+
+func (j *modelJob) die(now time.Time, why string) {
+	j.wait()
+	j.State, j.LastError, j.DiedAt, j.ExpiresAt = honker.Dead, why, now, time.Time{}
+}
+
+func (j *modelJob) retry(now time.Time, delay time.Duration, cause error) {
+	if j.Attempts >= j.MaxAttempts {
+		j.die(now, cause.Error())
+		return
+	}
+	j.wait()
+	j.RunAt = later(now, delay)
+	if cause != errNone {
+		j.LastError = cause.Error()
+	}
+}
+
+func (j *modelJob) snooze(now time.Time, d time.Duration) {
+	j.wait()
+	j.Attempts--
+	if at := later(now, d); at.After(j.RunAt) {
+		j.RunAt = at
+	}
+}
+
+func later(now time.Time, d time.Duration) time.Time {
+	return now.Add((d + time.Second - 1).Truncate(time.Second))
+}
+
+// enqueued is what an enqueue is given.
+type enqueued struct {
+	delay, expires        time.Duration
+	priority, maxAttempts int
+}
+
+func (e enqueued) options() []honker.EnqueueOption {
+	opts := []honker.EnqueueOption{honker.Delay(e.delay), honker.Priority(e.priority), honker.MaxAttempts(e.maxAttempts)}
+	if e.expires > 0 {
+		opts = append(opts, honker.ExpiresIn(e.expires))
+	}
+	return opts
+}
+
+// machine drives a queue and its model alike.
+type machine struct {
+	model
+	ctx  context.Context
+	name string
+	db   *honker.DB
+	q    *honker.Queue[int]
+
+	ids    []int64
+	claims []*honker.Job[int] // all of them: stale ones must change nothing
+}
+
+var (
+	spans   = rapid.SampledFrom([]time.Duration{0, 1, 300 * time.Millisecond, time.Second, 1500 * time.Millisecond, 3 * time.Second, 8 * time.Second})
+	holds   = rapid.SampledFrom([]time.Duration{time.Second, 2500 * time.Millisecond, 10 * time.Second})
+	workers = rapid.SampledFrom([]string{"a", "b"})
+	errNone = errors.New("") // as good as nil
+	causes  = rapid.SampledFrom([]error{errNone, testkit.ErrCause, errors.New("out of paper")})
+)
+
+// maybe draws a span, or 0.
+func maybe(t *rapid.T, label string) time.Duration {
+	return spans.Draw(t, label) * time.Duration(rapid.IntRange(0, 1).Draw(t, label+"?"))
+}
+
+// now is the second that it is.
+func now() time.Time { return time.Unix(time.Now().Unix(), 0) }
+
+func (m *machine) Enqueue(t *rapid.T) {
+	e := enqueued{
+		delay:       maybe(t, "delay"),
+		priority:    rapid.IntRange(-1, 1).Draw(t, "priority"),
+		maxAttempts: rapid.IntRange(1, 3).Draw(t, "max attempts"),
+		expires:     maybe(t, "expires"),
+	}
+	args := make([]int, rapid.IntRange(1, 5).Draw(t, "jobs"))
+	for i := range args {
+		args[i] = len(m.ids) + i
+	}
+	ids, err := m.q.EnqueueMany(m.ctx, args, e.options()...)
+	require.NoError(t, err)
+	require.Len(t, ids, len(args))
+	for i, id := range ids {
+		require.NotContains(t, m.ids, id)
+		m.model.enqueue(now(), id, m.name, args[i], e)
+		m.ids = append(m.ids, id)
+	}
+	require.True(t, slices.IsSorted(m.ids))
+}
+
+func (m *machine) Claim(t *rapid.T) {
+	worker, n, hold := workers.Draw(t, "worker"), rapid.IntRange(1, 5).Draw(t, "n"), holds.Draw(t, "hold")
+	q := honker.NewQueue[int](m.db, m.name, &honker.QueueOptions{Visibility: hold})
+	jobs, err := q.Claim(m.ctx, worker, n)
+	require.NoError(t, err)
+	var got []honker.JobInfo
+	for _, job := range jobs {
+		got = append(got, job.JobInfo)
+		require.Equal(t, string(job.Payload), strconv.Itoa(job.Args))
+	}
+	require.Equal(t, m.model.claim(now(), worker, n, hold), got)
+	m.claims = append(m.claims, jobs...)
+}
+
+// pick draws one of all claims there ever were; mostly of those that are valid.
+func (m *machine) pick(t *rapid.T) *honker.Job[int] {
+	from := slices.DeleteFunc(slices.Clone(m.claims), func(job *honker.Job[int]) bool {
+		return m.held(now(), job.JobInfo) == nil
+	})
+	if rapid.IntRange(0, 3).Draw(t, "any claim") == 3 {
+		from = m.claims
+	}
+	if len(from) == 0 {
+		t.Skip("nobody holds a job")
+	}
+	return rapid.SampledFrom(from).Draw(t, "claim")
+}
+
+// settle runs a verb by a claim, on both sides.
+func (m *machine) settle(t *rapid.T, verb string, real func(*honker.Job[int]) error, model func(*modelJob)) {
+	job := m.pick(t)
+	err := real(job)
+	held := m.held(now(), job.JobInfo)
+	if held == nil {
+		require.ErrorIs(t, err, honker.ErrClaimLost, verb)
+		m.met["stale"]++
+		return
+	}
+	require.NoError(t, err, verb)
+	model(held)
+	m.met[verb]++
+	if verb == "snooze" {
+		// The attempt is unspent, so the same worker's next claim has the same
+		// (id, worker, attempt): this handle may speak for that one.
+		m.claims = slices.DeleteFunc(m.claims, func(c *honker.Job[int]) bool { return c == job })
+	}
+}
+
+func (m *machine) Ack(t *rapid.T) {
+	m.settle(t, "ack", func(job *honker.Job[int]) error { return job.Ack(m.ctx) }, func(j *modelJob) { delete(m.jobs, j.ID) })
+}
+
+func (m *machine) AckMany(t *rapid.T) {
+	worker := workers.Draw(t, "worker")
+	ids := m.ids[rapid.IntRange(0, len(m.ids)).Draw(t, "from"):]
+	n, err := m.q.AckMany(m.ctx, worker, ids)
+	require.NoError(t, err)
+	want := len(m.jobs) - n
+	for _, id := range ids {
+		if j := m.jobs[id]; j != nil && j.State == honker.Processing && j.WorkerID == worker && !j.lapsed(now()) {
+			delete(m.jobs, id)
+		}
+	}
+	require.Len(t, m.jobs, want)
+}
+
+func (m *machine) Retry(t *rapid.T) {
+	delay, cause := spans.Draw(t, "delay"), causes.Draw(t, "cause")
+	m.settle(t, "retry", func(job *honker.Job[int]) error { return job.Retry(m.ctx, delay, cause) },
+		func(j *modelJob) { j.retry(now(), delay, cause) })
+}
+
+func (m *machine) Fail(t *rapid.T) {
+	cause := causes.Draw(t, "cause")
+	m.settle(t, "fail", func(job *honker.Job[int]) error { return job.Fail(m.ctx, cause) },
+		func(j *modelJob) { j.die(now(), cause.Error()) })
+}
+
+func (m *machine) Snooze(t *rapid.T) {
+	d := spans.Draw(t, "d")
+	m.settle(t, "snooze", func(job *honker.Job[int]) error { return job.Snooze(m.ctx, d) },
+		func(j *modelJob) { j.snooze(now(), d) })
+}
+
+func (m *machine) Heartbeat(t *rapid.T) {
+	extend := spans.Draw(t, "extend") + 1
+	m.settle(t, "heartbeat", func(job *honker.Job[int]) error { return job.Heartbeat(m.ctx, extend) },
+		func(j *modelJob) { j.ClaimExpiresAt = later(now(), extend) })
+}
+
+func (m *machine) Cancel(t *rapid.T) {
+	if len(m.ids) == 0 {
+		t.Skip("no job yet")
+	}
+	id := rapid.SampledFrom(m.ids).Draw(t, "id")
+	cancelled, err := m.q.Cancel(m.ctx, id)
+	require.NoError(t, err)
+	j := m.jobs[id]
+	require.Equal(t, j != nil && j.State != honker.Dead, cancelled)
+	if cancelled {
+		delete(m.jobs, id)
+	}
+}
+
+func (m *machine) Sweep(t *rapid.T) {
+	swept, err := m.q.SweepExpired(m.ctx)
+	require.NoError(t, err)
+	require.Equal(t, m.model.sweep(now()), swept)
+}
+
+func (m *machine) Advance(t *rapid.T) { time.Sleep(spans.Draw(t, "for")) }
+
+// Check compares all that can be seen.
+func (m *machine) Check(t *rapid.T) {
+	want := map[honker.State]int{}
+	for _, id := range m.ids {
+		got, err := m.q.Get(m.ctx, id)
+		j := m.jobs[id]
+		if j == nil {
+			require.ErrorIs(t, err, honker.ErrNotFound)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, j.JobInfo, *got)
+		want[j.State]++
+	}
+	require.Equal(t, want, m.counts(t))
+	next, err := m.q.NextClaimAt(m.ctx)
+	require.NoError(t, err)
+	require.Equal(t, m.next(now()), next)
+}
+
+// undated hides the test's deadline, which nobody may ask for in a bubble.
+type undated struct{ *testing.T }
+
+func TestQueueDoesWhatItsModelDoes(t *testing.T) {
+	met := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		checks := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			checks++ // a queue of its own, and the second hand at the same place
+			time.Sleep(time.Until(now().Add(time.Second)))
+			m := &machine{model: model{map[int64]*modelJob{}, met}, ctx: context.Background(), db: db, name: fmt.Sprint("queue", checks)}
+			m.q = honker.NewQueue[int](db, m.name, nil)
+			actions := rapid.StateMachineActions(m)
+			actions["Claim more"], actions["Wait"] = m.Claim, m.Advance
+			for range 4 { // rapid's steps are few
+				t.Repeat(actions)
+			}
+		})
+	})
+	for _, what := range []string{"ack", "retry", "fail", "snooze", "heartbeat", "stale",
+		"lapsed", "lapsed and expired", "lapsed and exhausted", "swept"} {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+}
+
+// counts is what lies in the file.
+func (m *machine) counts(t *rapid.T) map[honker.State]int {
+	rows, err := m.db.SQL().Query(`SELECT state, count(*) FROM _honker_live WHERE queue = ?1 GROUP BY state
+		UNION ALL SELECT 'dead', count(*) FROM _honker_dead WHERE queue = ?1 GROUP BY queue`, m.name)
+	require.NoError(t, err)
+	defer rows.Close()
+	counts := map[honker.State]int{}
+	for rows.Next() {
+		var s honker.State
+		var n int
+		require.NoError(t, rows.Scan(&s, &n))
+		counts[s] = n
+	}
+	return counts
+}

@@ -1,0 +1,393 @@
+//go:build unix
+
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["dying writer"] = dieInTx
+	children["stale worker"] = settleLate
+	children["opener"] = openOnDemand
+	children["notifier"] = notifyAll
+}
+
+func TestJobsOfManyProcessesAreHandledExactlyOnce(t *testing.T) {
+	each := 2500
+	if testing.Short() {
+		each = 250
+	}
+	path, db := testkit.OpenShared(t)
+	dir := filepath.Dir(path)
+	var workers, producers []*testkit.Child
+	for i, kind := range []string{"worker", "worker", "batch worker", "batch worker"} {
+		a := testkit.Task{Path: path, Quiet: true, Ledger: filepath.Join(dir, fmt.Sprint("ledger", i))}
+		workers = append(workers, testkit.StartChild(t, kind, a))
+	}
+	for range 4 {
+		producers = append(producers, testkit.StartChild(t, "producer", testkit.Task{Path: path, Jobs: each}))
+	}
+	var made []int64
+	for _, p := range producers {
+		for line := range p.Lines() { // that its own ids rise, each producer has checked
+			id, err := strconv.ParseInt(line, 10, 64)
+			require.NoError(t, err)
+			made = append(made, id)
+		}
+		p.End()
+	}
+	testkit.Eventually(t, 3*testkit.Timeout, "all jobs handled", func() bool {
+		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 0
+	})
+	for _, w := range workers {
+		require.Empty(t, w.End())
+	}
+
+	slices.Sort(made)
+	require.Len(t, slices.Compact(slices.Clone(made)), 4*each, "ids are unique")
+	ran, _ := testkit.Noted(t, filepath.Join(dir, "ledger*"), "ran")
+	require.Equal(t, made, ran)
+	acked, by := testkit.Noted(t, filepath.Join(dir, "ledger*"), honker.Acked)
+	require.Equal(t, made, acked)
+	require.GreaterOrEqual(t, by, 2, "workers that took part")
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+	require.NoError(t, db.Check(context.Background()))
+}
+
+// dieInTx waits to be killed in the middle of a transaction.
+func dieInTx() {
+	_, db := testkit.OpenChild(nil)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	testkit.Must(db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 0)
+		testkit.Must(err)
+		_, err = db.NotifyTx(ctx, tx, "news", "of the dead")
+		testkit.Must(err)
+		testkit.Say("READY")
+		<-testkit.ChildContext().Done()
+		return errors.New("not killed")
+	}))
+}
+
+func TestProcessKilledInATransactionLeavesNoTraceAndNoLock(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	news, err := db.Listen(ctx, "news")
+	require.NoError(t, err)
+	defer news.Close()
+	victim := testkit.StartChild(t, "dying writer", testkit.Task{Path: path})
+	require.Equal(t, "READY", victim.Line(testkit.Timeout))
+	victim.Kill()
+
+	took, err := time.ParseDuration(testkit.StartChild(t, "tx writer", testkit.Task{Path: path, Jobs: 1}).Line(testkit.Timeout))
+	require.NoError(t, err)
+	require.Less(t, took, 2*time.Second, "until another process could write")
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "jobs, the dead writer's included")
+
+	sent, err := db.Notify(ctx, "news", "of the living")
+	require.NoError(t, err)
+	got, err := news.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, sent, got.ID)
+	require.JSONEq(t, `"of the living"`, string(got.Payload))
+}
+
+func TestJobsOfAKilledWorkerRunAgainWhenTheirLeasesHaveLapsed(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	ids, err := q.EnqueueMany(ctx, []int64{-1, -2})
+	require.NoError(t, err)
+	victim := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: time.Second})
+	for range ids {
+		require.EqualValues(t, 1, nextRun(t, victim).attempts)
+	}
+	victim.Kill()
+	lapse := make(map[int64]time.Time)
+	for _, id := range ids {
+		info, err := q.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, honker.Processing, info.State)
+		lapse[id] = info.ClaimExpiresAt.Add(time.Second) // valid through that second
+	}
+
+	heir := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: time.Second})
+	for range ids {
+		r := nextRun(t, heir)
+		require.EqualValues(t, 2, r.attempts)
+		require.False(t, r.at.Before(lapse[r.id]), "%v too early", lapse[r.id].Sub(r.at))
+		require.Less(t, r.at.Sub(lapse[r.id]), 3*time.Second)
+	}
+}
+
+// settleLate claims a job, and each time it is told to, tries all verbs on it.
+func settleLate() {
+	a, db := testkit.OpenChild(nil)
+	ctx := context.Background()
+	q := honker.NewQueue[int64](db, "jobs", &honker.QueueOptions{Visibility: a.Span})
+	jobs, err := q.Claim(ctx, "stale", 1)
+	testkit.Must(err)
+	job := jobs[0]
+	for testkit.Say("ready"); ; testkit.Say("ready") {
+		if _, ok := testkit.ReadLine(); !ok {
+			return
+		}
+		tx := func(settle func(context.Context, *sql.Tx) error) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.ID)
+				testkit.Must(err)
+				return settle(ctx, tx)
+			})
+		}
+		for verb, err := range map[string]error{
+			"Ack":       job.Ack(ctx),
+			"Retry":     job.Retry(ctx, 0, errors.New("late")),
+			"Fail":      job.Fail(ctx, errors.New("late")),
+			"Snooze":    job.Snooze(ctx, 0),
+			"Heartbeat": job.Heartbeat(ctx, time.Minute),
+			"AckTx":     tx(func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }),
+			"FailTx":    tx(func(ctx context.Context, tx *sql.Tx) error { return job.FailTx(ctx, tx, errors.New("late")) }),
+		} {
+			if !errors.Is(err, honker.ErrClaimLost) {
+				testkit.Must(fmt.Errorf("%s: %w", verb, err))
+			}
+		}
+	}
+}
+
+func TestWorkerStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	_, err := q.Enqueue(ctx, 0)
+	require.NoError(t, err)
+	stale := testkit.StartChild(t, "stale worker", testkit.Task{Path: path, Span: time.Second})
+	require.Equal(t, "ready", stale.Line(testkit.Timeout))
+	stale.Stop()
+	for job, err := range q.Jobs(ctx, "second") {
+		require.NoError(t, err)
+		require.Equal(t, 2, job.Attempts)
+		stale.Cont()
+		stale.Tell("settle what somebody else holds")
+		require.Equal(t, "ready", stale.Line(testkit.Timeout))
+		require.NoError(t, job.Ack(ctx))
+		break
+	}
+	stale.Tell("settle what is done")
+	require.Equal(t, "ready", stale.Line(testkit.Timeout))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+}
+
+func TestWorkThatWasStoppedBeyondItsLeaseTellsItsHandler(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	id, err := q.Enqueue(ctx, -1)
+	require.NoError(t, err)
+	stale := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: time.Second})
+	nextRun(t, stale)
+	stale.Stop()
+	for job, err := range q.Jobs(ctx, "second") {
+		require.NoError(t, err)
+		stale.Cont()
+		require.Equal(t, fmt.Sprintln("cancelled", id, true), stale.Line(testkit.Timeout)+"\n")
+		require.Equal(t, fmt.Sprintln("failed", id, true), stale.Line(testkit.Timeout)+"\n")
+		require.NoError(t, job.Ack(ctx))
+		break
+	}
+}
+
+func TestSleepingWorkerWakesAtDeadlinesWithoutACommit(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	worker := testkit.StartChild(t, "worker", testkit.Task{Path: path})
+	for name, prepare := range map[string]func() time.Time{
+		"a delayed job": func() time.Time {
+			id, err := q.Enqueue(ctx, 0, honker.Delay(2*time.Second))
+			require.NoError(t, err)
+			info, err := q.Get(ctx, id)
+			require.NoError(t, err)
+			return info.RunAt
+		},
+		"the claim of a worker that has gone": func() time.Time {
+			testkit.ExecAll(t, db.SQL(), `INSERT INTO _honker_live (queue, payload, state, worker_id, attempts, claim_expires_at)
+VALUES ('jobs', '0', 'processing', 'gone', 1, unixepoch() + 1)`)
+			return time.Unix(testkit.QueryInt(t, db.SQL(), `SELECT claim_expires_at + 1 FROM _honker_live WHERE worker_id = 'gone'`), 0)
+		},
+	} {
+		_, err := q.Enqueue(ctx, 0)
+		require.NoError(t, err)
+		nextRun(t, worker) // so it is up, and goes to sleep
+		due := prepare()
+		late := nextRun(t, worker).at.Sub(due)
+		require.GreaterOrEqual(t, late, time.Duration(0), name)
+		require.Less(t, late, 3*time.Second, name)
+	}
+}
+
+func TestIdleWorkerOfAnotherProcessHearsOfEachJobAtOnce(t *testing.T) {
+	const jobs = 50
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	worker := testkit.StartChild(t, "worker", testkit.Task{Path: path})
+	var took []time.Duration
+	pace := time.NewTicker(15 * time.Millisecond)
+	defer pace.Stop()
+	for range jobs {
+		<-pace.C
+		sent := time.Now()
+		id, err := q.Enqueue(ctx, sent.UnixNano())
+		require.NoError(t, err)
+		r := nextRun(t, worker)
+		require.Equal(t, id, r.id)
+		took = append(took, r.at.Sub(sent))
+	}
+	slices.Sort(took)
+	t.Logf("median %v, longest %v", took[jobs/2], took[jobs-2]) // the first one waits for the process
+	require.Less(t, took[jobs/2], 50*time.Millisecond)
+}
+
+func TestWritersOfManyProcessesWaitForEachOtherWithoutAnError(t *testing.T) {
+	const writers = 4
+	each := 300
+	if testing.Short() {
+		each = 40
+	}
+	path, db := testkit.OpenShared(t)
+	hog := testkit.StartChild(t, "hog", testkit.Task{Path: path, Span: 200 * time.Millisecond})
+	require.Equal(t, "held", hog.Line(testkit.Timeout))
+	var procs []*testkit.Child
+	for range writers {
+		procs = append(procs, testkit.StartChild(t, "tx writer", testkit.Task{Path: path, Jobs: each}))
+	}
+	var worst []string
+	for _, p := range procs {
+		worst = append(worst, p.Line(testkit.Timeout))
+		p.End()
+	}
+	t.Log("longest waits:", worst)
+	require.EqualValues(t, writers*each, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+	hog.End()
+}
+
+func TestWriterThatWaitsTooLongForAnotherProcessIsBusyAndChangesNothing(t *testing.T) {
+	path, _ := testkit.OpenShared(t)
+	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 200 * time.Millisecond})
+	ctx := testkit.Context(t, testkit.Timeout)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	_, err := q.Enqueue(ctx, 0)
+	require.NoError(t, err)
+	held, err := q.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	id, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+	hog := testkit.StartChild(t, "hog", testkit.Task{Path: path, Span: time.Hour})
+	require.Equal(t, "held", hog.Line(testkit.Timeout))
+
+	for name, verb := range map[string]func() error{
+		"Enqueue":     func() error { _, err := q.Enqueue(ctx, 2); return err },
+		"EnqueueMany": func() error { _, err := q.EnqueueMany(ctx, []int64{3, 4}); return err },
+		"Claim":       func() error { _, err := q.Claim(ctx, "w", 1); return err },
+		"Ack":         func() error { return held[0].Ack(ctx) },
+		"Cancel":      func() error { _, err := q.Cancel(ctx, id); return err },
+		"Notify":      func() error { _, err := db.Notify(ctx, "news", 0); return err },
+		"Tx": func() error {
+			return db.Tx(ctx, func(context.Context, *sql.Tx) error { t.Error("fn ran"); return nil })
+		},
+	} {
+		began := time.Now()
+		require.ErrorIs(t, verb(), honker.ErrBusy, name)
+		require.GreaterOrEqual(t, time.Since(began), 200*time.Millisecond, name)
+	}
+	hog.End()
+	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'pending'`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
+	require.NoError(t, held[0].Ack(ctx), "and all is well afterwards")
+}
+
+// openOnDemand opens the files that it is told, and keeps those that end in "keep".
+func openOnDemand() {
+	for path, ok := testkit.ReadLine(); ok; path, ok = testkit.ReadLine() {
+		db, err := honker.Open(testkit.ChildContext(), path, nil)
+		testkit.Must(err)
+		if !strings.HasSuffix(path, "keep") {
+			testkit.Must(db.Close())
+		}
+		testkit.Say("open")
+	}
+}
+
+func TestProcessesMayOpenAFreshFileAtTheSameMoment(t *testing.T) {
+	dir := t.TempDir()
+	a, b := testkit.StartChild(t, "opener", testkit.Task{}), testkit.StartChild(t, "opener", testkit.Task{})
+	for i := range 20 {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		if i%2 == 0 {
+			path += "keep"
+		}
+		a.Tell(path)
+		b.Tell(path)
+		require.Equal(t, "open", a.Line(testkit.Timeout))
+		require.Equal(t, "open", b.Line(testkit.Timeout))
+		honkertest.OpenFile(t, path, nil)
+	}
+}
+
+// notifyAll sends numbered messages, some alone, some in transactions.
+func notifyAll() {
+	a, db := testkit.OpenChild(nil)
+	for i := range a.Jobs {
+		var err error
+		if i%3 > 0 {
+			_, err = db.Notify(testkit.ChildContext(), "news", i)
+		} else {
+			err = db.Tx(testkit.ChildContext(), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := db.NotifyTx(ctx, tx, "news", i)
+				return err
+			})
+		}
+		testkit.Must(err)
+	}
+	testkit.Must(db.Close())
+}
+
+func TestListenerHearsAllMessagesOfAnotherProcessInOrder(t *testing.T) {
+	const messages = 300
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	news, err := db.Listen(ctx, "news")
+	require.NoError(t, err)
+	defer news.Close()
+	testkit.StartChild(t, "notifier", testkit.Task{Path: path, Jobs: messages})
+	last := int64(0)
+	for want := range messages {
+		n, err := news.Next(ctx)
+		require.NoError(t, err)
+		var got int
+		require.NoError(t, n.Decode(&got))
+		require.Equal(t, want, got)
+		require.Greater(t, n.ID, last)
+		last = n.ID
+	}
+}

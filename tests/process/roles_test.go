@@ -1,0 +1,165 @@
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["producer"] = produce
+	children["worker"] = workAndReport
+	children["batch worker"] = workInBatches
+	children["tx writer"] = writeInTxs
+	children["hog"] = hogTheWriter
+}
+
+// produce enqueues jobs, half of them one by one, half in batches, and says the ids.
+func produce() {
+	a, db := testkit.OpenChild(nil)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	last := int64(0)
+	for made := 0; made < a.Jobs; {
+		ids := []int64{0}
+		var err error
+		if made%100 < 50 {
+			ids[0], err = q.Enqueue(testkit.ChildContext(), 0)
+		} else {
+			ids, err = q.EnqueueMany(testkit.ChildContext(), make([]int64, min(50, a.Jobs-made)))
+		}
+		testkit.Must(err)
+		made += len(ids)
+		for _, id := range ids {
+			if id <= last {
+				testkit.Must(fmt.Errorf("id %d after %d", id, last))
+			}
+			last = id
+			testkit.Say(id)
+		}
+	}
+	testkit.Must(db.Close())
+}
+
+// workAndReport is a child in Work on the queue "jobs". It says when a handler starts,
+// and notes which jobs ran and how each was settled. The handler of a negative number
+// blocks until its ctx ends.
+func workAndReport() {
+	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
+	a, db := testkit.OpenChild(&honker.Observer{Settled: func(s honker.Settled) { note(s.Outcome, s.ID) }})
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	handle := func(ctx context.Context, job *honker.Job[int64]) error {
+		note("ran", job.ID)
+		if !a.Quiet {
+			testkit.Say("ran", job.ID, job.Attempts, job.Args, time.Now().UnixNano())
+		}
+		if job.Args < 0 {
+			<-ctx.Done()
+			testkit.Say("cancelled", job.ID, errors.Is(context.Cause(ctx), honker.ErrClaimLost))
+		}
+		return nil
+	}
+	testkit.Must(q.Work(testkit.ChildContext(), handle, &honker.WorkOptions{
+		Lease: a.Span,
+		OnError: func(_ context.Context, job *honker.JobInfo, err error) {
+			testkit.Say("failed", job.ID, errors.Is(err, honker.ErrClaimLost))
+		},
+	}))
+	testkit.Must(db.Close())
+}
+
+// run is what workAndReport said of one handler.
+type run struct {
+	id, attempts, args int64
+	at                 time.Time
+}
+
+func nextRun(t testing.TB, p *testkit.Child) run {
+	t.Helper()
+	var r run
+	var nano int64
+	line := p.Line(testkit.Timeout)
+	_, err := fmt.Sscanf(line, "ran %d %d %d %d", &r.id, &r.attempts, &r.args, &nano)
+	require.NoError(t, err, line)
+	r.at = time.Unix(0, nano)
+	return r
+}
+
+// workInBatches claims a few jobs at a time, acks one, and then the rest at once.
+func workInBatches() {
+	a, db := testkit.OpenChild(nil)
+	note := testkit.ChildLedger(a.Ledger)
+	ctx := context.Background() // what was claimed is settled, also at the end
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	for testkit.ChildContext().Err() == nil {
+		jobs, err := q.Claim(ctx, a.Ledger, 7)
+		testkit.Must(err)
+		ids := make([]int64, len(jobs))
+		for i, job := range jobs {
+			note("ran", job.ID)
+			ids[i] = job.ID
+		}
+		if len(jobs) == 0 {
+			continue
+		}
+		testkit.Must(jobs[0].Ack(ctx))
+		n, err := q.AckMany(ctx, a.Ledger, ids[1:])
+		testkit.Must(err)
+		if n != len(ids)-1 {
+			testkit.Must(fmt.Errorf("%d of %d acked", n, len(ids)-1))
+		}
+		for _, id := range ids {
+			note(honker.Acked, id)
+		}
+	}
+	testkit.Must(db.Close())
+}
+
+// writeInTxs enqueues jobs, each in a transaction, and says the longest that one took.
+func writeInTxs() {
+	a, db := testkit.OpenChild(nil)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	var worst time.Duration
+	for range a.Jobs {
+		began := time.Now()
+		testkit.Must(db.Tx(testkit.ChildContext(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.EnqueueTx(ctx, tx, 0)
+			return err
+		}))
+		worst = max(worst, time.Since(began))
+	}
+	testkit.Must(db.Close())
+	testkit.Say(worst)
+}
+
+// hogTheWriter holds the write lock for a span, again and again.
+func hogTheWriter() {
+	a := testkit.ChildArgs[testkit.Task]()
+	pool, err := sql.Open("sqlite", a.Path+"?_pragma=busy_timeout(5000)")
+	testkit.Must(err)
+	conn, err := pool.Conn(context.Background())
+	testkit.Must(err)
+	pause := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-testkit.ChildContext().Done():
+		}
+	}
+	for testkit.ChildContext().Err() == nil {
+		_, err := conn.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+		testkit.Must(err)
+		testkit.Say("held")
+		pause(a.Span)
+		_, err = conn.ExecContext(context.Background(), "COMMIT")
+		testkit.Must(err)
+		pause(5 * time.Millisecond)
+	}
+	testkit.Must(errors.Join(conn.Close(), pool.Close()))
+}

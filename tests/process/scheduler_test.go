@@ -1,0 +1,223 @@
+//go:build unix
+
+package process_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["scheduler"] = runScheduler
+	children["ticker"] = tickOn
+}
+
+// runScheduler is a child in Run. It notes when each fire was due, and says what fired
+// when, and how Run has ended.
+func runScheduler() {
+	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
+	_, db := testkit.OpenChild(&honker.Observer{Fired: func(f honker.Fired) {
+		note(f.Schedule, f.FireAt.Unix())
+		testkit.Say("fired", f.Schedule, f.FireAt.Unix(), time.Now().UnixMilli())
+	}})
+	err := db.Scheduler().Run(testkit.ChildContext())
+	testkit.Say("ended", errors.Is(err, honker.ErrLeadershipLost))
+	if !errors.Is(err, honker.ErrLeadershipLost) {
+		testkit.Must(err)
+	}
+	testkit.Must(db.Close())
+}
+
+// nextFired waits until a child says that a schedule has fired.
+func nextFired(t testing.TB, p *testkit.Child, name string) (dueAt, told time.Time) {
+	t.Helper()
+	for {
+		line := p.Line(testkit.Timeout)
+		if !strings.HasPrefix(line, "fired "+name+" ") {
+			continue
+		}
+		var unix, milli int64
+		_, err := fmt.Sscanf(line, "fired "+name+" %d %d", &unix, &milli)
+		require.NoError(t, err, line)
+		return time.Unix(unix, 0), time.UnixMilli(milli)
+	}
+}
+
+// forget shortens the lock of a leader that is dead, or stands still: nobody wants to wait
+// for a minute here.
+func forget(t testing.TB, db *honker.DB) {
+	t.Helper()
+	testkit.Exec(t, db, `UPDATE _honker_locks SET expires_at = unixepoch() WHERE name = 'honker-scheduler'`)
+}
+
+// oncePerSecond asserts that a schedule that is due each second has become one job for
+// each of them since first.
+func oncePerSecond(t testing.TB, db *honker.DB, name string, first int64) {
+	t.Helper()
+	row := testkit.GetSchedule(t, db, name)
+	require.Equal(t, row.Next-first, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, row.Queue), "%s: a gap, or fired twice", name)
+}
+
+func TestProcessesTogetherFireEverySecondOnceAlsoWhenTheLeaderIsKilled(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	ledgers := filepath.Join(filepath.Dir(path), "ledger*")
+	ledger := func(i int) testkit.Task {
+		return testkit.Task{Path: path, Ledger: strings.Replace(ledgers, "*", fmt.Sprint(i), 1)}
+	}
+	names, first := []string{"a", "b", "cron"}, make(map[string]int64)
+	for _, name := range names {
+		sch := honker.Schedule{Name: name, Queue: name, Spec: "@every 1s"}
+		if name == "cron" {
+			sch.Spec = "* * * * * *"
+		}
+		testkit.Register(t, db, sch)
+		first[name] = testkit.GetSchedule(t, db, name).Next
+	}
+	leader := testkit.StartChild(t, "scheduler", ledger(0))
+	nextFired(t, leader, "a")
+	standby := testkit.StartChild(t, "scheduler", ledger(1))
+	for range 2 {
+		nextFired(t, leader, "a")
+	}
+	_, before := testkit.Noted(t, ledger(1).Ledger, "a")
+	require.Zero(t, before, "both have fired")
+	leader.Kill()
+	killed := time.Now()
+	forget(t, db)
+	_, told := nextFired(t, standby, "a")
+	t.Logf("fired again %v after the kill", told.Sub(killed))
+	require.Less(t, told.Sub(killed), 5*time.Second)
+	nextFired(t, standby, "a")
+	last := testkit.StartChild(t, "scheduler", ledger(2))
+	nextFired(t, standby, "a")
+	require.Contains(t, standby.End(), "ended false")
+	ended := time.Now()
+	_, told = nextFired(t, last, "a")
+	require.Less(t, told.Sub(ended), 5*time.Second, "a leader that ends is replaced at once")
+	nextFired(t, last, "a")
+	last.End()
+	for _, name := range names {
+		oncePerSecond(t, db, name, first[name])
+		noted, by := testkit.Noted(t, ledgers, name)
+		require.Equal(t, 3, by)
+		require.Len(t, slices.Compact(slices.Clone(noted)), len(noted), "noted twice: %v", noted)
+		// what was committed in the moment of the kill may not have been told
+		require.InDelta(t, testkit.GetSchedule(t, db, name).Next-first[name], len(noted), 1)
+	}
+}
+
+func TestSchedulerThatStoodStillBeyondItsLockFiresNothingWhenItGoesOn(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
+	first := testkit.GetSchedule(t, db, "tea").Next
+	stale := testkit.StartChild(t, "scheduler", testkit.Task{Path: path})
+	nextFired(t, stale, "tea")
+	stale.Stop()
+	forget(t, db)
+	next := testkit.StartChild(t, "scheduler", testkit.Task{Path: path})
+	nextFired(t, next, "tea")
+	nextFired(t, next, "tea")
+	owner, _ := testkit.Leader(t, db)
+	stale.Cont()
+	for line := range stale.Lines() { // what it said before it was stopped, and then the end
+		if strings.HasPrefix(line, "ended") {
+			require.Equal(t, "ended true", line)
+		}
+	}
+	now, _ := testkit.Leader(t, db)
+	require.Equal(t, owner, now)
+	nextFired(t, next, "tea")
+	next.End()
+	oncePerSecond(t, db, "tea", first)
+}
+
+func TestSchedulesOfOtherProcessesAreNoticed(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	testkit.Register(t, db, testkit.Every("far", "@every 24h"))
+	p := testkit.StartChild(t, "scheduler", testkit.Task{Path: path})
+	testkit.Eventually(t, testkit.Timeout, "it leads", func() bool { owner, _ := testkit.Leader(t, db); return owner != "" })
+	began := time.Now()
+	testkit.Register(t, db, testkit.Every("near", "@every 2s"))
+	due, told := nextFired(t, p, "near")
+	require.Equal(t, began.Unix()+2, due.Unix())
+	require.Less(t, told.Sub(due), time.Second)
+	t.Logf("%v after it was due", told.Sub(due))
+
+	testkit.RequireChanged(t, true)(db.Scheduler().Pause(t.Context(), "near"))
+	testkit.SetNextFire(t, db, "far", time.Now()) // another binding may do so
+	began = time.Now()
+	_, told = nextFired(t, p, "far")
+	require.Less(t, told.Sub(began), time.Second)
+	t.Logf("%v after it was made due", told.Sub(began))
+	p.End()
+}
+
+// A binding leads by the same lock.
+func TestSchedulerStandsByWhileAnotherBindingLeads(t *testing.T) {
+	t.Parallel()
+	db, b := testkit.OpenWithBinding(t)
+	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+	testkit.SetNextFire(t, db, "tea", time.Now())
+	b.Change(`INSERT INTO _honker_locks VALUES ('honker-scheduler', 'python', unixepoch() + 60)`)
+	stop := testkit.Background(t, db.Scheduler().Run)
+	testkit.Receive(t, testkit.Listen(t, db, "other"), testkit.Notify(t, db, "other", 1)) // the watcher has looked
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
+	b.Change(`DELETE FROM _honker_locks WHERE name = 'honker-scheduler' AND owner = 'python'`)
+	testkit.Eventually(t, 2*time.Second, "it leads", func() bool { return testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs") == 1 })
+	require.EqualValues(t, 0, b.Change(`INSERT OR IGNORE INTO _honker_locks VALUES ('honker-scheduler', 'python', unixepoch() + 60)`))
+	require.NoError(t, stop())
+	require.EqualValues(t, 1, b.Change(`INSERT OR IGNORE INTO _honker_locks VALUES ('honker-scheduler', 'python', unixepoch() + 60)`))
+}
+
+// tickOn ticks through time as fast as it can, until there are so many jobs.
+func tickOn() {
+	a, db := testkit.OpenChild(nil)
+	s := db.Scheduler()
+	ctx := context.Background()
+	for testkit.ChildContext().Err() == nil {
+		at, err := s.Soonest(ctx)
+		testkit.Must(err)
+		if at.Unix() > ticksFrom+int64(a.Jobs) {
+			break
+		}
+		_, err = s.Tick(ctx, at.Add(2*time.Second))
+		testkit.Must(err)
+	}
+	testkit.Must(db.Close())
+}
+
+// ticksFrom is when the schedules of tickOn begin.
+const ticksFrom = 1_700_000_000
+
+func TestKilledTicksFireNothingTwiceAndMissNothing(t *testing.T) {
+	const each = 5
+	seconds := 4000
+	if testing.Short() {
+		seconds = 500
+	}
+	path, db := testkit.OpenShared(t)
+	for i := range each {
+		name := fmt.Sprint("schedule ", i)
+		testkit.Register(t, db, honker.Schedule{Name: name, Queue: name, Spec: "@every 1s"})
+		testkit.SetNextFire(t, db, name, time.Unix(ticksFrom, 0))
+	}
+	killings(t, "ticker", seconds,
+		func(int) testkit.Task { return testkit.Task{Path: path, Jobs: seconds} },
+		func() int { return min(seconds, int(testkit.GetSchedule(t, db, "schedule 0").Next-ticksFrom)) })
+	for i := range each {
+		oncePerSecond(t, db, fmt.Sprint("schedule ", i), ticksFrom)
+	}
+}

@@ -1,0 +1,117 @@
+//go:build unix
+
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() { children["storm writer"] = writeForAWhile }
+
+// writeForAWhile enqueues jobs as fast as it can, in turn by plain verbs and in
+// transactions, and says how many and the longest that one took.
+func writeForAWhile() {
+	a, db := testkit.OpenChild(nil)
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	testkit.Say("ready")
+	testkit.ReadLine()
+	n, worst := 0, time.Duration(0)
+	for began := time.Now(); time.Since(began) < a.Span; n++ {
+		each := time.Now()
+		var err error
+		if n%2 == 0 {
+			_, err = q.Enqueue(context.Background(), 0)
+		} else {
+			err = db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := q.EnqueueTx(ctx, tx, 0)
+				return err
+			})
+		}
+		testkit.Must(err) // nobody is told that it is busy
+		worst = max(worst, time.Since(each))
+	}
+	testkit.Must(db.Close())
+	testkit.Say(n, int64(worst))
+}
+
+// hogAndTruncate holds the write lock for half of the time, by half a second, and
+// truncates the log, for which it waits as long as it takes.
+func hogAndTruncate(t *testing.T, path string) func() error {
+	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	return testkit.Background(t, func(ctx context.Context) error {
+		defer conn.Close()
+		for ctx.Err() == nil {
+			for _, s := range []string{`BEGIN IMMEDIATE`, `COMMIT`, `PRAGMA wal_checkpoint(TRUNCATE)`} {
+				if _, err := conn.ExecContext(context.Background(), s); err != nil {
+					return fmt.Errorf("%s: %w", s, err)
+				}
+				if s != `COMMIT` {
+					_ = testkit.Within(ctx, nil, 500*time.Millisecond)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// inMemory is a directory where no disk makes anybody wait, if there is such a place: one
+// that is busy with something else holds up the writer, and so all of them, for seconds.
+func inMemory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "honker-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func TestEachOfManyProcessesGetsItsTurnToWriteAndNobodyIsToldBusy(t *testing.T) {
+	const writers = 8
+	span := 2 * time.Second
+	if testing.Short() {
+		span = time.Second
+	}
+	path := filepath.Join(inMemory(t), "shared.db")
+	db := honkertest.OpenFile(t, path, nil)
+	testkit.KeepOnFailure(t, filepath.Dir(path))
+	var procs []*testkit.Child
+	for range writers {
+		p := testkit.StartChild(t, "storm writer", testkit.Task{Path: path, Span: span})
+		procs = append(procs, p)
+	}
+	for _, p := range procs {
+		require.Equal(t, "ready", p.Line(testkit.Timeout))
+	}
+	stop := hogAndTruncate(t, path)
+	for _, p := range procs {
+		p.Tell("go")
+	}
+	total, least, longest := 0, 1<<30, time.Duration(0)
+	for _, p := range procs {
+		var n int
+		var worst time.Duration
+		line := p.Line(testkit.Timeout)
+		_, err := fmt.Sscan(line, &n, (*int64)(&worst))
+		require.NoError(t, err, line)
+		total, least, longest = total+n, min(least, n), max(longest, worst)
+	}
+	require.NoError(t, stop())
+	t.Logf("%d commits, the unluckiest of %d made %d; the longest wait was %v", total, writers, least, longest)
+	require.EqualValues(t, total, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+	require.GreaterOrEqual(t, least, total/50, "commits of the unluckiest, of %d", total)
+	require.Less(t, longest, 5*time.Second, "BusyTimeout")
+}

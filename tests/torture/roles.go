@@ -1,0 +1,254 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// actor is a child of a storm.
+type actor struct {
+	part
+	db    *honker.DB
+	notes *testkit.Ledger
+	last  int64 // number given to something
+	mu    sync.Mutex
+}
+
+// What the ledgers say. "meant" is noted before a commit and the other after it;
+// doomed is what will be rolled back.
+const (
+	jobMeant, jobAcked     = "job?", "job"
+	mailMeant, mailAcked   = "mail?", "mail"
+	eventMeant, eventAcked = "event?", "event"
+	doomed                 = "doomed"
+	sent, handled          = "sent", "handled"
+)
+
+var roles = map[string]func(*actor, context.Context) error{
+	"producer":   (*actor).produce,
+	"worker":     (*actor).work,
+	"mailer":     (*actor).mail,
+	"subscriber": (*actor).subscribe,
+	"piper":      (*actor).pipe,
+	"member":     (*actor).takePart,
+	"ticker":     (*actor).tick,
+}
+
+// play is the child: its roles at once, until it is killed or its stdin ends.
+func play() {
+	a := &actor{part: testkit.ChildArgs[part]()}
+	var err error
+	a.notes, err = testkit.OpenLedger(a.Ledger)
+	testkit.Must(err)
+	o := &honker.Options{}
+	if a.Full {
+		o.Durability = honker.Full
+	}
+	a.db, err = honker.Open(testkit.ChildContext(), a.Path, o)
+	testkit.Must(err)
+	var all sync.WaitGroup
+	for _, role := range a.Roles {
+		all.Go(func() {
+			if err := roles[role](a, testkit.ChildContext()); testkit.ChildContext().Err() == nil {
+				testkit.Must(fmt.Errorf("%s: %w", role, err))
+			}
+		})
+	}
+	all.Wait()
+	testkit.Must(a.db.Close())
+}
+
+func (a *actor) note(what string, numbers ...int64) { testkit.Must(a.notes.Note(what, numbers...)) }
+
+// number is one that nobody else has.
+func (a *actor) number() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last++
+	return int64(a.Number)<<24 + a.last
+}
+
+// A few numbers have a fate.
+func failsFirst(n int64) bool { return n%16 == 3 }
+func isRejected(n int64) bool { return n%64 == 7 }
+
+func (a *actor) queue() *honker.Queue[int64] {
+	return honker.NewQueue[int64](a.db, "work", &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
+}
+
+func (a *actor) outbox() *honker.Outbox[int64] {
+	return honker.NewOutbox(a.db, "mail", func(_ context.Context, n int64) error {
+		a.note(sent, n)
+		return nil
+	}, &honker.OutboxOptions{MaxAttempts: 1 << 20, Visibility: time.Second})
+}
+
+func (a *actor) events() *honker.Stream[int64] { return honker.NewStream[int64](a.db, "events", nil) }
+
+// produce makes jobs, mails and events in all ways there are.
+func (a *actor) produce(ctx context.Context) error {
+	luck := rand.New(rand.NewPCG(uint64(a.Number), 3))
+	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send}
+	for ctx.Err() == nil {
+		if err := ways[luck.IntN(len(ways))](ctx); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(luck.IntN(1500)) * time.Microsecond)
+	}
+	return nil
+}
+
+func (a *actor) enqueue(ctx context.Context) error {
+	n := a.number()
+	a.note(jobMeant, n)
+	if _, err := a.queue().Enqueue(ctx, n); err != nil {
+		return err
+	}
+	a.note(jobAcked, n)
+	return nil
+}
+
+func (a *actor) enqueueMany(ctx context.Context) error {
+	ns := []int64{a.number(), a.number(), a.number()}
+	a.note(jobMeant, ns...)
+	if _, err := a.queue().EnqueueMany(ctx, ns); err != nil {
+		return err
+	}
+	a.note(jobAcked, ns...)
+	return nil
+}
+
+// order writes a row of the application's with its job, mail and event.
+func (a *actor) order(ctx context.Context) error {
+	n := a.number()
+	for _, what := range []string{jobMeant, mailMeant, eventMeant} {
+		a.note(what, n)
+	}
+	if err := a.inTx(ctx, n, nil); err != nil {
+		return err
+	}
+	for _, what := range []string{jobAcked, mailAcked, eventAcked} {
+		a.note(what, n)
+	}
+	return nil
+}
+
+func (a *actor) rolledBack(ctx context.Context) error {
+	n := a.number()
+	a.note(doomed, n)
+	return ignore(a.inTx(ctx, n, errOnPurpose), errOnPurpose)
+}
+
+func (a *actor) inTx(ctx context.Context, n int64, end error) error {
+	return a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, failed := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, n)
+		_, enqueued := a.queue().EnqueueTx(ctx, tx, n)
+		_, sent := a.outbox().SendTx(ctx, tx, n)
+		_, published := a.events().PublishTx(ctx, tx, n)
+		return errors.Join(failed, enqueued, sent, published, end)
+	})
+}
+
+func (a *actor) publish(ctx context.Context) error {
+	n := a.number()
+	a.note(eventMeant, n)
+	if _, err := a.events().Publish(ctx, n); err != nil {
+		return err
+	}
+	a.note(eventAcked, n)
+	return nil
+}
+
+func (a *actor) send(ctx context.Context) error {
+	n := a.number()
+	a.note(mailMeant, n)
+	if _, err := a.outbox().Send(ctx, n); err != nil {
+		return err
+	}
+	a.note(mailAcked, n)
+	return nil
+}
+
+// work has an effect for each job, in the transaction of its ack.
+func (a *actor) work(ctx context.Context) error {
+	return a.queue().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.Args)
+		switch {
+		case isRejected(job.Args):
+			return honker.Reject(errOnPurpose) // and the effect is undone
+		case failsFirst(job.Args) && job.Attempts == 1:
+			return errOnPurpose
+		}
+		return err
+	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
+}
+
+func (a *actor) mail(ctx context.Context) error {
+	return a.outbox().Run(ctx, &honker.WorkOptions{Workers: 2, Lease: time.Second})
+}
+
+// saveEvery bounds what a subscriber sees again.
+const saveEvery = 3
+
+func (a *actor) subscribe(ctx context.Context) error {
+	for e, err := range a.events().Subscribe(ctx, "c", &honker.SubscribeOptions{SaveEvery: saveEvery, SaveInterval: 20 * time.Millisecond}) {
+		if err != nil {
+			return err
+		}
+		time.Sleep(300 * time.Microsecond) // a kill here must not find it saved
+		a.note(handled, e.Offset)
+	}
+	return nil
+}
+
+func (a *actor) pipe(ctx context.Context) error {
+	return honker.Pipe(ctx, a.events(), "doubler", honker.NewStream[int64](a.db, "doubles", nil),
+		func(_ context.Context, e *honker.Event[int64]) (int64, error) { return 2 * e.Data, nil })
+}
+
+// takePart is a member of a group: its effect is in the transaction of the ack.
+func (a *actor) takePart(ctx context.Context) error {
+	g := a.events().Group("g", &honker.GroupOptions{Lease: 300 * time.Millisecond})
+	m, err := g.Join(ctx, fmt.Sprint("member", a.Number))
+	if err != nil {
+		return err
+	}
+	for d, err := range m.All(ctx) {
+		if err != nil {
+			return err
+		}
+		err = a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO taken VALUES (?, ?)`, d.Data, d.Offset)
+			return errors.Join(err, d.AckTx(ctx, tx))
+		})
+		if err := ignore(err, honker.ErrClaimLost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hurry is how much faster than the clock schedules run.
+const hurry = 5
+
+// tick fires schedules, beside others that do so.
+func (a *actor) tick(ctx context.Context) error {
+	for ctx.Err() == nil {
+		now := a.Began.Add(hurry * time.Since(a.Began))
+		if _, err := a.db.Scheduler().Tick(ctx, now); err != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"context"
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/tests/torture"
+)
+
+var longFlag = flag.Duration("torture", 0, "run each suite for so long")
+
+func TestMain(m *testing.M) {
+	torture.Main()
+	goleak.VerifyTestMain(m)
+}
+
+// run repeats a suite for a while, but some rounds at least, and returns what it
+// counted.
+func run(t *testing.T, name string, rounds int, span, short time.Duration) *torture.Counters {
+	t.Helper()
+	b := torture.Bounds{Seed: testkit.Seed(t), For: span, Least: rounds}
+	if testing.Short() {
+		b.For = short
+	}
+	if *longFlag > 0 {
+		b.For = *longFlag
+	}
+	c := &torture.Counters{}
+	for _, s := range torture.Suites {
+		if s.Name == name {
+			err := s.Run(context.Background(), b, c)
+			t.Log(c)
+			require.NoError(t, err)
+			return c
+		}
+	}
+	t.Fatalf("there is no suite %q", name)
+	return nil
+}
+
+func TestPowerCutLeavesTheStateAfterOneOfTheCommits(t *testing.T) {
+	c := run(t, "cuts", 4, 12*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("cuts_full"))
+	require.Positive(t, c.Get("cuts_normal"))
+	require.Zero(t, c.Get("acked_lost_full")+c.Get("acked_lost_attached_full"))
+}
+
+func TestFailingDiskIsAnErrorAndNothingAcknowledgedIsLost(t *testing.T) {
+	c := run(t, "faults", 1, 8*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("surfaced"))
+	require.Zero(t, c.Get("acked_lost"))
+	require.Zero(t, c.Get("hung"))
+}
+
+func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
+	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("kills"))
+	require.Positive(t, c.Get("jobs"))
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations"} {
+		require.Zero(t, c.Get(none), none)
+	}
+}
+
+func TestNobodyMissesACommitWithTheSafetyPollOff(t *testing.T) {
+	c := run(t, "wakes", 1, 8*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("commits"))
+	require.Zero(t, c.Get("missed"))
+}
+
+func TestWhatWasClosedIsGone(t *testing.T) {
+	c := run(t, "leaks", 1, 4*time.Second, time.Second)
+	require.Positive(t, c.Get("opened"))
+}
+
+func TestEverythingDoesWhatItsModelDoes(t *testing.T) {
+	all := []string{"queue", "stream", "group", "lock", "rate", "retention", "scheduler", "outbox"}
+	c := run(t, "models", len(all), 4*time.Second, time.Second)
+	for _, model := range all {
+		require.Positive(t, c.Get("operations_"+model), model)
+	}
+	require.Zero(t, c.Get("mismatches"))
+}
+
+func TestCutOrDamagedLogGivesTheStateAfterOneOfTheCommits(t *testing.T) {
+	c := run(t, "tails", 1, 4*time.Second, time.Second)
+	require.Positive(t, c.Get("log_cuts"))
+}
