@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// The rules that hold between any two transactions, each as a search for rows that
-// break it. Full scans: for tests and operators.
+// invariants are the rules that hold between any two transactions, each as a search for
+// rows that break it. The searches are full scans, for tests and operators.
 var invariants = []struct{ rule, query string }{
 	{"a processing job has a worker and a deadline",
 		`SELECT id FROM _honker_live WHERE state = 'processing' AND (worker_id IS NULL OR claim_expires_at IS NULL OR attempts < 1)`},
@@ -27,7 +27,7 @@ var invariants = []struct{ rule, query string }{
 		`SELECT offset FROM _honkerx_group_claims WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
 	{"a member belongs to a group",
 		`SELECT group_id FROM _honkerx_group_members WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
-	{"a claim of a group has a turn that was",
+	{"a claim of a group has an epoch of the past",
 		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.token > g.turn`},
 	{"a lock ends at a second", // any text would be later than any number
 		`SELECT rowid FROM _honker_locks WHERE typeof(expires_at) <> 'integer'`},

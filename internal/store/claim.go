@@ -8,46 +8,51 @@ import (
 	"slices"
 )
 
-// The texts that honker writes into last_error.
+// The texts that honker writes into last_error. Other bindings show and test them.
 const (
 	ReasonExhausted = "max attempts exceeded"
 	ReasonExpired   = "expired"
 )
 
-// One claim settles at most so many overdue jobs of each kind, so that the crash of
-// a large worker does not turn into one long transaction.
+// overdueLimit bounds how many overdue jobs of each kind one claim settles, so that the
+// crash of a large worker does not become one long transaction.
 const overdueLimit = 1000
 
 var sqlOverdue = `SELECT ` + overdue("?1")
 
-// Lapsed jobs that may not run again. Expired ones honker would leave behind for
-// ever: neither its claim nor its sweep sees them.
+// Jobs whose claim lapsed and that may not run again. honker's other bindings leave
+// those that have also expired in the table for ever: neither their claim nor their
+// sweep sees them.
 const whereLapsedOver = ` FROM _honker_live WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
     AND (attempts >= max_attempts OR expires_at <= ?2)
   ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
+// Jobs that wait without an attempt left. Only another binding leaves such jobs behind,
+// so the partial index that finds them is nearly always empty.
 const whereExhausted = ` FROM _honker_live WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
   WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
     AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY run_at, id LIMIT ?3 + 0)`
 
+// The dead row keeps the job's id. OR REPLACE, because an application that copied a dead
+// job back under its id may have left the dead row: dead-lettering must not fail then.
 const intoDead = `INSERT OR REPLACE INTO _honker_dead
   (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
 SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
 
 const (
-	sqlBuryLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2` + whereLapsedOver
-	sqlDropLapsed = `DELETE` + whereLapsedOver
+	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2` + whereLapsedOver
+	sqlDropLapsed       = `DELETE` + whereLapsedOver
 
-	sqlBuryExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2` + whereExhausted
-	sqlDropExhausted = `DELETE` + whereExhausted
+	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2` + whereExhausted
+	sqlDropExhausted       = `DELETE` + whereExhausted
 )
 
-// Lapsed jobs that may run again go back to those that wait, so that one index
-// gives the order of both.
+// Lapsed jobs that may run again become pending, although the claim that follows could
+// take them as they are: so one index gives the order of both kinds.
 const sqlReclaim = `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL
 WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -55,8 +60,8 @@ WHERE id IN (
     AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
-// levels are the priorities in use on queue, highest first: one seek each, whatever
-// lies between.
+// levels is the WITH clause of the priorities in use on queue, highest first. Each costs
+// one seek, however many jobs lie between two levels. queue is an SQL expression.
 func levels(queue string) string {
 	return `WITH RECURSIVE lv(p) AS (
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -67,22 +72,23 @@ func levels(queue string) string {
     FROM lv WHERE lv.p IS NOT NULL)`
 }
 
-// due are the jobs of queue that can be claimed, in the order priority DESC, run_at,
-// id: the levels from above, each by its index. Scanning the index as a whole would
-// walk over every job that is not due yet at a higher priority. There is no ORDER BY,
-// which would sort the whole backlog; a property test holds the order against honker's
-// own claim.
+// due is the FROM clause of the jobs of queue that can be claimed, in the order priority
+// DESC, run_at, id: level by level from the highest, each by the pending index. A scan of
+// the whole index would walk over every job of a higher priority that is not due yet.
+// There is no ORDER BY, because it would sort the whole backlog; a property test holds
+// the order against honker's own claim.
 func due(queue string) string {
 	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
   WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
     AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
 }
 
-// overdue is what a claim on queue has to settle first, as a condition: jobs whose claim
-// lapsed, and jobs that wait without an attempt left.
+// overdue is the condition that a claim on queue has something to settle first: jobs
+// whose claim lapsed, or jobs that wait without an attempt left.
 func overdue(queue string) string { return lapsed(queue) + ` OR ` + exhausted(queue) }
 
-// Conditions of one seek each, on the head of a partial index.
+// lapsed, exhausted and waiting are conditions of one seek each, on the head of a
+// partial index.
 func lapsed(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = ` + queue + ` AND state = 'processing' AND claim_expires_at < ?2)`
@@ -99,6 +105,8 @@ func waiting(queue string) string {
     WHERE queue = ` + queue + ` AND state = 'pending')`
 }
 
+// last_error is read only where an earlier attempt can have left one: the subquery costs
+// a seek for each job. The LIMIT is inside, since UPDATE … LIMIT is a build option.
 var sqlClaim = `UPDATE _honker_live
 SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = attempts + 1
 WHERE id IN (
@@ -108,22 +116,21 @@ WHERE id IN (
 RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 
-// Claim gives up to n jobs of queue to worker until expires, in the order in
-// which they are to run. It first does what is overdue on the queue: jobs without
-// an attempt left go to the dead, jobs of lapsed claims may be claimed again.
-func (Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
-	if err := (Jobs{}).SettleOverdue(ctx, q, queue, now); err != nil {
+// Claim gives up to n jobs of queue to worker until expires, in the order in which they
+// are to run; a negative n is no bound. It settles first what is overdue on the queue.
+func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
+	if err := j.SettleOverdue(ctx, q, queue, now); err != nil {
 		return nil, err
 	}
 	var jobs []Job
 	row := newJobRow()
 	row.job = Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
 	err := each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
-		j, err := row.scan(rows)
-		jobs = append(jobs, j)
+		job, err := row.scan(rows)
+		jobs = append(jobs, job)
 		return err
 	}, queue, now, n, worker, expires)
-	// RETURNING comes in the order of ids.
+	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
 	slices.SortFunc(jobs, func(a, b Job) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
@@ -136,13 +143,13 @@ func (Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (so
 	return some, err
 }
 
-// SettleOverdue does on queue what is overdue: jobs without an attempt left go to the
-// dead, jobs of lapsed claims may be claimed again.
-func (Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
-	if some, err := (Jobs{}).Overdue(ctx, q, queue, now); err != nil || !some {
+// SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and
+// makes jobs of lapsed claims claimable. It looks first and mostly writes nothing.
+func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
+	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
 		return err
 	}
-	for _, statement := range []string{sqlBuryLapsed, sqlDropLapsed, sqlBuryExhausted, sqlDropExhausted, sqlReclaim} {
+	for _, statement := range []string{sqlDeadLetterLapsed, sqlDropLapsed, sqlDeadLetterExhausted, sqlDropExhausted, sqlReclaim} {
 		if _, err := q.ExecContext(ctx, statement, queue, now, overdueLimit); err != nil {
 			return err
 		}
@@ -150,18 +157,17 @@ func (Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int6
 	return nil
 }
 
-// QueueState says whether a claim on a queue would find something to do, and
-// otherwise when it will.
+// QueueState says whether a claim on a queue would find something to do now, and when it
+// will otherwise.
 type QueueState struct {
 	Queue string
 	Ready bool
 	Next  int64 // unix seconds; 0: nothing is coming
 }
 
-// For each queue of ?1: the same reads as a claim, so that an idle worker does not
-// take the write lock for nothing. A claim in flight counts with the first second
-// at which it has lapsed, also when its job has no attempt left: somebody must
-// bury it.
+// For each queue of ?1: the same reads as a claim, so that an idle worker does not take
+// the write lock in vain. A job in flight counts from the first second at which its claim
+// has lapsed, also when it has no attempt left: a claim has to dead-letter it.
 var sqlQueueStates = `SELECT k.value,
   ` + overdue("k.value") + `
   OR EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
@@ -177,14 +183,14 @@ FROM json_each(?1) AS k`
 
 var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `) OR ` + overdue("?1")
 
-// Ready tells whether a claim on queue would find something to do, for less than its
-// whole state.
+// Ready tells whether a claim on queue would find something to do. It costs less than
+// States, which also looks for the next time.
 func (Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (ready bool, err error) {
 	_, err = one(ctx, q, sqlReady, []any{queue, now}, &ready)
 	return ready, err
 }
 
-// States looks at all queues with one statement.
+// States returns the state of each of queues, by one statement.
 func (Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
 	states := make([]QueueState, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
@@ -198,8 +204,8 @@ func (Jobs) States(ctx context.Context, q Querier, queues []string, now int64) (
 	return states, err
 }
 
-// honker's queue_next_claim_at, without reading every row: jobs that could be
-// claimed then, so neither exhausted nor expired ones.
+// honker's queue_next_claim_at, without reading every row. Unlike in the state of a
+// queue, jobs that can never be claimed do not count: neither exhausted nor expired ones.
 var sqlNextClaim = `SELECT
   (` + levels("?1") + `
     SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -220,8 +226,9 @@ func (Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, now int64)
 	return nextOf(due, lapse), err
 }
 
-// nextOf is the earlier of a time at which a job is due and the first second after a
-// claim; 0 for neither. Another binding may have claimed for ever.
+// nextOf is the earlier of the second at which a job is due and the first second after a
+// claim has ended; 0 for neither. A claim for ever, which another binding may make, stays
+// at the last second there is: one more would overflow.
 func nextOf(due, claim number) int64 {
 	if claim != 0 && claim != math.MaxInt64 {
 		claim++

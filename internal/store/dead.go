@@ -20,32 +20,35 @@ func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (job
 	return job, found, err
 }
 
-// Jobs that were to start by a time that has passed: those that wait, through the
-// pending index of the queue, and those whose worker lapsed as well.
+// Jobs that were to start by a time that has passed: those that wait, by the pending index
+// of the queue, and those whose claim has lapsed, which honker's own sweep does not see.
 const (
 	whereExpired = ` FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
-	sqlBuryExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
-	sqlDropExpired       = `DELETE` + whereExpired
-	sqlBuryExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
-	sqlDropExpiredLapsed = `DELETE` + whereExpiredLapsed
+	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
+	sqlDropExpired             = `DELETE` + whereExpired
+	sqlDeadLetterExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
+	sqlDropExpiredLapsed       = `DELETE` + whereExpiredLapsed
 )
 
-// SweepExpired moves the expired jobs of queue to the dead and counts them.
+// SweepExpired dead-letters the expired jobs of queue and counts them.
 func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (int, error) {
 	swept := 0
-	for _, move := range [][2]string{{sqlBuryExpired, sqlDropExpired}, {sqlBuryExpiredLapsed, sqlDropExpiredLapsed}} {
-		n, err := affected(ctx, q, move[0], queue, now)
+	for _, move := range []struct{ copy, drop string }{
+		{sqlDeadLetterExpired, sqlDropExpired},
+		{sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed},
+	} {
+		n, err := affected(ctx, q, move.copy, queue, now)
 		if err != nil {
 			return 0, err
 		}
 		if n == 0 {
 			continue
 		}
-		if _, err := q.ExecContext(ctx, move[1], queue, now); err != nil {
+		if _, err := q.ExecContext(ctx, move.drop, queue, now); err != nil {
 			return 0, err
 		}
 		swept += n

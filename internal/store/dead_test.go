@@ -92,6 +92,6 @@ func TestCheckNamesWhatIsBroken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"an event that a group was given lies at or below the group's cursor: row 7",
-		"a claim of a group has a turn that was: row 7",
+		"a claim of a group has an epoch of the past: row 7",
 	}, broken)
 }

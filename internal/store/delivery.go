@@ -39,7 +39,7 @@ func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (
 	if err != nil {
 		return nil, err
 	}
-	g.Turn++
+	g.Epoch++
 	if err := returnLapsed(ctx, q, g, c.MaxAttempts, nowMS); err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (
 		out, err = holdAgain(ctx, q, g, c, out, nowMS)
 	}
 	if err == nil {
-		_, err = q.ExecContext(ctx, sqlMoveGroup, g.ID, cursor, g.Turn)
+		_, err = q.ExecContext(ctx, sqlMoveGroup, g.ID, cursor, g.Epoch)
 	}
 	return out, err
 }
@@ -65,7 +65,7 @@ WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3`
 
 // returnLapsed takes back what was held for too long.
 func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) error {
-	_, err := q.ExecContext(ctx, sqlReturnLapsed, g.ID, g.Turn, nowMS, maxAttempts)
+	_, err := q.ExecContext(ctx, sqlReturnLapsed, g.ID, g.Epoch, nowMS, maxAttempts)
 	return err
 }
 
@@ -114,9 +114,9 @@ func hold(ctx context.Context, q Querier, g Group, c GroupClaim, events []Event)
 	}
 	out := make([]Delivery, len(events))
 	for i, e := range events {
-		out[i] = Delivery{Event: e, Token: g.Turn, Attempts: 1}
+		out[i] = Delivery{Event: e, Token: g.Epoch, Attempts: 1}
 	}
-	_, err := q.ExecContext(ctx, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Turn, c.ExpiresMS)
+	_, err := q.ExecContext(ctx, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, c.ExpiresMS)
 	return out, err
 }
 
@@ -149,7 +149,7 @@ func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Deli
 		_, err = q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone))
 	}
 	if err == nil && len(back) > 0 {
-		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Turn, c.ExpiresMS)
+		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
 	}
 	return append(out, back...), err
 }
@@ -157,7 +157,7 @@ func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Deli
 func cameBack(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back, gone []Delivery, err error) {
 	size := 0
 	err = each(ctx, q, sqlBack, func(rows *sql.Rows) error {
-		d := Delivery{Token: g.Turn}
+		d := Delivery{Token: g.Epoch}
 		var topic sql.NullString
 		err := rows.Scan(&d.Offset, &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts)
 		if d.Topic = topic.String; topic.Valid {
@@ -196,11 +196,11 @@ SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
 // Nack gives an event back, to be claimed again from readyMS on, or to the dead when it
 // has been given out maxAttempts times (0: no bound). false: the claim no longer holds.
 func (Groups) Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error) {
-	turn, err := nextTurn(ctx, q, h.Group)
+	epoch, err := nextEpoch(ctx, q, h.Group)
 	if err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlNack, h.Group, h.Offset, h.Token, nowMS, turn, readyMS, maxAttempts, cause)
+	n, err := affected(ctx, q, sqlNack, h.Group, h.Offset, h.Token, nowMS, epoch, readyMS, maxAttempts, cause)
 	return n > 0, err
 }
 
@@ -215,9 +215,9 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 // Release gives events of one claim back that nobody has seen, as if they had not been
 // given out.
 func (Groups) Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
-	turn, err := nextTurn(ctx, q, group)
+	epoch, err := nextEpoch(ctx, q, group)
 	if err == nil {
-		_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, turn, nowMS)
+		_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, epoch, nowMS)
 	}
 	return err
 }
@@ -262,11 +262,11 @@ WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 
 // Revive lets a dead event be claimed again; false when there is none.
 func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, error) {
-	turn, err := nextTurn(ctx, q, group)
+	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlRevive, group, offset, turn, nowMS)
+	n, err := affected(ctx, q, sqlRevive, group, offset, epoch, nowMS)
 	return n > 0, err
 }
 

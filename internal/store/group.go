@@ -15,7 +15,7 @@ type Group struct {
 	Topic  string // or a pattern
 	Name   string
 	Cursor int64 // events up to here have been given out
-	Turn   int64
+	Epoch  int64
 	Filter *Filter
 }
 
@@ -34,7 +34,7 @@ func groups(ctx context.Context, q Querier, query string, args ...any) (out []Gr
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var g Group
 		var text string
-		err := rows.Scan(&g.ID, &g.Topic, &g.Name, &g.Cursor, &g.Turn, &text)
+		err := rows.Scan(&g.ID, &g.Topic, &g.Name, &g.Cursor, &g.Epoch, &text)
 		if err == nil {
 			g.Filter, err = parseFilter(text)
 		}
@@ -141,11 +141,11 @@ func (Groups) Leave(ctx context.Context, q Querier, m Member, nowMS int64) error
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
 	}
-	turn, err := nextTurn(ctx, q, m.Group)
+	epoch, err := nextEpoch(ctx, q, m.Group)
 	if err != nil {
 		return err
 	}
-	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Instance, turn, nowMS)
+	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Instance, epoch, nowMS)
 	return err
 }
 
@@ -181,11 +181,11 @@ func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Coun
 	return c, err
 }
 
-const sqlNextTurn = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
+const sqlNextEpoch = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
 
-func nextTurn(ctx context.Context, q Querier, group int64) (turn int64, err error) {
-	_, err = one(ctx, q, sqlNextTurn, []any{group}, &turn)
-	return turn, err
+func nextEpoch(ctx context.Context, q Querier, group int64) (epoch int64, err error) {
+	_, err = one(ctx, q, sqlNextEpoch, []any{group}, &epoch)
+	return epoch, err
 }
 
 // GroupState says whether a claim of a group would find something that has come back,

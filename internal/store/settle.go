@@ -5,7 +5,8 @@ import (
 	"database/sql"
 )
 
-// A claim holds while its row is still this worker's attempt, and not lapsed.
+// A claim holds while its row is still this worker's attempt, and not lapsed. A pending
+// row has no worker and no deadline, so state need not be asked for.
 const whereClaim = ` WHERE id = ?1 AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 
 // By primary key.
@@ -17,30 +18,31 @@ func (Jobs) Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error
 	return n > 0, err
 }
 
-// By primary key. Jobs of one batch are mostly of one attempt, so one statement.
+// By primary key. Jobs of one batch are mostly of one attempt, so that one statement acks
+// them all.
 const sqlAckAttempt = `DELETE FROM _honker_live
 WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 
 // AckAttempt removes those of ids that worker holds by a valid claim of that
-// attempt, and counts them. Which they were costs a third more, see AckAttemptIDs.
+// attempt, and counts them. AckAttemptIDs also returns them, for a third more.
 func (Jobs) AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
 	return affected(ctx, q, sqlAckAttempt, idList(ids), worker, attempt, now)
 }
 
-// AckAttemptIDs is like AckAttempt and says which they were.
+// AckAttemptIDs is like AckAttempt and returns the ids of the jobs that it removed.
 func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlAckAttempt+` RETURNING id`, len(ids), idList(ids), worker, attempt, now)
 }
 
-// By primary key. honker's ack_batch: no attempt to fence by.
+// By primary key. honker's ack_batch, which knows no attempt to fence by.
 const (
 	sqlAckAll = `DELETE FROM _honker_live
 WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3`
 	sqlAckMany = sqlAckAll + ` AND queue = ?4`
 )
 
-// AckAll removes those of ids, a JSON array, that worker holds on any queue, and counts
-// them.
+// AckAll removes those of ids that worker holds on any queue, and counts them. ids is a
+// JSON array, as the caller of the SQL function wrote it.
 func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
 	return affected(ctx, q, sqlAckAll, ids, worker, now)
 }
@@ -53,8 +55,9 @@ func (Jobs) AckMany(ctx context.Context, q Querier, queue string, ids []int64, w
 // By primary key.
 const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id = ?2`
 
-// Held returns the claim by which worker holds a job, lapsed or not: for a caller that
-// knows no attempt, as honker's own do not. Settle by it in the same transaction.
+// Held returns the claim by which worker holds a job, lapsed or not. It is for a caller
+// that knows no attempt, such as honker's SQL functions, and is good only within the
+// transaction that settles by it.
 func (Jobs) Held(ctx context.Context, q Querier, id int64, worker string) (c Claim, found bool, err error) {
 	c = Claim{ID: id, Worker: worker}
 	found, err = one(ctx, q, sqlHeld, []any{id, worker}, (*number)(&c.Attempt))
@@ -66,36 +69,38 @@ const sqlRetry = `UPDATE _honker_live
 SET state = 'pending', run_at = ?5, worker_id = NULL, claim_expires_at = NULL` + whereClaim + `
   AND state = 'processing' AND attempts < max_attempts`
 
-// honker has no place for the error of an attempt that will be repeated.
+// honker's tables have no place for the error of an attempt that will be repeated.
 const sqlSaveError = `INSERT INTO _honkerx_job (job_id, last_error) VALUES (?1, ?2)
 ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
 
-// Retry lets the job run again at runAt, or moves it to the dead when it has no
-// attempt left. It says which; held is false when the claim no longer holds.
-func (Jobs) Retry(ctx context.Context, q Querier, c Claim, runAt int64, cause string, now int64) (held, died bool, err error) {
+// Retry lets the job run again at runAt, or dead-letters it when it has no attempt left.
+// held is false when the claim no longer holds, dead tells which of the two it was.
+func (j Jobs) Retry(ctx context.Context, q Querier, c Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
 	n, err := affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
 	if err != nil {
 		return false, false, err
 	}
 	if n == 0 {
-		held, err := Jobs{}.DeadLetter(ctx, q, c, cause, now)
+		// No attempt is left, or the claim does not hold: DeadLetter finds out.
+		held, err := j.DeadLetter(ctx, q, c, cause, now)
 		return held, held, err
 	}
-	if cause != "" {
-		_, err = q.ExecContext(ctx, sqlSaveError, c.ID, cause)
+	if cause == "" {
+		return true, false, nil
 	}
+	_, err = q.ExecContext(ctx, sqlSaveError, c.ID, cause)
 	return true, false, err
 }
 
 // By primary key.
 const (
-	sqlBury = intoDead + `?5, created_at, ?4 FROM _honker_live` + whereClaim
-	sqlDrop = `DELETE FROM _honker_live WHERE id = ?1`
+	sqlDeadLetter = intoDead + `?5, created_at, ?4 FROM _honker_live` + whereClaim
+	sqlDrop       = `DELETE FROM _honker_live WHERE id = ?1`
 )
 
-// DeadLetter moves the job to the dead; false when the claim no longer holds.
+// DeadLetter moves the job to _honker_dead; false when the claim no longer holds.
 func (Jobs) DeadLetter(ctx context.Context, q Querier, c Claim, cause string, now int64) (bool, error) {
-	n, err := affected(ctx, q, sqlBury, c.ID, c.Worker, c.Attempt, now, cause)
+	n, err := affected(ctx, q, sqlDeadLetter, c.ID, c.Worker, c.Attempt, now, cause)
 	if err != nil || n == 0 {
 		return false, err
 	}
@@ -108,8 +113,8 @@ const sqlPutBack = `UPDATE _honker_live
 SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
   worker_id = NULL, claim_expires_at = NULL` + whereClaim + ` AND state = 'processing'`
 
-// PutBack lets the job run again at runAt, or at once for 0, as if this attempt had
-// not been.
+// PutBack lets the job run again at runAt, or at once for 0, as if this attempt had not
+// been; false when the claim no longer holds.
 func (Jobs) PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
 	return n > 0, err
@@ -118,23 +123,26 @@ func (Jobs) PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (
 // By primary key.
 const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim + ` AND state = 'processing'`
 
-// Extend makes a valid claim last until expires, which may be earlier than before.
+// Extend makes a claim last until expires, which may be earlier than before; false when it
+// no longer holds.
 func (Jobs) Extend(ctx context.Context, q Querier, c Claim, expires, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }
 
-// By primary key: all that one process holds, at once. A lease is never shortened.
+// By primary key. A lease is never shortened: a handler may have extended its own.
 const sqlRenew = `UPDATE _honker_live SET claim_expires_at = max(claim_expires_at, ?4)
 WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3
   AND state = 'processing'
 RETURNING id`
 
-// Renew extends the claims that worker still holds on ids, and returns those ids.
+// Renew extends the claims that worker still holds, of those on ids, and returns their
+// ids: a caller learns in this way which claims it has lost.
 func (Jobs) Renew(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
 }
 
+// returnedIDs runs query for one column of ids, and expects about n of them.
 func returnedIDs(ctx context.Context, q Querier, query string, n int, args ...any) ([]int64, error) {
 	out := make([]int64, 0, n)
 	err := each(ctx, q, query, func(rows *sql.Rows) error {

@@ -2,7 +2,8 @@ package store
 
 import "context"
 
-// One seek per queue: the pending ones, and those that have only jobs in flight.
+// One seek per queue, like a skip scan: first over the queues with jobs that wait, then over
+// those with jobs in flight. SELECT DISTINCT would read every job.
 const sqlQueues = `WITH RECURSIVE
   waiting(queue) AS (
     SELECT (SELECT min(queue) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE state = 'pending')
@@ -21,11 +22,11 @@ func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlQueues)
 }
 
-// Reads all that waits on the queue, so not under the write lock. An index would cost
-// every job.
+// This reads every waiting job of the queue, so a caller runs it outside of the write lock.
+// An index on expires_at would cost every job something, for a rare sweep.
 const sqlExpired = `SELECT id` + whereExpired + ` LIMIT ?3 + 0`
 
-// Expired returns up to limit jobs of queue that wait and were to start by now.
+// Expired returns the ids of up to limit jobs of queue that wait and have expired by now.
 func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
 }
@@ -34,16 +35,18 @@ func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, lim
 const (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND expires_at <= ?2`
 
-	sqlBuryExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
-	sqlDropExpiredIDs = `DELETE` + whereExpiredIDs
+	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
+	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs
 )
 
-// DeadLetterExpired moves those of ids to the dead that still wait and have expired.
+// DeadLetterExpired dead-letters those of ids that still wait and have expired, and counts
+// them.
 func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) (int, error) {
-	n, err := affected(ctx, q, sqlBuryExpiredIDs, idList(ids), now)
-	if err == nil && n > 0 {
-		_, err = q.ExecContext(ctx, sqlDropExpiredIDs, idList(ids), now)
+	n, err := affected(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
+	if err != nil || n == 0 {
+		return 0, err
 	}
+	_, err = q.ExecContext(ctx, sqlDropExpiredIDs, idList(ids), now)
 	return n, err
 }
 
@@ -59,21 +62,21 @@ const (
 
 	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
 
-	// A window says not how long it is: it is over when a later one has begun. Two limits
-	// may share a name, so not before it is old.
+	// A row does not say how long its window is. It is over when a later window of its name
+	// has begun; but two limits of different lengths may share a name, so it must be old too.
 	whereOverWindows = ` FROM _honker_rate_limits AS w WHERE window_start < ?1
   AND EXISTS (SELECT 1 FROM _honker_rate_limits AS later WHERE later.name = w.name AND later.window_start > w.window_start)`
 )
 
-// Sweep is a kind of rows that time makes useless. Found reads the table; Drop takes the
-// write lock for a few.
+// Sweep is a kind of rows that time makes useless. Found reads the whole table, for which
+// it needs no write lock; Drop then holds the write lock for few rows only.
 type Sweep struct{ find, drop string }
 
-// The sweeps; each compares with a unix second.
+// The sweeps of Maintain. Each compares a column with a unix second.
 var (
-	SweepResults  = Sweep{sqlOverResults, sqlDropResults}  // that expire by then
-	SweepWindows  = Sweep{sqlOverWindows, sqlDropWindows}  // of rate limits, that began before and are over
-	SweepMessages = Sweep{sqlOldMessages, sqlDropMessages} // sent before
+	SweepResults  = Sweep{sqlOverResults, sqlDropResults}  // results that have expired by then
+	SweepWindows  = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
+	SweepMessages = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
 )
 
 // Found returns up to limit rows that the sweep takes.
@@ -81,7 +84,7 @@ func (s Sweep) Found(ctx context.Context, q Querier, unix int64, limit int) ([]i
 	return returnedIDs(ctx, q, s.find, 0, unix, limit)
 }
 
-// Drop deletes those of ids that the sweep takes still, and counts them.
+// Drop deletes those of ids that the sweep still takes, and counts them.
 func (s Sweep) Drop(ctx context.Context, q Querier, unix int64, ids []int64) (int, error) {
 	return affected(ctx, q, s.drop, unix, idList(ids))
 }

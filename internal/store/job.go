@@ -8,12 +8,13 @@ import (
 // Jobs are the statements on _honker_live, _honker_dead and _honkerx_job.
 type Jobs struct{}
 
-// Job is a row of _honker_live, or of _honker_dead where State is "dead".
+// Job is a row of _honker_live, or of _honker_dead where State is "dead". A time that a
+// job does not have is 0.
 type Job struct {
 	ID             int64
 	Queue          string
 	State          string
-	Payload        any // string; []byte where somebody stored a BLOB
+	Payload        any // string; []byte where an application stored a BLOB
 	Priority       int64
 	RunAt          int64
 	WorkerID       string
@@ -26,7 +27,7 @@ type Job struct {
 	DiedAt         int64
 }
 
-// NewJob is what an enqueue says of a job, without its payload.
+// NewJob is a job to be inserted, without its payload.
 type NewJob struct {
 	Queue       string
 	Priority    int64
@@ -36,8 +37,9 @@ type NewJob struct {
 	ExpiresAt   int64 // 0: never
 }
 
-// Claim names one claim of one job. Every settle is fenced by it: a worker whose
-// claim lapsed, or was given to somebody else, changes nothing.
+// Claim names one claim of one job. Every settle is fenced by it: a worker whose claim
+// lapsed, or was followed by another, changes nothing. The worker's name alone would not
+// do, since the later claim may be the same worker's.
 type Claim struct {
 	ID      int64
 	Worker  string
@@ -51,68 +53,72 @@ VALUES `
 var sqlInsertJobs = newInserts(sqlInsertJob, 6, 1)
 
 // Insert enqueues one job and returns its id.
-func (Jobs) Insert(ctx context.Context, q Querier, j NewJob, payload string) (int64, error) {
+func (Jobs) Insert(ctx context.Context, q Querier, n NewJob, payload string) (int64, error) {
 	res, err := q.ExecContext(ctx, sqlInsertJobs.sized[1],
-		j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), payload)
+		n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt), payload)
 	if err != nil {
 		return 0, err
 	}
 	return res.LastInsertId()
 }
 
-// InsertMany enqueues a job for each payload, alike in all else. Ids rise in the
-// order of payloads.
-func (Jobs) InsertMany(ctx context.Context, q Querier, j NewJob, payloads []string) ([]int64, error) {
+// InsertMany enqueues a job for each payload, alike in all else, and returns their ids,
+// which rise in the order of payloads.
+func (Jobs) InsertMany(ctx context.Context, q Querier, n NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
-	shared := []any{j.Queue, j.Priority, j.RunAt, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt)}
+	shared := []any{n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt)}
 	row := func(args []any, i int) []any { return append(args, payloads[i]) }
-	err := sqlInsertJobs.run(ctx, q, shared, len(payloads), row, func(last int64, n int) {
-		for id := last - int64(n) + 1; id <= last; id++ {
+	err := sqlInsertJobs.run(ctx, q, shared, len(payloads), row, func(last int64, rows int) {
+		for id := last - int64(rows) + 1; id <= last; id++ {
 			ids = append(ids, id)
 		}
 	})
 	return ids, err
 }
 
-// A job that is claimed from the first, unless a claim would have found another: nobody
-// is passed over. Mostly nobody waits, and that is the cheaper question.
+// A job that is claimed when it is inserted, unless a claim would have found another one
+// first: no job is passed over. The condition on waiting stands before the expensive one,
+// because mostly no job waits.
 var sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
 WHERE NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
-// InsertClaimed enqueues one job that is due and is worker's already, until expires. It
-// enqueues nothing where worker's claim would have found another job. j.CreatedAt is now,
-// and j.RunAt no later.
-func (Jobs) InsertClaimed(ctx context.Context, q Querier, j NewJob, payload, worker string, expires int64) (Job, bool, error) {
-	res, err := q.ExecContext(ctx, sqlInsertClaimed, j.Queue, j.CreatedAt,
-		j.Priority, j.RunAt, j.MaxAttempts, nullable(j.ExpiresAt), payload, worker, expires)
+// InsertClaimed enqueues one job that is due and claims it for worker until expires. It
+// inserts nothing, and returns false, where worker's claim would have found another job.
+// n.CreatedAt is now, and n.RunAt no later.
+func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, worker string, expires int64) (Job, bool, error) {
+	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
+		n.Priority, n.RunAt, n.MaxAttempts, nullable(n.ExpiresAt), payload, worker, expires)
 	if err != nil {
 		return Job{}, false, err
 	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 {
+	// The driver's last id is that of an earlier insert where this one inserted nothing.
+	if rows, err := res.RowsAffected(); err != nil || rows == 0 {
 		return Job{}, false, err
 	}
 	id, err := res.LastInsertId()
 	return Job{
-		ID: id, Queue: j.Queue, State: "processing", Payload: payload, Priority: j.Priority, RunAt: j.RunAt,
-		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: j.MaxAttempts,
-		CreatedAt: j.CreatedAt, ExpiresAt: j.ExpiresAt,
+		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: n.RunAt,
+		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: n.MaxAttempts,
+		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt,
 	}, true, err
 }
 
-// What a claim does not know already, first.
+// jobColumns are the columns that a claim reads. What it knows already, such as the queue
+// and the worker, is not among them, since each column has its price.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
-// jobRow scans rows of jobColumns and the last error, one after another.
+// jobRow scans rows of jobColumns and the last error, one after another, into the same
+// variables: a slice of pointers for each row would be an allocation for each.
 type jobRow struct {
 	job       Job
 	lastError sql.NullString
 	into      []any
 }
 
-// newJobRow returns one that also scans what follows into more.
+// newJobRow returns a jobRow that scans the columns after those into more.
 func newJobRow(more ...any) *jobRow {
 	r := new(jobRow)
 	j := &r.job
@@ -159,7 +165,7 @@ func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job,
 	return job, found, err
 }
 
-// Drop removes a live job of any queue, whoever holds it.
+// Drop removes a live job of any queue, also a claimed one.
 func (Jobs) Drop(ctx context.Context, q Querier, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDrop, id)
 	return n > 0, err
@@ -168,15 +174,13 @@ func (Jobs) Drop(ctx context.Context, q Querier, id int64) (bool, error) {
 // By primary key.
 const sqlCancelJob = `DELETE FROM _honker_live WHERE id = ?1 AND queue = ?2`
 
-// Cancel removes a live job of queue, whoever holds it.
+// Cancel removes a live job of queue, also a claimed one.
 func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlCancelJob, id, queue)
 	return n > 0, err
 }
 
-// Indexes and triggers of a table are rows of sqlite_schema under its name. GLOB is used
-// because LIKE takes _ for any character and ignores case; names in SQL do not differ by
-// case, hence lower.
+// GLOB, because _ is a wildcard of LIKE. Names in SQL do not differ by case, hence lower.
 const sqlForeignTriggers = `SELECT EXISTS (SELECT 1 FROM sqlite_schema
 WHERE type = 'trigger' AND lower(tbl_name) = '_honker_live' AND lower(name) NOT GLOB '_honker*')`
 
