@@ -8,7 +8,7 @@ import (
 // Consumers are the statements on _honker_stream_consumers and _honkerx_consumers.
 type Consumers struct{}
 
-// Consumer is a row of _honker_stream_consumers and what we keep beside it.
+// Consumer is a row of _honker_stream_consumers and of _honkerx_consumers beside it.
 type Consumer struct {
 	Name      string
 	Topic     string // or a pattern
@@ -27,14 +27,16 @@ func (Consumers) Offset(ctx context.Context, q Querier, consumer, topic string) 
 	return offset, found, err
 }
 
-// honker's save: an offset never goes back. ON CONFLICT needs the row's own name.
+// honker's save: an offset never goes back, so that a late save of a slow process does not
+// repeat events.
 const sqlSaveOffset = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > offset`
 
 const sqlTouchConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, last_ack_ms) VALUES (?2, ?1, ?3, ?3)
 ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
 
-// SaveOffset moves the consumer on to offset, or makes it; false when it is that far.
+// SaveOffset moves the consumer on to offset, or makes it; false when it is there already,
+// or further.
 func (Consumers) SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSaveOffset, consumer, topic, offset)
 	if err != nil || n == 0 {
@@ -63,9 +65,10 @@ ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
 	sqlConsumerFilter = `SELECT coalesce(filter, '') FROM _honkerx_consumers WHERE topic = ?2 AND name = ?1`
 )
 
-// AsDescribed tells where a consumer stands that has that filter already.
-func (Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *Filter) (offset int64, same bool, err error) {
-	offset, found, err := Consumers{}.Offset(ctx, q, consumer, topic)
+// AsDescribed returns the offset of a consumer that has that filter already; false when it
+// has another or does not exist. So a start that changes nothing needs no write.
+func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *Filter) (offset int64, same bool, err error) {
+	offset, found, err := c.Offset(ctx, q, consumer, topic)
 	if err != nil || !found {
 		return 0, false, err
 	}
@@ -75,16 +78,16 @@ func (Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic str
 	return offset, found && text == want, err
 }
 
-// Add makes a consumer that stands at offset, unless there is one, notes its
-// filter, and returns where it stands.
-func (Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *Filter, nowMS int64) (int64, error) {
+// Add makes a consumer that stands at offset, unless there is one, sets its filter, and
+// returns where it stands.
+func (c Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *Filter, nowMS int64) (int64, error) {
 	if _, err := q.ExecContext(ctx, sqlAddConsumer, consumer, topic, offset); err != nil {
 		return 0, err
 	}
 	if _, err := q.ExecContext(ctx, sqlDescribeConsumer, consumer, topic, nowMS, f.Text()); err != nil {
 		return 0, err
 	}
-	offset, _, err := Consumers{}.Offset(ctx, q, consumer, topic)
+	offset, _, err := c.Offset(ctx, q, consumer, topic)
 	return offset, err
 }
 
@@ -92,16 +95,17 @@ const sqlConsumers = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack
 FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name
 WHERE c.topic = ?1 ORDER BY c.name`
 
-// List lists those of one topic, or of one pattern, by name.
+// List returns the consumers of one topic, or of one pattern, by name.
 func (Consumers) List(ctx context.Context, q Querier, topic string) ([]Consumer, error) {
 	var out []Consumer
 	err := each(ctx, q, sqlConsumers, func(rows *sql.Rows) error {
 		var c Consumer
 		var text string
 		err := rows.Scan(&c.Name, &c.Topic, (*number)(&c.Offset), (*number)(&c.CreatedMS), (*number)(&c.LastAckMS), &text)
-		if err == nil {
-			c.Filter, err = parseFilter(text)
+		if err != nil {
+			return err
 		}
+		c.Filter, err = parseFilter(text)
 		out = append(out, c)
 		return err
 	}, topic)

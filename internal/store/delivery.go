@@ -9,11 +9,12 @@ import (
 // Delivery is an event that a member of a group holds.
 type Delivery struct {
 	Event
-	Token    int64 // the turn of the claim
+	Token    int64 // the group's epoch at the claim
 	Attempts int64 // claims of this event so far, this one included
 }
 
-// Holding names one claim of one event. Every settle is fenced by it.
+// Holding names one claim of one event. Every settle is fenced by it: a member whose lease
+// has run out changes nothing.
 type Holding struct {
 	Group  int64
 	Offset int64
@@ -28,12 +29,14 @@ type GroupClaim struct {
 	ExpiresMS   int64
 }
 
-// A claim looks at so many rows of a sparse selection: it holds the write lock.
+// claimScan bounds how many rows of a sparse selection one claim looks at, because it holds
+// the write lock meanwhile.
 const claimScan = 2000
 
-// Claim gives up to N events to a member: fresh ones, and once there are no
-// more, those that came back, the last first. It may return none where there are fresh ones
-// further on: then it has moved the group's cursor, and GroupReady says so.
+// Claim gives up to N events to a member: fresh ones first, and once there are no more, the
+// returned ones, the last returned first. So one event that fails again and again does not
+// hold up the others. It may return none where there are fresh ones further on: then it has
+// moved the group's cursor, and Ready is still true.
 func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
@@ -47,29 +50,35 @@ func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (
 	if err != nil {
 		return nil, err
 	}
-	if out, err = hold(ctx, q, g, c, events); err == nil && len(out) < c.N && !more {
-		out, err = holdAgain(ctx, q, g, c, out, nowMS)
+	if out, err = hold(ctx, q, g, c, events); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = q.ExecContext(ctx, sqlMoveGroup, g.ID, cursor, g.Epoch)
+	if len(out) < c.N && !more {
+		if out, err = holdAgain(ctx, q, g, c, out, nowMS); err != nil {
+			return nil, err
+		}
 	}
+	_, err = q.ExecContext(ctx, sqlMoveGroup, g.ID, cursor, g.Epoch)
 	return out, err
 }
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
+// State 0 is held, 1 returned, 2 dead. deadline_ms is the end of the lease, the time from
+// which an event can be claimed again, or when it was dead-lettered.
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
 WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3`
 
-// returnLapsed takes back what was held for too long.
+// returnLapsed returns the events whose leases have run out, or dead-letters them.
 func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) error {
 	_, err := q.ExecContext(ctx, sqlReturnLapsed, g.ID, g.Epoch, nowMS, maxAttempts)
 	return err
 }
 
-// fresh reads events that nobody was given, and the group's cursor after them.
+// fresh reads events that were given to no member yet, and the group's cursor after them.
+// more tells that there may be others further on.
 func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
@@ -82,7 +91,8 @@ func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, curs
 	return freshSparse(ctx, q, s, cursor, n)
 }
 
-// freshSparse looks at few rows first: mostly the next ones are those that are wanted.
+// freshSparse is fresh for a selection with a filter or a pattern. It looks at few rows
+// first, because mostly the next ones match, and at up to claimScan in a second step.
 func freshSparse(ctx context.Context, q Querier, s Selection, cursor int64, n int) (events []Event, _ int64, more bool, err error) {
 	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
 		through, beyond, err := Streams{}.Horizon(ctx, q, s, cursor, scan)
@@ -91,12 +101,13 @@ func freshSparse(ctx context.Context, q Querier, s Selection, cursor int64, n in
 		}
 		var full bool
 		events, full, err = Streams{}.Read(ctx, q, s, cursor, through, n-len(events), events)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, 0, false, err
-		case full:
+		}
+		if full { // rows that were not read may follow the last event
 			return events, events[len(events)-1].Offset, true, nil
-		case !beyond:
+		}
+		if !beyond {
 			return events, through, false, nil
 		}
 		cursor, seen = through, seen+scan
@@ -128,7 +139,7 @@ func offsets(ds []Delivery) string {
 	return idList(ids)
 }
 
-const sqlBack = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
+const sqlReturned = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
 ORDER BY c.token DESC, c.offset DESC LIMIT ?3 + 0`
@@ -142,33 +153,44 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 	sqlDropGone = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 )
 
-// holdAgain adds to out what came back. An event that somebody has deleted is none.
+// holdAgain gives returned events to the member and appends them to out. The claims of
+// events that were deleted from the stream meanwhile are dropped.
 func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) ([]Delivery, error) {
-	back, gone, err := cameBack(ctx, q, g, c.N-len(out), nowMS)
-	if err == nil && len(gone) > 0 {
-		_, err = q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone))
+	back, gone, err := returned(ctx, q, g, c.N-len(out), nowMS)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && len(back) > 0 {
-		_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
+	if len(gone) > 0 {
+		if _, err := q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone)); err != nil {
+			return nil, err
+		}
 	}
+	if len(back) == 0 {
+		return out, nil
+	}
+	_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
 	return append(out, back...), err
 }
 
-func cameBack(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back, gone []Delivery, err error) {
+// returned reads returned events that can be claimed again, and separately the claims whose
+// events are gone. Like any read of events it is bounded by pageBytes.
+func returned(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back, gone []Delivery, err error) {
 	size := 0
-	err = each(ctx, q, sqlBack, func(rows *sql.Rows) error {
+	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {
 		d := Delivery{Token: g.Epoch}
 		var topic sql.NullString
-		err := rows.Scan(&d.Offset, &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts)
+		if err := rows.Scan(&d.Offset, &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts); err != nil {
+			return err
+		}
 		if d.Topic = topic.String; topic.Valid {
 			back = append(back, d)
 		} else {
 			gone = append(gone, d)
 		}
-		if size += len(d.Payload); size >= pageBytes && err == nil {
+		if size += len(d.Payload); size >= pageBytes {
 			return errPageFull
 		}
-		return err
+		return nil
 	}, g.ID, nowMS, n)
 	if errors.Is(err, errPageFull) {
 		err = nil
@@ -176,13 +198,13 @@ func cameBack(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back
 	return back, gone, err
 }
 
-// A claim holds while its row is still this turn's, and not lapsed.
+// A claim holds while its row is still of this epoch, and its lease has not run out.
 const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND state = 0 AND deadline_ms >= ?4`
 
 // By primary key.
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
-// Ack ends a claim: the event is done. false: the claim no longer holds.
+// Ack ends a claim: the event is done. It is false when the claim no longer holds.
 func (Groups) Ack(ctx context.Context, q Querier, h Holding, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
 	return n > 0, err
@@ -193,8 +215,8 @@ const sqlNack = `UPDATE _honkerx_group_claims
 SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
   deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding
 
-// Nack gives an event back, to be claimed again from readyMS on, or to the dead when it
-// has been given out maxAttempts times (0: no bound). false: the claim no longer holds.
+// Nack returns an event, to be claimed again from readyMS on, or dead-letters it when it has
+// been given out maxAttempts times (0: no bound). It is false when the claim no longer holds.
 func (Groups) Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error) {
 	epoch, err := nextEpoch(ctx, q, h.Group)
 	if err != nil {
@@ -212,23 +234,25 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 	sqlExtendDelivery = `UPDATE _honkerx_group_claims SET deadline_ms = ?5` + whereHolding
 )
 
-// Release gives events of one claim back that nobody has seen, as if they had not been
-// given out.
+// Release returns events of one claim that no handler has seen, as if they had not been
+// given out. It does not ask for the deadline: a row that is still of this epoch is held by
+// no other member, lapsed or not.
 func (Groups) Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
 	epoch, err := nextEpoch(ctx, q, group)
-	if err == nil {
-		_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, epoch, nowMS)
+	if err != nil {
+		return err
 	}
+	_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, epoch, nowMS)
 	return err
 }
 
-// Extend lets a claim hold until expiresMS.
+// Extend lets a claim hold until expiresMS; false when it no longer holds.
 func (Groups) Extend(ctx context.Context, q Querier, h Holding, expiresMS, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
 	return n > 0, err
 }
 
-// DeadDelivery is an event that a group has given up.
+// DeadDelivery is an event that a group has dead-lettered.
 type DeadDelivery struct {
 	Event
 	Attempts  int64
@@ -270,7 +294,7 @@ func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64)
 	return n > 0, err
 }
 
-// DropDead forgets a dead event; false when there is none.
+// DropDead deletes a dead event from the group; false when there is none.
 func (Groups) DropDead(ctx context.Context, q Querier, group, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDropDead, group, offset)
 	return n > 0, err

@@ -108,7 +108,7 @@ func Statements() []Statement {
 		hot("sqlMoveGroup", sqlMoveGroup),
 		hot("sqlReturnLapsed", sqlReturnLapsed),
 		hot("sqlHold", sqlHold),
-		hot("sqlBack", sqlBack),
+		hot("sqlReturned", sqlReturned),
 		hot("sqlHoldAgain", sqlHoldAgain),
 		hot("sqlDropGone", sqlDropGone),
 		hot("sqlAckDelivery", sqlAckDelivery),

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Filter is a condition on the keys of events; no key counts as "". It is kept as JSON
-// beside a consumer, so that others can count what the consumer has still to see.
+// Filter is a condition on the keys of events; no key counts as "". It is kept as JSON beside
+// a consumer, so that any process can count what the consumer has still to see.
 type Filter struct {
 	Op  FilterOp `json:"op"`
 	Key string   `json:"key,omitempty"` // KeyIs, KeyPrefix
 	Of  []Filter `json:"of,omitempty"`  // And, Or
 }
 
-// FilterOp is what a Filter asks for.
+// FilterOp is the kind of a Filter.
 type FilterOp string
 
 // The kinds of filters.
@@ -26,7 +26,7 @@ const (
 	Or        FilterOp = "or"  // of none: nothing
 )
 
-// Text is f as it is kept in the file; nil is none.
+// Text is f as it is kept in the file: JSON text, or nil for no filter.
 func (f *Filter) Text() any {
 	if f == nil {
 		return nil
@@ -47,8 +47,8 @@ func parseFilter(text string) (*Filter, error) {
 	return f, nil
 }
 
-// condition is a piece of a WHERE clause and what is bound in it: no text of a caller's
-// becomes SQL.
+// condition is a piece of SQL and what is bound in it. Text of a caller is always bound, so
+// that it never becomes SQL.
 type condition struct {
 	sql  strings.Builder
 	args []any
@@ -60,6 +60,7 @@ func (c *condition) bind(v any) string {
 	return "?" + strconv.Itoa(len(c.args))
 }
 
+// eventKey is the key of an event, where no key counts as "".
 const eventKey = `ifnull(key, '')`
 
 func (c *condition) filter(f Filter) {
@@ -72,12 +73,13 @@ func (c *condition) filter(f Filter) {
 		c.join(" AND ", "1", f.Of)
 	case Or:
 		c.join(" OR ", "0", f.Of)
-	default: // written by a version that does not exist yet
+	default: // written by a later version: nothing rather than everything
 		c.sql.WriteString("0")
 	}
 }
 
-// join halves: SQLite bounds the depth of an expression, not its size.
+// join writes of with word between its elements. It halves the list, because SQLite bounds
+// the depth of an expression, and a chain of n operators has the depth n.
 func (c *condition) join(word, none string, of []Filter) {
 	switch n := len(of); n {
 	case 0:
@@ -93,7 +95,7 @@ func (c *condition) join(word, none string, of []Filter) {
 	}
 }
 
-// prefix is a range of bytes: LIKE would know of wildcards and of case.
+// prefix writes a range of bytes: LIKE has wildcards and ignores case.
 func (c *condition) prefix(column, p string) {
 	if p == "" {
 		c.sql.WriteString("1")
@@ -102,7 +104,8 @@ func (c *condition) prefix(column, p string) {
 	c.sql.WriteString("(" + column + " >= " + c.bind(p) + " AND " + column + " < " + c.bind(after(p)) + ")")
 }
 
-// after is the least string above all that begin with p. No byte of UTF-8 is the last.
+// after is the least string above all that begin with p. The last byte of UTF-8 is never
+// 0xFF, so that it can be raised.
 func after(p string) string {
 	b := []byte(p)
 	b[len(b)-1]++

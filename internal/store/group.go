@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Groups are the statements on the tables _honkerx_group….
+// Groups are the statements on _honkerx_groups, _honkerx_group_members and
+// _honkerx_group_claims.
 type Groups struct{}
 
 // Group is a row of _honkerx_groups.
@@ -15,13 +16,14 @@ type Group struct {
 	Topic  string // or a pattern
 	Name   string
 	Cursor int64 // events up to here have been given out
-	Epoch  int64
+	Epoch  int64 // the fencing token: it rises with each claim and each return
 	Filter *Filter
 }
 
 // Selection is what the group reads.
 func (g Group) Selection() Selection { return Selection{Topic: g.Topic, Filter: g.Filter} }
 
+// The column of the epoch is named turn in the file.
 const groupColumns = `SELECT id, topic, name, cursor, turn, coalesce(filter, '') FROM _honkerx_groups `
 
 const (
@@ -35,9 +37,10 @@ func groups(ctx context.Context, q Querier, query string, args ...any) (out []Gr
 		var g Group
 		var text string
 		err := rows.Scan(&g.ID, &g.Topic, &g.Name, &g.Cursor, &g.Epoch, &text)
-		if err == nil {
-			g.Filter, err = parseFilter(text)
+		if err != nil {
+			return err
 		}
+		g.Filter, err = parseFilter(text)
 		out = append(out, g)
 		return err
 	}, args...)
@@ -49,22 +52,22 @@ func (Groups) Get(ctx context.Context, q Querier, topic, name string) (Group, er
 	return oneGroup(groups(ctx, q, sqlGetGroup, topic, name))
 }
 
-// groupByID finds a group that may have been deleted since.
+// groupByID finds a group by its id. The group of a member may have been deleted.
 func groupByID(ctx context.Context, q Querier, id int64) (Group, error) {
 	return oneGroup(groups(ctx, q, sqlGroupByID, id))
 }
 
 func oneGroup(gs []Group, err error) (Group, error) {
-	switch {
-	case err != nil:
+	if err != nil {
 		return Group{}, err
-	case len(gs) == 0:
+	}
+	if len(gs) == 0 {
 		return Group{}, fmt.Errorf("the group: %w", ErrNotFound)
 	}
 	return gs[0], nil
 }
 
-// List lists those of one topic, or of one pattern, by name.
+// List returns the groups of one topic, or of one pattern, by name.
 func (Groups) List(ctx context.Context, q Querier, topic string) ([]Group, error) {
 	return groups(ctx, q, sqlGroups, topic)
 }
@@ -72,13 +75,12 @@ func (Groups) List(ctx context.Context, q Querier, topic string) ([]Group, error
 const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
 
-// Add makes a group that begins above cursor, unless there is one, and notes its
-// filter.
-func (Groups) Add(ctx context.Context, q Querier, topic, name string, cursor int64, f *Filter, nowMS int64) (Group, error) {
+// Add makes a group that begins above cursor, unless there is one, and sets its filter.
+func (g Groups) Add(ctx context.Context, q Querier, topic, name string, cursor int64, f *Filter, nowMS int64) (Group, error) {
 	if _, err := q.ExecContext(ctx, sqlAddGroup, topic, name, cursor, f.Text(), nowMS); err != nil {
 		return Group{}, err
 	}
-	return Groups{}.Get(ctx, q, topic, name)
+	return g.Get(ctx, q, topic, name)
 }
 
 var sqlDropGroup = []string{
@@ -97,32 +99,36 @@ func (Groups) Drop(ctx context.Context, q Querier, id int64) error {
 	return nil
 }
 
-// Member names one stay of a member in a group.
+// Member names one membership. Instance tells apart two processes that use the same name,
+// at the same time or one after the other.
 type Member struct {
 	Group    int64
 	Name     string
 	Instance string
 }
 
-// One who is silent for too long has left: his name is free.
+// The row of another instance is taken over only once it has expired: a member that has not
+// been touched for so long has left, and its name is free.
 const sqlTouchMember = `INSERT INTO _honkerx_group_members (group_id, name, instance, joined_ms, expires_ms)
 SELECT id, ?2, ?3, ?4, ?5 FROM _honkerx_groups WHERE id = ?1
 ON CONFLICT (group_id, name) DO UPDATE SET expires_ms = excluded.expires_ms, instance = excluded.instance,
   joined_ms = iif(instance = excluded.instance, joined_ms, excluded.joined_ms)
 WHERE instance = excluded.instance OR expires_ms < ?4`
 
-// TouchMember lets m be a member until expires; false when the name is another's.
+// TouchMember lets m be a member until expiresMS; false when another instance has the name.
+// It is ErrNotFound when there is no such group.
 func (Groups) TouchMember(ctx context.Context, q Querier, m Member, nowMS, expiresMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, nowMS, expiresMS)
-	if err == nil && n == 0 {
-		_, err = groupByID(ctx, q, m.Group)
+	if err != nil || n > 0 {
+		return n > 0, err
 	}
-	return n > 0, err
+	_, err = groupByID(ctx, q, m.Group) // no row: the name is taken, or the group is gone
+	return false, err
 }
 
 const sqlDropSilent = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms < ?2`
 
-// DropSilent forgets the members of a group whose time is up.
+// DropSilent deletes the members of a group that have expired.
 func (Groups) DropSilent(ctx context.Context, q Querier, group, nowMS int64) error {
 	_, err := q.ExecContext(ctx, sqlDropSilent, group, nowMS)
 	return err
@@ -136,7 +142,8 @@ SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1
 WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 )
 
-// Leave ends m's stay; what it holds comes back, as if it had not been given out.
+// Leave ends a membership. What the member holds can be claimed again at once, as if it had
+// not been given out.
 func (Groups) Leave(ctx context.Context, q Querier, m Member, nowMS int64) error {
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
@@ -151,14 +158,14 @@ func (Groups) Leave(ctx context.Context, q Querier, m Member, nowMS int64) error
 
 const sqlMembers = `SELECT name FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms >= ?2 ORDER BY name`
 
-// Members lists who is in the group.
+// Members lists the names of the members that have not expired.
 func (Groups) Members(ctx context.Context, q Querier, group, nowMS int64) ([]string, error) {
 	return texts(ctx, q, sqlMembers, group, nowMS)
 }
 
-// Counts are the numbers of events that a group was given and has not acked.
+// Counts are the numbers of events that a group has given out and that are not acked.
 type Counts struct {
-	Leased, Back, Dead int64
+	Leased, Back, Dead int64 // held by a member, waiting to be claimed again, dead-lettered
 	Cursor             int64
 	LowWater           int64 // all up to here are acked, or dead
 }
@@ -170,11 +177,13 @@ const sqlCounts = `SELECT
   g.cursor, min(g.cursor, ` + lowestOpen + `)
 FROM _honkerx_groups AS g WHERE g.id = ?1`
 
-// By primary key, from the lowest.
+// The offset below the first event that is not acked, from the lowest. NOT INDEXED
+// keeps the walk on the primary key, whose order is that of the offsets.
 const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
     WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
 
-// Counts counts; a lease that has run out counts as back.
+// Counts counts the events of a group. An event whose lease has run out counts as Back,
+// although no claim has returned it yet.
 func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
 	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.Cursor, &c.LowWater)
 	c.Back -= c.Leased
@@ -183,26 +192,29 @@ func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Coun
 
 const sqlNextEpoch = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
 
+// nextEpoch raises the epoch of a group: what is returned in the new epoch is ordered after
+// all that was returned before, and no holder of an older one can settle it.
 func nextEpoch(ctx context.Context, q Querier, group int64) (epoch int64, err error) {
 	_, err = one(ctx, q, sqlNextEpoch, []any{group}, &epoch)
 	return epoch, err
 }
 
-// GroupState says whether a claim of a group would find something that has come back,
-// and otherwise when it will. Fresh events are not looked at.
+// GroupState says whether a claim of a group would find a returned event, and when it will
+// otherwise. It does not look at fresh events: those wake a member by their topic.
 type GroupState struct {
 	ID     int64
 	Ready  bool
 	NextMS int64 // 0: nothing will come back
 }
 
-// Two seeks each: the first of those that are held, the first of those that wait.
+// Two seeks for each group: the first deadline of the held events, and the first of the
+// returned ones.
 const sqlGroupStates = `SELECT k.value,
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 0 ORDER BY deadline_ms LIMIT 1),
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
 FROM json_each(?1) AS k`
 
-// States looks at all groups with one statement.
+// States returns the state of each group, by one statement.
 func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]GroupState, error) {
 	var out []GroupState
 	err := each(ctx, q, sqlGroupStates, func(rows *sql.Rows) error {
@@ -211,7 +223,7 @@ func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) (
 		err := rows.Scan(&s.ID, &held, &waits)
 		s.Ready = held.Valid && held.Int64 < nowMS || waits.Valid && waits.Int64 <= nowMS
 		if held.Valid {
-			s.NextMS = held.Int64 + 1
+			s.NextMS = held.Int64 + 1 // a lease holds through its deadline
 		}
 		if waits.Valid && (s.NextMS == 0 || waits.Int64 < s.NextMS) {
 			s.NextMS = waits.Int64
@@ -222,21 +234,26 @@ func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) (
 	return out, err
 }
 
-// Ready says whether a claim of one group would do something, and otherwise when what
-// was given out may come back, as unix milliseconds; 0: never.
-func (Groups) Ready(ctx context.Context, q Querier, id, nowMS int64) (ready bool, nextMS int64, err error) {
-	g, err := groupByID(ctx, q, id)
+// Ready tells whether a claim of one group would do something, and otherwise when an event
+// that was given out may come back, as unix milliseconds; 0: never.
+func (g Groups) Ready(ctx context.Context, q Querier, id, nowMS int64) (ready bool, nextMS int64, err error) {
+	group, err := groupByID(ctx, q, id)
 	if err != nil {
 		return false, 0, err
 	}
-	states, err := Groups{}.States(ctx, q, []int64{id}, nowMS)
+	states, err := g.States(ctx, q, []int64{id}, nowMS)
 	if err != nil {
 		return false, 0, err
 	}
-	last := Streams{}.Last // a pattern's cursor moves over all topics
-	if !g.Selection().Pattern() {
-		last = func(ctx context.Context, q Querier) (int64, error) { return Streams{}.Head(ctx, q, g.Selection()) }
+	head, err := group.head(ctx, q)
+	return states[0].Ready || head > group.Cursor, states[0].NextMS, err
+}
+
+// head is the last offset that the group's cursor can reach. The cursor of a pattern moves
+// over the events of all topics, so there the last event of any topic counts.
+func (g Group) head(ctx context.Context, q Querier) (int64, error) {
+	if g.Selection().Pattern() {
+		return Streams{}.Last(ctx, q)
 	}
-	head, err := last(ctx, q)
-	return states[0].Ready || head > g.Cursor, states[0].NextMS, err
+	return Streams{}.Head(ctx, q, g.Selection())
 }

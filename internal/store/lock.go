@@ -5,7 +5,8 @@ import (
 	"database/sql"
 )
 
-// Locks are the statements on _honker_locks.
+// Locks are the statements on _honker_locks. A lock whose time is over may leave its row
+// behind, so every statement compares expires_at.
 type Locks struct{}
 
 // Lock is a row of _honker_locks.
@@ -17,7 +18,7 @@ type Lock struct {
 // By primary key. A lock is held while expires_at > now.
 const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
 
-// Held reads who holds the lock; false when it is free.
+// Held returns the holder of the lock; false when it is free.
 func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (Lock, bool, error) {
 	var l Lock
 	var expires number
@@ -26,20 +27,21 @@ func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (Lock,
 	return l, held, err
 }
 
-// By primary key. honker deletes an expired row and inserts if there is none; here that
-// is one statement. Unlike honker's, it is no success to find one's own name in the row.
+// By primary key. honker deletes an expired row and then inserts if there is none; here that
+// is one statement. Unlike honker's, it does not succeed for an owner that holds the lock
+// already: two callers of one name would both believe they have it.
 const sqlAcquireLock = `INSERT INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at
 WHERE expires_at <= ?4`
 
-// One counter for all names: a counter per name would leave a row for each name that
-// there ever was.
+// One counter serves all names, since a counter per name would leave a row for each name
+// that was ever used.
 const sqlNextToken = `INSERT INTO _honkerx_meta (key, value) VALUES ('lock_token', 1)
 ON CONFLICT (key) DO UPDATE SET value = value + 1
 RETURNING CAST(value AS INTEGER)`
 
-// Acquire takes a lock that is free until expires, and returns its token, which is
-// larger than any before; false when it is held, by whomever.
+// Acquire takes a free lock until expires and returns its fencing token, which is larger
+// than any before; false when the lock is held, also when owner itself holds it.
 func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
 	n, err := affected(ctx, q, sqlAcquireLock, name, owner, expires, now)
 	if err != nil || n == 0 {
@@ -49,11 +51,11 @@ func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, ex
 	return token, true, err
 }
 
-// By primary key. honker's renew would bring an expired lock back to life.
+// By primary key. Unlike honker's, it does not revive an expired lock: another owner may have
+// held it in between.
 const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
 
-// Renew makes a lock that owner still holds last until expires; false when it does
-// not.
+// Renew makes a lock last until expires; false when owner no longer holds it.
 func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expires int64) (bool, error) {
 	n, err := affected(ctx, q, sqlRenewLock, name, owner, expires, now)
 	return n > 0, err
@@ -62,7 +64,7 @@ func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expi
 // By primary key.
 const sqlReleaseLock = `DELETE FROM _honker_locks WHERE name = ?1 AND owner = ?2`
 
-// Release frees a lock of owner's; false when it is not owner's.
+// Release frees a lock; false when it does not belong to owner.
 func (Locks) Release(ctx context.Context, q Querier, name, owner string) (bool, error) {
 	n, err := affected(ctx, q, sqlReleaseLock, name, owner)
 	return n > 0, err
@@ -72,7 +74,7 @@ func (Locks) Release(ctx context.Context, q Querier, name, owner string) (bool, 
 const sqlLockStates = `SELECT k.value, coalesce((SELECT expires_at FROM _honker_locks WHERE name = k.value AND expires_at > ?2), 0)
 FROM json_each(?1) AS k`
 
-// States returns when each of names expires, 0 for one that is free.
+// States returns for each of names when the lock expires, 0 for one that is free.
 func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (map[string]int64, error) {
 	out := make(map[string]int64, len(names))
 	err := each(ctx, q, sqlLockStates, func(rows *sql.Rows) error {

@@ -27,7 +27,7 @@ func (Notifications) Insert(ctx context.Context, q Querier, channel, payload str
 	return res.LastInsertId()
 }
 
-// The last row of the table.
+// By primary key, the last row.
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
 
 // Last returns the newest id, 0 for an empty table.
@@ -37,14 +37,14 @@ func (Notifications) Last(ctx context.Context, q Querier) (int64, error) {
 	return id, err
 }
 
-// By (channel, id), once per channel.
+// By the index on (channel, id), one walk per channel. CROSS JOIN keeps the channels outside:
+// the other way round every message would be read.
 const sqlNotificationsSince = `SELECT n.id, n.channel, n.payload, n.created_at
 FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
 WHERE n.channel = k.value AND n.id > ?2
 ORDER BY n.id LIMIT ?3 + 0`
 
-// Since reads up to limit messages of channels with ids above after,
-// in order.
+// Since reads up to limit messages of channels with ids above after, in order.
 func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]Notification, error) {
 	var out []Notification
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
@@ -56,7 +56,7 @@ func (Notifications) Since(ctx context.Context, q Querier, channels []string, af
 	return out, err
 }
 
-// By primary key, from the end.
+// By primary key, from after on.
 const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0`
 
 // ChannelsSince returns the channels of up to limit messages above after, how many
@@ -65,17 +65,16 @@ func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, 
 	return namesSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
-// The age bound reads the table, the count bound steps over the newest ids: by
-// rank, since ids have gaps. NULL is no bound.
+// The age bound reads the table. The count bound steps over the newest ids, because ids have
+// gaps and so give no rank. A comparison with NULL is never true: NULL is no bound.
 const sqlPruneNotifications = `DELETE FROM _honker_notifications
 WHERE created_at < ?1
   OR id <= (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?2)`
 
 const sqlPruneOld = `DELETE FROM _honker_notifications WHERE created_at < ?1`
 
-// Prune deletes messages created before the unix second before (0: no
-// bound) and all but the keep newest of all channels (negative: no bound), and
-// counts them.
+// Prune deletes messages created before the unix second before (0: no bound) and all but
+// the keep newest of all channels (negative: no bound), and counts them.
 func (Notifications) Prune(ctx context.Context, q Querier, before int64, keep int) (int, error) {
 	if keep < 0 {
 		return affected(ctx, q, sqlPruneOld, before)

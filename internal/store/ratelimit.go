@@ -5,12 +5,13 @@ import "context"
 // RateLimits are the statements on _honker_rate_limits.
 type RateLimits struct{}
 
-// By primary key. The first of a window is always let through: no limit is below 1.
+// By primary key. The INSERT lets the first call of a window through without a look at the
+// limit, which is never below 1.
 const sqlTakeRate = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, ?2, 1)
 ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`
 
-// Take counts one in the window that starts at start, unless limit is reached;
-// false then, and nothing is counted.
+// Take counts one call in the window that starts at start. When limit is reached it is
+// false and counts nothing.
 func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64, limit int) (bool, error) {
 	n, err := affected(ctx, q, sqlTakeRate, name, start, limit)
 	return n > 0, err
@@ -19,19 +20,18 @@ func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64,
 // By primary key.
 const sqlRateCount = `SELECT count FROM _honker_rate_limits WHERE name = ?1 AND window_start = ?2`
 
-// Count returns how many were let through in the window that starts at start.
+// Count returns how many calls were let through in the window that starts at start.
 func (RateLimits) Count(ctx context.Context, q Querier, name string, start int64) (int, error) {
 	var n number
 	_, err := one(ctx, q, sqlRateCount, []any{name, start}, &n)
 	return int(n), err
 }
 
-// The key begins with the name, and a window does not say how long it is: this reads
-// the table.
+// This reads the whole table: the key begins with the name.
 const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 
-// Sweep deletes the windows of all names that started before the unix second
-// before, and counts them.
+// Sweep deletes the windows of all names that started before the unix second before, and
+// counts them.
 func (RateLimits) Sweep(ctx context.Context, q Querier, before int64) (int, error) {
 	return affected(ctx, q, sqlSweepRates, before)
 }

@@ -5,14 +5,14 @@ import (
 	"database/sql"
 )
 
-// Results are the statements on _honker_results.
+// Results are the statements on _honker_results, and on what became of a job.
 type Results struct{}
 
 const sqlSaveResult = `INSERT INTO _honker_results (job_id, value, created_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
 
-// Save keeps value, JSON text, as the result of a job until expires (0: for
-// ever). A second save replaces the first.
+// Save keeps value, JSON text, as the result of a job until expires (0: for ever). A second
+// save replaces the first.
 func (Results) Save(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
 	_, err := q.ExecContext(ctx, sqlSaveResult, id, value, now, nullable(expires))
 	return err
@@ -28,7 +28,7 @@ func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string,
 	return value, found, err
 }
 
-// Reads the whole table.
+// This reads the whole table: an index would cost every save.
 const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1`
 
 // Sweep deletes the results that have expired and counts them.
@@ -44,10 +44,11 @@ type Fate struct {
 	DiedAt    int64
 	Attempts  int64
 	Live      bool
-	Known     bool // the id was given to some job, once
+	Known     bool // the id was given to a job at some time
 }
 
-// By primary keys, whatever the queue.
+// By primary keys, whatever the queue. sqlite_sequence keeps the highest id that was ever
+// given: a job at or below it that is nowhere else is done, or was cancelled.
 const sqlFate = `SELECT
   (SELECT value FROM _honker_results WHERE job_id = ?1 AND (expires_at IS NULL OR expires_at > ?2)),
   EXISTS (SELECT 1 FROM _honker_dead WHERE id = ?1),
@@ -57,7 +58,8 @@ const sqlFate = `SELECT
   EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1),
   EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= ?1)`
 
-// Fate looks for the job in all the places where it can be.
+// Fate looks for the job in all tables where it can be, by one statement: between two the
+// job could move from one table to another.
 func (Results) Fate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
 	var f Fate
 	var lastError sql.NullString
@@ -73,7 +75,7 @@ WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
   OR NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
     AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= k.value)`
 
-// Decided returns those of ids whose jobs have a result or are over.
+// Decided returns those of ids whose jobs have a result or are no longer live.
 func (Results) Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDecided, len(ids), idList(ids))
 }

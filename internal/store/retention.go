@@ -5,7 +5,8 @@ import (
 	"database/sql"
 )
 
-// Retentions are the statements on _honkerx_retention, and those that delete events by it.
+// Retentions are the statements on _honkerx_retention, and those that find and delete the
+// events that are not kept.
 type Retentions struct{}
 
 // Retention is a row of _honkerx_retention.
@@ -22,7 +23,7 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 	sqlDropRetention = `DELETE FROM _honkerx_retention WHERE topic = ?1`
 )
 
-// Set says how much of a topic is kept; without a bound, all.
+// Set sets how much of a topic is kept. Without a bound all is kept, and no row is.
 func (Retentions) Set(ctx context.Context, q Querier, r Retention) error {
 	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
@@ -37,26 +38,26 @@ const (
 	sqlRetained     = `SELECT topic FROM _honkerx_retention ORDER BY topic`
 )
 
-// Get returns how much of a topic is kept.
+// Get returns how much of a topic is kept; without bounds where nothing was set.
 func (Retentions) Get(ctx context.Context, q Querier, topic string) (Retention, error) {
 	r := Retention{Topic: topic}
 	_, err := one(ctx, q, sqlGetRetention, []any{topic}, &r.MaxCount, &r.MaxAgeMS)
 	return r, err
 }
 
-// Topics lists the topics that are not kept for ever.
+// Topics lists the topics that have a bound.
 func (Retentions) Topics(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlRetained)
 }
 
-// By (topic, offset), from the end.
+// By the index on (topic, offset), from the end.
 const sqlRank = `SELECT offset` + byTopic + `?1 ORDER BY offset DESC LIMIT 1 OFFSET ?2`
 
 const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offset DESC LIMIT 1`
 
-// Cutoff returns the last offset that r gives up, at the unix second now: an event is
-// never younger than its second says. It reads as many rows as are kept by
-// count, and those that are too old.
+// Cutoff returns the last offset that r gives up at the unix second now. The age is rounded
+// up to seconds, since an event is never younger than its second says. It reads as many
+// rows as are kept by count, and those that are too old.
 func (Retentions) Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int64, err error) {
 	if r.MaxCount > 0 {
 		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
@@ -72,14 +73,14 @@ func (Retentions) Cutoff(ctx context.Context, q Querier, r Retention, now int64)
 		return 0, err
 	}
 	if young == 0 {
-		young = Unbounded
+		young = Unbounded // all events are too old
 	}
 	var old int64
 	_, err = one(ctx, q, sqlBefore, []any{r.Topic, young}, &old)
 	return max(cutoff, old), err
 }
 
-// Pin is somebody who has still to see what follows Offset.
+// Pin is a consumer or a group that has still to see the events above Offset.
 type Pin struct {
 	Kind   string // "consumer" or "group"
 	Name   string
@@ -90,8 +91,8 @@ type Pin struct {
 const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
 WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// honker's binding for Node stores the two names the wrong way round. A row whose topic
-// nobody ever published to may be one of those.
+// honker's binding for Node stores the two names the wrong way round. A row whose topic has
+// no event may be one of those.
 const sqlSwappedPins = `SELECT 'consumer', topic, name, offset FROM _honker_stream_consumers AS c
 WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
   AND NOT EXISTS (SELECT 1 FROM _honker_stream AS s WHERE s.topic = c.topic)`
@@ -99,7 +100,8 @@ WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
 const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + lowestOpen + `)
 FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// LowestPin returns who has seen least of topic; false when nobody reads it.
+// LowestPin returns the consumer or group that has seen least of topic; false when there is
+// none. Events above its offset must not be deleted.
 func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowest Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
@@ -119,14 +121,15 @@ func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowes
 	return lowest, found, nil
 }
 
-// Dead deliveries keep their events.
+// The event of a dead delivery is kept: an operator may look at it or revive it. RETURNING
+// gives the offsets in no particular order.
 const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` + byTopic + `?1 AND offset > ?2 AND offset <= ?3
   AND NOT EXISTS (SELECT 1 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
   ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
-// Compact deletes up to limit events of topic above after and up to cutoff, and
-// returns how many, and the highest.
+// Compact deletes up to limit events of topic above after and up to cutoff. It returns how
+// many it has deleted, and the highest of their offsets, from which the next call goes on.
 func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
 	err = each(ctx, q, sqlCompact, func(rows *sql.Rows) error {
 		var offset int64

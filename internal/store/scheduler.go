@@ -22,14 +22,15 @@ type Task struct {
 	NextFire    int64
 	Enabled     bool
 
-	rowid int64
+	rowid int64 // rises in the order of registration
 }
 
-// NextFunc says when spec is due next after a unix second.
+// NextFunc returns the first unix second after another at which spec is due.
 type NextFunc func(spec string, after int64) (int64, error)
 
-// A task that is registered as it is stays as it is: whoever registers at every start
-// must not push its next fire away. Only another spec makes for another time.
+// A task that is registered again without a change keeps its next time: an application
+// that registers at every start must not push it away. Only another spec sets a new time.
+// The last WHERE spares the write where nothing differs.
 const sqlRegister = `INSERT INTO _honker_scheduler_tasks
   (name, queue, cron_expr, payload, priority, expires_s, max_attempts, next_fire_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -39,7 +40,7 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, cron_expr = excluded.cr
 WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payload IS NOT excluded.payload
   OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
 
-// Register adds a task, or changes the one of its name, which stays paused if it is.
+// Register adds a task, or changes the one of its name. A paused task stays paused.
 func (Schedules) Register(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
@@ -56,7 +57,7 @@ func (Schedules) Unregister(ctx context.Context, q Querier, name string) (bool, 
 
 const sqlEnable = `UPDATE _honker_scheduler_tasks SET enabled = ?2 WHERE name = ?1 AND enabled <> ?2`
 
-// Enable pauses or resumes a task; false when there is none, or it is so already.
+// Enable pauses or resumes a task; false when there is none, or nothing had to change.
 func (Schedules) Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error) {
 	n, err := affected(ctx, q, sqlEnable, name, enabled)
 	return n > 0, err
@@ -65,7 +66,7 @@ func (Schedules) Enable(ctx context.Context, q Querier, name string, enabled boo
 const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
 SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = ?6, next_fire_at = ?7 WHERE name = ?1`
 
-// Update replaces what can be changed of a task.
+// Update replaces all of a task but its name, its queue and whether it is paused.
 func (Schedules) Update(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
 		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
@@ -101,13 +102,14 @@ func (Schedules) Get(ctx context.Context, q Querier, name string) (t Task, found
 	return all[0], true, nil
 }
 
-// List lists all tasks by name.
+// List returns all tasks by name.
 func (Schedules) List(ctx context.Context, q Querier) ([]Task, error) { return tasks(ctx, q, sqlTasks) }
 
+// max, because 0 stands for no task: another binding may store a time of 0.
 const sqlSoonest = `SELECT max(next_fire_at, 1) FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
 
-// Soonest returns when the next task is due, which may be over; 0 for none.
+// Soonest returns when the next task is due, which may be in the past; 0 for none.
 func (Schedules) Soonest(ctx context.Context, q Querier) (unix int64, err error) {
 	_, err = one(ctx, q, sqlSoonest, nil, (*number)(&unix))
 	return unix, err
@@ -120,22 +122,23 @@ type Fire struct {
 	Job         int64
 }
 
-// Broken is a task that was due and can never be again.
+// Broken is a task that was due and whose spec gives no next time.
 type Broken struct {
 	Name string
 	Err  error
 }
 
-// MaxFires bounds how often one tick fires a task that was due many times; older times
-// come first, what is left is passed over.
+// MaxFires bounds how often one tick fires a task that was due many times, for example
+// after a long standstill. The oldest times are fired, the others are skipped.
 const MaxFires = 64
 
 const sqlAdvance = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE name = ?1`
 
-// Tick enqueues a job for every time at which a task was due until due, at the time now,
-// in the order in which the tasks were registered first. A task whose spec makes no sense,
-// which only another hand can have written, is paused: it must not stop the others.
-func (Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
+// Tick enqueues a job for every time at which a task was due until due, at the time now, in
+// the order in which the tasks were registered first. A task whose spec cannot be read,
+// which only another binding can have written, is paused, so that it does not stop the
+// others.
+func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
 	all, err := tasks(ctx, q, sqlDueTasks, due)
 	if err != nil {
 		return nil, nil, err
@@ -145,21 +148,22 @@ func (Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextF
 		times, after, err := t.times(due, next)
 		if err != nil {
 			broken = append(broken, Broken{t.Name, err})
-			_, err = Schedules{}.Enable(ctx, q, t.Name, false)
-		} else {
-			fires, err = t.fire(ctx, q, times, now, fires)
-			if err == nil {
-				_, err = q.ExecContext(ctx, sqlAdvance, t.Name, after)
+			if _, err := s.Enable(ctx, q, t.Name, false); err != nil {
+				return nil, nil, err
 			}
+			continue
 		}
-		if err != nil {
+		if fires, err = t.fire(ctx, q, times, now, fires); err != nil {
+			return nil, nil, err
+		}
+		if _, err := q.ExecContext(ctx, sqlAdvance, t.Name, after); err != nil {
 			return nil, nil, err
 		}
 	}
 	return fires, broken, nil
 }
 
-// times are when t was due until due, and when it is next.
+// times returns when t was due until due, and when it is due next after that.
 func (t Task) times(due int64, next NextFunc) (times []int64, after int64, err error) {
 	for after = t.NextFire; after <= due; {
 		if len(times) == MaxFires {
@@ -174,6 +178,7 @@ func (t Task) times(due int64, next NextFunc) (times []int64, after int64, err e
 	return times, after, nil
 }
 
+// fire enqueues a job for each of times and appends them to fires.
 func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64, fires []Fire) ([]Fire, error) {
 	payloads := slices.Repeat([]string{t.Payload}, len(times))
 	ids, err := Jobs{}.InsertMany(ctx, q, t.job(now), payloads)
@@ -183,7 +188,8 @@ func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64, fir
 	return fires, err
 }
 
-// job is what t enqueues: due now, not at its time.
+// job is what t enqueues. It is due now, not at the task's time, so that a late tick does
+// not put it before jobs that have waited longer.
 func (t Task) job(now int64) NewJob {
 	j := NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
 	if t.ExpiresIn != 0 {
@@ -192,7 +198,7 @@ func (t Task) job(now int64) NewJob {
 	return j
 }
 
-// Trigger enqueues a job of t as if it were due, and leaves t alone.
+// Trigger enqueues a job of t as if it were due now, and does not change its next time.
 func (Schedules) Trigger(ctx context.Context, q Querier, t Task, now int64) (int64, error) {
 	return Jobs{}.Insert(ctx, q, t.job(now), t.Payload)
 }

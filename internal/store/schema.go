@@ -32,8 +32,8 @@ var laterColumns = []struct{ table, column, alter string }{
 		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN max_attempts INTEGER NOT NULL DEFAULT 3`},
 }
 
-// Current tells whether the file has this version's schema, so that opening it
-// needs no write. A newer one is ErrTooNew.
+// Current tells whether the file has this version's schema, so that opening it needs no
+// write. A newer schema is ErrTooNew.
 func Current(ctx context.Context, q Querier) (bool, error) {
 	var x int
 	found, err := one(ctx, q, sqlHasMeta, nil, &x)
@@ -54,10 +54,11 @@ func Current(ctx context.Context, q Querier) (bool, error) {
 	return version == Version, nil
 }
 
-// Changes no row, and takes the write lock all the same.
+// It changes no row, and takes the write lock all the same.
 const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
 
-// TakeWriteLock makes a deferred transaction a writing one before it has read.
+// TakeWriteLock makes a deferred transaction a writing one before it has read: after a read
+// SQLite may refuse the lock, since the snapshot is out of date.
 func TakeWriteLock(ctx context.Context, q Querier) error {
 	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
 	return err
@@ -85,7 +86,8 @@ func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	return err
 }
 
-// split takes the tables out: an index may be on a column that an older file lacks.
+// split separates the tables from the rest: an index may be on a column that an older file
+// gets only after its tables exist.
 func split(ddl []string) (tables, others []string) {
 	for _, statement := range ddl {
 		if strings.HasPrefix(statement, "CREATE TABLE") {
@@ -106,6 +108,7 @@ func execAll(ctx context.Context, q Querier, statements []string) error {
 	return nil
 }
 
+// addColumn runs alter unless the table has the column.
 func addColumn(ctx context.Context, q Querier, table, column, alter string) error {
 	var x int
 	found, err := one(ctx, q, sqlHasColumn, []any{table, column}, &x)
@@ -114,7 +117,7 @@ func addColumn(ctx context.Context, q Querier, table, column, alter string) erro
 	}
 	_, err = q.ExecContext(ctx, alter)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
-		return nil // another binding, which takes no transaction, was faster
+		return nil // another binding, which uses no transaction, was faster
 	}
 	return err
 }

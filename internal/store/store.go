@@ -1,12 +1,14 @@
-// Package store holds every statement that honker runs, one file per table.
+// Package store holds every SQL statement that honker runs, as methods of one stateless
+// type per noun: Jobs, Streams, Locks and so on.
 //
-// A LIMIT is written "?3 + 0": of a bare parameter SQLite looks at the value when it plans,
-// and plans anew each time that is bound.
+// A method takes a Querier to run on and the time, as unix seconds where it compares with
+// honker's columns and as milliseconds where with our own. It knows no clock, no goroutine
+// and no policy, and it begins and commits nothing: what takes several statements is atomic
+// in the caller's transaction.
 //
-// Its functions take something to run on and the time, as unix seconds where they
-// compare with honker's columns. They know no clock, no goroutine and no policy,
-// and they begin and commit nothing: what takes several statements is atomic in
-// the caller's transaction.
+// A comment over a statement names the index that it goes by; the plans are golden files.
+// A LIMIT is written "?3 + 0", because SQLite looks at the value of a bare parameter when it
+// plans, and plans anew each time another value is bound.
 package store
 
 import (
@@ -20,10 +22,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// ErrNotFound reports that what a write is about is not there.
+// ErrNotFound reports that the row that a statement needs does not exist.
 var ErrNotFound = errors.New("not found")
 
-// Querier is what a statement runs on.
+// Querier is a connection or a transaction on which a statement runs.
 type Querier = sqlite.Querier
 
 // each runs query and calls scan for every row.
@@ -41,10 +43,11 @@ func each(ctx context.Context, q Querier, query string, scan func(*sql.Rows) err
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	return rows.Close()
+	return rows.Close() // reports what only the end of a statement finds out
 }
 
-// one scans the first row of query into dest; false when there is none.
+// one scans the first row of query into dest; false when there is none. It reads to the end
+// all the same: a write with RETURNING that is not stepped to its end may not be complete.
 func one(ctx context.Context, q Querier, query string, args []any, dest ...any) (found bool, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		if found {
@@ -77,7 +80,8 @@ func texts(ctx context.Context, q Querier, query string, args ...any) (out []str
 	return out, err
 }
 
-// namesSince runs a query for (id, name) of up to limit rows above after.
+// namesSince runs a query for (id, name) of up to limit rows above after. It returns the set
+// of names, the number of rows, and the last id.
 func namesSince(ctx context.Context, q Querier, query string, after int64, limit int) (names map[string]bool, n int, last int64, err error) {
 	names, last = make(map[string]bool), after
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
@@ -90,9 +94,9 @@ func namesSince(ctx context.Context, q Querier, query string, after int64, limit
 	return names, n, last, err
 }
 
-// number reads an integer as another binding may have left it: SQLite keeps what does
-// not fit an integer column, such as a sum that overflowed. NULL is 0. A job must not
-// become unreadable, and stop its queue, by one.
+// number reads an integer as another binding may have left it: SQLite keeps a value of any
+// type in an integer column, such as a sum that overflowed to a real. NULL is 0. Such a value
+// must not make a job unreadable, which would stop its queue.
 type number int64
 
 // Scan implements sql.Scanner.
@@ -101,7 +105,7 @@ func (n *number) Scan(v any) error {
 	case int64:
 		*n = number(v)
 	case float64:
-		*n = number(max(math.MinInt64, min(v, math.MaxInt64-1023))) // the last float64 below
+		*n = number(max(math.MinInt64, min(v, math.MaxInt64-1023))) // the last float64 below it
 	default:
 		*n = 0
 	}
@@ -129,7 +133,7 @@ func nameList(names []string) string {
 	return b.String()
 }
 
-// nullable is NULL for zero: honker's way to say "no such time".
+// nullable is NULL for zero: a time that does not exist is NULL in honker's columns.
 func nullable(unix int64) any {
 	if unix == 0 {
 		return nil

@@ -23,17 +23,17 @@ type Event struct {
 
 // Selection says which events are read.
 type Selection struct {
-	Topic  string  // ends with * for all topics that begin with what stands before it
+	Topic  string  // a topic, or a prefix followed by *
 	Filter *Filter // nil: all
 }
 
-// Pattern tells whether the selection may have several topics.
+// Pattern tells whether the selection may cover several topics.
 func (s Selection) Pattern() bool { return strings.HasSuffix(s.Topic, "*") }
 
-// Sparse tells whether rows have to be looked at that do not belong to it.
+// Sparse tells whether a read has to pass over rows that the selection does not contain.
 func (s Selection) Sparse() bool { return s.Filter != nil || s.Pattern() }
 
-// Matches tells whether events of topic belong to it, its filter aside.
+// Matches tells whether the selection contains topic, its filter aside.
 func (s Selection) Matches(topic string) bool {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		return strings.HasPrefix(topic, prefix)
@@ -41,14 +41,14 @@ func (s Selection) Matches(topic string) bool {
 	return topic == s.Topic
 }
 
-// A topic is read by its index. Several are one walk by primary key over all events,
-// which gives their one order.
+// A topic is read by its index. A pattern is one walk over all events by primary key, which
+// gives the order across topics; a range of the index by topic would have to be sorted.
 const (
 	byTopic  = ` FROM _honker_stream INDEXED BY _honker_stream_topic WHERE topic = `
 	byOffset = ` FROM _honker_stream NOT INDEXED WHERE `
 )
 
-// from begins a query on what is selected.
+// from appends the FROM and WHERE clauses of the selection.
 func (s Selection) from(c *condition) {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		c.sql.WriteString(byOffset)
@@ -72,7 +72,7 @@ var (
 	sqlInsertKeyedEvents = newInserts(sqlInsertKeyed, 2, 2) // a key for each
 )
 
-// Insert appends one event and returns its offset. key may be nil.
+// Insert appends one event and returns its offset. A nil key is NULL in the file.
 func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
 	res, err := q.ExecContext(ctx, sqlInsertEvents.sized[1], topic, key, now, payload)
 	if err != nil {
@@ -108,8 +108,8 @@ const pageBytes = 1 << 20
 
 var errPageFull = errors.New("page is full")
 
-// Read appends up to limit selected events above after to into, in order, but none
-// above through. more tells that it stopped before it had seen all of them.
+// Read appends up to limit selected events above after to into, in order, but none above
+// through. more tells that it stopped before it had seen all of them.
 func (Streams) Read(ctx context.Context, q Querier, s Selection, after, through int64, limit int, into []Event) (events []Event, more bool, err error) {
 	events = into
 	c := s.read(after, through, limit)
@@ -131,6 +131,7 @@ func (Streams) Read(ctx context.Context, q Querier, s Selection, after, through 
 	return events, len(events)-len(into) == limit, err
 }
 
+// read is the query of Streams.Read. The topic is a column of it only where it may differ.
 func (s Selection) read(after, through int64, limit int) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT offset, ` + eventKey + `, payload, created_at`)
@@ -143,7 +144,7 @@ func (s Selection) read(after, through int64, limit int) *condition {
 	return c
 }
 
-// scan reads a row of read. A column costs about as much as the rest of the row.
+// scan reads a row of that query. A column costs about as much as the rest of the row.
 func (s Selection) scan(rows *sql.Rows, e *Event) error {
 	if e.Topic = s.Topic; s.Pattern() {
 		return rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt), &e.Topic)
@@ -159,8 +160,8 @@ type KeyedEvent struct {
 
 const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3 + 0`
 
-// TopicEvents reads up to limit events of exactly that topic above after, in order;
-// negative: all of them.
+// TopicEvents reads up to limit events of exactly that topic above after, in order; a
+// negative limit is none. honker's SQL function reads so: a * at the end is no pattern.
 func (Streams) TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]KeyedEvent, error) {
 	var out []KeyedEvent
 	err := each(ctx, q, sqlTopicEvents, func(rows *sql.Rows) error {
@@ -177,9 +178,10 @@ const (
 	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 )
 
-// Horizon returns the last of the next n offsets above after that a sparse selection has
-// to look at, selected or not; after itself where there is none. It bounds what one read
-// costs, and is where to go on when nothing was found. more tells that there may be others.
+// Horizon returns the last of the next n offsets above after that a read of a sparse
+// selection passes, selected or not; after itself where there is none. A read up to it has
+// a bounded cost, and the next one goes on from it although nothing may have been found.
+// more tells that there may be others.
 func (Streams) Horizon(ctx context.Context, q Querier, s Selection, after int64, n int) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
@@ -191,22 +193,23 @@ func (Streams) Horizon(ctx context.Context, q Querier, s Selection, after int64,
 	return max(after, highest.Int64), count == n, err
 }
 
-// Head returns the last offset of the selected topics, whatever the filter; 0 for none. Of
-// a pattern it reads as many rows as came after.
+// Head returns the last offset of the selected topics, whatever the filter; 0 for none. For
+// a pattern it reads every later event of other topics.
 func (Streams) Head(ctx context.Context, q Querier, s Selection) (int64, error) {
 	return edge(ctx, q, Selection{Topic: s.Topic}, func(c *condition) {
 		c.sql.WriteString(` ORDER BY offset DESC LIMIT 1`)
 	})
 }
 
-// FirstSince returns the first selected offset of an event from the unix second since on;
-// 0 for none. It reads all that is older.
+// FirstSince returns the offset of the first selected event that is not older than the unix
+// second since; 0 for none. It reads all older events: no index is by time.
 func (Streams) FirstSince(ctx context.Context, q Querier, s Selection, since int64) (int64, error) {
 	return edge(ctx, q, s, func(c *condition) {
 		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
 	})
 }
 
+// edge returns the first offset of a selection with tail at the end of its query.
 func edge(ctx context.Context, q Querier, s Selection, tail func(*condition)) (offset int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT offset`)
@@ -226,7 +229,7 @@ func (Streams) Lag(ctx context.Context, q Querier, s Selection, after int64) (n 
 	return n, err
 }
 
-// The last row of the table.
+// By primary key, the last row.
 const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
 
 // Last returns the newest offset of all topics, 0 for none.
@@ -235,7 +238,7 @@ func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
 	return offset, err
 }
 
-// By primary key, from the end.
+// By primary key, from after on.
 const sqlTopicsSince = `SELECT offset, topic FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0`
 
 // TopicsSince returns the topics of up to limit events above after, how many there
