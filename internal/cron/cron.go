@@ -1,11 +1,11 @@
 // Package cron says when a schedule is due next, in honker's dialect: every binding
 // that shares the file computes the same second. It reads no clock.
 //
-// The calendar is robfig/cron's. What a text means is not: honker ANDs the two day
-// fields, lets a step on a single value stand for that value, has no names, and its
-// errors have texts that other bindings know. So fields.go and interval.go read the
-// text, and next.go has robfig step wall clocks, free of any zone, before it asks when
-// the clocks of a zone show the result.
+// The calendar is robfig/cron's, the grammar is not: in honker a day has to match both day
+// fields, a step on a single value means that value, there are no names, and other bindings
+// know the texts of the errors. So fields.go and interval.go read the text. next.go lets
+// robfig step a wall clock that is in no zone, and then finds the moment at which the clocks
+// of the zone show the result.
 package cron
 
 import (
@@ -18,13 +18,13 @@ import (
 // Spec is a schedule: "@every <n><unit>", or 5 or 6 fields of cron. The zero Spec
 // never fires.
 type Spec struct {
-	text   string // as it was given: errors quote it
-	every  int64  // seconds from one fire to the next; 0: the fields say
+	text   string // as it was given, for errors
+	every  int64  // seconds from one fire to the next; 0: the fields are used
 	fields robfig.SpecSchedule
 }
 
-// Parse reads spec. Its errors have honker's texts, without a prefix: they are known
-// to what other bindings show and test.
+// Parse reads spec. Its errors have honker's texts without a prefix, because other bindings
+// show and test those texts.
 func Parse(spec string) (Spec, error) {
 	text := strings.TrimSpace(spec)
 	if body, ok := strings.CutPrefix(text, "@every"); ok {
@@ -35,9 +35,9 @@ func Parse(spec string) (Spec, error) {
 	return Spec{text: spec, fields: fields}, err
 }
 
-// Next returns the first second after from at which s fires, where the clocks are
-// those of loc; nil is time.Local. Of from only the whole second counts. An interval
-// counts from from, whatever the clocks show.
+// Next returns the first second after from at which s fires in the zone loc; nil is
+// time.Local. Of from only the whole second counts. An interval is added to from, whatever
+// the clocks of the zone show.
 func (s Spec) Next(from time.Time, loc *time.Location) (time.Time, error) {
 	if loc == nil {
 		loc = time.Local

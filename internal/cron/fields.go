@@ -14,10 +14,11 @@ type bounds struct{ first, last uint64 }
 // Sunday is 0, and only 0.
 var fieldBounds = [...]bounds{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
 
-// bothDays is robfig's mark of a field that was "*". With it on one of the day fields
-// a day has to match both; without it, either.
+// bothDays is robfig's mark of a field that was "*". With the mark on one of the day fields
+// robfig wants a day that matches both, otherwise one that matches either.
 const bothDays = 1 << 63
 
+// parseFields reads 5 or 6 fields. Of 5 the seconds are missing, and are 0.
 func parseFields(text string) (robfig.SpecSchedule, error) {
 	fields := strings.Fields(text)
 	switch len(fields) {
@@ -40,7 +41,7 @@ func parseFields(text string) (robfig.SpecSchedule, error) {
 		Dom: sets[3] | bothDays, Month: sets[4], Dow: sets[5]}, nil
 }
 
-// parseField returns a set: bit n is the value n.
+// parseField returns a set of values, in which bit n is the value n.
 func parseField(field string, in bounds) (set uint64, err error) {
 	for part := range strings.SplitSeq(field, ",") {
 		values, err := parsePart(part, in)
@@ -100,7 +101,7 @@ func parseSpan(span string, all bounds) (got bounds, err error) {
 	return got, err
 }
 
-// parseNumber reads what Rust reads as a u32: one plus sign may lead.
+// parseNumber reads what Rust reads as a u32, also with one leading plus sign.
 func parseNumber(digits string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimPrefix(digits, "+"), 10, 32)
 }

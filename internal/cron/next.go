@@ -9,10 +9,10 @@ const (
 	horizon = 100 // years: a schedule without a match in them is an error
 	stride  = 5   // years: robfig looks for a match to the end of the fifth
 
-	// chrono, on which honker counts, ends with these years.
+	// The range of Rust's chrono, by which honker computes.
 	firstYear, lastYear = -262143, 262142
 
-	// No clock is further from UTC.
+	// No zone is further from UTC.
 	widest = 26 * time.Hour
 )
 
@@ -21,14 +21,14 @@ const (
 // for no match is the zero time, which is in UTC and might be a match.
 var wallZone = time.FixedZone("wall", 0)
 
+// wallClock is what the clocks show at t, as a time in wallZone.
 func wallClock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return time.Unix(t.Unix()+int64(offset), 0).In(wallZone)
 }
 
-// nextMatch goes by the wall clock of from. Where an hour is shown twice that means:
-// a match earlier in the hour than the first pass has come to is over, though its
-// second pass is not.
+// nextMatch goes by the wall clock of from. Where clocks show an hour twice, a match earlier
+// in that hour is over once the first pass has gone by it, although the second is to come.
 func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	if year := from.UTC().Year(); year < firstYear || year > lastYear {
 		return time.Time{}, fmt.Errorf("invalid timestamp: %d", from.Unix())
@@ -40,7 +40,7 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 			horizon, chronoFormat(shown))
 	}
 	next := instant(wall, from.Location())
-	// In no zone on earth, but a zone may be made by hand.
+	// This happens in no real zone, but an application may construct one.
 	if !next.After(from) || wallClock(next).Year() > wall.Year()+horizon {
 		return time.Time{}, fmt.Errorf("no valid local schedule match found within %d years after unix_ts=%d: %s",
 			horizon, from.Unix(), quote(s.text))
@@ -48,8 +48,9 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// nextWall returns the first wall clock after wall that matches the fields. The longest
-// wait is forty years, for a 29 February on one weekday.
+// nextWall returns the first wall clock after wall that matches the fields. robfig gives up
+// after stride years, so it is asked again from there. The longest distance between two
+// matches is forty years, of a 29 February on one weekday.
 func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	s.fields.Location = wallZone
 	year := wall.Add(time.Second).Year()
@@ -70,7 +71,7 @@ func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 // time.Date promises neither. ZoneBounds is asked for starts alone: on 31 December of
 // a leap year the end that it names can be over.
 func instant(wall time.Time, loc *time.Location) time.Time {
-	var end time.Time // of the period in which t lies, once it is known
+	var end time.Time // the end of the period of t, once it is known
 	t := wall.Add(widest).In(loc)
 	for {
 		start, _ := t.ZoneBounds()

@@ -11,7 +11,7 @@ var rustEscapes = map[rune]string{'\x00': `\0`, '\t': `\t`, '\n': `\n`, '\r': `\
 // combining joins the character before it, so Rust does not print it on its own.
 var combining = []*unicode.RangeTable{unicode.Mn, unicode.Me, unicode.Other_Grapheme_Extend}
 
-// quote is Rust's {:?} of text: Go's %q escapes differently.
+// quote is text as Rust's {:?} prints it. Go's %q escapes other characters.
 func quote(text string) string {
 	var out strings.Builder
 	for _, r := range text {

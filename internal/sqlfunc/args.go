@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// param is what a function accepts in one place: nothing is converted.
+// param is one parameter of a function. A value of another type is an error, as with
+// honker's own functions.
 type param struct {
 	name     string
 	class    string // as honker's errors spell it: Text, Integer
@@ -17,7 +18,7 @@ type param struct {
 
 var classes = map[string]string{"TEXT": "Text", "INTEGER": "Integer"}
 
-// parse reads a signature, a constant of this package.
+// parse reads a signature. It panics on a wrong one, since all are constants of this package.
 func parse(signature string) []param {
 	var out []param
 	for _, part := range strings.FieldsFunc(signature, func(r rune) bool { return r == ',' }) {
@@ -31,6 +32,7 @@ func parse(signature string) []param {
 	return out
 }
 
+// check returns honker's error for the first argument that does not fit.
 func check(params []param, args []driver.Value) error {
 	for i, p := range params {
 		class := classOf(args[i])
@@ -58,12 +60,14 @@ func classOf(v driver.Value) string {
 	return "Blob"
 }
 
+// The accessors rely on check: another type would panic.
 func (c call) text(i int) string   { return c.args[i].(string) }
 func (c call) integer(i int) int64 { return c.args[i].(int64) }
 func (c call) given(i int) bool    { return c.args[i] != nil }
 func (c call) now() int64          { return c.time.Unix() }
 
-// in is the second that lies seconds after now, or the last one there is.
+// in is the second that lies seconds after now. It stops at the last second there is,
+// where a sum would overflow into the past.
 func (c call) in(seconds int64) int64 {
 	if now := c.now(); seconds <= math.MaxInt64-now {
 		return now + seconds
@@ -71,10 +75,10 @@ func (c call) in(seconds int64) int64 {
 	return math.MaxInt64
 }
 
-// count is a result of the store as SQL has it.
+// count makes an SQL value of a number of rows.
 func count(n int, err error) (driver.Value, error) { return int64(n), err }
 
-// done is 1 for true.
+// done makes an SQL value of a bool, which is 1 or 0.
 func done(ok bool, err error) (driver.Value, error) {
 	if ok {
 		return int64(1), err

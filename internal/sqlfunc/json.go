@@ -5,16 +5,17 @@ import (
 	"strconv"
 )
 
-// The JSON of honker's functions, to the byte: compact, keys in the order of the
-// alphabet, and nothing escaped that need not be. encoding/json escapes U+2028.
+// The JSON here equals that of honker's functions to the byte: compact, with keys in
+// alphabetical order, and with only those characters escaped that have to be. encoding/json
+// cannot write it, because it always escapes U+2028.
 
-// member of an object.
+// member is a key of an object and its value.
 type member struct {
 	key   string
 	value any // nil, bool, int64 or string
 }
 
-// array writes what one writes of each of rows.
+// array is a JSON array with one object for each of rows.
 func array[T any](rows []T, one func(T) []member) string {
 	b := []byte{'['}
 	for i, row := range rows {
@@ -50,7 +51,7 @@ func appendValue(b []byte, v any) []byte {
 	return append(b, "null"...)
 }
 
-// escapes are those that have a letter.
+// escapes are the escapes of one letter. Other control characters become \u00XX.
 var escapes = map[byte]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 
 func appendString(b []byte, s string) []byte {

@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// lockAcquire says yes to an owner who holds the lock already, as honker does, and does
-// not renew it.
+// lockAcquire returns 1 also to an owner that holds the lock already, as honker does. It does
+// not renew the lock then.
 func lockAcquire(c call) (driver.Value, error) {
 	name, owner := c.text(0), c.text(1)
 	_, ok, err := store.Locks{}.Acquire(c.ctx, c.q, name, owner, c.now(), c.in(c.integer(2)))
@@ -39,6 +39,8 @@ func rateLimitTry(c call) (driver.Value, error) {
 	return done(store.RateLimits{}.Take(c.ctx, c.q, c.text(0), c.now()/per*per, int(min(limit, math.MaxInt32))))
 }
 
+// rateLimitSweep bounds a negative age, which reaches into the future: the difference would
+// overflow.
 func rateLimitSweep(c call) (driver.Value, error) {
 	return count(store.RateLimits{}.Sweep(c.ctx, c.q, c.now()-max(c.integer(0), -math.MaxInt32)))
 }

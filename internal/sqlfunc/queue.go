@@ -12,8 +12,10 @@ func notify(c call) (driver.Value, error) {
 	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.now()))
 }
 
+// result makes an SQL value of an id or a time.
 func result(n int64, err error) (driver.Value, error) { return n, err }
 
+// enqueue lets the delay win over run_at where both are given.
 func enqueue(c call) (driver.Value, error) {
 	job := store.NewJob{
 		Queue:       c.text(0),
@@ -31,7 +33,7 @@ func enqueue(c call) (driver.Value, error) {
 	if c.given(6) {
 		job.ExpiresAt = c.in(c.integer(6))
 		if job.ExpiresAt == 0 {
-			job.ExpiresAt = -1 // as long ago; 0 would be never
+			job.ExpiresAt = -1 // also in the past, while 0 means never
 		}
 	}
 	return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
@@ -60,8 +62,8 @@ func claimed(j store.Job) []member {
 // errBlob is a payload that JSON cannot carry and no binding expects.
 const errBlob = "payload is a BLOB, not text"
 
-// claim claims up to n jobs whose payload is text. Others it moves to the dead, and
-// claims more instead, so that they hold up nobody.
+// claim claims up to n jobs with a payload of text. Jobs with another payload are
+// dead-lettered, and more jobs are claimed instead, so that the queue is not held up.
 func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job, err error) {
 	for {
 		jobs, err := store.Jobs{}.Claim(c.ctx, c.q, queue, worker, n, c.now(), expires)
@@ -75,7 +77,8 @@ func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job
 				continue
 			}
 			dead++
-			if _, err := (store.Jobs{}).DeadLetter(c.ctx, c.q, store.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}, errBlob, c.now()); err != nil {
+			held := store.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}
+			if _, err := (store.Jobs{}).DeadLetter(c.ctx, c.q, held, errBlob, c.now()); err != nil {
 				return nil, err
 			}
 		}
@@ -93,7 +96,8 @@ func ack(c call) (driver.Value, error) {
 	return done(store.Jobs{}.Ack(c.ctx, c.q, held, c.now()))
 }
 
-// held is the claim on job 0 by worker 1.
+// held is the claim on the job of argument 0 by the worker of argument 1. honker's functions
+// are not given the attempt, so it is looked up within the statement's transaction.
 func (c call) held() (store.Claim, bool, error) {
 	return store.Jobs{}.Held(c.ctx, c.q, c.integer(0), c.text(1))
 }
@@ -163,7 +167,7 @@ func described(j store.Job) []member {
 	}
 }
 
-// orNull is null for 0, by which the store says that there is no such time.
+// orNull is null for 0, which is how package store says that there is no such time.
 func orNull(unix int64) any {
 	if unix == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// next is store.NextFunc for this process's zone, with honker's error texts.
+// next is a store.NextFunc in the local zone of this process, with honker's error texts.
 func next(spec string, after int64) (int64, error) {
 	s, err := cron.Parse(spec)
 	if err != nil {
@@ -20,7 +20,7 @@ func next(spec string, after int64) (int64, error) {
 
 func cronNextAfter(c call) (driver.Value, error) { return result(next(c.text(0), c.integer(1))) }
 
-// defaultAttempts are those of a schedule that does not say.
+// defaultAttempts is the number of attempts of a schedule that sets none.
 const defaultAttempts = 3
 
 func schedulerRegister(c call) (driver.Value, error) {
@@ -58,8 +58,8 @@ func schedulerResume(c call) (driver.Value, error) {
 	return done(store.Schedules{}.Enable(c.ctx, c.q, c.text(0), true))
 }
 
-// schedulerTick does not fail for a schedule that makes no sense: that would undo the
-// fires of the others. It is paused, which schedulerList shows.
+// schedulerTick does not fail for a schedule that cannot be read, because that would undo the
+// fires of the others. Such a schedule is paused, which schedulerList shows.
 func schedulerTick(c call) (driver.Value, error) {
 	fires, _, err := store.Schedules{}.Tick(c.ctx, c.q, c.integer(0), c.now(), next)
 	if err != nil {
@@ -105,7 +105,8 @@ func unlessZero(n int64) any {
 	return n
 }
 
-// schedulerUpdate leaves what is NULL, but for the two that have a flag of their own.
+// schedulerUpdate changes what is not NULL. The two values that may be set to NULL have a
+// flag beside them that says whether they change.
 func schedulerUpdate(c call) (driver.Value, error) {
 	t, found, err := store.Schedules{}.Get(c.ctx, c.q, c.text(0))
 	if err != nil || !found {
@@ -118,6 +119,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 	return int64(1), store.Schedules{}.Update(c.ctx, c.q, t)
 }
 
+// change applies the arguments to t and tells whether there was one to apply.
 func (c call) change(t *store.Task) (changed bool, err error) {
 	if c.given(1) {
 		t.Spec, changed = c.text(1), true

@@ -79,7 +79,7 @@ func TestSumsOfTimesStayWithinWhatAColumnHolds(t *testing.T) {
 	}
 }
 
-// Each function that is said to change nothing runs where nothing can be changed.
+// Each function that declares to change nothing runs where nothing can be changed.
 func TestEffectsAreWhatTheTableSays(t *testing.T) {
 	ddl, err := os.ReadFile("../../schema.sql")
 	require.NoError(t, err)

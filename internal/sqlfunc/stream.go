@@ -49,8 +49,8 @@ func published(e store.KeyedEvent) []member {
 	}
 }
 
-// readable makes text of what somebody may have stored as a BLOB: one event that cannot
-// be told to the byte must not keep a consumer from all that come after it.
+// readable makes text of a value that an application has stored as a BLOB, with U+FFFD for
+// what is not UTF-8. An error would keep a consumer from all events that come after it.
 func readable(v any) any {
 	if b, ok := v.([]byte); ok {
 		return strings.ToValidUTF8(string(b), "\uFFFD")

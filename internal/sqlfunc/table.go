@@ -1,5 +1,6 @@
-// Package sqlfunc is honker's SQL functions, as other bindings have them: arguments in,
-// a call of the store, JSON out. What they do is the store's, and so the Go verbs' too.
+// Package sqlfunc has honker's SQL functions, as other bindings have them. Each checks its
+// arguments, calls package store and writes JSON. It holds no rule of its own, so a function
+// and the Go method of the same purpose do the same.
 package sqlfunc
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// function is a row of the table.
+// function describes one SQL function. effect tells the engine what the function needs: the
+// write lock, a savepoint around several writes, or nothing.
 type function struct {
 	name   string
 	params string // honker's signature; ? may be NULL
@@ -19,7 +21,8 @@ type function struct {
 	body   func(c call) (driver.Value, error)
 }
 
-// Two rows of one name have different numbers of parameters.
+// table has every function but honker_bootstrap. SQLite tells functions of one name apart by
+// their numbers of parameters, so a name may stand here twice.
 var table = []function{
 	{"notify", "channel TEXT, payload TEXT", sqlite.WritesOnce, notify},
 
@@ -70,7 +73,7 @@ var table = []function{
 	{"honker_cron_next_after", "expr TEXT, from_unix INTEGER", sqlite.Pure, cronNextAfter},
 }
 
-// Functions returns all of them. ddl is the schema, for honker_bootstrap.
+// Functions returns all SQL functions. ddl is the schema, for honker_bootstrap.
 func Functions(ddl string) []sqlite.Function {
 	all := append([]function{{"honker_bootstrap", "", sqlite.Writes, bootstrap(ddl)}}, table...)
 	out := make([]sqlite.Function, len(all))
@@ -80,7 +83,8 @@ func Functions(ddl string) []sqlite.Function {
 	return out
 }
 
-// call is one call of a function, its arguments of the classes that its signature says.
+// call is one call of a function. Its arguments have the types of the signature, and its
+// time is read once, so that several statements agree on it.
 type call struct {
 	ctx  context.Context
 	q    store.Querier

@@ -20,7 +20,7 @@ const overdueLimit = 1000
 
 var sqlOverdue = `SELECT ` + overdue("?1")
 
-// Jobs whose claim lapsed and that may not run again. honker's other bindings leave
+// Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
 // sweep sees them.
 const whereLapsedOver = ` FROM _honker_live WHERE id IN (
@@ -84,7 +84,7 @@ func due(queue string) string {
 }
 
 // overdue is the condition that a claim on queue has something to settle first: jobs
-// whose claim lapsed, or jobs that wait without an attempt left.
+// of lapsed claims, or jobs that wait without an attempt left.
 func overdue(queue string) string { return lapsed(queue) + ` OR ` + exhausted(queue) }
 
 // lapsed, exhausted and waiting are conditions of one seek each, on the head of a

@@ -16,9 +16,9 @@ const randomTables = 1200 / slower
 // Our claim and honker's, on the same rows, second by second. They differ in two
 // things only:
 //
-//   - a job whose claim has lapsed and that is not claimed again at once waits as
+//   - a job of a lapsed claim that is not claimed again at once waits as
 //     'pending' in ours; honker leaves it 'processing', which it claims as well;
-//   - a job whose claim has lapsed and whose expires_at has passed goes to the dead
+//   - a job of a lapsed claim that has expired goes to the dead
 //     as 'expired' in ours; no statement of honker's ever touches it again.
 func TestClaimChoosesWhatHonkerWouldChoose(t *testing.T) {
 	honkers := openPlain(t, newPath(t))
@@ -42,7 +42,7 @@ func TestClaimChoosesWhatHonkerWouldChoose(t *testing.T) {
 		require.NoError(t, p.honker.Rollback())
 		require.NoError(t, p.ours.Rollback())
 	}
-	for name, n := range map[string]int{"claims": seen.claimed, "deaths": seen.buried, "released": seen.releases, "zombies": seen.swept} {
+	for name, n := range map[string]int{"claims": seen.claimed, "deaths": seen.dead, "released": seen.releases, "zombies": seen.swept} {
 		requireMet(t, n, name)
 	}
 }
@@ -62,12 +62,12 @@ type pair struct {
 	released     map[int64]bool
 	zombies      map[int64]store.Job
 
-	claimed, buried, releases, swept int
+	claimed, dead, releases, swept int
 }
 
 func (p *pair) add(o *pair) {
 	p.claimed += o.claimed
-	p.buried += o.buried
+	p.dead += o.dead
 	p.releases += len(o.released)
 	p.swept += len(o.zombies)
 }
@@ -94,7 +94,7 @@ func (p *pair) claim(queue string, n int, now, expires int64) {
 	}
 	require.Equal(p.t, dead, deadRows(p.t, p.ours), "table %d: the dead", p.number)
 	p.claimed += len(got)
-	p.buried = len(dead)
+	p.dead = len(dead)
 }
 
 // expectLive is honker's table after its claim of queue, with the two differences.
@@ -191,7 +191,7 @@ func claimedRow(id, claimExpires, maxAttempts int64) row {
 		ClaimExpires: sql.NullInt64{Int64: claimExpires, Valid: true}}
 }
 
-// A large worker that died must not turn the next claim into one long transaction.
+// The crash of a large worker must not make the next claim one long transaction.
 func TestClaimSettlesAThousandOverdueJobsAtATime(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	var rows []row

@@ -21,7 +21,7 @@ func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (job
 }
 
 // Jobs that were to start by a time that has passed: those that wait, by the pending index
-// of the queue, and those whose claim has lapsed, which honker's own sweep does not see.
+// of the queue, and those of lapsed claims, which honker's own sweep does not see.
 const (
 	whereExpired = ` FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`

@@ -16,9 +16,9 @@ func sweep(t *testing.T, q store.Querier, queue string, now int64) int {
 	return n
 }
 
-// honker's sweep takes expired jobs that wait. Ours takes those as well whose
+// honker's sweep takes expired jobs that wait. Ours takes those as well of which the
 // claim has lapsed: nothing of honker's would ever touch them again.
-func TestSweepMovesEveryExpiredJobThatNobodyHolds(t *testing.T) {
+func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	swept := 0
 	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
 		wantLive, wantDead := []row{}, map[int64]store.Job{}

@@ -13,8 +13,8 @@ type Delivery struct {
 	Attempts int64 // claims of this event so far, this one included
 }
 
-// Holding names one claim of one event. Every settle is fenced by it: a member whose lease
-// has run out changes nothing.
+// Holding names one claim of one event. Every settle is fenced by it: after the end of its
+// lease a member changes nothing.
 type Holding struct {
 	Group  int64
 	Offset int64
@@ -71,7 +71,7 @@ SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
 WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3`
 
-// returnLapsed returns the events whose leases have run out, or dead-letters them.
+// returnLapsed returns the events of lapsed leases, or dead-letters them.
 func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) error {
 	_, err := q.ExecContext(ctx, sqlReturnLapsed, g.ID, g.Epoch, nowMS, maxAttempts)
 	return err
@@ -172,8 +172,8 @@ func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Deli
 	return append(out, back...), err
 }
 
-// returned reads returned events that can be claimed again, and separately the claims whose
-// events are gone. Like any read of events it is bounded by pageBytes.
+// returned reads returned events that can be claimed again, and separately the claims on
+// events that are gone. Like any read of events it is bounded by pageBytes.
 func returned(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back, gone []Delivery, err error) {
 	size := 0
 	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {

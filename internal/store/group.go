@@ -178,11 +178,11 @@ const sqlCounts = `SELECT
 FROM _honkerx_groups AS g WHERE g.id = ?1`
 
 // The offset below the first event that is not acked, from the lowest. NOT INDEXED
-// keeps the walk on the primary key, whose order is that of the offsets.
+// keeps the walk on the primary key, in the order of the offsets.
 const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
     WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
 
-// Counts counts the events of a group. An event whose lease has run out counts as Back,
+// Counts counts the events of a group. An event of a lapsed lease counts as Back,
 // although no claim has returned it yet.
 func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
 	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.Cursor, &c.LowWater)

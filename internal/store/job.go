@@ -37,8 +37,8 @@ type NewJob struct {
 	ExpiresAt   int64 // 0: never
 }
 
-// Claim names one claim of one job. Every settle is fenced by it: a worker whose claim
-// lapsed, or was followed by another, changes nothing. The worker's name alone would not
+// Claim names one claim of one job. Every settle is fenced by it: once the claim has
+// lapsed, or was followed by another, its worker changes nothing. The worker's name alone would not
 // do, since the later claim may be the same worker's.
 type Claim struct {
 	ID      int64

@@ -117,7 +117,7 @@ func TestPayloadIsStoredAsText(t *testing.T) {
 	}
 }
 
-// Another binding, or somebody's hand, may have stored a BLOB. It is handed on.
+// Another binding, or an operator, may have stored a BLOB. A claim returns it.
 func TestBlobPayloadDoesNotStopTheClaim(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('a', x'0102', 1), ('a', '"t"', 2)`)
@@ -126,9 +126,9 @@ func TestBlobPayloadDoesNotStopTheClaim(t *testing.T) {
 	require.Len(t, jobs, 2)
 	require.Equal(t, []byte{1, 2}, jobs[0].Payload)
 	require.Equal(t, `"t"`, jobs[1].Payload)
-	buried, err := store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
+	moved, err := store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
 	require.NoError(t, err)
-	require.True(t, buried)
+	require.True(t, moved)
 	require.Equal(t, "blob", value(t, tx, `SELECT typeof(payload) FROM _honker_dead`), "not lost")
 }
 
@@ -162,8 +162,8 @@ func TestJobIsFoundOnItsOwnQueueOnly(t *testing.T) {
 	}
 }
 
-// Cancel takes the job from its holder, who learns it when he settles.
-func TestCancelTakesAJobInFlight(t *testing.T) {
+// Cancel takes the job from its worker, which learns it when it settles.
+func TestJobs_Cancel_InFlight(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1)
 	require.NoError(t, err)

@@ -5,7 +5,7 @@ import (
 	"database/sql"
 )
 
-// Locks are the statements on _honker_locks. A lock whose time is over may leave its row
+// Locks are the statements on _honker_locks. A lock that has expired may leave its row
 // behind, so every statement compares expires_at.
 type Locks struct{}
 

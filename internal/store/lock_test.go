@@ -95,7 +95,7 @@ func ourStep(t *testing.T, tx *sql.Tx, verb int, name, owner string, now, ttl in
 	return ok
 }
 
-func TestLockIsRefusedToAnOwnerWhoHoldsIt(t *testing.T) {
+func TestLocks_Acquire_RefusedToItsOwnOwner(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	_, ok := acquire(t, tx, "a", "me", 10, 20)
 	require.True(t, ok)
@@ -148,7 +148,7 @@ func TestLockStatesSayWhenEachOfThemIsFree(t *testing.T) {
 	require.Empty(t, states)
 }
 
-func TestHeldLockSaysByWhomUntilItExpires(t *testing.T) {
+func TestLocks_Held_UntilItExpires(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "a", "me", 10, 20)
 	for now, want := range map[int64]bool{10: true, 19: true, 20: false, 21: false} {
@@ -161,7 +161,7 @@ func TestHeldLockSaysByWhomUntilItExpires(t *testing.T) {
 	}
 }
 
-func TestCheckFindsLocksAndWindowsThatNobodyWrites(t *testing.T) {
+func TestCheck_BrokenLocksAndWindows(t *testing.T) {
 	for statement, rule := range map[string]string{
 		`INSERT INTO _honker_locks VALUES ('a', '', 1)`:           "a lock has an owner",
 		`INSERT INTO _honker_locks VALUES ('a', 'me', 'soon')`:    "a lock ends at a second",

@@ -89,7 +89,7 @@ func openShared(t *testing.T) *sql.DB {
 	return openBootstrapped(t, path)
 }
 
-// openPlain opens path as somebody else does: the driver alone.
+// openPlain opens path as an application without honker does: the driver alone.
 func openPlain(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)

@@ -75,7 +75,7 @@ WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
   OR NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
     AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= k.value)`
 
-// Decided returns those of ids whose jobs have a result or are no longer live.
+// Decided returns the ids of those jobs that have a result or are no longer live.
 func (Results) Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDecided, len(ids), idList(ids))
 }

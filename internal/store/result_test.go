@@ -55,7 +55,7 @@ func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
 
 func TestFateFollowsAJobToItsEnd(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	require.Equal(t, store.Fate{}, fate(t, tx, 1, 10), "nobody has heard of it")
+	require.Equal(t, store.Fate{}, fate(t, tx, 1, 10), "the id was never given")
 	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3"})
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Live: true, Known: true}, fate(t, tx, 1, 10))

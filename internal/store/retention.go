@@ -91,8 +91,8 @@ type Pin struct {
 const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
 WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// honker's binding for Node stores the two names the wrong way round. A row whose topic has
-// no event may be one of those.
+// honker's binding for Node stores the two names the wrong way round. A row with a topic
+// that has no event may be one of those.
 const sqlSwappedPins = `SELECT 'consumer', topic, name, offset FROM _honker_stream_consumers AS c
 WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
   AND NOT EXISTS (SELECT 1 FROM _honker_stream AS s WHERE s.topic = c.topic)`

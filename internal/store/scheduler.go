@@ -122,7 +122,7 @@ type Fire struct {
 	Job         int64
 }
 
-// Broken is a task that was due and whose spec gives no next time.
+// Broken is a task that was due and has a spec that gives no next time.
 type Broken struct {
 	Name string
 	Err  error
@@ -135,7 +135,7 @@ const MaxFires = 64
 const sqlAdvance = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE name = ?1`
 
 // Tick enqueues a job for every time at which a task was due until due, at the time now, in
-// the order in which the tasks were registered first. A task whose spec cannot be read,
+// the order in which the tasks were registered first. A task with a spec that cannot be read,
 // which only another binding can have written, is paused, so that it does not stop the
 // others.
 func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {

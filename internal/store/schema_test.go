@@ -72,7 +72,7 @@ func TestSecondBootstrapWritesNothing(t *testing.T) {
 	require.NotEqual(t, before, value(t, watcher, `PRAGMA data_version`))
 }
 
-func TestSchemaIsTheSameWhoeverBootstrapsFirst(t *testing.T) {
+func TestBootstrap_SameSchemaInEitherOrder(t *testing.T) {
 	ours, theirs := newPath(t), newPath(t)
 	oursFirst := openBootstrapped(t, ours)
 	honkerBootstrap(t, openPlain(t, ours))

@@ -22,7 +22,7 @@ func heldRow() row {
 }
 
 // held is a file with that job, with an error of its first attempt, and with a
-// second job of somebody else that nobody may touch.
+// second job, of another worker, that nothing may touch.
 func held(t *testing.T, db *sql.DB, first row) *sql.Tx {
 	t.Helper()
 	tx := begin(t, db)
@@ -33,7 +33,7 @@ func held(t *testing.T, db *sql.DB, first row) *sql.Tx {
 	return tx
 }
 
-// settle is a way to end or prolong a claim. It tells whether the claim held.
+// settle is a way to end or prolong a claim. It returns whether the claim held.
 type settle struct {
 	name    string
 	fenced  bool // by the attempt, too
@@ -60,7 +60,7 @@ var settles = []settle{
 		held, _, err := store.Jobs{}.Retry(ctx, q, c, 50, "again", now)
 		return held, err
 	}},
-	{"bury", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"dead-letter", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
 		return store.Jobs{}.DeadLetter(ctx, q, c, "over", now)
 	}},
 	{"put back", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
@@ -75,7 +75,7 @@ var settles = []settle{
 	}},
 }
 
-// Whoever does not hold the job, or no longer, changes nothing at all.
+// A worker that does not hold the job, or no longer, changes nothing at all.
 func TestOnlyTheHolderOfAValidClaimSettles(t *testing.T) {
 	dbs := []*sql.DB{openFresh(t), openShared(t)}
 	for _, s := range settles {
@@ -210,10 +210,10 @@ func TestSettlingNoneIsNoError(t *testing.T) {
 
 func TestRetryWaitsUntilItsTimeAndKeepsTheError(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	held, died, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "timeout", 10)
+	held, dead, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "timeout", 10)
 	require.NoError(t, err)
 	require.True(t, held)
-	require.False(t, died)
+	require.False(t, dead)
 	want := heldRow().released()
 	want.RunAt = 50
 	require.Equal(t, want, liveRow(t, tx, 1), "the attempt stays counted")
@@ -237,17 +237,17 @@ func TestRetryOfTheLastAttemptIsDeath(t *testing.T) {
 		last := heldRow()
 		last.Attempts = attempts
 		tx := held(t, openFresh(t), last)
-		held, died, err := store.Jobs{}.Retry(ctx, tx, store.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
+		held, dead, err := store.Jobs{}.Retry(ctx, tx, store.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
 		require.NoError(t, err)
 		require.True(t, held)
-		require.True(t, died)
+		require.True(t, dead)
 		require.Equal(t, map[int64]store.Job{1: last.dead("timeout", 10)}, deadRows(t, tx))
 		require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
 		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT * FROM _honkerx_job`))
 	}
 }
 
-func TestBuryKeepsWhatTheJobWas(t *testing.T) {
+func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	_, err := store.Jobs{}.DeadLetter(ctx, tx, mine, "poison", 10)
 	require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestRenewNeverShortens(t *testing.T) {
 }
 
 // Other bindings delete jobs without knowing of the side row.
-func TestSideRowGoesWithItsJobWhoeverDeletesIt(t *testing.T) {
+func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, db, `INSERT INTO _honker_live (id, queue, payload) VALUES (1, 'a', '1'), (2, 'a', '1'), (3, 'a', '1')`)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-var someQueues = []string{"b", "nobody's", "a"}
+var someQueues = []string{"b", "unused", "a"}
 
 func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []store.QueueState {
 	t.Helper()

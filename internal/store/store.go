@@ -47,7 +47,7 @@ func each(ctx context.Context, q Querier, query string, scan func(*sql.Rows) err
 }
 
 // one scans the first row of query into dest; false when there is none. It reads to the end
-// all the same: a write with RETURNING that is not stepped to its end may not be complete.
+// all the same, so that an error after the first row is reported.
 func one(ctx context.Context, q Querier, query string, args []any, dest ...any) (found bool, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		if found {

@@ -152,7 +152,7 @@ func (s Selection) scan(rows *sql.Rows, e *Event) error {
 	return rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt))
 }
 
-// KeyedEvent is an event whose key may also be nil.
+// KeyedEvent is an event that may have no key.
 type KeyedEvent struct {
 	Event
 	Key any
