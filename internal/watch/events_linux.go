@@ -68,6 +68,8 @@ func (e *fileEvents) followsLog() bool { return e.log }
 // subscribe watches the files where they are not watched yet. It returns true if it has
 // set new watches: what was written before makes no event.
 func (e *fileEvents) subscribe() bool {
+	// Without a -wal file each call looks for one: that costs a stat per look, and a file
+	// in WAL mode has one nearly always.
 	if e.mux == nil || e.subscribed() && (e.log || !e.logExists()) {
 		return false
 	}

@@ -47,7 +47,8 @@ func acquireMux() (*inotifyMux, error) {
 	return shared, nil
 }
 
-// release closes the instance after its last user.
+// release closes the instance after its last user, and returns when its goroutine has
+// ended.
 func (m *inotifyMux) release() {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -73,6 +74,7 @@ func (m *inotifyMux) subscribe(e *fileEvents, path string, mask uint32) (int32, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wd, err := m.in.watch(path, mask|moved)
+	// A watch that is never read from would look as if the file were quiet.
 	if err = cmp.Or(m.readErr, err); err != nil {
 		return 0, err
 	}
@@ -81,6 +83,7 @@ func (m *inotifyMux) subscribe(e *fileEvents, path string, mask uint32) (int32, 
 		all = make(map[*fileEvents]uint32, 1)
 		m.subscribers[wd] = all
 	}
+	// The kernel's mask is the union of all subscribers', so each keeps its own.
 	all[e] |= mask | gone
 	return wd, nil
 }
@@ -115,6 +118,7 @@ func (m *inotifyMux) forward() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// After close there is no subscriber left. After any other error all of them poll.
 	m.readErr = err
 	m.fireAllLocked()
 }
@@ -128,6 +132,7 @@ func (m *inotifyMux) dispatch(wd int32, mask uint32) {
 		return
 	}
 	m.fireLocked(wd, mask)
+	// The last event of a watch. The kernel does not use its descriptor again.
 	if mask&unix.IN_IGNORED != 0 {
 		delete(m.subscribers, wd)
 	}

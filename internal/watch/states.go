@@ -9,6 +9,8 @@ import (
 
 // wait blocks until there is a reason to look.
 func (w *Watcher) wait() reason {
+	// RemoveWaiter wakes nothing: a watcher notices here, after its next look, that its
+	// last waiter has left. A waiter that soon comes back costs nothing then.
 	waiting, deadline := w.demand()
 	for !waiting {
 		if !w.sleep() {
@@ -20,6 +22,8 @@ func (w *Watcher) wait() reason {
 		return byRequest
 	}
 	pause, ends := w.nextPause(time.Now(), deadline)
+	// The shortest pause is a millisecond, which the runtime's timers can keep. What is
+	// shorter than that, search spends in the system's sleep.
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -51,14 +55,17 @@ func (w *Watcher) sleep() bool {
 // at once: what was written before makes no event.
 func (w *Watcher) followEvents() bool {
 	if w.state == burst {
-		return false
+		return false // events are off on purpose
 	}
 	wasSleeping := w.state == sleeping
 	switch {
 	case w.events.subscribe():
+		// A commit that is under way may have made its event already, so this state is
+		// searching. On a filesystem that sent no events before, setting a watch again
+		// proves nothing: only an event that comes does.
 		w.enter(searching, afterEvent)
 		if w.eventMissed {
-			w.enter(polling, w.cfg.Poll) // still: an event that comes ends it
+			w.enter(polling, w.cfg.Poll)
 		}
 		return true
 	case !w.events.subscribed() && w.state != polling:
@@ -78,6 +85,7 @@ func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 		if until <= pause {
 			return until, byDeadline
 		}
+		// The deadline is a time on the wall clock, and the timer counts another one.
 		pause = min(pause, max(clockCheck, w.cfg.Poll))
 	}
 	if w.state == searching || w.state == listening {
@@ -110,6 +118,8 @@ func (w *Watcher) look(why reason) {
 	case why == byDeadline:
 		w.cfg.Changed(Deadline)
 	case why == byTimer:
+		// Only a timer lengthens the pause: a request that finds nothing was a rollback,
+		// and says nothing about how quiet the file is.
 		w.foundNothing(now)
 	}
 }
@@ -123,7 +133,9 @@ func (w *Watcher) clearDeadline(now time.Time) {
 	}
 }
 
-// search looks for the commit that an event announces.
+// search looks for the commit that an event announces. The event comes when the log is
+// written, a moment before the commit is visible; a timer would be late by most of its
+// resolution, so the goroutine waits here, with sleeps of the system.
 func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
@@ -144,12 +156,16 @@ func (w *Watcher) search(now time.Time) {
 			return
 		}
 		if mine || time.Now().After(until) {
-			return // the disk holds the writer up: the timer goes on looking
+			// A rollback or a checkpoint, or the disk holds the writer up between the
+			// event and the commit. No second event comes then: the timer goes on looking,
+			// at growing distances, so that the delay is in proportion to the disk's own.
+			return
 		}
 	}
 }
 
-// tooFast counts events that come close together.
+// tooFast counts events that come close together. Each costs the writer the time to wake
+// this process, so beyond some rate a poll is cheaper for both, and hardly later.
 func (w *Watcher) tooFast(now time.Time) bool {
 	if now.Sub(w.lastEvent) < burstGap {
 		w.fastEvents++
@@ -198,7 +214,7 @@ func (w *Watcher) foundNothing(now time.Time) {
 		if now.Sub(w.lastCommit) <= idleAfter {
 			w.pause = w.cfg.Poll
 		}
-	default:
+	default: // searching or listening
 		longest := w.longestPause()
 		w.pause = min(2*w.pause, longest)
 		if w.pause == longest {
@@ -216,7 +232,8 @@ func (w *Watcher) longestPause() time.Duration {
 }
 
 // changed reads the version, and reports whether there may have been a commit since it
-// was read last.
+// was read last. The first read has nothing to compare with, and a new connection counts
+// from another number: both count as a commit.
 func (w *Watcher) changed() bool {
 	v, err := w.cfg.Version.Version(w.ctx)
 	if err != nil {

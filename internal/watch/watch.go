@@ -20,6 +20,8 @@
 //	                           |                           | event, or events
 //	                           '------- searching <--------' are available
 //
+// What they mean, and when the next look comes without any request:
+//
 //   - sleeping: there is no waiter. No timer runs, and no events come.
 //   - searching: an event came, but the commit that it announced may not be visible yet.
 //     Looks follow at distances that double from a millisecond to a few seconds.
