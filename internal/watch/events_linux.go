@@ -37,6 +37,7 @@ func newFileEvents(cfg Config) *fileEvents {
 	}
 	mux, err := acquireMux()
 	if err != nil {
+		// The user's inotify instances are used up, by other programs as a rule.
 		cfg.Logger.Warn("honker: no file events, polling instead", "error", err)
 		return e
 	}
@@ -74,7 +75,7 @@ func (e *fileEvents) subscribe() bool {
 		return false
 	}
 	e.unsubscribe()
-	e.gone.Store(false)
+	e.gone.Store(false) // no watch is left that could set it
 	if err := e.watchFiles(); err != nil {
 		// A file may have disappeared, or the user's watches are used up. The watcher
 		// polls, and tries again before each look.

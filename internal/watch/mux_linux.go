@@ -24,7 +24,8 @@ type inotifyMux struct {
 	subscribers map[int32]map[*fileEvents]uint32
 }
 
-// The instance of this process, which exists while at least one watcher uses it.
+// The instance of this process, which exists while at least one watcher uses it. A
+// process that closes all its files keeps neither a descriptor nor a goroutine.
 var (
 	sharedMu sync.Mutex
 	shared   *inotifyMux
@@ -114,7 +115,7 @@ func (m *inotifyMux) forward() {
 	buf := make([]byte, 4096)
 	err := m.in.read(buf, m.dispatch)
 	for ; err == nil; err = m.in.read(buf, m.dispatch) {
-		sqlite.Pause(mergeFor)
+		sqlite.Pause(mergeFor) // a timer of the runtime counts in milliseconds here
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // wait blocks until there is a reason to look.
 func (w *Watcher) wait() reason {
 	// RemoveWaiter wakes nothing: a watcher notices here, after its next look, that its
-	// last waiter has left. A waiter that soon comes back costs nothing then.
+	// last waiter has left. A waiter that comes back sooner finds the events still on.
 	waiting, deadline := w.demand()
 	for !waiting {
 		if !w.sleep() {
@@ -22,8 +22,9 @@ func (w *Watcher) wait() reason {
 		return byRequest
 	}
 	pause, ends := w.nextPause(time.Now(), deadline)
-	// The shortest pause is a millisecond, which the runtime's timers can keep. What is
-	// shorter than that, search spends in the system's sleep.
+	// The shortest pause between looks is a millisecond, which the runtime's timers keep.
+	// What is shorter than that, search spends in sleeps of the system: the runtime would
+	// round them up.
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -74,6 +75,7 @@ func (w *Watcher) followEvents() bool {
 	return wasSleeping
 }
 
+// enter sets the state, and the pause with which it begins.
 func (w *Watcher) enter(s state, pause time.Duration) { w.state, w.pause = s, pause }
 
 // nextPause returns how long to wait without any request or event, and what the end of
@@ -146,6 +148,7 @@ func (w *Watcher) search(now time.Time) {
 	// If this process has committed since the last event, the event is probably of that
 	// commit, for which Committed has asked for a look already. One look is enough then,
 	// for another process may have committed too; more would be spinning for nothing.
+	// The count is exact enough: a commit that it misses is found by a later look.
 	own := w.cfg.Commits()
 	mine := own != w.ownCommits
 	w.ownCommits = own
