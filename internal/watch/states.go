@@ -213,6 +213,7 @@ func (w *Watcher) foundNothing(now time.Time) {
 			w.enter(polling, w.cfg.Poll)
 		}
 	case polling:
+		// Commits come in groups: for a second after one, the polls stay as close as asked.
 		w.pause = max(min(2*w.pause, slowestPoll), w.cfg.Poll)
 		if now.Sub(w.lastCommit) <= idleAfter {
 			w.pause = w.cfg.Poll
