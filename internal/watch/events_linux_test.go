@@ -152,6 +152,12 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
 	require.Greater(t, looks(), int64(10), "a poll was first: it goes on as without events")
 
+	w.RemoveWaiter()
+	w.Committed()
+	<-time.After(100 * time.Millisecond) // it sleeps
+	w.AddWaiter()
+	require.Greater(t, looks(), int64(10), "a new watch proves nothing")
+
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	require.Less(t, looks(), int64(10), "they come after all")
 }

@@ -109,6 +109,27 @@ func TestWatcher_Burst_Quiet(t *testing.T) {
 	require.LessOrEqual(t, f.reads.Load()-before, int64(2), "safety looks")
 }
 
+// However long a file has been quiet, a safety look comes soon enough to notice within five
+// seconds that the file was replaced.
+func TestWatcher_Listening_LongestPause(t *testing.T) {
+	for untrusted, bound := range map[bool]time.Duration{false: 4900 * time.Millisecond, true: 500 * time.Millisecond} {
+		cfg := watchConfig(t, &fake{}, time.Millisecond, func(Cause) {})
+		cfg.Untrusted = untrusted
+		w := New(cfg)
+		w.events = newFileEvents(cfg)
+		t.Cleanup(w.events.close)
+		require.True(t, w.followEvents())
+		require.Equal(t, searching, w.state)
+		for range 50 {
+			w.foundNothing(time.Now())
+		}
+		require.Equal(t, listening, w.state)
+		pause, _ := w.nextPause(time.Now(), time.Time{})
+		require.LessOrEqual(t, pause, bound)
+		require.LessOrEqual(t, w.pause, bound)
+	}
+}
+
 func watchConfig(t *testing.T, f *fake, poll time.Duration, look func(Cause)) Config {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.db")
