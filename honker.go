@@ -231,7 +231,9 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	db := newDB(o, identity)
 	db.pool, db.own, db.looks = func() *sql.DB { return pool }, pool, pool
 	none := func() int64 { return 0 }
-	db.start(sqlite.ForeignPool(pool), identity.Check, none)
+	// CheckNow: the notice of a replaced file may be the last one there is, and must not
+	// find that a verb has looked a moment ago.
+	db.start(sqlite.ForeignPool(pool), identity.CheckNow, none)
 	return db, nil
 }
 

@@ -24,7 +24,9 @@ func (s *bunShop) byVerb(ctx context.Context, o *Order) (job int64, err error) {
 		if _, err := tx.NewInsert().Model(o).Exec(ctx); err != nil {
 			return err
 		}
-		if job, err = s.receipts.EnqueueTx(ctx, tx, Receipt{o.ID}); err != nil {
+		// bun's Tx writes arguments into the text and counts them from 0: honker takes the
+		// *sql.Tx inside of it.
+		if job, err = s.receipts.EnqueueTx(ctx, tx.Tx, Receipt{o.ID}); err != nil {
 			return err
 		}
 		return charge(o)

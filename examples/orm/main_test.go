@@ -15,6 +15,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"gorm.io/gorm"
 
 	"github.com/honker-go/honker"
@@ -123,7 +124,7 @@ func ofSqlx(tx *sqlx.Tx) txn {
 
 func ofBun(tx bun.Tx) txn {
 	return txn{
-		tx: tx,
+		tx: tx.Tx,
 		text: func(ctx context.Context, query string, args ...any) (text string, err error) {
 			err = tx.NewRaw(query, args...).Scan(ctx, &text)
 			return text, err
@@ -330,8 +331,46 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
-// Writers of four goroutines, both ways, and a worker besides: nobody is refused.
-func TestNobodyIsBusy(t *testing.T) {
+// bun's own transaction mixes numbered parameters up. It is refused before a statement of
+// honker's runs in it, by a *DB that is opened and by one that is attached.
+func TestBunTxIsRefused(t *testing.T) {
+	opened, _ := shopFile(t)
+	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
+	require.NoError(t, err)
+	defer pool.Close()
+	attached, err := honker.Attach(bounded(t), pool, nil)
+	require.NoError(t, err)
+	defer attached.Close()
+	for name, db := range map[string]*honker.DB{"opened": opened, "attached": attached} {
+		t.Run(name, func(t *testing.T) {
+			ctx := bounded(t)
+			q := honker.NewQueue[string](db, "q", nil)
+			require.NoError(t, bun.NewDB(db.SQL(), sqlitedialect.New()).RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+				for verb, call := range map[string]func(honker.Tx) error{
+					"enqueue": func(tx honker.Tx) error { _, err := q.EnqueueTx(ctx, tx, "job"); return err },
+					"notify":  func(tx honker.Tx) error { _, err := db.NotifyTx(ctx, tx, "news", "hello"); return err },
+					"publish": func(tx honker.Tx) error {
+						_, err := honker.NewStream[string](db, "events", nil).PublishTx(ctx, tx, "created")
+						return err
+					},
+				} {
+					err := call(tx)
+					require.ErrorIs(t, err, honker.ErrInvalid, verb)
+					require.ErrorContains(t, err, "hand over the *sql.Tx that it wraps", verb)
+				}
+				_, err := q.EnqueueTx(ctx, tx.Tx, "kept")
+				return err
+			}))
+			require.Equal(t, 1, count(t, db, "_honker_live WHERE payload = '\"kept\"'"))
+			require.Equal(t, 1, count(t, db, "_honker_live"))
+			require.Zero(t, count(t, db, "_honker_notifications"))
+			require.Zero(t, count(t, db, "_honker_stream"))
+		})
+	}
+}
+
+// Writers of four goroutines, both ways, and a worker besides: none is refused.
+func TestWritersAreNotBusy(t *testing.T) {
 	goroutines, rounds := 4, 25
 	if testing.Short() {
 		rounds = 5

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
 )
 
 var errOdd = errors.New("odd")
@@ -212,6 +213,77 @@ func TestACallThatAViewHidesIsWhole(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, values(t, pool))
 }
 
+// commitElsewhere is a function whose call lets another connection commit: what a second
+// writer does between the first read of a statement and its first write.
+func commitElsewhere(other *sql.DB) Function {
+	return Function{"commit_elsewhere", 1, Reads, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+		_, err := other.Exec(`INSERT INTO t (v) VALUES ((SELECT max(v) FROM t) + 100)`)
+		if err != nil && !IsBusy(err) { // busy: the statement holds the write lock by then, as it should
+			return nil, err
+		}
+		return args[0], nil
+	}}
+}
+
+// A SELECT on a view begins with a read snapshot. A call in the view that writes must not
+// fail because a second writer has committed since.
+func TestFunction_HiddenByView_SecondWriter(t *testing.T) {
+	path := file(t)
+	functions := []Function{commitElsewhere(foreign(t, path))}
+	for _, forms := range testFunctions.byName {
+		for _, f := range forms {
+			functions = append(functions, *f)
+		}
+	}
+	c, pool := newPool(t, path, Config{Functions: NewFunctions(functions)})
+	perform(t, pool, `PRAGMA journal_mode = WAL`, `INSERT INTO t (v) VALUES (0)`,
+		`CREATE VIEW hidden AS SELECT put_two(commit_elsewhere(n) * 1000) AS v FROM (SELECT count(*) AS n FROM t)`)
+	own := borrow(t, pool)
+	before := c.Commits()
+	requireValue(t, own, int64(2000), `SELECT v FROM hidden`) // counted again, with what the second writer stored
+	require.Equal(t, []int64{0, 100, 2000, 2001}, values(t, own))
+	require.Equal(t, before+1, c.Commits())
+	require.True(t, free(c))
+
+	perform(t, own, `DELETE FROM t WHERE v > 1`)
+	perform(t, own, `SELECT v FROM hidden`)
+	require.Equal(t, []int64{0, 1000, 1001}, values(t, own), "known to write by now, it holds the lock from the start")
+	perform(t, own, `DELETE FROM t WHERE v > 1`)
+	requireValue(t, own, int64(2000), `WITH w AS (SELECT v FROM hidden) SELECT v FROM w`)
+	require.Equal(t, []int64{0, 100, 2000, 2001}, values(t, own), "another text, which has to be found out about")
+
+	prepared, err := own.PrepareContext(context.Background(), `SELECT v + ? FROM hidden`)
+	require.NoError(t, err)
+	defer prepared.Close()
+	perform(t, own, `DELETE FROM t WHERE v > 1`)
+	var v int64
+	require.NoError(t, prepared.QueryRow(5).Scan(&v))
+	require.EqualValues(t, 2005, v)
+	require.True(t, free(c))
+}
+
+// Once the caller has rows of a statement it cannot be run again.
+func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
+	c, pool := withFunctions(t)
+	perform(t, pool, `CREATE VIEW late AS SELECT CASE column1 WHEN 1 THEN 1 ELSE put(column1) END AS v FROM (VALUES (1), (2))`)
+	rows, err := pool.Query(`SELECT v FROM late`)
+	require.NoError(t, err)
+	require.True(t, rows.Next())
+	require.False(t, rows.Next())
+	require.ErrorIs(t, rows.Err(), ErrInvalid)
+	require.ErrorContains(t, rows.Err(), "begin a transaction first")
+	require.NoError(t, rows.Close())
+	require.Empty(t, values(t, pool))
+	require.True(t, free(c))
+	perform(t, pool, `SELECT v FROM late`) // Exec hands no rows out
+	tx, err := pool.Begin()
+	require.NoError(t, err)
+	perform(t, tx, `DELETE FROM t`)
+	require.Equal(t, []int64{1, 2}, numbers(t, tx, `SELECT v FROM late`))
+	require.NoError(t, tx.Commit())
+	require.Equal(t, []int64{2}, values(t, pool))
+}
+
 func TestAScriptOfCallsIsWholeCallByCall(t *testing.T) {
 	c, pool := withFunctions(t)
 	_, err := pool.Exec(`SELECT put_two(1); SELECT put_and_fail(5); SELECT put(7)`)
@@ -311,6 +383,56 @@ func pathOf(t testing.TB, q Querier) string {
 	path, err := MainFile(context.Background(), q)
 	require.NoError(t, err)
 	return path
+}
+
+// The hook gets the driver's connection, on which nothing waits for the gate.
+func TestConnector_OnConnect(t *testing.T) {
+	var called int
+	var broken func(ctx context.Context, conn driver.Conn) error
+	c, err := NewConnector(file(t), Config{BusyTimeout: time.Second, OnConnect: func(ctx context.Context, conn driver.Conn) error {
+		called++
+		if broken != nil {
+			return broken(ctx, conn)
+		}
+		_, ok := conn.(sqlite.HookRegisterer)
+		require.True(t, ok)
+		_, err := conn.(driver.ExecerContext).ExecContext(ctx, `PRAGMA recursive_triggers = ON; CREATE TEMP TABLE mine (a)`, nil)
+		return err
+	}})
+	require.NoError(t, err)
+	require.True(t, c.gate.tryEnter(), "a writer is at work")
+	pool := sql.OpenDB(c)
+	defer pool.Close()
+	a, b := borrow(t, pool), borrow(t, pool)
+	c.gate.leave()
+	for _, conn := range []*sql.Conn{a, b} {
+		requireValue(t, conn, int64(1), `PRAGMA recursive_triggers`)
+		perform(t, conn, `INSERT INTO mine VALUES (1)`)
+	}
+	require.Equal(t, 2, called)
+	readers := sql.OpenDB(c.Readers())
+	defer readers.Close()
+	requireValue(t, readers, int64(0), `PRAGMA recursive_triggers`)
+	require.Equal(t, 2, called, "not for readers")
+
+	for name, hook := range map[string]func(ctx context.Context, conn driver.Conn) error{
+		"an error": func(context.Context, driver.Conn) error { return errOdd },
+		"a panic":  func(context.Context, driver.Conn) error { panic("oh") },
+		"an open transaction": func(ctx context.Context, conn driver.Conn) error {
+			_, err := conn.(driver.ExecerContext).ExecContext(ctx, `BEGIN`, nil)
+			return err
+		},
+	} {
+		broken = hook
+		files := openFiles(t)
+		_, err := pool.Conn(context.Background())
+		require.ErrorContains(t, err, "OnConnect: ", name)
+		require.Equal(t, files, openFiles(t), name)
+		require.Equal(t, name == "an error", errors.Is(err, errOdd))
+		require.Equal(t, name == "an open transaction", errors.Is(err, ErrInvalid))
+	}
+	broken = nil
+	perform(t, borrow(t, pool), `SELECT a FROM mine`)
 }
 
 // What the driver registers it keeps for ever, so connections have to use it again.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -84,6 +85,44 @@ func TestAReplacedFileIsNotWrittenTo(t *testing.T) {
 	_, err = pool.Begin()
 	require.ErrorIs(t, err, ErrReplaced)
 	require.True(t, free(c))
+}
+
+// Check looks at most every 100 ms, CheckNow always, and what was replaced stays so.
+func TestIdentity(t *testing.T) {
+	path := file(t)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	i, err := NewIdentity(path)
+	require.NoError(t, err)
+	require.Equal(t, path, i.Path())
+	require.True(t, os.SameFile(mustStat(t, path), i.Info()))
+	require.NoError(t, i.Check())
+	require.NoError(t, os.Rename(path, path+".old"))
+	require.ErrorIs(t, i.CheckNow(), ErrReplaced)
+	require.NoError(t, os.Rename(path+".old", path))
+	require.ErrorIs(t, i.Check(), ErrReplaced)
+	require.ErrorIs(t, i.CheckNow(), ErrReplaced)
+
+	throttled, err := NewIdentity(path)
+	require.NoError(t, err)
+	throttled.checked.Store(time.Now().Add(time.Hour).UnixNano()) // a look that is recent for the whole test
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, throttled.Check())
+	throttled.checked.Store(0)
+	require.ErrorIs(t, throttled.Check(), ErrReplaced)
+	_, err = NewIdentity(path)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestExplain(t *testing.T) {
+	require.NoError(t, Explain(nil, "x.db"))
+	require.Equal(t, errOdd, Explain(errOdd, "x.db"))
+	for code, text := range map[coded]string{codeReadOnly: "x.db is read-only", codeReadOnly | 5<<8: "x.db is read-only", codeNotADB: "x.db is not a SQLite database", codeCorrupt: "x.db is not a SQLite database"} {
+		err := Explain(code, "x.db")
+		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorIs(t, err, code)
+		require.ErrorContains(t, err, text)
+		require.Equal(t, err, Explain(err, "x.db"), "once")
+	}
 }
 
 var awkward = []string{

@@ -4,8 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -275,6 +279,86 @@ func TestCheckOwnerKnowsTheFileOfATransaction(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, CheckOwner(ended, tx, c.Identity().Info()), context.Canceled)
 	require.NoError(t, tx.Rollback())
+}
+
+// counting writes arguments into the text and counts them from 0, as bun does; one that
+// there is none of stays a parameter.
+type counting struct{ Querier }
+
+var numbered = regexp.MustCompile(`\?\d+`)
+
+func (c counting) text(query string, args []any) string {
+	return numbered.ReplaceAllStringFunc(query, func(p string) string {
+		if n, err := strconv.Atoi(p[1:]); err == nil && n < len(args) {
+			return fmt.Sprint(args[n])
+		}
+		return p
+	})
+}
+
+func (c counting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return c.Querier.ExecContext(ctx, c.text(query, args))
+}
+
+func (c counting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return c.Querier.QueryContext(ctx, c.text(query, args))
+}
+
+// shifting binds its arguments in another order, and every statement succeeds.
+type shifting struct{ Querier }
+
+func (s shifting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	slices.Reverse(args)
+	return s.Querier.QueryContext(ctx, query, args...)
+}
+
+// commenting puts a comment before each statement, as tools for tracing do.
+type commenting struct{ Querier }
+
+func (c commenting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return c.Querier.ExecContext(ctx, "/* traced */ "+query, args...)
+}
+
+func TestCheckOwner_RewrittenParameters(t *testing.T) {
+	ctx := context.Background()
+	path := file(t)
+	c, pool := newPool(t, path, Config{})
+	for name, pool := range map[string]*sql.DB{"ours": pool, "a driver's": foreign(t, path)} {
+		tx, err := pool.BeginTx(ctx, nil)
+		require.NoError(t, err, name)
+		err = CheckOwner(ctx, counting{tx}, c.Identity().Info())
+		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorContains(t, err, "hand over the *sql.Tx that it wraps", name)
+		require.NoError(t, CheckOwner(ctx, struct{ Querier }{tx}, c.Identity().Info()), "%s: a wrapper that changes nothing", name)
+		require.NoError(t, CheckOwner(ctx, commenting{tx}, c.Identity().Info()), name)
+		require.NoError(t, tx.Rollback())
+		require.ErrorIs(t, CheckOwner(ctx, tx, c.Identity().Info()), sql.ErrTxDone, name)
+	}
+	tx, err := foreign(t, path).BeginTx(ctx, nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	require.ErrorIs(t, CheckOwner(ctx, shifting{tx}, c.Identity().Info()), errRewritten)
+}
+
+// A prepared question is answered as well, and a pool is told from a transaction.
+func TestCheckOwner_Prepared(t *testing.T) {
+	c, pool := newPool(t, file(t), Config{})
+	var o owner
+	ctx := context.WithValue(context.Background(), ownerKey{}, &o)
+	own := borrow(t, pool)
+	ask, err := own.PrepareContext(ctx, probe)
+	require.NoError(t, err)
+	defer ask.Close()
+	_, err = ask.ExecContext(ctx, probeArg)
+	require.NoError(t, err)
+	require.Same(t, c, o.connector)
+	require.False(t, o.open)
+	require.ErrorIs(t, CheckOwner(context.Background(), pool, c.Identity().Info()), ErrInvalid)
+	perform(t, own, `BEGIN IMMEDIATE`)
+	_, err = ask.ExecContext(ctx, probeArg)
+	require.NoError(t, err)
+	require.True(t, o.open)
+	perform(t, own, `ROLLBACK`)
 }
 
 // A WITH is mostly a SELECT.

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,7 +26,7 @@ func TestALogThatGrowsIsOnItsWayToTheDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg     Config
 		journal string
-		held    int // by SQLite and by who asks
+		held    int // by SQLite and by writeback
 	}{
 		"NORMAL":           {Config{}, "WAL", 2},
 		"FULL":             {Config{Full: true}, "WAL", 1},
@@ -44,6 +45,27 @@ func TestALogThatGrowsIsOnItsWayToTheDisk(t *testing.T) {
 			require.Zero(t, handles(t, path+"-wal"))
 		})
 	}
+}
+
+// The connections of a connector share the log, and the last of them closes it.
+func TestWriteback_OncePerConnector(t *testing.T) {
+	path := file(t)
+	c, pool := newPool(t, path, Config{})
+	perform(t, pool, `PRAGMA journal_mode = WAL`)
+	conns := []*sql.Conn{borrow(t, pool), borrow(t, pool), borrow(t, pool)}
+	for range writebackEvery {
+		for _, conn := range conns {
+			perform(t, conn, `INSERT INTO t DEFAULT VALUES`)
+		}
+	}
+	require.Equal(t, 3, c.writeback.conns)
+	require.Equal(t, 3+1, handles(t, path+"-wal"), "SQLite has one for each connection")
+	pool.SetMaxIdleConns(-1) // close what comes back
+	for i, conn := range conns {
+		require.NoError(t, conn.Close())
+		require.Equal(t, i < 2, c.writeback.file != nil)
+	}
+	require.Zero(t, handles(t, path+"-wal"))
 }
 
 func TestTheSystemBeginsToWriteWhenAsked(t *testing.T) {
