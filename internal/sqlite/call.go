@@ -104,7 +104,8 @@ func (c *conn) execRaw(query string) error {
 	return err
 }
 
-// wrapCause gives a statement's error the cause that a function had, whose text it has.
+// wrapCause gives a statement's error, which has a function's text, that function's error as
+// its cause.
 func (c *conn) wrapCause(err error) error {
 	cause := c.cause
 	c.cause = nil

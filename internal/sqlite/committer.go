@@ -14,7 +14,7 @@ import (
 // Op is one small write. It runs inside a transaction that may carry others.
 type Op interface {
 	// Run executes the statements at the time now. When it returns an error,
-	// nothing of it stays.
+	// nothing of it stays. It may be called again after a failure.
 	Run(ctx context.Context, q Querier, now time.Time) error
 	// Single says that Run is one statement, which SQLite undoes by itself.
 	Single() bool
@@ -40,7 +40,8 @@ type Committer struct {
 	lastBatchSize int // the leader's: expect as many again
 }
 
-// Bounds of one commit: others want the writer too.
+// Bounds of one commit: application transactions and other processes want the writer too,
+// and the first op of a batch is answered no sooner than the last.
 const (
 	maxBatch     = 512
 	maxBatchTime = 10 * time.Millisecond
@@ -61,7 +62,8 @@ func NewCommitter(source Source, limit time.Duration) *Committer {
 	return c
 }
 
-// Do runs op in a transaction and returns when that is committed.
+// Do runs op in a transaction and returns when that is committed: on its caller's own
+// goroutine, or on that of another caller, the leader.
 //
 // A ctx that ends before op has started withdraws it. Once started, Do returns the
 // real outcome.
@@ -83,7 +85,8 @@ func (c *Committer) Do(ctx context.Context, op Op) error {
 	return err
 }
 
-// join queues r; true makes its caller the leader.
+// join queues r; true makes its caller the leader. Whether there is a leader and whether r
+// is in the queue is decided under one lock, so no request is left without a leader.
 func (c *Committer) join(r *request) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +102,8 @@ func (c *Committer) join(r *request) (bool, error) {
 	return false, nil
 }
 
-// wait returns true when r has to lead, and its outcome otherwise.
+// wait returns true when r has to lead, and its outcome otherwise. The limit is for a
+// request that is not started: a batch that is under way ends by itself.
 func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 	timeout := time.NewTimer(c.limit)
 	defer timeout.Stop()
@@ -121,7 +125,8 @@ func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 	return lead, r.err
 }
 
-// withdraw takes r out of the queue; false when it is no longer there or leads.
+// withdraw takes r out of the queue; false when it is no longer there or leads. One that
+// was told to lead is still in the queue, but the call is in its channel.
 func (c *Committer) withdraw(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,6 +134,8 @@ func (c *Committer) withdraw(r *request) bool {
 }
 
 func (c *Committer) removeLocked(r *request) bool {
+	// A walk: it happens when a caller gives up, and the queue is as long as there are
+	// callers.
 	for i, other := range c.waiting {
 		if other == r {
 			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
@@ -146,9 +153,14 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 	if err != nil {
 		return c.fail(own, err)
 	}
+	// A caller alone must not pay for this with each of its commits.
 	if c.lastBatchSize > 1 {
-		runtime.Gosched() // those just answered are on their way back: let them join
+		// Those just answered are on their way back: let them join. Worth a third of the
+		// throughput: a plain Enqueue takes 28 µs with it and 40 without among 8 callers,
+		// 19 and 27 among 64 (medians of 3, two cores).
+		runtime.Gosched()
 	}
+	// After the connection: while it was waited for, others may have joined.
 	if r := c.takeAlone(); r != nil {
 		return c.runAlone(ctx, conn, r)
 	}
@@ -157,6 +169,7 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 		return c.fail(own, err)
 	}
 	batch, err := c.run(conn)
+	// Before the answers: a caller that closes the pool next must find it complete.
 	c.source.release(conn, err)
 	for _, r := range batch {
 		if r != own {
@@ -176,7 +189,8 @@ func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 	})
 }
 
-// runAlone runs r as a transaction of one statement, which needs no BEGIN.
+// runAlone runs r as a transaction of one statement, which needs no BEGIN and no COMMIT:
+// the common case of a process with little to do.
 func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, r *request) error {
 	inner := c.source.statementCtx(ctx)
 	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, r.op, time.Now()) })
@@ -208,6 +222,7 @@ func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 	if err == nil {
 		return batch, nil
 	}
+	// Whether or not SQLite has done so by itself: an error here says nothing new.
 	_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
 	for _, r := range batch {
 		if r.err == nil { // one that failed by itself keeps its own error
@@ -309,6 +324,7 @@ func isFatal(err error) bool {
 func (c *Committer) take(n int) []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Capped, so that an append to the queue copies it instead of growing into the batch.
 	n = min(n, len(c.waiting))
 	if n == 0 {
 		return nil
@@ -336,6 +352,7 @@ func (c *Committer) passOn() {
 		c.idle.Broadcast()
 		return
 	}
+	// It stays in the queue: it is the first op of its own batch.
 	next := c.waiting[0]
 	next.chosen = true
 	next.call <- true
@@ -345,7 +362,7 @@ func (c *Committer) passOn() {
 func (c *Committer) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
+	c.closed = true // before the wait: no later op can keep a leader at work
 	for c.leading {
 		c.idle.Wait()
 	}

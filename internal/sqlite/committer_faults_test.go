@@ -9,8 +9,8 @@ import (
 )
 
 // An op that panics, say in the Error method of a caller's error, must not leave the
-// transaction open and the gate closed for everybody else.
-func TestAPanicInAnOpHarmsNobodyElse(t *testing.T) {
+// transaction open and the gate closed for all others.
+func TestCommitter_PanicInOp(t *testing.T) {
 	s, stored := newScene(t)
 	s.connector.cfg.BusyTimeout, s.limit = time.Second, time.Second
 	s.hold(t)
@@ -79,7 +79,7 @@ func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
 }
 
 // The whole pool is lent out: the caller has to know that it is busy, not that some
-// deadline of nobody's has passed.
+// unknown deadline has passed.
 func TestNoConnectionToWriteOnIsBusy(t *testing.T) {
 	path := file(t)
 	newPool(t, path, Config{})

@@ -46,7 +46,7 @@ func failing(err error) testOp {
 
 var errOp = errors.New("the op does not like it")
 
-// scene is a committer whose gate the test can hold, so that ops pile up.
+// scene is a committer with a gate that the test can hold, so that ops pile up.
 type scene struct {
 	*Committer
 	connector *Connector
@@ -203,7 +203,7 @@ func TestACtxThatEndsBeforeTheStartWithdrawsTheOp(t *testing.T) {
 	second := s.add(t, ctx, insert(1))
 	third := s.add(t, context.Background(), insert(2))
 	cancel()
-	require.ErrorIs(t, ends(t, "the op whose ctx ended", second), context.Canceled)
+	require.ErrorIs(t, ends(t, "the op with the ended ctx", second), context.Canceled)
 	s.connector.gate.leave()
 	require.NoError(t, ends(t, "op", first))
 	require.NoError(t, ends(t, "op", third))
@@ -211,7 +211,7 @@ func TestACtxThatEndsBeforeTheStartWithdrawsTheOp(t *testing.T) {
 	require.ErrorIs(t, s.Do(ctx, insert(3)), context.Canceled)
 }
 
-func TestALeaderWhoseCtxEndsPassesTheLeadOn(t *testing.T) {
+func TestCommitter_LeaderCtxEnds(t *testing.T) {
 	for name, op := range map[string]testOp{"alone": insert(0), "in a transaction": multi(insert(0))} {
 		t.Run(name, func(t *testing.T) {
 			s, stored := newScene(t)
@@ -266,7 +266,7 @@ func TestACtxThatEndsAfterTheStartGetsTheRealOutcome(t *testing.T) {
 	}
 }
 
-func TestCloseLetsThoseWhoWaitFinish(t *testing.T) {
+func TestCommitter_CloseFinishesWaiting(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)
 	outcomes := s.pile(t, multi(insert(0)), insert(1), insert(2))
@@ -317,7 +317,7 @@ func TestOpsThatWaitTooLongAreBusy(t *testing.T) {
 	})
 }
 
-// Many callers, some of whose ops fail and some of whose ctx ends: what is stored is
+// Many callers; the ops of some fail, and the ctx of others ends: what is stored is
 // what was answered with nil.
 func TestEachCallerGetsItsOwnOutcome(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {

@@ -47,7 +47,8 @@ type conn struct {
 	cause    error       // the last function's error, of which SQLite has only the text
 }
 
-// setUp touches nothing that outlives the connection.
+// setUp touches nothing that outlives the connection: it is opened by readers too, and
+// by a DB that has yet to find out whether it may change the file at all.
 func (c *conn) setUp(ctx context.Context, pragmas []string) error {
 	inMemory := "PRAGMA temp_store=MEMORY" // what a statement may have to undo, and to sort
 	for _, pragma := range append(pragmas, inMemory) {
@@ -58,6 +59,7 @@ func (c *conn) setUp(ctx context.Context, pragmas []string) error {
 			return fmt.Errorf("%s: %w", strings.ToLower(pragma), err)
 		}
 	}
+	// Asked now: the first write would find out late, in the middle of something.
 	readOnly, err := c.IsReadOnly("main")
 	if err != nil {
 		return err
@@ -93,13 +95,15 @@ func (c *conn) retry(ctx context.Context, f func() error) error {
 	return Retry(ctx, c.connector.cfg.BusyTimeout, f)
 }
 
-// execDriver runs query past all rules of c.
+// execDriver runs query past all rules of c: neither gate nor retries, and no part in what
+// c.tx knows.
 func (c *conn) execDriver(query string) error {
 	_, err := c.rawConn.ExecContext(context.Background(), query, nil)
 	return err
 }
 
-// PrepareContext implements driver.ConnPrepareContext.
+// PrepareContext implements driver.ConnPrepareContext. Such a statement belongs to its
+// caller and is not in the cache, but it keeps the same rules.
 func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
 	return c.prepare(query)
 }
@@ -118,6 +122,7 @@ func (c *conn) prepare(query string) (*stmt, error) {
 		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
 	}
 	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
+	// A script runs statement by statement: it has no one transaction to be wrapped in.
 	s.calls = s.verb != vOther && c.driver.functions.writtenBy(query)
 	return s, nil
 }
@@ -141,7 +146,8 @@ func (c *conn) statement(ctx context.Context, query string) (*stmt, error) {
 	return s, nil
 }
 
-// done closes a statement that is not kept.
+// done closes a statement that is not kept. It is called when the rows are closed, not
+// when the query returns: a driver's rows end with their statement.
 func (c *conn) done(s *stmt) {
 	if s.once {
 		_ = s.rawStmt.Close()
@@ -174,6 +180,10 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 // exec runs s by the rules of where it stands: inside a transaction, as one that
 // begins or ends it, or by itself, which is a transaction of one statement.
+//
+// The order matters. A transaction that was opened as text is known as one here, not only
+// those of BeginTx, so a BEGIN must not slip through as any other statement: the gate would
+// not know of it, and every other writer would meet it inside SQLite.
 func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	switch {
 	case s.verb == vProbe:
@@ -183,6 +193,7 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	case c.tx.open:
 		return c.tx.exec(ctx, c, s, args)
 	case s.verb == vSavepoint:
+		// SQLite would begin a deferred transaction, past the gate.
 		return nil, fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
 	case s.calls:
 		return c.execWriter(ctx, s, args)
@@ -195,7 +206,8 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	return res, err
 }
 
-// execAlone runs s outside a transaction. Only what reads goes past the gate.
+// execAlone runs s outside a transaction. Only what reads goes past the gate: in WAL mode
+// it waits for no writer, and no writer waits for it.
 func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if s.verb == vRead {
 		return c.execRetrying(ctx, s, args)
@@ -210,7 +222,8 @@ func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue)
 	return res, nil
 }
 
-// execGated runs s as a transaction of its own.
+// execGated runs s as a transaction of its own. Without the gate it would meet the other
+// writers of this process in SQLite, and lose to them: a retry sleeps, the gate queues.
 func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if err := c.connector.enter(ctx); err != nil {
 		return nil, err
@@ -241,6 +254,7 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 		run = context.WithoutCancel(ctx)
 	}
 	s.begins()
+	// A closure of a retry costs nothing: it does not escape.
 	var res driver.Result
 	err := c.retry(ctx, func() (err error) {
 		res, err = s.rawStmt.ExecContext(run, args)
@@ -250,7 +264,9 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	return res, c.wrapCause(err)
 }
 
-// query is exec for a statement with rows.
+// query is exec for a statement with rows. They are read while the statement stands, so a
+// writer among them, such as INSERT … RETURNING, does not take the gate: a caller that does
+// not close its rows would keep it.
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if s.verb >= vBegin {
 		return nil, fmt.Errorf("%w: run BEGIN, COMMIT and ROLLBACK with Exec", ErrInvalid)
@@ -274,9 +290,12 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 	return r, nil
 }
 
-// start runs s up to its first row.
+// start runs s up to its first row. A write is done by then: with RETURNING, SQLite computes
+// all rows before it gives the first one.
 func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*rows, error) {
 	run := ctx
+	// An interrupted SELECT is only a SELECT less. A statement that may write is not
+	// interrupted, nor one in a transaction, which would be lost with it.
 	if c.tx.open || s.verb == vWith || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
@@ -306,7 +325,8 @@ func (c *conn) rowsClosed(s *stmt) {
 	}
 }
 
-// control runs BEGIN, COMMIT and ROLLBACK that came as text, on a *sql.Conn.
+// control runs BEGIN, COMMIT and ROLLBACK that came as text, on a *sql.Conn. A COMMIT that
+// fails may be tried again there, which sql.Tx does not offer.
 func (c *conn) control(ctx context.Context, v verb) error {
 	switch v {
 	case vBegin, vBeginNow:
@@ -319,7 +339,9 @@ func (c *conn) control(ctx context.Context, v verb) error {
 }
 
 // BeginTx implements driver.ConnBeginTx: IMMEDIATE, or a deferred snapshot that refuses
-// to write when read-only. SQLite is serializable, so every isolation level asked for holds.
+// to write when read-only. IMMEDIATE is the default because a transaction that reads first
+// and writes later fails, without a remedy, when another writer commits in between.
+// SQLite is serializable, so every isolation level asked for holds.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if err := c.tx.begin(ctx, c, !opts.ReadOnly); err != nil {
 		return nil, err
@@ -333,6 +355,8 @@ func (c *conn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
 
+// sqlTx has no state: the transaction is the connection's, which may have been asked by
+// text to end it.
 type sqlTx struct{ c *conn }
 
 func (t sqlTx) Commit() error   { return t.c.tx.commit(t.c, true) }
@@ -353,6 +377,8 @@ func (c *conn) IsValid() bool {
 	return c.rawConn.IsValid()
 }
 
+// rollbackOpen undoes what was left open. Its error is of no use to any caller: the pool
+// finds a broken connection by itself.
 func (c *conn) rollbackOpen() {
 	if c.tx.open {
 		_ = c.tx.rollback(c)

@@ -192,7 +192,9 @@ func (c *Connector) enter(ctx context.Context) error {
 }
 
 // Permit is the write gate, entered before there is a connection to write on: so
-// that writers that wait do not occupy the pool's connections.
+// that writers that wait do not occupy the pool's connections. Beside 32 goroutines that
+// write in DB.Tx a read takes 32 µs (p99 0.2 ms); without it, it waits 20 ms (p99 150 ms)
+// for a connection. It travels in the ctx, since database/sql passes nothing else on.
 type Permit struct {
 	connector *Connector
 	held      bool

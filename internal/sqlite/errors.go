@@ -51,7 +51,7 @@ func IsBusy(err error) bool {
 	if code := Code(err); code != 0 {
 		return code&0xff == codeBusy && code != codeBusySnapshot
 	}
-	// Attach meets drivers whose codes have types of their own.
+	// Attach meets drivers with types of their own for codes.
 	return strings.Contains(err.Error(), "database is locked")
 }
 

@@ -187,7 +187,7 @@ func TestReadOnlyTransactionsRefuseFunctionsThatWrite(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// A trigger calls a function whose statement fires the trigger again, which runs the
+// A trigger calls a function; its statement fires the trigger again, which runs the
 // same statements while the outer ones run.
 func TestFunctionsNest(t *testing.T) {
 	_, pool := withFunctions(t)
@@ -213,7 +213,7 @@ func TestACallThatAViewHidesIsWhole(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, values(t, pool))
 }
 
-// commitElsewhere is a function whose call lets another connection commit: what a second
+// commitElsewhere is a function that lets another connection commit: what a second
 // writer does between the first read of a statement and its first write.
 func commitElsewhere(other *sql.DB) Function {
 	return Function{"commit_elsewhere", 1, Reads, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
@@ -292,7 +292,7 @@ func TestAScriptOfCallsIsWholeCallByCall(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// Rows are handed out when they are committed: reading them slowly holds nobody up.
+// Rows are handed out when they are committed: reading them slowly holds nothing up.
 func TestRowsOfACallHoldNothing(t *testing.T) {
 	c, pool := withFunctions(t)
 	rows, err := pool.Query(`SELECT put(column1) AS p, 'x' AS x FROM (VALUES (1), (2), (3))`)

@@ -48,7 +48,7 @@ func requireUntouched(t *testing.T, g *gate) {
 	require.Zero(t, g.waiting.Len())
 }
 
-func TestGateSaysWhyNobodyWasLetIn(t *testing.T) {
+func TestGate_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
 		require.True(t, g.tryEnter())
@@ -67,14 +67,14 @@ func TestGateSaysWhyNobodyWasLetIn(t *testing.T) {
 	})
 }
 
-// Waiters who give up at any moment must not take a turn with them.
+// Waiters that give up at any moment must not take a grant with them.
 func TestGateLosesNoTurnWhenWaitersGiveUp(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
 	s := seed(t)
-	for who := range uint64(24) {
+	for n := range uint64(24) {
 		all.Go(func() {
-			luck := rand.New(rand.NewPCG(s, who))
+			luck := rand.New(rand.NewPCG(s, n))
 			for range 150 {
 				ctx, cancel := context.WithTimeout(context.Background(), upTo(luck, 200*time.Microsecond))
 				if g.enter(ctx, upTo(luck, 200*time.Microsecond)) == nil {
@@ -96,7 +96,7 @@ func TestGateLosesNoTurnWhenWaitersGiveUp(t *testing.T) {
 	requireUntouched(t, &g)
 }
 
-func TestWaitersWhoGiveUpWhenCalledPassTheTurnOn(t *testing.T) {
+func TestGate_AbandonPassesGrantOn(t *testing.T) {
 	for name, since := range map[string]time.Time{
 		"called to try":   time.Now().Add(time.Hour), // never overdue
 		"handed the gate": time.Now().Add(-time.Hour),
@@ -131,9 +131,9 @@ func waiting(g *gate) int {
 	return g.waiting.Len()
 }
 
-// Somebody who takes the gate while one who was called is on the way must not make
-// that one lose its place.
-func TestOneWhoWasOvertakenIsNext(t *testing.T) {
+// A caller that takes the gate while a waiter is on its way must not make the waiter
+// lose its place.
+func TestGate_OvertakenIsNext(t *testing.T) {
 	var g gate
 	require.True(t, g.tryEnter())
 	called := &waiter{since: time.Now(), grant: make(chan bool, 1)}
@@ -147,7 +147,7 @@ func TestOneWhoWasOvertakenIsNext(t *testing.T) {
 	require.NotNil(t, g.enqueue(other))
 	time.Sleep(2 * starvationThreshold)
 	g.leave()
-	require.True(t, <-called.grant, "by now it is overdue: nobody may overtake it again")
+	require.True(t, <-called.grant, "by now it is overdue: nothing may overtake it again")
 	require.False(t, g.tryEnter())
 	require.Empty(t, other.grant)
 	g.leave()
@@ -222,8 +222,8 @@ func TestAWaiterGetsInPastATightLoop(t *testing.T) {
 	require.Less(t, waits[len(waits)-1], time.Second)
 }
 
-// Eight who want in all the time must share alike, more or less.
-func TestNobodyStarvesAtTheGate(t *testing.T) {
+// Eight that want in all the time must share alike, more or less.
+func TestGate_NoStarvation(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
 	var got [8]int

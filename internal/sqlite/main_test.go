@@ -102,7 +102,7 @@ func borrow(t testing.TB, pool *sql.DB) *sql.Conn {
 	return conn
 }
 
-// free tells whether somebody could enter the gate now.
+// free tells whether a writer could enter the gate now.
 func free(c *Connector) bool {
 	if !c.gate.tryEnter() {
 		return false

@@ -37,7 +37,7 @@ const canStartWriteback = true
 // statfs is a variable so that a test can stand in for a mounted network disk.
 var statfs = syscall.Statfs
 
-// Filesystems on which several machines may see the file, or whose locks and
+// Filesystems on which several machines may see the file, or on which locks and
 // shared memory are known not to hold; magic numbers as in statfs(2).
 var networkFilesystems = map[uint32]string{
 	0x00006969: "NFS",

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// setType sets a field whose size depends on the machine.
+// setType sets a field; its size depends on the machine.
 func setType(st *syscall.Statfs_t, magic int64) {
 	reflect.ValueOf(st).Elem().FieldByName("Type").SetInt(magic)
 }
@@ -51,5 +51,5 @@ func TestNetworkFilesystemsAreRefusedUnlessAskedFor(t *testing.T) {
 	}
 	statfs = func(string, *syscall.Statfs_t) error { return errors.New("no such call") }
 	_, err := resolve(file(t), false)
-	require.NoError(t, err, "who cannot be asked is not guilty")
+	require.NoError(t, err, "what cannot be asked about is taken for local")
 }

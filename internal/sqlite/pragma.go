@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// oldest is the first SQLite whose WAL cannot be corrupted by a reset that races
-// with another connection, https://sqlite.org/wal.html#walresetbug.
+// oldest is the first SQLite in which a reset that races with another connection cannot
+// corrupt the WAL, https://sqlite.org/wal.html#walresetbug.
 var oldest = [3]int{3, 51, 3}
 
 // CheckVersion refuses an engine with a known corruption bug in what honker does

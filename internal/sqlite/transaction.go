@@ -35,7 +35,7 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 		query = "BEGIN IMMEDIATE"
 	}
 	if err := t.run(ctx, c, query); err != nil {
-		if now {
+		if now { // another process kept the lock for too long: let the next try
 			c.connector.gate.leave()
 		}
 		return err
@@ -141,6 +141,8 @@ func (t *transaction) commit(c *conn, last bool) error {
 	if !t.open {
 		return fmt.Errorf("%w: COMMIT outside a transaction", ErrInvalid)
 	}
+	// COMMIT of a transaction that is gone would be SQLite's "no transaction is active",
+	// and of one with an ended ctx would succeed.
 	if t.failed != nil {
 		err := fmt.Errorf("nothing was committed: %w", t.failed)
 		_ = t.rollback(c)
@@ -148,6 +150,8 @@ func (t *transaction) commit(c *conn, last bool) error {
 	}
 	// Without the caller's ctx: a commit happens or it does not, never maybe.
 	if err := t.check(c, t.run(context.Background(), c, "COMMIT")); err != nil {
+		// Otherwise it stays open, as SQLite leaves it: a reader of a rollback journal
+		// may have held it up, and a second COMMIT may succeed.
 		if last || t.failed != nil {
 			_ = t.rollback(c)
 		}

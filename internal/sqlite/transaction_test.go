@@ -133,7 +133,7 @@ func TestATransactionEndsWithTheCtxOfItsBegin(t *testing.T) {
 	require.True(t, free(c))
 }
 
-func TestWhoWaitsForAnotherProcessIsBusyAfterItsTime(t *testing.T) {
+func TestWaitingForAnotherProcessIsBusyAfterItsTime(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{BusyTimeout: 100 * time.Millisecond})
 	perform(t, borrow(t, pool), `SELECT 1`)
@@ -161,7 +161,7 @@ func doOnce(pool *sql.DB, limit time.Duration, ctx context.Context) error {
 	return s.Do(ctx, multi(insert(1)))
 }
 
-// Waiting obeys ctx, whoever it is that one waits for.
+// Waiting obeys ctx, for another process as for this one.
 func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{BusyTimeout: 3 * time.Second})
@@ -189,7 +189,7 @@ func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// In WAL mode nobody who reads waits for a writer: not for its connection either.
+// In WAL mode no reader waits for a writer: not for its connection either.
 func TestAReaderNeedsNoTurnOfAWriter(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
 	tx, err := pool.BeginTx(context.Background(), nil)
@@ -365,7 +365,7 @@ func TestCheckOwner_Prepared(t *testing.T) {
 func TestAReadOnlyTransactionReadsByAnyStatement(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, `INSERT INTO t (v) VALUES (7)`)
-	writer, err := pool.BeginTx(context.Background(), nil) // nobody who reads waits for it
+	writer, err := pool.BeginTx(context.Background(), nil) // no reader waits for it
 	require.NoError(t, err)
 	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
 	require.NoError(t, err)
