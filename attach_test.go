@@ -37,7 +37,7 @@ func TestAttachedPoolDoesAllThatAnOpenedFileDoes(t *testing.T) {
 func TestTransactionsOnAnAttachedPoolWaitForEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)             // in WAL mode
-	pool, err := sql.Open("sqlite", path) // with the driver's defaults: nobody waits
+	pool, err := sql.Open("sqlite", path) // with the driver's defaults: no statement waits
 	require.NoError(t, err)
 	defer pool.Close()
 	db, err := honker.Attach(context.Background(), pool, nil)

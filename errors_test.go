@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// watchFile returns what asserts that nobody has committed to the file since, as
+// watchFile returns what asserts that nothing was committed to the file since, as
 // another connection sees it.
 func watchFile(t testing.TB, path string) func(what string) {
 	t.Helper()
@@ -52,7 +52,7 @@ func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) refusal {
 	}
 }
 
-// refuses asserts that each call is ErrInvalid, says whose error it is, and leaves the
+// refuses asserts that each call is ErrInvalid, names the verb of the error, and leaves the
 // file as it was.
 func refuses(t *testing.T, path string, calls map[string]refusal) {
 	t.Helper()

@@ -48,7 +48,7 @@ func ExampleDB_Lock() {
 
 	migrate := func(ctx context.Context) error { fmt.Println("migrated by one"); return ctx.Err() }
 
-	lock, err := db.Lock(ctx, "migration", nil) // waits for whoever has it
+	lock, err := db.Lock(ctx, "migration", nil) // waits for its holder
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func ExampleScheduler_Run() {
 	// scheduler: <nil>
 }
 
-// A tick turns what is due into jobs, once whoever ticks. Run does so by itself.
+// A tick turns what is due into jobs, once, in whatever process. Run does so by itself.
 func ExampleScheduler_Tick() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -87,7 +87,7 @@ func ExampleScheduler_Tick() {
 	// once more: 0
 }
 
-// Schedules are kept in the file: whoever opens it can look at them and change them.
+// Schedules are kept in the file: any program that opens it can look at them and change them.
 func ExampleScheduler_Update() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)

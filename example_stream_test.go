@@ -118,7 +118,7 @@ func ExampleStream_Consumers() {
 	// shipping: up to 1, 3 to see
 }
 
-// A tail is nobody's: it begins at the end, and nothing is saved. A pattern follows
+// A tail has no name: it begins at the end, and nothing is saved. A pattern follows
 // several topics in the order of their commits.
 func ExampleStream_Tail() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -201,7 +201,7 @@ func ExamplePipe() {
 	// doubler: <nil>
 }
 
-// Retention is kept in the file; Compact never takes what somebody has still to see.
+// Retention is kept in the file; Compact never takes what a consumer has still to see.
 func ExampleStream_Compact() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)

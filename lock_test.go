@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// lost waits for the end of a hold that nobody wanted.
+// lost waits for the end of a hold that its holder did not want.
 func lost(t testing.TB, l *honker.Lock) {
 	t.Helper()
 	select {
@@ -161,7 +161,7 @@ func TestTryLockOfAHeldLockWritesNothing(t *testing.T) {
 	other := honkertest.OpenFile(t, path, nil)
 	testkit.RequireHeld(t, other, "report")
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
-		for range 10 { // while nobody else can write
+		for range 10 { // while no other connection can write
 			testkit.RequireHeld(t, db, "report")
 			testkit.RequireHeld(t, other, "report")
 		}

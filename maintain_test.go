@@ -375,7 +375,7 @@ func TestMaintainTruncatesAWALAboveItsLimit(t *testing.T) {
 			if truncated {
 				testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 			}
-			for range 2 { // whoever has seen two chores of a round done has seen a round
+			for range 2 { // two chores of a round that are done show a round
 				testkit.Exec(t, db, `INSERT INTO _honker_results (job_id, expires_at) VALUES (1, 1)`)
 				testkit.Eventually(t, testkit.Timeout, "a round", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`) == 0 })
 			}

@@ -56,7 +56,7 @@ func TestAllWakesAtOnceForWhatOthersDo(t *testing.T) {
 			require.Equal(t, offset, d.Offset, what)
 			require.Less(t, time.Since(began), 5*time.Second, what)
 		case <-ctx.Done():
-			t.Fatal("nobody woke for " + what)
+			t.Fatal("no member woke for " + what)
 		}
 	}
 	arrives("a nack by another process", 1, func() { nacker.Tell("now") })

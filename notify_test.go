@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A message of another connection wakes whoever sleeps: who is closed does not, and has
+// A message of another connection wakes each listener that sleeps: a closed one does not, and has
 // said so at once.
 func TestClosedListenerSleepsNoMore(t *testing.T) {
 	const leaving = 20

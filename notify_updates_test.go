@@ -133,8 +133,8 @@ func TestEachCommitIsSeenInEveryJournalMode(t *testing.T) {
 	}
 }
 
-// Whoever begins to wait while the hub asks what is new has looked too early, and must
-// not be told too late. Each round two begin, for names that nobody waited for, and one
+// A caller that begins to wait while the hub asks what is new has looked too early, and must
+// not be told too late. Each round two begin, for names that no other call waits for, and one
 // commit, without a hint, is for both.
 func TestNobodyIsForgottenWhoBeginsToWaitWhileTheHubAsks(t *testing.T) {
 	db := honkertest.Open(t, nil)

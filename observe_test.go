@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// observed is a queue on a DB whose events are collected.
+// observed is a queue on a DB, and what its observer was told.
 func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[int], *testkit.Recorder) {
 	t.Helper()
 	s := new(testkit.Recorder)

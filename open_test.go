@@ -72,7 +72,7 @@ func TestOpenRefusesWhatIsNoFileOfItsOwn(t *testing.T) {
 	require.Equal(t, header, testkit.FileSum(t, "header"))
 }
 
-// openAsNobody gives up root, for whom nothing is read-only, and opens what it is
+// openAsNobody gives up root, to which nothing is read-only, and opens what it is
 // told to.
 func openAsNobody() {
 	if os.Getuid() == 0 {

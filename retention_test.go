@@ -70,7 +70,7 @@ func TestRetentionIsTheFilesForAllHandlesAndProcesses(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 10)
-	require.Zero(t, retained(t, s), "everything, unless somebody says otherwise")
+	require.Zero(t, retained(t, s), "everything, unless a retention is set")
 	retain(t, s, honker.Retention{MaxCount: 4, MaxAge: 1500 * time.Millisecond})
 	rounded := honker.Retention{MaxCount: 4, MaxAge: 2 * time.Second}
 	require.Equal(t, rounded, retained(t, s))

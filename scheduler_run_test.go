@@ -25,7 +25,7 @@ type fire struct {
 	told time.Time
 }
 
-// runner is a DB of a bubble whose scheduler can run, and what it has fired.
+// runner is a DB of a bubble that can run its scheduler, and what it has fired.
 type runner struct {
 	*honker.DB
 	*testkit.Recorder
@@ -78,7 +78,7 @@ func (r runner) run(t testing.TB) (stop func() error) {
 	return testkit.Background(t, r.Scheduler().Run)
 }
 
-// blink is what little time passes in a bubble while somebody tries again.
+// blink is what little time passes in a bubble while a runner tries again.
 const blink = 50 * time.Millisecond
 
 // at are when the fires were due, since began, and each was told at once.
@@ -92,7 +92,7 @@ func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []ti
 	return all
 }
 
-// steal gives a lock to somebody who is none of ours.
+// steal gives a lock to an owner that is none of ours.
 func steal(t testing.TB, db *honker.DB, lock string) {
 	t.Helper()
 	testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES (?1, 'thief', ?2) ON CONFLICT DO UPDATE SET owner = 'thief', expires_at = ?2`,
@@ -152,7 +152,7 @@ func TestARunningSchedulerHeedsEveryChange(t *testing.T) {
 	}
 }
 
-// A commit is seen at once where nobody looks, so between two renewals of the lock a
+// A commit is seen at once where no poll runs, so between two renewals of the lock a
 // look must find none.
 func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
@@ -361,7 +361,7 @@ func TestAScheduleThatMakesNoSenseIsLoggedOnceByRunAndTheOthersFire(t *testing.T
 	})
 }
 
-// Somebody who wants a schedule to fire at once may write 0, or something before it.
+// A program that wants a schedule to fire at once may write 0, or something before it.
 func TestRunFiresWhatIsDueSinceTheEpoch(t *testing.T) {
 	for _, at := range []int64{-1, 0, 1} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
@@ -391,7 +391,7 @@ func holdWriter(t testing.TB, path string) (release func()) {
 	return release
 }
 
-// While another process holds the write lock for longer than BusyTimeout, nobody can
+// While another process holds the write lock for longer than BusyTimeout, nothing else can
 // become the leader; that is no reason to give up.
 func TestRunWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
 	t.Parallel()

@@ -39,7 +39,7 @@ func TestAckedEventIsNotSeenAgainWhenTheFileIsOpenedAnew(t *testing.T) {
 	}
 }
 
-// Whoever asks again and again from where he was misses nothing and sees nothing twice:
+// A caller that asks again and again from where it was misses nothing and sees nothing twice:
 // nothing comes up below an offset that was seen.
 func TestLoopOfReadsSeesEachEventOnce(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestPollingSubscriberHearsOthersAtItsNextLook(t *testing.T) {
 	})
 }
 
-// One commit is for all who wait, on whatever topic and however they wait.
+// One commit is for all that wait, on whatever topic and however they wait.
 func TestOneCommitWakesTheSubscribersOfAllTopics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

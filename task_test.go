@@ -214,7 +214,7 @@ func TestWhatATaskReturnsIsSavedAsTheResultOfItsJob(t *testing.T) {
 	require.Equal(t, []honker.Outcome{honker.Acked}, p.settled)
 
 	p = workOn(t, honker.Tasks{"none": func(context.Context, honker.Task) (any, error) { return nil, nil }}, ours(t, newTask(t, "none")))
-	require.NoError(t, p.saved, "null is a result: somebody may wait for it")
+	require.NoError(t, p.saved, "null is a result: a caller may wait for it")
 	require.JSONEq(t, "null", string(p.result))
 }
 

@@ -252,7 +252,7 @@ func TestWorkEndsWhenItsFileWasReplaced(t *testing.T) {
 	}
 }
 
-// Somebody else holds the write lock for longer than BusyTimeout.
+// Another process holds the write lock for longer than BusyTimeout.
 func TestWorkSurvivesAWriterThatHoldsItUpForLong(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
@@ -313,7 +313,7 @@ func TestDrainWaitsForAWriterThatHoldsItUp(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A handler whose job runs again already, because it said so or because its lease has
+// A handler with a job that runs again already, because it said so or because its lease has
 // lapsed, is still a handler of this Work.
 func TestHandlerThatLingersBesideTheNextAttempt(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -250,7 +250,7 @@ func TestObserverHearsOfTheAckWhenItIsCommitted(t *testing.T) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		testkit.Enqueue(t, q, 1)
 		stop := workingTx(t, q, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-			time.Sleep(time.Second) // the clock's: nobody waits
+			time.Sleep(time.Second) // the clock's: nothing waits
 			if job.Attempts > 1 {
 				return nil
 			}

@@ -83,7 +83,7 @@ func benchLive(b *testing.B, s *honker.Stream[int], came func() time.Time) {
 	reportQuantiles(b, "commit", fromCommit)
 }
 
-// BenchmarkCompact deletes b.N events while somebody writes one row after another, and
+// BenchmarkCompact deletes b.N events while another connection writes one row after another, and
 // reports how long those waited: -benchtime 1000000x for the figure.
 func BenchmarkCompact(b *testing.B) {
 	db := openBench(b, nil)

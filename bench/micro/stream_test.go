@@ -139,7 +139,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// BenchmarkSubscribe is a replay whose offset is saved, with the defaults.
+// BenchmarkSubscribe is a replay that saves its offset, with the defaults.
 func BenchmarkSubscribe(b *testing.B) {
 	ceiling, db := scanned(b), openBench(b, nil)
 	publishSome(b, db, history)
@@ -182,7 +182,7 @@ func BenchmarkFilter(b *testing.B) {
 	compare(b, history, read(nil), read(honker.KeyIs("wanted")))
 }
 
-// BenchmarkGroup is a group whose members ack every event by itself.
+// BenchmarkGroup is a group with members that ack every event by itself.
 func BenchmarkGroup(b *testing.B) {
 	for _, members := range []int{1, 4} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {

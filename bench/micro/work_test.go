@@ -202,7 +202,7 @@ func reportQuantiles(b *testing.B, from string, took []time.Duration) {
 	b.ReportMetric(at(0.99), from+"-p99-µs")
 }
 
-// BenchmarkListeners is the cost of a commit that concerns nobody, with many who listen.
+// BenchmarkListeners is the cost of a commit that concerns no listener, with many that listen.
 func BenchmarkListeners(b *testing.B) {
 	one, many := openBench(b, nil), openBench(b, nil)
 	listen(b, one, 1)

@@ -63,8 +63,8 @@ var snippets = map[string][]snippet{
 		{"internal/sqlfunc/x.go", imports(ours + "/internal/cron"), ""},
 		{"internal/sqlite/x.go", imports(ours + "/internal/store"), "internal/store"},
 		{"internal/new/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
-		{"internal/store/x.go", imports(ours + "/internal/proc"), "internal/proc"},
-		{"x.go", imports(ours + "/internal/proc"), "internal/proc"},
+		{"internal/store/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
+		{"x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
 		{"x.go", imports(ours + "/honkertest"), "honkertest"},
 		{"x.go", imports("modernc.org/sqlite"), "imports the driver"},
 		{"internal/store/x.go", imports("modernc.org/sqlite/lib"), "imports the driver"},
@@ -74,20 +74,17 @@ var snippets = map[string][]snippet{
 		{"ui/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
 		{"relay/x.go", imports(ours + "/dispatch"), "dispatch"},
 		{"dispatch/x.go", imports(ours + "/internal/watch"), "internal/watch"},
-		{"honkertest/x.go", imports(ours + "/internal/proc"), "internal/proc"},
-		{"x.go", imports(ours + "/internal/faultvfs"), "internal/faultvfs"},
-		{"ui/x.go", imports(ours + "/internal/torture"), "internal/torture"},
-		{"cmd/honker/x.go", imports(ours + "/internal/proc"), "internal/proc"},
-		{"internal/torture/x.go", imports(ours + "/internal/store"), "internal/store"},
-		{"internal/torture/x.go", imports("modernc.org/sqlite/lib"), "imports the driver"},
+		{"honkertest/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
+		{"cmd/honker/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
+		{"internal/testkit/x.go", imports("modernc.org/sqlite/lib"), "imports the driver"},
+		{"internal/testkit/x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"ui/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
 
 		{"x.go", imports(ours + "/internal/store"), ""},
-		{"x_test.go", imports(ours + "/internal/proc"), ""},
-		{"x_test.go", imports(ours + "/internal/torture"), ""},
-		{"internal/faultvfs/x.go", imports("modernc.org/sqlite/lib"), ""},
-		{"internal/torture/x.go", imports(ours), ""},
-		{"cmd/honker/x.go", imports(ours + "/internal/torture"), ""},
+		{"x_test.go", imports(ours + "/internal/testkit"), ""},
 		{"x_test.go", imports(ours + "/honkertest"), ""},
+		{"internal/testkit/x.go", imports(ours), ""},
+		{"internal/testkit/x.go", imports(ours + "/honkertest"), ""},
 		{"x_test.go", imports("modernc.org/sqlite"), ""},
 		{"internal/sqlite/x.go", imports("modernc.org/sqlite"), ""},
 		{"internal/store/x.go", imports(ours + "/internal/sqlite"), ""},
@@ -113,7 +110,7 @@ var snippets = map[string][]snippet{
 		{"x.go", literal("SELECT sqlite_version()"), "controls the connection"},
 		{"ui/x.go", literal("SELECT total_changes()"), "controls the connection"},
 		{"cmd/honker/x.go", literal("DELETE FROM t"), "has a statement"},
-		{"internal/faultvfs/x.go", literal("DELETE FROM t"), "has a statement"},
+		{"internal/cron/x.go", literal("DELETE FROM t"), "has a statement"},
 
 		{"x.go", literal("select a queue from the list, then update it and set the time"), ""},
 		{"x.go", literal("delete from queue: no such job"), ""},
@@ -124,6 +121,8 @@ var snippets = map[string][]snippet{
 		{"internal/sqlite/x.go", literal("SELECT sqlite_version()"), ""},
 		{"examples/a/x.go", literal("SELECT id FROM t"), ""},
 		{"bench/x.go", literal("SELECT id FROM t"), ""},
+		{"tests/faults/x.go", literal("SELECT id FROM t"), ""},
+		{"internal/testkit/x.go", literal("SELECT id FROM t"), ""},
 	},
 	"files": {
 		{"x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},
@@ -145,7 +144,7 @@ var snippets = map[string][]snippet{
 		{"x.go", "import os \"example.com/os\"\nvar f, _ = os.Open(`x`)\n", ""},
 		{"x_test.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
 		{"cmd/honker/x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
-		{"internal/proc/x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
+		{"internal/testkit/x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
 	},
 	"clock": {
 		{"internal/store/x.go", literal("SELECT id FROM t WHERE run_at <= unixepoch()"), "asks SQLite"},
@@ -181,4 +180,13 @@ func TestNestedModulesMayImportTheDriver(t *testing.T) {
 	text := "package x\n" + imports(driver) + imports(module+"/internal/store")
 	faults := importFaults(parse(t, "peers/x.go", true, text))
 	require.Equal(t, []string{"imports " + module + "/internal/store"}, faults)
+}
+
+// Those of the tests may have the helpers of the tests, and only tests/ what is below.
+func TestNestedModulesOfTheTestsMayImportTheirHelpers(t *testing.T) {
+	text := "package x\n" + imports(module+"/internal/testkit") + imports(module+"/internal/sqlite") + imports(module+"/internal/store")
+	require.Equal(t, []string{"imports " + module + "/internal/store"}, importFaults(parse(t, "tests/faults/x.go", true, text)))
+	require.ElementsMatch(t, []string{"imports " + module + "/internal/sqlite", "imports " + module + "/internal/store"},
+		importFaults(parse(t, "bench/micro/x.go", true, text)))
+	require.Len(t, importFaults(parse(t, "examples/orm/x.go", true, text)), 3)
 }

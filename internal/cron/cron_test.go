@@ -1,7 +1,6 @@
 package cron_test
 
 import (
-	"flag"
 	"fmt"
 	"math"
 	"testing"
@@ -9,20 +8,12 @@ import (
 	_ "time/tzdata" // for machines without zones of their own
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/honker-go/honker/internal/cron"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if *seedFlag != 0 {
-		_ = flag.Set("rapid.seed", fmt.Sprint(*seedFlag))
-	}
-	goleak.VerifyTestMain(m)
-}
-
-var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
 func zone(t require.TestingT, name string) *time.Location {
 	loc, err := time.LoadLocation(name)

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Zones whose shifts are an hour, half an hour, two hours, at midnight, against the
-// seasons, and none.
+// Zones with shifts of an hour, half an hour, two hours, at midnight, against the
+// seasons, and without.
 var zones = []string{"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
 	"America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Europe/Dublin", "America/Caracas",
 	"Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca"}

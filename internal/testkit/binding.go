@@ -18,6 +18,7 @@ type Binding struct {
 	Pool *sql.DB
 }
 
+// OpenBinding opens the file at path as a binding does.
 func OpenBinding(t testing.TB, path string) *Binding {
 	t.Helper()
 	pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_txlock=immediate")
@@ -33,7 +34,7 @@ func OpenWithBinding(t testing.TB) (*honker.DB, *Binding) {
 	return db, OpenBinding(t, path)
 }
 
-// bootstrap is what a binding does to the jobs of each file that it opens.
+// Bootstrap is what a binding does to the jobs of each file that it opens.
 func (b *Binding) Bootstrap() {
 	b.t.Helper()
 	ExecAll(b.t, b.Pool, strings.Split(bindingSchema, ";\n")...)
@@ -55,7 +56,7 @@ CREATE VIEW _honker_jobs AS
     NULL AS last_error, created_at FROM _honker_live UNION ALL
   SELECT id, queue, payload, 'dead', priority, run_at, NULL, NULL, attempts, max_attempts, last_error, created_at FROM _honker_dead`
 
-// change runs a write and returns how many rows it changed, as its functions do.
+// Change runs a write and returns how many rows it changed, as its functions do.
 func (b *Binding) Change(query string, args ...any) int64 {
 	b.t.Helper()
 	res, err := b.Pool.ExecContext(context.Background(), query, args...)
@@ -65,6 +66,7 @@ func (b *Binding) Change(query string, args ...any) int64 {
 	return n
 }
 
+// Enqueue is honker_enqueue: it returns the job's id.
 func (b *Binding) Enqueue(queue, payload string) int64 {
 	b.t.Helper()
 	return QueryInt(b.t, b.Pool, `INSERT INTO _honker_live (queue, payload, run_at, priority, max_attempts)
@@ -92,6 +94,7 @@ func (b *Binding) inTx(do func(run func(query string, args ...any) *sql.Rows)) {
 	require.NoError(b.t, tx.Commit())
 }
 
+// Claim is honker_claim_batch.
 func (b *Binding) Claim(queue, worker string, n, timeout int) (jobs []BindingJob) {
 	b.t.Helper()
 	const exhausted = ` FROM _honker_live WHERE queue = ?1 AND attempts >= max_attempts
@@ -120,13 +123,16 @@ RETURNING id, attempts, payload`, queue, worker, n, timeout)
 	return jobs
 }
 
+// ValidClaim selects the job ?1 while the worker ?2 holds it.
 const ValidClaim = ` WHERE id = ?1 AND worker_id = ?2 AND claim_expires_at >= unixepoch()`
 
+// Ack is honker_ack.
 func (b *Binding) Ack(id int64, worker string) int64 {
 	b.t.Helper()
 	return b.Change(`DELETE FROM _honker_live`+ValidClaim, id, worker)
 }
 
+// Fail is honker_fail.
 func (b *Binding) Fail(id int64, worker, cause string) {
 	b.t.Helper()
 	b.inTx(func(run func(string, ...any) *sql.Rows) {
@@ -136,6 +142,7 @@ SELECT id, queue, payload, attempts, max_attempts, ?3 FROM _honker_live`+ValidCl
 	})
 }
 
+// SaveResult is honker_result_save.
 func (b *Binding) SaveResult(id int64, value any) {
 	b.t.Helper()
 	b.Change(`INSERT INTO _honker_results (job_id, value) VALUES (?1, ?2)

@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// OpenShared is a fresh file that others work on as well, and a DB on it. What lies beside it
-// is kept when the test fails.
+// OpenShared is a fresh file that others work on as well, and a DB on it. What lies
+// beside it is kept when the test fails.
 func OpenShared(t testing.TB) (string, *honker.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shared.db")
@@ -77,7 +77,7 @@ func ListDir(t testing.TB, dir string) map[string]fs.FileMode {
 	return modes
 }
 
-// FileSum tells whether a file was changed. Nobody may have it open: reading it drops
+// FileSum tells whether a file was changed. No process may have it open: reading it drops
 // the locks that this process holds on it.
 func FileSum(t testing.TB, path string) string {
 	t.Helper()

@@ -21,6 +21,7 @@ func PublishRange(t testing.TB, s *honker.Stream[int], first, last int, opts ...
 	require.NoError(t, err)
 }
 
+// GroupInfo reads how a group stands.
 func GroupInfo[E any](t testing.TB, g *honker.Group[E]) honker.GroupInfo {
 	t.Helper()
 	info, err := g.Info(context.Background())

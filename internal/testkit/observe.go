@@ -15,6 +15,7 @@ type Recorder struct {
 	Woke     []honker.Woke
 }
 
+// Record adds e to all, which is a slice of s.
 func Record[E any](s *Recorder, all *[]E, e E) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +29,7 @@ func Recorded[E any](s *Recorder, all *[]E) []E {
 	return append([]E(nil), *all...)
 }
 
-// outcomes is how the claims ended, so far and in that order.
+// Outcomes is how the claims ended, so far and in that order.
 func (s *Recorder) Outcomes() (all []honker.Outcome) {
 	for _, e := range Recorded(s, &s.Settled) {
 		all = append(all, e.Outcome)

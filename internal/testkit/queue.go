@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// ClaimOneAs claims with Go the one job that there must be.
+// ClaimOneAs claims the one job that there must be, for a worker of any name.
 func ClaimOneAs[T any](t testing.TB, q *honker.Queue[T], worker string) *honker.Job[T] {
 	t.Helper()
 	jobs, err := q.Claim(context.Background(), worker, 1)
@@ -20,6 +20,7 @@ func ClaimOneAs[T any](t testing.TB, q *honker.Queue[T], worker string) *honker.
 	return jobs[0]
 }
 
+// ErrCause is the error of handlers that fail.
 var ErrCause = errors.New("the printer is on fire")
 
 // NewQueue is a queue on a file of its own, and a ctx that no test outlives.

@@ -31,6 +31,7 @@ type ScheduleRow struct {
 	Types                      string
 }
 
+// GetSchedule reads the row of a schedule.
 func GetSchedule(t testing.TB, db *honker.DB, name string) (s ScheduleRow) {
 	t.Helper()
 	require.NoError(t, db.SQL().QueryRowContext(context.Background(), `SELECT name, queue, cron_expr, payload, priority, expires_s,
@@ -46,6 +47,7 @@ func Register(t testing.TB, db *honker.DB, sch honker.Schedule) {
 	require.NoError(t, db.Scheduler().Register(context.Background(), sch))
 }
 
+// Every is a schedule of the queue "jobs".
 func Every(name, spec string) honker.Schedule {
 	return honker.Schedule{Name: name, Queue: "jobs", Spec: spec}
 }
@@ -60,6 +62,7 @@ func RequireChanged(t testing.TB, want bool) func(bool, error) {
 	}
 }
 
+// Tick fires what is due at now.
 func Tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
 	t.Helper()
 	fires, err := db.Scheduler().Tick(context.Background(), now)
@@ -73,4 +76,5 @@ func SetNextFire(t testing.TB, db *honker.DB, name string, at time.Time) {
 	Exec(t, db, `UPDATE _honker_scheduler_tasks SET next_fire_at = ? WHERE name = ?`, at.Unix(), name)
 }
 
+// CountQueue counts the jobs of the queue ?.
 const CountQueue = `SELECT count(*) FROM _honker_live WHERE queue = ?`

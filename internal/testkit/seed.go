@@ -36,8 +36,8 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand is who's own source of a seed: one goroutine draws from it.
-func Rand(seed, who uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, who)) }
+// Rand is the source of one goroutine, called of, of a seed.
+func Rand(seed, of uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, of)) }
 
 // KeepOnFailure copies what lies in dir, the database with its log and the ledgers, when
 // the test has failed and before anything is closed. Call it last of what is set up.

@@ -89,6 +89,7 @@ func EventData(events []*honker.Event[int]) (data []int) {
 	return data
 }
 
+// SavedOffset reads the saved offset of a consumer.
 func SavedOffset[E any](t testing.TB, s *honker.Stream[E], consumer string) int64 {
 	t.Helper()
 	offset, err := s.Offset(context.Background(), consumer)

@@ -28,6 +28,7 @@ func Eventually(t testing.TB, d time.Duration, what string, ok func() bool) {
 	}
 }
 
+// Within waits for an error from c, for d at most; then the error is that of the ctx.
 func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -39,10 +40,12 @@ func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 	}
 }
 
+// Background runs work in a goroutine, until stop or the end of the test ends its ctx.
+// stop returns what work returned.
 func Background(t testing.TB, work func(context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{}) // in a bubble, whoever waits for a sync.Once stops the clock
+	ended := make(chan struct{}) // in a bubble, a wait for a sync.Once stops the clock
 	var err error
 	go func() { err = work(ctx); close(ended) }()
 	stop = func() error { cancel(); <-ended; return err }

@@ -20,19 +20,21 @@ type Log struct {
 	text bytes.Buffer
 }
 
+// Write makes a Log the writer of a slog.Handler.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
+// Times counts how often what was logged.
 func (l *Log) Times(what string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), what)
 }
 
-// Bubble runs f under a clock that stands still while anybody works, and jumps to the
+// Bubble runs f under a clock that stands still while any goroutine works, and jumps to the
 // next timer when all wait. It begins at a whole second. Its DB must hear of commits
 // from within only: a notice of the system comes from outside.
 func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
@@ -48,6 +50,7 @@ func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 	})
 }
 
+// Handler is a handler of jobs.
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
 // Work is a Work in the background. stop ends its ctx and returns what it returned.

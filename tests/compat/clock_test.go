@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// jump sets the clock of everybody who has not been here forward by d, or back: seen from
+// jump sets the clock of all that have not been here forward by d, or back: seen from
 // them, all times in the file have moved the other way.
 func jump(t *testing.T, db *honker.DB, d time.Duration) {
 	t.Helper()
@@ -134,8 +134,8 @@ func TestGroupAndLockOutlastAClockThatIsSetBack(t *testing.T) {
 	require.NoError(t, l.Unlock(ctx))
 }
 
-// A handler whose lease the clock has ended is told so, and its job runs again; one whose
-// lease the clock has made longer knows nothing of it.
+// A handler with a lease that the clock has ended is told so, and its job runs again; one
+// with a lease that the clock has made longer knows nothing of it.
 func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
 	for _, d := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -173,12 +173,12 @@ func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
 }
 
 // A clock that stands still, while timers go on, looks like one that is set back all the
-// time: what was to come is late by as much, and whoever holds something keeps it.
+// time: what was to come is late by as much, and a holder of something keeps it.
 func TestClockThatStandsStillMakesWorkLateAndNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		db := honkertest.OpenFile(t, path, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
-		others := testkit.OpenPool(t, path) // nobody is told of what the clock does
+		others := testkit.OpenPool(t, path) // nothing is told of what the clock does
 		q := honker.NewQueue[string](db, "jobs", nil)
 		long := testkit.Enqueue(t, q, "long")
 		testkit.Enqueue(t, q, "late", honker.Delay(3*time.Second))
@@ -212,7 +212,7 @@ func TestClockThatStandsStillMakesWorkLateAndNothingElse(t *testing.T) {
 	})
 }
 
-// far are seconds that somebody may have thought would not come: those of 2038 and 2106
+// far are seconds that may have seemed never to come: those of 2038 and 2106
 // do not fit into 32 bits, 2100 is no leap year.
 var far = []time.Time{
 	time.Unix(1<<31, 0),

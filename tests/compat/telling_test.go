@@ -154,7 +154,7 @@ func TestDamagedFileIsAnErrorAndNotAnEmptyQueue(t *testing.T) {
 			for err == nil {
 				var jobs []*honker.Job[string]
 				jobs, err = q.Claim(ctx, "w", 50)
-				require.True(t, err != nil || len(jobs) > 0, "the jobs are gone, and nobody said so")
+				require.True(t, err != nil || len(jobs) > 0, "the jobs are gone, without an error")
 			}
 			require.ErrorContains(t, err, "malformed")
 			require.ErrorContains(t, testkit.LastError(q.Jobs(ctx, "w")), "malformed")
@@ -256,8 +256,8 @@ func TestListenersLeaveNoGoroutineBehind(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// probeLocks says whether somebody has the locks of SQLite on the files that it is told:
-// who reads the database, and who uses the -shm.
+// probeLocks says whether a process has the locks of SQLite on the files that it is told:
+// that of readers of the database, and that of users of the -shm.
 func probeLocks() {
 	held := func(path string, at, span int64) bool {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -293,7 +293,7 @@ func TestLocksOfSQLiteOutliveThoseWhoWatchTheFile(t *testing.T) {
 		testkit.Receive(t, l, testkit.Notify(t, db, "news", i))
 		locked(true, "while it watches")
 		require.NoError(t, l.Close())
-		locked(true, "when nobody waits any more")
+		locked(true, "when nothing waits any more")
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()

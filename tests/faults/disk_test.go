@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// onFaultyDisk is a DB whose disk fails on demand.
+// onFaultyDisk is a DB with a disk that fails on demand.
 func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
 	t.Helper()
 	dir := t.TempDir()
@@ -109,7 +109,7 @@ func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
 	require.NoError(t, jobs[0].Ack(ctx))
 	require.NoError(t, jobs[1].Retry(ctx, 0, testkit.ErrCause))
 	require.NoError(t, jobs[2].Fail(ctx, testkit.ErrCause))
-	testkit.ExpireClaim(t, db, jobs[3].ID) // nobody comes back to this one
+	testkit.ExpireClaim(t, db, jobs[3].ID) // no worker comes back to this one
 	require.Len(t, testkit.Claim(t, q, 4), 2)
 	fires, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second))
 	require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestLogStaysBoundedAndShrinksWhenALongReaderHasEnded(t *testing.T) {
 	stop := testkit.Background(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			_ = testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications WHERE id % 100 = 0`)
-			time.Sleep(time.Millisecond) // the log starts anew when nobody reads
+			time.Sleep(time.Millisecond) // the log starts anew when nothing reads
 		}
 		return nil
 	})

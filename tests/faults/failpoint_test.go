@@ -130,7 +130,7 @@ func killAtEachStatement(t *testing.T, base, verb string) {
 	require.NoError(t, err, said)
 	dry.End()
 	commits := commitsOf(t, said)
-	require.Len(t, commits, 1, "statements that commit: somebody could see one without the other")
+	require.Len(t, commits, 1, "statements that commit: a reader could see one without the other")
 	for at := 1; at <= count; at++ {
 		before, after := killedAt(t, base, verb, at)
 		if at <= commits[0] {
@@ -159,7 +159,7 @@ func startAt(t *testing.T, base, verb string, at int) (*testkit.Child, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
 	if verb != "open" {
-		text, err := os.ReadFile(base) // nobody has it open
+		text, err := os.ReadFile(base) // no process has it open
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 	}

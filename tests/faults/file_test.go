@@ -69,7 +69,7 @@ func TestFileThatIsTruncatedUnderItsHandleIsAnErrorAndNotAnEmptyQueue(t *testing
 	}
 }
 
-// While the log has all pages, a file that somebody has emptied is no loss: they are
+// While the log has all pages, a file that was emptied is no loss: they are
 // written back.
 func TestFileThatIsEmptiedBesideItsLogLosesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -81,7 +81,7 @@ func TestFileThatIsEmptiedBesideItsLogLosesNothing(t *testing.T) {
 	require.Equal(t, id, testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", nil)).ID)
 }
 
-// Whoever has the log open has all of it; others are told an error, and never see or write
+// A handle that has the log open has all of it; others are told an error, and never see or write
 // another truth.
 func TestLogThatIsDeletedUnderItsHandleMakesNoSecondTruth(t *testing.T) {
 	for name, written := range map[string]bool{"with all that there is": false, "when it was written back": true} {

@@ -222,7 +222,7 @@ func TestEnqueueingBySQLFromManyGoroutinesIsNeverBusy(t *testing.T) {
 		wg.Go(func() {
 			for range each {
 				var id int64
-				// That it reads first makes it a snapshot that somebody else's commit spoils.
+				// That it reads first makes it a snapshot that another connection's commit spoils.
 				err := db.SQL().QueryRow(`SELECT honker_enqueue('q', count(*), NULL, NULL, 0, 3, NULL) FROM _honker_live`).Scan(&id)
 				if err == nil {
 					t.Error("count(*) is no text")
@@ -253,7 +253,7 @@ func TestEnqueueingBySQLFromManyGoroutinesIsNeverBusy(t *testing.T) {
 	require.EqualValues(t, (goroutines+1)*each, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 }
 
-// Workers and listeners sleep until somebody calls a function, here or from a trigger.
+// Workers and listeners sleep until a function is called, here or from a trigger.
 func TestFunctionsWakeWhoWaits(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -281,7 +281,7 @@ END`)
 		case got := <-handled:
 			require.Equal(t, i, got)
 		case <-ctx.Done():
-			t.Fatal("nobody woke")
+			t.Fatal("no waiter woke")
 		}
 		require.Less(t, time.Since(sent), 5*time.Second)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// brokenError is an error whose text cannot be had, as that of a nil pointer that was
+// brokenError is an error with a text that cannot be had, as that of a nil pointer that was
 // returned as an error: the usual mistake.
 type brokenError struct{ text string }
 
@@ -34,7 +34,7 @@ func TestAnErrorThatPanicsIsAnErrorAsWell(t *testing.T) {
 	require.NoError(t, err)
 	_, err = q.Enqueue(ctx, 2)
 	require.NoError(t, err)
-	// It must not be raised in whoever happens to write: here that is Work itself.
+	// It must not be raised in the call that happens to write: here that is Work itself.
 	require.NotPanics(t, func() {
 		require.NoError(t, q.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
 			if job.Args == 1 {

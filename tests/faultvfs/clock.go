@@ -12,7 +12,7 @@ import (
 
 var ahead atomic.Int64 // milliseconds
 
-// Clock sets SQLite's clock ahead of everybody else's, for all connections of the process
+// Clock sets SQLite's clock ahead of all others, for all connections of the process
 // that are opened after the first Disk was made.
 func Clock(d time.Duration) { ahead.Store(d.Milliseconds()) }
 

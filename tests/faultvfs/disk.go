@@ -78,7 +78,7 @@ type record struct {
 	truncate bool
 }
 
-// New puts all files below dir on a Disk. What lies there already is durable; nobody
+// New puts all files below dir on a Disk. What lies there already is durable; no process
 // in this process may have it open.
 func New(dir string) (*Disk, error) {
 	if err := install(); err != nil {
@@ -106,7 +106,7 @@ func New(dir string) (*Disk, error) {
 	return d, nil
 }
 
-// Remove takes the Disk away. Nobody may have a file of it open.
+// Remove takes the Disk away. No file of it may be open.
 func (d *Disk) Remove() {
 	mu.Lock()
 	defer mu.Unlock()

@@ -39,7 +39,7 @@ var (
 )
 
 // install registers the VFS once, as the default one: a VFS cannot be taken back while
-// somebody may use it.
+// a connection may use it.
 var install = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	if original = lib.Xsqlite3_vfs_find(tls, 0); original == 0 {

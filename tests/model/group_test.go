@@ -23,7 +23,7 @@ import (
 //   - Fresh events are given in order. Those that came back are given when there are no
 //     others, the last one first; what comes back together, the highest first.
 //   - A claim of an event holds while its deadline >= now. What has lapsed comes back when
-//     somebody claims something.
+//     a member claims something.
 //   - An event that comes back and was given out MaxAttempts times is dead; not so when
 //     its member leaves, which unspends the attempt.
 //   - Where events have to be looked for, the cursor gets past those that are not the

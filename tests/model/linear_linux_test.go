@@ -24,7 +24,7 @@ import (
 
 func init() { children["historian"] = makeHistory }
 
-// act is one call, as somebody has seen it.
+// act is one call, as its caller has seen it.
 type act struct {
 	Key      string
 	Verb     string
@@ -35,7 +35,7 @@ type act struct {
 	From, To int64
 }
 
-// monotonic is the clock that all processes share and nobody sets.
+// monotonic is the clock that all processes share and none sets.
 func monotonic() int64 {
 	var ts syscall.Timespec
 	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&ts)), 0)

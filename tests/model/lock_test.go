@@ -21,13 +21,13 @@ import (
 //
 //   - It is free without a row, and from the second on in which its row expires.
 //   - A row of ours is renewed, so it does not expire until it is unlocked.
-//   - A hold whose row was touched by somebody is lost: at its next renewal, or sooner
+//   - A hold with a row that was touched by another connection is lost: at its next renewal, or sooner
 //     when it is unlocked. It touches nothing any more.
 //   - Tokens grow.
 type lockModel struct {
 	owner   string // "": no row
 	expires time.Time
-	ours    *lease // whose row it is; nil for another binding's
+	ours    *lease // that has the row; nil for another binding's
 	token   int64
 	met     map[string]int
 }

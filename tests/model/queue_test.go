@@ -27,7 +27,7 @@ import (
 //     expires_at or expires_at > now. Claims go by priority DESC, run_at, id.
 //   - A claim spends an attempt and is valid while claim_expires_at >= now. A settle
 //     needs it: the same worker, the same attempt, still valid.
-//   - Any claim on the queue first takes care of jobs whose claim has lapsed: expired
+//   - Any claim on the queue first takes care of jobs with a claim that has lapsed: expired
 //     ones die as "expired", those without an attempt left as "max attempts exceeded",
 //     all others wait again, with their run_at.
 //   - A sweep moves to the dead, as "expired", what waits or has lapsed with
@@ -357,7 +357,7 @@ func (m *machine) Check(t *rapid.T) {
 	require.Equal(t, m.next(now()), next)
 }
 
-// undated hides the test's deadline, which nobody may ask for in a bubble.
+// undated hides the test's deadline, which must not be asked for in a bubble.
 type undated struct{ *testing.T }
 
 func TestQueueDoesWhatItsModelDoes(t *testing.T) {

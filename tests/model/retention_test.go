@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// keptModel is two topics, and who reads them, in plain Go:
+// keptModel is two topics, and their readers, in plain Go:
 //
 //   - A topic gives up all but its newest MaxCount events, dead ones counted, and those
 //     of an earlier second than MaxAge ago.
@@ -75,7 +75,7 @@ func (m *keptModel) givenUp(topic string) (up []int64) {
 	return up
 }
 
-// pins are those who have seen least of topic, and how far that is.
+// pins are the readers that have seen least of topic, and how far that is.
 func (m *keptModel) pins(topic string) (names []string, seen int64) {
 	seen = 1 << 60
 	for kind, readers := range map[string]map[string]*reader{"consumer": m.consumers, "group": m.groups} {

@@ -17,11 +17,11 @@ import (
 
 func init() { children["berlin"] = berlin }
 
-// berlin is a child whose clock is set about days on which the zone's are changed. It says
+// berlin is a child that sets its clock about days on which the zone's are changed. It says
 // how many times each tick has fired, and the last of them.
 func berlin() {
 	var err error
-	time.Local, err = time.LoadLocation("Europe/Berlin") // before anybody has looked
+	time.Local, err = time.LoadLocation("Europe/Berlin") // before anything has looked
 	testkit.Must(err)
 	_, db := testkit.OpenChild(nil)
 	ctx := context.Background()

@@ -65,7 +65,7 @@ func TestMemberStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, d.Extend(ctx, time.Minute))
 		stale.Cont()
-		stale.Tell("settle what somebody else holds")
+		stale.Tell("settle what another holds")
 		require.Equal(t, "ready", stale.Line(testkit.Timeout))
 		require.NoError(t, d.Ack(ctx))
 		break

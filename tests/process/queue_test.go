@@ -185,7 +185,7 @@ func TestWorkerStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2, job.Attempts)
 		stale.Cont()
-		stale.Tell("settle what somebody else holds")
+		stale.Tell("settle what another holds")
 		require.Equal(t, "ready", stale.Line(testkit.Timeout))
 		require.NoError(t, job.Ack(ctx))
 		break

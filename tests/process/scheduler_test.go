@@ -54,7 +54,7 @@ func nextFired(t testing.TB, p *testkit.Child, name string) (dueAt, told time.Ti
 	}
 }
 
-// forget shortens the lock of a leader that is dead, or stands still: nobody wants to wait
+// forget shortens the lock of a leader that is dead, or stands still: no test should wait
 // for a minute here.
 func forget(t testing.TB, db *honker.DB) {
 	t.Helper()

@@ -39,7 +39,7 @@ func writeForAWhile() {
 				return err
 			})
 		}
-		testkit.Must(err) // nobody is told that it is busy
+		testkit.Must(err) // no writer is told that it is busy
 		worst = max(worst, time.Since(each))
 	}
 	testkit.Must(db.Close())
@@ -67,7 +67,7 @@ func hogAndTruncate(t *testing.T, path string) func() error {
 	})
 }
 
-// inMemory is a directory where no disk makes anybody wait, if there is such a place: one
+// inMemory is a directory where no disk makes a process wait, if there is such a place: one
 // that is busy with something else holds up the writer, and so all of them, for seconds.
 func inMemory(t *testing.T) string {
 	t.Helper()

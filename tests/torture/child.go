@@ -15,7 +15,7 @@ import (
 )
 
 // Main runs the child that this process is and exits; in a process that is none it
-// returns at once. Whoever runs suites calls it first.
+// returns at once. A program that runs suites calls it first.
 func Main() {
 	testkit.RunChild(map[string]func(){"torture": play, "torture wakes": speak})
 }

@@ -18,7 +18,7 @@ import (
 
 // Faults shows that a disk that fails is an error, and no more: a step that returned
 // nil is in the file, one that returned an error has left the file sound, the next one
-// works, nothing that was there before has gone, and nobody waits for ever.
+// works, nothing that was there before has gone, and nothing waits for ever.
 //
 // Before many steps of a script one call is chosen, by its kind and how many come
 // before it, to fail once or from then on, until the step or some more have ended.

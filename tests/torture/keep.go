@@ -9,7 +9,7 @@ import (
 )
 
 // keep copies the file at path with its log to path.kept, when err says that something was
-// found: whoever closes a file last puts the log into it and deletes it.
+// found: the last to close a file puts the log into it and deletes it.
 func keep(path string, err *error) {
 	if _, there := os.Stat(path + ".kept"); *err == nil || there == nil {
 		return

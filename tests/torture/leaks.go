@@ -145,7 +145,7 @@ func (r *Round) memory() {
 	r.Set("descriptors", int64(openFiles()))
 }
 
-// resident is the memory that the process has, in KiB; 0 where nobody says.
+// resident is the memory that the process has, in KiB; 0 where the system does not say.
 func resident() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

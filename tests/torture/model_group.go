@@ -18,7 +18,7 @@ import (
 //   - Fresh events are given in order. Those that came back are given when there are no
 //     others, the last one first; what comes back together, the highest first.
 //   - A claim holds while it is the event's last one and its lease lasts. What has lapsed
-//     comes back when somebody claims something.
+//     comes back when a member claims something.
 //   - An event that comes back and was given out as often as it may be is dead; not so when
 //     its member leaves, which unspends the attempt.
 //   - Where events have to be looked for, the cursor gets past those that are not the

@@ -17,7 +17,7 @@ import (
 // binding:
 //
 //   - A lock is free without a row, and from the second on in which its row expires.
-//   - Only the owner who is in the row renews it, while it lasts, and releases it.
+//   - Only the owner that is in the row renews it, while it lasts, and releases it.
 //   - Tokens rise, of all names together.
 //
 // Renewals by time are not due within a round.
@@ -29,7 +29,7 @@ type lockModel struct {
 	token int64
 }
 
-// modelRow is who has a lock until when.
+// modelRow is the owner of a lock, and until when.
 type modelRow struct {
 	owner string
 	until int64
@@ -67,7 +67,7 @@ func (m *lockModel) held(name string) *modelRow {
 	return nil
 }
 
-// try takes a lock, or does not; whoever waits for a free one does not wait.
+// try takes a lock, or does not; a wait for a free one does not wait.
 func (m *lockModel) try() error {
 	db, name, free := m.dbs[m.Rand.IntN(2)], m.name(), false
 	take := db.TryLock
@@ -94,7 +94,7 @@ func (m *lockModel) learn(name, owner string) error {
 	return errors.Join(err, m.about(name, m.rows[name].until, m.in(span)))
 }
 
-// unlock ends a hold, perhaps again, perhaps one that somebody else has by now.
+// unlock ends a hold, perhaps again, perhaps one that another owner has by now.
 func (m *lockModel) unlock() error {
 	if len(m.holds) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (m *lockModel) unlock() error {
 	return m.same("unlock "+h.Name(), err != nil, h.lost)
 }
 
-// owner is that of the row, or somebody else.
+// owner is that of the row, or another.
 func (m *lockModel) owner(name string) string {
 	if row := m.rows[name]; row != nil && m.oneIn(2) {
 		return row.owner
@@ -129,7 +129,7 @@ func (m *lockModel) ask(function string, args ...any) (bool, error) {
 
 const spanSeconds = int64(span / time.Second)
 
-// acquire also says yes to whoever has the lock already.
+// acquire also says yes to the owner that has the lock already.
 func (m *lockModel) acquire() error {
 	name := m.name()
 	owner, held := m.owner(name), m.held(name)

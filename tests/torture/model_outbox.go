@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// outboxModel is an outbox in plain Go: a queue whose messages are delivered once each
+// outboxModel is an outbox in plain Go: a queue of messages that are delivered once each
 // time they are due, and gone when that was well. A failure lets one wait twice as long as
 // the one before, until its attempts are spent.
 type outboxModel struct {

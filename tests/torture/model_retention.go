@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// retentionModel is two topics, and who reads them, in plain Go:
+// retentionModel is two topics, and their readers, in plain Go:
 //
 //   - A topic gives up all but its newest MaxCount events, dead ones counted, and those
 //     that are older than MaxAge.
@@ -225,7 +225,7 @@ func (m *retentionModel) givenUp(topic string) map[int64]bool {
 	return up
 }
 
-// lowest is how far everybody has seen topic, and who has seen least.
+// lowest is how far all readers have seen topic, and which has seen least.
 func (m *retentionModel) lowest(topic string) (seen int64, who []string) {
 	seen = 1 << 60
 	for kind, readers := range map[string]map[string]*reader{"consumer": m.consumers, "group": m.groups} {

@@ -70,7 +70,7 @@ func play() {
 
 func (a *actor) note(what string, numbers ...int64) { testkit.Must(a.notes.Note(what, numbers...)) }
 
-// number is one that nobody else has.
+// number is one that no other child has.
 func (a *actor) number() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

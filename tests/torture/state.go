@@ -11,7 +11,7 @@ import (
 )
 
 // state is all that is in a file's tables, in short: equal states are equal files to
-// everybody who asks. "" is a file without tables.
+// every connection that asks. "" is a file without tables.
 type state string
 
 // State is all that is in a file's tables, in short.
@@ -20,7 +20,7 @@ func State(ctx context.Context, pool *sql.DB) (string, error) {
 	return string(s), err
 }
 
-// stateOf reads the tables one after another: nobody may write meanwhile.
+// stateOf reads the tables one after another: nothing may write meanwhile.
 func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
 	tables, err := column[string](ctx, pool, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
 	if err != nil || len(tables) == 0 {
@@ -82,7 +82,7 @@ func one[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (v
 	return v, err
 }
 
-// plain opens the file at path as somebody else would, without honker. The driver is
+// plain opens the file at path as another program would, without honker. The driver is
 // the library's.
 func plain(path string, pragmas ...string) (*sql.DB, error) {
 	query := url.Values{"_pragma": append([]string{"busy_timeout(5000)"}, pragmas...)}

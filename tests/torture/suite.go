@@ -2,7 +2,7 @@
 
 // Package torture shows the promises of docs/guarantees.md by trying to break them:
 // processes that are killed, power cuts, disks that fail, models, wakes without a poll.
-// Tests run a few rounds of each suite; `honker torture` runs the same code for hours.
+// Tests run a few rounds of each suite; the command in cmd runs the same code for hours.
 //
 // A round is made of its seed. A round that fails says the seed and keeps its files.
 package torture

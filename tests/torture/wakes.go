@@ -16,10 +16,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Wakes shows that nobody who waits misses a commit of another process. The safety poll
+// Wakes shows that no waiting call misses a commit of another process. The safety poll
 // is off: what the notices miss comes an hour late.
 //
-// Another process commits in bursts, and then stands still until everybody here has
+// Another process commits in bursts, and then stands still until all here have
 // seen the last commit of the burst: there is no later one that would wake them. Others
 // come and go meanwhile, the log is truncated, and a reader holds it.
 func Wakes(ctx context.Context, r *Round) error {
@@ -123,7 +123,7 @@ func (w *waker) burst() (n, pause int) {
 	return 1 + w.Rand.IntN(3000), 0
 }
 
-// await waits until everybody has seen number n.
+// await waits until all have seen number n.
 func (w *waker) await(n int64) error {
 	for deadline := time.Now().Add(missedAfter); ; time.Sleep(100 * time.Microsecond) {
 		behind := -1
