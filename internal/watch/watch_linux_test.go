@@ -71,7 +71,9 @@ func TestWatcher_Searching_LateCommit(t *testing.T) {
 		require.NoError(t, err)
 		<-time.After(late)
 		f.version.Add(1)
+		visible := time.Now()
 		require.Equal(t, Commit, next(t, looks), late)
+		require.Less(t, time.Since(visible), late+time.Second, "in proportion, and not with the next safety look")
 	}
 }
 
