@@ -80,7 +80,7 @@ const (
 	// clockCheck bounds how late a deadline is noticed after the wall clock was set or the
 	// machine was suspended. Timers know of neither.
 	clockCheck = 500 * time.Millisecond
-	// alignFrom is the shortest pause whose end moves to a mark that all files share.
+	// alignFrom is the shortest pause that is aligned with those of the other files.
 	alignFrom = 500 * time.Millisecond
 
 	afterEvent  = time.Millisecond      // first pause after an event without a visible commit
