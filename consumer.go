@@ -6,8 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 )
+
+// consumerStore are the statements on the tables of consumers.
+type consumerStore interface {
+	Offset(ctx context.Context, q engine.Querier, consumer, topic string) (offset int64, found bool, err error)
+	SaveOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset, nowMS int64) (bool, error)
+	SetOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset int64) (bool, error)
+	AsDescribed(ctx context.Context, q engine.Querier, consumer, topic string, f *store.Filter) (offset int64, same bool, err error)
+	Add(ctx context.Context, q engine.Querier, consumer, topic string, offset int64, f *store.Filter, nowMS int64) (int64, error)
+	List(ctx context.Context, q engine.Querier, topic string) ([]store.Consumer, error)
+	Drop(ctx context.Context, q engine.Querier, consumer, topic string) (bool, error)
+}
 
 // From is where a consumer or a group begins: [Beginning], [End], [Offset] or [Since].
 type From struct {
@@ -33,7 +45,7 @@ var (
 )
 
 // Offset is after the event with that offset, whether or not there is one. Negative is
-// ErrInvalid.
+// [ErrInvalid] where it is used.
 func Offset(n int64) From { return From{kind: fromOffset, offset: n} }
 
 // Since is before the first event that was created at t or later, to the second; where
@@ -47,19 +59,23 @@ func (f From) check() error {
 	return nil
 }
 
-// resolve returns the offset after which f lies.
-func (f From) resolve(ctx context.Context, q store.Querier, s store.Selection) (int64, error) {
+// resolve returns the offset after which f lies in s.
+func (s *stream) resolve(ctx context.Context, q engine.Querier, f From) (int64, error) {
+	all := s.selection(nil)
 	switch f.kind {
 	case fromOffset:
 		return f.offset, nil
 	case fromEnd:
-		return store.Streams{}.Head(ctx, q, s)
+		return s.db.streams.Head(ctx, q, all)
 	case fromTime:
-		first, err := store.Streams{}.FirstSince(ctx, q, s, f.since.Unix())
-		if err == nil && first == 0 {
-			return store.Streams{}.Head(ctx, q, s)
+		first, err := s.db.streams.FirstSince(ctx, q, all, f.since.Unix())
+		if err != nil {
+			return 0, err
 		}
-		return first - 1, err
+		if first == 0 {
+			return s.db.streams.Head(ctx, q, all)
+		}
+		return first - 1, nil
 	}
 	return 0, nil
 }
@@ -67,128 +83,160 @@ func (f From) resolve(ctx context.Context, q store.Querier, s store.Selection) (
 // ConsumerInfo is how far a consumer has come.
 type ConsumerInfo struct {
 	Name      string
-	Topic     string    // or the pattern that it follows
+	Topic     string    // or the pattern that it reads
 	Offset    int64     // everything up to here is handled
 	Lag       int64     // events that it has still to see; what its filter leaves out does not count
 	CreatedAt time.Time // zero: another binding has made it
 	LastAck   time.Time // when the offset was last saved; zero: never, or by another binding
 }
 
-// Offset returns how far consumer has come: it has handled everything up to there. 0:
-// nothing yet, or there is no such consumer.
-func (s *Stream[E]) Offset(ctx context.Context, consumer string) (int64, error) {
-	if err := s.s.usableBy(consumer); err != nil {
-		return 0, fail("offset", s.s.name, err)
-	}
-	offset, _, err := store.Consumers{}.Offset(ctx, s.s.db.own, consumer, s.s.name)
-	return offset, fail("offset", s.s.name, s.s.db.because(err))
+func (s *stream) checkConsumer(name string) error {
+	return errors.Join(s.err, engine.CheckName("consumer", name))
 }
 
-func (s *stream) usableBy(consumer string) error {
-	return errors.Join(s.usable(), checkName("consumer", consumer))
+// Offset returns how far consumer has come: it has handled everything up to there. 0:
+// nothing yet, or there is no such consumer. It reads and never waits for the writer.
+func (s *Stream[E]) Offset(ctx context.Context, consumer string) (int64, error) {
+	offset, err := s.savedOffset(ctx, consumer)
+	return offset, fail("offset", s.name, err)
+}
+
+func (s *stream) savedOffset(ctx context.Context, consumer string) (offset int64, err error) {
+	if err := s.checkConsumer(consumer); err != nil {
+		return 0, err
+	}
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		offset, _, err = s.db.consumers.Offset(ctx, q, consumer, s.name)
+		return err
+	})
+	return offset, err
 }
 
 // SaveOffset notes that consumer has handled everything up to offset, and makes the
-// consumer if there is none. It never goes back: false when the consumer was that far
-// already. Offsets are honker's: all bindings share them.
+// consumer if there is none. The offset never goes back: false when the consumer was that
+// far already. Offsets are honker's: all bindings share them. SaveOffset waits for the
+// writer until ctx ends or BusyTimeout has passed. A negative offset is [ErrInvalid].
 func (s *Stream[E]) SaveOffset(ctx context.Context, consumer string, offset int64) (bool, error) {
-	saved, err := s.s.saveOffset(ctx, "SaveOffsetTx", consumer, offset)
-	return saved, fail("save offset", s.s.name, err)
+	saved, err := s.saveOffset(ctx, "SaveOffsetTx", consumer, offset)
+	return saved, fail("save offset", s.name, err)
 }
 
 func (s *stream) saveOffset(ctx context.Context, twin, consumer string, offset int64) (saved bool, err error) {
 	if err := s.checkSave(consumer, offset); err != nil {
 		return false, err
 	}
-	err = s.db.do(ctx, twin, write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		saved, err = store.Consumers{}.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
+	err = s.db.engine.Write(ctx, twin, engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		saved, err = s.db.consumers.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
 		return err
 	}))
 	return saved, err
 }
 
 func (s *stream) checkSave(consumer string, offset int64) error {
-	return errors.Join(s.err, checkName("consumer", consumer), Offset(offset).check())
+	return errors.Join(s.checkConsumer(consumer), Offset(offset).check())
 }
 
 // SaveOffsetTx is like [Stream.SaveOffset], within tx.
 func (s *Stream[E]) SaveOffsetTx(ctx context.Context, tx Tx, consumer string, offset int64) (bool, error) {
-	saved, err := s.s.saveOffsetTx(ctx, tx, consumer, offset)
-	return saved, fail("save offset", s.s.name, err)
+	saved, err := s.saveOffsetTx(ctx, tx, consumer, offset)
+	return saved, fail("save offset", s.name, err)
 }
 
 func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offset int64) (bool, error) {
-	err := s.checkSave(consumer, offset)
-	if err == nil {
-		tx, err = s.db.in(ctx, tx)
+	if err := s.checkSave(consumer, offset); err != nil {
+		return false, err
 	}
+	q, err := s.db.join(ctx, tx)
 	if err != nil {
 		return false, err
 	}
-	return store.Consumers{}.SaveOffset(ctx, tx, consumer, s.name, offset, time.Now().UnixMilli())
+	return s.db.consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now().UnixMilli())
 }
 
-// Seek moves consumer to a place of its own choice, also back; events before it are not
-// read, events after it are read again. [ErrNotFound]: there is no such consumer.
+// Seek moves consumer to any place, also back; events before it are not read, events after
+// it are read again. [ErrNotFound]: there is no such consumer. It waits for the writer
+// until ctx ends or BusyTimeout has passed.
 //
-// A Subscribe that is running keeps its own place and saves over it: seek while none
-// runs.
+// A Subscribe or Consume that is running keeps its own place and saves over it: seek while
+// none runs. A [Pipe] goes on from the new place.
 func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
-	if err := errors.Join(s.s.usableBy(consumer), to.check()); err != nil {
-		return fail("seek", s.s.name, err)
+	return fail("seek", s.name, s.seek(ctx, consumer, to))
+}
+
+func (s *stream) seek(ctx context.Context, consumer string, to From) error {
+	if err := errors.Join(s.checkConsumer(consumer), to.check()); err != nil {
+		return err
 	}
 	found := false
-	err := s.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, _ time.Time) error {
-		offset, err := to.resolve(ctx, q, s.s.selection(nil))
-		if err == nil {
-			found, err = store.Consumers{}.SetOffset(ctx, q, consumer, s.s.name, offset)
+	err := s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		offset, err := s.resolve(ctx, q, to)
+		if err != nil {
+			return err
 		}
+		found, err = s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset)
 		return err
 	}))
-	if err == nil && !found {
-		err = fmt.Errorf("consumer %q: %w", consumer, ErrNotFound)
+	if err != nil {
+		return err
 	}
-	return fail("seek", s.s.name, err)
+	if !found {
+		return fmt.Errorf("consumer %q: %w", consumer, ErrNotFound)
+	}
+	return nil
 }
 
 // Consumers lists the consumers of the topic, or of the pattern, by name, those of other
-// bindings included. Counting what they have still to see reads that much.
+// bindings included. It never waits for the writer. Counting what consumers have still to
+// see reads that much; ctx is looked at between them.
 func (s *Stream[E]) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	infos, err := s.s.consumers(ctx)
-	return infos, fail("consumers", s.s.name, err)
+	infos, err := s.listConsumers(ctx)
+	return infos, fail("consumers", s.name, err)
 }
 
-func (s *stream) consumers(ctx context.Context) ([]ConsumerInfo, error) {
-	if err := s.usable(); err != nil {
-		return nil, err
+func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
+	if s.err != nil {
+		return nil, s.err
 	}
-	rows, err := store.Consumers{}.List(ctx, s.db.own, s.name)
+	var rows []store.Consumer
+	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		rows, err = s.db.consumers.List(ctx, q, s.name)
+		return err
+	})
 	if err != nil {
-		return nil, s.db.because(err)
+		return nil, err
 	}
 	infos := make([]ConsumerInfo, len(rows))
 	for i, c := range rows {
-		lag, err := store.Streams{}.Lag(ctx, s.db.own, s.selection(c.Filter), c.Offset)
-		if err != nil {
-			return nil, s.db.because(err)
-		}
 		infos[i] = ConsumerInfo{
-			Name: c.Name, Topic: c.Topic, Offset: c.Offset, Lag: lag,
-			CreatedAt: instantMS(c.CreatedMS), LastAck: instantMS(c.LastAckMS),
+			Name: c.Name, Topic: c.Topic, Offset: c.Offset,
+			CreatedAt: engine.InstantMS(c.CreatedMS), LastAck: engine.InstantMS(c.LastAckMS),
+		}
+		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+			infos[i].Lag, err = s.db.streams.Lag(ctx, q, s.selection(c.Filter), c.Offset)
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return infos, nil
 }
 
-// DeleteConsumer forgets a consumer and how far it has come, so that it no longer keeps
-// events from [Stream.Compact]. false: there was none.
-func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (deleted bool, err error) {
-	if err := errors.Join(s.s.err, checkName("consumer", consumer)); err != nil {
-		return false, fail("delete consumer", s.s.name, err)
+// DeleteConsumer deletes a consumer and how far it has come, so that it no longer keeps
+// events from [Stream.Compact]. false: there was none. It waits for the writer until ctx
+// ends or BusyTimeout has passed.
+func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (bool, error) {
+	deleted, err := s.deleteConsumer(ctx, consumer)
+	return deleted, fail("delete consumer", s.name, err)
+}
+
+func (s *stream) deleteConsumer(ctx context.Context, consumer string) (deleted bool, err error) {
+	if err := s.checkConsumer(consumer); err != nil {
+		return false, err
 	}
-	err = s.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, _ time.Time) (err error) {
-		deleted, err = store.Consumers{}.Drop(ctx, q, consumer, s.s.name)
+	err = s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+		deleted, err = s.db.consumers.Drop(ctx, q, consumer, s.name)
 		return err
 	}))
-	return deleted, fail("delete consumer", s.s.name, err)
+	return deleted, err
 }

@@ -84,15 +84,15 @@ func TestAWorkerThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
 				synctest.Wait()
 				id, err := enqueue(context.Background(), q)
 				require.NoError(t, err)
-				want := honker.Processing
+				want := honker.StateProcessing
 				if n == 2 {
-					want = honker.Pending // both are busy
+					want = honker.StatePending // both are busy
 				}
 				require.Equal(t, want, testkit.GetJob(t, q, id).State, name)
 			}
 			id, err := enqueue(context.Background(), q, honker.Delay(time.Hour))
 			require.NoError(t, err)
-			require.Equal(t, honker.Pending, testkit.GetJob(t, q, id).State, "it is not due")
+			require.Equal(t, honker.StatePending, testkit.GetJob(t, q, id).State, "it is not due")
 			close(release)
 			require.NoError(t, stop())
 		})
@@ -114,7 +114,7 @@ func TestALoopOverJobsThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.
 		}()
 		synctest.Wait()
 		id := testkit.Enqueue(t, q, 1)
-		require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
+		require.Equal(t, honker.StateProcessing, testkit.GetJob(t, q, id).State)
 		close(release)
 		synctest.Wait()
 		testkit.RequireGone(t, q, id)
@@ -167,17 +167,19 @@ func TestAJobIsHandedOverWithAWholeLease(t *testing.T) {
 		testkit.Enqueue(t, q, 1)
 		synctest.Wait()
 		require.GreaterOrEqual(t, until.Sub(began), 5*time.Second)
-		require.Equal(t, []honker.Outcome{honker.Acked}, s.Outcomes())
+		require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, s.Outcomes())
 		require.NoError(t, stop())
 	})
 }
 
 // One statement and one commit lie between an enqueue and its handler.
+// The trigger that counts has a name of honker's: with one of the application's no job is
+// handed over.
 func TestAJobThatIsHandedOverIsWrittenOnce(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 5})
 		testkit.Exec(t, db, `CREATE TABLE updates (id)`)
-		testkit.Exec(t, db, `CREATE TRIGGER count AFTER UPDATE ON _honker_live BEGIN INSERT INTO updates VALUES (NEW.id); END`)
+		testkit.Exec(t, db, `CREATE TRIGGER _honker_test AFTER UPDATE ON _honker_live BEGIN INSERT INTO updates VALUES (NEW.id); END`)
 		var said, stored *honker.JobInfo
 		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
 			said, stored = &job.JobInfo, testkit.GetJob(t, q, job.ID)
@@ -232,7 +234,7 @@ func TestOfABatchAsManyAreHandedOverAsHandlersAreIdle(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, slices.IsSorted(ids))
 		for i, id := range ids[:10] {
-			require.Equal(t, i < 3, testkit.GetJob(t, q, id).State == honker.Processing, "job %d", i)
+			require.Equal(t, i < 3, testkit.GetJob(t, q, id).State == honker.StateProcessing, "job %d", i)
 		}
 		close(release)
 		synctest.Wait()

@@ -18,28 +18,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// watchFile returns what asserts that nothing was committed to the file since, as
-// another connection sees it.
-func watchFile(t testing.TB, path string) func(what string) {
-	t.Helper()
-	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	version := func() (v int64) {
-		require.NoError(t, conn.QueryRowContext(context.Background(), `PRAGMA data_version`).Scan(&v))
-		return v
-	}
-	before := version()
-	return func(what string) {
-		t.Helper()
-		require.Equal(t, before, version(), "%s has written", what)
-	}
-}
-
-type refusal = func(context.Context) error
-
 // inOwnTx runs an XTx verb in a transaction that is committed whatever it returns.
-func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) refusal {
+func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) testkit.Refusal {
 	return func(ctx context.Context) (refused error) {
 		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			refused = call(ctx, tx)
@@ -52,26 +32,13 @@ func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) refusal {
 	}
 }
 
-// refuses asserts that each call is ErrInvalid, names the verb of the error, and leaves the
-// file as it was.
-func refuses(t *testing.T, path string, calls map[string]refusal) {
-	t.Helper()
-	unchanged := watchFile(t, path)
-	for what, call := range calls {
-		err := call(testkit.Context(t, testkit.Timeout))
-		require.ErrorIs(t, err, honker.ErrInvalid, what)
-		require.ErrorContains(t, err, "honker: ", what)
-		unchanged(what)
-	}
-}
-
 // badHandle is every verb of a handle that should refuse.
-func badHandle[T any](db *honker.DB, q *honker.Queue[T]) map[string]refusal {
+func badHandle[T any](db *honker.DB, q *honker.Queue[T]) map[string]testkit.Refusal {
 	type c = context.Context
 	var zero T
 	work := func(c, *honker.Job[T]) error { return nil }
 	workTx := func(c, *sql.Tx, *honker.Job[T]) error { return nil }
-	return map[string]refusal{
+	return map[string]testkit.Refusal{
 		"Enqueue":       func(c c) error { _, err := q.Enqueue(c, zero); return err },
 		"EnqueueTx":     inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.EnqueueTx(c, tx, zero); return err }),
 		"EnqueueMany":   func(c c) error { _, err := q.EnqueueMany(c, []T{zero}); return err },
@@ -110,8 +77,8 @@ func TestBadNamesAreRefusedByEveryVerb(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			q := honker.NewQueue[int](db, name, nil)
 			require.Equal(t, name, q.Name())
-			refuses(t, path, badHandle(db, q))
-			calls := map[string]refusal{
+			testkit.RequireRefused(t, path, badHandle(db, q))
+			calls := map[string]testkit.Refusal{
 				"Notify":         func(c c) error { _, err := db.Notify(c, name, 1); return err },
 				"NotifyTx":       inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := db.NotifyTx(c, tx, name, 1); return err }),
 				"Listen":         func(c c) error { _, err := db.Listen(c, name); return err },
@@ -123,7 +90,7 @@ func TestBadNamesAreRefusedByEveryVerb(t *testing.T) {
 			if name != "" { // which means the default
 				calls["Work by"] = workWith(good, honker.WorkOptions{WorkerID: name})
 			}
-			refuses(t, path, calls)
+			testkit.RequireRefused(t, path, calls)
 		})
 	}
 }
@@ -164,8 +131,12 @@ func TestBadNumbersAndSpansAreRefused(t *testing.T) {
 	job := testkit.ClaimOne(t, q)
 	testkit.Enqueue(t, q, 2)
 	type c = context.Context
-	calls := map[string]refusal{
+	calls := map[string]testkit.Refusal{
 		"listen to nothing": func(c c) error { _, err := db.Listen(c); return err },
+	}
+	for _, d := range []time.Duration{0, time.Minute} {
+		calls[fmt.Sprint("Delay together with RunAt ", d)] = enqueueWith(q, honker.RunAt(time.Now().Add(time.Hour)), honker.Delay(d))
+		calls[fmt.Sprint("RunAt together with Delay ", d)] = enqueueWith(q, honker.Delay(d), honker.RunAt(time.Time{}))
 	}
 	for _, n := range []int{0, -1, math.MinInt} {
 		calls[fmt.Sprint("Claim of ", n)] = func(c c) error { _, err := q.Claim(c, "w", n); return err }
@@ -177,12 +148,12 @@ func TestBadNumbersAndSpansAreRefused(t *testing.T) {
 	}
 	for _, d := range []time.Duration{0, -1, -time.Hour, math.MinInt64} {
 		calls[fmt.Sprint("ExpiresIn ", d)] = enqueueWith(q, honker.ExpiresIn(d))
-		calls[fmt.Sprint("Heartbeat ", d)] = func(c c) error { return job.Heartbeat(c, d) }
+		calls[fmt.Sprint("Extend ", d)] = func(c c) error { return job.Extend(c, d) }
 		if d == 0 {
 			continue
 		}
 		calls[fmt.Sprint("Delay ", d)] = enqueueWith(q, honker.Delay(d))
-		calls[fmt.Sprint("Delay wins ", d)] = enqueueWith(q, honker.RunAt(time.Now()), honker.Delay(d), honker.Priority(1))
+		calls[fmt.Sprint("Delay beside Priority ", d)] = enqueueWith(q, honker.Delay(d), honker.Priority(1))
 		calls[fmt.Sprint("Retry ", d)] = func(c c) error { return job.Retry(c, d, nil) }
 		calls[fmt.Sprint("Snooze ", d)] = func(c c) error { return job.Snooze(c, d) }
 		calls[fmt.Sprint("SaveResult ", d)] = func(c c) error { return q.SaveResult(c, 1, 1, d) }
@@ -190,21 +161,21 @@ func TestBadNumbersAndSpansAreRefused(t *testing.T) {
 		calls[fmt.Sprint("Prune ", d)] = func(c c) error { _, err := db.PruneNotifications(c, d, 0); return err }
 		calls[fmt.Sprint("Lease ", d)] = workWith(q, honker.WorkOptions{Lease: d})
 		calls[fmt.Sprint("DrainTimeout ", d)] = workWith(q, honker.WorkOptions{DrainTimeout: d})
-		for _, o := range []honker.QueueOptions{{Visibility: d}, {Timeout: d}} {
+		for _, o := range []honker.QueueOptions{{Lease: d}, {Timeout: d}} {
 			maps(calls, fmt.Sprintf("%+v: ", o), badHandle(db, honker.NewQueue[int](db, "jobs", &o)))
 		}
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }
 
 // maps adds from to calls.
-func maps(calls map[string]refusal, prefix string, from map[string]refusal) {
+func maps(calls map[string]testkit.Refusal, prefix string, from map[string]testkit.Refusal) {
 	for name, call := range from {
 		calls[prefix+name] = call
 	}
 }
 
-func enqueueWith(q *honker.Queue[int], opts ...honker.EnqueueOption) refusal {
+func enqueueWith(q *honker.Queue[int], opts ...honker.EnqueueOption) testkit.Refusal {
 	return func(ctx context.Context) error {
 		if _, err := q.EnqueueMany(ctx, []int{1, 2}, opts...); err == nil {
 			return nil
@@ -214,7 +185,7 @@ func enqueueWith(q *honker.Queue[int], opts ...honker.EnqueueOption) refusal {
 	}
 }
 
-func workWith(q *honker.Queue[int], opts honker.WorkOptions) refusal {
+func workWith(q *honker.Queue[int], opts honker.WorkOptions) testkit.Refusal {
 	return func(ctx context.Context) error {
 		return q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, &opts)
 	}
@@ -223,13 +194,13 @@ func workWith(q *honker.Queue[int], opts honker.WorkOptions) refusal {
 func TestSpansAsLongAsTheyGetDoNotOverflow(t *testing.T) {
 	t.Parallel()
 	const ever = time.Duration(math.MaxInt64)
-	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Visibility: ever, ResultTTL: ever})
+	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: ever, ResultTTL: ever})
 	far := time.Now().Add(290 * 365 * 24 * time.Hour)
 	id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(ever))
 	require.True(t, testkit.GetJob(t, q, id).ExpiresAt.After(far))
 	job := testkit.ClaimOne(t, q)
 	require.True(t, job.ClaimExpiresAt.After(far))
-	require.NoError(t, job.Heartbeat(ctx, ever))
+	require.NoError(t, job.Extend(ctx, ever))
 	require.True(t, testkit.GetJob(t, q, id).ClaimExpiresAt.After(far))
 	next, err := q.NextClaimAt(ctx)
 	require.NoError(t, err)
@@ -278,7 +249,7 @@ func TestPayloadsThatAreNoJSONAreRefused(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			q := honker.NewQueue[any](db, "any", nil)
 			type c = context.Context
-			refuses(t, path, map[string]refusal{
+			testkit.RequireRefused(t, path, map[string]testkit.Refusal{
 				"Notify":        func(c c) error { _, err := db.Notify(c, "news", v); return err },
 				"NotifyTx":      inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := db.NotifyTx(c, tx, "news", v); return err }),
 				"SaveResult":    func(c c) error { return q.SaveResult(c, 1, v, 0) },
@@ -298,16 +269,16 @@ func TestBytesAsTheTypeOfAPayloadAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	type named []byte
-	refuses(t, path, badHandle(db, honker.NewQueue[[]byte](db, "jobs", nil)))
-	refuses(t, path, badHandle(db, honker.NewQueue[named](db, "jobs", nil)))
+	testkit.RequireRefused(t, path, badHandle(db, honker.NewQueue[[]byte](db, "jobs", nil)))
+	testkit.RequireRefused(t, path, badHandle(db, honker.NewQueue[named](db, "jobs", nil)))
 }
 
 func TestPointerToBytesIsRefusedAsBytesAre(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	b := []byte("would be base64")
-	refuses(t, path, badHandle(db, honker.NewQueue[*[]byte](db, "jobs", nil)))
-	refuses(t, path, map[string]refusal{
+	testkit.RequireRefused(t, path, badHandle(db, honker.NewQueue[*[]byte](db, "jobs", nil)))
+	testkit.RequireRefused(t, path, map[string]testkit.Refusal{
 		"Notify": func(ctx context.Context) error { _, err := db.Notify(ctx, "news", &b); return err },
 	})
 }

@@ -94,7 +94,7 @@ func ExampleQueue_Get() {
 	reports := honker.NewQueue[string](db, "reports", nil)
 	id, _ := reports.Enqueue(ctx, "2026-Q1")
 	jobs, _ := reports.Claim(ctx, "printer", 1)
-	jobs[0].Fail(ctx, fmt.Errorf("out of paper"))
+	jobs[0].Reject(ctx, fmt.Errorf("out of paper"))
 
 	job, err := reports.Get(ctx, id)
 	fmt.Println(job.State, job.Attempts, job.LastError, err)

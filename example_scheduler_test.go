@@ -19,7 +19,7 @@ func ExampleDB_Maintain() {
 	logs.PublishMany(ctx, make([]int, 100))
 
 	maintained := make(chan error)
-	go func() { maintained <- db.Maintain(ctx, time.Minute) }()
+	go func() { maintained <- db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) }()
 
 	for range db.Updates(ctx) { // after each commit, by whomever
 		left := 0

@@ -160,5 +160,5 @@ func ExampleDB_Tx_plainVerb() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// honker: notify "news": called inside a transaction of its own caller: use NotifyTx inside DB.Tx
+	// honker: notify "news": called inside DB.Tx: use the Tx form: NotifyTx
 }

@@ -7,8 +7,36 @@ import (
 	"iter"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
+
+// groupStore are the statements on the tables of groups, their members and what they hold.
+type groupStore interface {
+	Get(ctx context.Context, q engine.Querier, topic, name string) (store.Group, error)
+	List(ctx context.Context, q engine.Querier, topic string) ([]store.Group, error)
+	Add(ctx context.Context, q engine.Querier, topic, name string, cursor int64, f *store.Filter, nowMS int64) (store.Group, error)
+	Drop(ctx context.Context, q engine.Querier, id int64) error
+	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (store.Counts, error)
+	States(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) ([]store.GroupState, error)
+	Ready(ctx context.Context, q engine.Querier, id, nowMS int64) (ready bool, nextMS int64, err error)
+
+	Members(ctx context.Context, q engine.Querier, group, nowMS int64) ([]string, error)
+	TouchMember(ctx context.Context, q engine.Querier, m store.Member, nowMS, expiresMS int64) (bool, error)
+	DropSilent(ctx context.Context, q engine.Querier, group, nowMS int64) error
+	Leave(ctx context.Context, q engine.Querier, m store.Member, nowMS int64) error
+
+	Claim(ctx context.Context, q engine.Querier, c store.GroupClaim, nowMS int64) ([]store.Delivery, error)
+	Ack(ctx context.Context, q engine.Querier, h store.Holding, nowMS int64) (bool, error)
+	Nack(ctx context.Context, q engine.Querier, h store.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error)
+	Extend(ctx context.Context, q engine.Querier, h store.Holding, expiresMS, nowMS int64) (bool, error)
+	Release(ctx context.Context, q engine.Querier, group, token int64, events []int64, nowMS int64) error
+
+	Dead(ctx context.Context, q engine.Querier, group, after int64, limit int) ([]store.DeadDelivery, error)
+	Revive(ctx context.Context, q engine.Querier, group, offset, nowMS int64) (bool, error)
+	DropDead(ctx context.Context, q engine.Querier, group, offset int64) (bool, error)
+}
 
 // GroupOptions of a handle. From and Filter are kept in the file with the group; the rest
 // lives in this process. The zero value of a field means its default.
@@ -17,10 +45,10 @@ type GroupOptions struct {
 	MaxAttempts int           // an event that was given out so often, and not acked, is dead; 0: no bound
 	Backoff     Backoff       // how long an event rests that was nacked; nil: not at all
 	From        From          // where a new group begins; default Beginning
-	Filter      Filter        // nil: all events; the last Join's counts
+	Filter      Filter        // nil: all events; that of the last Join counts
 }
 
-const groupLease = 30 * time.Second
+const defaultGroupLease = 30 * time.Second
 
 func (o *GroupOptions) withDefaults() (GroupOptions, *store.Filter, error) {
 	var out GroupOptions
@@ -28,33 +56,34 @@ func (o *GroupOptions) withDefaults() (GroupOptions, *store.Filter, error) {
 		out = *o
 	}
 	filter, err := filterOf(out.Filter)
-	err = errors.Join(err, notNegative("Lease", out.Lease), out.From.check())
+	err = errors.Join(err, engine.NotNegative("Lease", out.Lease), out.From.check())
 	if out.MaxAttempts < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, out.MaxAttempts))
 	}
 	if out.Lease == 0 {
-		out.Lease = groupLease
+		out.Lease = defaultGroupLease
 	}
 	return out, filter, err
 }
 
 // Group is a set of members that share the events of a stream: each event is given to
-// one of them at a time, who acks it or gives it back. It is a cheap handle; the group
-// exists from the first [Group.Join] to [Group.Delete], and keeps the events from
-// [Stream.Compact] that it has still to see.
+// one of them at a time, which acks it or gives it back. It is a cheap handle, safe for
+// concurrent use; the group exists from the first [Group.Join] to [Group.Delete], and keeps
+// the events from [Stream.Compact] that it has still to see.
 //
-// Events that nobody was given come first, in order. Those that came back, because they
+// Events that no member was given come first, in order. Those that came back, because they
 // were nacked or their lease ran out, come when there are no others, the last one first:
 // one event that fails does not hold up the rest.
-type Group[E any] struct{ g *group }
+type Group[E any] struct{ *group }
 
 // group is a Group without its type.
 type group struct {
+	db     *DB
 	s      *stream
 	name   string
 	opts   GroupOptions
 	filter *store.Filter
-	err    error // a bad name or option: said by the first verb
+	err    error // a bad name or option, which every verb returns
 }
 
 // Group returns a handle. It touches nothing; a bad name or option is [ErrInvalid] from
@@ -62,66 +91,71 @@ type group struct {
 // nothing to do with one another.
 func (s *Stream[E]) Group(name string, opts *GroupOptions) *Group[E] {
 	o, filter, err := opts.withDefaults()
-	err = errors.Join(s.s.err, err, checkName("group", name))
-	return &Group[E]{&group{s: s.s, name: name, opts: o, filter: filter, err: err}}
-}
-
-func (g *group) usable() error {
-	if g.err != nil {
-		return g.err
-	}
-	return g.s.usable()
+	err = errors.Join(s.err, err, engine.CheckName("group", name))
+	return &Group[E]{&group{db: s.db, s: s.stream, name: name, opts: o, filter: filter, err: err}}
 }
 
 // GroupInfo is how far a group has come.
 type GroupInfo struct {
 	Name     string
-	Topic    string   // or the pattern that it follows
+	Topic    string   // or the pattern that it reads
 	Cursor   int64    // events up to here have been given out
 	Lag      int64    // events above it; what the group's filter leaves out does not count
 	Leased   int64    // events that members hold
 	Reclaim  int64    // events that came back and wait for a member
-	Dead     int64    // events that were given up, see [Group.Dead]
+	Dead     int64    // events whose attempts are spent, see [Group.Dead]
 	LowWater int64    // events up to here are acked, or dead
 	Members  []string // by name
 }
 
-// Info returns how far the group has come. Counting its lag reads that much.
-// [ErrNotFound]: nobody has joined it yet.
+// Info returns how far the group has come. It never waits for the writer. Counting the lag
+// reads that much. [ErrNotFound]: the group does not exist yet, since no member has joined
+// it.
 func (g *Group[E]) Info(ctx context.Context) (GroupInfo, error) {
-	info, err := g.g.info(ctx)
-	return info, fail("group info", g.g.name, err)
+	info, err := g.info(ctx)
+	return info, fail("group info", g.name, err)
 }
 
-func (g *group) info(ctx context.Context) (GroupInfo, error) {
-	row, err := g.row(ctx)
-	if err != nil {
-		return GroupInfo{}, err
+func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
+	if g.err != nil {
+		return info, g.err
 	}
-	info, err := g.s.groupInfo(ctx, row)
-	return info, g.s.db.because(err)
+	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		if err != nil {
+			return err
+		}
+		info, err = g.db.groupInfo(ctx, q, row)
+		return err
+	})
+	return info, err
 }
 
-// row reads the group.
-func (g *group) row(ctx context.Context) (store.Group, error) {
-	if err := g.usable(); err != nil {
-		return store.Group{}, err
+// id reads the number of the group, which a group of the same name that is made later
+// does not have.
+func (g *group) id(ctx context.Context) (id int64, err error) {
+	if g.err != nil {
+		return 0, g.err
 	}
-	row, err := store.Groups{}.Get(ctx, g.s.db.own, g.s.name, g.name)
-	return row, g.s.db.because(err)
+	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		id = row.ID
+		return err
+	})
+	return id, err
 }
 
-func (s *stream) groupInfo(ctx context.Context, row store.Group) (GroupInfo, error) {
+func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row store.Group) (GroupInfo, error) {
 	now := time.Now().UnixMilli()
-	counts, err := store.Groups{}.Counts(ctx, s.db.own, row.ID, now)
+	counts, err := db.groups.Counts(ctx, q, row.ID, now)
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	members, err := store.Groups{}.Members(ctx, s.db.own, row.ID, now)
+	members, err := db.groups.Members(ctx, q, row.ID, now)
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	lag, err := store.Streams{}.Lag(ctx, s.db.own, row.Selection(), counts.Cursor)
+	lag, err := db.streams.Lag(ctx, q, row.Selection(), counts.Cursor)
 	return GroupInfo{
 		Name: row.Name, Topic: row.Topic, Cursor: counts.Cursor, Lag: lag,
 		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
@@ -129,47 +163,65 @@ func (s *stream) groupInfo(ctx context.Context, row store.Group) (GroupInfo, err
 	}, err
 }
 
-// Groups lists the groups of the topic, or of the pattern, by name.
+// Groups lists the groups of the topic, or of the pattern, by name. It never waits for the
+// writer. Counting what groups have still to see reads that much; ctx is looked at between
+// them.
 func (s *Stream[E]) Groups(ctx context.Context) ([]GroupInfo, error) {
-	infos, err := s.s.groups(ctx)
-	return infos, fail("groups", s.s.name, s.s.db.because(err))
+	infos, err := s.groups(ctx)
+	return infos, fail("groups", s.name, err)
 }
 
 func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
-	if err := s.usable(); err != nil {
+	if s.err != nil {
+		return nil, s.err
+	}
+	var rows []store.Group
+	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		rows, err = s.db.groups.List(ctx, q, s.name)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	rows, err := store.Groups{}.List(ctx, s.db.own, s.name)
 	infos := make([]GroupInfo, len(rows))
-	for i := range rows {
-		if err == nil {
-			infos[i], err = s.groupInfo(ctx, rows[i])
+	for i, row := range rows {
+		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+			infos[i], err = s.db.groupInfo(ctx, q, row)
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
-	return infos, err
+	return infos, nil
 }
 
-// Delete forgets the group, its members and what they hold: their settles are
-// [ErrClaimLost] from now on. false: there was no such group.
-func (g *Group[E]) Delete(ctx context.Context) (deleted bool, err error) {
-	if g.g.err != nil {
-		return false, fail("delete group", g.g.name, g.g.err)
-	}
-	err = g.g.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, _ time.Time) error {
-		row, err := store.Groups{}.Get(ctx, q, g.g.s.name, g.g.name)
-		if err == nil {
-			err = store.Groups{}.Drop(ctx, q, row.ID)
-		}
-		return err
-	}))
-	deleted = err == nil
+// Delete deletes the group, its members and what they hold: their settles are
+// [ErrClaimLost] from now on. false: there was no such group. It waits for the writer until
+// ctx ends or BusyTimeout has passed.
+func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
+	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
-		err = nil
+		return false, nil
 	}
-	return deleted, fail("delete group", g.g.name, err)
+	return err == nil, fail("delete group", g.name, err)
 }
 
-// DeadEvent is an event that a group has given up.
+func (g *group) drop(ctx context.Context) error {
+	if g.err != nil {
+		return g.err
+	}
+	return g.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		if err != nil {
+			return err
+		}
+		return g.db.groups.Drop(ctx, q, row.ID)
+	}))
+}
+
+// DeadEvent is an event that a group does not give out any more: its attempts are spent, or
+// its payload does not decode.
 type DeadEvent[E any] struct {
 	Event[E]
 	Attempts  int
@@ -177,16 +229,20 @@ type DeadEvent[E any] struct {
 	DiedAt    time.Time
 }
 
-// Dead yields the events that the group has given up, in order. They keep their place in
-// the stream, also from [Stream.Compact], until [Group.Redeliver] or [Group.Discard].
-// One that does not decode is yielded with an error, and the loop may go on; any other
-// error comes without an event and is the last.
+// Dead yields the dead events of the group, in order, and ends. They keep their place in
+// the stream, also from [Stream.Compact], until [Group.Redeliver] or [Group.Discard]. It
+// never waits for the writer.
+//
+// An event that does not decode is yielded with an error, and the loop goes on; any other
+// error, also the end of ctx, comes without an event and is the last. [ErrNotFound]: there
+// is no such group.
 func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 	return func(yield func(*DeadEvent[E], error) bool) {
-		for after, err := int64(0), error(nil); ; {
-			var page []store.DeadDelivery
-			if page, err = g.g.dead(ctx, after); err != nil {
-				yield(nil, fail("dead events", g.g.name, err))
+		after := int64(0)
+		for {
+			page, err := g.dead(ctx, after)
+			if err != nil {
+				yield(nil, fail("dead events", g.name, err))
 				return
 			}
 			for _, row := range page {
@@ -202,51 +258,59 @@ func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 	}
 }
 
-func (g *group) dead(ctx context.Context, after int64) ([]store.DeadDelivery, error) {
-	row, err := g.row(ctx)
+func (g *group) dead(ctx context.Context, after int64) (page []store.DeadDelivery, err error) {
+	id, err := g.id(ctx)
 	if err != nil {
 		return nil, err
 	}
-	page, err := store.Groups{}.Dead(ctx, g.s.db.own, row.ID, after, g.s.opts.Batch)
-	return page, g.s.db.because(err)
+	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		page, err = g.db.groups.Dead(ctx, q, id, after, g.s.opts.Batch)
+		return err
+	})
+	return page, err
 }
 
 func newDeadEvent[E any](row store.DeadDelivery) (*DeadEvent[E], error) {
 	e, err := newEvent[E](&row.Event)
-	return &DeadEvent[E]{Event: *e, Attempts: int(row.Attempts), LastError: row.LastError, DiedAt: instantMS(row.DiedMS)}, err
+	return &DeadEvent[E]{
+		Event: *e, Attempts: int(row.Attempts), LastError: row.LastError, DiedAt: engine.InstantMS(row.DiedMS),
+	}, readError(row.Offset, err)
 }
 
 // Redeliver lets a dead event be given out again, with all its attempts. false: there is
-// no such dead event.
+// no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
+// [ErrNotFound]: there is no such group.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
-	row, found, err := g.g.settleDead(ctx, offset, func(ctx context.Context, q store.Querier, id, now int64) (bool, error) {
-		return store.Groups{}.Revive(ctx, q, id, offset, now)
+	id, found, err := g.settleDead(ctx, offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
+		return g.db.groups.Revive(ctx, q, id, offset, nowMS)
 	})
 	if found {
-		g.g.s.db.hub.hint(groupReturn, groupKey(row.ID))
+		g.db.engine.Notifier.Wake(wake.GroupReturn, groupKey(id))
 	}
-	return found, fail("redeliver", g.g.name, err)
+	return found, fail("redeliver", g.name, err)
 }
 
-// Discard forgets a dead event: the group is done with it. false: there is no such dead
-// event.
+// Discard deletes a dead event from the group, which is done with it then. false: there is
+// no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
+// [ErrNotFound]: there is no such group.
 func (g *Group[E]) Discard(ctx context.Context, offset int64) (bool, error) {
-	_, found, err := g.g.settleDead(ctx, offset, func(ctx context.Context, q store.Querier, id, _ int64) (bool, error) {
-		return store.Groups{}.DropDead(ctx, q, id, offset)
+	_, found, err := g.settleDead(ctx, offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
+		return g.db.groups.DropDead(ctx, q, id, offset)
 	})
-	return found, fail("discard", g.g.name, err)
+	return found, fail("discard", g.name, err)
 }
 
-func (g *group) settleDead(ctx context.Context, offset int64, verb func(ctx context.Context, q store.Querier, id, now int64) (bool, error)) (row store.Group, found bool, err error) {
+func (g *group) settleDead(ctx context.Context, offset int64, settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error)) (id int64, found bool, err error) {
 	if err := Offset(offset).check(); err != nil {
-		return row, false, err
+		return 0, false, err
 	}
-	if row, err = g.row(ctx); err != nil {
-		return row, false, err
+	id, err = g.id(ctx)
+	if err != nil {
+		return 0, false, err
 	}
-	err = g.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		found, err = verb(ctx, q, row.ID, now.UnixMilli())
+	err = g.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		found, err = settle(ctx, q, id, now.UnixMilli())
 		return err
 	}))
-	return row, found, err
+	return id, found, err
 }

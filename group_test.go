@@ -152,13 +152,13 @@ func TestGroupRefusesBadInput(t *testing.T) {
 	}
 	good := s.Group("good", nil)
 	enrol(t, good, "a")
-	calls := map[string]refusal{}
+	calls := map[string]testkit.Refusal{}
 	for what, name := range badNames {
 		bad["name "+what] = s.Group(name, nil)
 		calls["member "+what] = func(c context.Context) error { _, err := good.Join(c, name); return err }
 	}
 	for what, g := range bad {
-		maps(calls, what+": ", map[string]refusal{
+		maps(calls, what+": ", map[string]testkit.Refusal{
 			"Join":      func(c context.Context) error { _, err := g.Join(c, "a"); return err },
 			"Info":      func(c context.Context) error { _, err := g.Info(c); return err },
 			"Dead":      func(c context.Context) error { return testkit.LastError(g.Dead(c)) },
@@ -167,7 +167,7 @@ func TestGroupRefusesBadInput(t *testing.T) {
 			"Discard":   func(c context.Context) error { _, err := g.Discard(c, 1); return err },
 		})
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }
 
 func TestFreshEventsComeFirstAndReturnedOnesLastInFirstOut(t *testing.T) {

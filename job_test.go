@@ -17,19 +17,19 @@ import (
 // settles are the plain verbs of a claim.
 func settles[T any](job *honker.Job[T]) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
-		"Ack":       job.Ack,
-		"Retry":     func(ctx context.Context) error { return job.Retry(ctx, 0, testkit.ErrCause) },
-		"Fail":      func(ctx context.Context) error { return job.Fail(ctx, testkit.ErrCause) },
-		"Snooze":    func(ctx context.Context) error { return job.Snooze(ctx, 0) },
-		"Heartbeat": func(ctx context.Context) error { return job.Heartbeat(ctx, time.Hour) },
+		"Ack":    job.Ack,
+		"Retry":  func(ctx context.Context) error { return job.Retry(ctx, 0, testkit.ErrCause) },
+		"Reject": func(ctx context.Context) error { return job.Reject(ctx, testkit.ErrCause) },
+		"Snooze": func(ctx context.Context) error { return job.Snooze(ctx, 0) },
+		"Extend": func(ctx context.Context) error { return job.Extend(ctx, time.Hour) },
 	}
 }
 
 // settlesTx are those that settle within a transaction.
 func settlesTx[T any](job *honker.Job[T]) map[string]func(context.Context, honker.Tx) error {
 	return map[string]func(context.Context, honker.Tx) error{
-		"AckTx":  job.AckTx,
-		"FailTx": func(ctx context.Context, tx honker.Tx) error { return job.FailTx(ctx, tx, testkit.ErrCause) },
+		"AckTx":    job.AckTx,
+		"RejectTx": func(ctx context.Context, tx honker.Tx) error { return job.RejectTx(ctx, tx, testkit.ErrCause) },
 	}
 }
 
@@ -43,7 +43,7 @@ func TestRetryRunsTheJobAgainAndKeepsTheError(t *testing.T) {
 	require.NoError(t, job.Retry(ctx, 1500*time.Millisecond, testkit.ErrCause))
 	info := testkit.GetJob(t, q, id)
 	after(t, began, 2*time.Second, info.RunAt)
-	require.Equal(t, honker.Pending, info.State)
+	require.Equal(t, honker.StatePending, info.State)
 	require.Equal(t, 1, info.Attempts)
 	require.Equal(t, testkit.ErrCause.Error(), info.LastError)
 	require.Empty(t, info.WorkerID)
@@ -68,7 +68,7 @@ func TestRetryOfTheLastAttemptIsADeadLetter(t *testing.T) {
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, errors.New("first")))
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, time.Hour, testkit.ErrCause))
 	dead := testkit.GetJob(t, q, id)
-	require.Equal(t, honker.Dead, dead.State)
+	require.Equal(t, honker.StateDead, dead.State)
 	require.Equal(t, testkit.ErrCause.Error(), dead.LastError)
 	require.Equal(t, 2, dead.Attempts)
 	require.Equal(t, 2, dead.MaxAttempts)
@@ -83,14 +83,14 @@ func TestFailIsADeadLetterAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
-	require.NoError(t, testkit.ClaimOne(t, q).Fail(ctx, testkit.ErrCause))
+	require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, testkit.ErrCause))
 	dead := testkit.GetJob(t, q, id)
-	require.Equal(t, honker.Dead, dead.State)
+	require.Equal(t, honker.StateDead, dead.State)
 	require.Equal(t, 1, dead.Attempts)
 	require.Equal(t, testkit.ErrCause.Error(), dead.LastError)
 
 	id = testkit.Enqueue(t, q, 1)
-	require.NoError(t, testkit.ClaimOne(t, q).Fail(ctx, nil))
+	require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, nil))
 	require.Empty(t, testkit.GetJob(t, q, id).LastError)
 }
 
@@ -99,7 +99,7 @@ func TestErrorTextIsStoredAsBoundedValidText(t *testing.T) {
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	for _, fail := range []func(*honker.Job[int], error) error{
 		func(j *honker.Job[int], err error) error { return j.Retry(ctx, 0, err) },
-		func(j *honker.Job[int], err error) error { return j.Fail(ctx, err) },
+		func(j *honker.Job[int], err error) error { return j.Reject(ctx, err) },
 	} {
 		id := testkit.Enqueue(t, q, 1)
 		require.NoError(t, fail(testkit.ClaimOne(t, q), errors.New("a\x00b\xff"+strings.Repeat("ü", 1<<20))))
@@ -124,7 +124,7 @@ func TestSnoozeDoesNotSpendTheAttempt(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, job.Snooze(ctx, time.Hour))
 		info := testkit.GetJob(t, q, id)
-		require.Equal(t, honker.Pending, info.State)
+		require.Equal(t, honker.StatePending, info.State)
 		require.Equal(t, 1, info.Attempts)
 		require.Empty(t, info.WorkerID)
 		after(t, began, time.Hour, info.RunAt)
@@ -139,7 +139,7 @@ func TestHeartbeatMakesTheClaimLastFromNow(t *testing.T) {
 	job := testkit.ClaimOne(t, q)
 	for _, extend := range []time.Duration{time.Hour, 1500 * time.Millisecond, 10 * time.Second} { // longer and shorter
 		began := time.Now()
-		require.NoError(t, job.Heartbeat(ctx, extend))
+		require.NoError(t, job.Extend(ctx, extend))
 		after(t, began, extend, testkit.GetJob(t, q, id).ClaimExpiresAt)
 	}
 	require.NoError(t, job.Ack(ctx))
@@ -164,7 +164,7 @@ func TestStaleClaimChangesNothing(t *testing.T) {
 			require.NoError(t, job.Retry(context.Background(), 0, nil))
 		},
 		"dead": func(t *testing.T, _ *honker.DB, _ *honker.Queue[int], job *honker.Job[int]) {
-			require.NoError(t, job.Fail(context.Background(), nil))
+			require.NoError(t, job.Reject(context.Background(), nil))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestAckIsCommittedTogetherWithABusinessWrite(t *testing.T) {
 	job := testkit.ClaimOne(t, q)
 	require.ErrorIs(t, pay(job, testkit.ErrCause), testkit.ErrCause)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM paid`))
-	require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
+	require.Equal(t, honker.StateProcessing, testkit.GetJob(t, q, id).State)
 	_, err := honker.Result[string](ctx, db, id)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 
@@ -240,12 +240,12 @@ func TestFailTxIsUndoneWithItsTransaction(t *testing.T) {
 	job := testkit.ClaimOne(t, q)
 	before := *testkit.GetJob(t, q, id)
 	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		require.NoError(t, job.FailTx(ctx, tx, testkit.ErrCause))
+		require.NoError(t, job.RejectTx(ctx, tx, testkit.ErrCause))
 		return testkit.ErrCause
 	}), testkit.ErrCause)
 	require.Equal(t, before, *testkit.GetJob(t, q, id))
-	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.FailTx(ctx, tx, testkit.ErrCause) }))
-	require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.RejectTx(ctx, tx, testkit.ErrCause) }))
+	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 }
 
 // The attempt of a snooze is given back, so the next claim of the same worker looks alike.
@@ -262,6 +262,6 @@ func TestSnoozedHandleDoesNotSettleTheNextClaim(t *testing.T) {
 	second, err := q.Claim(ctx, "w", 1)
 	require.NoError(t, err)
 	require.ErrorIs(t, first[0].Ack(ctx), honker.ErrClaimLost)
-	require.ErrorIs(t, first[0].Heartbeat(ctx, time.Hour), honker.ErrClaimLost)
+	require.ErrorIs(t, first[0].Extend(ctx, time.Hour), honker.ErrClaimLost)
 	require.NoError(t, second[0].Ack(ctx))
 }

@@ -41,7 +41,7 @@ func TestLockIsHeldByOneUntilItIsUnlocked(t *testing.T) {
 	for _, db := range []*honker.DB{db, other} {
 		_, err := db.TryLock(context.Background(), "report", nil)
 		require.ErrorIs(t, err, honker.ErrLockHeld)
-		require.ErrorContains(t, err, `honker: lock "report": the lock is held by "`+l.Owner()+`" until 20`)
+		require.ErrorContains(t, err, `honker: lock "report": lock held by "`+l.Owner()+`" until 20`)
 		testkit.Unlock(t, testkit.TakeLock(t, db, "another", nil))
 	}
 	testkit.Unlock(t, l)
@@ -136,7 +136,7 @@ func TestBadLocksAreRefused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	type c = context.Context
-	calls := map[string]refusal{}
+	calls := map[string]testkit.Refusal{}
 	try := func(what, name string, o *honker.LockOptions) {
 		calls["TryLock "+what] = func(c c) error { _, err := db.TryLock(c, name, o); return err }
 		calls["Lock "+what] = func(c c) error { _, err := db.Lock(c, name, o); return err }
@@ -150,14 +150,14 @@ func TestBadLocksAreRefused(t *testing.T) {
 	for _, ttl := range []time.Duration{-1, -time.Hour} {
 		try(ttl.String(), "report", &honker.LockOptions{TTL: ttl})
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }
 
 func TestTryLockOfAHeldLockWritesNothing(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	l := testkit.TakeLock(t, db, "report", nil)
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	other := honkertest.OpenFile(t, path, nil)
 	testkit.RequireHeld(t, other, "report")
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {

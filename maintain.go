@@ -4,18 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // maintenanceLock is held by the process that maintains the file.
 const maintenanceLock = "honker-maintenance"
 
+// MaintainOptions of one Maintain. The zero value of a field means its default.
+type MaintainOptions struct {
+	Every time.Duration // between two rounds; default 1m
+}
+
+func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
+	var out MaintainOptions
+	if o != nil {
+		out = *o
+	}
+	err := engine.NotNegative("Every", out.Every)
+	if out.Every == 0 {
+		out.Every = time.Minute
+	}
+	return out, err
+}
+
 // Maintain keeps the file small and its queues honest. It blocks until ctx ends, then
-// returns nil. Each time every has passed, in one process at a time, it
+// returns nil. Each time Every has passed, in one process at a time, it
 //   - moves jobs to the dead letters that have expired, or whose last attempt never ended,
 //   - compacts every topic with a [Retention],
 //   - deletes results that have expired and windows of rate limits that are over,
@@ -25,19 +41,20 @@ const maintenanceLock = "honker-maintenance"
 // Run it in any number of processes: those that do not have the lock
 // "honker-maintenance" stand by. All is done in small transactions. What fails is logged
 // and tried again the next time; Maintain itself fails only when the DB is closed
-// ([ErrClosed]), the file was replaced, or every is not positive.
-func (db *DB) Maintain(ctx context.Context, every time.Duration) error {
-	if err := errors.Join(positive("interval", every), inTx(ctx, db, "")); err != nil {
+// ([ErrClosed]), the file was replaced, or an option is invalid. nil opts means defaults.
+func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
+	o, err := opts.withDefaults()
+	if err := errors.Join(err, db.engine.RefuseInTx(ctx, "")); err != nil {
 		return fail("maintain", "", err)
 	}
-	run, leave, err := db.enter(ctx)
+	run, leave, err := db.engine.Enter(ctx)
 	if err != nil {
 		return fail("maintain", "", err)
 	}
 	defer leave()
 	for err == nil || errors.Is(err, ErrLeadershipLost) {
-		err = db.whileLeading(run, maintenanceLock, func(ctx context.Context, _ *Lock) error {
-			return db.maintain(ctx, every)
+		err = db.withLeadership(run, maintenanceLock, func(ctx context.Context, _ *Lock) error {
+			return db.maintain(ctx, o.Every)
 		})
 	}
 	if ctx.Err() != nil {
@@ -49,10 +66,10 @@ func (db *DB) Maintain(ctx context.Context, every time.Duration) error {
 // maintain does a round each time that every has passed.
 func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 	for {
-		if err := db.round(ctx); err != nil {
+		if err := db.maintainOnce(ctx); err != nil {
 			return err
 		}
-		if err := pause(ctx, every); err != nil {
+		if err := engine.Sleep(ctx, every); err != nil {
 			return err
 		}
 	}
@@ -67,32 +84,32 @@ type chore struct {
 func (db *DB) chores() []chore {
 	return []chore{
 		{"overdue jobs", db.settleOverdue},
-		{"expired jobs", db.buryExpired},
+		{"expired jobs", db.deadLetterExpired},
 		{"retention", db.compactAll},
 		{"results", db.sweep(store.SweepResults, 0)},
 		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
-		{"notifications", db.sweepMessages},
-		{"write-ahead log", db.truncateWAL},
+		{"notifications", db.sweepNotifications},
+		{"write-ahead log", func(ctx context.Context) error { return db.engine.Backend.Shrink(ctx, db.opts.WALLimit) }},
 	}
 }
 
 // windowAge keeps windows of limits that share their name with a shorter one.
 const windowAge = 24 * time.Hour
 
-// round does every chore. It fails only when no other round can succeed.
-func (db *DB) round(ctx context.Context) error {
-	if err := db.identity.CheckNow(); err != nil {
+// maintainOnce does every chore. It fails only when no other round can succeed.
+func (db *DB) maintainOnce(ctx context.Context) error {
+	if err := db.engine.Backend.CheckIdentity(); err != nil {
 		return err
 	}
 	for _, c := range db.chores() {
-		err := c.do(ctx)
+		err := db.engine.WrapCause(c.do(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrClosed), errors.Is(err, ErrDatabaseReplaced):
+		case engine.Final(err):
 			return err
 		case err != nil:
-			db.opts.Logger.Warn("honker: maintenance will be tried again", "chore", c.what, "error", err)
+			db.opts.Logger.Warn("honker: maintenance failed, retrying in the next round", "chore", c.what, "error", err)
 		}
 	}
 	return nil
@@ -100,9 +117,13 @@ func (db *DB) round(ctx context.Context) error {
 
 // eachQueue calls do for every queue with live jobs.
 func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error {
-	queues, err := store.Jobs{}.Queues(ctx, db.own)
+	var queues []string
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		queues, err = db.jobs.Queues(ctx, q)
+		return err
+	})
 	if err != nil {
-		return db.because(err)
+		return err
 	}
 	var errs []error
 	for _, queue := range queues {
@@ -116,16 +137,20 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 	return errors.Join(errs...)
 }
 
-// settleOverdue is for queues that nobody claims from any more.
+// settleOverdue is for queues that no worker claims from any more.
 func (db *DB) settleOverdue(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
 		for {
-			some, err := store.Jobs{}.Overdue(ctx, db.own, queue, time.Now().Unix())
-			if err != nil || !some {
-				return db.because(err)
+			overdue := false
+			err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+				overdue, err = db.jobs.Overdue(ctx, q, queue, time.Now().Unix())
+				return err
+			})
+			if err != nil || !overdue {
+				return err
 			}
-			err = db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-				return store.Jobs{}.SettleOverdue(ctx, q, queue, now.Unix())
+			err = db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+				return db.jobs.SettleOverdue(ctx, q, queue, now.Unix())
 			}))
 			if err != nil {
 				return err
@@ -137,23 +162,25 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 // sweepChunk is how many rows one transaction takes.
 const sweepChunk = 500
 
-func (db *DB) buryExpired(ctx context.Context) error {
+func (db *DB) deadLetterExpired(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
-		find := func(now time.Time) ([]int64, error) {
-			return store.Jobs{}.Expired(ctx, db.own, queue, now.Unix(), sweepChunk)
+		find := func(ctx context.Context, q engine.Querier, now time.Time) ([]int64, error) {
+			return db.jobs.Expired(ctx, q, queue, now.Unix(), sweepChunk)
 		}
-		return db.inChunks(ctx, find, func(ctx context.Context, q store.Querier, ids []int64, now time.Time) (int, error) {
-			return store.Jobs{}.DeadLetterExpired(ctx, q, ids, now.Unix())
+		return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
+			return db.jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
 		})
 	})
 }
 
 // sweep is a chore that deletes what is older than age.
 func (db *DB) sweep(s store.Sweep, age time.Duration) func(context.Context) error {
-	before := func(now time.Time) int64 { return now.Unix() - seconds(age) }
+	before := func(now time.Time) int64 { return now.Unix() - engine.Seconds(age) }
 	return func(ctx context.Context) error {
-		find := func(now time.Time) ([]int64, error) { return s.Found(ctx, db.own, before(now), sweepChunk) }
-		return db.inChunks(ctx, find, func(ctx context.Context, q store.Querier, ids []int64, now time.Time) (int, error) {
+		find := func(ctx context.Context, q engine.Querier, now time.Time) ([]int64, error) {
+			return s.Found(ctx, q, before(now), sweepChunk)
+		}
+		return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
 			return s.Drop(ctx, q, before(now), ids)
 		})
 	}
@@ -161,27 +188,33 @@ func (db *DB) sweep(s store.Sweep, age time.Duration) func(context.Context) erro
 
 // inChunks finds rows without the write lock, and takes it for a few at a time, until no
 // more are found.
-func (db *DB) inChunks(ctx context.Context, find func(now time.Time) ([]int64, error), take func(ctx context.Context, q store.Querier, ids []int64, now time.Time) (int, error)) error {
+func (db *DB) inChunks(ctx context.Context,
+	find func(ctx context.Context, q engine.Querier, now time.Time) ([]int64, error),
+	take func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error)) error {
 	for {
-		ids, err := find(time.Now())
+		var ids []int64
+		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+			ids, err = find(ctx, q, time.Now())
+			return err
+		})
 		if err != nil || len(ids) == 0 {
-			return db.because(err)
+			return err
 		}
 		taken, began := 0, time.Now()
-		err = db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
+		err = db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 			taken, err = take(ctx, q, ids, now)
 			return err
 		}))
 		if err != nil || taken == 0 {
 			return err
 		}
-		if err := breathe(ctx, time.Since(began)); err != nil {
+		if err := pauseAfter(ctx, time.Since(began)); err != nil {
 			return err
 		}
 	}
 }
 
-func (db *DB) sweepMessages(ctx context.Context) error {
+func (db *DB) sweepNotifications(ctx context.Context) error {
 	if db.opts.NotificationTTL == 0 {
 		return nil
 	}
@@ -189,9 +222,13 @@ func (db *DB) sweepMessages(ctx context.Context) error {
 }
 
 func (db *DB) compactAll(ctx context.Context) error {
-	topics, err := store.Retentions{}.Topics(ctx, db.own)
+	var topics []string
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		topics, err = db.retentions.Topics(ctx, q)
+		return err
+	})
 	if err != nil {
-		return db.because(err)
+		return err
 	}
 	var errs []error
 	for _, t := range topics {
@@ -201,14 +238,4 @@ func (db *DB) compactAll(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// truncateWAL gives the space back that a burst of writes, or a reader who stayed for
-// long, has cost. While somebody reads an old snapshot it does nothing.
-func (db *DB) truncateWAL(ctx context.Context) error {
-	info, err := os.Stat(db.path + "-wal")
-	if db.opts.WALLimit < 0 || err != nil || info.Size() <= db.opts.WALLimit {
-		return nil
-	}
-	return db.because(sqlite.TruncateWAL(ctx, db.own))
 }

@@ -33,14 +33,14 @@ func maintain(t testing.TB, db *honker.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	require.NoError(t, db.Maintain(ctx, time.Minute))
+	require.NoError(t, db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}))
 }
 
 func TestMaintainSettlesOverdueJobsOfQueuesThatNobodyClaims(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		var last, again, running int64
 		for _, queue := range []string{"a", "b"} {
-			q := honker.NewQueue[int](db, queue, &honker.QueueOptions{Visibility: time.Minute})
+			q := honker.NewQueue[int](db, queue, &honker.QueueOptions{Lease: time.Minute})
 			last = testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))
 			again = testkit.Enqueue(t, q, 2, honker.MaxAttempts(2))
 			require.Len(t, testkit.Claim(t, q, 2), 2)
@@ -54,11 +54,11 @@ SELECT 'large', '0', 'processing', 1, 1, 'w', ?1 - n, 0 FROM some`, time.Now().U
 		maintain(t, db)
 		q := honker.NewQueue[int](db, "b", nil)
 		dead := testkit.GetJob(t, q, last)
-		require.Equal(t, honker.Dead, dead.State)
+		require.Equal(t, honker.StateDead, dead.State)
 		require.Equal(t, "max attempts exceeded", dead.LastError)
 		require.Equal(t, 1, dead.Attempts)
-		require.Equal(t, honker.Pending, testkit.GetJob(t, q, again).State)
-		require.Equal(t, honker.Processing, testkit.GetJob(t, q, running).State, "a claim that is valid stays")
+		require.Equal(t, honker.StatePending, testkit.GetJob(t, q, again).State)
+		require.Equal(t, honker.StateProcessing, testkit.GetJob(t, q, running).State, "a claim that is valid stays")
 		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'b'`))
 		require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'a'`))
 		require.EqualValues(t, 2500, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE queue = 'large'`), "all, in one round")
@@ -151,15 +151,17 @@ func TestMaintainCompactsEveryTopicWithARetention(t *testing.T) {
 func TestMaintainGoesOnEachTimeTheIntervalHasPassed(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		began, q := time.Now(), honker.NewQueue[int](db, "jobs", nil)
-		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Minute) })
+		stop := testkit.Background(t, func(ctx context.Context) error {
+			return db.Maintain(ctx, &honker.MaintainOptions{Every: 10 * time.Minute})
+		})
 		time.Sleep(time.Second)
 		for range 4 {
 			time.Sleep(2*time.Minute - time.Second)
 			id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second))
 			time.Sleep(7*time.Minute + 59*time.Second)
-			require.Equal(t, honker.Pending, testkit.GetJob(t, q, id).State, "at %v", time.Since(began))
+			require.Equal(t, honker.StatePending, testkit.GetJob(t, q, id).State, "at %v", time.Since(began))
 			time.Sleep(2 * time.Second)
-			require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State, "at %v", time.Since(began))
+			require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State, "at %v", time.Since(began))
 		}
 		require.NoError(t, stop())
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`), "the lock is released")
@@ -175,7 +177,7 @@ func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
 		lax, strict := open(0), open(time.Second) // only one of them deletes notifications
 		messages := func() int64 { return testkit.QueryInt(t, lax.SQL(), `SELECT count(*) FROM _honker_notifications`) }
 		maintain := func(db *honker.DB) (stop func() error) {
-			return testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
+			return testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) })
 		}
 		first := maintain(lax)
 		time.Sleep(time.Second)
@@ -202,17 +204,17 @@ func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
 func TestMaintainWhoseLockIsStolenStandsByAgain(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
-		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) })
 		time.Sleep(90 * time.Second)
 		steal(t, db, "honker-maintenance")
 		time.Sleep(20 * time.Second)
 		id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second))
 		time.Sleep(time.Hour)
-		require.Equal(t, honker.Pending, testkit.GetJob(t, q, id).State, "another maintains")
+		require.Equal(t, honker.StatePending, testkit.GetJob(t, q, id).State, "another maintains")
 		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks WHERE owner = 'thief'`))
 		testkit.Exec(t, db, `DELETE FROM _honker_locks WHERE owner = 'thief'`)
 		time.Sleep(2 * time.Second)
-		require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State)
+		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 		require.NoError(t, stop())
 	})
 }
@@ -237,7 +239,7 @@ func TestAChoreThatFailsIsLoggedAndTheOthersGoOn(t *testing.T) {
 			`ALTER TABLE elsewhere_too RENAME TO _honkerx_retention`,
 		}
 		testkit.ExecAll(t, db.SQL(), broken...)
-		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, time.Minute) })
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) })
 		time.Sleep(time.Minute + time.Second)
 		for _, chore := range []string{"overdue jobs", "expired jobs", "rate limits", "retention"} {
 			require.Equal(t, 2, log.Times(`chore="`+chore+`"`)+log.Times(`chore=`+chore+` `), chore)
@@ -246,11 +248,11 @@ func TestAChoreThatFailsIsLoggedAndTheOthersGoOn(t *testing.T) {
 		require.Equal(t, 8, log.Times("level=WARN"))
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
-		require.Equal(t, honker.Pending, testkit.GetJob(t, q, expired).State)
+		require.Equal(t, honker.StatePending, testkit.GetJob(t, q, expired).State)
 		testkit.ExecAll(t, db.SQL(), mended...)
 		time.Sleep(time.Minute)
-		require.Equal(t, honker.Dead, testkit.GetJob(t, q, expired).State)
-		require.Equal(t, honker.Dead, testkit.GetJob(t, q, lapsed).State)
+		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, expired).State)
+		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, lapsed).State)
 		require.Equal(t, 8, log.Times("level="))
 		require.NoError(t, stop())
 	})
@@ -271,21 +273,21 @@ func TestAQueueThatCannotBeSettledDoesNotHoldUpTheOthers(t *testing.T) {
 func TestMaintainRefusesABadIntervalAndATransaction(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
-	calls := make(map[string]refusal)
-	for _, every := range []time.Duration{0, -1, -time.Hour} {
-		calls[every.String()] = func(ctx context.Context) error { return db.Maintain(ctx, every) }
+	calls := make(map[string]testkit.Refusal)
+	for _, every := range []time.Duration{-1, -time.Second, -time.Hour} {
+		calls[every.String()] = func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: every}) }
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }
 
 func TestMaintainEndsWithItsContextAndWithClose(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.NoError(t, all[0].Maintain(over, time.Hour))
+		require.NoError(t, all[0].Maintain(over, &honker.MaintainOptions{Every: time.Hour}))
 		ended := make(chan error, 2)
 		for _, r := range all {
-			go func() { ended <- r.Maintain(context.Background(), time.Hour) }()
+			go func() { ended <- r.Maintain(context.Background(), &honker.MaintainOptions{Every: time.Hour}) }()
 			time.Sleep(time.Second)
 		}
 		for i := range all {
@@ -293,7 +295,7 @@ func TestMaintainEndsWithItsContextAndWithClose(t *testing.T) {
 			err := <-ended
 			require.ErrorIs(t, err, honker.ErrClosed)
 		}
-		require.ErrorIs(t, all[0].Maintain(t.Context(), time.Hour), honker.ErrClosed)
+		require.ErrorIs(t, all[0].Maintain(t.Context(), &honker.MaintainOptions{Every: time.Hour}), honker.ErrClosed)
 	})
 }
 
@@ -304,7 +306,7 @@ func TestMaintainWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
 	release := holdWriter(t, path)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	require.NoError(t, db.Maintain(ctx, time.Hour))
+	require.NoError(t, db.Maintain(ctx, &honker.MaintainOptions{Every: time.Hour}))
 	release()
 }
 
@@ -313,11 +315,13 @@ func TestMaintainTriesAgainAfterAWriterThatHoldsItUp(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 5*time.Millisecond) })
+	stop := testkit.Background(t, func(ctx context.Context) error {
+		return db.Maintain(ctx, &honker.MaintainOptions{Every: 5 * time.Millisecond})
+	})
 	testkit.Eventually(t, testkit.Timeout, "it leads", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
 	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, expires_at) VALUES ('jobs', '1', unixepoch() + 1)`)
 	release := holdWriter(t, path)
-	testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("will be tried again") > 0 })
+	testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("retrying in the next round") > 0 })
 	release()
 	testkit.Eventually(t, testkit.Timeout, "buried", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`) == 1 })
 	require.NoError(t, stop())
@@ -336,7 +340,9 @@ func TestRunAndMaintainNeedOneConnectionOfAnAttachedPool(t *testing.T) {
 	testkit.PublishUpTo(t, honker.NewStream[int](db, "events", nil), 10)
 	retain(t, honker.NewStream[int](db, "events", nil), honker.Retention{MaxCount: 3})
 	runs := testkit.Background(t, db.Scheduler().Run)
-	maintains := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Millisecond) })
+	maintains := testkit.Background(t, func(ctx context.Context) error {
+		return db.Maintain(ctx, &honker.MaintainOptions{Every: 10 * time.Millisecond})
+	})
 	testkit.SetNextFire(t, db, "tea", time.Now())
 	testkit.Eventually(t, testkit.Timeout, "fired", func() bool { return testkit.QueryInt(t, pool, testkit.CountQueue, "jobs") == 1 })
 	testkit.Eventually(t, testkit.Timeout, "compacted", func() bool { return testkit.QueryInt(t, pool, `SELECT count(*) FROM _honker_stream`) == 3 })
@@ -371,7 +377,9 @@ func TestMaintainTruncatesAWALAboveItsLimit(t *testing.T) {
 			spill(t, db)
 			before := walOf(t, path)
 			require.Greater(t, before, int64(1<<19))
-			stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 10*time.Millisecond) })
+			stop := testkit.Background(t, func(ctx context.Context) error {
+				return db.Maintain(ctx, &honker.MaintainOptions{Every: 10 * time.Millisecond})
+			})
 			if truncated {
 				testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 			}
@@ -420,7 +428,9 @@ func TestMaintainLeavesTheWALToReadersAndHoldsUpNobody(t *testing.T) {
 				t.Parallel()
 				path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 				db := open(t, path, &honker.Options{WALLimit: 1000, Logger: slog.New(slog.NewTextHandler(log, nil))})
-				stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 20*time.Millisecond) })
+				stop := testkit.Background(t, func(ctx context.Context) error {
+					return db.Maintain(ctx, &honker.MaintainOptions{Every: 20 * time.Millisecond})
+				})
 				testkit.Eventually(t, testkit.Timeout, "it has begun", func() bool { return walOf(t, path) == 0 })
 				var release func()
 				for release == nil || walOf(t, path) == 0 { // until no round came between

@@ -10,108 +10,115 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
 
-// Member is one who takes events of a group. It is safe for concurrent use.
+// Member takes events of a group. It is safe for concurrent use.
 //
 // A member stays while it claims or ranges over All. One that is silent for a Lease has
-// left: its name is free, but its next claim brings it back if nobody took that.
-type Member[E any] struct{ m *member }
+// left: its name is free, but its next claim brings it back if no other member took that.
+type Member[E any] struct{ *member }
 
 // member is a Member without its type.
 type member struct {
-	g      *group
-	id     int64 // of the group, which may be deleted and made again under the same name
-	who    store.Member
-	touch  atomic.Int64 // unix milliseconds: when to say again that it is there
-	topics []topic
+	db       *DB
+	group    *group
+	id       int64 // of the group, which may be deleted and made again under the same name
+	identity store.Member
+	renewAt  atomic.Int64 // unix milliseconds: when the next heartbeat is due
+	keys     []wake.Key   // what may give it an event
 }
 
 // Join makes the group if there is none, and member one of its members. Each needs a name
 // of its own; one that was killed keeps its name for a Lease, so that a fixed one, such as
-// the host's, makes a quick restart wait. [ErrMemberTaken]: somebody alive has that name.
+// the host's, makes a quick restart wait. [ErrMemberTaken]: another member has that name.
+// Join waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
-	m, err := g.g.join(ctx, member)
+	m, err := g.join(ctx, member)
 	if err != nil {
-		return nil, fail("join group", g.g.name, err)
+		return nil, fail("join group", g.name, err)
 	}
 	return &Member[E]{m}, nil
 }
 
 func (g *group) join(ctx context.Context, name string) (*member, error) {
-	if err := errors.Join(g.usable(), checkName("member", name)); err != nil {
+	if err := errors.Join(g.err, engine.CheckName("member", name)); err != nil {
 		return nil, err
 	}
-	m := &member{g: g, who: store.Member{Name: name, Instance: rand.Text()}}
-	err := g.s.db.do(ctx, "", write(m.enter))
-	if err != nil {
+	m := &member{db: g.db, group: g, identity: store.Member{Name: name, Instance: rand.Text()}}
+	if err := g.db.engine.Write(ctx, "", engine.Statements(m.enter)); err != nil {
 		return nil, err
 	}
-	m.topics = []topic{{streamTopic, g.s.name}, {groupReturn, groupKey(m.id)}}
+	m.keys = []wake.Key{{Kind: wake.TopicEvent, Name: g.s.name}, {Kind: wake.GroupReturn, Name: groupKey(m.id)}}
 	return m, nil
 }
 
+// groupKey is the name under which members wait for events that come back.
 func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 
-func (m *member) enter(ctx context.Context, q store.Querier, now time.Time) error {
-	row, err := store.Groups{}.Get(ctx, q, m.g.s.name, m.g.name)
+// enter makes the group, unless there is one, and m a member.
+func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) error {
+	g := m.group
+	row, err := m.db.groups.Get(ctx, q, g.s.name, g.name)
 	begin := row.Cursor
 	if errors.Is(err, ErrNotFound) {
-		begin, err = m.g.opts.From.resolve(ctx, q, m.g.s.selection(nil))
+		begin, err = g.s.resolve(ctx, q, g.opts.From)
 	}
 	if err != nil {
 		return err
 	}
-	if row, err = (store.Groups{}).Add(ctx, q, m.g.s.name, m.g.name, begin, m.g.filter, now.UnixMilli()); err != nil {
+	row, err = m.db.groups.Add(ctx, q, g.s.name, g.name, begin, g.filter, now.UnixMilli())
+	if err != nil {
 		return err
 	}
-	m.id, m.who.Group = row.ID, row.ID
-	if err := (store.Groups{}).DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
+	m.id, m.identity.Group = row.ID, row.ID
+	if err := m.db.groups.DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
 		return err
 	}
-	return m.stay(ctx, q, now)
+	return m.heartbeat(ctx, q, now)
 }
 
-// stay says, from time to time, that the member is there.
-func (m *member) stay(ctx context.Context, q store.Querier, now time.Time) error {
-	if now.UnixMilli() < m.touch.Load() {
+// heartbeat keeps m a member, and its name, for another Lease. It does nothing until a
+// third of one has passed.
+func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time) error {
+	if now.UnixMilli() < m.renewAt.Load() {
 		return nil
 	}
-	ours, err := store.Groups{}.TouchMember(ctx, q, m.who, now.UnixMilli(), m.deadline(now))
-	if err == nil && !ours {
-		err = ErrMemberTaken
+	kept, err := m.db.groups.TouchMember(ctx, q, m.identity, now.UnixMilli(), m.deadline(now))
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		m.touch.Store(now.Add(m.g.opts.Lease / 3).UnixMilli())
+	if !kept {
+		return ErrMemberTaken
 	}
-	return err
+	m.renewAt.Store(now.Add(m.group.opts.Lease / 3).UnixMilli())
+	return nil
 }
 
-// remain is stay by itself, when it is due.
-func (m *member) remain(ctx context.Context) error {
-	if time.Now().UnixMilli() < m.touch.Load() {
+// renew is a heartbeat in a transaction of its own, without one when it is not due.
+func (m *member) renew(ctx context.Context) error {
+	if time.Now().UnixMilli() < m.renewAt.Load() {
 		return nil
 	}
-	return m.g.s.db.do(ctx, "", write(m.stay))
+	return m.db.engine.Write(ctx, "", engine.Statements(m.heartbeat))
 }
 
-// deadline is the end of a lease that begins now, rounded up to milliseconds.
-func (m *member) deadline(now time.Time) int64 { return deadlineMS(now, m.g.opts.Lease) }
+// deadline is the end of a lease that begins now.
+func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m.group.opts.Lease) }
 
-func deadlineMS(now time.Time, d time.Duration) int64 {
-	return now.Add(d).Add(time.Millisecond - 1).UnixMilli() // one sum could overflow
-}
-
-// Claim gives the member up to n events at once and holds them for the group's Lease. No
-// event is an empty result and no error; it takes no write lock then, but to stay a member. It may return fewer
-// than there are. An event whose payload does not decode into E is dead, see [Group.Dead].
+// Claim gives the member up to n events at once and holds them for the group's Lease. It
+// does not wait for events: none is an empty result and no error. It takes the write lock
+// only when there are some, or to stay a member, and waits for it until ctx ends or
+// BusyTimeout has passed. It may return fewer events than there are. An event whose payload
+// does not decode into E is dead-lettered, see [Group.Dead].
 //
 // [ErrMemberTaken]: the member was silent for too long, and another took its name.
-// [ErrNotFound]: the group was deleted.
+// [ErrNotFound]: the group was deleted. An n that is not positive is [ErrInvalid].
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	out, err := m.claim(ctx, n)
-	return out, fail("claim from group", m.m.g.name, err)
+	return out, fail("claim from group", m.group.name, err)
 }
 
 func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
@@ -119,10 +126,14 @@ func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 		return nil, fmt.Errorf("%w: claim of %d events", ErrInvalid, n)
 	}
 	for {
-		if ready, err := m.m.ready(ctx); err != nil || !ready {
-			return nil, errors.Join(err, m.m.remain(ctx))
+		ready, err := m.ready(ctx)
+		if err != nil {
+			return nil, err
 		}
-		rows, err := m.m.claim(ctx, n)
+		if !ready {
+			return nil, m.renew(ctx)
+		}
+		rows, err := m.claimRows(ctx, n)
 		if err != nil {
 			return nil, err
 		}
@@ -132,37 +143,36 @@ func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	}
 }
 
-func (m *member) usable(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ended(ctx)
+// ready reads whether a claim would do something, and otherwise asks for a wake when it
+// will.
+func (m *member) ready(ctx context.Context) (ready bool, err error) {
+	if m.group.err != nil {
+		return false, m.group.err
 	}
-	return errors.Join(m.g.usable(), inTx(ctx, m.g.s.db, ""))
-}
-
-// ready reads whether a claim would do something, and otherwise has the hub look again
-// when it will.
-func (m *member) ready(ctx context.Context) (bool, error) {
-	db := m.g.s.db
-	if err := m.usable(ctx); err != nil {
+	if err := m.db.engine.Usable(ctx, ""); err != nil {
 		return false, err
 	}
-	ready, nextMS, err := store.Groups{}.Ready(context.WithoutCancel(ctx), db.own, m.id, time.Now().UnixMilli())
-	if err == nil && !ready && nextMS != 0 {
-		db.hub.watcher.WakeAt(time.UnixMilli(nextMS))
+	nextMS := int64(0)
+	err = m.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		ready, nextMS, err = m.db.groups.Ready(ctx, q, m.id, time.Now().UnixMilli())
+		return err
+	})
+	if err == nil && !ready {
+		m.db.engine.Notifier.WakeAt(engine.InstantMS(nextMS))
 	}
-	return ready, db.because(err)
+	return ready, err
 }
 
-// claim may return nothing where there is something further on.
-func (m *member) claim(ctx context.Context, n int) (rows []store.Delivery, err error) {
-	err = m.g.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		rows, err = store.Groups{}.Claim(ctx, q, store.GroupClaim{
-			Member: m.who, N: n, MaxAttempts: int64(m.g.opts.MaxAttempts), ExpiresMS: m.deadline(now),
+// claimRows may return nothing where there is something further on.
+func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, err error) {
+	err = m.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		rows, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
+			Member: m.identity, N: n, MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
 			return err
 		}
-		return m.stay(ctx, q, now)
+		return m.heartbeat(ctx, q, now)
 	}))
 	return rows, err
 }
@@ -170,138 +180,163 @@ func (m *member) claim(ctx context.Context, n int) (rows []store.Delivery, err e
 // decodeAll makes deliveries of rows, and dead events of those that do not decode.
 func (m *Member[E]) decodeAll(ctx context.Context, rows []store.Delivery) (out []*Delivery[E]) {
 	for _, row := range rows {
-		d, err := newDelivery[E](m.m, row)
+		d, err := newDelivery[E](m.member, row)
 		if err == nil {
 			out = append(out, d)
 			continue
 		}
-		if err := d.bury(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
-			// Its lease will run out, and it be tried again; the others must not wait for that.
-			m.m.g.s.db.opts.Logger.Warn("honker: an undecodable event could not be given up", "group", m.m.g.name, "error", err)
+		if err := d.deadLetter(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
+			// The others do not wait for it: it is tried again when its lease has run out.
+			m.db.opts.Logger.Warn("honker: an undecodable event could not be dead-lettered",
+				"group", m.group.name, "event", row.Offset, "error", err)
 		}
 	}
 	return out
 }
 
 // Leave ends the membership. What the member holds goes to the others, as if it had not
-// been given out; its settles are [ErrClaimLost].
+// been given out; its settles are [ErrClaimLost]. A later claim joins again. Leave waits for
+// the writer until ctx ends or BusyTimeout has passed.
 func (m *Member[E]) Leave(ctx context.Context) error {
-	db := m.m.g.s.db
-	err := db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		return store.Groups{}.Leave(ctx, q, m.m.who, now.UnixMilli())
+	return fail("leave group", m.group.name, m.leave(ctx))
+}
+
+func (m *member) leave(ctx context.Context) error {
+	err := m.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		return m.db.groups.Leave(ctx, q, m.identity, now.UnixMilli())
 	}))
-	if err == nil {
-		m.m.touch.Store(0) // a later claim has to ask for the name again
-		db.hub.hint(groupReturn, groupKey(m.m.id))
+	if err != nil {
+		return err
 	}
-	return fail("leave group", m.m.g.name, err)
+	m.renewAt.Store(0) // a later claim has to ask for the name again
+	m.db.engine.Notifier.Wake(wake.GroupReturn, groupKey(m.id))
+	return nil
 }
 
 // All yields events one by one: settle each in the body, within the group's Lease, of
-// which up to a tenth of a second may be gone, and no more than an eighth. It waits for events without polling until ctx ends. The error, also of the end of ctx, is
-// yielded once and is the last. Breaking off is safe.
+// which up to a tenth of a second may be gone, and no more than an eighth. It waits for
+// events without polling and ends silently when ctx ends. Breaking off is safe. An error,
+// such as [ErrClosed], or one of [Member.Claim]'s, is yielded once and is the last.
 //
 // It claims ahead what a body that is quick will take in some milliseconds; what it has
-// claimed and not yielded goes back to the group, unspent.
+// claimed and not yielded goes back to the group, unspent. An event whose payload does not
+// decode into E is dead-lettered and not yielded.
 func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	return func(yield func(*Delivery[E], error) bool) {
-		a := &ahead[E]{m: m, size: 1}
-		defer a.giveBack()
+		p := &prefetcher[E]{member: m}
+		p.size = p.sizeByPace
+		defer p.giveBack()
 		for {
-			d, err := a.next(ctx)
+			d, err := p.next(ctx)
 			if err != nil {
-				err = fail("claim from group", m.m.g.name, err)
+				if ctx.Err() == nil {
+					yield(nil, fail("claim from group", m.group.name, err))
+				}
+				return
 			}
-			if !yield(d, err) || err != nil {
+			if !yield(d, nil) {
 				return
 			}
 		}
 	}
 }
 
-// ahead is what All has claimed and not yielded.
-type ahead[E any] struct {
-	m     *Member[E]
-	held  []*Delivery[E]
-	size  int // of the next claim
-	taken time.Time
+// prefetcher claims several events at once and hands them out one by one.
+type prefetcher[E any] struct {
+	member *Member[E]
+	size   func(pace time.Duration) int // of a claim, given how long the one before has lasted
+	last   int                          // size of the last claim of sizeByPace
+	held   []*Delivery[E]               // claimed, and not handed out
+	taken  time.Time                    // when held was claimed
 }
 
 const (
 	mostAhead = 64
-	quickBody = 10 * time.Millisecond // for all of a claim
-	slowBody  = 100 * time.Millisecond
+	quickPace = 10 * time.Millisecond // for all of a claim
+	slowPace  = 100 * time.Millisecond
 )
 
-// stale is how much of its lease an event may have lost when it is yielded.
-func (a *ahead[E]) stale() time.Duration { return min(slowBody, a.m.m.g.opts.Lease/8) }
+// sizeByPace doubles the size while the events of a claim are handled quickly, and starts
+// again with one when they are not.
+func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
+	switch {
+	case p.last == 0 || pace > slowPace:
+		p.last = 1
+	case pace < p.quick():
+		p.last = min(2*p.last, mostAhead)
+	}
+	return p.last
+}
 
-func (a *ahead[E]) next(ctx context.Context) (*Delivery[E], error) {
-	if err := a.m.m.usable(ctx); err != nil {
+// quick is less than a Lease, however short that is.
+func (p *prefetcher[E]) quick() time.Duration { return min(quickPace, p.member.group.opts.Lease/8) }
+
+// stale is how much of its lease an event may have lost when it is handed out.
+func (p *prefetcher[E]) stale() time.Duration { return min(slowPace, p.member.group.opts.Lease/8) }
+
+// next returns the next event, and waits for it. What has been held for too long by then
+// goes back first.
+func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
+	if err := p.member.db.engine.Usable(ctx, ""); err != nil {
 		return nil, err
 	}
-	if len(a.held) > 0 && time.Since(a.taken) > a.stale() {
-		a.giveBack()
+	if len(p.held) > 0 && time.Since(p.taken) > p.stale() {
+		p.giveBack()
 	}
-	for len(a.held) == 0 {
-		if err := a.fill(ctx); err != nil {
+	for len(p.held) == 0 {
+		if err := p.fill(ctx); err != nil {
 			return nil, err
 		}
 	}
-	d := a.held[0]
-	a.held = a.held[1:]
+	d := p.held[0]
+	p.held = p.held[1:]
 	return d, nil
 }
 
 // fill claims, or waits until that may find something.
-func (a *ahead[E]) fill(ctx context.Context) (err error) {
-	switch took := time.Since(a.taken); {
-	case took < min(quickBody, a.m.m.g.opts.Lease/8):
-		a.size = min(2*a.size, mostAhead)
-	case took > slowBody:
-		a.size = 1
-	}
-	a.held, err = a.m.claim(ctx, a.size)
-	a.taken = time.Now()
-	if err != nil || len(a.held) > 0 {
+func (p *prefetcher[E]) fill(ctx context.Context) error {
+	held, err := p.member.claim(ctx, p.size(time.Since(p.taken)))
+	p.held, p.taken = held, time.Now()
+	if err != nil || len(held) > 0 {
 		return err
 	}
-	return a.m.m.await(ctx)
+	return p.member.waitForEvents(ctx)
 }
 
-// await returns when a claim may find something. The member stays one meanwhile.
-func (m *member) await(ctx context.Context) error {
-	s := m.g.s.db.hub.subscribe(m.topics...)
-	defer s.leave()
-	for {
-		// After subscribing: a commit between is not missed.
-		if ready, err := m.ready(ctx); err != nil || ready {
-			return err
+// waitForEvents returns when a claim may find something. The member stays one meanwhile.
+func (m *member) waitForEvents(ctx context.Context) error {
+	return m.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
+		ready, err := m.ready(ctx)
+		if err != nil || ready {
+			return wake.Done, err
 		}
-		if err := s.waitFor(ctx, m.g.opts.Lease/3); err != nil {
-			return err
+		if err := m.renew(ctx); err != nil {
+			return wake.Done, err
 		}
-		if err := m.remain(ctx); err != nil {
-			return err
-		}
-	}
+		return m.third(), nil
+	}, m.keys...)
 }
 
-// giveBack returns what nobody has seen. What fails to return will, by its lease.
-func (a *ahead[E]) giveBack() {
-	if len(a.held) == 0 {
+// third is how often leases and the membership are renewed: two more tries fit into a Lease.
+func (m *member) third() time.Duration { return max(m.group.opts.Lease/3, time.Millisecond) }
+
+// giveBack returns what was not handed out, unspent. What fails to return will, by its
+// lease.
+func (p *prefetcher[E]) giveBack() {
+	if len(p.held) == 0 {
 		return
 	}
-	m, token := a.m.m, a.held[0].Token
-	offsets := make([]int64, len(a.held))
-	for i, d := range a.held {
+	m, token := p.member, p.held[0].Token
+	offsets := make([]int64, len(p.held))
+	for i, d := range p.held {
 		offsets[i] = d.Offset
 	}
-	a.held = nil
-	err := m.g.s.db.do(context.Background(), "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		return store.Groups{}.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
+	p.held = nil
+	err := m.db.engine.Write(context.Background(), "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		return m.db.groups.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
 	}))
-	if err == nil {
-		m.g.s.db.hub.hint(groupReturn, groupKey(m.id))
+	if err != nil {
+		return
 	}
+	m.db.engine.Notifier.Wake(wake.GroupReturn, groupKey(m.id))
 }

@@ -125,7 +125,7 @@ func TestRefusedJoinChangesNothing(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 5)
 	enrol(t, s.Group("g", nil), "a")
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	_, err := s.Group("g", &honker.GroupOptions{Filter: honker.KeyIs("none")}).Join(context.Background(), "a")
 	require.ErrorIs(t, err, honker.ErrMemberTaken)
 	unchanged("a refused join")
@@ -150,7 +150,7 @@ func TestClaimGivesUpToNInOrder(t *testing.T) {
 		require.Equal(t, "orders", d.Topic)
 		require.WithinDuration(t, time.Now(), d.CreatedAt, testkit.Timeout)
 	}
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	for range 3 {
 		require.Empty(t, given(t, other, 1))
 	}
@@ -260,7 +260,7 @@ func TestStaleDeliveryChangesNothing(t *testing.T) {
 		heirs := given(t, enrol(t, g, "b"), 2)
 		require.Len(t, heirs, 1)
 		require.Greater(t, heirs[0].Token, d.Token)
-		refused("somebody else has it")
+		refused("another member has it")
 		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return heirs[0].AckTx(ctx, tx) }))
 		refused("it is acked")
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))

@@ -8,14 +8,25 @@ import (
 	"slices"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
+
+// notificationStore are the statements about notifications.
+type notificationStore interface {
+	Insert(ctx context.Context, q engine.Querier, channel, payload string, now int64) (int64, error)
+	Last(ctx context.Context, q engine.Querier) (int64, error)
+	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]store.Notification, error)
+	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error)
+	Prune(ctx context.Context, q engine.Querier, before int64, keep int) (int, error)
+}
 
 // Notification is a message that was sent to a channel.
 type Notification struct {
 	ID        int64 // rises in the order of commits
 	Channel   string
-	Payload   json.RawMessage // as sent; other bindings may send text that is no JSON
+	Payload   json.RawMessage // as sent; other bindings may send text that is not JSON
 	CreatedAt time.Time
 }
 
@@ -27,48 +38,48 @@ func (n *Notification) Decode(v any) error {
 	return nil
 }
 
-// Notify sends payload, as JSON, to everybody who listens to channel now, in any
-// process, and returns the message's id. Nobody stores it for those who come later;
-// the row stays until [DB.PruneNotifications].
+// Notify sends payload, as JSON, to all listeners of channel, in any process, and returns
+// the message's id. A listener that attaches later does not see it; the row stays until
+// [DB.PruneNotifications] or [DB.Maintain].
 //
-// It waits for its turn to write until ctx ends or BusyTimeout has passed. []byte is
+// It waits for the writer until ctx ends or BusyTimeout has passed. []byte is
 // [ErrInvalid]; json.RawMessage passes through.
-func (db *DB) Notify(ctx context.Context, channel string, payload any) (int64, error) {
-	text, err := db.message(channel, payload)
+func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64, err error) {
+	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	var id int64
-	err = db.do(ctx, "NotifyTx", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-		id, err = store.Notifications{}.Insert(ctx, q, channel, text, now.Unix())
+	err = db.engine.Write(ctx, "NotifyTx", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		id, err = db.notifications.Insert(ctx, q, channel, text, now.Unix())
 		return err
 	}))
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	db.hub.hint(channelMessage, channel)
+	db.engine.Notifier.Wake(wake.ChannelMessage, channel)
 	return id, nil
 }
 
-// NotifyTx is like [DB.Notify], within tx: listeners hear it when tx commits, and
+// NotifyTx is like [DB.Notify], within tx: listeners receive it when tx commits, and
 // never when it rolls back.
 func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) (int64, error) {
-	text, err := db.message(channel, payload)
-	if err == nil {
-		tx, err = db.in(ctx, tx)
-	}
+	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	id, err := store.Notifications{}.Insert(ctx, tx, channel, text, time.Now().Unix())
+	on, err := db.join(ctx, tx)
+	if err != nil {
+		return 0, fail("notify", channel, err)
+	}
+	id, err := db.notifications.Insert(ctx, on, channel, text, time.Now().Unix())
 	return id, fail("notify", channel, err)
 }
 
-func (db *DB) message(channel string, payload any) (string, error) {
-	if err := checkName("channel", channel); err != nil {
+func (db *DB) encodeMessage(channel string, payload any) (string, error) {
+	if err := engine.CheckName("channel", channel); err != nil {
 		return "", err
 	}
-	return encode(payload, db.opts.MaxPayload)
+	return db.encode(payload)
 }
 
 // Listener receives the messages of its channels, in the order of their commits, none
@@ -77,9 +88,9 @@ func (db *DB) message(channel string, payload any) (string, error) {
 type Listener struct {
 	db       *DB
 	channels []string
-	topics   []topic
+	keys     []wake.Key
 	after    int64                // the last id that was read
-	page     []store.Notification // read, and not yet handed out
+	page     []store.Notification // read, and not yet returned
 	ctx      context.Context      // ends with Close
 	cancel   context.CancelCauseFunc
 }
@@ -87,28 +98,32 @@ type Listener struct {
 // Listen attaches to channels. It is attached when it returns: messages committed
 // later are seen, history is not. ctx bounds the attaching only.
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
-	name := fmt.Sprint(channels)
+	l, err := db.listen(ctx, channels)
+	return l, fail("listen", fmt.Sprint(channels), err)
+}
+
+func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) {
 	if len(channels) == 0 {
-		return nil, fail("listen", "", fmt.Errorf("%w: no channel", ErrInvalid))
+		return nil, fmt.Errorf("%w: no channel", ErrInvalid)
 	}
 	l := &Listener{db: db}
-	l.ctx, l.cancel = context.WithCancelCause(db.ctx)
 	for _, c := range channels {
-		if err := checkName("channel", c); err != nil {
-			return nil, fail("listen", name, err)
+		if err := engine.CheckName("channel", c); err != nil {
+			return nil, err
 		}
 		if !slices.Contains(l.channels, c) {
 			l.channels = append(l.channels, c)
-			l.topics = append(l.topics, topic{channelMessage, c})
+			l.keys = append(l.keys, wake.Key{Kind: wake.ChannelMessage, Name: c})
 		}
 	}
-	if db.isClosed() {
-		return nil, fail("listen", name, ErrClosed)
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		l.after, err = db.notifications.Last(ctx, q)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	if l.after, err = (store.Notifications{}).Last(ctx, db.own); err != nil {
-		return nil, fail("listen", name, db.because(err))
-	}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	return l, nil
 }
 
@@ -124,7 +139,7 @@ func (l *Listener) next(ctx context.Context) (*Notification, error) {
 		return nil, err
 	}
 	if len(l.page) == 0 {
-		if err := l.sleep(ctx); err != nil {
+		if err := l.wait(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -134,49 +149,49 @@ func (l *Listener) next(ctx context.Context) (*Notification, error) {
 		ID:        row.ID,
 		Channel:   row.Channel,
 		Payload:   json.RawMessage(row.Payload),
-		CreatedAt: instant(row.CreatedAt),
+		CreatedAt: engine.Instant(row.CreatedAt),
 	}, nil
 }
 
-// sleep returns when the page has a message.
-func (l *Listener) sleep(ctx context.Context) error {
+// wait returns when the page has a message. It ends with the listener and with the DB.
+func (l *Listener) wait(ctx context.Context) error {
+	ctx, leave := l.db.engine.UntilClose(ctx)
+	defer leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
-	s := l.db.hub.subscribe(l.topics...)
-	defer s.leave()
-	for {
+	return l.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		if err := l.fill(ctx); err != nil || len(l.page) > 0 {
-			return err
+			return wake.Done, err
 		}
-		if err := s.wait(ctx); err != nil {
-			return err
-		}
-	}
+		return wake.Forever, nil
+	}, l.keys...)
 }
 
 const listenPage = 256
 
 // fill reads a page of messages, if none is at hand.
 func (l *Listener) fill(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return ended(ctx)
+	if ctx.Err() != nil {
+		return engine.Cause(ctx)
 	}
-	if l.ctx.Err() != nil {
+	if l.ctx.Err() != nil || l.db.engine.Closing() {
 		return ErrClosed
 	}
 	if len(l.page) > 0 {
 		return nil
 	}
-	page, err := store.Notifications{}.Since(context.WithoutCancel(ctx), l.db.own, l.channels, l.after, listenPage)
-	if n := len(page); n > 0 {
-		l.page, l.after = page, page[n-1].ID
-	}
-	return l.db.because(err)
+	return l.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		page, err := l.db.notifications.Since(ctx, q, l.channels, l.after, listenPage)
+		if n := len(page); n > 0 {
+			l.page, l.after = page, page[n-1].ID
+		}
+		return err
+	})
 }
 
-// All yields messages until ctx ends. Breaking off is safe: the next message comes
-// from the next call. An error is yielded once and is the last.
+// All yields messages and ends silently when ctx ends. Breaking off is safe: the next message
+// comes from the next call. An error is yielded once and is the last.
 func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	return func(yield func(*Notification, error) bool) {
 		for {
@@ -202,20 +217,19 @@ func (l *Listener) Close() error {
 // newest ones of all channels together: what falls under either. olderThan 0 is no
 // age bound; keep < 0 is no count bound. It returns how many went. A listener that
 // has not read them goes on with the next.
-func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, keep int) (int, error) {
-	if err := notNegative("age", olderThan); err != nil {
+func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, keep int) (pruned int, err error) {
+	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("prune notifications", "", err)
 	}
 	if olderThan == 0 && keep < 0 {
 		return 0, nil
 	}
-	pruned := 0
-	err := db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
+	err = db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		before := int64(0)
 		if olderThan > 0 {
-			before = now.Unix() - seconds(olderThan)
+			before = now.Unix() - engine.Seconds(olderThan)
 		}
-		pruned, err = store.Notifications{}.Prune(ctx, q, before, keep)
+		pruned, err = db.notifications.Prune(ctx, q, before, keep)
 		return err
 	}))
 	return pruned, fail("prune notifications", "", err)

@@ -1,9 +1,13 @@
 package honker
 
-import "time"
+import (
+	"time"
+
+	"github.com/honker-go/honker/internal/worker"
+)
 
 // Observer is told what happens, for metrics and tests. Nil fields are skipped; a
-// nil *Observer watches nothing.
+// nil *Observer is told nothing.
 //
 // The functions are called in the goroutine that did the work, one after another
 // or at once from several: they must be quick and safe for concurrent use.
@@ -12,7 +16,7 @@ type Observer struct {
 	Claimed   func(Claimed)
 	Settled   func(Settled)
 	Published func(Published)
-	Fired     func(Fired)
+	Fired     func(Fire)
 	Woke      func(Woke)
 }
 
@@ -36,16 +40,16 @@ type Outcome string
 
 // The outcomes of a claim.
 const (
-	Acked    Outcome = "acked"
-	Retried  Outcome = "retried"
-	Died     Outcome = "died"     // went to the dead letters
-	Snoozed  Outcome = "snoozed"  // attempt unspent
-	Released Outcome = "released" // not finished when Work ended; attempt unspent
-	Lost     Outcome = "lost"     // the claim was not the worker's any more
+	OutcomeAcked    = Outcome(worker.Acked)    // "acked"
+	OutcomeRetried  = Outcome(worker.Retried)  // "retried"
+	OutcomeDied     = Outcome(worker.Died)     // "died": went to the dead letters
+	OutcomeSnoozed  = Outcome(worker.Snoozed)  // "snoozed": attempt unspent
+	OutcomeReleased = Outcome(worker.Released) // "released": not finished when Work ended; attempt unspent
+	OutcomeLost     = Outcome(worker.Lost)     // "lost": the claim was no longer the worker's
 )
 
 // Settled says how a claim ended. With a transaction of the caller's it may still
-// be rolled back. AckMany, which does not look at single jobs, says nothing.
+// be rolled back. AckMany does not look at single jobs and is not reported.
 type Settled struct {
 	Queue   string
 	ID      int64
@@ -64,18 +68,10 @@ type Published struct {
 	Tx          bool // in the caller's transaction, which may still be rolled back
 }
 
-// Fired says that a schedule was due and has become a job.
-type Fired struct {
-	Schedule string
-	Queue    string
-	FireAt   time.Time // when it was due
-	JobID    int64
-}
-
-// Woke says that sleepers were woken.
+// Woke says that waiting goroutines were woken.
 type Woke struct {
 	Cause   string // "commit", "deadline" or "restart"
-	Waiters int    // how many it concerned
+	Waiters int    // how many
 }
 
 func (o *Observer) enqueued(e Enqueued) {
@@ -102,7 +98,7 @@ func (o *Observer) published(e Published) {
 	}
 }
 
-func (o *Observer) fired(e Fired) {
+func (o *Observer) fired(e Fire) {
 	if o != nil && o.Fired != nil {
 		o.Fired(e)
 	}

@@ -72,15 +72,15 @@ func TestObserverIsToldHowEachClaimEnded(t *testing.T) {
 		settle func(context.Context, *honker.DB, *honker.Job[int]) error
 		err    error
 	}{
-		honker.Acked: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error { return j.Ack(ctx) }, nil},
-		honker.Retried: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error {
+		honker.OutcomeAcked: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error { return j.Ack(ctx) }, nil},
+		honker.OutcomeRetried: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error {
 			return j.Retry(ctx, 0, testkit.ErrCause)
 		}, testkit.ErrCause},
-		honker.Died: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error {
-			return j.Fail(ctx, testkit.ErrCause)
+		honker.OutcomeDied: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error {
+			return j.Reject(ctx, testkit.ErrCause)
 		}, testkit.ErrCause},
-		honker.Snoozed: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error { return j.Snooze(ctx, 0) }, nil},
-		honker.Lost: {func(ctx context.Context, db *honker.DB, j *honker.Job[int]) error {
+		honker.OutcomeSnoozed: {func(ctx context.Context, _ *honker.DB, j *honker.Job[int]) error { return j.Snooze(ctx, 0) }, nil},
+		honker.OutcomeLost: {func(ctx context.Context, db *honker.DB, j *honker.Job[int]) error {
 			testkit.ExpireClaim(t, db, j.ID)
 			require.ErrorIs(t, j.Ack(ctx), honker.ErrClaimLost)
 			return nil
@@ -109,13 +109,13 @@ func TestObserverIsToldOfDeathByTheLastRetryAndOfSettlesInATransaction(t *testin
 	failed := testkit.ClaimOne(t, q)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		require.NoError(t, acked.AckTx(ctx, tx))
-		return failed.FailTx(ctx, tx, testkit.ErrCause)
+		return failed.RejectTx(ctx, tx, testkit.ErrCause)
 	}))
 	var outcomes []honker.Outcome
 	for _, e := range testkit.Recorded(s, &s.Settled) {
 		outcomes = append(outcomes, e.Outcome)
 	}
-	require.Equal(t, []honker.Outcome{honker.Died, honker.Acked, honker.Died}, outcomes)
+	require.Equal(t, []honker.Outcome{honker.OutcomeDied, honker.OutcomeAcked, honker.OutcomeDied}, outcomes)
 }
 
 func TestObserverIsToldHowWorkSettled(t *testing.T) {
@@ -140,13 +140,13 @@ func TestObserverIsToldHowWorkSettled(t *testing.T) {
 		require.Equal(t, "crew", e.Worker)
 		require.Equal(t, 1, e.Attempt)
 		outcomes[e.ID] = e.Outcome
-		if e.Outcome == honker.Retried || e.Outcome == honker.Died {
+		if e.Outcome == honker.OutcomeRetried || e.Outcome == honker.OutcomeDied {
 			require.ErrorIs(t, e.Err, testkit.ErrCause)
 			require.Positive(t, e.Ran)
 		}
 	}
 	require.Equal(t, map[int64]honker.Outcome{
-		1: honker.Acked, 2: honker.Retried, 3: honker.Snoozed, 4: honker.Died, 5: honker.Released,
+		1: honker.OutcomeAcked, 2: honker.OutcomeRetried, 3: honker.OutcomeSnoozed, 4: honker.OutcomeDied, 5: honker.OutcomeReleased,
 	}, outcomes)
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // OutboxOptions of a handle. They live in this process, not in the file. The zero value
@@ -13,7 +15,7 @@ import (
 type OutboxOptions struct {
 	MaxAttempts int           // deliveries tried before a message is dead; default 5, stamped on each message when it is sent
 	BaseBackoff time.Duration // after the first failure, then doubled with each; default 5s: 5s, 10s, 20s, 40s
-	Visibility  time.Duration // how long Run holds a message, renewed while it is delivered; default 60s
+	Lease       time.Duration // how long Run holds a message, renewed while it is delivered; default 60s
 }
 
 func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
@@ -21,24 +23,22 @@ func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
 	if o != nil {
 		out = *o
 	}
-	err := errors.Join(notNegative("BaseBackoff", out.BaseBackoff), notNegative("Visibility", out.Visibility))
-	if out.MaxAttempts < 0 {
-		err = errors.Join(err, fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, out.MaxAttempts))
-	}
+	err := errors.Join(engine.NotNegative("BaseBackoff", out.BaseBackoff), engine.NotNegative("Lease", out.Lease),
+		checkMaxAttempts(out.MaxAttempts))
 	if out.MaxAttempts == 0 {
 		out.MaxAttempts = 5
 	}
 	if out.BaseBackoff == 0 {
 		out.BaseBackoff = 5 * time.Second
 	}
-	if out.Visibility == 0 {
-		out.Visibility = time.Minute
+	if out.Lease == 0 {
+		out.Lease = time.Minute
 	}
 	return out, err
 }
 
 // Outbox carries messages that are a T to somewhere outside the file: sent in the
-// transaction that makes them true, delivered after it by whoever runs [Outbox.Run], at
+// transaction that makes them true, delivered after it by each [Outbox.Run], at
 // least once, in no promised order. It is honker's outbox: the queue "_outbox:<name>",
 // whose payload is the message as JSON, with the same attempts and delays, so workers in
 // other languages can share it.
@@ -49,7 +49,7 @@ type Outbox[T any] struct {
 	name    string
 	deliver func(context.Context, T) error
 	opts    OutboxOptions
-	err     error // a bad name or option: said by the first verb
+	err     error // a bad name or option: returned by the first verb
 }
 
 const outboxPrefix = "_outbox:"
@@ -61,10 +61,10 @@ func NewOutbox[T any](db *DB, name string, deliver func(context.Context, T) erro
 	o, err := opts.withDefaults()
 	q := NewQueue[T](db, outboxPrefix+name, &QueueOptions{
 		MaxAttempts: max(o.MaxAttempts, 0),
-		Visibility:  max(o.Visibility, 0),
+		Lease:       max(o.Lease, 0),
 		Backoff:     doubling(o.BaseBackoff),
 	})
-	err = errors.Join(err, checkName("outbox name", name), q.q.err)
+	err = errors.Join(err, engine.CheckName("outbox name", name), q.err)
 	return &Outbox[T]{q: q, name: name, deliver: deliver, opts: o, err: err}
 }
 
@@ -76,21 +76,19 @@ func doubling(base time.Duration) Backoff {
 // Name returns the name of the outbox.
 func (o *Outbox[T]) Name() string { return o.name }
 
-// Queue returns the queue that the outbox is: to look at its messages, say, or to cancel
-// one.
+// Queue returns the queue behind the outbox: to look at its messages, or to cancel one.
 func (o *Outbox[T]) Queue() *Queue[T] { return o.q }
 
 // Send adds a message, to be delivered from now on, and returns its id when it is
 // committed. See [Queue.Enqueue].
 func (o *Outbox[T]) Send(ctx context.Context, v T, opts ...EnqueueOption) (int64, error) {
-	err := o.err
-	if err == nil {
-		err = inTx(ctx, o.q.q.db, "SendTx")
+	if o.err != nil {
+		return 0, fail("send", o.name, o.err)
 	}
-	if err != nil {
+	if err := o.q.db.engine.RefuseInTx(ctx, "SendTx"); err != nil {
 		return 0, fail("send", o.name, err)
 	}
-	id, err := o.q.q.enqueue(ctx, v, opts)
+	id, err := o.q.enqueue(ctx, v, opts)
 	return id, fail("send", o.name, err)
 }
 
@@ -100,7 +98,7 @@ func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOptio
 	if o.err != nil {
 		return 0, fail("send", o.name, o.err)
 	}
-	id, err := o.q.q.enqueueTx(ctx, tx, v, opts)
+	id, err := o.q.enqueueTx(ctx, tx, v, opts)
 	return id, fail("send", o.name, err)
 }
 
@@ -109,12 +107,12 @@ func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOptio
 //
 // A message is gone when deliver returns nil. An error or a panic lets it be tried again
 // after the backoff; when its attempts are spent it goes to the dead letters with the
-// error. deliver may steer that by [RetryAfter], [Snooze] and [Reject]. A process that
-// dies after the delivery and before the message is gone delivers it again: what
+// error. deliver may return [RetryAfter], [Snooze] and [Reject] to say otherwise. A process
+// that dies after the delivery and before the message is gone delivers it again: what
 // receives it must bear that.
 //
 // nil opts means the defaults of [WorkOptions], except that Lease is the outbox's
-// Visibility.
+// Lease.
 func (o *Outbox[T]) Run(ctx context.Context, opts *WorkOptions) error {
 	err := o.err
 	if o.deliver == nil {
@@ -128,7 +126,7 @@ func (o *Outbox[T]) Run(ctx context.Context, opts *WorkOptions) error {
 		w = *opts
 	}
 	if w.Lease == 0 {
-		w.Lease = o.opts.Visibility
+		w.Lease = o.opts.Lease
 	}
 	return o.q.Work(ctx, func(ctx context.Context, job *Job[T]) error { return o.deliver(ctx, job.Args) }, &w)
 }

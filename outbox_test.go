@@ -98,7 +98,7 @@ func TestFailedDeliveriesAreTriedAgainAtDoublingDistances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at, left := tries(t, nil, deliver)
 			require.Equal(t, secs(0, 5, 15, 35, 75), at)
-			require.Equal(t, honker.Dead, left.State)
+			require.Equal(t, honker.StateDead, left.State)
 			require.Equal(t, 5, left.Attempts)
 			require.Contains(t, left.LastError, testkit.ErrCause.Error())
 		})
@@ -107,13 +107,13 @@ func TestFailedDeliveriesAreTriedAgainAtDoublingDistances(t *testing.T) {
 	require.Equal(t, secs(0, 2, 5), at, "in whole seconds, rounded up")
 	at, left := tries(t, &honker.OutboxOptions{MaxAttempts: 70, BaseBackoff: time.Nanosecond}, func() error { return testkit.ErrCause })
 	require.Len(t, at, 47, "2^46 ns are 19 hours") // and no sleep has overflown
-	require.Equal(t, honker.Pending, left.State)
+	require.Equal(t, honker.StatePending, left.State)
 }
 
 func TestDeliverSaysHowItsMessageGoesOn(t *testing.T) {
 	at, left := tries(t, nil, func() error { return honker.Reject(testkit.ErrCause) })
 	require.Equal(t, secs(0), at)
-	require.Equal(t, honker.Dead, left.State)
+	require.Equal(t, honker.StateDead, left.State)
 	first := true
 	at, _ = tries(t, nil, func() error {
 		if !first {
@@ -132,7 +132,7 @@ func TestRunHoldsAMessageForItsVisibilityUnlessTold(t *testing.T) {
 		want time.Duration
 	}{
 		"default":    {nil, nil, time.Minute},
-		"visibility": {&honker.OutboxOptions{Visibility: time.Hour}, &honker.WorkOptions{Workers: 1}, time.Hour},
+		"visibility": {&honker.OutboxOptions{Lease: time.Hour}, &honker.WorkOptions{Workers: 1}, time.Hour},
 		"lease":      {nil, &honker.WorkOptions{Lease: 7 * time.Second}, 7 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestOutboxIsSharedWithAnotherBinding(t *testing.T) {
 func TestBadOutboxesAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
-	calls := map[string]refusal{}
+	calls := map[string]testkit.Refusal{}
 	deliver := func(context.Context, int) error { return nil }
 	bad := func(what, name string, opts *honker.OutboxOptions) {
 		addOutboxCalls(calls, what, db, honker.NewOutbox(db, name, deliver, opts))
@@ -191,18 +191,18 @@ func TestBadOutboxesAreRefusedByEveryVerb(t *testing.T) {
 	bad("too long with its prefix", strings.Repeat("x", 1017), nil)
 	bad("MaxAttempts", "mail", &honker.OutboxOptions{MaxAttempts: -1})
 	bad("BaseBackoff", "mail", &honker.OutboxOptions{BaseBackoff: -1})
-	bad("Visibility", "mail", &honker.OutboxOptions{Visibility: math.MinInt64})
+	bad("Visibility", "mail", &honker.OutboxOptions{Lease: math.MinInt64})
 	addOutboxCalls(calls, "bytes", db, honker.NewOutbox(db, "mail", func(context.Context, []byte) error { return nil }, nil))
 	calls["Run without deliver"] = func(ctx context.Context) error { return honker.NewOutbox[int](db, "mail", nil, nil).Run(ctx, nil) }
 	calls["Run with bad options"] = func(ctx context.Context) error {
 		return honker.NewOutbox(db, "mail", deliver, nil).Run(ctx, &honker.WorkOptions{Workers: -1})
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 	_, err := honker.NewOutbox(db, strings.Repeat("x", 1016), deliver, nil).Send(context.Background(), 1)
 	require.NoError(t, err)
 }
 
-func addOutboxCalls[T any](calls map[string]refusal, what string, db *honker.DB, o *honker.Outbox[T]) {
+func addOutboxCalls[T any](calls map[string]testkit.Refusal, what string, db *honker.DB, o *honker.Outbox[T]) {
 	var zero T
 	calls["Send "+what] = func(ctx context.Context) error { _, err := o.Send(ctx, zero); return err }
 	calls["SendTx "+what] = inOwnTx(db, func(ctx context.Context, tx *sql.Tx) error { _, err := o.SendTx(ctx, tx, zero); return err })

@@ -172,11 +172,11 @@ func TestPipeRefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.Open(t, nil)
-	pipe := func(from, to *honker.Stream[int]) refusal {
+	pipe := func(from, to *honker.Stream[int]) testkit.Refusal {
 		return func(c context.Context) error { return honker.Pipe(c, from, "c", to, testkit.Double) }
 	}
 	s := func(name string) *honker.Stream[int] { return honker.NewStream[int](db, name, nil) }
-	refuses(t, path, map[string]refusal{
+	testkit.RequireRefused(t, path, map[string]testkit.Refusal{
 		"nil function":          func(c context.Context) error { return honker.Pipe[int, int](c, s("a"), "c", s("b"), nil) },
 		"itself":                pipe(s("a"), s("a")),
 		"its own pattern":       pipe(s("orders:*"), s("orders:out")),

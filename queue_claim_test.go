@@ -19,8 +19,8 @@ func TestGetKnowsOnlyTheJobsOfItsQueue(t *testing.T) {
 	other := honker.NewQueue[int](db, "other", nil)
 	id := testkit.Enqueue(t, q, 1)
 	testkit.RequireGone(t, other, id)
-	require.NoError(t, testkit.ClaimOne(t, q).Fail(ctx, nil))
-	require.Equal(t, honker.Dead, testkit.GetJob(t, q, id).State)
+	require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, nil))
+	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 	testkit.RequireGone(t, other, id)
 	testkit.RequireGone(t, q, id+1)
 	testkit.RequireGone(t, q, -1)
@@ -37,7 +37,7 @@ func TestCancelRemovesAJobThatWaitsOrRunsOfThisQueueOnly(t *testing.T) {
 	}
 	waiting := testkit.Enqueue(t, q, 1)
 	require.False(t, cancel(other, waiting))
-	require.Equal(t, honker.Pending, testkit.GetJob(t, q, waiting).State)
+	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, waiting).State)
 	require.True(t, cancel(q, waiting))
 	require.False(t, cancel(q, waiting), "again")
 	testkit.RequireGone(t, q, waiting)
@@ -53,9 +53,9 @@ func TestCancelRemovesAJobThatWaitsOrRunsOfThisQueueOnly(t *testing.T) {
 
 	testkit.Enqueue(t, q, 3)
 	dead := testkit.ClaimOne(t, q)
-	require.NoError(t, dead.Fail(ctx, nil))
+	require.NoError(t, dead.Reject(ctx, nil))
 	require.False(t, cancel(q, dead.ID))
-	require.Equal(t, honker.Dead, testkit.GetJob(t, q, dead.ID).State)
+	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, dead.ID).State)
 }
 
 func TestNextClaimAtIsTheSecondAtWhichSomethingBecomesClaimable(t *testing.T) {
@@ -184,7 +184,7 @@ func TestPayloadThatDoesNotDecodeDiesAndTheBatchGoesOn(t *testing.T) {
 	require.Len(t, jobs, 2)
 	require.Equal(t, good, []int64{jobs[0].ID, jobs[1].ID})
 	dead := testkit.GetJob(t, q, bad)
-	require.Equal(t, honker.Dead, dead.State)
+	require.Equal(t, honker.StateDead, dead.State)
 	require.Contains(t, dead.LastError, "payload does not decode")
 	require.Contains(t, dead.LastError, "cannot unmarshal object")
 	require.Equal(t, `{"not": "a number"}`, string(dead.Payload))

@@ -34,19 +34,19 @@ func TestJobIsPendingThenProcessingThenGone(t *testing.T) {
 	began := time.Now()
 	id := testkit.Enqueue(t, q, map[string]int{"n": 7})
 	pending := testkit.GetJob(t, q, id)
-	require.Equal(t, honker.Pending, pending.State)
+	require.Equal(t, honker.StatePending, pending.State)
 	require.JSONEq(t, `{"n": 7}`, string(pending.Payload))
 	after(t, began, 0, pending.CreatedAt)
 	after(t, began, 0, pending.RunAt)
 	require.Equal(t, honker.JobInfo{
-		ID: id, Queue: "jobs", State: honker.Pending, Payload: pending.Payload, MaxAttempts: 3,
+		ID: id, Queue: "jobs", State: honker.StatePending, Payload: pending.Payload, MaxAttempts: 3,
 		CreatedAt: pending.CreatedAt, RunAt: pending.RunAt,
 	}, *pending)
 
 	job := testkit.ClaimOne(t, q)
 	require.Equal(t, map[string]int{"n": 7}, job.Args)
 	require.Equal(t, job.JobInfo, *testkit.GetJob(t, q, id), "the claim and Get see the same job")
-	require.Equal(t, honker.Processing, job.State)
+	require.Equal(t, honker.StateProcessing, job.State)
 	require.Equal(t, "w", job.WorkerID)
 	require.Equal(t, 1, job.Attempts)
 	after(t, began, 300*time.Second, job.ClaimExpiresAt)
@@ -58,7 +58,6 @@ func TestJobIsPendingThenProcessingThenGone(t *testing.T) {
 func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
 	t.Parallel()
 	_, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 7})
-	inAnHour := time.Now().Add(time.Hour)
 	for name, c := range map[string]struct {
 		opts  []honker.EnqueueOption
 		wait  time.Duration // until run_at, rounded up
@@ -73,12 +72,11 @@ func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
 			check: func(t *testing.T, _ time.Time, i *honker.JobInfo) { require.Equal(t, 1, i.MaxAttempts) }},
 		"Priority": {opts: []honker.EnqueueOption{honker.Priority(-3)},
 			check: func(t *testing.T, _ time.Time, i *honker.JobInfo) { require.Equal(t, -3, i.Priority) }},
-		"Delay rounds up": {opts: []honker.EnqueueOption{honker.Delay(1001 * time.Millisecond)}, wait: 2 * time.Second},
-		"Delay wins over RunAt": {opts: []honker.EnqueueOption{
-			honker.RunAt(inAnHour), honker.Delay(time.Minute), honker.RunAt(inAnHour)}, wait: time.Minute},
-		"Delay of nothing wins over RunAt": {opts: []honker.EnqueueOption{honker.Delay(0), honker.RunAt(inAnHour)}},
-		"RunAt in the past is now":         {opts: []honker.EnqueueOption{honker.RunAt(time.Unix(-5, 0))}},
-		"RunAt of the zero time is now":    {opts: []honker.EnqueueOption{honker.RunAt(time.Time{})}},
+		"Delay rounds up":               {opts: []honker.EnqueueOption{honker.Delay(1001 * time.Millisecond)}, wait: 2 * time.Second},
+		"the last of two delays wins":   {opts: []honker.EnqueueOption{honker.Delay(time.Hour), honker.Delay(time.Minute)}, wait: time.Minute},
+		"a delay of nothing is now":     {opts: []honker.EnqueueOption{honker.Delay(0)}},
+		"RunAt in the past is now":      {opts: []honker.EnqueueOption{honker.RunAt(time.Unix(-5, 0))}},
+		"RunAt of the zero time is now": {opts: []honker.EnqueueOption{honker.RunAt(time.Time{})}},
 		"ExpiresIn rounds up": {opts: []honker.EnqueueOption{honker.ExpiresIn(time.Nanosecond)},
 			check: func(t *testing.T, began time.Time, i *honker.JobInfo) { after(t, began, time.Second, i.ExpiresAt) }},
 		"the last of two wins": {opts: []honker.EnqueueOption{honker.Priority(1), honker.Priority(2)},
@@ -170,7 +168,7 @@ func TestClaimOfAnEmptyQueueIsNothingAndWritesNothing(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	jobs, err := q.Claim(context.Background(), "w", 10)
 	require.NoError(t, err)
 	require.Nil(t, jobs)
@@ -221,7 +219,7 @@ func TestDelayedJobIsNotClaimedBeforeItsTime(t *testing.T) {
 
 func TestClaimHoldsThroughItsLastSecondAndLapsesWithTheNext(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{Visibility: time.Millisecond}) // rounds up to 1 s
+	ctx, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Millisecond}) // rounds up to 1 s
 	testkit.Enqueue(t, q, 1)
 	first := testkit.ClaimOne(t, q)
 	var again []*honker.Job[int]
@@ -234,7 +232,7 @@ func TestClaimHoldsThroughItsLastSecondAndLapsesWithTheNext(t *testing.T) {
 	require.Greater(t, time.Now().Unix(), first.ClaimExpiresAt.Unix())
 	require.Equal(t, 2, again[0].Attempts)
 	require.ErrorIs(t, first.Ack(ctx), honker.ErrClaimLost)
-	require.NoError(t, again[0].Heartbeat(ctx, time.Minute))
+	require.NoError(t, again[0].Extend(ctx, time.Minute))
 	require.NoError(t, again[0].Ack(ctx))
 }
 
@@ -245,14 +243,14 @@ func TestJobWithoutAttemptsLeftDiesWhenItsClaimLapses(t *testing.T) {
 	for range 2 {
 		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 		require.Empty(t, testkit.Claim(t, q, 1), "the claim is valid, also the last one")
-		require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
+		require.Equal(t, honker.StateProcessing, testkit.GetJob(t, q, id).State)
 		testkit.ExpireClaim(t, db, id)
 	}
 	jobs, err := q.Claim(ctx, "w", 1)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 	dead := testkit.GetJob(t, q, id)
-	require.Equal(t, honker.Dead, dead.State)
+	require.Equal(t, honker.StateDead, dead.State)
 	require.Equal(t, "max attempts exceeded", dead.LastError)
 	require.Equal(t, 2, dead.Attempts)
 	require.NotZero(t, dead.DiedAt)
@@ -284,12 +282,12 @@ func TestExpiredJobIsNotClaimedAndSweptToTheDeadLetters(t *testing.T) {
 	require.Zero(t, swept2)
 	for _, id := range []int64{lapsed, waiting} {
 		info := testkit.GetJob(t, q, id)
-		require.Equal(t, honker.Dead, info.State)
+		require.Equal(t, honker.StateDead, info.State)
 		require.Equal(t, "expired", info.LastError)
 	}
 	require.Equal(t, 1, swept, "the lapsed one had died already")
-	require.Equal(t, honker.Pending, testkit.GetJob(t, other, foreign).State)
-	require.Equal(t, honker.Pending, testkit.GetJob(t, q, later).State)
+	require.Equal(t, honker.StatePending, testkit.GetJob(t, other, foreign).State)
+	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, later).State)
 	require.NoError(t, job.Ack(ctx), "what has started may finish")
 }
 

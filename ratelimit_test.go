@@ -79,7 +79,7 @@ func TestAllowThatIsTurnedAwayWritesNothing(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	r := db.RateLimit("calls", 1, 10000*time.Hour)
 	require.Equal(t, 1, allowed(t, r, 1))
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	require.Zero(t, allowed(t, r, 10))
 	unchanged("Allow")
 }
@@ -193,7 +193,7 @@ func TestBadRateLimitsAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	type c = context.Context
-	calls := map[string]refusal{}
+	calls := map[string]testkit.Refusal{}
 	bad := func(what string, r *honker.RateLimit) {
 		calls["Allow "+what] = func(c c) error { _, err := r.Allow(c); return err }
 		calls["AllowTx "+what] = inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := r.AllowTx(c, tx); return err })
@@ -208,7 +208,7 @@ func TestBadRateLimitsAreRefusedByEveryVerb(t *testing.T) {
 	bad("no window", db.RateLimit("calls", 1, 0))
 	bad("negative window", db.RateLimit("calls", 1, -time.Second))
 	calls["sweep"] = func(c c) error { _, err := db.SweepRateLimits(c, -1); return err }
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }
 
 func TestWindowsAndLimitsAsLargeAsTheyGetDoNotOverflow(t *testing.T) {

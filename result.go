@@ -7,65 +7,71 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
+
+// resultStore are the statements about results.
+type resultStore interface {
+	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
+	Get(ctx context.Context, q engine.Querier, id, now int64) (value string, found bool, err error)
+	Fate(ctx context.Context, q engine.Querier, id, now int64) (store.Fate, error)
+	Decided(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
+}
 
 // SaveResult keeps v, as JSON, as the result of job id for ttl, rounded up to seconds;
 // 0: for ever. A later save replaces it. The job need not be at hand: a result can be
 // saved before or after the ack. Inside a handler, SetResult saves with the ack.
 func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Duration) error {
-	text, err := q.q.resultText(v, ttl)
-	if err == nil {
-		err = q.q.db.do(ctx, "SaveResultTx", writeOne(func(ctx context.Context, tx store.Querier, now time.Time) error {
-			return store.Results{}.Save(ctx, tx, id, text, now.Unix(), expiry(now.Unix(), ttl))
-		}))
+	text, err := q.encodeResult(v, ttl)
+	if err != nil {
+		return failID("save result of job", id, err)
 	}
+	err = q.db.engine.Write(ctx, "SaveResultTx", engine.Statement(func(ctx context.Context, tx engine.Querier, now time.Time) error {
+		return q.db.results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now.Unix(), ttl))
+	}))
 	return failID("save result of job", id, err)
 }
 
 // SaveResultTx is like [Queue.SaveResult], within tx.
 func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl time.Duration) error {
-	text, err := q.q.resultText(v, ttl)
-	if err == nil {
-		tx, err = q.q.db.in(ctx, tx)
+	text, err := q.encodeResult(v, ttl)
+	if err != nil {
+		return failID("save result of job", id, err)
 	}
-	if err == nil {
-		now := time.Now().Unix()
-		err = store.Results{}.Save(ctx, tx, id, text, now, expiry(now, ttl))
+	on, err := q.db.join(ctx, tx)
+	if err != nil {
+		return failID("save result of job", id, err)
 	}
-	return failID("save result of job", id, err)
+	now := time.Now().Unix()
+	return failID("save result of job", id, q.db.results.Save(ctx, on, id, text, now, engine.Expiry(now, ttl)))
 }
 
-func (q *queue) resultText(v any, ttl time.Duration) (string, error) {
+func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {
 	if q.err != nil {
 		return "", q.err
 	}
-	if err := notNegative("ttl", ttl); err != nil {
+	if err := engine.NotNegative("ttl", ttl); err != nil {
 		return "", err
 	}
-	return encode(v, q.db.opts.MaxPayload)
+	return q.db.encode(v)
 }
 
 // Result reads the result of job id into an R. [ErrNotFound]: there is none, or it has
 // expired.
-func Result[R any](ctx context.Context, db *DB, id int64) (R, error) {
-	var r R
-	text, err := db.result(ctx, id)
-	if err == nil {
-		err = decodeResult(text, &r)
-	}
+func Result[R any](ctx context.Context, db *DB, id int64) (r R, err error) {
+	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		text, found, err := db.results.Get(ctx, q, id, time.Now().Unix())
+		if err != nil {
+			return err
+		}
+		if !found {
+			return ErrNotFound
+		}
+		return decodeResult(text, &r)
+	})
 	return r, failID("result of job", id, err)
-}
-
-func (db *DB) result(ctx context.Context, id int64) (string, error) {
-	if db.isClosed() {
-		return "", ErrClosed
-	}
-	text, found, err := store.Results{}.Get(ctx, db.own, id, time.Now().Unix())
-	if err == nil && !found {
-		err = ErrNotFound
-	}
-	return text, db.because(err)
 }
 
 func decodeResult(text string, r any) error {
@@ -82,43 +88,47 @@ func decodeResult(text string, r any) error {
 func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	var r R
 	text, err := db.waitResult(ctx, id)
-	if err == nil {
-		err = decodeResult(text, &r)
+	if err != nil {
+		return r, failID("wait for the result of job", id, err)
 	}
-	return r, failID("wait for the result of job", id, err)
+	return r, failID("wait for the result of job", id, decodeResult(text, &r))
 }
 
-func (db *DB) waitResult(ctx context.Context, id int64) (string, error) {
-	if err := inTx(ctx, db, "Result"); err != nil {
+// Other bindings may ack before they save the result, and move a job to the dead letters in
+// two commits: a job that seems to have left nothing is looked at again after resultGrace.
+const resultGrace = 250 * time.Millisecond
+
+func (db *DB) waitResult(ctx context.Context, id int64) (result string, err error) {
+	if err := db.engine.RefuseInTx(ctx, "Result"); err != nil {
 		return "", err
 	}
-	s := db.hub.subscribe(topic{jobResult, strconv.FormatInt(id, 10)})
-	defer s.leave()
-	for gone := false; ; {
-		if err := db.hub.state(); err != nil {
-			return "", err
-		}
-		fate, err := store.Results{}.Fate(ctx, db.own, id, time.Now().Unix())
+	gone := false
+	err = db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
+		fate, err := db.fate(ctx, id)
 		switch {
 		case err != nil:
-			return "", db.because(err)
+			return 0, err
 		case fate.Result.Valid:
-			return fate.Result.String, nil
+			result = fate.Result.String
+			return wake.Done, nil
 		case fate.Dead:
-			return "", &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
+			return 0, &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
 		case !fate.Known || fate.Live || id <= 0:
-			err = s.wait(ctx)
+			return wake.Forever, nil
 		case gone:
-			return "", fmt.Errorf("%w: the job is gone and has left no result", ErrNotFound)
-		default:
-			gone, err = true, s.waitFor(ctx, resultGrace)
+			return 0, fmt.Errorf("%w: the job is gone and has left no result", ErrNotFound)
 		}
-		if err != nil {
-			return "", err
-		}
-	}
+		gone = true
+		return resultGrace, nil
+	}, wake.Key{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)})
+	return result, err
 }
 
-// Other bindings may ack before they save the result, and move a job to the dead in two
-// commits: look again before saying that it has left nothing.
-const resultGrace = 250 * time.Millisecond
+// fate reads what has become of job id.
+func (db *DB) fate(ctx context.Context, id int64) (fate store.Fate, err error) {
+	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		fate, err = db.results.Fate(ctx, q, id, time.Now().Unix())
+		return err
+	})
+	return fate, err
+}

@@ -49,7 +49,7 @@ func TestResultOfAnAttemptThatDidNotSucceedIsNotSaved(t *testing.T) {
 	for _, end := range []func(*honker.Job[int]) error{
 		func(j *honker.Job[int]) error { return j.Snooze(ctx, 0) },
 		func(j *honker.Job[int]) error { return j.Retry(ctx, 0, nil) },
-		func(j *honker.Job[int]) error { return j.Fail(ctx, nil) },
+		func(j *honker.Job[int]) error { return j.Reject(ctx, nil) },
 	} {
 		job := testkit.ClaimOne(t, q)
 		require.NoError(t, job.SetResult(1))

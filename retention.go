@@ -6,11 +6,24 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 )
 
+// retentionStore are the statements on the table of retentions, and those that delete
+// events by it.
+type retentionStore interface {
+	Set(ctx context.Context, q engine.Querier, r store.Retention) error
+	Get(ctx context.Context, q engine.Querier, topic string) (store.Retention, error)
+	Topics(ctx context.Context, q engine.Querier) ([]string, error)
+	Cutoff(ctx context.Context, q engine.Querier, r store.Retention, now int64) (int64, error)
+	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest store.Pin, found bool, err error)
+	Compact(ctx context.Context, q engine.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
+}
+
 // Retention says how much of a topic is kept. Zero is no bound; the zero Retention keeps
-// everything. An event that falls under either bound goes, once everybody has seen it.
+// everything. An event that falls under either bound is deleted once every consumer and
+// every group has seen it.
 type Retention struct {
 	MaxCount int64         // the newest so many events of the topic
 	MaxAge   time.Duration // rounded up to seconds
@@ -20,120 +33,148 @@ func (r Retention) check() error {
 	if r.MaxCount < 0 {
 		return fmt.Errorf("%w: negative MaxCount %d", ErrInvalid, r.MaxCount)
 	}
-	return notNegative("MaxAge", r.MaxAge)
+	return engine.NotNegative("MaxAge", r.MaxAge)
 }
 
-// SetRetention keeps r in the file: it holds for all processes and handles. Events go
-// when [Stream.Compact] or [DB.Maintain] runs. A pattern is [ErrInvalid].
+// SetRetention keeps r in the file: it holds for all processes and handles. Events are
+// deleted when [Stream.Compact] or [DB.Maintain] runs. It waits for the writer until ctx
+// ends or BusyTimeout has passed. A pattern, or a negative bound, is [ErrInvalid].
 func (s *Stream[E]) SetRetention(ctx context.Context, r Retention) error {
-	if err := errors.Join(s.s.single(), r.check()); err != nil {
-		return fail("set retention", s.s.name, err)
-	}
-	err := s.s.db.do(ctx, "", writeOne(func(ctx context.Context, q store.Querier, _ time.Time) error {
-		return store.Retentions{}.Set(ctx, q, store.Retention{
-			Topic: s.s.name, MaxCount: r.MaxCount, MaxAgeMS: seconds(r.MaxAge) * 1000,
-		})
-	}))
-	return fail("set retention", s.s.name, err)
+	return fail("set retention", s.name, s.setRetention(ctx, r))
 }
 
-// Retention returns how much of the topic is kept.
-func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
-	if err := errors.Join(s.s.single(), s.s.usable()); err != nil {
-		return Retention{}, fail("retention", s.s.name, err)
+func (s *stream) setRetention(ctx context.Context, r Retention) error {
+	if err := errors.Join(s.checkTopic(), r.check()); err != nil {
+		return err
 	}
-	r, err := store.Retentions{}.Get(ctx, s.s.db.own, s.s.name)
-	return Retention{MaxCount: r.MaxCount, MaxAge: milliseconds(r.MaxAgeMS)},
-		fail("retention", s.s.name, s.s.db.because(err))
+	row := store.Retention{Topic: s.name, MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
+	return s.db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		return s.db.retentions.Set(ctx, q, row)
+	}))
+}
+
+// Retention returns how much of the topic is kept. It reads and never waits for the
+// writer. A pattern is [ErrInvalid].
+func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
+	r, err := s.retention(ctx)
+	return r, fail("retention", s.name, err)
+}
+
+func (s *stream) retention(ctx context.Context) (Retention, error) {
+	if err := s.checkTopic(); err != nil {
+		return Retention{}, err
+	}
+	var r Retention
+	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		row, err := s.db.retentions.Get(ctx, q, s.name)
+		r = Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)}
+		return err
+	})
+	return r, err
 }
 
 // CompactStats says what a Compact did.
 type CompactStats struct {
 	Deleted  int64
-	Policy   int64  // the topic's Retention gives up events to here
-	Cutoff   int64  // events up to here could go: everybody has seen them
-	PinnedBy string // who has still to see the next that Policy gives up, such as `consumer "mail"`; "": nobody
+	Policy   int64  // the topic's Retention gives up events up to here
+	Cutoff   int64  // events up to here could be deleted: every consumer and group has seen them
+	PinnedBy string // the reader that has still to see the next event that Policy gives up, such as `consumer "mail"`; "": none
 }
 
-// Compact deletes the events that the topic's [Retention] gives up, in transactions of
-// some milliseconds, so that other writers get their turns. It never deletes what a
-// consumer has still to see, of whatever binding, nor a group; dead events of a group stay
-// too. A consumer that is gone for good keeps events for ever, until
-// [Stream.DeleteConsumer]. When ctx ends it returns its error and what it had done. A
-// pattern is [ErrInvalid].
+// Compact deletes the events that the topic's [Retention] gives up. It blocks until that is
+// done, in transactions of some milliseconds with pauses between them, in which other
+// writers get the file. When ctx ends it returns the error of ctx, and what was deleted
+// until then.
+//
+// It never deletes what a consumer of any binding, or a group, has still to see; dead
+// events of a group stay too. A consumer that is gone for good keeps events for ever, until
+// [Stream.DeleteConsumer]. A pattern is [ErrInvalid].
 func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
-	stats, err := s.s.compact(ctx)
-	return stats, fail("compact", s.s.name, err)
+	stats, err := s.compact(ctx)
+	return stats, fail("compact", s.name, err)
 }
 
-func (s *stream) compact(ctx context.Context) (stats CompactStats, err error) {
-	if err := errors.Join(s.single(), s.usable(), inTx(ctx, s.db, "")); err != nil {
-		return stats, err
+func (s *stream) compact(ctx context.Context) (CompactStats, error) {
+	c := compaction{s: s, size: firstChunk}
+	if err := s.checkTopic(); err != nil {
+		return c.stats, err
 	}
-	r, err := store.Retentions{}.Get(ctx, s.db.own, s.name)
-	if err == nil {
-		stats.Policy, err = store.Retentions{}.Cutoff(ctx, s.db.own, r, time.Now().Unix())
+	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
+		return c.stats, err
 	}
-	if err != nil || stats.Policy == 0 {
-		return stats, s.db.because(err)
+	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		r, err := s.db.retentions.Get(ctx, q, s.name)
+		if err != nil {
+			return err
+		}
+		c.stats.Policy, err = s.db.retentions.Cutoff(ctx, q, r, time.Now().Unix())
+		return err
+	})
+	if err != nil || c.stats.Policy == 0 {
+		return c.stats, err
 	}
-	c := compaction{s: s, stats: stats, size: firstChunk}
-	for err == nil && !c.over {
-		err = c.chunk(ctx)
+	for !c.done {
+		if err := c.deleteChunk(ctx); err != nil {
+			return c.stats, err
+		}
 	}
-	return c.stats, err
+	return c.stats, nil
 }
 
 // compaction is a Compact that is running.
 type compaction struct {
 	s     *stream
 	stats CompactStats
-	after int64 // up to here is gone
+	after int64 // up to here is deleted
 	size  int   // events per transaction
-	over  bool
+	done  bool
 }
 
-// A transaction is to take some milliseconds, however large the events are.
+// A transaction is to take some milliseconds, however large the events are, so its size
+// follows from what the one before has taken.
 const (
 	firstChunk = 256
 	mostChunk  = 4096
 	chunkTime  = 10 * time.Millisecond
 )
 
-// chunk deletes some events. Who pins them is asked anew each time, in the transaction.
-func (c *compaction) chunk(ctx context.Context) error {
+// deleteChunk deletes some events. What pins them is read anew each time, in the
+// transaction: a consumer may have been added since.
+func (c *compaction) deleteChunk(ctx context.Context) error {
+	retentions, topic := c.s.db.retentions, c.s.name
 	n, last := 0, int64(0)
 	var took time.Duration
-	err := c.s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) error {
-		began := time.Now()
+	err := c.s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		began := time.Now() // waiting for the writer does not count
 		defer func() { took = time.Since(began) }()
-		pin, pinned, err := store.Retentions{}.LowestPin(ctx, q, c.s.name)
+		pin, pinned, err := retentions.LowestPin(ctx, q, topic)
 		if err != nil {
 			return err
 		}
 		c.limit(pin, pinned)
-		n, last, err = store.Retentions{}.Compact(ctx, q, c.s.name, c.after, c.stats.Cutoff, c.size)
+		n, last, err = retentions.Compact(ctx, q, topic, c.after, c.stats.Cutoff, c.size)
 		return err
 	}))
 	if err != nil {
 		return err
 	}
 	c.stats.Deleted += int64(n)
-	c.over = n < c.size
 	c.after = last
-	c.pace(took)
-	if c.over {
+	c.done = n < c.size
+	if c.done {
 		return nil
 	}
-	return breathe(ctx, took)
+	c.resize(took)
+	return pauseAfter(ctx, took)
 }
 
-// breathe leaves the write lock alone for as long as it was held: who waits for it by
-// SQLite's own means looks only now and then.
-func breathe(ctx context.Context, took time.Duration) error {
-	return pause(ctx, max(took, time.Millisecond))
+// pauseAfter leaves the write lock alone for as long as it was held: a writer that waits
+// for it inside SQLite, as those of other programs do, looks only now and then.
+func pauseAfter(ctx context.Context, took time.Duration) error {
+	return engine.Sleep(ctx, max(took, time.Millisecond))
 }
 
+// limit says how far events may be deleted, given the reader that has seen least.
 func (c *compaction) limit(pin store.Pin, pinned bool) {
 	c.stats.Cutoff, c.stats.PinnedBy = c.stats.Policy, ""
 	if pinned && pin.Offset < c.stats.Policy {
@@ -142,7 +183,8 @@ func (c *compaction) limit(pin store.Pin, pinned bool) {
 	}
 }
 
-func (c *compaction) pace(took time.Duration) {
+// resize chooses the size of the next transaction.
+func (c *compaction) resize(took time.Duration) {
 	switch {
 	case took > chunkTime:
 		c.size = max(1, c.size/2)

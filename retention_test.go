@@ -104,7 +104,7 @@ func TestRetentionRefusesBadInput(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	good := stocked(t, db, 10)
 	retain(t, good, honker.Retention{MaxCount: 5})
-	calls := map[string]refusal{
+	calls := map[string]testkit.Refusal{
 		"MaxCount": func(c context.Context) error { return good.SetRetention(c, honker.Retention{MaxCount: -1}) },
 		"MaxAge":   func(c context.Context) error { return good.SetRetention(c, honker.Retention{MaxAge: -1}) },
 		"both":     func(c context.Context) error { return good.SetRetention(c, honker.Retention{MaxCount: 1, MaxAge: -1}) },
@@ -115,7 +115,7 @@ func TestRetentionRefusesBadInput(t *testing.T) {
 		calls[what+": Retention"] = func(c context.Context) error { _, err := s.Retention(c); return err }
 		calls[what+": Compact"] = func(c context.Context) error { _, err := s.Compact(c); return err }
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 	require.Len(t, stored(t, good), 10)
 }
 
@@ -356,7 +356,7 @@ func TestOthersGetTheirTurnsWhileMuchIsCompacted(t *testing.T) {
 	}
 	for name, pool := range map[string]func(testing.TB, string, *honker.DB) *sql.DB{
 		"the application": func(_ testing.TB, _ string, db *honker.DB) *sql.DB { return db.SQL() },
-		"somebody else":   func(t testing.TB, path string, _ *honker.DB) *sql.DB { return testkit.OpenPool(t, path) },
+		"another program": func(t testing.TB, path string, _ *honker.DB) *sql.DB { return testkit.OpenPool(t, path) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, db := testkit.OpenShared(t)

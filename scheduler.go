@@ -8,8 +8,23 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/cron"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
+
+// scheduleStore are the statements about schedules.
+type scheduleStore interface {
+	Register(ctx context.Context, q engine.Querier, t store.Task) error
+	Unregister(ctx context.Context, q engine.Querier, name string) (bool, error)
+	Enable(ctx context.Context, q engine.Querier, name string, enabled bool) (bool, error)
+	Update(ctx context.Context, q engine.Querier, t store.Task) error
+	Get(ctx context.Context, q engine.Querier, name string) (t store.Task, found bool, err error)
+	List(ctx context.Context, q engine.Querier) ([]store.Task, error)
+	Soonest(ctx context.Context, q engine.Querier) (int64, error)
+	Tick(ctx context.Context, q engine.Querier, due, now int64, next store.NextFunc) ([]store.Fire, []store.Broken, error)
+	Trigger(ctx context.Context, q engine.Querier, t store.Task, now int64) (int64, error)
+}
 
 // Scheduler turns times into jobs: when a schedule is due, [Scheduler.Run] enqueues a job
 // to its queue. Schedules are kept in the file, shared with honker's bindings in other
@@ -32,7 +47,7 @@ type Schedule struct {
 	Queue       string
 	Spec        string
 	Payload     any           // of the job, as JSON; nil is null
-	Priority    int           //
+	Priority    int           // larger first
 	MaxAttempts int           // default 3
 	ExpiresIn   time.Duration // not started so long after it was enqueued: never started; 0: none
 }
@@ -97,8 +112,8 @@ func nextAfter(spec string, from time.Time) (time.Time, error) {
 
 // task checks sch and turns it into a row that is due next after now.
 func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) {
-	err = errors.Join(checkName("schedule name", sch.Name), checkName("queue name", sch.Queue),
-		notNegative("ExpiresIn", sch.ExpiresIn), checkAttempts(sch.MaxAttempts))
+	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
+		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts))
 	if err != nil {
 		return t, err
 	}
@@ -106,19 +121,12 @@ func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) 
 	if err != nil {
 		return t, err
 	}
-	text, err := encode(sch.Payload, s.db.opts.MaxPayload)
+	text, err := s.db.encode(sch.Payload)
 	return store.Task{
 		Name: sch.Name, Queue: sch.Queue, Spec: sch.Spec, Payload: text,
-		Priority: int64(sch.Priority), ExpiresIn: seconds(sch.ExpiresIn),
+		Priority: int64(sch.Priority), ExpiresIn: engine.Seconds(sch.ExpiresIn),
 		MaxAttempts: attemptsOr(sch.MaxAttempts, scheduleAttempts), NextFire: next,
 	}, err
-}
-
-func checkAttempts(n int) error {
-	if n < 0 {
-		return fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, n)
-	}
-	return nil
 }
 
 func attemptsOr(n, otherwise int) int64 {
@@ -133,45 +141,47 @@ func attemptsOr(n, otherwise int) int64 {
 // does not push the next fire away, so that a service may register at every start.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	t, err := s.task(sch, time.Now())
-	if err == nil {
-		err = s.db.do(ctx, "RegisterTx", writeOne(func(ctx context.Context, q store.Querier, _ time.Time) error {
-			return store.Schedules{}.Register(ctx, q, t)
-		}))
+	if err != nil {
+		return fail("register schedule", sch.Name, err)
 	}
+	err = s.db.engine.Write(ctx, "RegisterTx", engine.Statement(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		return s.db.schedules.Register(ctx, q, t)
+	}))
 	return fail("register schedule", sch.Name, err)
 }
 
 // RegisterTx is like [Scheduler.Register], within tx.
 func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	t, err := s.task(sch, time.Now())
-	if err == nil {
-		tx, err = s.db.in(ctx, tx)
+	if err != nil {
+		return fail("register schedule", sch.Name, err)
 	}
-	if err == nil {
-		err = store.Schedules{}.Register(ctx, tx, t)
+	on, err := s.db.join(ctx, tx)
+	if err != nil {
+		return fail("register schedule", sch.Name, err)
 	}
-	return fail("register schedule", sch.Name, err)
+	return fail("register schedule", sch.Name, s.db.schedules.Register(ctx, on, t))
 }
 
 // Unregister removes a schedule; jobs that it has enqueued stay. false: there is none.
 func (s *Scheduler) Unregister(ctx context.Context, name string) (bool, error) {
-	return s.change(ctx, "unregister schedule", name, func(ctx context.Context, q store.Querier, _ time.Time) (bool, error) {
-		return store.Schedules{}.Unregister(ctx, q, name)
+	return s.change(ctx, "unregister schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
+		return s.db.schedules.Unregister(ctx, q, name)
 	})
 }
 
 // Pause stops a schedule from firing. false: there is none, or it is paused.
 func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
-	return s.change(ctx, "pause schedule", name, func(ctx context.Context, q store.Querier, _ time.Time) (bool, error) {
-		return store.Schedules{}.Enable(ctx, q, name, false)
+	return s.change(ctx, "pause schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
+		return s.db.schedules.Enable(ctx, q, name, false)
 	})
 }
 
 // Resume lets a paused schedule fire again. As in honker, what it has missed is caught
 // up with, the oldest 64 times at most. false: there is none, or it is not paused.
 func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
-	return s.change(ctx, "resume schedule", name, func(ctx context.Context, q store.Querier, _ time.Time) (bool, error) {
-		return store.Schedules{}.Enable(ctx, q, name, true)
+	return s.change(ctx, "resume schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
+		return s.db.schedules.Enable(ctx, q, name, true)
 	})
 }
 
@@ -179,35 +189,35 @@ func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 // there is none, or nothing to change.
 func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) (bool, error) {
 	if ch == (ScheduleChange{}) {
-		return false, fail("update schedule", name, checkName("schedule name", name))
+		return false, fail("update schedule", name, engine.CheckName("schedule name", name))
 	}
-	apply, err := ch.prepare(s.db.opts.MaxPayload)
+	apply, err := ch.prepare(s.db.encode)
 	if err != nil {
 		return false, fail("update schedule", name, err)
 	}
-	return s.change(ctx, "update schedule", name, func(ctx context.Context, q store.Querier, now time.Time) (bool, error) {
-		t, found, err := store.Schedules{}.Get(ctx, q, name)
+	return s.change(ctx, "update schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (bool, error) {
+		t, found, err := s.db.schedules.Get(ctx, q, name)
 		if err != nil || !found {
 			return false, err
 		}
 		if err := apply(&t, now); err != nil {
 			return false, err
 		}
-		return true, store.Schedules{}.Update(ctx, q, t)
+		return true, s.db.schedules.Update(ctx, q, t)
 	})
 }
 
 // prepare checks what can be checked without the schedule.
-func (ch ScheduleChange) prepare(maxPayload int) (apply func(*store.Task, time.Time) error, err error) {
+func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*store.Task, time.Time) error, err error) {
 	var text string
 	if ch.Payload != nil {
-		text, err = encode(*ch.Payload, maxPayload)
+		text, err = encode(*ch.Payload)
 	}
 	if ch.ExpiresIn != nil {
-		err = errors.Join(err, notNegative("ExpiresIn", *ch.ExpiresIn))
+		err = errors.Join(err, engine.NotNegative("ExpiresIn", *ch.ExpiresIn))
 	}
 	if ch.MaxAttempts != nil {
-		err = errors.Join(err, checkAttempts(*ch.MaxAttempts))
+		err = errors.Join(err, checkMaxAttempts(*ch.MaxAttempts))
 	}
 	return func(t *store.Task, now time.Time) error { return ch.apply(t, text, now) }, err
 }
@@ -223,7 +233,7 @@ func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) (err e
 		t.MaxAttempts = attemptsOr(*ch.MaxAttempts, scheduleAttempts)
 	}
 	if ch.ExpiresIn != nil {
-		t.ExpiresIn = seconds(*ch.ExpiresIn)
+		t.ExpiresIn = engine.Seconds(*ch.ExpiresIn)
 	}
 	if ch.Spec != nil {
 		t.Spec = *ch.Spec
@@ -233,58 +243,182 @@ func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) (err e
 }
 
 // change runs a verb that reports whether it changed something.
-func (s *Scheduler) change(ctx context.Context, verb, name string, run func(context.Context, store.Querier, time.Time) (bool, error)) (changed bool, err error) {
-	if err = checkName("schedule name", name); err == nil {
-		err = s.db.do(ctx, "", write(func(ctx context.Context, q store.Querier, now time.Time) (err error) {
-			changed, err = run(ctx, q, now)
-			return err
-		}))
+func (s *Scheduler) change(ctx context.Context, verb, name string, run func(context.Context, engine.Querier, time.Time) (bool, error)) (changed bool, err error) {
+	if err := engine.CheckName("schedule name", name); err != nil {
+		return false, fail(verb, name, err)
 	}
+	err = s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		changed, err = run(ctx, q, now)
+		return err
+	}))
 	return changed, fail(verb, name, err)
 }
 
 // List returns all schedules by name.
-func (s *Scheduler) List(ctx context.Context) ([]ScheduleInfo, error) {
-	if s.db.isClosed() {
-		return nil, fail("list schedules", "", ErrClosed)
-	}
-	rows, err := store.Schedules{}.List(ctx, s.db.own)
-	infos := make([]ScheduleInfo, len(rows))
-	for i, t := range rows {
-		infos[i] = ScheduleInfo{
-			Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
-			Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
-			ExpiresIn: time.Duration(t.ExpiresIn) * time.Second, Enabled: t.Enabled, NextFireAt: instant(t.NextFire),
+func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) {
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		rows, err := s.db.schedules.List(ctx, q)
+		infos = make([]ScheduleInfo, len(rows))
+		for i, t := range rows {
+			infos[i] = ScheduleInfo{
+				Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
+				Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
+				ExpiresIn: time.Duration(t.ExpiresIn) * time.Second, Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
+			}
 		}
-	}
-	return infos, fail("list schedules", "", s.db.because(err))
+		return err
+	})
+	return infos, fail("list schedules", "", err)
 }
 
 // Soonest returns when a schedule is due next that is not paused; it may be over. The
 // zero time: there is none.
 func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
-	if s.db.isClosed() {
-		return time.Time{}, fail("soonest schedule", "", ErrClosed)
-	}
-	unix, err := store.Schedules{}.Soonest(ctx, s.db.own)
-	return instant(unix), fail("soonest schedule", "", s.db.because(err))
+	unix, err := s.soonest(ctx)
+	return engine.Instant(unix), fail("soonest schedule", "", err)
+}
+
+func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		unix, err = s.db.schedules.Soonest(ctx, q)
+		return err
+	})
+	return unix, err
 }
 
 // Trigger enqueues the schedule's job now and returns its id; the next fire is untouched,
 // and a paused schedule may be triggered. [ErrNotFound]: there is none.
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
 	var t store.Task
-	_, err = s.change(ctx, "trigger schedule", name, func(ctx context.Context, q store.Querier, now time.Time) (found bool, err error) {
-		if t, found, err = (store.Schedules{}).Get(ctx, q, name); err == nil && !found {
-			err = ErrNotFound
+	_, err = s.change(ctx, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
+		if t, found, err = s.db.schedules.Get(ctx, q, name); err != nil {
+			return false, err
 		}
-		if err == nil {
-			id, err = store.Schedules{}.Trigger(ctx, q, t, now.Unix())
+		if !found {
+			return false, ErrNotFound
 		}
-		return found, err
+		id, err = s.db.schedules.Trigger(ctx, q, t, now.Unix())
+		return true, err
 	})
-	if err == nil {
-		s.db.hub.hint(queueWork, t.Queue)
+	if err != nil {
+		return 0, err
 	}
-	return id, err
+	s.db.engine.Notifier.Wake(wake.QueueReady, t.Queue)
+	return id, nil
+}
+
+// Tick enqueues a job for every time at which a schedule was due until now and has not
+// been fired, and returns them in order; of one schedule the oldest 64, the others are
+// passed over. The jobs can run at once. The schedules move on in the same transaction:
+// two ticks at once fire nothing twice. It does not ask which process leads.
+//
+// A schedule whose Spec makes no sense, which only another program can have written, is
+// paused and named by the error; the others have fired.
+func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
+	fires, err := s.tick(ctx, now, nil)
+	return fires, fail("tick", "", err)
+}
+
+// tick fires what is due until due, in the transaction that checks lock; without the lock it
+// fires nothing. A nil lock is not checked.
+func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock) ([]Fire, error) {
+	var rows []store.Fire
+	var broken []store.Broken
+	err := s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		if lock != nil {
+			if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
+				return err
+			}
+		}
+		rows, broken, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), nextFire)
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return s.fired(rows), pausedError(broken)
+}
+
+// fired wakes the workers that wait for the jobs, and tells the observer.
+func (s *Scheduler) fired(rows []store.Fire) []Fire {
+	fires := make([]Fire, len(rows))
+	for i, r := range rows {
+		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}
+		s.db.engine.Notifier.Wake(wake.QueueReady, r.Queue)
+		s.db.opts.Observer.fired(fires[i])
+	}
+	return fires
+}
+
+func pausedError(broken []store.Broken) error {
+	var errs []error
+	for _, b := range broken {
+		errs = append(errs, fmt.Errorf("schedule %q was paused: %w", b.Name, b.Err))
+	}
+	return errors.Join(errs...)
+}
+
+// schedulerLock is held by the process that fires, in whatever language.
+const schedulerLock = "honker-scheduler"
+
+// Run fires schedules when they are due, until ctx ends; then it returns nil. Run it in
+// any number of processes: the one that has the lock "honker-scheduler" leads, the others
+// stand by and take over when the leader ends, or a minute after it has died. It waits
+// without polling, and notices what other processes change.
+//
+// [ErrLeadershipLost]: another process took the lock, because this one stood still for longer
+// than it lasts. It has fired nothing since; call Run again to stand by. What fails
+// otherwise is logged and tried again; Run itself fails only when the DB is closed
+// ([ErrClosed]) or its file was replaced.
+func (s *Scheduler) Run(ctx context.Context) error {
+	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
+		return fail("run scheduler", "", err)
+	}
+	run, leave, err := s.db.engine.Enter(ctx)
+	if err != nil {
+		return fail("run scheduler", "", err)
+	}
+	defer leave()
+	err = s.db.withLeadership(run, schedulerLock, s.lead)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fail("run scheduler", "", err)
+}
+
+// lead fires until ctx ends, or the lock is lost.
+func (s *Scheduler) lead(ctx context.Context, lock *Lock) error {
+	failures := engine.Retry{Log: s.db.opts.Logger, What: "scheduler: tick failed, retrying"}
+	for {
+		err := s.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
+			if err := s.fireDue(ctx, lock); err != nil {
+				return 0, err
+			}
+			failures.Reset()
+			return wake.Forever, nil
+		}, wake.Key{Kind: wake.ScheduleDue})
+		if errors.Is(err, ErrLockLost) {
+			return err
+		}
+		if err := failures.After(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// fireDue fires until nothing is due, and has the notifier look again when something will be.
+func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
+	for {
+		soonest, err := s.soonest(ctx)
+		if err != nil {
+			return err
+		}
+		if now := time.Now(); soonest == 0 || soonest > now.Unix() {
+			s.db.engine.Notifier.WakeAt(engine.Instant(soonest))
+			return nil
+		}
+		if _, err := s.tick(ctx, time.Now(), lock); err != nil {
+			return err
+		}
+	}
 }

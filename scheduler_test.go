@@ -15,6 +15,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/task"
 )
 
 const (
@@ -48,7 +49,7 @@ func TestRegisterWritesTheRowThatHonkerWould(t *testing.T) {
 func TestPayloadOfAScheduleIsStoredAsJSON(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
-	call, err := honker.NewTask("app.tasks.clean", 1)
+	call, err := task.New("app.tasks.clean", 1)
 	require.NoError(t, err)
 	var none *int
 	for want, payload := range map[string]any{
@@ -115,7 +116,7 @@ func TestRegisterOfWhatIsThereWritesNothing(t *testing.T) {
 		{Name: "full", Queue: "mail", Spec: "0 5 * * *", Payload: []int{1}, Priority: 3, MaxAttempts: 1, ExpiresIn: time.Hour},
 	} {
 		testkit.Register(t, db, sch)
-		unchanged := watchFile(t, path)
+		unchanged := testkit.WatchFile(t, path)
 		for range 3 {
 			testkit.Register(t, db, sch)
 		}
@@ -164,7 +165,7 @@ func TestRegisterTxIsAPartOfItsTransaction(t *testing.T) {
 	row.Next = 0
 	require.Equal(t, testkit.ScheduleRow{Name: "new", Queue: "mail", Spec: "@every 1h", Payload: "7", Attempts: 2, Enabled: 1, Types: texts}, row)
 
-	elsewhere, unchanged := honkertest.Open(t, nil), watchFile(t, path)
+	elsewhere, unchanged := honkertest.Open(t, nil), testkit.WatchFile(t, path)
 	require.ErrorIs(t, elsewhere.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		return s.RegisterTx(ctx, tx, testkit.Every("x", "@every 1h"))
 	}), honker.ErrInvalid)
@@ -199,7 +200,7 @@ func TestBadSpecsAreRefusedWithHonkersTextsAndChangeNothing(t *testing.T) {
 	s := db.Scheduler()
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
 	for spec, want := range badSpecs {
-		calls := map[string]refusal{
+		calls := map[string]testkit.Refusal{
 			"NextAfter":  func(context.Context) error { _, err := honker.NextAfter(spec, time.Now()); return err },
 			"Register":   func(c context.Context) error { return s.Register(c, testkit.Every("new", spec)) },
 			"again":      func(c context.Context) error { return s.Register(c, testkit.Every("tea", spec)) },
@@ -210,7 +211,7 @@ func TestBadSpecsAreRefusedWithHonkersTextsAndChangeNothing(t *testing.T) {
 				return err
 			},
 		}
-		refuses(t, path, calls)
+		testkit.RequireRefused(t, path, calls)
 		for what, call := range calls {
 			require.ErrorContains(t, call(testkit.Context(t, testkit.Timeout)), want, "%s of %q", what, spec)
 		}
@@ -261,10 +262,10 @@ func TestBadSchedulesAreRefusedAndChangeNothing(t *testing.T) {
 		"bytes":             {Name: "tea", Queue: "jobs", Spec: "@every 1h", Payload: []byte("x")},
 		"broken raw":        {Name: "tea", Queue: "jobs", Spec: "@every 1h", Payload: json.RawMessage("{")},
 		"a channel":         {Name: "tea", Queue: "jobs", Spec: "@every 1h", Payload: make(chan int)},
-		"a task, unnamed":   {Name: "tea", Queue: "jobs", Spec: "@every 1h", Payload: honker.Task{}},
+		"a task, unnamed":   {Name: "tea", Queue: "jobs", Spec: "@every 1h", Payload: task.Task{}},
 		"a large payload":   {Name: "tea", Queue: "jobs", Spec: "@every 1h", Payload: strings.Repeat("x", 1<<20)},
 	}
-	calls := make(map[string]refusal)
+	calls := make(map[string]testkit.Refusal)
 	for what, sch := range bad {
 		calls["Register: "+what] = func(c context.Context) error { return s.Register(c, sch) }
 		calls["RegisterTx: "+what] = inOwnTx(db, func(c context.Context, tx *sql.Tx) error { return s.RegisterTx(c, tx, sch) })
@@ -289,5 +290,5 @@ func TestBadSchedulesAreRefusedAndChangeNothing(t *testing.T) {
 	} {
 		calls["Update: "+what] = func(c context.Context) error { _, err := s.Update(c, "tea", ch); return err }
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }

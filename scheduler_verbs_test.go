@@ -41,7 +41,7 @@ func TestUnregisterPauseAndResumeSayWhetherTheyChangeSomething(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	ctx, s := testkit.Context(t, testkit.Timeout), db.Scheduler()
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	testkit.RequireChanged(t, false)(s.Pause(ctx, "tea"))
 	testkit.RequireChanged(t, false)(s.Resume(ctx, "tea"))
 	testkit.RequireChanged(t, false)(s.Unregister(ctx, "tea"))
@@ -52,7 +52,7 @@ func TestUnregisterPauseAndResumeSayWhetherTheyChangeSomething(t *testing.T) {
 	testkit.RequireChanged(t, false)(s.Resume(ctx, "tea"))
 	for range 2 {
 		testkit.RequireChanged(t, true)(s.Pause(ctx, "tea"))
-		unchanged = watchFile(t, path)
+		unchanged = testkit.WatchFile(t, path)
 		testkit.RequireChanged(t, false)(s.Pause(ctx, "tea"))
 		unchanged("the second Pause")
 		paused := was
@@ -118,7 +118,7 @@ func TestUpdateOfNothingOrOfNoScheduleIsFalseAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
-	ctx, s, unchanged := testkit.Context(t, testkit.Timeout), db.Scheduler(), watchFile(t, path)
+	ctx, s, unchanged := testkit.Context(t, testkit.Timeout), db.Scheduler(), testkit.WatchFile(t, path)
 	testkit.RequireChanged(t, false)(s.Update(ctx, "tea", honker.ScheduleChange{}))
 	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{}))
 	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Priority: new(int)}))
@@ -239,11 +239,11 @@ func TestTicksAtOnceFireNothingTwice(t *testing.T) {
 }
 
 func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
-	var fired []honker.Fired
+	var fired []honker.Fire
 	var bell *honker.DB
 	testkit.Bubble(t, func(t *testing.T, _ *honker.DB, _ *testkit.Recorder) {
 		bell = honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Observer: &honker.Observer{
-			Fired: func(f honker.Fired) { fired = append(fired, f) },
+			Fired: func(f honker.Fire) { fired = append(fired, f) },
 		}})
 		testkit.Register(t, bell, honker.Schedule{Name: "full", Queue: "mail", Spec: "@every 1h", Payload: 17, Priority: 8, MaxAttempts: 2, ExpiresIn: 90 * time.Second})
 		testkit.Register(t, bell, testkit.Every("plain", "@every 1h"))
@@ -253,7 +253,7 @@ func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
 		fires := testkit.Tick(t, bell, time.Now())
 		require.Len(t, fires, 2)
 		q := honker.NewQueue[int](bell, "mail", nil)
-		want := honker.JobInfo{ID: fires[0].JobID, Queue: "mail", State: honker.Pending, Payload: json.RawMessage("17"), Priority: 8,
+		want := honker.JobInfo{ID: fires[0].JobID, Queue: "mail", State: honker.StatePending, Payload: json.RawMessage("17"), Priority: 8,
 			MaxAttempts: 2, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(90 * time.Second)}
 		require.Equal(t, want, *testkit.GetJob(t, q, fires[0].JobID))
 		plain := testkit.GetJob(t, honker.NewQueue[any](bell, "jobs", nil), fires[1].JobID)
@@ -265,9 +265,9 @@ func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
 			{Name: "full", Queue: "mail", FireAt: due, JobID: fires[0].JobID},
 			{Name: "plain", Queue: "jobs", FireAt: due, JobID: fires[1].JobID},
 		}, fires, "in the order of their registration")
-		require.Equal(t, []honker.Fired{
-			{Schedule: "full", Queue: "mail", FireAt: due, JobID: fires[0].JobID},
-			{Schedule: "plain", Queue: "jobs", FireAt: due, JobID: fires[1].JobID},
+		require.Equal(t, []honker.Fire{
+			{Name: "full", Queue: "mail", FireAt: due, JobID: fires[0].JobID},
+			{Name: "plain", Queue: "jobs", FireAt: due, JobID: fires[1].JobID},
 		}, fired)
 	})
 }
@@ -359,7 +359,7 @@ func TestTriggerEnqueuesNowAndLeavesTheScheduleAlone(t *testing.T) {
 		now := time.Now()
 		id, err = s.Trigger(ctx, "tea")
 		require.NoError(t, err)
-		require.Equal(t, honker.JobInfo{ID: id, Queue: "kitchen", State: honker.Pending, Payload: json.RawMessage(`"brew"`), Priority: 3,
+		require.Equal(t, honker.JobInfo{ID: id, Queue: "kitchen", State: honker.StatePending, Payload: json.RawMessage(`"brew"`), Priority: 3,
 			MaxAttempts: 1, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(time.Minute)}, *testkit.GetJob(t, q, id))
 	})
 }
@@ -367,7 +367,7 @@ func TestTriggerEnqueuesNowAndLeavesTheScheduleAlone(t *testing.T) {
 func TestTickThatCannotBeFinishedFiresNothing(t *testing.T) {
 	t.Parallel()
 	fired := 0
-	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Observer: &honker.Observer{Fired: func(honker.Fired) { fired++ }}})
+	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Observer: &honker.Observer{Fired: func(honker.Fire) { fired++ }}})
 	for _, name := range []string{"a", "b", "c"} {
 		testkit.Register(t, db, testkit.Every(name, "@every 1s"))
 	}
@@ -396,10 +396,10 @@ func TestSchedulerOfAClosedDBSaysSo(t *testing.T) {
 }
 
 // schedulerVerbs are the plain verbs about schedules, with input that is fine.
-func schedulerVerbs(db *honker.DB) map[string]refusal {
+func schedulerVerbs(db *honker.DB) map[string]testkit.Refusal {
 	type c = context.Context
 	s := db.Scheduler()
-	return map[string]refusal{
+	return map[string]testkit.Refusal{
 		"Register":   func(c c) error { return s.Register(c, testkit.Every("tea", "@every 1h")) },
 		"Unregister": func(c c) error { _, err := s.Unregister(c, "tea"); return err },
 		"Pause":      func(c c) error { _, err := s.Pause(c, "tea"); return err },
@@ -413,7 +413,7 @@ func schedulerVerbs(db *honker.DB) map[string]refusal {
 		"Tick":     func(c c) error { _, err := s.Tick(c, time.Now()); return err },
 		"Trigger":  func(c c) error { _, err := s.Trigger(c, "tea"); return err },
 		"Run":      func(c c) error { return s.Run(c) },
-		"Maintain": func(c c) error { return db.Maintain(c, time.Hour) },
+		"Maintain": func(c c) error { return db.Maintain(c, &honker.MaintainOptions{Every: time.Hour}) },
 	}
 }
 
@@ -421,7 +421,7 @@ func TestPlainVerbsOfASchedulerRefuseTheCtxOfATransaction(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	verbs := schedulerVerbs(db)
 	delete(verbs, "List") // read only
 	delete(verbs, "Soonest")

@@ -144,7 +144,7 @@ func TestEmptyBatchIsInvalid(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
-	refuses(t, path, map[string]refusal{
+	testkit.RequireRefused(t, path, map[string]testkit.Refusal{
 		"nil":   func(c context.Context) error { _, _, err := s.PublishMany(c, nil); return err },
 		"empty": func(c context.Context) error { _, _, err := s.PublishMany(c, []int{}); return err },
 		"in a transaction": inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
@@ -163,7 +163,7 @@ func TestBatchWithOneBadEventLeavesNothing(t *testing.T) {
 		Observer:   &honker.Observer{Published: func(p honker.Published) { told.Store(p, true) }},
 	})
 	s := honker.NewStream[any](db, "orders", nil)
-	calls := map[string]refusal{}
+	calls := map[string]testkit.Refusal{}
 	for what, bad := range map[string]any{
 		"no JSON":   make(chan int),
 		"bytes":     []byte("x"),
@@ -187,7 +187,7 @@ func TestBatchWithOneBadEventLeavesNothing(t *testing.T) {
 			return err
 		})
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 	told.Range(func(p, _ any) bool { t.Errorf("the observer was told of %v", p); return true })
 	testkit.Publish(t, s, any(strings.Repeat("x", 98)))
 }
@@ -319,22 +319,22 @@ func TestBadKeysAndBytesAreRefused(t *testing.T) {
 			return err
 		}
 	}
-	refuses(t, path, calls)
+	testkit.RequireRefused(t, path, calls)
 }
 
 // streamVerbs is all that can be done with a stream. Those with a transaction run in tx,
 // or, without one, in one of their own.
-func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]refusal {
+func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]testkit.Refusal {
 	t.Helper()
 	type c = context.Context
 	var zero E
-	in := func(call func(c, *sql.Tx) error) refusal {
+	in := func(call func(c, *sql.Tx) error) testkit.Refusal {
 		if tx == nil {
 			return inOwnTx(db, call)
 		}
 		return func(ctx c) error { return call(ctx, tx) }
 	}
-	return map[string]refusal{
+	return map[string]testkit.Refusal{
 		"Publish":        func(c c) error { _, err := s.Publish(c, zero); return err },
 		"PublishTx":      in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
 		"PublishMany":    func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
@@ -356,9 +356,9 @@ func TestBadTopicsAndOptionsAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	for what, name := range badNames {
-		refuses(t, path, streamVerbs(t, db, honker.NewStream[int](db, name, nil), nil))
+		testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, name, nil), nil))
 		consumer := honker.NewStream[int](db, "orders", nil)
-		refuses(t, path, map[string]refusal{
+		testkit.RequireRefused(t, path, map[string]testkit.Refusal{
 			"Subscribe " + what:      func(c context.Context) error { return testkit.LastError(consumer.Subscribe(c, name, nil)) },
 			"Offset " + what:         func(c context.Context) error { _, err := consumer.Offset(c, name); return err },
 			"SaveOffset " + what:     func(c context.Context) error { _, err := consumer.SaveOffset(c, name, 1); return err },
@@ -366,7 +366,7 @@ func TestBadTopicsAndOptionsAreRefusedByEveryVerb(t *testing.T) {
 			"DeleteConsumer " + what: func(c context.Context) error { _, err := consumer.DeleteConsumer(c, name); return err },
 		})
 	}
-	refuses(t, path, streamVerbs(t, db, honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: -1}), nil))
+	testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: -1}), nil))
 }
 
 func TestPatternIsForReading(t *testing.T) {
@@ -380,7 +380,7 @@ func TestPatternIsForReading(t *testing.T) {
 			}
 		}
 		require.Len(t, verbs, 4)
-		refuses(t, path, verbs)
+		testkit.RequireRefused(t, path, verbs)
 	}
 }
 
@@ -448,12 +448,19 @@ func TestStreamVerbUnderAnEndedContextWritesNothing(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
-	unchanged := watchFile(t, path)
+	unchanged := testkit.WatchFile(t, path)
 	ended, end := context.WithCancel(context.Background())
 	end()
 	verbs := streamVerbs(t, db, s, nil)
 	for _, reads := range []string{"Offset", "Consumers", "Head"} {
 		delete(verbs, reads)
+	}
+	for _, endless := range []string{"Subscribe", "Tail", "All"} { // they end silently
+		if call, ok := verbs[endless]; ok {
+			assert.NoError(t, call(ended), endless)
+			unchanged(endless)
+			delete(verbs, endless)
+		}
 	}
 	for verb, call := range verbs {
 		assert.ErrorIs(t, call(ended), context.Canceled, verb)

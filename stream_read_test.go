@@ -121,7 +121,7 @@ func TestNegativeOffsetIsInvalid(t *testing.T) {
 	s := honker.NewStream[int](db, "orders", nil)
 	testkit.Publish(t, s, 1)
 	from := honker.Offset(-1)
-	refuses(t, path, map[string]refusal{
+	testkit.RequireRefused(t, path, map[string]testkit.Refusal{
 		"Read":       func(c context.Context) error { return testkit.LastError(s.Read(c, -1)) },
 		"Tail":       func(c context.Context) error { return testkit.LastError(s.Tail(c, from, nil)) },
 		"SaveOffset": func(c context.Context) error { _, err := s.SaveOffset(c, "c", -1); return err },

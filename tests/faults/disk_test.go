@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// onFaultyDisk is a DB with a disk that fails on demand.
+// onFaultyDisk is a DB whose disk fails on demand.
 func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,10 +95,10 @@ func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
 	jobs := testkit.Claim(t, q, 4)
 	disk.Fail(noSpace)
 	for what, verb := range map[string]func() error{
-		"Ack":   func() error { return jobs[0].Ack(ctx) },
-		"Retry": func() error { return jobs[1].Retry(ctx, 0, testkit.ErrCause) },
-		"Fail":  func() error { return jobs[2].Fail(ctx, testkit.ErrCause) },
-		"Tick":  func() error { _, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second)); return err },
+		"Ack":    func() error { return jobs[0].Ack(ctx) },
+		"Retry":  func() error { return jobs[1].Retry(ctx, 0, testkit.ErrCause) },
+		"Reject": func() error { return jobs[2].Reject(ctx, testkit.ErrCause) },
+		"Tick":   func() error { _, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second)); return err },
 	} {
 		err := verb()
 		require.ErrorContains(t, err, "full", what)
@@ -108,7 +108,7 @@ func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
 	require.EqualValues(t, 4, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing' AND worker_id = 'w'`))
 	require.NoError(t, jobs[0].Ack(ctx))
 	require.NoError(t, jobs[1].Retry(ctx, 0, testkit.ErrCause))
-	require.NoError(t, jobs[2].Fail(ctx, testkit.ErrCause))
+	require.NoError(t, jobs[2].Reject(ctx, testkit.ErrCause))
 	testkit.ExpireClaim(t, db, jobs[3].ID) // no worker comes back to this one
 	require.Len(t, testkit.Claim(t, q, 4), 2)
 	fires, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second))
@@ -181,7 +181,7 @@ func TestLogStaysBoundedAndShrinksWhenALongReaderHasEnded(t *testing.T) {
 	stop := testkit.Background(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			_ = testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications WHERE id % 100 = 0`)
-			time.Sleep(time.Millisecond) // the log starts anew when nothing reads
+			time.Sleep(time.Millisecond) // the log starts anew when nobody reads
 		}
 		return nil
 	})
@@ -197,7 +197,9 @@ func TestLogStaysBoundedAndShrinksWhenALongReaderHasEnded(t *testing.T) {
 	grown := size()
 	require.Greater(t, grown, int64(1<<20), "a reader that does not end holds the log")
 	require.NoError(t, rows.Close())
-	stop = testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, 20*time.Millisecond) })
+	stop = testkit.Background(t, func(ctx context.Context) error {
+		return db.Maintain(ctx, &honker.MaintainOptions{Every: 20 * time.Millisecond})
+	})
 	testkit.Eventually(t, testkit.Timeout, "a small log", func() bool { return size() < 1<<20 })
 	require.NoError(t, stop())
 	t.Logf("%d KiB with a long reader", grown>>10)

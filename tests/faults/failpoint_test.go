@@ -284,10 +284,10 @@ var failVerbs = map[string]failVerb{
 		testkit.Must(j.SetResult("done"))
 		return j.Ack(c)
 	}),
-	"Retry":     withJob(func(c context.Context, j *honker.Job[int]) error { return j.Retry(c, time.Second, testkit.ErrCause) }),
-	"Fail":      withJob(func(c context.Context, j *honker.Job[int]) error { return j.Fail(c, testkit.ErrCause) }),
-	"Snooze":    withJob(func(c context.Context, j *honker.Job[int]) error { return j.Snooze(c, time.Minute) }),
-	"Heartbeat": withJob(func(c context.Context, j *honker.Job[int]) error { return j.Heartbeat(c, time.Hour) }),
+	"Retry":  withJob(func(c context.Context, j *honker.Job[int]) error { return j.Retry(c, time.Second, testkit.ErrCause) }),
+	"Reject": withJob(func(c context.Context, j *honker.Job[int]) error { return j.Reject(c, testkit.ErrCause) }),
+	"Snooze": withJob(func(c context.Context, j *honker.Job[int]) error { return j.Snooze(c, time.Minute) }),
+	"Extend": withJob(func(c context.Context, j *honker.Job[int]) error { return j.Extend(c, time.Hour) }),
 
 	"Publish": onStream(func(c context.Context, s *honker.Stream[int]) error { return second(s.Publish(c, 1)) }),
 	"PublishMany": onStream(func(c context.Context, s *honker.Stream[int]) error {

@@ -211,7 +211,7 @@ func FuzzOptionsNeverOverflow(f *testing.F) {
 	db := honkertest.Open(f, &honker.Options{NoFileNotices: true})
 	f.Fuzz(func(t *testing.T, a, b int64) {
 		ctx := testkit.Context(t, testkit.Timeout)
-		q := honker.NewQueue[int](db, "q", &honker.QueueOptions{Visibility: time.Duration(a), MaxAttempts: int(b)})
+		q := honker.NewQueue[int](db, "q", &honker.QueueOptions{Lease: time.Duration(a), MaxAttempts: int(b)})
 		id, err := q.Enqueue(ctx, 1, honker.Delay(time.Duration(a)), honker.Priority(int(b)))
 		if !refusedOrNot(t, err) {
 			info, err := q.Get(ctx, id)
@@ -226,7 +226,7 @@ func FuzzOptionsNeverOverflow(f *testing.F) {
 		}
 		jobs, err := q.Claim(ctx, "w", 1)
 		if !refusedOrNot(t, err) && len(jobs) == 1 {
-			require.NoError(t, jobs[0].Heartbeat(ctx, time.Hour))
+			require.NoError(t, jobs[0].Extend(ctx, time.Hour))
 			if !refusedOrNot(t, jobs[0].Retry(ctx, time.Duration(a), nil)) {
 				require.ErrorIs(t, jobs[0].Ack(ctx), honker.ErrClaimLost)
 			}

@@ -47,7 +47,7 @@ func TestAnErrorThatPanicsIsAnErrorAsWell(t *testing.T) {
 	})
 	info, err := q.Get(context.Background(), id)
 	require.NoError(t, err)
-	require.Equal(t, honker.Dead, info.State)
+	require.Equal(t, honker.StateDead, info.State)
 	require.NotEmpty(t, info.LastError)
 }
 
@@ -62,7 +62,7 @@ func TestAnErrorThatPanicsHarmsNoOtherCaller(t *testing.T) {
 	func() {
 		defer func() { _ = recover() }() // as net/http does
 		var none *brokenError
-		_ = jobs[0].Fail(ctx, none)
+		_ = jobs[0].Reject(ctx, none)
 	}()
 	for range 3 {
 		_, err = q.Enqueue(ctx, 2)
@@ -171,7 +171,7 @@ func TestAPanicAfterTheAckOfItsTransactionIsAFailedAttempt(t *testing.T) {
 			}()
 			testkit.Eventually(t, testkit.Timeout, "it is dead", func() bool {
 				info, err := q.Get(ctx, id)
-				return err == nil && info.State == honker.Dead
+				return err == nil && info.State == honker.StateDead
 			})
 			cancel()
 			require.NoError(t, <-ended)
@@ -211,7 +211,7 @@ func TestOnErrorMayEndItsGoroutine(t *testing.T) {
 	require.NoError(t, <-ended)
 	info, err := q.Get(context.Background(), bad)
 	require.NoError(t, err)
-	require.Equal(t, honker.Dead, info.State)
+	require.Equal(t, honker.StateDead, info.State)
 	require.True(t, strings.Contains(info.LastError, "no"))
 }
 
@@ -263,7 +263,7 @@ func TestAnErrorWhoseUnwrapPanicsIsAnErrorAsWell(t *testing.T) {
 	}()
 	testkit.Eventually(t, testkit.Timeout, "it is dead", func() bool {
 		info, err := q.Get(ctx, id)
-		return err == nil && info.State == honker.Dead && info.LastError == "hollow"
+		return err == nil && info.State == honker.StateDead && info.LastError == "hollow"
 	})
 	cancel()
 	require.NoError(t, <-ended)

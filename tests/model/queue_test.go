@@ -42,7 +42,7 @@ type modelJob struct{ honker.JobInfo }
 
 func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enqueued) {
 	j := &modelJob{honker.JobInfo{
-		ID: id, Queue: queue, State: honker.Pending, Payload: json.RawMessage(strconv.Itoa(args)),
+		ID: id, Queue: queue, State: honker.StatePending, Payload: json.RawMessage(strconv.Itoa(args)),
 		Priority: o.priority, MaxAttempts: o.maxAttempts, CreatedAt: now, RunAt: later(now, o.delay),
 	}}
 	if o.expires > 0 {
@@ -68,7 +68,7 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 	}
 	var due []*modelJob
 	for _, j := range m.jobs {
-		if j.State == honker.Pending && !j.RunAt.After(now) && !j.expired(now) {
+		if j.State == honker.StatePending && !j.RunAt.After(now) && !j.expired(now) {
 			due = append(due, j)
 		}
 	}
@@ -76,7 +76,7 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	for _, j := range due[:min(n, len(due))] {
-		j.State, j.WorkerID, j.ClaimExpiresAt = honker.Processing, worker, later(now, hold)
+		j.State, j.WorkerID, j.ClaimExpiresAt = honker.StateProcessing, worker, later(now, hold)
 		j.Attempts++
 		claimed = append(claimed, j.JobInfo)
 	}
@@ -86,7 +86,7 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 // held is the job of a claim that is still valid, or nil.
 func (m *model) held(now time.Time, c honker.JobInfo) *modelJob {
 	j := m.jobs[c.ID]
-	if j == nil || j.State != honker.Processing || j.WorkerID != c.WorkerID || j.Attempts != c.Attempts || j.lapsed(now) {
+	if j == nil || j.State != honker.StateProcessing || j.WorkerID != c.WorkerID || j.Attempts != c.Attempts || j.lapsed(now) {
 		return nil
 	}
 	return j
@@ -94,7 +94,7 @@ func (m *model) held(now time.Time, c honker.JobInfo) *modelJob {
 
 func (m *model) sweep(now time.Time) (swept int) {
 	for _, j := range m.jobs {
-		if j.expired(now) && (j.State == honker.Pending || j.lapsed(now)) {
+		if j.expired(now) && (j.State == honker.StatePending || j.lapsed(now)) {
 			j.die(now, "expired")
 			m.met["swept"]++
 			swept++
@@ -107,10 +107,10 @@ func (m *model) sweep(now time.Time) (swept int) {
 func (m *model) next(now time.Time) (first time.Time) {
 	for _, j := range m.jobs {
 		at := j.RunAt
-		if j.State == honker.Processing {
+		if j.State == honker.StateProcessing {
 			at = j.ClaimExpiresAt.Add(time.Second)
 		}
-		if j.State == honker.Dead || j.Attempts >= j.MaxAttempts || j.expired(now) || !at.After(now) {
+		if j.State == honker.StateDead || j.Attempts >= j.MaxAttempts || j.expired(now) || !at.After(now) {
 			continue
 		}
 		if first.IsZero() || at.Before(first) {
@@ -121,7 +121,7 @@ func (m *model) next(now time.Time) (first time.Time) {
 }
 
 func (j *modelJob) lapsed(now time.Time) bool {
-	return j.State == honker.Processing && j.ClaimExpiresAt.Before(now)
+	return j.State == honker.StateProcessing && j.ClaimExpiresAt.Before(now)
 }
 
 func (j *modelJob) expired(now time.Time) bool {
@@ -129,12 +129,12 @@ func (j *modelJob) expired(now time.Time) bool {
 }
 
 func (j *modelJob) wait() {
-	j.State, j.WorkerID, j.ClaimExpiresAt = honker.Pending, "", time.Time{}
+	j.State, j.WorkerID, j.ClaimExpiresAt = honker.StatePending, "", time.Time{}
 }
 
 func (j *modelJob) die(now time.Time, why string) {
 	j.wait()
-	j.State, j.LastError, j.DiedAt, j.ExpiresAt = honker.Dead, why, now, time.Time{}
+	j.State, j.LastError, j.DiedAt, j.ExpiresAt = honker.StateDead, why, now, time.Time{}
 }
 
 func (j *modelJob) retry(now time.Time, delay time.Duration, cause error) {
@@ -227,7 +227,7 @@ func (m *machine) Enqueue(t *rapid.T) {
 
 func (m *machine) Claim(t *rapid.T) {
 	worker, n, hold := workers.Draw(t, "worker"), rapid.IntRange(1, 5).Draw(t, "n"), holds.Draw(t, "hold")
-	q := honker.NewQueue[int](m.db, m.name, &honker.QueueOptions{Visibility: hold})
+	q := honker.NewQueue[int](m.db, m.name, &honker.QueueOptions{Lease: hold})
 	jobs, err := q.Claim(m.ctx, worker, n)
 	require.NoError(t, err)
 	var got []honker.JobInfo
@@ -284,7 +284,7 @@ func (m *machine) AckMany(t *rapid.T) {
 	require.NoError(t, err)
 	want := len(m.jobs) - n
 	for _, id := range ids {
-		if j := m.jobs[id]; j != nil && j.State == honker.Processing && j.WorkerID == worker && !j.lapsed(now()) {
+		if j := m.jobs[id]; j != nil && j.State == honker.StateProcessing && j.WorkerID == worker && !j.lapsed(now()) {
 			delete(m.jobs, id)
 		}
 	}
@@ -299,7 +299,7 @@ func (m *machine) Retry(t *rapid.T) {
 
 func (m *machine) Fail(t *rapid.T) {
 	cause := causes.Draw(t, "cause")
-	m.settle(t, "fail", func(job *honker.Job[int]) error { return job.Fail(m.ctx, cause) },
+	m.settle(t, "fail", func(job *honker.Job[int]) error { return job.Reject(m.ctx, cause) },
 		func(j *modelJob) { j.die(now(), cause.Error()) })
 }
 
@@ -311,7 +311,7 @@ func (m *machine) Snooze(t *rapid.T) {
 
 func (m *machine) Heartbeat(t *rapid.T) {
 	extend := spans.Draw(t, "extend") + 1
-	m.settle(t, "heartbeat", func(job *honker.Job[int]) error { return job.Heartbeat(m.ctx, extend) },
+	m.settle(t, "heartbeat", func(job *honker.Job[int]) error { return job.Extend(m.ctx, extend) },
 		func(j *modelJob) { j.ClaimExpiresAt = later(now(), extend) })
 }
 
@@ -323,7 +323,7 @@ func (m *machine) Cancel(t *rapid.T) {
 	cancelled, err := m.q.Cancel(m.ctx, id)
 	require.NoError(t, err)
 	j := m.jobs[id]
-	require.Equal(t, j != nil && j.State != honker.Dead, cancelled)
+	require.Equal(t, j != nil && j.State != honker.StateDead, cancelled)
 	if cancelled {
 		delete(m.jobs, id)
 	}

@@ -79,7 +79,7 @@ func TestMemberStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
 
 // mailbox is the outbox of the tests below, with a lease of a second.
 func mailbox(db *honker.DB, deliver func(context.Context, int) error) (run func(context.Context, *honker.WorkOptions) error, send func(context.Context, int, ...honker.EnqueueOption) (int64, error)) {
-	o := honker.NewOutbox(db, "mail", deliver, &honker.OutboxOptions{Visibility: time.Second})
+	o := honker.NewOutbox(db, "mail", deliver, &honker.OutboxOptions{Lease: time.Second})
 	return o.Run, o.Send
 }
 

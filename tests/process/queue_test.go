@@ -63,7 +63,7 @@ func TestJobsOfManyProcessesAreHandledExactlyOnce(t *testing.T) {
 	require.Len(t, slices.Compact(slices.Clone(made)), 4*each, "ids are unique")
 	ran, _ := testkit.Noted(t, filepath.Join(dir, "ledger*"), "ran")
 	require.Equal(t, made, ran)
-	acked, by := testkit.Noted(t, filepath.Join(dir, "ledger*"), honker.Acked)
+	acked, by := testkit.Noted(t, filepath.Join(dir, "ledger*"), honker.OutcomeAcked)
 	require.Equal(t, made, acked)
 	require.GreaterOrEqual(t, by, 2, "workers that took part")
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
@@ -123,7 +123,7 @@ func TestJobsOfAKilledWorkerRunAgainWhenTheirLeasesHaveLapsed(t *testing.T) {
 	for _, id := range ids {
 		info, err := q.Get(ctx, id)
 		require.NoError(t, err)
-		require.Equal(t, honker.Processing, info.State)
+		require.Equal(t, honker.StateProcessing, info.State)
 		lapse[id] = info.ClaimExpiresAt.Add(time.Second) // valid through that second
 	}
 
@@ -140,7 +140,7 @@ func TestJobsOfAKilledWorkerRunAgainWhenTheirLeasesHaveLapsed(t *testing.T) {
 func settleLate() {
 	a, db := testkit.OpenChild(nil)
 	ctx := context.Background()
-	q := honker.NewQueue[int64](db, "jobs", &honker.QueueOptions{Visibility: a.Span})
+	q := honker.NewQueue[int64](db, "jobs", &honker.QueueOptions{Lease: a.Span})
 	jobs, err := q.Claim(ctx, "stale", 1)
 	testkit.Must(err)
 	job := jobs[0]
@@ -156,13 +156,13 @@ func settleLate() {
 			})
 		}
 		for verb, err := range map[string]error{
-			"Ack":       job.Ack(ctx),
-			"Retry":     job.Retry(ctx, 0, errors.New("late")),
-			"Fail":      job.Fail(ctx, errors.New("late")),
-			"Snooze":    job.Snooze(ctx, 0),
-			"Heartbeat": job.Heartbeat(ctx, time.Minute),
-			"AckTx":     tx(func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }),
-			"FailTx":    tx(func(ctx context.Context, tx *sql.Tx) error { return job.FailTx(ctx, tx, errors.New("late")) }),
+			"Ack":      job.Ack(ctx),
+			"Retry":    job.Retry(ctx, 0, errors.New("late")),
+			"Reject":   job.Reject(ctx, errors.New("late")),
+			"Snooze":   job.Snooze(ctx, 0),
+			"Extend":   job.Extend(ctx, time.Minute),
+			"AckTx":    tx(func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }),
+			"RejectTx": tx(func(ctx context.Context, tx *sql.Tx) error { return job.RejectTx(ctx, tx, errors.New("late")) }),
 		} {
 			if !errors.Is(err, honker.ErrClaimLost) {
 				testkit.Must(fmt.Errorf("%s: %w", verb, err))

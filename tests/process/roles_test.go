@@ -116,7 +116,7 @@ func workInBatches() {
 			testkit.Must(fmt.Errorf("%d of %d acked", n, len(ids)-1))
 		}
 		for _, id := range ids {
-			note(honker.Acked, id)
+			note(honker.OutcomeAcked, id)
 		}
 	}
 	testkit.Must(db.Close())

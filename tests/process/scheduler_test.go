@@ -27,9 +27,9 @@ func init() {
 // when, and how Run has ended.
 func runScheduler() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
-	_, db := testkit.OpenChild(&honker.Observer{Fired: func(f honker.Fired) {
-		note(f.Schedule, f.FireAt.Unix())
-		testkit.Say("fired", f.Schedule, f.FireAt.Unix(), time.Now().UnixMilli())
+	_, db := testkit.OpenChild(&honker.Observer{Fired: func(f honker.Fire) {
+		note(f.Name, f.FireAt.Unix())
+		testkit.Say("fired", f.Name, f.FireAt.Unix(), time.Now().UnixMilli())
 	}})
 	err := db.Scheduler().Run(testkit.ChildContext())
 	testkit.Say("ended", errors.Is(err, honker.ErrLeadershipLost))

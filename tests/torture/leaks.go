@@ -72,7 +72,7 @@ func churn(path string) error {
 	}
 	all.Go(func() { join(ctx, db) })
 	all.Go(func() { _ = db.Scheduler().Run(ctx) })
-	all.Go(func() { _ = db.Maintain(ctx, 5*time.Millisecond) })
+	all.Go(func() { _ = db.Maintain(ctx, &honker.MaintainOptions{Every: 5 * time.Millisecond}) })
 	all.Go(func() { workAndWait(ctx, db) })
 	all.Go(func() { lockAndUnlock(db) })
 	all.Wait()

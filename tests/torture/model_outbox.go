@@ -45,7 +45,7 @@ func (m *outboxModel) verbs() []verb {
 }
 
 func (m *outboxModel) message() (n int64, most honker.EnqueueOption, j *modelJob) {
-	j = &modelJob{state: honker.Pending, most: 1 + m.Rand.IntN(4)}
+	j = &modelJob{state: honker.StatePending, most: 1 + m.Rand.IntN(4)}
 	return int64(len(m.id)) + 1, honker.MaxAttempts(j.most), j
 }
 
@@ -82,7 +82,7 @@ func (m *outboxModel) sendTx() error {
 // due are the messages that a run delivers.
 func (m *outboxModel) due() (due []int64) {
 	for n := int64(1); n <= int64(len(m.id)); n++ {
-		if j := m.jobs[m.id[n]]; j != nil && j.state == honker.Pending && j.runAt <= m.second() {
+		if j := m.jobs[m.id[n]]; j != nil && j.state == honker.StatePending && j.runAt <= m.second() {
 			due = append(due, n)
 		}
 	}

@@ -51,16 +51,16 @@ func (m *queueModel) advance() error {
 }
 
 func (m *queueModel) lapsed(j *modelJob) bool {
-	return j.state == honker.Processing && j.until < m.second()
+	return j.state == honker.StateProcessing && j.until < m.second()
 }
 
 func (m *queueModel) expired(j *modelJob) bool { return j.expires > 0 && j.expires <= m.second() }
 
-func (j *modelJob) wait() { j.state, j.worker, j.until = honker.Pending, "", 0 }
+func (j *modelJob) wait() { j.state, j.worker, j.until = honker.StatePending, "", 0 }
 
 func (j *modelJob) die() {
 	j.wait()
-	j.state, j.expires = honker.Dead, 0
+	j.state, j.expires = honker.StateDead, 0
 }
 
 // compare compares each job, and what there is of what.
@@ -108,7 +108,7 @@ func (m *queueModel) learn(id, about int64) error {
 
 func (m *queueModel) enqueue() error {
 	delay, expires := m.perhaps(), m.perhaps()
-	j := modelJob{state: honker.Pending, priority: m.Rand.IntN(3) - 1, most: 1 + m.Rand.IntN(3)}
+	j := modelJob{state: honker.StatePending, priority: m.Rand.IntN(3) - 1, most: 1 + m.Rand.IntN(3)}
 	opts := []honker.EnqueueOption{honker.Delay(delay), honker.Priority(j.priority), honker.MaxAttempts(j.most)}
 	if expires > 0 {
 		opts = append(opts, honker.ExpiresIn(expires))
@@ -132,7 +132,7 @@ func (m *queueModel) enqueue() error {
 
 func (m *queueModel) claim() error {
 	worker, n := []string{"a", "b"}[m.Rand.IntN(2)], 1+m.Rand.IntN(4)
-	q := honker.NewQueue[int64](m.db, m.q.Name(), &honker.QueueOptions{Visibility: span})
+	q := honker.NewQueue[int64](m.db, m.q.Name(), &honker.QueueOptions{Lease: span})
 	jobs, err := q.Claim(m.ctx, worker, n)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (m *queueModel) claim() error {
 func (m *queueModel) give(worker string, n int) (ids []int64) {
 	m.takeBack()
 	for id, j := range m.jobs {
-		if j.state == honker.Pending && j.runAt <= m.second() && !m.expired(j) {
+		if j.state == honker.StatePending && j.runAt <= m.second() && !m.expired(j) {
 			ids = append(ids, id)
 		}
 	}
@@ -160,7 +160,7 @@ func (m *queueModel) give(worker string, n int) (ids []int64) {
 	ids = ids[:min(n, len(ids))]
 	for _, id := range ids {
 		j := m.jobs[id]
-		j.state, j.worker, j.until = honker.Processing, worker, m.in(span)
+		j.state, j.worker, j.until = honker.StateProcessing, worker, m.in(span)
 		j.tries++
 	}
 	return ids
@@ -190,7 +190,7 @@ func (m *queueModel) settle(verb string, do func(*honker.Job[int64]) error, then
 	}
 	job := m.claims[i]
 	j := m.jobs[job.ID]
-	held := j != nil && j.state == honker.Processing && j.worker == job.WorkerID && j.tries == job.Attempts && !m.lapsed(j)
+	held := j != nil && j.state == honker.StateProcessing && j.worker == job.WorkerID && j.tries == job.Attempts && !m.lapsed(j)
 	err := do(job)
 	if err := m.same(verb, errors.Is(err, honker.ErrClaimLost), !held); err != nil || !held {
 		return err
@@ -223,7 +223,7 @@ func (m *queueModel) retry() error {
 }
 
 func (m *queueModel) fail() error {
-	return m.settle("fail", func(job *honker.Job[int64]) error { return job.Fail(m.ctx, errOnPurpose) },
+	return m.settle("fail", func(job *honker.Job[int64]) error { return job.Reject(m.ctx, errOnPurpose) },
 		func(id int64, j *modelJob) error { j.die(); return m.get(id) })
 }
 
@@ -238,7 +238,7 @@ func (m *queueModel) snooze() error {
 }
 
 func (m *queueModel) heartbeat() error {
-	return m.settle("heartbeat", func(job *honker.Job[int64]) error { return job.Heartbeat(m.ctx, span) },
+	return m.settle("heartbeat", func(job *honker.Job[int64]) error { return job.Extend(m.ctx, span) },
 		func(id int64, j *modelJob) error { j.until = m.in(span); return m.get(id) })
 }
 
@@ -252,7 +252,7 @@ func (m *queueModel) cancel() error {
 		return err
 	}
 	j := m.jobs[id]
-	live := j != nil && j.state != honker.Dead
+	live := j != nil && j.state != honker.StateDead
 	if live {
 		delete(m.jobs, id)
 	}
@@ -262,7 +262,7 @@ func (m *queueModel) cancel() error {
 func (m *queueModel) sweep() error {
 	want := 0
 	for _, j := range m.jobs {
-		if m.expired(j) && (j.state == honker.Pending || m.lapsed(j)) {
+		if m.expired(j) && (j.state == honker.StatePending || m.lapsed(j)) {
 			j.die()
 			want++
 		}

@@ -90,7 +90,7 @@ func (a *actor) outbox() *honker.Outbox[int64] {
 	return honker.NewOutbox(a.db, "mail", func(_ context.Context, n int64) error {
 		a.note(sent, n)
 		return nil
-	}, &honker.OutboxOptions{MaxAttempts: 1 << 20, Visibility: time.Second})
+	}, &honker.OutboxOptions{MaxAttempts: 1 << 20, Lease: time.Second})
 }
 
 func (a *actor) events() *honker.Stream[int64] { return honker.NewStream[int64](a.db, "events", nil) }

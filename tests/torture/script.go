@@ -50,7 +50,7 @@ var errOnPurpose = errors.New("rolled back on purpose")
 
 func newScript(ctx context.Context, name string, db *honker.DB, luck *rand.Rand) (*script, error) {
 	s := &script{name: name, db: db, rand: luck, locks: map[string]*honker.Lock{}}
-	s.jobs = honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Visibility: time.Hour})
+	s.jobs = honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Lease: time.Hour})
 	s.events = honker.NewStream[string](db, "events", nil)
 	s.mail = honker.NewOutbox[string](db, "mail", nil, nil)
 	s.steps = map[string]step{
@@ -190,7 +190,7 @@ func (s *script) claim(ctx context.Context) (effect, error) {
 	if len(jobs) == 0 {
 		return nothing, err
 	}
-	return s.is(jobs[0].ID, func(j *honker.JobInfo) bool { return j.State == honker.Processing }), err
+	return s.is(jobs[0].ID, func(j *honker.JobInfo) bool { return j.State == honker.StateProcessing }), err
 }
 
 // settle ends a claim, if there is one. What failed may have been settled or not: it
@@ -218,21 +218,21 @@ func (s *script) ack(ctx context.Context) (effect, error) {
 func (s *script) retry(ctx context.Context) (effect, error) {
 	return s.settle(func(job *honker.Job[string]) (effect, error) {
 		err := job.Retry(ctx, time.Second, errOnPurpose)
-		return s.is(job.ID, func(j *honker.JobInfo) bool { return j.State != honker.Processing }), err
+		return s.is(job.ID, func(j *honker.JobInfo) bool { return j.State != honker.StateProcessing }), err
 	})
 }
 
 func (s *script) fail(ctx context.Context) (effect, error) {
 	return s.settle(func(job *honker.Job[string]) (effect, error) {
-		err := job.Fail(ctx, errOnPurpose)
-		return s.is(job.ID, func(j *honker.JobInfo) bool { return j.State == honker.Dead }), err
+		err := job.Reject(ctx, errOnPurpose)
+		return s.is(job.ID, func(j *honker.JobInfo) bool { return j.State == honker.StateDead }), err
 	})
 }
 
 func (s *script) snooze(ctx context.Context) (effect, error) {
 	return s.settle(func(job *honker.Job[string]) (effect, error) {
 		err := job.Snooze(ctx, time.Second)
-		return s.is(job.ID, func(j *honker.JobInfo) bool { return j.State == honker.Pending }), err
+		return s.is(job.ID, func(j *honker.JobInfo) bool { return j.State == honker.StatePending }), err
 	})
 }
 

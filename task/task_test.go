@@ -1,4 +1,4 @@
-package honker_test
+package task_test
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/task"
 )
 
-func newTask(t testing.TB, name string, args ...any) honker.Task {
+func newTask(t testing.TB, name string, args ...any) task.Task {
 	t.Helper()
-	task, err := honker.NewTask(name, args...)
+	call, err := task.New(name, args...)
 	require.NoError(t, err)
-	return task
+	return call
 }
 
 // performed is what became of a task within an hour of work, in a bubble.
@@ -30,10 +31,10 @@ type performed struct {
 	settled []honker.Outcome
 }
 
-func workOn(t *testing.T, tasks honker.Tasks, enqueue func(*honker.DB) int64) (p performed) {
+func workOn(t *testing.T, tasks task.Handlers, enqueue func(*honker.DB) int64) (p performed) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
-		q := honker.NewQueue[honker.Task](db, "tasks", &honker.QueueOptions{ResultTTL: 2 * time.Hour})
+		q := honker.NewQueue[task.Task](db, "tasks", &honker.QueueOptions{ResultTTL: 2 * time.Hour})
 		id := enqueue(db)
 		stop := testkit.Work(t, q, tasks.Handle, nil)
 		time.Sleep(time.Hour)
@@ -56,29 +57,29 @@ func foreign(t *testing.T, payload string) func(*honker.DB) int64 {
 	}
 }
 
-func ours(t *testing.T, task honker.Task) func(*honker.DB) int64 {
+func ours(t *testing.T, call task.Task) func(*honker.DB) int64 {
 	return func(db *honker.DB) int64 {
-		return testkit.Enqueue(t, honker.NewQueue[honker.Task](db, "tasks", nil), task)
+		return testkit.Enqueue(t, honker.NewQueue[task.Task](db, "tasks", nil), call)
 	}
 }
 
 func TestEnvelopeOfATaskIsAsOtherBindingsWriteIt(t *testing.T) {
 	t.Parallel()
-	_, db, q := testkit.NewQueue[honker.Task](t, nil)
+	_, db, q := testkit.NewQueue[task.Task](t, nil)
 	full := newTask(t, "app.tasks.mail", 1, "zwei", nil, []int{3}, json.RawMessage(`{"a" : 9007199254740993}`))
 	full.Kwargs = map[string]json.RawMessage{"to": json.RawMessage(`"ada"`), "cc": json.RawMessage(`null`)}
-	for want, task := range map[string]honker.Task{
+	for want, call := range map[string]task.Task{
 		`{"__honker_task__":{"task":"app.tasks.mail","args":[1,"zwei",null,[3],{"a":9007199254740993}],"kwargs":{"cc":null,"to":"ada"}}}`: full,
 		`{"__honker_task__":{"task":"app.tasks.clean","args":[],"kwargs":{}}}`:                                                            newTask(t, "app.tasks.clean"),
 		`{"__honker_task__":{"task":"bare","args":[],"kwargs":{}}}`:                                                                       {Name: "bare"},
 		`{"__honker_task__":{"task":"größer","args":[null],"kwargs":{"x":null}}}`: {Name: "größer", Args: []json.RawMessage{nil},
 			Kwargs: map[string]json.RawMessage{"x": nil}},
 	} {
-		id := testkit.Enqueue(t, q, task)
+		id := testkit.Enqueue(t, q, call)
 		stored := testkit.GetJob(t, q, id).Payload
 		require.Equal(t, want, string(stored))
 		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_live WHERE id = ?`, id))
-		var again honker.Task
+		var again task.Task
 		require.NoError(t, json.Unmarshal(stored, &again))
 		text, err := json.Marshal(again)
 		require.NoError(t, err)
@@ -93,50 +94,50 @@ func TestTaskOfAnotherBindingIsReadBack(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	id := b.Enqueue("tasks", fromPython)
-	job := testkit.ClaimOne(t, honker.NewQueue[honker.Task](db, "tasks", nil))
+	job := testkit.ClaimOne(t, honker.NewQueue[task.Task](db, "tasks", nil))
 	require.Equal(t, id, job.ID)
-	task := job.Args
-	require.Equal(t, "app.tasks.mail", task.Name)
+	call := job.Args
+	require.Equal(t, "app.tasks.mail", call.Name)
 	var to string
-	require.NoError(t, task.Arg(0, &to))
+	require.NoError(t, call.Arg(0, &to))
 	require.Equal(t, "adä", to)
 	var n int64
-	require.NoError(t, task.Arg(1, &n))
+	require.NoError(t, call.Arg(1, &n))
 	require.EqualValues(t, 9007199254740993, n)
 	null := new(int)
-	require.NoError(t, task.Arg(2, &null))
+	require.NoError(t, call.Arg(2, &null))
 	require.Nil(t, null)
 	var retries int
-	require.NoError(t, task.Kwarg("retries", &retries))
+	require.NoError(t, call.Kwarg("retries", &retries))
 	require.Equal(t, 2, retries)
 	var opts struct{ CC []string }
-	require.NoError(t, task.Kwarg("to", &opts))
+	require.NoError(t, call.Kwarg("to", &opts))
 	require.Empty(t, opts.CC)
 
 	for _, text := range []string{ // what a binding leaves out
 		`{"__honker_task__": {"task": "x"}}`, `{"__honker_task__": {"task": "x", "args": null, "kwargs": null, "extra": 1}}`,
 	} {
-		var bare honker.Task
+		var bare task.Task
 		require.NoError(t, json.Unmarshal([]byte(text), &bare))
-		require.Equal(t, honker.Task{Name: "x"}, bare)
+		require.Equal(t, task.Task{Name: "x"}, bare)
 	}
 }
 
 func TestArgumentsThatAreNotThereOrDoNotFitAreErrors(t *testing.T) {
 	t.Parallel()
-	task := newTask(t, "mail", "ada")
-	task.Kwargs = map[string]json.RawMessage{"n": json.RawMessage(`"two"`)}
+	call := newTask(t, "mail", "ada")
+	call.Kwargs = map[string]json.RawMessage{"n": json.RawMessage(`"two"`)}
 	var n int
 	for what, err := range map[string]error{
-		"argument 1 of 1":  task.Arg(1, &n),
-		"argument -1 of 1": task.Arg(-1, &n),
-		`argument "x"`:     task.Kwarg("x", &n),
-		`argument ""`:      task.Kwarg("", &n),
+		"argument 1 of 1":  call.Arg(1, &n),
+		"argument -1 of 1": call.Arg(-1, &n),
+		`argument "x"`:     call.Kwarg("x", &n),
+		`argument ""`:      call.Kwarg("", &n),
 	} {
 		require.ErrorIs(t, err, honker.ErrNotFound, what)
 		require.ErrorContains(t, err, `honker: task "mail": `+what)
 	}
-	for _, err := range []error{task.Arg(0, &n), task.Kwarg("n", &n)} {
+	for _, err := range []error{call.Arg(0, &n), call.Kwarg("n", &n)} {
 		require.ErrorContains(t, err, `honker: task "mail": `)
 		require.NotErrorIs(t, err, honker.ErrNotFound)
 		var wrong *json.UnmarshalTypeError
@@ -147,19 +148,19 @@ func TestArgumentsThatAreNotThereOrDoNotFitAreErrors(t *testing.T) {
 func TestTasksThatCannotBeWrittenAreRefused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
-	q := honker.NewQueue[honker.Task](db, "tasks", nil)
-	calls := map[string]refusal{
-		"without a name": func(ctx context.Context) error { _, err := q.Enqueue(ctx, honker.Task{}); return err },
+	q := honker.NewQueue[task.Task](db, "tasks", nil)
+	calls := map[string]testkit.Refusal{
+		"without a name": func(ctx context.Context) error { _, err := q.Enqueue(ctx, task.Task{}); return err },
 		"broken argument": func(ctx context.Context) error {
-			_, err := q.Enqueue(ctx, honker.Task{Name: "x", Args: []json.RawMessage{json.RawMessage("{")}})
+			_, err := q.Enqueue(ctx, task.Task{Name: "x", Args: []json.RawMessage{json.RawMessage("{")}})
 			return err
 		},
 	}
 	for what, arg := range map[string]any{"channel": make(chan int), "infinity": math.Inf(1), "broken raw": json.RawMessage("{")} {
-		calls["argument: "+what] = func(context.Context) error { _, err := honker.NewTask("x", 1, arg); return err }
+		calls["argument: "+what] = func(context.Context) error { _, err := task.New("x", 1, arg); return err }
 	}
-	refuses(t, path, calls)
-	_, err := honker.NewTask("x", 1, make(chan int))
+	testkit.RequireRefused(t, path, calls)
+	_, err := task.New("x", 1, make(chan int))
 	require.ErrorContains(t, err, `honker: new task "x": argument 1: `)
 }
 
@@ -171,56 +172,56 @@ func TestRawPayloadOnATaskQueueGoesToTheDeadLetters(t *testing.T) {
 		`{"__honker_task__": {"task": 3, "args": []}}`, `{"__honker_task__": {"task": "add", "args": {}}}`,
 	} {
 		ran := false
-		p := workOn(t, honker.Tasks{"add": func(context.Context, honker.Task) (any, error) { ran = true; return nil, nil }}, foreign(t, payload))
+		p := workOn(t, task.Handlers{"add": func(context.Context, task.Task) (any, error) { ran = true; return nil, nil }}, foreign(t, payload))
 		require.False(t, ran, payload)
-		require.Equal(t, honker.Dead, p.left.State, payload)
+		require.Equal(t, honker.StateDead, p.left.State, payload)
 		require.Contains(t, p.left.LastError, raw, payload)
 		require.Equal(t, 1, p.left.Attempts, payload)
-		require.Equal(t, []honker.Outcome{honker.Died}, p.settled)
+		require.Equal(t, []honker.Outcome{honker.OutcomeDied}, p.settled)
 	}
 	p := workOn(t, nil, foreign(t, `no JSON`))
-	require.Equal(t, honker.Dead, p.left.State)
+	require.Equal(t, honker.StateDead, p.left.State)
 }
 
 func TestUnknownTaskGoesToTheDeadLettersWithTheNamesOfTheKnown(t *testing.T) {
-	some := func(context.Context, honker.Task) (any, error) { return nil, nil }
+	some := func(context.Context, task.Task) (any, error) { return nil, nil }
 	for names, want := range map[string]string{"": `unknown task: "app.tasks.mail"`, "b a c": `unknown task: "app.tasks.mail"; known are: a, b, c`} {
-		tasks := honker.Tasks{}
+		tasks := task.Handlers{}
 		for name := range strings.FieldsSeq(names) {
 			tasks[name] = some
 		}
 		p := workOn(t, tasks, foreign(t, fromPython))
-		require.Equal(t, honker.Dead, p.left.State)
+		require.Equal(t, honker.StateDead, p.left.State)
 		require.Equal(t, 1, p.left.Attempts)
 		require.True(t, strings.HasPrefix(p.left.LastError, want), p.left.LastError)
 		require.ErrorIs(t, p.saved, honker.ErrNotFound)
 	}
-	p := workOn(t, honker.Tasks{"app.tasks.mail": nil}, foreign(t, fromPython))
-	require.Equal(t, honker.Dead, p.left.State)
+	p := workOn(t, task.Handlers{"app.tasks.mail": nil}, foreign(t, fromPython))
+	require.Equal(t, honker.StateDead, p.left.State)
 }
 
 func TestWhatATaskReturnsIsSavedAsTheResultOfItsJob(t *testing.T) {
-	add := func(_ context.Context, task honker.Task) (any, error) {
+	add := func(_ context.Context, call task.Task) (any, error) {
 		var a, b int
-		if err := errors.Join(task.Arg(0, &a), task.Kwarg("b", &b)); err != nil {
+		if err := errors.Join(call.Arg(0, &a), call.Kwarg("b", &b)); err != nil {
 			return nil, err
 		}
 		return a + b, nil
 	}
-	p := workOn(t, honker.Tasks{"add": add}, foreign(t, `{"__honker_task__": {"task": "add", "args": [19], "kwargs": {"b": 4}}}`))
+	p := workOn(t, task.Handlers{"add": add}, foreign(t, `{"__honker_task__": {"task": "add", "args": [19], "kwargs": {"b": 4}}}`))
 	require.NoError(t, p.saved)
 	require.JSONEq(t, "23", string(p.result))
 	require.Nil(t, p.left)
-	require.Equal(t, []honker.Outcome{honker.Acked}, p.settled)
+	require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, p.settled)
 
-	p = workOn(t, honker.Tasks{"none": func(context.Context, honker.Task) (any, error) { return nil, nil }}, ours(t, newTask(t, "none")))
+	p = workOn(t, task.Handlers{"none": func(context.Context, task.Task) (any, error) { return nil, nil }}, ours(t, newTask(t, "none")))
 	require.NoError(t, p.saved, "null is a result: a caller may wait for it")
 	require.JSONEq(t, "null", string(p.result))
 }
 
 func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
 	runs := 0
-	flaky := honker.Tasks{"flaky": func(context.Context, honker.Task) (any, error) {
+	flaky := task.Handlers{"flaky": func(context.Context, task.Task) (any, error) {
 		if runs++; runs < 3 {
 			return "unfinished", testkit.ErrCause
 		}
@@ -229,18 +230,18 @@ func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
 	p := workOn(t, flaky, ours(t, newTask(t, "flaky")))
 	require.Equal(t, 3, runs)
 	require.JSONEq(t, `"done"`, string(p.result))
-	require.Equal(t, []honker.Outcome{honker.Retried, honker.Retried, honker.Acked}, p.settled)
+	require.Equal(t, []honker.Outcome{honker.OutcomeRetried, honker.OutcomeRetried, honker.OutcomeAcked}, p.settled)
 
-	p = workOn(t, honker.Tasks{"bad": func(context.Context, honker.Task) (any, error) { return 1, testkit.ErrCause }}, ours(t, newTask(t, "bad")))
-	require.Equal(t, honker.Dead, p.left.State)
+	p = workOn(t, task.Handlers{"bad": func(context.Context, task.Task) (any, error) { return 1, testkit.ErrCause }}, ours(t, newTask(t, "bad")))
+	require.Equal(t, honker.StateDead, p.left.State)
 	require.Equal(t, 3, p.left.Attempts)
 	require.Equal(t, testkit.ErrCause.Error(), p.left.LastError)
 	require.ErrorIs(t, p.saved, honker.ErrNotFound)
 
-	p = workOn(t, honker.Tasks{"no": func(context.Context, honker.Task) (any, error) { return nil, honker.Reject(testkit.ErrCause) }}, ours(t, newTask(t, "no")))
-	require.Equal(t, []honker.Outcome{honker.Died}, p.settled)
-	p = workOn(t, honker.Tasks{"missing": func(_ context.Context, task honker.Task) (any, error) { return nil, task.Arg(0, new(int)) }}, ours(t, newTask(t, "missing")))
-	require.Equal(t, honker.Dead, p.left.State)
+	p = workOn(t, task.Handlers{"no": func(context.Context, task.Task) (any, error) { return nil, honker.Reject(testkit.ErrCause) }}, ours(t, newTask(t, "no")))
+	require.Equal(t, []honker.Outcome{honker.OutcomeDied}, p.settled)
+	p = workOn(t, task.Handlers{"missing": func(_ context.Context, call task.Task) (any, error) { return nil, call.Arg(0, new(int)) }}, ours(t, newTask(t, "missing")))
+	require.Equal(t, honker.StateDead, p.left.State)
 	require.Contains(t, p.left.LastError, "argument 0 of 0")
 }
 
@@ -249,8 +250,8 @@ func TestScheduleMayCarryATask(t *testing.T) {
 	ticked := 0
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Register(t, db, honker.Schedule{Name: "app.tasks.clean", Queue: "tasks", Spec: "@every 10m", Payload: newTask(t, "app.tasks.clean")})
-		tasks := honker.Tasks{"app.tasks.clean": func(context.Context, honker.Task) (any, error) { ticked++; return nil, nil }}
-		stop := testkit.Work(t, honker.NewQueue[honker.Task](db, "tasks", nil), tasks.Handle, nil)
+		tasks := task.Handlers{"app.tasks.clean": func(context.Context, task.Task) (any, error) { ticked++; return nil, nil }}
+		stop := testkit.Work(t, honker.NewQueue[task.Task](db, "tasks", nil), tasks.Handle, nil)
 		leave := testkit.Background(t, db.Scheduler().Run)
 		time.Sleep(time.Hour + time.Second)
 		require.NoError(t, leave())

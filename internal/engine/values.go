@@ -1,4 +1,4 @@
-package honker
+package engine
 
 import (
 	"encoding"
@@ -16,9 +16,9 @@ const (
 	maxErrorText = 16 << 10
 )
 
-// checkName holds every name to what all bindings can store: UTF-8 of 1 to 1024
+// CheckName holds a name to what all bindings can store: UTF-8 of 1 to 1024
 // bytes without NUL.
-func checkName(kind, name string) error {
+func CheckName(kind, name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("%w: empty %s", ErrInvalid, kind)
@@ -32,27 +32,27 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// checkPayloadType refuses bytes: JSON would turn them into base64, which no other
+// CheckPayloadType refuses bytes: JSON would turn them into base64, which no other
 // binding expects. Bytes that know how to become JSON, as json.RawMessage does, are fine.
-func checkPayloadType(t reflect.Type) error {
+func CheckPayloadType(t reflect.Type) error {
 	if t == nil || t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return nil
 	}
 	switch {
 	case t.Kind() == reflect.Pointer:
-		return checkPayloadType(t.Elem())
+		return CheckPayloadType(t.Elem())
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return fmt.Errorf("%w: payload type %v: bytes are not JSON; use json.RawMessage, or a string of your own encoding", ErrInvalid, t)
 	}
 	return nil
 }
 
-// encode turns v into the JSON text that is stored.
-func encode(v any, limit int) (string, error) {
-	if err := checkPayloadType(reflect.TypeOf(v)); err != nil {
+// Encode turns v into the JSON text that is stored.
+func Encode(v any, limit int) (string, error) {
+	if err := CheckPayloadType(reflect.TypeOf(v)); err != nil {
 		return "", err
 	}
-	text, err := marshal(v)
+	text, err := Marshal(v)
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +62,8 @@ func encode(v any, limit int) (string, error) {
 	return text, nil
 }
 
-func marshal(v any) (string, error) {
+// Marshal is Encode without a limit.
+func Marshal(v any) (string, error) {
 	text, isRaw := v.(json.RawMessage)
 	if !isRaw || text == nil {
 		var err error
@@ -71,14 +72,14 @@ func marshal(v any) (string, error) {
 		}
 	}
 	if isRaw && !json.Valid(text) || !utf8.Valid(text) {
-		return "", fmt.Errorf("%w: payload is no JSON text", ErrInvalid)
+		return "", fmt.Errorf("%w: payload is not JSON text", ErrInvalid)
 	}
 	return string(text), nil
 }
 
-// payloadText returns a stored payload. Somebody may have stored a BLOB, or text
-// that is no JSON: the bytes are handed out, decoding them says what is wrong.
-func payloadText(v any) json.RawMessage {
+// PayloadText returns a stored payload. Another program may have stored a BLOB, or text that
+// is no JSON: the bytes are handed out, and decoding them says what is wrong.
+func PayloadText(v any) json.RawMessage {
 	switch p := v.(type) {
 	case string:
 		return json.RawMessage(p)
@@ -88,8 +89,8 @@ func payloadText(v any) json.RawMessage {
 	return nil
 }
 
-// decode reads a stored payload into v.
-func decode(stored any, v any) error {
+// Decode reads a stored payload into v.
+func Decode(stored any, v any) error {
 	text, ok := stored.(string)
 	if !ok {
 		return fmt.Errorf("payload is stored as %T, not as text", stored)
@@ -100,9 +101,9 @@ func decode(stored any, v any) error {
 	return nil
 }
 
-// seconds rounds a span up: honker's columns hold whole seconds, and nothing is to
+// Seconds rounds a span up: honker's columns hold whole seconds, and nothing is to
 // happen earlier than asked.
-func seconds(d time.Duration) int64 {
+func Seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
 		s++
@@ -110,8 +111,8 @@ func seconds(d time.Duration) int64 {
 	return s
 }
 
-// unixUp rounds an instant up to a whole second.
-func unixUp(t time.Time) int64 {
+// UnixUp rounds an instant up to a whole second.
+func UnixUp(t time.Time) int64 {
 	s := t.Unix()
 	if t.Nanosecond() > 0 {
 		s++
@@ -119,45 +120,46 @@ func unixUp(t time.Time) int64 {
 	return s
 }
 
-// instant turns a stored second back; 0 is the zero time.
-func instant(unix int64) time.Time {
+// Instant turns a stored second back; 0 is the zero time.
+func Instant(unix int64) time.Time {
 	if unix == 0 {
 		return time.Time{}
 	}
 	return time.Unix(unix, 0)
 }
 
-// instantMS is instant for our own columns.
-func instantMS(ms int64) time.Time {
+// InstantMS is Instant for our own columns.
+func InstantMS(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
 }
 
-// milliseconds turns a stored span back; the longest there is stands for what is longer.
-func milliseconds(ms int64) time.Duration {
+// Milliseconds turns a stored span back; the longest there is stands for what is longer.
+func Milliseconds(ms int64) time.Duration {
 	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// positive checks a span that has to be at least a moment.
-func positive(what string, d time.Duration) error {
+// Positive checks a span that has to be at least a moment.
+func Positive(what string, d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("%w: %s %v is not positive", ErrInvalid, what, d)
 	}
 	return nil
 }
 
-func notNegative(what string, d time.Duration) error {
+// NotNegative checks a span that may be none.
+func NotNegative(what string, d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("%w: negative %s %v", ErrInvalid, what, d)
 	}
 	return nil
 }
 
-// describe bounds the text of an error that goes into the file. It runs where the error
+// Describe bounds the text of an error that goes into the file. It runs where the error
 // came from: a text that panics must not meet a commit that others share.
-func describe(err error) (text string) {
+func Describe(err error) (text string) {
 	if err == nil {
 		return ""
 	}
@@ -171,4 +173,19 @@ func describe(err error) (text string) {
 		return text
 	}
 	return strings.ToValidUTF8(text[:maxErrorText], "")
+}
+
+// DeadlineMS is d after now in milliseconds, rounded up: nothing is to lapse earlier than
+// asked. Two sums, since one could overflow.
+func DeadlineMS(now time.Time, d time.Duration) int64 {
+	return now.Add(d).Add(time.Millisecond - 1).UnixMilli()
+}
+
+// Expiry is the second at which something ends that is kept for ttl: never (0) for a ttl
+// that is not positive.
+func Expiry(now int64, ttl time.Duration) int64 {
+	if ttl <= 0 {
+		return 0
+	}
+	return now + Seconds(ttl)
 }

@@ -1,4 +1,7 @@
-package honker
+// Package task is the envelope of honker's task workers in other languages: calls of named
+// functions, as its Python and JVM bindings write and read them. A honker.Queue[task.Task]
+// feeds those workers, and [Handlers] stands in for them.
+package task
 
 import (
 	"context"
@@ -8,50 +11,51 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 )
 
-// Task is a call of a named function, in the envelope that honker's Python and JVM
-// bindings write and read: a Queue[Task] feeds their task workers, and [Tasks] stands in
-// for them.
+// Task is a call of a named function.
 type Task struct {
 	Name   string // for Python "module.function"
 	Args   []json.RawMessage
 	Kwargs map[string]json.RawMessage
 }
 
-// NewTask returns a call of the function name with args, each as JSON. Set Kwargs for
+// New returns a call of the function name with args, each as JSON. Set Kwargs for
 // arguments by name.
-func NewTask(name string, args ...any) (Task, error) {
+func New(name string, args ...any) (Task, error) {
 	t := Task{Name: name}
 	for i, a := range args {
-		text, err := marshal(a)
+		text, err := engine.Marshal(a)
 		if err != nil {
-			return Task{}, fail("new task", name, fmt.Errorf("argument %d: %w", i, err))
+			return Task{}, engine.Wrap("new task", name, fmt.Errorf("argument %d: %w", i, err))
 		}
 		t.Args = append(t.Args, json.RawMessage(text))
 	}
 	return t, nil
 }
 
-// Arg reads the argument at place i into v. [ErrNotFound]: there are not so many.
+// Arg reads the argument at place i into v. [honker.ErrNotFound]: there are not so many.
 func (t Task) Arg(i int, v any) error {
 	if i < 0 || i >= len(t.Args) {
-		return fail("task", t.Name, fmt.Errorf("argument %d of %d: %w", i, len(t.Args), ErrNotFound))
+		return engine.Wrap("task", t.Name, fmt.Errorf("argument %d of %d: %w", i, len(t.Args), honker.ErrNotFound))
 	}
 	return t.read(t.Args[i], v)
 }
 
-// Kwarg reads the argument called name into v. [ErrNotFound]: there is none.
+// Kwarg reads the argument called name into v. [honker.ErrNotFound]: there is none.
 func (t Task) Kwarg(name string, v any) error {
 	text, ok := t.Kwargs[name]
 	if !ok {
-		return fail("task", t.Name, fmt.Errorf("argument %q: %w", name, ErrNotFound))
+		return engine.Wrap("task", t.Name, fmt.Errorf("argument %q: %w", name, honker.ErrNotFound))
 	}
 	return t.read(text, v)
 }
 
 func (t Task) read(text json.RawMessage, v any) error {
-	return fail("task", t.Name, json.Unmarshal(text, v))
+	return engine.Wrap("task", t.Name, json.Unmarshal(text, v))
 }
 
 // envelope is an object with one key.
@@ -65,10 +69,10 @@ type call struct {
 	Kwargs map[string]json.RawMessage `json:"kwargs"`
 }
 
-// MarshalJSON writes the envelope. A task without a name is [ErrInvalid].
+// MarshalJSON writes the envelope. A task without a name is [honker.ErrInvalid].
 func (t Task) MarshalJSON() ([]byte, error) {
 	if t.Name == "" {
-		return nil, fmt.Errorf("%w: task without a name", ErrInvalid)
+		return nil, fmt.Errorf("%w: task without a name", honker.ErrInvalid)
 	}
 	c := call{t.Name, t.Args, t.Kwargs}
 	if c.Args == nil {
@@ -94,19 +98,19 @@ func (t *Task) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Tasks are functions by name. Its Handle is a handler for [Queue.Work] on a queue that
+// Handlers are functions by name. Its Handle is a handler for honker.Queue.Work on a queue that
 // other bindings feed:
 //
-//	err := honker.NewQueue[honker.Task](db, "emails", nil).Work(ctx, tasks.Handle, nil)
-type Tasks map[string]func(context.Context, Task) (result any, err error)
+//	err := honker.NewQueue[task.Task](db, "emails", nil).Work(ctx, handlers.Handle, nil)
+type Handlers map[string]func(context.Context, Task) (result any, err error)
 
 // Handle runs the task and saves what it returns as the job's result. A name that it does
 // not know goes to the dead letters.
-func (ts Tasks) Handle(ctx context.Context, job *Job[Task]) error {
-	run := ts[job.Args.Name]
+func (h Handlers) Handle(ctx context.Context, job *honker.Job[Task]) error {
+	run := h[job.Args.Name]
 	if run == nil {
-		known := strings.Join(slices.Sorted(maps.Keys(ts)), ", ")
-		return Reject(fmt.Errorf("unknown task: %q; known are: %s", job.Args.Name, known))
+		known := strings.Join(slices.Sorted(maps.Keys(h)), ", ")
+		return honker.Reject(fmt.Errorf("unknown task: %q; known are: %s", job.Args.Name, known))
 	}
 	result, err := run(ctx, job.Args)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // A hook sets up each connection of the application's pools and of honker's own: here a
@@ -31,7 +32,7 @@ func TestOptions_OnConnect(t *testing.T) {
 	require.NoError(t, err)
 	fed := sql.OpenDB(connector)
 	defer fed.Close()
-	ctx := bounded(t, patient)
+	ctx := testkit.Context(t, testkit.Timeout)
 	for name, pool := range map[string]*sql.DB{"SQL": db.SQL(), "Connector": fed} {
 		for range 2 { // two connections at a time
 			conn, err := pool.Conn(ctx)
@@ -58,7 +59,7 @@ func TestOptions_OnConnect_Error(t *testing.T) {
 	refused := errors.New("refused")
 	opts := &honker.Options{OnConnect: func(context.Context, driver.Conn) error { return refused }}
 	path := filepath.Join(t.TempDir(), "a.db")
-	_, err := honker.Open(bounded(t, patient), path, opts)
+	_, err := honker.Open(testkit.Context(t, testkit.Timeout), path, opts)
 	require.ErrorIs(t, err, refused)
 	require.ErrorContains(t, err, "OnConnect")
 	connector, err := honker.Connector(path, opts)

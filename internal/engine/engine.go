@@ -1,0 +1,185 @@
+// Package engine is what every noun of honker stands on: how to write, to read, to join a
+// caller's transaction, to wait, and to end. The root package builds one Engine for each DB;
+// other packages of this module reach it through [Of].
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// Querier is what a statement runs on.
+type Querier = sqlite.Querier
+
+// Op is a write. It runs inside a transaction that may carry the ops of other callers.
+type Op = sqlite.Op
+
+// Config is what an Engine needs beside its backend.
+type Config struct {
+	Statements  wake.Statements
+	Logger      *slog.Logger
+	MaxPayload  int           // bytes
+	BusyTimeout time.Duration // how long a write waits for the writer
+	Woke        func(cause string, waiters int)
+}
+
+// Engine runs the verbs of one DB on its backend. It is safe for concurrent use.
+type Engine struct {
+	Config
+	Backend  Backend
+	Notifier *wake.Notifier
+
+	ctx    context.Context // ends with Close, and all loops with it
+	cancel context.CancelCauseFunc
+
+	// Close has two steps, so that a handler that finishes while Work drains can still
+	// settle its job: first no loop may start, then no verb is accepted.
+	mu      sync.Mutex // guards closing and closed, and loops against closing
+	loops   sync.WaitGroup
+	closing bool
+	closed  bool
+}
+
+// New returns an engine on b. It starts nothing.
+func New(b Backend, c Config) *Engine {
+	e := &Engine{Config: c, Backend: b}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	e.Notifier = wake.New(wake.Config{
+		Statements: c.Statements,
+		Reader:     b.Reader(),
+		Woke:       c.Woke,
+		Watch:      b.Watch,
+	})
+	return e
+}
+
+// Enter registers a loop that Close waits for. The returned ctx ends with Close too, with
+// ErrClosed as its cause; leave must be called when the loop has ended.
+func (e *Engine) Enter(ctx context.Context) (run context.Context, leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return ctx, nil, ErrClosed
+	}
+	e.loops.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.ctx, func() { cancel(ErrClosed) })
+	return ctx, func() { stop(); cancel(nil); e.loops.Done() }, nil
+}
+
+// Closing reports that Close has begun.
+func (e *Engine) Closing() bool { return e.ctx.Err() != nil }
+
+// UntilClose returns a ctx that also ends with Close, with ErrClosed as its cause, for a wait
+// that Close does not have to wait for. cancel must be called.
+func (e *Engine) UntilClose(ctx context.Context) (run context.Context, cancel func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.ctx, func() { end(ErrClosed) })
+	return ctx, func() { stop(); end(nil) }
+}
+
+// Close ends every wait, waits for the loops, and closes the backend.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
+	e.cancel(ErrClosed)
+	e.loops.Wait()
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	return errors.Join(e.Notifier.Close(), e.Backend.Close())
+}
+
+// open refuses a verb after Close.
+func (e *Engine) open() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	return nil
+}
+
+// Usable checks what any verb needs: the DB is open, ctx has not ended and is not that of
+// the caller's own transaction. twin is the form of the verb to use inside [Engine.Tx].
+func (e *Engine) Usable(ctx context.Context, twin string) error {
+	if err := e.RefuseInTx(ctx, twin); err != nil {
+		return err
+	}
+	if err := e.open(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return Cause(ctx)
+	}
+	return nil
+}
+
+// Read runs f on the reading pool, outside of any transaction. A statement that has started
+// is not interrupted: an interrupt costs the driver a goroutine for each statement and can
+// spoil the connection. So ctx is looked at before, and bounds nothing else.
+func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
+	if err := e.open(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return Cause(ctx)
+	}
+	if err := f(context.WithoutCancel(ctx), e.Backend.Reader()); err != nil {
+		return e.WrapCause(err)
+	}
+	return nil
+}
+
+// WrapCause returns the reason behind an error of a read: where the DB was closed meanwhile,
+// or the file was replaced, what the driver says is a consequence.
+func (e *Engine) WrapCause(err error) error {
+	if err == nil {
+		return nil
+	}
+	if closed := e.open(); closed != nil {
+		return closed
+	}
+	if replaced := e.Backend.CheckIdentity(); replaced != nil {
+		return replaced
+	}
+	return err
+}
+
+// Write commits op: alone, or in one transaction with the ops of concurrent callers. twin is
+// the form of the verb to use inside [Engine.Tx].
+func (e *Engine) Write(ctx context.Context, twin string, op Op) error {
+	if err := e.RefuseInTx(ctx, twin); err != nil {
+		return err
+	}
+	if err := e.open(); err != nil {
+		return err
+	}
+	return e.Backend.Write(ctx, op)
+}
+
+// Statements makes an Op of a function that runs several statements.
+type Statements func(ctx context.Context, q Querier, now time.Time) error
+
+// Run implements Op.
+func (f Statements) Run(ctx context.Context, q Querier, now time.Time) error { return f(ctx, q, now) }
+
+// Single implements Op.
+func (Statements) Single() bool { return false }
+
+// Statement makes an Op of a function that runs one statement, which SQLite undoes by
+// itself when it fails: alone it needs no BEGIN, among others no savepoint.
+type Statement func(ctx context.Context, q Querier, now time.Time) error
+
+// Run implements Op.
+func (f Statement) Run(ctx context.Context, q Querier, now time.Time) error { return f(ctx, q, now) }
+
+// Single implements Op.
+func (Statement) Single() bool { return true }

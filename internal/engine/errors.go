@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// Errors that the root package exports.
+var (
+	ErrBusy             = sqlite.ErrBusy
+	ErrClosed           = sqlite.ErrClosed
+	ErrInvalid          = sqlite.ErrInvalid
+	ErrDatabaseReplaced = sqlite.ErrReplaced
+	ErrUnsupported      = sqlite.ErrUnsupported
+	ErrSchemaTooNew     = store.ErrTooNew
+	ErrNotFound         = store.ErrNotFound
+	ErrInTx             = errors.New("called inside DB.Tx: use the Tx form")
+	ErrClaimLost        = errors.New("claim lost")
+	ErrLockLost         = errors.New("lock lost")
+)
+
+// opError is an error of a verb: what was done, to what, and why it failed.
+type opError struct {
+	op, name string
+	err      error
+}
+
+func (e *opError) Error() string {
+	if e.name == "" {
+		return "honker: " + e.op + ": " + e.err.Error()
+	}
+	return "honker: " + e.op + " " + strconv.Quote(e.name) + ": " + e.err.Error()
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+// Wrap adds the operation and the name to err, unless an inner verb has done so.
+func Wrap(op, name string, err error) error {
+	var wrapped *opError
+	if err == nil || errors.As(err, &wrapped) {
+		return err
+	}
+	return &opError{op, name, err}
+}
+
+// WrapID is Wrap for a thing that has a number.
+func WrapID(op string, id int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	return Wrap(op+" "+strconv.FormatInt(id, 10), "", err)
+}
+
+// Cause says why ctx has ended: by Close, or as its owner wanted.
+func Cause(ctx context.Context) error { return wake.Cause(ctx) }
+
+// Final reports an error after which no later try can succeed: the DB is closed, or its file
+// was replaced.
+func Final(err error) bool {
+	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)
+}

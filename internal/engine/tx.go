@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// txKey marks the ctx of Tx's function with its transaction.
+type txKey struct{ engine *Engine }
+
+// Tx runs fn in a write transaction: committed when fn returns nil, rolled back when it
+// returns an error or panics.
+func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if err := e.RefuseInTx(ctx, "the tx at hand"); err != nil {
+		return Wrap("tx", "", err)
+	}
+	if err := e.open(); err != nil {
+		return Wrap("tx", "", err)
+	}
+	tx, release, err := e.Backend.Begin(ctx)
+	if err != nil {
+		return Wrap("begin", "", err)
+	}
+	defer release()
+	defer tx.Rollback() // after a panic or an error; a no-op after Commit
+	if err := fn(context.WithValue(ctx, txKey{e}, tx), tx); err != nil {
+		return err
+	}
+	return Wrap("commit", "", tx.Commit())
+}
+
+// RefuseInTx returns ErrInTx for the ctx of Tx's function: a verb that waits for the writer
+// would wait for its own caller. The text names twin, the form to use instead; "" is none.
+func (e *Engine) RefuseInTx(ctx context.Context, twin string) error {
+	switch {
+	case ctx.Value(txKey{e}) == nil:
+		return nil
+	case twin == "":
+		return fmt.Errorf("%w: there is none; call it after DB.Tx has returned", ErrInTx)
+	}
+	return fmt.Errorf("%w: %s", ErrInTx, twin)
+}
+
+// Join checks that tx can carry a write of this DB, and returns what to run that on.
+func (e *Engine) Join(ctx context.Context, tx Querier) (Querier, error) {
+	if tx == nil {
+		return nil, errors.Join(ErrInvalid, errors.New("nil transaction"))
+	}
+	if err := e.open(); err != nil {
+		return nil, err
+	}
+	// The transaction of Tx was checked when it began.
+	if own, ok := ctx.Value(txKey{e}).(*sql.Tx); ok && tx == Querier(own) {
+		return own, nil
+	}
+	if err := e.Backend.CheckTx(ctx, tx); err != nil {
+		return nil, err
+	}
+	return tx, nil
+}

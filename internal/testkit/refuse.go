@@ -1,0 +1,44 @@
+package testkit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// Refusal is a call that is to be refused.
+type Refusal = func(context.Context) error
+
+// RequireRefused asserts that each call is ErrInvalid, names the verb of the error, and leaves the
+// file as it was.
+func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
+	t.Helper()
+	unchanged := WatchFile(t, path)
+	for what, call := range calls {
+		err := call(Context(t, Timeout))
+		require.ErrorIs(t, err, honker.ErrInvalid, what)
+		require.ErrorContains(t, err, "honker: ", what)
+		unchanged(what)
+	}
+}
+
+// WatchFile returns what asserts that nothing was committed to the file since, as
+// another connection sees it.
+func WatchFile(t testing.TB, path string) func(what string) {
+	t.Helper()
+	conn, err := OpenPool(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	version := func() (v int64) {
+		require.NoError(t, conn.QueryRowContext(context.Background(), `PRAGMA data_version`).Scan(&v))
+		return v
+	}
+	before := version()
+	return func(what string) {
+		t.Helper()
+		require.Equal(t, before, version(), "%s has written", what)
+	}
+}

@@ -1,0 +1,352 @@
+// Package wake lets goroutines sleep until a commit concerns them: the commits of this
+// process and those of any other.
+//
+// A waiter subscribes to keys, looks for itself, and then sleeps. The watcher tells that
+// there was a commit, the sources ask the store once per kind of key what has become ready,
+// and only the waiters of those keys are woken: a thousand listeners on other channels
+// sleep on. A wake carries no data and may come for nothing.
+package wake
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/watch"
+)
+
+// Kind is a kind of event that can be waited for.
+type Kind int
+
+// The kinds, and what the Name of a key is.
+const (
+	AnyCommit      Kind = iota // no name
+	QueueReady                 // the queue
+	ChannelMessage             // the channel
+	JobDone                    // the job's id
+	TopicEvent                 // the topic or pattern
+	GroupReturn                // the group's id: an event came back to it
+	LockFree                   // the lock
+	ScheduleDue                // no name
+	Closing                    // no name; only the end of the notifier wakes it
+	kinds
+)
+
+// Key is what a waiter waits for.
+type Key struct {
+	Kind Kind
+	Name string
+}
+
+// Watcher notices commits to one database, see package watch. It runs only while there is
+// at least one waiter.
+type Watcher interface {
+	AddWaiter()
+	RemoveWaiter()
+	Committed()         // this process has committed
+	WakeAt(t time.Time) // look at t even without a commit
+	Close() error
+}
+
+// Events are what a Watcher calls, one at a time.
+type Events struct {
+	Changed func(watch.Cause)
+	Lost    func(error) // the database is gone for good; it is the last call
+}
+
+// Config is what a Notifier needs.
+type Config struct {
+	Watch      func(Events) Watcher
+	Reader     *sql.DB
+	Statements Statements
+	Woke       func(cause string, waiters int) // reports each change that woke waiters
+}
+
+// Notifier wakes the waiters that a commit concerns. It is safe for concurrent use.
+type Notifier struct {
+	watcher Watcher
+	cfg     Config
+	sources *sources
+	ctx     context.Context // ends with Close: a look may be waiting for a connection
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	waiting [kinds]map[string]map[*Waiter]struct{}
+	err     error // closed, or the file was replaced: no wait can succeed any more
+}
+
+// New returns a notifier. The watcher starts with the first waiter.
+func New(cfg Config) *Notifier {
+	n := &Notifier{cfg: cfg}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	for kind := range n.waiting {
+		n.waiting[kind] = make(map[string]map[*Waiter]struct{})
+	}
+	n.sources = newSources(cfg.Statements, n.WakeAt)
+	n.watcher = cfg.Watch(Events{Changed: n.changed, Lost: n.end})
+	return n
+}
+
+// Waiter is one subscription. It collects at most one wake.
+type Waiter struct {
+	notifier *Notifier
+	keys     []Key
+	woken    chan struct{}
+}
+
+// Subscribe starts to collect wakes for keys. The caller looks for itself after it and
+// sleeps then, so that no commit in between is missed. Close ends the subscription.
+func (n *Notifier) Subscribe(keys ...Key) *Waiter {
+	w := &Waiter{notifier: n, keys: keys, woken: make(chan struct{}, 1)}
+	n.mu.Lock()
+	for _, k := range keys {
+		set := n.waiting[k.Kind][k.Name]
+		if set == nil {
+			set = make(map[*Waiter]struct{}, 1)
+			n.waiting[k.Kind][k.Name] = set
+		}
+		set[w] = struct{}{}
+	}
+	if n.err != nil {
+		w.Wake()
+	}
+	n.mu.Unlock()
+	// Outside of mu, which the watcher's goroutine takes while it looks.
+	n.watcher.AddWaiter()
+	return w
+}
+
+// Close ends the subscription.
+func (w *Waiter) Close() {
+	n := w.notifier
+	n.mu.Lock()
+	for _, k := range w.keys {
+		set := n.waiting[k.Kind][k.Name]
+		delete(set, w)
+		if len(set) == 0 {
+			delete(n.waiting[k.Kind], k.Name)
+		}
+	}
+	n.mu.Unlock()
+	n.watcher.RemoveWaiter()
+}
+
+// Wake wakes w. A wake that was not consumed yet covers this one too.
+func (w *Waiter) Wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// C has a value when w was woken. It is for a caller that waits for more than one thing;
+// [Notifier.Err] has to be looked at afterwards.
+func (w *Waiter) C() <-chan struct{} { return w.woken }
+
+// Done and Forever are what a look of [Notifier.Until] returns to end the wait, and to sleep
+// until a wake.
+const (
+	Done    time.Duration = 0
+	Forever time.Duration = math.MaxInt64
+)
+
+// Wait returns nil when w is woken or d has passed, and an error when ctx has ended or no
+// wait can succeed any more.
+func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
+	var passed <-chan time.Time
+	if d != Forever {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		passed = timer.C
+	}
+	select {
+	case <-w.woken:
+		return w.notifier.Err()
+	case <-passed:
+		return nil
+	case <-ctx.Done():
+		return Cause(ctx)
+	}
+}
+
+// Until calls look until it returns Done or an error, sleeping in between until one of keys
+// is ready or the time that look returned has passed. It is the one loop in which a verb
+// waits. look runs first after the subscription, so that no commit is missed. The end of ctx
+// is returned as its cause.
+func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, err error), keys ...Key) error {
+	w := n.Subscribe(keys...)
+	defer w.Close()
+	for {
+		wait, err := look()
+		if err != nil || wait == Done {
+			return err
+		}
+		if err := w.Wait(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// Wake wakes the waiters of a key: this process has committed what they wait for, and they
+// need not sleep until the watcher has looked, which it does all the same.
+func (n *Notifier) Wake(kind Kind, name string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	set := n.waiting[kind][name]
+	for w := range set {
+		w.Wake()
+	}
+	return len(set)
+}
+
+// WakeTopic is Wake for a topic, which patterns may match as well.
+func (n *Notifier) WakeTopic(topic string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, set := range n.waiting[TopicEvent] {
+		if !(store.Selection{Topic: name}).Matches(topic) {
+			continue
+		}
+		for w := range set {
+			w.Wake()
+		}
+	}
+}
+
+// WakeAt asks for a look at t, a time on the wall; the zero time asks for none.
+func (n *Notifier) WakeAt(t time.Time) {
+	if !t.IsZero() {
+		n.watcher.WakeAt(t)
+	}
+}
+
+// Committed tells the watcher that this process has committed.
+func (n *Notifier) Committed() { n.watcher.Committed() }
+
+// Err returns why no wait can succeed any more, or nil.
+func (n *Notifier) Err() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// Close wakes every waiter for good with ErrClosed, and returns when the watcher has ended.
+func (n *Notifier) Close() error {
+	n.cancel()
+	n.end(sqlite.ErrClosed)
+	return n.watcher.Close()
+}
+
+// end wakes every waiter for good. The first reason stays.
+func (n *Notifier) end(reason error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err == nil {
+		n.err = reason
+	}
+	for _, names := range n.waiting {
+		for _, set := range names {
+			for w := range set {
+				w.Wake()
+			}
+		}
+	}
+}
+
+// changed runs in the watcher's goroutine after each commit that it has noticed, and at each
+// deadline. It asks each source that has waiters once, however many wait.
+func (n *Notifier) changed(cause watch.Cause) {
+	woken := 0
+	if cause != watch.Deadline {
+		woken += n.Wake(AnyCommit, "")
+	}
+	if n.asked() {
+		// The wait for a connection ends with Close: an attached pool may have lent all of
+		// them. The statements do not: a cancelable ctx costs the driver a goroutine for each.
+		conn, err := n.cfg.Reader.Conn(n.ctx)
+		if err == nil {
+			woken += n.ask(context.Background(), conn)
+			_ = conn.Close()
+		} else if n.ctx.Err() == nil {
+			woken += n.wakeAll()
+		}
+	}
+	if woken > 0 && n.cfg.Woke != nil {
+		n.cfg.Woke(string(cause), woken)
+	}
+}
+
+// ask wakes what the sources say is ready. After an error it wakes all of the kind: each
+// waiter meets the error itself, where it can be returned.
+func (n *Notifier) ask(ctx context.Context, q sqlite.Querier) (woken int) {
+	now := time.Now()
+	for kind, ready := range n.sources.ask {
+		if ready == nil || !n.awaited(Kind(kind)) {
+			continue
+		}
+		names := func() []string { return n.names(Kind(kind)) }
+		hot, err := ready(ctx, q, names, now)
+		if err != nil {
+			hot = names()
+		}
+		for _, name := range hot {
+			woken += n.Wake(Kind(kind), name)
+		}
+	}
+	return woken
+}
+
+// wakeAll wakes the waiters of every kind that has a source.
+func (n *Notifier) wakeAll() (woken int) {
+	for kind, ready := range n.sources.ask {
+		if ready == nil {
+			continue
+		}
+		for _, name := range n.names(Kind(kind)) {
+			woken += n.Wake(Kind(kind), name)
+		}
+	}
+	return woken
+}
+
+// asked reports whether there is a waiter of a kind that has a source.
+func (n *Notifier) asked() bool {
+	for kind, ready := range n.sources.ask {
+		if ready != nil && n.awaited(Kind(kind)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *Notifier) awaited(kind Kind) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.waiting[kind]) > 0
+}
+
+// names are the names of a kind that have waiters.
+func (n *Notifier) names(kind Kind) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	names := make([]string, 0, len(n.waiting[kind]))
+	for name := range n.waiting[kind] {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Cause says why ctx has ended: by Close, or as its owner wanted.
+func Cause(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if cause == ctx.Err() || errors.Is(cause, sqlite.ErrClosed) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), cause)
+}

@@ -1,0 +1,202 @@
+package wake
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// Statements are the questions that the sources ask the store.
+type Statements struct {
+	Jobs interface {
+		States(ctx context.Context, q sqlite.Querier, queues []string, now int64) ([]store.QueueState, error)
+	}
+	Results interface {
+		Decided(ctx context.Context, q sqlite.Querier, ids []int64) ([]int64, error)
+	}
+	Notifications interface {
+		Last(ctx context.Context, q sqlite.Querier) (int64, error)
+		ChannelsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (map[string]bool, int, int64, error)
+	}
+	Streams interface {
+		Last(ctx context.Context, q sqlite.Querier) (int64, error)
+		TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (map[string]bool, int, int64, error)
+	}
+	Groups interface {
+		States(ctx context.Context, q sqlite.Querier, ids []int64, nowMS int64) ([]store.GroupState, error)
+	}
+	Locks interface {
+		States(ctx context.Context, q sqlite.Querier, names []string, now int64) (map[string]int64, error)
+	}
+	Schedules interface {
+		Soonest(ctx context.Context, q sqlite.Querier) (int64, error)
+	}
+}
+
+// names returns what is waited for at the time of the call.
+type names func() []string
+
+// source answers which of the names of one kind are ready. It also asks for a look at the time
+// at which another one will be.
+type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error)
+
+// sources is one question per kind of key. Only the notifier's watcher goroutine asks them.
+type sources struct {
+	Statements
+	ask    [kinds]source
+	wakeAt func(time.Time)
+
+	messages, events logTail
+}
+
+func newSources(s Statements, wakeAt func(time.Time)) *sources {
+	all := &sources{Statements: s, wakeAt: wakeAt}
+	all.messages = logTail{last: s.Notifications.Last, since: s.Notifications.ChannelsSince}
+	all.events = logTail{last: s.Streams.Last, since: s.Streams.TopicsSince}
+	all.ask = [kinds]source{
+		QueueReady:     all.queues,
+		ChannelMessage: all.channels,
+		JobDone:        all.jobs,
+		TopicEvent:     all.topics,
+		GroupReturn:    all.groups,
+		LockFree:       all.locks,
+		ScheduleDue:    all.schedules,
+	}
+	return all
+}
+
+// wakeAtSecond is wakeAt for a unix second; 0 is none.
+func (s *sources) wakeAtSecond(unix int64) {
+	if unix != 0 {
+		s.wakeAt(time.Unix(unix, 0))
+	}
+}
+
+// queues returns those with something to claim.
+func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+	states, err := s.Jobs.States(ctx, q, awaited(), now.Unix())
+	for _, state := range states {
+		if state.Ready {
+			ready = append(ready, state.Queue)
+			continue
+		}
+		s.wakeAtSecond(state.Next)
+	}
+	return ready, err
+}
+
+// channels returns those of the messages since the last look.
+func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
+	return s.messages.changedSince(ctx, q, awaited, func(name string, changed map[string]bool) bool { return changed[name] })
+}
+
+// topics returns the topics, and the patterns that match one, of the events since the last
+// look.
+func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
+	return s.events.changedSince(ctx, q, awaited, func(name string, changed map[string]bool) bool {
+		selection := store.Selection{Topic: name}
+		if changed[name] || !selection.Pattern() {
+			return changed[name]
+		}
+		for topic := range changed {
+			if selection.Matches(topic) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// jobs returns those that have a result or are over.
+func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
+	decided, err := s.Results.Decided(ctx, q, numbers(awaited()))
+	ready := make([]string, len(decided))
+	for i, id := range decided {
+		ready[i] = strconv.FormatInt(id, 10)
+	}
+	return ready, err
+}
+
+// groups returns those to which an event has come back.
+func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+	states, err := s.Groups.States(ctx, q, numbers(awaited()), now.UnixMilli())
+	for _, state := range states {
+		if state.Ready {
+			ready = append(ready, strconv.FormatInt(state.ID, 10))
+			continue
+		}
+		if state.NextMS != 0 {
+			s.wakeAt(time.UnixMilli(state.NextMS))
+		}
+	}
+	return ready, err
+}
+
+// locks returns those that are free.
+func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+	states, err := s.Locks.States(ctx, q, awaited(), now.Unix())
+	for name, expires := range states {
+		if expires == 0 {
+			ready = append(ready, name)
+			continue
+		}
+		s.wakeAtSecond(expires)
+	}
+	return ready, err
+}
+
+// schedules returns the one key there is when a schedule is due. A commit may have made the
+// next fire sooner, so the time is asked for after each.
+func (s *sources) schedules(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) ([]string, error) {
+	soonest, err := s.Schedules.Soonest(ctx, q)
+	if err != nil || soonest != 0 && soonest <= now.Unix() {
+		return awaited(), err
+	}
+	s.wakeAtSecond(soonest)
+	return nil, nil
+}
+
+// numbers reads names made by strconv.FormatInt.
+func numbers(names []string) []int64 {
+	ids := make([]int64, len(names))
+	for i, name := range names {
+		ids[i], _ = strconv.ParseInt(name, 10, 64)
+	}
+	return ids
+}
+
+// logTail knows of a table that only grows which names were added since the last look.
+type logTail struct {
+	last  func(context.Context, sqlite.Querier) (int64, error)
+	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (names map[string]bool, n int, last int64, err error)
+	seen  int64
+	known bool // seen was read once
+}
+
+// tailPage bounds one look. After more rows than that, asking which names are among them
+// would cost more than waking every waiter.
+const tailPage = 1000
+
+// changedSince returns the awaited names that match what was added since the last look: all of
+// them at the first look and after a full page. It reports a row once, so it asks for the
+// names after it has read: a waiter that subscribed in between looks for itself, and would
+// miss a row that came after that look and before the read.
+func (t *logTail) changedSince(ctx context.Context, q sqlite.Querier, awaited names, match func(name string, changed map[string]bool) bool) ([]string, error) {
+	if t.known {
+		changed, n, last, err := t.since(ctx, q, t.seen, tailPage)
+		if err != nil {
+			return nil, err
+		}
+		if n < tailPage {
+			t.seen = last
+			return slices.DeleteFunc(awaited(), func(name string) bool { return !match(name, changed) }), nil
+		}
+	}
+	last, err := t.last(ctx, q)
+	t.seen, t.known = last, err == nil
+	return awaited(), err
+}

@@ -1,0 +1,251 @@
+package wake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeWatcher counts waiters and keeps the times that it was asked to look at.
+type fakeWatcher struct {
+	mu      sync.Mutex
+	waiters int
+	times   []time.Time
+	closed  bool
+}
+
+func (w *fakeWatcher) AddWaiter()    { w.mu.Lock(); w.waiters++; w.mu.Unlock() }
+func (w *fakeWatcher) RemoveWaiter() { w.mu.Lock(); w.waiters--; w.mu.Unlock() }
+func (w *fakeWatcher) Committed()    {}
+func (w *fakeWatcher) Close() error  { w.closed = true; return nil }
+func (w *fakeWatcher) WakeAt(t time.Time) {
+	w.mu.Lock()
+	w.times = append(w.times, t)
+	w.mu.Unlock()
+}
+
+// newNotifier is a notifier whose sources are not asked: its tests wake by hand.
+func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
+	t.Helper()
+	w := new(fakeWatcher)
+	n := New(Config{
+		Watch: func(Events) Watcher { return w },
+		Statements: Statements{
+			Jobs: store.Jobs{}, Results: store.Results{}, Notifications: store.Notifications{}, Streams: store.Streams{},
+			Groups: store.Groups{}, Locks: store.Locks{}, Schedules: store.Schedules{},
+		},
+	})
+	return n, w
+}
+
+// A wait looks first, sleeps until its key is woken, and looks again.
+func TestNotifier_Until_Wake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, w := newNotifier(t)
+		looks := 0
+		done := make(chan error, 1)
+		go func() {
+			done <- n.Until(context.Background(), func() (time.Duration, error) {
+				if looks++; looks == 3 {
+					return Done, nil
+				}
+				return Forever, nil
+			}, Key{QueueReady, "jobs"}, Key{LockFree, "a"})
+		}()
+		synctest.Wait()
+		require.Equal(t, 1, looks)
+		require.Equal(t, 1, w.waiters)
+		require.Zero(t, n.Wake(QueueReady, "others"))
+		require.Zero(t, n.Wake(LockFree, "jobs"))
+		synctest.Wait()
+		require.Equal(t, 1, looks, "woken by a key of another waiter")
+		require.Equal(t, 1, n.Wake(QueueReady, "jobs"))
+		synctest.Wait()
+		require.Equal(t, 2, looks)
+		require.Equal(t, 1, n.Wake(LockFree, "a"))
+		require.NoError(t, <-done)
+		require.Zero(t, w.waiters)
+		require.Zero(t, n.Wake(QueueReady, "jobs"), "its subscription has ended")
+	})
+}
+
+// A wait looks again when the time that its look has named has passed, and not before.
+func TestNotifier_Until_Time(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := newNotifier(t)
+		began := time.Now()
+		var at []time.Duration
+		err := n.Until(context.Background(), func() (time.Duration, error) {
+			at = append(at, time.Since(began))
+			if len(at) == 3 {
+				return Done, nil
+			}
+			return time.Minute, nil
+		}, Key{Kind: Closing})
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, time.Minute, 2 * time.Minute}, at)
+	})
+}
+
+// A wait ends with the error of its look, the cause of its ctx, or the end of the notifier.
+func TestNotifier_Until_Errors(t *testing.T) {
+	forever := func() (time.Duration, error) { return Forever, nil }
+	n, w := newNotifier(t)
+	broken := errors.New("broken")
+	require.ErrorIs(t, n.Until(context.Background(), func() (time.Duration, error) { return Forever, broken }), broken)
+
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(broken)
+	err := n.Until(ctx, forever)
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, err, context.Canceled)
+
+	n.end(sqlite.ErrReplaced)
+	require.ErrorIs(t, n.Until(context.Background(), forever, Key{LockFree, "a"}), sqlite.ErrReplaced)
+	require.NoError(t, n.Close())
+	require.ErrorIs(t, n.Err(), sqlite.ErrReplaced, "the first reason stays")
+	require.True(t, w.closed)
+}
+
+// A pattern of topics is woken by the topics that it matches.
+func TestNotifier_WakeTopic_Patterns(t *testing.T) {
+	n, _ := newNotifier(t)
+	exact, pattern, other := n.Subscribe(Key{TopicEvent, "orders:new"}), n.Subscribe(Key{TopicEvent, "orders:*"}), n.Subscribe(Key{TopicEvent, "users"})
+	defer exact.Close()
+	defer pattern.Close()
+	defer other.Close()
+	n.WakeTopic("orders:new")
+	require.Len(t, exact.C(), 1)
+	require.Len(t, pattern.C(), 1)
+	require.Empty(t, other.C())
+}
+
+// A name that is subscribed to after the log was read is not told of rows before, and one
+// that is there is told of each row once.
+func TestLogTail_ChangedSince_Once(t *testing.T) {
+	rows := []string{"a", "b"}
+	tail := logTail{
+		last: func(context.Context, sqlite.Querier) (int64, error) { return int64(len(rows)), nil },
+		since: func(_ context.Context, _ sqlite.Querier, after int64, limit int) (map[string]bool, int, int64, error) {
+			names := map[string]bool{}
+			for _, r := range rows[after:min(int(after)+limit, len(rows))] {
+				names[r] = true
+			}
+			return names, min(len(rows)-int(after), limit), int64(len(rows)), nil
+		},
+	}
+	awaited := func() []string { return []string{"a", "b", "c"} }
+	changed := func() []string {
+		names, err := tail.changedSince(context.Background(), nil, awaited, func(name string, in map[string]bool) bool { return in[name] })
+		require.NoError(t, err)
+		return names
+	}
+	require.Equal(t, awaited(), changed(), "at first any of them may have changed")
+	require.Empty(t, changed())
+	rows = append(rows, "c")
+	require.Equal(t, []string{"c"}, changed())
+	require.Empty(t, changed())
+	for range tailPage {
+		rows = append(rows, "a")
+	}
+	require.Equal(t, awaited(), changed(), "after a full page")
+	require.Empty(t, changed())
+}
+
+// A failed look wakes all names, so that each waiter meets the error itself.
+func TestNotifier_Changed_Error(t *testing.T) {
+	n, _ := newNotifier(t)
+	w := n.Subscribe(Key{QueueReady, "jobs"})
+	defer w.Close()
+	require.Equal(t, 1, n.wakeAll())
+	require.Len(t, w.C(), 1)
+}
+
+// Entries leave in the order of their arrival, or when they are removed.
+func TestFIFO_Order(t *testing.T) {
+	var f FIFO[int]
+	require.True(t, f.Empty("a"))
+	require.True(t, f.Push("a", 1))
+	require.False(t, f.Push("a", 2))
+	require.False(t, f.Push("a", 3))
+	require.True(t, f.Push("b", 4))
+	found, next, hasNext := f.Remove("a", 1)
+	require.True(t, found)
+	require.True(t, hasNext)
+	require.Equal(t, 2, next)
+	found, _, hasNext = f.Remove("a", 3)
+	require.True(t, found)
+	require.False(t, hasNext, "2 has been first before")
+	v, ok := f.Pop("a")
+	require.True(t, ok)
+	require.Equal(t, 2, v)
+	_, ok = f.Pop("a")
+	require.False(t, ok)
+	found, _, _ = f.Remove("a", 2)
+	require.False(t, found)
+	require.False(t, f.Empty("b"))
+	require.Len(t, f.byName, 1, "an empty list is not kept")
+}
+
+// A mutex is granted in order of arrival, one holder at a time, and names are independent.
+func TestKeyedMutex_Order(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m KeyedMutex
+		unlock, err := m.Lock(context.Background(), "a")
+		require.NoError(t, err)
+		other, err := m.Lock(context.Background(), "b")
+		require.NoError(t, err)
+		other()
+		granted := make(chan int, 3)
+		var all sync.WaitGroup
+		defer all.Wait()
+		for i := range 3 {
+			all.Go(func() {
+				unlock, err := m.Lock(context.Background(), "a")
+				if err == nil {
+					granted <- i
+					time.Sleep(time.Second)
+					unlock()
+				}
+			})
+			synctest.Wait()
+		}
+		require.Empty(t, granted)
+		unlock()
+		for i := range 3 {
+			require.Equal(t, i, <-granted)
+		}
+	})
+}
+
+// A wait for the mutex that ctx ends leaves the line, and does not stop the next in it.
+func TestKeyedMutex_Cancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m KeyedMutex
+		unlock, err := m.Lock(context.Background(), "a")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err = m.Lock(ctx, "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		done := make(chan error, 1)
+		go func() {
+			unlock, err := m.Lock(context.Background(), "a")
+			unlock()
+			done <- err
+		}()
+		unlock()
+		require.NoError(t, <-done)
+	})
+}

@@ -1,0 +1,163 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/sqlite"
+)
+
+// batchOp settles jobs that have finished, and claims more, in one transaction.
+type batchOp struct {
+	*ClaimOp
+	done  []*activeJob
+	exact bool // some claim was lost: find out which
+}
+
+// Run implements engine.Op.
+func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
+	if err := b.ackTogether(ctx, q, now); err != nil {
+		return err
+	}
+	for _, j := range b.done {
+		if j.end == nil || j.together() {
+			continue
+		}
+		if err := j.end.Run(ctx, q, now); err != nil {
+			return err
+		}
+	}
+	if b.Want == 0 {
+		return nil
+	}
+	return b.ClaimOp.Run(ctx, q, now)
+}
+
+// together reports that j is acked by one statement with others. A job that its handler may
+// have settled in a transaction of its own is not: to find its claim gone is not a loss.
+func (j *activeJob) together() bool { return j.end.Outcome == Acked && !j.end.mayBeSettled }
+
+// errSomeLost undoes a batch in which some claim was lost, to find out which.
+var errSomeLost = errors.New("some claim was lost")
+
+// ackTogether acks all jobs that succeeded, by one statement for each attempt number: the
+// jobs of a batch are mostly of the first.
+func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Time) error {
+	byAttempt := make(map[int64][]int64, 1)
+	for _, j := range b.done {
+		if j.end != nil && j.together() {
+			byAttempt[j.claim.Attempt] = append(byAttempt[j.claim.Attempt], j.claim.ID)
+		}
+	}
+	lost := make(map[int64]bool)
+	for attempt, ids := range byAttempt {
+		if err := b.ackAttempt(ctx, q, ids, attempt, now.Unix(), lost); err != nil {
+			return err
+		}
+	}
+	for _, j := range b.done {
+		if j.end == nil || !j.together() {
+			continue
+		}
+		if err := j.end.finish(ctx, q, now.Unix(), !lost[j.claim.ID], false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ackAttempt adds to lost what is no longer held. The first try only counts, because the ids
+// of the rows cost a third more and a lost claim is rare.
+func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
+	jobs := b.source.Jobs
+	if !b.exact {
+		n, err := jobs.AckAttempt(ctx, q, ids, b.Worker, attempt, now)
+		if err != nil {
+			return err
+		}
+		if n < len(ids) {
+			return errSomeLost
+		}
+		return nil
+	}
+	acked, err := jobs.AckAttemptIDs(ctx, q, ids, b.Worker, attempt, now)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if !slices.Contains(acked, id) {
+			lost[id] = true
+		}
+	}
+	return nil
+}
+
+// runBatch settles done and claims up to want jobs, in one commit. After an error that may
+// pass, done is settled by a later batch: until then the leases are renewed.
+func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error {
+	b := &batchOp{ClaimOp: p.source.NewClaim(p.WorkerID, want, p.Lease), done: done}
+	if err := p.write(ctx, b); err != nil {
+		p.keep(ctx, done, err)
+		return err
+	}
+	p.failures.Reset()
+	p.settled(done)
+	p.more = want == 0 && p.more || b.full()
+	p.start(b.ClaimOp)
+	return nil
+}
+
+// write commits b. It is not withdrawn when ctx ends: what has finished is settled.
+func (p *Pool) write(ctx context.Context, b *batchOp) error {
+	ctx = context.WithoutCancel(ctx)
+	err := p.source.Engine.Backend.Write(ctx, b)
+	if errors.Is(err, errSomeLost) {
+		b.exact = true
+		err = p.source.Engine.Backend.Write(ctx, b)
+	}
+	return err
+}
+
+// keep leaves done to a later batch. What a rule of the application's, such as a trigger,
+// refuses again and again is settled one by one: one job must not hold up the others.
+func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
+	if p.failures.Failures() >= 2 && sqlite.IsConstraint(err) {
+		for _, j := range done {
+			p.settleAlone(ctx, j)
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finished = append(done, p.finished...)
+}
+
+// settleAlone lets j go if it cannot be settled: its lease will lapse.
+func (p *Pool) settleAlone(ctx context.Context, j *activeJob) {
+	done := []*activeJob{j}
+	b := &batchOp{ClaimOp: p.source.NewClaim(p.WorkerID, 0, p.Lease), done: done, exact: true}
+	if err := p.write(ctx, b); err != nil {
+		p.forget(done)
+		return
+	}
+	p.settled(done)
+}
+
+// settled forgets jobs whose claims have ended, and reports how.
+func (p *Pool) settled(done []*activeJob) {
+	p.forget(done)
+	for _, j := range done {
+		if j.end == nil || j.end.mayBeSettled && j.end.Became == Lost {
+			continue
+		}
+		p.Settled(j.end, j.ran)
+		if j.end.Became == Lost && j.end.Outcome != Released {
+			p.Logger.Warn("honker: worker: claim lost before the job was settled",
+				"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
+			p.reportError(j, engine.WrapID("settle job", j.claim.ID, engine.ErrClaimLost))
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// renewLoop extends the leases of all jobs held, at a third of their length and by one
+// statement, until ctx ends.
+func (p *Pool) renewLoop(ctx context.Context) {
+	third := max(p.Lease/3, time.Millisecond)
+	engine.Every(ctx, third, func() time.Duration {
+		if held := p.unsettled(); len(held) > 0 {
+			p.renew(held)
+		}
+		return third
+	})
+}
+
+// renew extends the leases of held. A failure is logged: two more tries fit into a lease.
+func (p *Pool) renew(held []*activeJob) {
+	ids := make([]int64, len(held))
+	for i, j := range held {
+		ids[i] = j.claim.ID
+	}
+	var kept []int64
+	op := engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), now.Unix()+engine.Seconds(p.Lease))
+		return err
+	})
+	// Not withdrawn: the drain waits for handlers, whose leases have to hold.
+	if err := p.source.Engine.Backend.Write(context.Background(), op); err != nil {
+		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
+		return
+	}
+	p.lose(slices.DeleteFunc(held, func(j *activeJob) bool { return slices.Contains(kept, j.claim.ID) }))
+}
+
+// unsettled are the jobs held whose handlers have not settled them.
+func (p *Pool) unsettled() (jobs []*activeJob) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for j := range p.held {
+		if !j.claim.Settled.Load() {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs
+}
+
+// lose cancels the handlers of jobs whose claims were not renewed, unless a batch has settled
+// them meanwhile.
+func (p *Pool) lose(jobs []*activeJob) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, j := range jobs {
+		if _, held := p.held[j]; held {
+			j.loseLocked()
+		}
+	}
+}
+
+// supersedeLocked cancels an earlier handler of a job that this pool has claimed again.
+func (p *Pool) supersedeLocked(id int64) {
+	for j := range p.held {
+		if j.claim.ID == id {
+			j.loseLocked()
+		}
+	}
+}
+
+// loseLocked cancels the handler, unless it has settled the job itself: then what it still
+// does needs no claim.
+func (j *activeJob) loseLocked() {
+	if j.claim.Settled.Load() || j.claim.SettledTx.Load() {
+		return
+	}
+	j.lost = true
+	if j.cancel != nil {
+		j.cancel(engine.ErrClaimLost)
+	}
+}

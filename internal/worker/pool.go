@@ -1,0 +1,281 @@
+// Package worker runs the handlers of one Work: it claims jobs in batches, hands them to
+// goroutines, renews their leases, settles them, and drains at the end. It knows jobs as rows
+// and handlers as functions; types, options and observers are the root package's.
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// Config is one running Work.
+type Config struct {
+	WorkerID     string
+	Workers      int           // handlers at once
+	Lease        time.Duration // of a claim, renewed at a third of it
+	Timeout      time.Duration // of one attempt; 0: none
+	DrainTimeout time.Duration
+	ResultTTL    time.Duration
+	Backoff      func(attempt int, err error) time.Duration
+	Logger       *slog.Logger
+
+	Handle  func(ctx context.Context, claim *Claim, job store.Job) error
+	OnError func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
+	Claimed func(*ClaimOp)                                      // after the commit
+	Settled func(end *SettleOp, ran time.Duration)              // after the commit
+}
+
+// Pool is one running Work.
+//
+// The goroutine that has called Run is the only one that writes: it claims jobs and settles
+// what has finished, both in one transaction, a batch. Worker goroutines run handlers; there
+// are no more of them than there were jobs at a time, so that a process with many quiet
+// queues is cheap. One more goroutine renews leases.
+//
+//	batch ──jobs──► workers ──finished, signal──► batch
+//
+// Workers append to finished and fill signal; the next batch takes all of it. While a batch
+// is being written more jobs finish, so batches grow with the load, and no timer stands
+// between a job and its ack.
+type Pool struct {
+	Config
+	source *Source
+
+	jobs     chan *activeJob // claimed and not started
+	signal   chan struct{}   // one slot: something has finished
+	workers  sync.WaitGroup
+	stopping atomic.Bool // no job is to start any more
+
+	// handlerCtx outlives the ctx of Run by DrainTimeout: handlers may finish.
+	handlerCtx     context.Context
+	cancelHandlers context.CancelCauseFunc
+
+	mu sync.Mutex
+	// held are the jobs whose claims this pool answers for. A job may be in it twice: an
+	// earlier handler may not have noticed that its claim lapsed and was taken again.
+	held     map[*activeJob]struct{}
+	finished []*activeJob // to be settled by the next batch
+
+	// Of the goroutine that has called Run.
+	started  int  // workers so far
+	more     bool // a claim may find something
+	prefetch prefetch
+	failures engine.Retry
+}
+
+// NewPool returns a pool for the jobs of s.
+func NewPool(s *Source, c Config) *Pool {
+	return &Pool{
+		Config: c,
+		source: s,
+		jobs:   make(chan *activeJob, c.Workers+prefetchLimit),
+		signal: make(chan struct{}, 1),
+		held:   make(map[*activeJob]struct{}),
+		failures: engine.Retry{
+			Log: c.Logger, What: "worker: transaction failed, retrying", Attrs: []any{"queue", s.Queue},
+		},
+	}
+}
+
+// Run claims and runs jobs until ctx ends, and then drains. The error is one that no later
+// batch can mend.
+func (p *Pool) Run(ctx context.Context) error {
+	ctx, leave, err := p.source.Engine.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	p.handlerCtx, p.cancelHandlers = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer p.cancelHandlers(nil)
+
+	renewing, stopRenewing := context.WithCancel(context.Background())
+	var renewer sync.WaitGroup
+	renewer.Go(func() { p.renewLoop(renewing) })
+
+	err = p.loop(ctx)
+	p.stopping.Store(true)
+	p.drain()
+
+	close(p.jobs)
+	p.workers.Wait()
+	stopRenewing()
+	renewer.Wait()
+	if err == nil && errors.Is(context.Cause(ctx), engine.ErrClosed) {
+		return engine.ErrClosed
+	}
+	return err
+}
+
+// loop runs batches until ctx ends.
+func (p *Pool) loop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		done := p.takeFinished()
+		want := p.want(len(done))
+		if !p.more {
+			want = 0 // the read of the next wait is cheaper than a claim of nothing
+		}
+		var err error
+		if len(done) == 0 && want == 0 {
+			err = p.waitForWork(ctx)
+		} else {
+			err = p.runBatch(ctx, done, want)
+		}
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if err := p.failures.After(ctx, err); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// prefetchLimit bounds the jobs that are claimed and not started.
+	prefetchLimit = 256
+	// prefetchTimeout is how long such a job may wait for a worker. Then it is given back:
+	// handlers have turned slow, and another process may be idle.
+	prefetchTimeout = 200 * time.Millisecond
+	// prefetchWindow is what is claimed ahead: as much as finished in that time.
+	prefetchWindow = 5 * time.Millisecond
+)
+
+// want is how many jobs to claim once done are settled: one for each idle worker, and ahead
+// what finished in the last few milliseconds, so that fast handlers see batches and slow ones
+// hoard nothing.
+func (p *Pool) want(done int) int {
+	ahead := p.prefetch.size(time.Now(), done)
+	return max(0, min(p.idle(done)+ahead, prefetchLimit))
+}
+
+// idle is the number of workers without a job once done are settled. It is negative while
+// jobs are claimed ahead.
+func (p *Pool) idle(done int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.Workers - (len(p.held) - done - len(p.finished))
+}
+
+// prefetch counts how many jobs finish in a window.
+type prefetch struct {
+	since time.Time
+	count int
+	last  int // of the window before
+}
+
+func (f *prefetch) size(now time.Time, done int) int {
+	f.count += done
+	if elapsed := now.Sub(f.since); elapsed >= prefetchWindow {
+		f.last = int(int64(f.count) * int64(prefetchWindow) / int64(elapsed))
+		f.since, f.count = now, 0
+	}
+	return min(max(f.last, f.count), prefetchLimit)
+}
+
+// waitForWork returns when a job has finished or, with an idle worker, when there may be one
+// to claim. What is claimed ahead and does not start meanwhile is given back.
+func (p *Pool) waitForWork(ctx context.Context) error {
+	limited := ctx
+	if len(p.jobs) > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, prefetchTimeout)
+		defer cancel()
+	}
+	var err error
+	if p.want(0) > 0 {
+		// An enqueue may hand jobs over: for idle workers only, since the pace of the handlers
+		// by then is not known.
+		claim := p.source.NewClaim(p.WorkerID, max(0, p.idle(0)), p.Lease)
+		p.more, err = p.source.Await(limited, claim, p.signal)
+		p.start(claim)
+	} else {
+		select {
+		case <-p.signal:
+		case <-limited.Done():
+		}
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		p.releaseUnstarted()
+		return nil
+	}
+	return err
+}
+
+// start hands claimed jobs to workers.
+func (p *Pool) start(claimed *ClaimOp) {
+	if len(claimed.Rows) == 0 {
+		return
+	}
+	p.Claimed(claimed)
+	jobs := make([]*activeJob, len(claimed.Rows))
+	p.mu.Lock()
+	for i, row := range claimed.Rows {
+		if row.Attempts > 1 {
+			p.supersedeLocked(row.ID)
+		}
+		jobs[i] = &activeJob{claim: ClaimOf(row), row: row}
+		p.held[jobs[i]] = struct{}{}
+	}
+	needed := min(len(p.held), p.Workers)
+	p.mu.Unlock()
+	for ; p.started < needed; p.started++ {
+		p.workers.Add(1)
+		go p.work()
+	}
+	for _, j := range jobs {
+		p.jobs <- j // never blocks: want leaves room
+	}
+}
+
+// finish queues j for the next batch, to be settled by end; nil when the handler has settled
+// it.
+func (p *Pool) finish(j *activeJob, end *SettleOp) {
+	j.end = end
+	p.mu.Lock()
+	if _, held := p.held[j]; held { // else the drain has given it up
+		j.returned = true
+		p.finished = append(p.finished, j)
+	}
+	p.mu.Unlock()
+	select {
+	case p.signal <- struct{}{}:
+	default:
+	}
+}
+
+// takeFinished returns what is to be settled.
+func (p *Pool) takeFinished() []*activeJob {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	done := p.finished
+	p.finished = nil
+	return done
+}
+
+// forget lets jobs go whose claims have ended, or cannot be settled.
+func (p *Pool) forget(done []*activeJob) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, j := range done {
+		delete(p.held, j)
+	}
+}
+
+// releaseUnstarted queues what was claimed ahead for release.
+func (p *Pool) releaseUnstarted() {
+	for {
+		select {
+		case j := <-p.jobs:
+			p.finish(j, p.source.release(j.claim))
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// activeJob is a job that a pool holds.
+type activeJob struct {
+	claim *Claim
+	row   store.Job
+	end   *SettleOp // nil: nothing is left to settle
+	began time.Time
+	ran   time.Duration
+
+	// Guarded by Pool.mu.
+	cancel   context.CancelCauseFunc // of a running handler
+	lost     bool                    // the claim, while the handler has not started
+	returned bool                    // the handler has
+}
+
+// work runs handlers, one after another, until there are no more jobs.
+func (p *Pool) work() {
+	defer p.workers.Done()
+	for j := range p.jobs {
+		p.runJob(j)
+	}
+}
+
+var errGoexit = errors.New("the handler ended its goroutine")
+
+// runJob runs one job and queues it to be settled.
+func (p *Pool) runJob(j *activeJob) {
+	if p.stopping.Load() || p.isLost(j) {
+		p.finish(j, p.source.release(j.claim))
+		return
+	}
+	err, settled := errGoexit, false
+	defer func() {
+		if settled {
+			return
+		}
+		// runtime.Goexit has ended this goroutine, as t.FailNow in a handler does. The job
+		// is retried, and another goroutine takes the place of this one.
+		p.finish(j, p.source.Retry(j.claim, time.Second, err))
+		p.workers.Add(1)
+		go p.work()
+		if err == errGoexit {
+			p.reportError(j, err)
+		}
+	}()
+	ctx, cancel := p.handlerContext(j)
+	defer cancel()
+	err = p.attempt(ctx, j)
+	end := p.outcomeFor(j, err)
+	settled = true
+	p.finish(j, end)
+}
+
+func (p *Pool) isLost(j *activeJob) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return j.lost
+}
+
+// handlerContext makes the ctx of one attempt. It ends with the claim, with the Timeout and
+// with the drain.
+func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(p.handlerCtx)
+	p.mu.Lock()
+	j.cancel = cancel
+	p.mu.Unlock()
+	j.began = time.Now()
+	if p.Timeout <= 0 {
+		return ctx, func() { cancel(nil) }
+	}
+	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
+	return ctx, func() { end(); cancel(nil) }
+}
+
+type timeoutError time.Duration
+
+func (t timeoutError) Error() string { return fmt.Sprintf("timeout after %v", time.Duration(t)) }
+
+// attempt runs the handler. A panic is an error with its stack.
+func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n\n%s", r, debug.Stack())
+		}
+		j.ran = time.Since(j.began)
+		var timeout timeoutError
+		if err != nil && errors.As(context.Cause(ctx), &timeout) {
+			err = fmt.Errorf("%w: %w", timeout, err)
+		}
+	}()
+	return p.Handle(ctx, j.claim, j.row)
+}
+
+// outcomeFor decides how the claim ends after an attempt that returned err.
+func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
+	if j.claim.Settled.Load() {
+		return nil // the handler has
+	}
+	mayBeSettled := j.claim.SettledTx.Load()
+	if err == nil {
+		end := p.source.Ack(j.claim, p.ResultTTL)
+		end.mayBeSettled = mayBeSettled
+		return end
+	}
+	directive, directed := p.asDirective(err)
+	switch {
+	case !directed && p.handlerCtx.Err() != nil:
+		return p.source.release(j.claim) // Work has ended, and the handler did not fail
+	case directed && directive.Outcome == Snoozed:
+		return p.source.Snooze(j.claim, directive.Delay)
+	}
+	p.reportError(j, err)
+	end := p.source.Retry(j.claim, 0, err)
+	end.mayBeSettled = mayBeSettled
+	if directed {
+		end.Outcome, end.Delay = directive.Outcome, directive.Delay
+	} else {
+		end.Delay = p.backoff(j, err)
+	}
+	return end
+}
+
+// asDirective finds what the handler has said about its job. The error's methods are the
+// application's code, so a panic in them is caught.
+func (p *Pool) asDirective(err error) (d *Directive, ok bool) {
+	defer p.recoverPanic("the handler's error")
+	ok = errors.As(err, &d)
+	return d, ok
+}
+
+// reportError calls OnError, in which a panic is caught as well.
+func (p *Pool) reportError(j *activeJob, err error) {
+	if p.OnError == nil {
+		return
+	}
+	defer p.recoverPanic("OnError")
+	p.OnError(p.handlerCtx, j.row, err)
+}
+
+// backoff asks for the pause before the next attempt: a minute, should Backoff panic.
+func (p *Pool) backoff(j *activeJob, err error) (d time.Duration) {
+	d = time.Minute
+	defer p.recoverPanic("Backoff")
+	return max(0, p.Backoff(int(j.row.Attempts), err))
+}
+
+// recoverPanic keeps a panic of the application's code from ending the process.
+func (p *Pool) recoverPanic(what string) {
+	if r := recover(); r != nil {
+		p.Logger.Error("honker: worker: "+what+" panicked", "queue", p.source.Queue, "panic", r, "stack", string(debug.Stack()))
+	}
+}

@@ -1,0 +1,151 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// Claim is one claim of a job, shared by all copies of the job's handle.
+type Claim struct {
+	store.Claim
+	Settled   atomic.Bool // by a plain verb of the handler
+	SettledTx atomic.Bool // by a Tx verb, whose transaction may still fail
+	Result    atomic.Pointer[string]
+}
+
+// ClaimOf is the claim by which row is held.
+func ClaimOf(row store.Job) *Claim {
+	return &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}}
+}
+
+// Outcome is how a claim ended.
+type Outcome string
+
+// The outcomes of a claim.
+const (
+	Acked    Outcome = "acked"
+	Retried  Outcome = "retried"
+	Died     Outcome = "died"     // went to the dead letters
+	Snoozed  Outcome = "snoozed"  // attempt unspent
+	Released Outcome = "released" // not finished when Work ended; attempt unspent
+	Lost     Outcome = "lost"     // the claim was no longer the worker's
+)
+
+// SettleOp ends one claim. Run may be called again, after a commit that has failed.
+type SettleOp struct {
+	Claim   *Claim
+	Outcome Outcome // intended
+	Became  Outcome // after Run: the same, Lost, or Died for a last attempt
+	Delay   time.Duration
+	Cause   error
+
+	source    *Source
+	text      string // of Cause, for the file
+	resultTTL time.Duration
+
+	// mayBeSettled says that the handler may have settled the job in a transaction of its
+	// own: a claim that is gone is no loss then.
+	mayBeSettled bool
+}
+
+// Ack ends a claim of a job that is done. Its result, if there is one, is kept for ttl.
+func (s *Source) Ack(c *Claim, ttl time.Duration) *SettleOp {
+	return &SettleOp{source: s, Claim: c, Outcome: Acked, resultTTL: ttl}
+}
+
+// Retry lets the job run again after delay, or dead-letters it when its attempts are spent.
+func (s *Source) Retry(c *Claim, delay time.Duration, cause error) *SettleOp {
+	return &SettleOp{source: s, Claim: c, Outcome: Retried, Delay: delay, Cause: cause, text: engine.Describe(cause)}
+}
+
+// DeadLetter moves the job to the dead letters.
+func (s *Source) DeadLetter(c *Claim, cause error) *SettleOp {
+	return &SettleOp{source: s, Claim: c, Outcome: Died, Cause: cause, text: engine.Describe(cause)}
+}
+
+// Snooze lets the job run again after d, this attempt unspent.
+func (s *Source) Snooze(c *Claim, d time.Duration) *SettleOp {
+	return &SettleOp{source: s, Claim: c, Outcome: Snoozed, Delay: d}
+}
+
+// release gives the job back at once, this attempt unspent.
+func (s *Source) release(c *Claim) *SettleOp {
+	return &SettleOp{source: s, Claim: c, Outcome: Released}
+}
+
+// Single implements engine.Op: an ack without a result is one statement.
+func (s *SettleOp) Single() bool {
+	switch s.Outcome {
+	case Acked:
+		return s.Claim.Result.Load() == nil
+	case Snoozed, Released:
+		return true
+	}
+	return false
+}
+
+// Run implements engine.Op. Every statement is fenced by (id, worker, attempt), so a claim
+// that was lost changes nothing.
+func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err error) {
+	now, jobs := at.Unix(), s.source.Jobs
+	held, died := false, false
+	switch s.Outcome {
+	case Acked:
+		held, err = jobs.Ack(ctx, q, s.Claim.Claim, now)
+	case Retried:
+		held, died, err = jobs.Retry(ctx, q, s.Claim.Claim, now+engine.Seconds(s.Delay), s.text, now)
+	case Died:
+		held, err = jobs.DeadLetter(ctx, q, s.Claim.Claim, s.text, now)
+	case Snoozed:
+		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, now+engine.Seconds(s.Delay), now)
+	case Released:
+		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, 0, now)
+	}
+	if err != nil {
+		return err
+	}
+	return s.finish(ctx, q, now, held, died)
+}
+
+// finish notes what the claim has become, and saves the result of a job that is done.
+func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now int64, held, died bool) error {
+	switch {
+	case !held:
+		s.Became = Lost
+		return nil
+	case died:
+		s.Became = Died
+	default:
+		s.Became = s.Outcome
+	}
+	result := s.Claim.Result.Load()
+	if s.Outcome != Acked || result == nil {
+		return nil
+	}
+	return s.source.Results.Save(ctx, q, s.Claim.ID, *result, now, engine.Expiry(now, s.resultTTL))
+}
+
+// Directive is what a handler returns to say how its job goes on.
+type Directive struct {
+	Outcome Outcome // Retried, Snoozed or Died
+	Delay   time.Duration
+	Err     error
+}
+
+// Error implements error.
+func (d *Directive) Error() string {
+	switch {
+	case d.Outcome == Snoozed:
+		return "snooze for " + d.Delay.String()
+	case d.Err == nil:
+		return "no reason given"
+	}
+	return d.Err.Error()
+}
+
+// Unwrap returns the error that the handler gave as the reason.
+func (d *Directive) Unwrap() error { return d.Err }

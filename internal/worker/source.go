@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// Jobs are the statements about jobs that claiming, settling and renewing need.
+type Jobs interface {
+	Ready(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
+	States(ctx context.Context, q engine.Querier, queues []string, now int64) ([]store.QueueState, error)
+	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, error)
+	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
+	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
+	Ack(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
+	AckAttempt(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) (int, error)
+	AckAttemptIDs(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) ([]int64, error)
+	Retry(ctx context.Context, q engine.Querier, c store.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
+	DeadLetter(ctx context.Context, q engine.Querier, c store.Claim, cause string, now int64) (bool, error)
+	PutBack(ctx context.Context, q engine.Querier, c store.Claim, runAt, now int64) (bool, error)
+	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
+}
+
+// Results are the statements about results that an ack needs.
+type Results interface {
+	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
+}
+
+// Source is a queue as a worker sees it: where jobs are claimed from and settled.
+type Source struct {
+	Engine   *engine.Engine
+	Jobs     Jobs
+	Results  Results
+	Handoffs *Handoffs
+	Queue    string
+}
+
+// ClaimOp is one claim of up to Want jobs, held for Hold.
+type ClaimOp struct {
+	source *Source
+	Worker string
+	Want   int
+	Hold   time.Duration
+
+	Began time.Time
+	Rows  []store.Job // after Run
+}
+
+// NewClaim returns a claim that has not run.
+func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp {
+	return &ClaimOp{source: s, Worker: worker, Want: want, Hold: hold, Began: time.Now()}
+}
+
+// Run implements engine.Op.
+func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	expires := now.Unix() + engine.Seconds(c.Hold)
+	c.Rows, err = c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, c.Want, now.Unix(), expires)
+	return err
+}
+
+// Single implements engine.Op.
+func (c *ClaimOp) Single() bool { return false }
+
+// full reports that there may be more than was claimed.
+func (c *ClaimOp) full() bool { return c.Want > 0 && len(c.Rows) == c.Want }
+
+// Ready reads whether a claim would find something to do, without the write lock.
+func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
+	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		ready, err = s.Jobs.Ready(ctx, q, s.Queue, time.Now().Unix())
+		return err
+	})
+	return ready, err
+}
+
+// state reads what Ready does, and otherwise when a claim will find something.
+func (s *Source) state(ctx context.Context) (state store.QueueState, err error) {
+	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		states, err := s.Jobs.States(ctx, q, []string{s.Queue}, time.Now().Unix())
+		if err != nil {
+			return err
+		}
+		state = states[0]
+		return nil
+	})
+	return state, err
+}
+
+// Await waits for work: true when a claim should find a job, false when interrupt has a value
+// before. Meanwhile c is offered to the enqueues of this process, so whatever is returned,
+// c.Rows may hold jobs. After a wake it does not look again, since the notifier has looked.
+func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{}) (found bool, err error) {
+	waiter := s.Engine.Notifier.Subscribe(wake.Key{Kind: wake.QueueReady, Name: s.Queue})
+	defer waiter.Close()
+	state, err := s.state(ctx) // after subscribing: a commit in between is not missed
+	if err != nil || state.Ready {
+		return state.Ready, err
+	}
+	if state.Next != 0 {
+		s.Engine.Notifier.WakeAt(time.Unix(state.Next, 0))
+	}
+	var filled <-chan struct{}
+	if c.Want > 0 {
+		idle := s.Handoffs.add(c)
+		defer s.Handoffs.remove(idle)
+		filled = idle.filled
+	}
+	select {
+	case <-interrupt:
+		return false, nil
+	case <-filled:
+		return c.full(), nil
+	case <-waiter.C():
+		return true, s.Engine.Notifier.Err()
+	case <-ctx.Done():
+		return false, engine.Cause(ctx)
+	}
+}

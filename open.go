@@ -1,0 +1,372 @@
+package honker
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/sqlfunc"
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/internal/watch"
+)
+
+// functions are honker's SQL functions, on all connections of the process but attached
+// ones and the watcher's. One table serves all files, since the driver keeps for ever what
+// was registered with it.
+var functions = sqlite.NewFunctions(sqlfunc.Functions(schema))
+
+// Open opens the file at path, creates it readable by its owner if there is none,
+// and brings it to this version's schema. An existing application database keeps
+// all that is in it; its journal mode becomes WAL.
+//
+// path is a plain path: ?, # and % are part of the name. ctx bounds the opening
+// only. nil opts means defaults. Open refuses with [ErrUnsupported] what cannot be
+// safe, and with [ErrSchemaTooNew] what a newer version wrote.
+func Open(ctx context.Context, path string, opts *Options) (*DB, error) {
+	db, err := open(ctx, path, opts)
+	return db, fail("open", path, err)
+}
+
+func open(ctx context.Context, path string, opts *Options) (*DB, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	connector, err := newConnector(path, o)
+	if err != nil {
+		return nil, err
+	}
+	warn(o, connector.Identity())
+	b := &opened{opts: o, connector: connector}
+	b.own = newPool(connector, o.Readers+2) // and the committer's, and DB.Tx
+	if err := bootstrap(ctx, b.own, connector.Path(), o.BusyTimeout, sqlite.UseWAL); err != nil {
+		_ = b.own.Close()
+		return nil, err
+	}
+	b.watchPool = sql.OpenDB(connector.Readers())
+	b.userPool = sync.OnceValue(func() *sql.DB { return newPool(connector, o.Readers+1) })
+	b.writer = sqlite.NewCommitter(sqlite.OwnPool(b.own), o.BusyTimeout)
+	return newDB(o, b, sqliteStores), nil
+}
+
+// warn logs what may go wrong with a file that is used all the same.
+func warn(o Options, identity *sqlite.Identity) {
+	for _, warning := range sqlite.Warnings(identity.Path(), identity.Info()) {
+		o.Logger.Warn("honker: "+warning, "path", identity.Path())
+	}
+}
+
+func newPool(c driver.Connector, conns int) *sql.DB {
+	pool := sql.OpenDB(c)
+	pool.SetMaxOpenConns(conns)
+	pool.SetMaxIdleConns(conns)
+	return pool
+}
+
+func newConnector(path string, o Options) (*sqlite.Connector, error) {
+	return sqlite.NewConnector(path, sqlite.Config{
+		Full:          o.Durability == Full,
+		BusyTimeout:   o.BusyTimeout,
+		PosixLocks:    o.PosixLocks,
+		AnyFilesystem: o.AnyFilesystem,
+		Functions:     functions,
+		OnConnect:     o.OnConnect,
+	})
+}
+
+// bootstrap brings the file to this version's schema, without a write when it is
+// there. What may not be opened is refused before anything is changed, its journal
+// mode included.
+func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Duration, journal func(context.Context, sqlite.Querier) error) error {
+	if err := sqlite.CheckVersion(ctx, pool); err != nil {
+		return err
+	}
+	current, err := store.Current(ctx, pool)
+	if err != nil {
+		return sqlite.Explain(err, path)
+	}
+	if err := journal(ctx, pool); err != nil || current {
+		return sqlite.Explain(err, path)
+	}
+	writer := sqlite.NewCommitter(sqlite.ForeignPool(pool), limit)
+	defer writer.Close()
+	return sqlite.Explain(writer.Do(ctx, engine.Statements(func(ctx context.Context, q store.Querier, _ time.Time) error {
+		return store.Bootstrap(ctx, q, schema)
+	})), path)
+}
+
+// opened is the backend of a file that honker has opened: all its connections are
+// honker's, so they share one gate, and each commit is reported.
+type opened struct {
+	opts      Options
+	connector *sqlite.Connector
+	own       *sql.DB        // honker's reads, its committer, and DB.Tx
+	watchPool *sql.DB        // one small connection that cannot write
+	userPool  func() *sql.DB // the application's, opened when it is asked for
+	writer    *sqlite.Committer
+}
+
+var _ engine.Backend = (*opened)(nil)
+
+// Name implements engine.Backend.
+func (b *opened) Name() string { return b.connector.Path() }
+
+// Write implements engine.Backend.
+func (b *opened) Write(ctx context.Context, op engine.Op) error { return b.writer.Do(ctx, op) }
+
+// Begin implements engine.Backend. It uses honker's pool and not the application's, whose
+// readers must not hold up a writer that holds up all others. The gate is entered before
+// there is a connection, so that writers that wait occupy none.
+func (b *opened) Begin(ctx context.Context) (*sql.Tx, func(), error) {
+	reserved, permit, err := b.connector.Reserve(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx, err := b.own.BeginTx(reserved, nil)
+	if err != nil {
+		permit.Release()
+		return nil, nil, err
+	}
+	return tx, permit.Release, nil
+}
+
+// Reader implements engine.Backend.
+func (b *opened) Reader() *sql.DB { return b.own }
+
+// SQL implements engine.Backend.
+func (b *opened) SQL() *sql.DB { return b.userPool() }
+
+// CheckIdentity implements engine.Backend.
+func (b *opened) CheckIdentity() error { return b.connector.CheckIdentity() }
+
+// CheckTx implements engine.Backend.
+func (b *opened) CheckTx(ctx context.Context, tx engine.Querier) error {
+	return sqlite.CheckOwner(ctx, tx, b.connector.Identity().Info())
+}
+
+// Check implements engine.Backend.
+func (b *opened) Check(ctx context.Context) ([]string, error) { return store.Check(ctx, b.own) }
+
+// Shrink implements engine.Backend.
+func (b *opened) Shrink(ctx context.Context, limit int64) error {
+	return truncateWAL(ctx, b.own, b.Name(), limit)
+}
+
+// truncateWAL gives the space back that a burst of writes, or a reader that stayed for
+// long, has cost. While a connection reads an old snapshot it does nothing.
+func truncateWAL(ctx context.Context, pool *sql.DB, path string, limit int64) error {
+	info, err := os.Stat(path + "-wal")
+	if limit < 0 || err != nil || info.Size() <= limit {
+		return nil
+	}
+	return sqlite.TruncateWAL(ctx, pool)
+}
+
+// Watch implements engine.Backend.
+func (b *opened) Watch(events wake.Events) wake.Watcher {
+	w := newWatcher(b.opts, events, watch.Config{
+		Path:     b.Name(),
+		Version:  sqlite.NewChange(b.watchPool),
+		Identity: b.connector.CheckIdentity,
+		Commits:  b.connector.Commits,
+	})
+	b.connector.OnCommit(w.Committed)
+	return w
+}
+
+// newWatcher adds to c what both backends have in common.
+func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
+	c.Poll, c.Notices, c.Untrusted, c.Logger = o.PollInterval, !o.NoFileNotices, o.AnyFilesystem, o.Logger
+	c.Changed, c.Lost = events.Changed, events.Lost
+	return watch.New(c)
+}
+
+// Close implements engine.Backend. The last connection to close is a writer's: it copies the
+// log into the file.
+func (b *opened) Close() error {
+	return errors.Join(b.writer.Close(), b.userPool().Close(), b.watchPool.Close(), b.own.Close())
+}
+
+// Attach uses an existing pool of any SQLite driver. The caller keeps owning it, and
+// keeps its settings: journal mode, synchronous, the size of the pool. Close does not
+// close it.
+//
+// The application's own transactions meet honker's inside SQLite, by the pool's busy
+// timeout; commits through the pool are noticed as those of another process are. One
+// connection is kept to watch for commits while there is a waiter, unless the pool has
+// only one. Never attach a pool of another SQLite library to a file that this process
+// also has open through [Open]: each would drop the other's locks.
+func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
+	db, err := attach(ctx, pool, opts)
+	return db, fail("attach", "", err)
+}
+
+func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if pool == nil {
+		return nil, fmt.Errorf("%w: nil pool", ErrInvalid)
+	}
+	path, err := sqlite.MainFile(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
+	identity, err := sqlite.NewIdentity(path)
+	if err != nil {
+		return nil, err
+	}
+	warn(o, identity)
+	keepJournal := func(context.Context, sqlite.Querier) error { return nil }
+	if err := bootstrap(ctx, pool, path, o.BusyTimeout, keepJournal); err != nil {
+		return nil, err
+	}
+	b := &attached{opts: o, pool: pool, identity: identity}
+	b.writer = sqlite.NewCommitter(sqlite.ForeignPool(pool), o.BusyTimeout)
+	return newDB(o, b, sqliteStores), nil
+}
+
+// attached is the backend of a pool that belongs to the application. Its connections have no
+// gate: writers meet inside SQLite, and honker's retry.
+type attached struct {
+	opts     Options
+	pool     *sql.DB
+	identity *sqlite.Identity
+	writer   *sqlite.Committer
+	watcher  wake.Watcher
+}
+
+var _ engine.Backend = (*attached)(nil)
+
+// Name implements engine.Backend.
+func (b *attached) Name() string { return b.identity.Path() }
+
+// Write implements engine.Backend. Nothing but this call tells of a commit through the pool.
+func (b *attached) Write(ctx context.Context, op engine.Op) error {
+	if err := b.identity.Check(); err != nil {
+		return err
+	}
+	if err := b.writer.Do(ctx, op); err != nil {
+		return err
+	}
+	b.watcher.Committed()
+	return nil
+}
+
+// Begin implements engine.Backend. The pool may begin deferred, so the write lock is taken,
+// and waited for, by a statement.
+func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err error) {
+	if err := b.identity.Check(); err != nil {
+		return nil, nil, err
+	}
+	err = sqlite.Retry(ctx, b.opts.BusyTimeout, func() error {
+		if tx, err = b.pool.BeginTx(ctx, nil); err != nil {
+			return err
+		}
+		if err = store.TakeWriteLock(ctx, tx); err != nil {
+			_ = tx.Rollback()
+		}
+		return err
+	})
+	return tx, func() {}, err
+}
+
+// Reader implements engine.Backend.
+func (b *attached) Reader() *sql.DB { return b.pool }
+
+// SQL implements engine.Backend.
+func (b *attached) SQL() *sql.DB { return b.pool }
+
+// CheckIdentity implements engine.Backend.
+func (b *attached) CheckIdentity() error { return b.identity.CheckNow() }
+
+// CheckTx implements engine.Backend.
+func (b *attached) CheckTx(ctx context.Context, tx engine.Querier) error {
+	if err := b.identity.Check(); err != nil {
+		return err
+	}
+	return sqlite.CheckOwner(ctx, tx, b.identity.Info())
+}
+
+// Check implements engine.Backend.
+func (b *attached) Check(ctx context.Context) ([]string, error) { return store.Check(ctx, b.pool) }
+
+// Shrink implements engine.Backend.
+func (b *attached) Shrink(ctx context.Context, limit int64) error {
+	return truncateWAL(ctx, b.pool, b.Name(), limit)
+}
+
+// Watch implements engine.Backend. Commits of this process are not counted: each is searched
+// for as one of another process. CheckNow: the notice of a replaced file may be the last one
+// there is, and must not find that a verb has looked a moment ago.
+func (b *attached) Watch(events wake.Events) wake.Watcher {
+	b.watcher = newWatcher(b.opts, events, watch.Config{
+		Path:     b.Name(),
+		Version:  sqlite.NewChange(b.pool),
+		Identity: b.identity.CheckNow,
+		Commits:  func() int64 { return 0 },
+	})
+	return b.watcher
+}
+
+// Close implements engine.Backend. The pool stays open.
+func (b *attached) Close() error { return b.writer.Close() }
+
+// Connector returns connections to the file at path for a pool of the caller's own,
+// say an ORM's: set up, gated and watched like those of [DB.SQL], and with its SQL
+// functions. The schema is brought up to date by the first connection. nil opts means defaults.
+func Connector(path string, opts *Options) (driver.Connector, error) {
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, fail("connector", path, err)
+	}
+	c, err := newConnector(path, o)
+	if err != nil {
+		return nil, fail("connector", path, err)
+	}
+	return &bootstrapping{Connector: c, limit: o.BusyTimeout}, nil
+}
+
+// bootstrapping is a connector whose first connection brings the schema up to date.
+type bootstrapping struct {
+	*sqlite.Connector
+	limit time.Duration
+	mu    sync.Mutex // guards ready
+	ready bool
+}
+
+// Connect implements driver.Connector.
+func (c *bootstrapping) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.prepare(ctx); err != nil {
+		return nil, fail("connect", c.Path(), err)
+	}
+	return c.Connector.Connect(ctx)
+}
+
+func (c *bootstrapping) prepare(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ready {
+		return nil
+	}
+	pool := sql.OpenDB(c.Connector)
+	defer pool.Close()
+	if err := bootstrap(ctx, pool, c.Path(), c.limit, sqlite.UseWAL); err != nil {
+		return err
+	}
+	c.ready = true
+	return nil
+}
