@@ -101,17 +101,16 @@ func TestFiltersPickWhatTheySay(t *testing.T) {
 					s := honker.NewStream[int](db, topic, nil)
 					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 					consumer := fmt.Sprint("c", n)
-					lag := int64(-1)
 					for e, err := range s.Subscribe(ctx, consumer, &honker.SubscribeOptions{Filter: f.filter, Batch: batch, SaveEvery: -1, SaveInterval: -1}) {
-						if err == nil {
-							got = append(got, e.Data)
-						}
-						infos, err := s.Consumers(context.Background())
 						require.NoError(t, err)
-						i := slices.IndexFunc(infos, func(i honker.ConsumerInfo) bool { return i.Name == consumer })
-						lag = infos[i].Lag
+						got = append(got, e.Data)
 					}
 					cancel()
+					infos, err := s.Consumers(context.Background())
+					require.NoError(t, err)
+					i := slices.IndexFunc(infos, func(i honker.ConsumerInfo) bool { return i.Name == consumer })
+					require.NotEqual(t, -1, i, consumer)
+					lag := infos[i].Lag
 					require.Equal(t, want, got, "%s of %q", f.text, keys)
 					require.EqualValues(t, len(want), lag, "lag with %s of %q", f.text, keys)
 				}
