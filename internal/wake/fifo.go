@@ -52,6 +52,7 @@ func (f *FIFO[T]) Remove(name string, v T) (found bool, next T, hasNext bool) {
 	return true, next, false
 }
 
+// removeLocked copies what follows down: lists are short, and their order is the point.
 func (f *FIFO[T]) removeLocked(name string, i int) {
 	f.byName[name] = slices.Delete(f.byName[name], i, i+1)
 	if len(f.byName[name]) == 0 {
@@ -76,6 +77,7 @@ type KeyedMutex struct {
 // Lock waits for the mutex called name until ctx ends, and returns its unlock.
 func (m *KeyedMutex) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	granted := make(chan struct{})
+	// unlock also takes back a wait that has not ended: the entry is the claim, granted or not.
 	unlock = func() {
 		if _, next, ok := m.waiting.Remove(name, granted); ok {
 			close(next)

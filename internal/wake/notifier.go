@@ -45,7 +45,8 @@ type Key struct {
 }
 
 // Watcher notices commits to one database, see package watch. It runs only while there is
-// at least one waiter.
+// at least one waiter. It is an interface, because another kind of database notices commits
+// otherwise: Postgres by LISTEN.
 type Watcher interface {
 	AddWaiter()
 	RemoveWaiter()
@@ -69,6 +70,9 @@ type Config struct {
 }
 
 // Notifier wakes the waiters that a commit concerns. It is safe for concurrent use.
+//
+// Waiters are found by (kind, name) in two steps: a commit concerns few kinds, and of a kind few
+// names. A waiter with several keys stands in the list of each, and is one subscription.
 type Notifier struct {
 	watcher Watcher
 	cfg     Config
@@ -84,6 +88,8 @@ type Notifier struct {
 // New returns a notifier. The watcher starts with the first waiter.
 func New(cfg Config) *Notifier {
 	n := &Notifier{cfg: cfg}
+	// Its own ctx and not that of the DB, which ends when Close begins: while Work drains, its
+	// handlers may still wait for what other commits bring.
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	for kind := range n.waiting {
 		n.waiting[kind] = make(map[string]map[*Waiter]struct{})
@@ -114,7 +120,7 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 		set[w] = struct{}{}
 	}
 	if n.err != nil {
-		w.Wake()
+		w.Wake() // end has run, and no later wake will come
 	}
 	n.mu.Unlock()
 	// Outside of mu, which the watcher's goroutine takes while it looks.
@@ -130,14 +136,17 @@ func (w *Waiter) Close() {
 		set := n.waiting[k.Kind][k.Name]
 		delete(set, w)
 		if len(set) == 0 {
+			// The sources ask for every name in the map, so a name without a waiter would be
+			// asked for at each commit, for ever.
 			delete(n.waiting[k.Kind], k.Name)
 		}
 	}
 	n.mu.Unlock()
-	n.watcher.RemoveWaiter()
+	n.watcher.RemoveWaiter() // the last one puts the watcher to sleep
 }
 
-// Wake wakes w. A wake that was not consumed yet covers this one too.
+// Wake wakes w. A wake that was not consumed yet covers this one too: the waiter has still to
+// look, and will see what both were about.
 func (w *Waiter) Wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -159,6 +168,7 @@ const (
 // Wait returns nil when w is woken or d has passed, and an error when ctx has ended or no
 // wait can succeed any more.
 func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
+	// Most waits have no time of their own, and a timer costs the runtime a wake-up.
 	var passed <-chan time.Time
 	if d != Forever {
 		timer := time.NewTimer(d)
@@ -167,7 +177,7 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 	}
 	select {
 	case <-w.woken:
-		return w.notifier.Err()
+		return w.notifier.Err() // end wakes as a commit does
 	case <-passed:
 		return nil
 	case <-ctx.Done():
@@ -179,6 +189,9 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 // is ready or the time that look returned has passed. It is the one loop in which a verb
 // waits. look runs first after the subscription, so that no commit is missed. The end of ctx
 // is returned as its cause.
+//
+// The subscription holds from the first look to the last: a commit that comes while look runs
+// leaves a wake behind, and the sleep after it ends at once.
 func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, err error), keys ...Key) error {
 	w := n.Subscribe(keys...)
 	defer w.Close()
@@ -209,6 +222,7 @@ func (n *Notifier) Wake(kind Kind, name string) int {
 func (n *Notifier) WakeTopic(topic string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// Patterns are few and local, so a scan of the names is cheaper than an index of prefixes.
 	for name, set := range n.waiting[TopicEvent] {
 		if !(store.Selection{Topic: name}).Matches(topic) {
 			continue
@@ -238,12 +252,13 @@ func (n *Notifier) Err() error {
 
 // Close wakes every waiter for good with ErrClosed, and returns when the watcher has ended.
 func (n *Notifier) Close() error {
-	n.cancel()
+	n.cancel() // first: the watcher's goroutine may be waiting for a connection
 	n.end(sqlite.ErrClosed)
 	return n.watcher.Close()
 }
 
-// end wakes every waiter for good. The first reason stays.
+// end wakes every waiter for good. The first reason stays: a file that was replaced says more
+// than the Close that follows.
 func (n *Notifier) end(reason error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -263,6 +278,7 @@ func (n *Notifier) end(reason error) {
 // deadline. It asks each source that has waiters once, however many wait.
 func (n *Notifier) changed(cause watch.Cause) {
 	woken := 0
+	// A deadline is a time that a waiter has asked for, and no commit.
 	if cause != watch.Deadline {
 		woken += n.Wake(AnyCommit, "")
 	}
@@ -285,7 +301,7 @@ func (n *Notifier) changed(cause watch.Cause) {
 // ask wakes what the sources say is ready. After an error it wakes all of the kind: each
 // waiter meets the error itself, where it can be returned.
 func (n *Notifier) ask(ctx context.Context, q sqlite.Querier) (woken int) {
-	now := time.Now()
+	now := time.Now() // one time for all sources, as a transaction has one
 	for kind, ready := range n.sources.ask {
 		if ready == nil || !n.awaited(Kind(kind)) {
 			continue
@@ -331,7 +347,8 @@ func (n *Notifier) awaited(kind Kind) bool {
 	return len(n.waiting[kind]) > 0
 }
 
-// names are the names of a kind that have waiters.
+// names are the names of a kind that have waiters. The list is a copy: the store is asked
+// without mu, which subscriptions and wakes of every goroutine need.
 func (n *Notifier) names(kind Kind) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

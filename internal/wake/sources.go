@@ -10,7 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Statements are the questions that the sources ask the store.
+// Statements are the questions that the sources ask the store. Each reads only what an index
+// gives it, since it runs after every commit while there is a waiter of its kind.
 type Statements struct {
 	Jobs interface {
 		States(ctx context.Context, q sqlite.Querier, queues []string, now int64) ([]store.QueueState, error)
@@ -44,7 +45,9 @@ type names func() []string
 // at which another one will be.
 type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error)
 
-// sources is one question per kind of key. Only the notifier's watcher goroutine asks them.
+// sources is one question per kind of key, however many wait: a thousand listeners on one
+// channel are one row in the question and one wake each. Only the watcher's goroutine asks, so
+// what a source remembers needs no lock.
 type sources struct {
 	Statements
 	ask    [kinds]source
@@ -65,6 +68,7 @@ func newSources(s Statements, wakeAt func(time.Time)) *sources {
 		GroupReturn:    all.groups,
 		LockFree:       all.locks,
 		ScheduleDue:    all.schedules,
+		// AnyCommit is answered by the commit itself, Closing by none.
 	}
 	return all
 }
@@ -76,7 +80,8 @@ func (s *sources) wakeAtSecond(unix int64) {
 	}
 }
 
-// queues returns those with something to claim.
+// queues returns those with something to claim. A worker that is woken claims without another
+// look, so this answer has to be that of a claim: due, not expired, an attempt left, or lapsed.
 func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Jobs.States(ctx, q, awaited(), now.Unix())
 	for _, state := range states {
@@ -111,7 +116,8 @@ func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _
 	})
 }
 
-// jobs returns those that have a result or are over.
+// jobs returns those that have a result or are over. Which of the two it is, and the result
+// itself, the waiter reads: another commit may have changed it until then.
 func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
 	decided, err := s.Results.Decided(ctx, q, numbers(awaited()))
 	ready := make([]string, len(decided))
@@ -121,7 +127,7 @@ func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ t
 	return ready, err
 }
 
-// groups returns those to which an event has come back.
+// groups returns those to which an event has come back. New events are the matter of topics.
 func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Groups.States(ctx, q, numbers(awaited()), now.UnixMilli())
 	for _, state := range states {
@@ -136,7 +142,8 @@ func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, n
 	return ready, err
 }
 
-// locks returns those that are free.
+// locks returns those that are free. Of several waiters one will get it, and the others find it
+// held again: those of one process stand in line before they wait, see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Locks.States(ctx, q, awaited(), now.Unix())
 	for name, expires := range states {

@@ -10,7 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// batchOp settles jobs that have finished, and claims more, in one transaction.
+// batchOp settles jobs that have finished, and claims more, in one transaction. A commit costs
+// more than all of its statements, so the two share one.
 type batchOp struct {
 	*ClaimOp
 	done  []*activeJob
@@ -22,6 +23,7 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	if err := b.ackTogether(ctx, q, now); err != nil {
 		return err
 	}
+	// What is not a plain ack is rare, and each takes statements of its own.
 	for _, j := range b.done {
 		if j.end == nil || j.together() {
 			continue
@@ -33,6 +35,7 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	if b.Want == 0 {
 		return nil
 	}
+	// After the settles: a job that goes back to the queue may be the next one in its order.
 	return b.ClaimOp.Run(ctx, q, now)
 }
 
@@ -46,18 +49,21 @@ var errSomeLost = errors.New("some claim was lost")
 // ackTogether acks all jobs that succeeded, by one statement for each attempt number: the
 // jobs of a batch are mostly of the first.
 func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Time) error {
+	// The fence of a settle is (id, worker, attempt). Worker is one for all, so jobs of one
+	// attempt differ in their id alone.
 	byAttempt := make(map[int64][]int64, 1)
 	for _, j := range b.done {
 		if j.end != nil && j.together() {
 			byAttempt[j.claim.Attempt] = append(byAttempt[j.claim.Attempt], j.claim.ID)
 		}
 	}
-	lost := make(map[int64]bool)
+	lost := make(map[int64]bool) // by id
 	for attempt, ids := range byAttempt {
 		if err := b.ackAttempt(ctx, q, ids, attempt, now.Unix(), lost); err != nil {
 			return err
 		}
 	}
+	// Results only now: those of a job whose claim was lost must not be saved.
 	for _, j := range b.done {
 		if j.end == nil || !j.together() {
 			continue
@@ -74,6 +80,8 @@ func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Ti
 func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
 	jobs := b.source.Jobs
 	if !b.exact {
+		// Fewer rows than ids mean a lost claim. The transaction is undone and comes back with
+		// exact set, so that nothing of it was decided on a wrong outcome.
 		n, err := jobs.AckAttempt(ctx, q, ids, b.Worker, attempt, now)
 		if err != nil {
 			return err
@@ -83,6 +91,7 @@ func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64,
 		}
 		return nil
 	}
+	// The same fence, and the rows that passed it.
 	acked, err := jobs.AckAttemptIDs(ctx, q, ids, b.Worker, attempt, now)
 	if err != nil {
 		return err
@@ -97,6 +106,9 @@ func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64,
 
 // runBatch settles done and claims up to want jobs, in one commit. After an error that may
 // pass, done is settled by a later batch: until then the leases are renewed.
+//
+// It returns the error, and the caller paces the next try: a batch of the loop waits
+// differently from one of the drain.
 func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error {
 	b := &batchOp{ClaimOp: p.source.NewClaim(p.WorkerID, want, p.Lease), done: done}
 	if err := p.write(ctx, b); err != nil {
@@ -104,7 +116,10 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 		return err
 	}
 	p.failures.Reset()
+	// Observers hear of what is committed, and only then.
 	p.settled(done)
+	// A claim that was filled may have left jobs behind. One that was not has found the end of
+	// the queue, and the next look is that of the wait.
 	p.more = want == 0 && p.more || b.full()
 	p.start(b.ClaimOp)
 	return nil
@@ -113,6 +128,7 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 // write commits b. It is not withdrawn when ctx ends: what has finished is settled.
 func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	ctx = context.WithoutCancel(ctx)
+	// Past Engine.Write, which refuses verbs once Close has begun to wait: the drain settles.
 	err := p.source.Engine.Backend.Write(ctx, b)
 	if errors.Is(err, errSomeLost) {
 		b.exact = true
@@ -132,6 +148,7 @@ func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// In front: they have waited longest for their settle, and their leases run.
 	p.finished = append(done, p.finished...)
 }
 
@@ -150,10 +167,12 @@ func (p *Pool) settleAlone(ctx context.Context, j *activeJob) {
 func (p *Pool) settled(done []*activeJob) {
 	p.forget(done)
 	for _, j := range done {
+		// A handler that has settled its job itself has told of it there.
 		if j.end == nil || j.end.mayBeSettled && j.end.Became == Lost {
 			continue
 		}
 		p.Settled(j.end, j.ran)
+		// A release that comes too late loses nothing: the handler never ran, or was given up.
 		if j.end.Became == Lost && j.end.Outcome != Released {
 			p.Logger.Warn("honker: worker: claim lost before the job was settled",
 				"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)

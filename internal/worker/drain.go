@@ -19,13 +19,18 @@ var errWorkEnded = errors.New("honker: work has ended")
 // drain ends the work. What has not started is released, and handlers finish. After
 // DrainTimeout their ctx is cancelled; soon after that, what they still hold is released.
 func (p *Pool) drain() {
+	// Not the ctx of Run, which has ended: what is done now is done to end well.
 	ctx := context.Background()
 	p.releaseUnstarted()
 	// A timer of its own cancels, because a batch may be waiting for the disk.
+	// Handlers are told to stop a moment before they are given up, so that one that heeds its
+	// ctx can return, and is settled by what it returns.
 	cancelling := time.AfterFunc(p.DrainTimeout, func() { p.cancelHandlers(errWorkEnded) })
 	defer cancelling.Stop()
 	over := time.NewTimer(p.DrainTimeout + cancelGrace)
 	defer over.Stop()
+	// Once a settle has failed for good, the rest is let go without another try: each try may
+	// take a BusyTimeout, and the caller of Close is waiting.
 	failing := false
 	for p.busy() {
 		if done := p.takeFinished(); len(done) > 0 {
@@ -44,7 +49,8 @@ func (p *Pool) drain() {
 	}
 }
 
-// settleLast settles done, and returns false when there is no hope of it any more.
+// settleLast settles done, and returns false when there is no hope of it any more: the DB's file
+// is gone, or the writer stays busy.
 func (p *Pool) settleLast(ctx context.Context, done []*activeJob) bool {
 	err := p.runBatch(ctx, done, 0)
 	if err == nil {
@@ -55,7 +61,7 @@ func (p *Pool) settleLast(ctx context.Context, done []*activeJob) bool {
 	}
 	p.Logger.Error("honker: worker: jobs could not be settled at the end; their leases will lapse",
 		"queue", p.source.Queue, "error", err)
-	p.forget(p.takeFinished())
+	p.forget(p.takeFinished()) // the failed batch has put its jobs back
 	return false
 }
 
@@ -70,6 +76,7 @@ func (p *Pool) giveUp(ctx context.Context) {
 	p.mu.Lock()
 	var rest []*activeJob
 	for j := range p.held {
+		// What has returned is in finished, and is settled as its handler wanted.
 		if j.returned || j.claim.Settled.Load() {
 			continue
 		}
@@ -82,5 +89,6 @@ func (p *Pool) giveUp(ctx context.Context) {
 	p.finished = nil
 	clear(p.held)
 	p.mu.Unlock()
+	// Without another try: a lease that cannot be given back lapses.
 	_ = p.runBatch(ctx, rest, 0)
 }

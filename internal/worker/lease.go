@@ -9,7 +9,8 @@ import (
 )
 
 // renewLoop extends the leases of all jobs held, at a third of their length and by one
-// statement, until ctx ends.
+// statement, until ctx ends. At a third, two renewals may fail before a claim lapses. It runs
+// beside the batches, because those may wait for a handler to finish and a lease may not.
 func (p *Pool) renewLoop(ctx context.Context) {
 	third := max(p.Lease/3, time.Millisecond)
 	engine.Every(ctx, third, func() time.Duration {
@@ -22,6 +23,7 @@ func (p *Pool) renewLoop(ctx context.Context) {
 
 // renew extends the leases of held. A failure is logged: two more tries fit into a lease.
 func (p *Pool) renew(held []*activeJob) {
+	// By id and worker, not by attempt: of one job this worker holds one claim, the last.
 	ids := make([]int64, len(held))
 	for i, j := range held {
 		ids[i] = j.claim.ID
@@ -33,13 +35,15 @@ func (p *Pool) renew(held []*activeJob) {
 	})
 	// Not withdrawn: the drain waits for handlers, whose leases have to hold.
 	if err := p.source.Engine.Backend.Write(context.Background(), op); err != nil {
+		// Not lost yet: only a statement that ran and did not find the claim says so.
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
 		return
 	}
 	p.lose(slices.DeleteFunc(held, func(j *activeJob) bool { return slices.Contains(kept, j.claim.ID) }))
 }
 
-// unsettled are the jobs held whose handlers have not settled them.
+// unsettled are the jobs held whose handlers have not settled them. A settled one may stay in
+// held until its handler returns, and has no lease any more.
 func (p *Pool) unsettled() (jobs []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -100,7 +100,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	renewer.Go(func() { p.renewLoop(renewing) })
 
 	err = p.loop(ctx)
-	p.stopping.Store(true)
+	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
 	p.drain()
 
 	close(p.jobs)
@@ -116,6 +116,8 @@ func (p *Pool) Run(ctx context.Context) error {
 // loop runs batches until ctx ends.
 func (p *Pool) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
+		// All that has finished by now: the commit of this batch is the time in which the next
+		// one gathers.
 		done := p.takeFinished()
 		want := p.want(len(done))
 		if !p.more {
@@ -182,6 +184,8 @@ func (f *prefetch) size(now time.Time, done int) int {
 // waitForWork returns when a job has finished or, with an idle worker, when there may be one
 // to claim. What is claimed ahead and does not start meanwhile is given back.
 func (p *Pool) waitForWork(ctx context.Context) error {
+	// With jobs claimed ahead the wait has an end: they must not lie here while another process
+	// has idle workers.
 	limited := ctx
 	if len(p.jobs) > 0 {
 		var cancel context.CancelFunc
@@ -217,12 +221,15 @@ func (p *Pool) start(claimed *ClaimOp) {
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
 	for i, row := range claimed.Rows {
+		// Only a job that was claimed before can still be in the hands of an earlier handler.
 		if row.Attempts > 1 {
 			p.supersedeLocked(row.ID)
 		}
 		jobs[i] = &activeJob{claim: ClaimOf(row), row: row}
 		p.held[jobs[i]] = struct{}{}
 	}
+	// As many workers as there are jobs, and no more: idle queues cost no goroutines. They stay
+	// until the end, since what came once comes again.
 	needed := min(len(p.held), p.Workers)
 	p.mu.Unlock()
 	for ; p.started < needed; p.started++ {
@@ -239,11 +246,13 @@ func (p *Pool) start(claimed *ClaimOp) {
 func (p *Pool) finish(j *activeJob, end *SettleOp) {
 	j.end = end
 	p.mu.Lock()
-	if _, held := p.held[j]; held { // else the drain has given it up
+	// A handler that outlived the drain has nothing to settle: its job was given back.
+	if _, held := p.held[j]; held {
 		j.returned = true
 		p.finished = append(p.finished, j)
 	}
 	p.mu.Unlock()
+	// One value in the channel stands for any number of finished jobs.
 	select {
 	case p.signal <- struct{}{}:
 	default:

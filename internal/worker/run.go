@@ -10,7 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// activeJob is a job that a pool holds.
+// activeJob is a job that a pool holds, from its claim to the commit that settles it. Its
+// worker sets end and ran before it is finished, and the batch reads them after, so they need
+// no lock.
 type activeJob struct {
 	claim *Claim
 	row   store.Job
@@ -18,15 +20,17 @@ type activeJob struct {
 	began time.Time
 	ran   time.Duration
 
-	// Guarded by Pool.mu.
+	// Guarded by Pool.mu, because renewals and the drain look at jobs that run.
 	cancel   context.CancelCauseFunc // of a running handler
 	lost     bool                    // the claim, while the handler has not started
 	returned bool                    // the handler has
 }
 
-// work runs handlers, one after another, until there are no more jobs.
+// work runs handlers, one after another, until there are no more jobs. Which worker takes which
+// job is left to the channel: a handler that blocks holds up its own worker and no other.
 func (p *Pool) work() {
 	defer p.workers.Done()
+	// Run closes jobs when the drain is over and nothing can be sent any more.
 	for j := range p.jobs {
 		p.runJob(j)
 	}
@@ -34,8 +38,11 @@ func (p *Pool) work() {
 
 var errGoexit = errors.New("the handler ended its goroutine")
 
-// runJob runs one job and queues it to be settled.
+// runJob runs one job and queues it to be settled. Whatever the handler does, finish is called
+// exactly once: a job that is not finished is held, and renewed, for ever.
 func (p *Pool) runJob(j *activeJob) {
+	// Claimed ahead, and now Work is ending or the claim has lapsed: the attempt was not made, so
+	// it is not spent.
 	if p.stopping.Load() || p.isLost(j) {
 		p.finish(j, p.source.release(j.claim))
 		return
@@ -48,7 +55,7 @@ func (p *Pool) runJob(j *activeJob) {
 		// runtime.Goexit has ended this goroutine, as t.FailNow in a handler does. The job
 		// is retried, and another goroutine takes the place of this one.
 		p.finish(j, p.source.Retry(j.claim, time.Second, err))
-		p.workers.Add(1)
+		p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
 		go p.work()
 		if err == errGoexit {
 			p.reportError(j, err)
@@ -73,16 +80,18 @@ func (p *Pool) isLost(j *activeJob) bool {
 func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(p.handlerCtx)
 	p.mu.Lock()
-	j.cancel = cancel
+	j.cancel = cancel // from here on a lost claim cancels the handler
 	p.mu.Unlock()
 	j.began = time.Now()
 	if p.Timeout <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
+	// On top of the cancellable one: a lost claim ends the attempt before its time.
 	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
 	return ctx, func() { end(); cancel(nil) }
 }
 
+// timeoutError is the cause of a ctx that has ended by Timeout, to tell it from the drain's.
 type timeoutError time.Duration
 
 func (t timeoutError) Error() string { return fmt.Sprintf("timeout after %v", time.Duration(t)) }
@@ -94,6 +103,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 			err = fmt.Errorf("panic: %v\n\n%s", r, debug.Stack())
 		}
 		j.ran = time.Since(j.began)
+		// A handler returns ctx's error as a rule, which does not say that its time was up.
 		var timeout timeoutError
 		if err != nil && errors.As(context.Cause(ctx), &timeout) {
 			err = fmt.Errorf("%w: %w", timeout, err)
@@ -105,8 +115,10 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 // outcomeFor decides how the claim ends after an attempt that returned err.
 func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	if j.claim.Settled.Load() {
-		return nil // the handler has
+		return nil // the handler has, and its word is the last, whatever it returned
 	}
+	// In a transaction of its own it may have settled the job and not committed. So the batch
+	// tries as if it had not, and is not surprised when the claim is gone.
 	mayBeSettled := j.claim.SettledTx.Load()
 	if err == nil {
 		end := p.source.Ack(j.claim, p.ResultTTL)
@@ -114,12 +126,17 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 		return end
 	}
 	directive, directed := p.asDirective(err)
+	// What the handler says outright holds, also at the end of the drain; an error then is
+	// mostly that of its ctx, and does not cost an attempt. Snooze is not a failure, so it is
+	// not reported.
 	switch {
 	case !directed && p.handlerCtx.Err() != nil:
 		return p.source.release(j.claim) // Work has ended, and the handler did not fail
 	case directed && directive.Outcome == Snoozed:
 		return p.source.Snooze(j.claim, directive.Delay)
 	}
+	// Here and not after the commit: the error and its text are the handler's own code, which
+	// must not run, or panic, inside a transaction that other callers share.
 	p.reportError(j, err)
 	end := p.source.Retry(j.claim, 0, err)
 	end.mayBeSettled = mayBeSettled
@@ -150,12 +167,13 @@ func (p *Pool) reportError(j *activeJob, err error) {
 
 // backoff asks for the pause before the next attempt: a minute, should Backoff panic.
 func (p *Pool) backoff(j *activeJob, err error) (d time.Duration) {
-	d = time.Minute
+	d = time.Minute // neither a retry at once, for ever, nor a job that is lost
 	defer p.recoverPanic("Backoff")
 	return max(0, p.Backoff(int(j.row.Attempts), err))
 }
 
-// recoverPanic keeps a panic of the application's code from ending the process.
+// recoverPanic keeps a panic of the application's code from ending the process. It is deferred
+// directly, since recover works nowhere else.
 func (p *Pool) recoverPanic(what string) {
 	if r := recover(); r != nil {
 		p.Logger.Error("honker: worker: "+what+" panicked", "queue", p.source.Queue, "panic", r, "stack", string(debug.Stack()))

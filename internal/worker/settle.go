@@ -9,7 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Claim is one claim of a job, shared by all copies of the job's handle.
+// Claim is one claim of a job, shared by all copies of the job's handle: a handler may pass its
+// job on by value, and settling one copy settles all.
 type Claim struct {
 	store.Claim
 	Settled   atomic.Bool // by a plain verb of the handler
@@ -72,7 +73,8 @@ func (s *Source) Snooze(c *Claim, d time.Duration) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Snoozed, Delay: d}
 }
 
-// release gives the job back at once, this attempt unspent.
+// release gives the job back at once, this attempt unspent: the job has not run, or the process
+// is ending, neither of which is the job's fault.
 func (s *Source) release(c *Claim) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Released}
 }
@@ -93,6 +95,8 @@ func (s *SettleOp) Single() bool {
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err error) {
 	now, jobs := at.Unix(), s.source.Jobs
 	held, died := false, false
+	// Each says whether the claim held. Of a retry the file knows better whether an attempt is
+	// left: it is stamped on the job and may be another's than this queue's option.
 	switch s.Outcome {
 	case Acked:
 		held, err = jobs.Ack(ctx, q, s.Claim.Claim, now)
@@ -122,6 +126,7 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now int64, held
 	default:
 		s.Became = s.Outcome
 	}
+	// In the transaction of the ack, so that a result exists if and only if the job is done.
 	result := s.Claim.Result.Load()
 	if s.Outcome != Acked || result == nil {
 		return nil
@@ -129,7 +134,8 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now int64, held
 	return s.source.Results.Save(ctx, q, s.Claim.ID, *result, now, engine.Expiry(now, s.resultTTL))
 }
 
-// Directive is what a handler returns to say how its job goes on.
+// Directive is what a handler returns to say how its job goes on. It is an error, so that a
+// handler has one return value, and may be wrapped like any other.
 type Directive struct {
 	Outcome Outcome // Retried, Snoozed or Died
 	Delay   time.Duration

@@ -30,7 +30,8 @@ type Results interface {
 	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
 }
 
-// Source is a queue as a worker sees it: where jobs are claimed from and settled.
+// Source is a queue as a worker sees it: where jobs are claimed from and settled. The handles of
+// the root use it too, so that a claim of Queue.Claim and one of Work are the same.
 type Source struct {
 	Engine   *engine.Engine
 	Jobs     Jobs
@@ -55,14 +56,15 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 	return &ClaimOp{source: s, Worker: worker, Want: want, Hold: hold, Began: time.Now()}
 }
 
-// Run implements engine.Op.
+// Run implements engine.Op. The lease begins at the time of the transaction, not at that of the
+// call: what waited for the writer must not have lost a part of its lease to that.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	expires := now.Unix() + engine.Seconds(c.Hold)
 	c.Rows, err = c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, c.Want, now.Unix(), expires)
 	return err
 }
 
-// Single implements engine.Op.
+// Single implements engine.Op. A claim also settles what has lapsed, by statements of their own.
 func (c *ClaimOp) Single() bool { return false }
 
 // full reports that there may be more than was claimed.
@@ -77,7 +79,8 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 	return ready, err
 }
 
-// state reads what Ready does, and otherwise when a claim will find something.
+// state reads what Ready does, and otherwise when a claim will find something. It costs more
+// than Ready, so it is for a caller that is about to wait.
 func (s *Source) state(ctx context.Context) (state store.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		states, err := s.Jobs.States(ctx, q, []string{s.Queue}, time.Now().Unix())
@@ -103,6 +106,8 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	if state.Next != 0 {
 		s.Engine.Notifier.WakeAt(time.Unix(state.Next, 0))
 	}
+	// Offered only after the look: with jobs waiting, those come first and an enqueue must not
+	// pass them.
 	var filled <-chan struct{}
 	if c.Want > 0 {
 		idle := s.Handoffs.add(c)
