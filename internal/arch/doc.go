@@ -1,4 +1,5 @@
-// Package arch holds no code: its tests keep the rules of the house that a compiler
+// Package arch holds no code: its tests keep the rules of the repository that a compiler
 // cannot see. Imports point one way, SQL stays in internal/store, the driver in
-// internal/sqlite, and nothing opens the database file behind SQLite's back.
+// internal/sqlite; nothing opens the database file behind SQLite's back; each file of the root
+// exports something; pages name files that exist.
 package arch

@@ -15,6 +15,8 @@ var rules = map[string]rule{
 	"sql":     sqlFaults,
 	"files":   fileFaults,
 	"clock":   clockFaults,
+	"exports": exportFaults,
+	"words":   wordFaults,
 }
 
 const (
@@ -22,32 +24,36 @@ const (
 	driver = "modernc.org/sqlite"
 )
 
-// What the rooms below the root may import of this module, besides themselves. A
-// new room needs a line here.
+// mayImport says what the rooms below the root may import of this module, besides
+// themselves. A new room needs a line here, and one in docs/architecture.md.
 var mayImport = map[string][]string{
 	"internal/arch":    {},
 	"internal/cron":    {},
+	"internal/engine":  {"internal/sqlite", "internal/store", "internal/wake"},
 	"internal/sqlfunc": {"internal/cron", "internal/sqlite", "internal/store"},
 	"internal/sqlite":  {},
 	"internal/store":   {"internal/sqlite"},
 	"internal/testkit": {"", "honkertest"},
+	"internal/wake":    {"internal/sqlite", "internal/store", "internal/watch"},
 	"internal/watch":   {"internal/sqlite"},
+	"internal/worker":  {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
 }
 
-// For tests only.
+// siblings are the packages of this module that build on the root. They reach the engine of
+// a DB through engine.Of, so that the root does not have to export it.
+var siblings = []string{"admin", "cmd", "dispatch", "relay", "task", "ui"}
+
+// testRooms are for tests only.
 var testRooms = []string{"internal/arch", "internal/testkit"}
 
-// The nested modules of the tests may have the helpers of the tests. tests/ also reaches
-// below the root, to stop the library between two statements.
-var nestedMayImport = map[string][]string{
-	"tests": {"internal/sqlite", "internal/testkit"},
-	"bench": {"internal/testkit"},
-}
+// driverRooms may import the driver: one package uses it, and a disk that fails on purpose
+// stands below it.
+var driverRooms = []string{"internal/sqlite", "tests"}
 
 func importFaults(s source) (faults []string) {
 	for _, p := range s.imports() {
 		isDriver := p == driver || strings.HasPrefix(p, driver+"/")
-		if isDriver && !s.test && !s.nested && s.room != "internal/sqlite" {
+		if isDriver && !s.test && !s.nested && !slices.Contains(driverRooms, s.room) {
 			faults = append(faults, "imports the driver")
 		}
 		if p != module && !strings.HasPrefix(p, module+"/") {
@@ -62,7 +68,7 @@ func importFaults(s source) (faults []string) {
 }
 
 func (s source) mayEnter(to string) bool {
-	if s.test && slices.Contains(testRooms, to) || s.nested && slices.Contains(nestedMayImport[s.room], to) {
+	if (s.test || s.room == "tests") && slices.Contains(testRooms, to) {
 		return true
 	}
 	below := strings.HasPrefix(to, "internal/")
@@ -71,24 +77,28 @@ func (s source) mayEnter(to string) bool {
 		return slices.Contains(mayImport[s.room], to)
 	case s.room == "":
 		return below && !slices.Contains(testRooms, to) || s.test && to == "honkertest"
-	default: // the rim: it has what every user has
+	case slices.Contains(siblings, s.room):
+		return to == "" || to == "honkertest" || to == "internal/engine"
+	case s.room == "tests": // its tests stop a process before each statement
+		return to == "" || to == "honkertest" || s.test && to == "internal/sqlite"
+	default: // everything else has what every user has
 		return to == "" || to == "honkertest"
 	}
 }
 
 var (
-	// Statements, as they are written here: key words in capitals.
+	// dataSQL matches statements as they are written here: key words in capitals.
 	dataSQL = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\b(INSERT|REPLACE)\s+(OR\s+\w+\s+)?INTO\b|` +
 		`\bUPDATE\b.*\bSET\b|\bDELETE\s+FROM\b|` +
 		`\b(CREATE|DROP|ALTER)\s+(TEMP\s+|TEMPORARY\s+|UNIQUE\s+|VIRTUAL\s+)?(TABLE|INDEX|TRIGGER|VIEW)\b`)
-	// … or in any way, where they name one of our tables.
+	// anySQL matches them in any spelling, where they name one of honker's tables.
 	anySQL = regexp.MustCompile(`(?is)^\s*(select|insert|replace|update|delete|with|create|drop|alter)\b.*_honker`)
-	// What says how to reach SQLite, not what is in the file.
+	// controlSQL matches what says how to reach SQLite, not what is in the file.
 	controlSQL = regexp.MustCompile(`^\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|PRAGMA|VACUUM|ATTACH|DETACH|ANALYZE)\b|` +
 		`(?i)\bpragma\s+\w|\bsqlite_version\s*\(|\btotal_changes\s*\(`)
 )
 
-// Applications have tables of their own, and tests look at the file as other programs do.
+// applications have tables of their own, and tests look at the file as other programs do.
 var applications = []string{"examples", "bench", "tests", "internal/testkit"}
 
 func sqlFaults(s source) (faults []string) {
@@ -106,8 +116,8 @@ func sqlFaults(s source) (faults []string) {
 	return faults
 }
 
-// Closing any descriptor of a database drops the POSIX locks that the process holds
-// on it, and acknowledged commits can vanish.
+// opensFiles are the calls that open a file. Closing any descriptor of a database drops the
+// POSIX locks that the process holds on it, and acknowledged commits can vanish.
 var opensFiles = map[string][]string{
 	"os":                    {"Open", "OpenFile", "Create", "CreateTemp", "ReadFile", "WriteFile"},
 	"syscall":               {"Open", "Openat"},
@@ -181,8 +191,8 @@ func (s source) uses(names map[string][]string, allowed map[*ast.SelectorExpr]bo
 	return faults
 }
 
-// The store is told the time: once per transaction, and synctest's where a test
-// runs weeks in milliseconds.
+// The store is given the time: once per transaction, and the time of testing/synctest where
+// a test runs weeks in milliseconds.
 var (
 	sqlClock = regexp.MustCompile(`(?i)\bunixepoch\b|\bstrftime\b|\bjulianday\b|\bcurrent_(timestamp|time|date)\b|'now'`)
 	goClock  = map[string][]string{"time": {"Now", "Since", "Until", "Sleep", "After", "NewTimer", "NewTicker", "Tick", "AfterFunc"}}
@@ -199,4 +209,54 @@ func clockFaults(s source) []string {
 		}
 	}
 	return faults
+}
+
+// exportFaults finds files of the root package that hold nothing but machinery. One noun of
+// the API has one file; what stands behind several of them is a package of its own.
+func exportFaults(s source) []string {
+	if s.test || s.room != "" || s.path == "doc.go" {
+		return nil
+	}
+	for _, d := range s.file.Decls {
+		if exports(d) {
+			return nil
+		}
+	}
+	return []string{"exports nothing: a package below internal/ is the place for machinery"}
+}
+
+func exports(d ast.Decl) bool {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		return d.Name.IsExported() && (d.Recv == nil || exportedReceiver(d.Recv.List[0].Type))
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				if spec.Name.IsExported() {
+					return true
+				}
+			case *ast.ValueSpec:
+				if slices.ContainsFunc(spec.Names, (*ast.Ident).IsExported) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// exportedReceiver looks through *T, T[A] and T[A, B].
+func exportedReceiver(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return exportedReceiver(e.X)
+	case *ast.IndexExpr:
+		return exportedReceiver(e.X)
+	case *ast.IndexListExpr:
+		return exportedReceiver(e.X)
+	case *ast.Ident:
+		return e.IsExported()
+	}
+	return false
 }

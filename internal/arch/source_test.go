@@ -23,17 +23,15 @@ type source struct {
 	room   string // "" for the root package, "internal/x", or the first directory
 	test   bool
 	nested bool // in a module of its own
-	fset   *token.FileSet
 	file   *ast.File
 }
 
 func parse(t *testing.T, name string, nested bool, text any) source {
 	t.Helper()
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution|parser.ParseComments)
 	require.NoError(t, err)
 	return source{path: name, room: roomOf(path.Dir(name)), test: strings.HasSuffix(name, "_test.go"),
-		nested: nested, fset: fset, file: file}
+		nested: nested, file: file}
 }
 
 // roomOf is the part of dir, a directory or an import path without the module's,

@@ -1,0 +1,147 @@
+package arch_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A reader follows a page to a file. A file that was renamed without its pages sends the
+// reader nowhere.
+func TestPagesNameFilesThatExist(t *testing.T) {
+	files := repository(t)
+	pages := 0
+	for _, f := range files {
+		if !strings.HasSuffix(f, ".md") {
+			continue
+		}
+		pages++
+		text, err := os.ReadFile(filepath.Join(top, f))
+		require.NoError(t, err)
+		for _, fault := range missingFiles(f, string(text), files) {
+			t.Errorf("%s %s", f, fault)
+		}
+	}
+	require.Greater(t, pages, 10, "the walk has missed the pages")
+}
+
+func TestMissingFilesAreFound(t *testing.T) {
+	files := []string{"README.md", "queue.go", "queue_test.go", "docs/sql.md", "docs/decisions/001-x.md", "internal/wake/fifo.go", "tests/go.mod"}
+	for _, c := range []struct{ page, text, fault string }{
+		{"README.md", "see `crew.go`", "names crew.go"},
+		{"README.md", "see `internal/wake/hub.go`", "names internal/wake/hub.go"},
+		{"README.md", "see `internal/hub`", "names internal/hub"},
+		{"README.md", "see `docs/cards/`", "names docs/cards/"},
+		{"README.md", "see [it](docs/gone.md)", "names docs/gone.md"},
+		{"docs/sql.md", "see [it](docs/sql.md)", "names docs/sql.md"},
+		{"docs/sql.md", "see [it](decisions/001-y.md#why)", "names decisions/001-y.md"},
+		{"README.md", "see `stream*_test.go`", "names stream*_test.go"},
+		{"README.md", "see `acceptance.md`", "names acceptance.md"},
+		{"README.md", "```sh\nrm x\n```\nsee `old.sql`", "names old.sql"},
+
+		{"README.md", "see `queue.go` and `internal/wake/fifo.go` in `internal/wake`, `wake/fifo.go`, or `fifo.go`", ""},
+		{"README.md", "see [it](docs/sql.md#top), `docs/decisions/` and `queue*_test.go`", ""},
+		{"docs/sql.md", "see [it](decisions/001-x.md), [that](../README.md) and [those](decisions)", ""},
+		{"README.md", "`go test ./internal/hub`, `modernc.org/sqlite`, `db.Tx`, `app.db`, `and/or`, [site](https://example.com/x.md), [here](#top)", ""},
+		{"README.md", "```go\nfile := `crew.go`\n```", ""},
+	} {
+		faults := strings.Join(missingFiles(c.page, c.text, files), "\n")
+		if c.fault == "" {
+			require.Empty(t, faults, c.text)
+			continue
+		}
+		require.Contains(t, faults, c.fault, c.text)
+	}
+}
+
+// repository lists all files of the repository, from its top and with slashes.
+func repository(t *testing.T) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, name)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "out") {
+			return filepath.SkipDir
+		}
+		if !d.IsDir() {
+			files = append(files, filepath.ToSlash(rel))
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return files
+}
+
+var (
+	fenced = regexp.MustCompile("(?s)```.*?```")
+	quoted = regexp.MustCompile("`([^`\\s]+)`")
+	linked = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+)
+
+// missingFiles returns the files and directories that a page names and that are not there. A
+// link is relative to the page. A name in backticks may be the end of a path, such as
+// wake/fifo.go, and may have a star.
+func missingFiles(page, text string, files []string) (faults []string) {
+	text = fenced.ReplaceAllString(text, "")
+	for _, m := range linked.FindAllStringSubmatch(text, -1) {
+		target, _, _ := strings.Cut(m[1], "#")
+		if target == "" || strings.Contains(target, "://") {
+			continue
+		}
+		if !exists(path.Join(path.Dir(page), target), files) {
+			faults = append(faults, "names "+target+", which does not exist")
+		}
+	}
+	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+		if isPath(m[1], files) && !existsSomewhere(m[1], files) {
+			faults = append(faults, "names "+m[1]+", which does not exist")
+		}
+	}
+	return faults
+}
+
+// isPath reports whether a page means a file or a directory of the repository by name.
+func isPath(name string, files []string) bool {
+	switch path.Ext(name) {
+	case ".go", ".md", ".sql":
+		return true
+	}
+	first, _, below := strings.Cut(name, "/")
+	return below && slices.ContainsFunc(files, func(f string) bool { return strings.HasPrefix(f, first+"/") })
+}
+
+func exists(name string, files []string) bool {
+	return name == "." || slices.ContainsFunc(files, func(f string) bool {
+		return f == name || strings.HasPrefix(f, name+"/")
+	})
+}
+
+// existsSomewhere matches name against the ends of all paths, and of their directories.
+func existsSomewhere(name string, files []string) bool {
+	pattern := strings.TrimSuffix(name, "/")
+	depth := strings.Count(pattern, "/") + 1
+	return slices.ContainsFunc(files, func(f string) bool {
+		for f != "." {
+			parts := strings.Split(f, "/")
+			if len(parts) >= depth {
+				if ok, _ := path.Match(pattern, strings.Join(parts[len(parts)-depth:], "/")); ok {
+					return true
+				}
+			}
+			f = path.Dir(f)
+		}
+		return false
+	})
+}
