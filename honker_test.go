@@ -252,6 +252,7 @@ func TestCodeOfTheReadmeIsThatOfTheExamples(t *testing.T) {
 func exampleLines(t *testing.T) map[string]bool {
 	files, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
+	files = append(files, "examples/quickstart/main.go")
 	lines := make(map[string]bool)
 	for _, file := range files {
 		text, err := os.ReadFile(file)

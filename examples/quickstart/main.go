@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+
+	"github.com/honker-go/honker"
+)
+
+// Receipt is the payload of a job, stored as JSON.
+type Receipt struct {
+	Order int64
+	Item  string
+}
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context) error {
+	db, err := honker.Open(ctx, "app.db", nil)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.SQL().ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, item TEXT)`); err != nil {
+		return err
+	}
+	receipts := honker.NewQueue[Receipt](db, "receipts", nil)
+
+	// The order and its job are committed together, or not at all.
+	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		order, err := tx.ExecContext(ctx, `INSERT INTO orders (item) VALUES (?)`, "tea")
+		if err != nil {
+			return err
+		}
+		id, err := order.LastInsertId()
+		if err != nil {
+			return err
+		}
+		_, err = receipts.EnqueueTx(ctx, tx, Receipt{Order: id, Item: "tea"})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+
+	// Work blocks until ctx ends and running handlers have finished. Any number of processes
+	// can work the same queue. A service would pass a ctx of signal.NotifyContext.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	return receipts.Work(ctx, func(ctx context.Context, job *honker.Job[Receipt]) error {
+		fmt.Println("receipt for order", job.Args.Order, job.Args.Item)
+		stop()     // one receipt is enough for a quick start
+		return nil // nil acks the job, an error retries it with backoff
+	}, nil)
+}
