@@ -1,9 +1,9 @@
-// Package honker turns a SQLite file into durable queues, streams, notify/listen,
-// schedules, locks, rate limits and an outbox: in the caller's own transaction, woken by
-// commits, without a server and without cgo, on the same file as honker workers in any
-// other language.
+// Package honker turns a SQLite file into durable job queues, event streams, pub/sub, cron
+// schedules, locks, rate limits and an outbox that share the caller's transactions. Workers
+// wake up on commit, in any process that has the file open, without polling. There is no
+// server and no cgo, and workers in other languages can share the file.
 //
-// # A queue
+// # Queues
 //
 // [Open] a file, make a [Queue], enqueue inside the transaction that makes the work
 // necessary, and work it off:
@@ -23,13 +23,14 @@
 //		return send(ctx, job.Args)
 //	}, nil)
 //
-// Commit and the job exists, roll back and it never did. [Queue.Work] runs handlers in
-// several goroutines until ctx ends; [Queue.WorkTx] gives each handler a transaction that
-// also carries the ack; [Queue.Jobs] and [Queue.Claim] leave the loop to the caller.
+// The job exists if the transaction commits, and never did if it rolls back. [Queue.Work]
+// runs handlers in several goroutines until ctx ends; [Queue.WorkTx] gives each handler a
+// transaction that also carries the ack; [Queue.Jobs] and [Queue.Claim] leave the loop to
+// the caller. [WaitResult] waits for what a handler has saved with [Job.SetResult].
 //
-// # A stream
+// # Streams
 //
-// A [Stream] keeps its events; each consumer has its own place in it, kept in the file:
+// A [Stream] keeps its events. Each consumer has an offset of its own, kept in the file:
 //
 //	orders := honker.NewStream[Order](db, "orders", nil)
 //	offset, err := orders.Publish(ctx, Order{17}, honker.EventKey("created"))
@@ -38,29 +39,33 @@
 //		…
 //	}
 //
-// [Stream.Group] shares the events among members, [Pipe] turns one stream into another in
-// one transaction per batch, [Stream.SetRetention] and [DB.Maintain] keep it small.
+// [Stream.Consume] runs a function for each event, [Stream.Group] shares the events among
+// members, [Pipe] turns one stream into another in one transaction per batch, and
+// [Stream.SetRetention] with [DB.Maintain] keeps a stream small.
 //
-// # Time, and turns
+// # Schedules, locks, limits, messages
 //
 // [Scheduler] enqueues jobs when they are due. [DB.Lock] and [DB.RateLimit] are shared by
-// all processes on the file. [NewOutbox] carries messages out of it.
+// all processes on the file. [NewOutbox] delivers messages to somewhere outside the file.
+// [DB.Notify] and [DB.Listen] pass messages to the current listeners; [DB.Updates] ticks
+// after each commit to the file, by any process.
 //
 // # Verbs
 //
-// Every write that belongs in a business transaction has two forms. X runs in a
-// transaction of its own, which concurrent calls share; XTx runs in the caller's. A plain
-// X called with the ctx of [DB.Tx] would wait for its own caller and is [ErrInTx] instead.
+// Every write that belongs in a business transaction has two forms. X runs in a transaction
+// of its own, which concurrent calls share; XTx runs in the caller's. A plain X called with
+// the ctx of [DB.Tx] would wait for its own caller and returns [ErrInTx] instead.
 //
-// [DB.Notify] and [DB.Listen] pass messages to whoever listens now. [WaitResult] waits for
-// what a job returns. [DB.Updates] ticks after each commit to the file, by anybody.
+// ctx comes first, options come last, and nil options mean defaults. Handles such as a
+// [Queue] are cheap values: a bad name or option is [ErrInvalid] from their first verb. A
+// loop that waits, such as [Queue.Jobs] or [Stream.Subscribe], ends silently when ctx ends.
 //
-// # What is promised
+// # Guarantees
 //
 // Delivery is at least once; effects are exactly once when effect and ack share the
 // transaction. A committed enqueue is never lost, a rolled-back one never seen. A claim is
-// held by one worker; a worker whose claim has lapsed changes nothing ([ErrClaimLost]). Ids
-// and offsets rise in the order of commits. docs/guarantees.md names the test of each.
+// held by one worker; after it has lapsed, that worker changes nothing ([ErrClaimLost]). Ids
+// and offsets rise in the order of commits. docs/guarantees.md names the tests of each.
 //
 // With [Normal] durability a commit survives the death of any process, and a power cut may
 // take the last commits, never the file's consistency. [Full] keeps every commit.
@@ -69,7 +74,7 @@
 //
 // # Limits
 //
-// One machine: the file must lie on a local disk. SQLite has one writer at a time, for all
+// One machine: the file must be on a local disk. SQLite has one writer at a time, across all
 // processes; honker's own transactions are short, and the caller's should be: no network
 // and no waiting inside [DB.Tx]. Never open, copy or hash the database file in a process
 // that has it open: where the system has only POSIX locks, closing it drops SQLite's.
