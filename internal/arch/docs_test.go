@@ -1,6 +1,7 @@
 package arch_test
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path"
@@ -59,6 +60,35 @@ func TestMissingFilesAreFound(t *testing.T) {
 		}
 		require.Contains(t, faults, c.fault, c.text)
 	}
+}
+
+var testNames = regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)[A-Za-z0-9_]*)`")
+
+// A guarantee is worth the test that shows it, so a page must not name one that is gone.
+func TestPagesNameTestsThatExist(t *testing.T) {
+	funcs := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.test && f.Recv == nil {
+				funcs[f.Name.Name] = true
+			}
+		}
+	}
+	named := 0
+	for _, f := range repository(t) {
+		if !strings.HasSuffix(f, ".md") {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(top, f))
+		require.NoError(t, err)
+		for _, m := range testNames.FindAllStringSubmatch(string(text), -1) {
+			named++
+			if !funcs[m[1]] && m[1] != "TestMain" {
+				t.Errorf("%s names %s, which does not exist", f, m[1])
+			}
+		}
+	}
+	require.Greater(t, named, 50, "the walk has missed the names")
 }
 
 // repository lists all files of the repository, from its top and with slashes.
