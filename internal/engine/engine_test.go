@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A failed step is logged and tried again after pauses that grow, and start anew after a success.
+func TestRetry_After_Pauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := Retry{Log: slog.New(slog.NewTextHandler(&log, nil)), What: "step failed, retrying", Attrs: []any{"queue", "mail"}}
+		broken := errors.New("broken")
+		pause := func() time.Duration {
+			began := time.Now()
+			require.NoError(t, r.After(context.Background(), broken))
+			return time.Since(began)
+		}
+		require.Equal(t, 100*time.Millisecond, pause())
+		require.Equal(t, 200*time.Millisecond, pause())
+		require.Equal(t, 2, r.Failures())
+		for range 60 {
+			pause()
+		}
+		require.Equal(t, 5*time.Second, pause())
+		r.Reset()
+		require.Equal(t, 100*time.Millisecond, pause())
+		require.Contains(t, log.String(), `level=ERROR msg="honker: step failed, retrying" error=broken queue=mail`)
+	})
+}
+
+// Errors that no later try can mend, and the end of ctx, end a retry at once.
+func TestRetry_After_Final(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := Retry{Log: slog.New(slog.NewTextHandler(&log, nil))}
+		began := time.Now()
+		require.ErrorIs(t, r.After(context.Background(), Wrap("claim", "jobs", ErrClosed)), ErrClosed)
+		require.ErrorIs(t, r.After(context.Background(), ErrDatabaseReplaced), ErrDatabaseReplaced)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		broken := errors.New("broken")
+		require.ErrorIs(t, r.After(ctx, broken), broken)
+		require.Zero(t, time.Since(began))
+		require.Empty(t, log.String())
+
+		ctx, cancel = context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, r.After(ctx, broken), context.DeadlineExceeded, "ctx ends in the pause")
+		require.Equal(t, time.Millisecond, time.Since(began))
+	})
+}
+
+// The loop of renewals waits as long as its function says, and ends with it or with ctx.
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var at []time.Duration
+		pauses := []time.Duration{time.Minute, time.Second, 0}
+		Every(context.Background(), time.Hour, func() time.Duration {
+			at = append(at, time.Since(began))
+			return pauses[len(at)-1]
+		})
+		require.Equal(t, []time.Duration{time.Hour, time.Hour + time.Minute, time.Hour + time.Minute + time.Second}, at)
+
+		ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+		defer cancel()
+		began = time.Now()
+		calls := 0
+		Every(ctx, time.Minute, func() time.Duration { calls++; return time.Minute })
+		require.Equal(t, 1, calls)
+		require.Equal(t, 90*time.Second, time.Since(began))
+	})
+}
+
+// An error gets its operation and name once, from the innermost verb.
+func TestWrap_Once(t *testing.T) {
+	err := Wrap("enqueue", "jobs", ErrInvalid)
+	require.EqualError(t, err, `honker: enqueue "jobs": invalid argument`)
+	require.Equal(t, err, Wrap("send", "mail", err))
+	require.ErrorIs(t, err, ErrInvalid)
+	require.NoError(t, Wrap("enqueue", "jobs", nil))
+	require.EqualError(t, WrapID("ack job", 7, ErrClaimLost), "honker: ack job 7: claim lost")
+	require.NoError(t, WrapID("ack job", 7, nil))
+}
+
+// Spans are rounded up, and the longest there is does not overflow.
+func TestSeconds_RoundUp(t *testing.T) {
+	now := time.Unix(1000, 1)
+	require.EqualValues(t, 1, Seconds(time.Nanosecond))
+	require.EqualValues(t, 1, Seconds(time.Second))
+	require.EqualValues(t, 2, Seconds(time.Second+1))
+	require.EqualValues(t, 1001, UnixUp(now))
+	require.EqualValues(t, 1_000_001, DeadlineMS(now, 0))
+	require.Positive(t, DeadlineMS(now, math.MaxInt64))
+	require.Zero(t, Expiry(1000, 0))
+	require.Zero(t, Expiry(1000, -1))
+	require.EqualValues(t, 1001, Expiry(1000, 1))
+}
