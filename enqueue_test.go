@@ -323,3 +323,28 @@ func TestLoopsThatComeAndGoAreGivenEachJobOnce(t *testing.T) {
 	require.ElementsMatch(t, want, got)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 }
+
+// With a trigger of the application's on the jobs nothing is handed over: the handler sees what
+// the trigger has made of the row.
+func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		var priorities []int
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			priorities = append(priorities, job.Priority)
+			return nil
+		}, &honker.WorkOptions{Workers: 1})
+		synctest.Wait() // the worker is idle
+		testkit.Exec(t, db, `CREATE TRIGGER urgent AFTER INSERT ON _honker_live BEGIN UPDATE _honker_live SET priority = 9 WHERE id = NEW.id; END`)
+		synctest.Wait()
+		testkit.Enqueue(t, q, 1)
+		_, err := q.EnqueueMany(context.Background(), []int{1, 2})
+		require.NoError(t, err)
+		synctest.Wait()
+		testkit.Exec(t, db, `DROP TRIGGER urgent`)
+		testkit.Enqueue(t, q, 1)
+		synctest.Wait()
+		require.NoError(t, stop())
+		require.Equal(t, []int{9, 9, 9, 0}, priorities)
+	})
+}
