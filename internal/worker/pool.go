@@ -37,7 +37,7 @@ type Config struct {
 // The goroutine that has called Run is the only one that writes: it claims jobs and settles
 // what has finished, both in one transaction, a batch. Worker goroutines run handlers; there
 // are no more of them than there were jobs at a time, so that a process with many quiet
-// queues is cheap. One more goroutine renews leases.
+// queues is cheap. One more goroutine renews leases, from the first job on.
 //
 //	batch ──jobs──► workers ──finished, signal──► batch
 //
@@ -51,6 +51,7 @@ type Pool struct {
 	jobs     chan *activeJob // claimed and not started
 	signal   chan struct{}   // one slot: something has finished
 	workers  sync.WaitGroup
+	renewer  sync.WaitGroup
 	stopping atomic.Bool // no job is to start any more
 
 	// handlerCtx outlives the ctx of Run by DrainTimeout: handlers may finish.
@@ -68,6 +69,8 @@ type Pool struct {
 	more     bool // a claim may find something
 	prefetch prefetch
 	failures engine.Retry
+
+	startRenewer func() // with the first job: see start
 }
 
 // NewPool returns a pool for the jobs of s.
@@ -96,8 +99,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer p.cancelHandlers(nil)
 
 	renewing, stopRenewing := context.WithCancel(context.Background())
-	var renewer sync.WaitGroup
-	renewer.Go(func() { p.renewLoop(renewing) })
+	p.startRenewer = sync.OnceFunc(func() { p.renewer.Go(func() { p.renewLoop(renewing) }) })
 
 	err = p.loop(ctx)
 	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
@@ -106,7 +108,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	close(p.jobs)
 	p.workers.Wait()
 	stopRenewing()
-	renewer.Wait()
+	p.renewer.Wait()
 	if err == nil && errors.Is(context.Cause(ctx), engine.ErrClosed) {
 		return engine.ErrClosed
 	}
@@ -232,6 +234,9 @@ func (p *Pool) start(claimed *ClaimOp) {
 	// until the end, since what came once comes again.
 	needed := min(len(p.held), p.Workers)
 	p.mu.Unlock()
+	// Nor does an idle queue have leases: its renewer would wake up for nothing three times in a
+	// Lease, and a process may have a thousand files open.
+	p.startRenewer()
 	for ; p.started < needed; p.started++ {
 		p.workers.Add(1)
 		go p.work()
