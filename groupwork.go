@@ -125,7 +125,7 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	retry := w.retry("transaction failed, retrying")
 	for w.member == nil {
 		m, err := w.group.Join(ctx, w.opts.Member)
-		if err != nil && w.mayRetry(ctx, retry, err) != nil {
+		if err != nil && (membershipLost(err) || retry.After(ctx, err) != nil) {
 			return err
 		}
 		w.member = m
@@ -136,12 +136,10 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	return err
 }
 
-// mayRetry returns nil, after a pause, when a step that failed with err may be tried again.
-func (w *groupWork[E]) mayRetry(ctx context.Context, retry *engine.Retry, err error) error {
-	if errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound) {
-		return err
-	}
-	return retry.After(ctx, err)
+// membershipLost reports an error of claiming that another try does not mend, since the
+// name or the group is gone: both may be wanted so.
+func membershipLost(err error) bool {
+	return errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound)
 }
 
 // dispatch starts a handler for each event. It takes a slot before it claims, so that no
@@ -156,7 +154,7 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 		d, err := events.next(ctx)
 		if err != nil {
 			<-w.slots
-			if w.mayRetry(ctx, retry, err) != nil {
+			if membershipLost(err) || retry.After(ctx, err) != nil {
 				return err
 			}
 			continue
@@ -291,31 +289,40 @@ func (w *groupWork[E]) renewLeases() (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// renew extends all leases in one transaction. A failure is logged: two more tries fit into
-// a Lease.
+// renew renews what renewLeases does, once. A failure is logged: two more tries fit into a
+// Lease. That another member took the name is for the next claim to return.
 func (w *groupWork[E]) renew(ctx context.Context) {
+	err := errors.Join(w.extendHeld(ctx), w.member.renew(ctx))
+	if err != nil && ctx.Err() == nil {
+		w.group.db.opts.Logger.Error("honker: group: leases not renewed", "group", w.group.name, "error", err)
+	}
+}
+
+// extendHeld extends all leases in one transaction, without one when there are none.
+func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	held := w.unsettled()
+	if len(held) == 0 {
+		return nil
+	}
 	var lost []*heldEvent
 	err := w.group.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		lost = nil
+		lost = nil // the transaction may run again
 		for _, h := range held {
-			kept, err := h.extendOp(w.group.opts.Lease).run(ctx, q, now.UnixMilli())
-			if err != nil {
+			op := h.extendOp(w.group.opts.Lease)
+			if err := op.Run(ctx, q, now); err != nil {
 				return err
 			}
-			if !kept {
+			if !op.held {
 				lost = append(lost, h)
 			}
 		}
 		return nil
 	}))
-	if err == nil {
-		err = w.member.renew(ctx)
-		w.lose(lost)
+	if err != nil {
+		return err
 	}
-	if err != nil && ctx.Err() == nil {
-		w.group.db.opts.Logger.Error("honker: group: leases not renewed", "group", w.group.name, "error", err)
-	}
+	w.lose(lost)
+	return nil
 }
 
 // unsettled are the events whose handlers have not settled them.
