@@ -253,8 +253,11 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 }
 
 // next returns the next event that is stored, valid until the call after; nil when there
-// is none.
+// is none. It looks at ctx for each event: handling a page may take long.
 func (c *cursor) next(ctx context.Context) (*store.Event, error) {
+	if ctx.Err() != nil {
+		return nil, engine.Cause(ctx)
+	}
 	for len(c.page) == 0 {
 		moved, err := c.read(ctx)
 		if err != nil || !moved {
