@@ -284,6 +284,52 @@ func TestAckTxHappensWithItsTransaction(t *testing.T) {
 	require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, "twice")
 }
 
+// NackTx gives an event back with its transaction: after the Backoff, or to the dead when its
+// attempts are spent; fenced as Nack is.
+func TestDelivery_NackTx(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		testkit.Exec(t, db, `CREATE TABLE effects (n INTEGER)`)
+		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{
+			MaxAttempts: 2, Backoff: func(int, error) time.Duration { return time.Minute },
+		})
+		m := enrol(t, g, "a")
+		nackTx := func(d *honker.Delivery[int], end error) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (1)`)
+				require.NoError(t, err)
+				err = d.Nack(ctx, testkit.ErrCause)
+				require.ErrorIs(t, err, honker.ErrInTx)
+				require.ErrorContains(t, err, "NackTx")
+				if err := d.NackTx(ctx, tx, testkit.ErrCause); err != nil {
+					return err
+				}
+				return end
+			})
+		}
+		began := time.Now()
+		d := given(t, m, 1)[0]
+		rolledBack := errors.New("rolled back")
+		require.ErrorIs(t, nackTx(d, rolledBack), rolledBack)
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).Leased)
+		require.NoError(t, nackTx(d, nil))
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).Reclaim)
+		err := nackTx(d, nil)
+		require.ErrorIs(t, err, honker.ErrClaimLost, "twice")
+		require.ErrorContains(t, err, "honker: nack event 1: ")
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
+
+		d = <-testkit.Deliveries(t, t.Context(), m)
+		require.Equal(t, time.Minute, time.Since(began).Round(time.Millisecond), "it wakes a member")
+		require.Equal(t, 2, d.Attempts)
+		require.NoError(t, nackTx(d, nil))
+		dead, _ := deadOf(t, g)
+		require.Len(t, dead, 1)
+		require.Equal(t, testkit.ErrCause.Error(), dead[0].LastError)
+		require.ErrorIs(t, d.NackTx(ctx, nil, nil), honker.ErrInvalid)
+	})
+}
+
 func TestExtendMakesALeaseLongerOrShorter(t *testing.T) {
 	for by, holds := range map[time.Duration]time.Duration{
 		time.Hour:               time.Hour,

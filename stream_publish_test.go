@@ -302,6 +302,66 @@ func TestEventWithoutAKeyHasNullInTheFile(t *testing.T) {
 	}
 }
 
+// EventKeys gives each event of a batch its own key, in the file too; "" is the empty key.
+func TestStream_PublishMany_EventKeys(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	data, keys := make([]int, 1200), make([]string, 1200)
+	for i := range data {
+		data[i], keys[i] = i, fmt.Sprint("k", i%700)
+	}
+	keys[7] = ""
+	first, last, err := s.PublishMany(ctx, data, honker.EventKeys(keys...))
+	require.NoError(t, err)
+	require.Equal(t, int64(len(data)), last-first+1)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, _, err := s.PublishManyTx(ctx, tx, []int{1200, 1201}, honker.EventKeys("a", "b"))
+		return err
+	}))
+	_, err = s.Publish(ctx, 1202, honker.EventKeys("one"))
+	require.NoError(t, err)
+	_, _, err = s.PublishMany(ctx, []int{1203}, honker.EventKeys("x", "y", "z"), honker.EventKeys("last"))
+	require.NoError(t, err, "the last counts")
+	keys = append(keys, "a", "b", "one", "last")
+	n := 0
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		require.Equal(t, n, e.Data)
+		require.Equal(t, keys[n], e.Key)
+		n++
+	}
+	require.Len(t, keys, n)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
+}
+
+// As many keys as events, and not together with EventKey; a bad one among them refuses all.
+func TestStream_PublishMany_EventKeysRefused(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	keys, key := honker.EventKeys, honker.EventKey
+	calls := map[string]testkit.Refusal{}
+	for what, opts := range map[string][]honker.PublishOption{
+		"none":               {keys()},
+		"too few":            {keys("a")},
+		"too many":           {keys("a", "b", "c")},
+		"with EventKey":      {keys("a", "b"), key("k")},
+		"with EventKey \"\"": {key(""), keys("a", "b")},
+		"a bad one":          {keys("a", "\x00")},
+		"a bad one before":   {keys("a", "\x00"), keys("a", "b")},
+	} {
+		calls["PublishMany "+what] = func(c context.Context) error { _, _, err := s.PublishMany(c, []int{1, 2}, opts...); return err }
+		calls["PublishManyTx "+what] = inOwnTx(db, func(c context.Context, tx *sql.Tx) error {
+			_, _, err := s.PublishManyTx(c, tx, []int{1, 2}, opts...)
+			return err
+		})
+	}
+	calls["Publish none"] = func(c context.Context) error { _, err := s.Publish(c, 1, keys()); return err }
+	calls["Publish two"] = func(c context.Context) error { _, err := s.Publish(c, 1, keys("a", "b")); return err }
+	calls["Publish both"] = func(c context.Context) error { _, err := s.Publish(c, 1, keys("a"), key("a")); return err }
+	testkit.RequireRefused(t, path, calls)
+}
+
 func TestBadKeysAndBytesAreRefused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
