@@ -97,7 +97,7 @@ type groupWork[E any] struct {
 
 	slots    chan struct{}  // a value for each handler that runs or is about to
 	running  sync.WaitGroup // handlers
-	finished atomic.Int64   // handlers since the last claim
+	finished atomic.Int64   // quick handlers since the last claim
 
 	mu     sync.Mutex // guards active
 	active map[*heldEvent]context.CancelCauseFunc
@@ -164,9 +164,10 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 	}
 }
 
-// claimSize is the slot that was taken and those that are free. Where handlers are quick it
-// also counts those that have finished since the claim before, which took that long: as
-// many will have finished before the next one.
+// claimSize is the slot that was taken and those that are free. Where the claim before was
+// handled quickly, it also counts the quick handlers that have finished since: as many will
+// have finished before the next claim. Slow ones do not count, since they may well end
+// together, without another event for each soon after.
 func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	n := 1 + cap(w.slots) - len(w.slots)
 	finished := int(w.finished.Swap(0))
@@ -212,7 +213,7 @@ var (
 
 // handle runs the handler and settles its event.
 func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFunc, d *Delivery[E]) {
-	err := errGroupGoexit
+	began, err := time.Now(), errGroupGoexit
 	// Deferred, for a handler that ends its goroutine, as t.FailNow does.
 	defer func() {
 		w.settle(ctx, d, err)
@@ -220,7 +221,9 @@ func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFun
 		delete(w.active, d.heldEvent)
 		w.mu.Unlock()
 		cancel(nil)
-		w.finished.Add(1)
+		if time.Since(began) < quickPace {
+			w.finished.Add(1)
+		}
 		<-w.slots
 	}()
 	err = w.attempt(ctx, d)
