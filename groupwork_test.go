@@ -32,7 +32,7 @@ func workGroup(t testing.TB, g *honker.Group[int], fn deliveryHandler, opts *hon
 	return testkit.Background(t, func(ctx context.Context) error { return g.Work(ctx, fn, opts) })
 }
 
-// logged is a DB inside a bubble whose log is kept.
+// logged is a DB inside a bubble, and its log.
 func logged(t testing.TB) (*honker.DB, *testkit.Log) {
 	log := new(testkit.Log)
 	return honkertest.Open(t, &honker.Options{
