@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -243,6 +244,12 @@ func (p *Pool) start(claimed *ClaimOp) {
 	}
 	for _, j := range jobs {
 		p.jobs <- j // never blocks: want leaves room
+	}
+	if len(jobs) <= p.Workers {
+		// The handlers first: the next look at the file can wait, and would keep this processor
+		// until another one has woken up. From an enqueue to its handler it is 0.18 ms with it and
+		// 0.29 without (p50, bench -suite wake, same process beside 1,000 commits/s).
+		runtime.Gosched()
 	}
 }
 
