@@ -67,8 +67,7 @@ func fail(op, name string, err error) error { return engine.Wrap(op, name, err) 
 // failID is fail for a thing that has a number.
 func failID(op string, id int64, err error) error { return engine.WrapID(op, id, err) }
 
-// JobFailedError reports that the job whose result was waited for went to the dead
-// letters.
+// JobFailedError reports that a result was waited for and its job went to the dead letters.
 type JobFailedError struct {
 	ID        int64
 	Attempts  int

@@ -53,8 +53,8 @@ func decodeEvent(payload json.RawMessage, data any) error {
 
 var errNoConsumer = fmt.Errorf("%w: no consumer has subscribed to it", ErrInvalid)
 
-// Ack saves the offset of this event for the consumer whose [Stream.Subscribe] or
-// [Stream.Consume] it came from, now: everything up to it counts as handled. The offset
+// Ack saves the offset of this event now, for the consumer of the [Stream.Subscribe] or
+// [Stream.Consume] that it came from: everything up to it counts as handled. The offset
 // never goes back. Ack waits for the writer until ctx ends or BusyTimeout has passed. An
 // event from elsewhere, such as [Stream.Read], is [ErrInvalid].
 func (e *Event[E]) Ack(ctx context.Context) error {
@@ -112,7 +112,7 @@ type heldEvent struct {
 	claim     store.Holding
 	attempts  int
 	settled   atomic.Bool // by a plain verb
-	settledTx atomic.Bool // by a Tx verb, whose transaction may still fail
+	settledTx atomic.Bool // by a Tx verb: its transaction may still fail
 }
 
 // settleOp ends the claim of an event, or extends it, if it still holds. It is an
@@ -269,7 +269,7 @@ func (f filter) filter() *store.Filter { return (*store.Filter)(&f) }
 // KeyIs picks the events with exactly that key.
 func KeyIs(key string) Filter { return filter{Op: store.KeyIs, Key: key} }
 
-// KeyPrefix picks the events whose key begins with p, byte by byte: there are no
+// KeyPrefix picks the events with a key that begins with p, byte by byte: there are no
 // wildcards, and case matters. "" picks all.
 func KeyPrefix(p string) Filter { return filter{Op: store.KeyPrefix, Key: p} }
 

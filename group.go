@@ -103,7 +103,7 @@ type GroupInfo struct {
 	Lag      int64    // events above it; what the group's filter leaves out does not count
 	Leased   int64    // events that members hold
 	Reclaim  int64    // events that came back and wait for a member
-	Dead     int64    // events whose attempts are spent, see [Group.Dead]
+	Dead     int64    // events that have spent their attempts, see [Group.Dead]
 	LowWater int64    // events up to here are acked, or dead
 	Members  []string // by name
 }

@@ -277,8 +277,8 @@ func (w *groupWork[E]) backoff(d *Delivery[E], failure error) (rest time.Duratio
 	return d.backoff(failure)
 }
 
-// renewLeases renews the leases of the events whose handlers run, and the membership, until
-// stop is called.
+// renewLeases renews the leases of the events that are being handled, and the membership,
+// until stop is called.
 func (w *groupWork[E]) renewLeases() (stop func()) {
 	ctx, cancel := context.WithCancel(w.settleCtx)
 	ended := make(chan struct{})
@@ -328,7 +328,7 @@ func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	return nil
 }
 
-// unsettled are the events whose handlers have not settled them.
+// unsettled are the events that their handlers have not settled.
 func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,8 +340,8 @@ func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	return held
 }
 
-// lose cancels the handlers of events whose claims no longer hold, unless the handler has
-// settled the event meanwhile: what it still does needs no claim.
+// lose cancels the handlers of events with claims that no longer hold, unless the handler
+// has settled the event meanwhile: what it still does needs no claim.
 func (w *groupWork[E]) lose(lost []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -52,8 +52,8 @@ func (o *LockOptions) withDefaults() (LockOptions, error) {
 // in any language. It is renewed in a goroutine of its own until [Lock.Unlock] or
 // [DB.Close]; one that is dropped without Unlock stays held.
 //
-// A lock is a lease: a process that stands still for longer than its TTL, or whose clock
-// is set forward, loses it, and finds out when it goes on. What must not be done by two
+// A lock is a lease: a process that stands still for longer than its TTL, or has its clock
+// set forward, loses it, and finds out when it goes on. What must not be done by two
 // at a time should watch [Lock.Context], and hand [Lock.Token] to what it writes to.
 type Lock struct {
 	db    *DB

@@ -32,7 +32,8 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 
 // Maintain keeps the file small and its queues honest. It blocks until ctx ends, then
 // returns nil. Each time Every has passed, in one process at a time, it
-//   - moves jobs to the dead letters that have expired, or whose last attempt never ended,
+//   - moves jobs to the dead letters that have expired, or of which the last attempt never
+//     ended,
 //   - compacts every topic with a [Retention],
 //   - deletes results that have expired and windows of rate limits that are over,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,

@@ -111,8 +111,8 @@ func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m
 // Claim gives the member up to n events at once and holds them for the group's Lease. It
 // does not wait for events: none is an empty result and no error. It takes the write lock
 // only when there are some, or to stay a member, and waits for it until ctx ends or
-// BusyTimeout has passed. It may return fewer events than there are. An event whose payload
-// does not decode into E is dead-lettered, see [Group.Dead].
+// BusyTimeout has passed. It may return fewer events than there are. An event with a payload
+// that does not decode into E is dead-lettered, see [Group.Dead].
 //
 // [ErrMemberTaken]: the member was silent for too long, and another took its name.
 // [ErrNotFound]: the group was deleted. An n that is not positive is [ErrInvalid].
@@ -219,8 +219,8 @@ func (m *member) leave(ctx context.Context) error {
 // such as [ErrClosed], or one of [Member.Claim]'s, is yielded once and is the last.
 //
 // It claims ahead what a body that is quick will take in some milliseconds; what it has
-// claimed and not yielded goes back to the group, unspent. An event whose payload does not
-// decode into E is dead-lettered and not yielded.
+// claimed and not yielded goes back to the group, unspent. An event with a payload that
+// does not decode into E is dead-lettered and not yielded.
 func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	return func(yield func(*Delivery[E], error) bool) {
 		p := &prefetcher[E]{member: m}

@@ -123,8 +123,8 @@ func (b *opened) Name() string { return b.connector.Path() }
 // Write implements engine.Backend.
 func (b *opened) Write(ctx context.Context, op engine.Op) error { return b.writer.Do(ctx, op) }
 
-// Begin implements engine.Backend. It uses honker's pool and not the application's, whose
-// readers must not hold up a writer that holds up all others. The gate is entered before
+// Begin implements engine.Backend. It uses honker's pool and not the application's: readers
+// there must not hold up a writer that holds up all others. The gate is entered before
 // there is a connection, so that writers that wait occupy none.
 func (b *opened) Begin(ctx context.Context) (*sql.Tx, func(), error) {
 	reserved, permit, err := b.connector.Reserve(ctx)
@@ -340,7 +340,7 @@ func Connector(path string, opts *Options) (driver.Connector, error) {
 	return &bootstrapping{Connector: c, limit: o.BusyTimeout}, nil
 }
 
-// bootstrapping is a connector whose first connection brings the schema up to date.
+// bootstrapping is a connector that brings the schema up to date on its first connection.
 type bootstrapping struct {
 	*sqlite.Connector
 	limit time.Duration

@@ -39,8 +39,8 @@ func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
 
 // Outbox carries messages that are a T to somewhere outside the file: sent in the
 // transaction that makes them true, delivered after it by each [Outbox.Run], at
-// least once, in no promised order. It is honker's outbox: the queue "_outbox:<name>",
-// whose payload is the message as JSON, with the same attempts and delays, so workers in
+// least once, in no promised order. It is honker's outbox: the queue "_outbox:<name>" with
+// the message as JSON for its payload, and the same attempts and delays, so workers in
 // other languages can share it.
 //
 // It is a cheap handle: make it where you need it.

@@ -65,7 +65,7 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 	return out, err
 }
 
-// checkMaxAttempts checks an option whose zero value means a default.
+// checkMaxAttempts checks an option of which the zero value means a default.
 func checkMaxAttempts(n int) error {
 	if n < 0 {
 		return fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, n)
@@ -73,9 +73,9 @@ func checkMaxAttempts(n int) error {
 	return nil
 }
 
-// Queue is a durable queue of jobs whose arguments are a T, stored as JSON. It is a
-// cheap handle: make it where you need it. Any binding of honker can enqueue to and
-// work off the same queue.
+// Queue is a durable queue of jobs. The arguments of a job are a T, stored as JSON. A
+// Queue is a cheap handle: make it where you need it. Any binding of honker can enqueue to
+// and work off the same queue.
 type Queue[T any] struct{ *queue }
 
 // queue is a Queue without its type.
@@ -101,8 +101,8 @@ func (q *Queue[T]) Name() string { return q.name }
 
 // Claim gives up to n jobs to worker at once, in the order priority DESC, run_at, id,
 // and holds them for the queue's Lease. No job is an empty result and no error;
-// it takes no write lock then. A claim spends one of the job's attempts. A job whose
-// attempts are spent, or whose payload does not decode into T, goes to the dead
+// it takes no write lock then. A claim spends one of the job's attempts. A job that
+// has spent its attempts, or has a payload that does not decode into T, goes to the dead
 // letters instead.
 //
 // worker names the claimer and fences its settles: it must be unique among all
@@ -154,8 +154,8 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	}
 }
 
-// decodeOrDeadLetter makes a job of a claimed row. One whose payload does not decode is
-// dead-lettered: no later attempt could succeed.
+// decodeOrDeadLetter makes a job of a claimed row. One with a payload that does not decode
+// is dead-lettered: no later attempt could succeed.
 func (q *Queue[T]) decodeOrDeadLetter(ctx context.Context, row store.Job) (*Job[T], error) {
 	job, cause := newJob[T](q.queue, row)
 	if cause == nil {
@@ -172,9 +172,9 @@ func (q *Queue[T]) decodeOrDeadLetter(ctx context.Context, row store.Job) (*Job[
 // held for the queue's Lease: settle it in the body. It waits for work without polling and
 // ends silently when ctx ends. Breaking off leaves nothing claimed but the job of the body.
 //
-// A job whose payload does not decode into T is yielded with the error, already moved to
-// the dead letters and without Args, and the loop goes on. Any other error comes without a
-// job and is the last.
+// A job with a payload that does not decode into T is yielded with the error, already moved
+// to the dead letters and without Args, and the loop goes on. Any other error comes without
+// a job and is the last.
 func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], error] {
 	return func(yield func(*Job[T], error) bool) {
 		for {
@@ -298,7 +298,7 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 }
 
 // NextClaimAt returns the next time at which a job of this queue can be claimed that
-// cannot be now: one that waits for its time, or one whose claim may lapse. The zero
+// cannot be now: one that waits for its time, or one with a claim that may lapse. The zero
 // time means that nothing is coming. Jobs that are due already do not count.
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) {
 	if q.err != nil {

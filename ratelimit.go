@@ -100,10 +100,10 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
-// Wait returns nil when it has counted a call: at once, or in a window to come, to whose
-// start it sleeps. It ends with ctx, and when the DB is closed. Goroutines of one process
-// that wait for the same limit pass in the order in which they came; processes meet at the
-// start of each window and none is preferred.
+// Wait returns nil when it has counted a call: at once, or in a window to come, after it has
+// slept until its start. It ends with ctx, and when the DB is closed. Goroutines of one
+// process that wait for the same limit pass in the order in which they came; processes meet
+// at the start of each window and none is preferred.
 //
 // Wait bounds nothing by itself: with a window of a day it may wait for a day, and as
 // long as others take all of every window it does not return. Give it a ctx that ends.

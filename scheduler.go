@@ -312,8 +312,8 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err err
 // passed over. The jobs can run at once. The schedules move on in the same transaction:
 // two ticks at once fire nothing twice. It does not ask which process leads.
 //
-// A schedule whose Spec makes no sense, which only another program can have written, is
-// paused and named by the error; the others have fired.
+// A schedule with a Spec that makes no sense, which only another program can have written,
+// is paused and named by the error; the others have fired.
 func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 	fires, err := s.tick(ctx, now, nil)
 	return fires, fail("tick", "", err)

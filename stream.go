@@ -46,8 +46,8 @@ func (o *StreamOptions) withDefaults() (StreamOptions, error) {
 	return out, nil
 }
 
-// Stream is a durable log of events whose data are an E, stored as JSON. Events stay
-// until [Stream.Compact] or [DB.Maintain] deletes them; any number of consumers read at
+// Stream is a durable log of events. The data of an event are an E, stored as JSON. Events
+// stay until [Stream.Compact] or [DB.Maintain] deletes them; any number of consumers read at
 // their own pace. A Stream is a cheap handle, safe for concurrent use: make it where it is
 // needed.
 //

@@ -52,7 +52,7 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *store.Fil
 // and ends. It saves nothing and never waits for the writer. No read transaction is held
 // while the body runs; what is deleted meanwhile may be missing.
 //
-// An event whose payload does not decode into E is yielded with an error, and the loop
+// An event with a payload that does not decode into E is yielded with an error, and the loop
 // goes on. Any other error, also the end of ctx, comes without an event and is the last. A
 // negative offset is [ErrInvalid].
 func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], error] {
@@ -92,7 +92,7 @@ func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], 
 // One loop at a time should run for a consumer: two would both see every event. To share
 // the work use [Stream.Group].
 //
-// An event whose payload does not decode into E is yielded with an error, and the loop
+// An event with a payload that does not decode into E is yielded with an error, and the loop
 // goes on. Any other error, such as [ErrClosed] or [ErrInvalid], comes without an event and
 // is the last.
 func (s *Stream[E]) Subscribe(ctx context.Context, consumer string, opts *SubscribeOptions) iter.Seq2[*Event[E], error] {

@@ -26,7 +26,7 @@ type WorkOptions struct {
 	DrainTimeout time.Duration // default 20s: after ctx ends, handlers finish; then their ctx is cancelled and what is unfinished is released, attempt unspent
 	Middleware   []Middleware  // the first is the outermost
 	// OnError is told of each attempt that failed, with the error that the handler
-	// returned, and of a job whose claim was lost (ErrClaimLost). It runs in the
+	// returned, and of a job that lost its claim (ErrClaimLost). It runs in the
 	// worker's goroutine.
 	OnError func(ctx context.Context, job *JobInfo, err error)
 }

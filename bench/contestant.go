@@ -10,7 +10,7 @@ import (
 // Contestant is one way to have a queue: in a SQLite file, or beside it.
 type Contestant struct {
 	Name  string
-	About string // its settings, and who recommends them
+	About string // its settings, and where they are recommended
 	Best  int    // the number of workers that suits it best
 	// Poll is its longest interval. Samples are spread over it, so that none is taken in
 	// step with it; 0: it is woken.

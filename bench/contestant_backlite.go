@@ -133,7 +133,7 @@ func (b *backliteQueue) Unfinished(ctx context.Context) (int, error) {
 	return count(ctx, b.pool, "backlite_tasks")
 }
 
-// Idle has one dispatcher, which serves all queues of a client. Nobody can listen.
+// Idle has one dispatcher, which serves all queues of a client. It has no listeners.
 func (b *backliteQueue) Idle(ctx context.Context, _, _ int) error {
 	return b.Work(ctx, 10, func(int64) {})
 }

@@ -225,7 +225,7 @@ func jsonIDs(ids []int64) string {
 	return string(text)
 }
 
-// waitForCommit looks every millisecond whether somebody else has committed since seen.
+// waitForCommit looks every millisecond whether another connection has committed since seen.
 func (c *rawConn) waitForCommit(ctx context.Context, seen int64) (version int64, err error) {
 	s, err := c.stmt("PRAGMA data_version")
 	if err != nil {

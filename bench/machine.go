@@ -60,8 +60,8 @@ func firstLine(path string) string {
 	return line
 }
 
-// loadAverage of the last minute; 0: not known. What is more than a core or two is
-// somebody else's.
+// loadAverage of the last minute; 0: not known. What is more than a core or two comes from
+// other programs.
 func loadAverage() float64 {
 	text, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
 	v, err := strconv.ParseFloat(text, 64)

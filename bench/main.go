@@ -1,5 +1,5 @@
 // Bench measures honker beside its peers and beside the driver by itself: the numbers of
-// docs/performance.md, for anybody to repeat. See README.md.
+// docs/performance.md, so that they can be repeated. See README.md.
 package main
 
 import (
@@ -50,7 +50,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention")
-	f.StringVar(&c.cases, "case", "", "only the cases whose names hold that `text`")
+	f.StringVar(&c.cases, "case", "", "only the cases with that `text` in their names")
 	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
 	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")
 	f.IntVar(&c.rounds, "rounds", 5, "how often each contestant has its turn")

@@ -146,7 +146,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestLowest lets nobody be ahead.
+// TestLowest lets no peer be ahead.
 func TestLowest(t *testing.T) {
 	row := func(name string, v float64) Row {
 		return Row{Contestant: name, Cells: []Cell{newCell([]float64{v}, nil)}}

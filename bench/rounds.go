@@ -35,7 +35,7 @@ type Turn struct {
 	Durability Durability
 	Length     time.Duration
 	Scale      float64
-	Bound      time.Duration // of a turn whose length is a number of jobs
+	Bound      time.Duration // of a turn with a number of jobs for its length
 	Fewest     int           // samples, however long they take
 	Rand       *rand.Rand
 	dir        string
@@ -80,7 +80,7 @@ type Runner struct {
 	Rounds      int
 	For         time.Duration // per suite
 	Scale       float64
-	Bound       time.Duration // of a turn whose length is a number of jobs
+	Bound       time.Duration // of a turn with a number of jobs for its length
 	Fewest      int           // samples of a turn, however long they take
 	Hasty       bool          // numbers do not matter
 	Seed        uint64

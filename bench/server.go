@@ -98,7 +98,7 @@ func scratch(path, name string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// installed adds the server contestants whose programs are here.
+// installed adds the server contestants with programs that are here.
 func installed(all []Contestant) []Contestant {
 	for program, c := range map[string]func() Contestant{redisServer: asynqs, natsServer: jetStreams} {
 		if _, err := exec.LookPath(program); err == nil {

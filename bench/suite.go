@@ -14,7 +14,7 @@ func suites() []Suite {
 	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite()}
 }
 
-// only is the suites with those cases alone whose names hold text.
+// only is the suites with those cases alone that have text in their names.
 func only(all []Suite, text string) []Suite {
 	for i := range all {
 		all[i].Cases = slices.DeleteFunc(all[i].Cases, func(c Case) bool { return !strings.Contains(c.Name, text) })

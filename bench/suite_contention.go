@@ -48,12 +48,12 @@ func contentionCase(processes, perSecond int) Case {
 
 // flow is what became of the jobs.
 type flow struct {
-	Busy      int // SQLITE_BUSY seen by who enqueues
+	Busy      int // SQLITE_BUSY seen by Enqueue
 	PerSecond float64
 }
 
 // startFlow lets jobs flow, here or in another process. The ceiling has none: it is the
-// same write on a file where nobody else writes.
+// same write on a file without another writer.
 func startFlow(ctx context.Context, t *Turn, q Queue, path string, processes, perSecond int) (stop func() (flow, error), err error) {
 	if t.Name == ceilingName {
 		return func() (flow, error) { return flow{}, nil }, nil

@@ -24,7 +24,7 @@ func idleSuite() Suite {
 
 const (
 	idleLongest = 30 * time.Second
-	restful     = 20 * time.Second // until what was opened is at rest: who looks now and then does so more at first
+	restful     = 20 * time.Second // until what was opened is at rest: a contestant that looks now and then does so more at first
 	openBound   = 20 * time.Second
 	openers     = 8
 	resting     = "RESTING" // says a child once it is

@@ -99,7 +99,7 @@ func (w *waker) hear(c *child) {
 	}
 }
 
-// end0 is end for a child whose output somebody else reads.
+// end0 is end for a child of which another goroutine reads the output.
 func (c *child) end0() error {
 	_ = c.stdin.Close()
 	return c.cmd.Wait()

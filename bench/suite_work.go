@@ -68,7 +68,7 @@ func addBacklog(ctx context.Context, q Queue, n int) (added int, err error) {
 	return added, err
 }
 
-// addSingly is for those who have no batches.
+// addSingly is for contestants that have no batches.
 func addSingly(ctx context.Context, q Queue, n int) error {
 	var next atomic.Int64
 	return each(16, func(int) error {

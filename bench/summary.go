@@ -57,7 +57,8 @@ func summarize(tables []*Table, metric string) string {
 	return b.String()
 }
 
-// numbered is who has a number in any of the tables, all of which have the same rows.
+// numbered is the contestants with a number in any of the tables, all of which have the same
+// rows.
 func numbered(tables []*Table) (who []string) {
 	for _, row := range tables[0].Rows {
 		has := func(t *Table) bool { r := t.row(row.Contestant); return r != nil && len(r.Cells) > 0 }

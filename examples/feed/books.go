@@ -59,7 +59,7 @@ func (t *tally) add(line string) {
 	}
 }
 
-// account is what one of those who read the stream has done, against what there was.
+// account is what one of those that read the stream has done, against what there was.
 type account struct {
 	standing
 	what       string
@@ -72,7 +72,7 @@ func (a account) wrong() bool {
 	return sum < a.want || sum > a.want && (a.open() == 0 || a.name != alarmName)
 }
 
-// books are the counts of everybody when nobody works any more.
+// books are the counts of all consumers when none works any more.
 type books struct {
 	at       place
 	log      *tally
@@ -160,7 +160,7 @@ func (b *books) readAlerts(path string) (int64, error) {
 	return int64(len(offsets)), err
 }
 
-// open is how many events somebody has still to handle.
+// open is how many events the consumers have still to handle.
 func (b *books) open() (n int64) {
 	for _, a := range b.accounts {
 		n += a.open()
@@ -168,7 +168,7 @@ func (b *books) open() (n int64) {
 	return n
 }
 
-// err is nil when what everybody has done is what the log says.
+// err is nil when what all consumers have done is what the log says.
 func (b *books) err() error {
 	for _, a := range b.accounts {
 		if a.wrong() {

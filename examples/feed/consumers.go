@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The names under which the file knows how far everybody is.
+// The names under which the file knows how far each consumer is.
 const (
 	counterName   = "counter"
 	alarmName     = "alarm"
@@ -17,7 +17,7 @@ const (
 	resolversName = "resolvers"
 )
 
-// everybody is who must have seen all before it is done; the group is the last.
+// All of these must have seen all before it is done; the group is the last.
 var everybody = []string{counterName, alarmName, condenserName, resolversName}
 
 const sqlCount = `INSERT INTO traffic (path, requests, bytes) VALUES (?1, 1, ?2)
@@ -58,8 +58,8 @@ func (f *feed) countOne(ctx context.Context, e *honker.Event[Request]) error {
 	})
 }
 
-// condense makes one short text of each failed request, under the same key, for whoever
-// does not need the rest. It stays when the events themselves are compacted.
+// condense makes one short text of each failed request, under the same key, for programs
+// that do not need the rest. It stays when the events themselves are compacted.
 func (f *feed) condense(ctx context.Context) error {
 	err := honker.Pipe(ctx, f.failed, condenserName, f.trouble, func(_ context.Context, e *honker.Event[Request]) (string, error) {
 		return fmt.Sprintf("%d %s %s", e.Data.Status, e.Data.Method, e.Data.Path), nil

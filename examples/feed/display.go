@@ -37,7 +37,7 @@ func (s standings) idle() bool {
 	return true
 }
 
-// of returns the standing under name. Who has not begun has all of it to do.
+// of returns the standing under name. A consumer that has not begun has all of it to do.
 func (s standings) of(name string, all int64) standing {
 	for _, one := range s.all {
 		if one.name == name {

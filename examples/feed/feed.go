@@ -24,13 +24,13 @@ type config struct {
 //go:embed schema.sql
 var schema string
 
-// What is kept of each topic once everybody has seen it.
+// What is kept of each topic once all consumers have seen it.
 const (
 	keepOK     = 500
 	keepFailed = 100
 )
 
-// feed is the log as a stream, and all who read it.
+// feed is the log as a stream, and all that read it.
 type feed struct {
 	config
 	db         *honker.DB
@@ -86,7 +86,7 @@ func (f *feed) alertsPath() string { return filepath.Join(filepath.Dir(f.config.
 
 func (f *feed) close() error { return errors.Join(f.alarm.file.Close(), f.db.Close()) }
 
-// serve runs until the log is read and everybody has seen all of it, or ctx ends and
+// serve runs until the log is read and all consumers have seen all of it, or ctx ends and
 // what has begun is finished. Then it checks the books, prints them, and compacts.
 func (f *feed) serve(ctx context.Context) error {
 	began := time.Now()
@@ -132,7 +132,7 @@ func (f *feed) work(ctx context.Context) error {
 
 func (f *feed) watchAlarm(ctx context.Context) error { return f.alarm.run(ctx, f.failed) }
 
-// watch shows how far everybody is until there is nothing left to do or ctx ends.
+// watch shows how far each consumer is until there is nothing left to do or ctx ends.
 func (f *feed) watch(ctx context.Context) error {
 	d := newDisplay(f.w)
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -156,8 +156,8 @@ func (f *feed) watch(ctx context.Context) error {
 	return nil
 }
 
-// compact lets go what the retention of the topics gives up. Whoever has still to see
-// something keeps it.
+// compact lets go what the retention of the topics gives up. A consumer that has still to
+// see something keeps it.
 func (f *feed) compact(ctx context.Context) error {
 	fmt.Fprintln(f.w)
 	for _, topic := range []*honker.Stream[Request]{f.ok, f.failed} {

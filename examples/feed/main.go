@@ -1,4 +1,4 @@
-// Feed follows an access log as a stream of events and shows how far those are who
+// Feed follows an access log as a stream of events and shows how far those are that
 // consume it: a counter, an alarm, a condenser, and a group of resolvers. See README.md.
 package main
 

@@ -29,7 +29,7 @@ const sampleLines = 600
 const childEnv = "FEED_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	rest = honker.Constant(0) // nobody watches
+	rest = honker.Constant(0) // the pauses are only there to be watched
 	if os.Getenv(childEnv) != "" {
 		testdata = sample
 		main()
@@ -145,7 +145,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// One who follows sees lines that are appended, and no line before its end is written.
+// A feed that follows sees lines that are appended, and no line before its end is written.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 100))
@@ -243,7 +243,7 @@ func audit(t *testing.T, f *feed) error {
 	return b.err()
 }
 
-// Who is interrupted before anybody has begun has wrong books neither.
+// A feed that is interrupted before any consumer has begun has no wrong books either.
 func TestInterruptedAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -270,7 +270,7 @@ func TestRefused(t *testing.T) {
 	if err := f.tailer.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.tailer.at.bytes-- // where somebody else left it
+	f.tailer.at.bytes-- // where another process left it
 	if err := f.tailer.publish(t.Context(), []string{head(testdata, 1)}); !errors.Is(err, errTwo) {
 		t.Errorf("%v, want %v", err, errTwo)
 	}
@@ -369,7 +369,7 @@ func runMain(t *testing.T, code int, args ...string) string {
 	return stdout.String()
 }
 
-// checkBooks checks a database that nobody has open, after all is done.
+// checkBooks checks a database that no process has open, after all is done.
 func checkBooks(t *testing.T, c config, lines int64) {
 	t.Helper()
 	f := openFeed(t, c)

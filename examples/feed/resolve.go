@@ -46,7 +46,7 @@ func (f *feed) resolve(ctx context.Context) error {
 }
 
 // resolveOne finds out the country, which is slow and so not in a transaction, and then
-// counts the visit and acks in one: each is counted once, by whoever resolved it.
+// counts the visit and acks in one: each is counted once, by the member that resolved it.
 func (f *feed) resolveOne(ctx context.Context, d *honker.Delivery[Request]) error {
 	country, err := f.countryOf(d.Data, d.Attempts)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *feed) resolveOne(ctx context.Context, d *honker.Delivery[Request]) erro
 
 var (
 	errTimeout = errors.New("the lookup timed out")
-	errUnknown = errors.New("nobody knows the address")
+	errUnknown = errors.New("the address is unknown")
 )
 
 // poison is an address that no attempt resolves.
@@ -87,7 +87,7 @@ func (f *feed) countryOf(r Request, attempt int) (string, error) {
 
 var countries = [...]string{"AT", "BR", "CA", "DE", "EG", "FR", "IN", "JP", "KE", "NL", "PL", "US"}
 
-// country is made up: the addresses of the sample are nobody's.
+// country is made up: the addresses of the sample have no owners.
 func country(ip netip.Addr) string {
 	sum := 0
 	for _, b := range ip.AsSlice() {

@@ -38,7 +38,7 @@ type tailer struct {
 	rate       int
 	follow     bool
 	at         place
-	ended      atomic.Bool // the end of the log is published, and nobody follows it
+	ended      atomic.Bool // the end of the log is published, and the log is not followed
 }
 
 var (

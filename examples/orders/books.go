@@ -48,7 +48,7 @@ type standing struct {
 }
 
 // newAudit reads the database before the folder: an ack follows its file, so an order
-// whose job is gone has its receipt by then, whoever else is at work.
+// without its job has its receipt by then, even if other processes are at work.
 func newAudit(ctx context.Context, db *sql.DB, folder *receipts) (*audit, error) {
 	orders, err := readStandings(ctx, db)
 	if err != nil {

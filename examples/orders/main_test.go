@@ -23,7 +23,7 @@ var sample = head(testdata, 600)
 const childEnv = "ORDERS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	receiptOptions.Backoff = honker.Constant(0) // nobody watches
+	receiptOptions.Backoff = honker.Constant(0) // the pauses are only there to be watched
 	if os.Getenv(childEnv) != "" {
 		testdata = sample
 		main()

@@ -111,7 +111,7 @@ func (r *receipts) list() (map[string]bool, error) {
 	return ids, err
 }
 
-// sweep removes the drafts of killed processes. It is for an empty queue, when nobody
+// sweep removes the drafts of killed processes. It is for an empty queue, when no process
 // writes.
 func (r *receipts) sweep() error {
 	drafts, err := filepath.Glob(filepath.Join(r.dir, draftPattern))

@@ -24,7 +24,7 @@ const (
 	retryLast  = 5 * time.Second
 )
 
-// Retry paces a loop whose step has failed. It is the one place that decides what a failure
+// Retry paces a loop after a failed step. It is the one place that decides what a failure
 // means for a loop: some errors no later try can mend, the others are logged, and the pause
 // grows with each failure in a row.
 type Retry struct {

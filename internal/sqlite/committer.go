@@ -439,7 +439,8 @@ func (p foreignPool) acquire(ctx context.Context, limit time.Duration) (*sql.Con
 
 func (p foreignPool) release(conn *sql.Conn, _ error) { _ = conn.Close() }
 
-// statementCtx does not end: a driver may interrupt a write, whose outcome is unknown then.
+// statementCtx does not end: a driver may interrupt a write, and its outcome is unknown
+// then.
 func (p foreignPool) statementCtx(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }

@@ -35,7 +35,7 @@ func (w *fakeWatcher) WakeAt(t time.Time) {
 	w.mu.Unlock()
 }
 
-// newNotifier is a notifier whose sources are not asked: its tests wake by hand.
+// newNotifier is a notifier with sources that are not asked: its tests wake by hand.
 func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	t.Helper()
 	w := new(fakeWatcher)

@@ -63,7 +63,7 @@ func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Ti
 			return err
 		}
 	}
-	// Results only now: those of a job whose claim was lost must not be saved.
+	// Results only now: those of a job that lost its claim must not be saved.
 	for _, j := range b.done {
 		if j.end == nil || !j.together() {
 			continue
@@ -163,7 +163,7 @@ func (p *Pool) settleAlone(ctx context.Context, j *activeJob) {
 	p.settled(done)
 }
 
-// settled forgets jobs whose claims have ended, and reports how.
+// settled forgets jobs with claims that have ended, and reports how.
 func (p *Pool) settled(done []*activeJob) {
 	p.forget(done)
 	for _, j := range done {

@@ -71,7 +71,7 @@ func (p *Pool) busy() bool {
 	return len(p.held) > 0
 }
 
-// giveUp releases jobs whose handlers do not return. Run still waits for the handlers.
+// giveUp releases jobs with handlers that do not return. Run still waits for the handlers.
 func (p *Pool) giveUp(ctx context.Context) {
 	p.mu.Lock()
 	var rest []*activeJob

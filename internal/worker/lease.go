@@ -33,7 +33,7 @@ func (p *Pool) renew(held []*activeJob) {
 		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), now.Unix()+engine.Seconds(p.Lease))
 		return err
 	})
-	// Not withdrawn: the drain waits for handlers, whose leases have to hold.
+	// Not withdrawn: the drain waits for handlers, and their leases have to hold.
 	if err := p.source.Engine.Backend.Write(context.Background(), op); err != nil {
 		// Not lost yet: only a statement that ran and did not find the claim says so.
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
@@ -42,8 +42,8 @@ func (p *Pool) renew(held []*activeJob) {
 	p.lose(slices.DeleteFunc(held, func(j *activeJob) bool { return slices.Contains(kept, j.claim.ID) }))
 }
 
-// unsettled are the jobs held whose handlers have not settled them. A settled one may stay in
-// held until its handler returns, and has no lease any more.
+// unsettled are the jobs held that their handlers have not settled. A settled one may stay
+// in held until its handler returns, and has no lease any more.
 func (p *Pool) unsettled() (jobs []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -55,8 +55,8 @@ func (p *Pool) unsettled() (jobs []*activeJob) {
 	return jobs
 }
 
-// lose cancels the handlers of jobs whose claims were not renewed, unless a batch has settled
-// them meanwhile.
+// lose cancels the handlers of jobs with claims that were not renewed, unless a batch has
+// settled them meanwhile.
 func (p *Pool) lose(jobs []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

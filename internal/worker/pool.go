@@ -60,7 +60,7 @@ type Pool struct {
 	cancelHandlers context.CancelCauseFunc
 
 	mu sync.Mutex
-	// held are the jobs whose claims this pool answers for. A job may be in it twice: an
+	// held are the jobs with claims that this pool answers for. A job may be in it twice: an
 	// earlier handler may not have noticed that its claim lapsed and was taken again.
 	held     map[*activeJob]struct{}
 	finished []*activeJob // to be settled by the next batch
@@ -280,7 +280,7 @@ func (p *Pool) takeFinished() []*activeJob {
 	return done
 }
 
-// forget lets jobs go whose claims have ended, or cannot be settled.
+// forget lets go of jobs with claims that have ended, or cannot be settled.
 func (p *Pool) forget(done []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 type Claim struct {
 	store.Claim
 	Settled   atomic.Bool // by a plain verb of the handler
-	SettledTx atomic.Bool // by a Tx verb, whose transaction may still fail
+	SettledTx atomic.Bool // by a Tx verb: its transaction may still fail
 	Result    atomic.Pointer[string]
 }
 

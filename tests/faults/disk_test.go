@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// onFaultyDisk is a DB whose disk fails on demand.
+// onFaultyDisk is a DB on a disk that fails on demand.
 func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
 	t.Helper()
 	dir := t.TempDir()
@@ -181,7 +181,7 @@ func TestLogStaysBoundedAndShrinksWhenALongReaderHasEnded(t *testing.T) {
 	stop := testkit.Background(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			_ = testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications WHERE id % 100 = 0`)
-			time.Sleep(time.Millisecond) // the log starts anew when nobody reads
+			time.Sleep(time.Millisecond) // the log starts anew when no connection reads
 		}
 		return nil
 	})
