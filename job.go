@@ -103,6 +103,9 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.S
 	if err := end.Run(ctx, on, time.Now()); err != nil {
 		return failID(verb, j.ID, err)
 	}
+	if end.Became == worker.Snoozed {
+		j.claim.SnoozedTx.Store(true)
+	}
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx))
 }
 

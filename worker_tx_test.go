@@ -265,3 +265,29 @@ func TestObserverHearsOfTheAckWhenItIsCommitted(t *testing.T) {
 		}
 	})
 }
+
+// A job that its handler has snoozed in a transaction may be claimed again, with the same
+// attempt, before the handler returns. The return must not settle the new claim.
+func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		runs := 0
+		again, returned, acked := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			if runs++; runs == 1 {
+				defer close(returned)
+				err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.SnoozeTx(ctx, tx, 0) })
+				<-again
+				return err
+			}
+			close(again)
+			<-returned
+			time.Sleep(time.Second) // the return of the first handler is settled
+			acked <- job.Ack(ctx)
+			return nil
+		}, &honker.WorkOptions{Workers: 2})
+		testkit.Enqueue(t, q, 1)
+		require.NoError(t, <-acked)
+		require.NoError(t, stop())
+	})
+}

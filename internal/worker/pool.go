@@ -277,7 +277,25 @@ func (p *Pool) takeFinished() []*activeJob {
 	defer p.mu.Unlock()
 	done := p.finished
 	p.finished = nil
+	for _, j := range done {
+		if j.claim.SnoozedTx.Load() && p.claimedAgainLocked(j) {
+			j.end = nil
+		}
+	}
 	return done
+}
+
+// claimedAgainLocked reports that this pool holds the job of j by another claim. A snooze in
+// a transaction of the handler's leaves the attempt unspent, so the fence of the new claim is
+// that of the old one, and to settle the old one would end the new one. No other pool has the
+// fence: it contains the worker's id.
+func (p *Pool) claimedAgainLocked(j *activeJob) bool {
+	for other := range p.held {
+		if other != j && other.claim.Claim == j.claim.Claim {
+			return true
+		}
+	}
+	return false
 }
 
 // forget lets go of jobs with claims that have ended, or cannot be settled.

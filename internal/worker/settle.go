@@ -15,6 +15,7 @@ type Claim struct {
 	store.Claim
 	Settled   atomic.Bool // by a plain verb of the handler
 	SettledTx atomic.Bool // by a Tx verb: its transaction may still fail
+	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
 	Result    atomic.Pointer[string]
 }
 
