@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -298,4 +299,64 @@ func TestBadOptionsOpenNoFile(t *testing.T) {
 	}
 	_, err := honker.Attach(context.Background(), nil, nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// Why a ctx has ended is said by verbs that wait for the writer, as by those that read.
+func TestWrite_EndOfCtx_Cause(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	q, why := honker.NewQueue[int](db, "jobs", nil), errors.New("why")
+	enqueue := func(ctx context.Context) error { _, err := q.Enqueue(ctx, 1); return err }
+	begin := func(ctx context.Context) error {
+		return db.Tx(ctx, func(context.Context, *sql.Tx) error { return nil })
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ended := make(chan error, 4)
+	_, err := q.Get(ctx, 1)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+	holdWriter(t, path)
+	for _, verb := range []func(context.Context) error{enqueue, begin} {
+		go func() { ended <- verb(ctx) }()
+	}
+	time.Sleep(50 * time.Millisecond)
+	cancel(why)
+	ended <- enqueue(ctx)
+	ended <- begin(ctx)
+	for range 4 {
+		err := testkit.Within(context.Background(), ended, testkit.Timeout)
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// A wait for the writer that Close ends is ErrClosed, also of a loop.
+func TestClose_WhileTheWriterIsTaken(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(context.Context, *honker.DB) error{
+		"lock": func(ctx context.Context, db *honker.DB) error { _, err := db.Lock(ctx, "l", nil); return err },
+		"consume": func(ctx context.Context, db *honker.DB) error {
+			fn := func(context.Context, *honker.Event[int]) error { return nil }
+			return honker.NewStream[int](db, "s", nil).Consume(ctx, "c", fn, nil)
+		},
+		"scheduler": func(ctx context.Context, db *honker.DB) error { return db.Scheduler().Run(ctx) },
+		"maintain":  func(ctx context.Context, db *honker.DB) error { return db.Maintain(ctx, nil) },
+		"group": func(ctx context.Context, db *honker.DB) error {
+			fn := func(context.Context, *honker.Delivery[int]) error { return nil }
+			return honker.NewStream[int](db, "s", nil).Group("g", nil).Work(ctx, fn, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "file.db")
+			db, err := honker.Open(context.Background(), path, nil)
+			require.NoError(t, err)
+			release := holdWriter(t, path)
+			ended := make(chan error, 1)
+			go func() { ended <- wait(context.Background(), db) }()
+			time.Sleep(50 * time.Millisecond)
+			require.NoError(t, db.Close())
+			require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
+			release()
+		})
+	}
 }

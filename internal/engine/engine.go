@@ -162,7 +162,7 @@ func (e *Engine) Write(ctx context.Context, twin string, op Op) error {
 	if err := e.open(); err != nil {
 		return err
 	}
-	return e.Backend.Write(ctx, op)
+	return withCause(ctx, e.Backend.Write(ctx, op))
 }
 
 // Statements makes an Op of a function that runs several statements.

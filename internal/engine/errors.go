@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/honker-go/honker/internal/sqlite"
@@ -58,6 +59,19 @@ func WrapID(op string, id int64, err error) error {
 
 // Cause says why ctx has ended: by Close, or as its owner wanted.
 func Cause(ctx context.Context) error { return wake.Cause(ctx) }
+
+// withCause adds why ctx has ended to an error that only says that it has, as the wait for
+// the writer does.
+func withCause(ctx context.Context, err error) error {
+	ended, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || ended == nil || !errors.Is(err, ended) || errors.Is(err, cause) {
+		return err
+	}
+	if err == ended {
+		return Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
 
 // Final reports an error after which no later try can succeed: the DB is closed, or its file
 // was replaced.

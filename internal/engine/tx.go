@@ -21,7 +21,7 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	}
 	tx, release, err := e.Backend.Begin(ctx)
 	if err != nil {
-		return Wrap("begin", "", err)
+		return Wrap("begin", "", withCause(ctx, err))
 	}
 	defer release()
 	defer tx.Rollback() // after a panic or an error; a no-op after Commit
