@@ -70,16 +70,7 @@ func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[
 	if err := g.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("work", g.name, err)
 	}
-	run, leave, err := g.db.engine.Enter(ctx)
-	if err != nil {
-		return fail("work", g.name, err)
-	}
-	defer leave()
-	err = newGroupWork(ctx, g, o, fn).run(run)
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fail("work", g.name, err)
+	return fail("work", g.name, g.db.runLoop(ctx, newGroupWork(ctx, g, o, fn).run))
 }
 
 // groupWork is a Work of a group that is running: a member that hands what it claims to
@@ -125,7 +116,10 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	retry := w.retry("transaction failed, retrying")
 	for w.member == nil {
 		m, err := w.group.Join(ctx, w.opts.Member)
-		if err != nil && (membershipLost(err) || retry.After(ctx, err) != nil) {
+		if err != nil {
+			err = w.retryAfter(ctx, retry, err)
+		}
+		if err != nil {
 			return err
 		}
 		w.member = m
@@ -136,10 +130,17 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	return err
 }
 
-// membershipLost reports an error of claiming that another try does not mend, since the
-// name or the group is gone: both may be wanted so.
-func membershipLost(err error) bool {
-	return errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound)
+// retryAfter returns nil, after a pause, when a step that failed with err may be tried again,
+// and otherwise what ends Work. What fails once ctx has ended is a consequence of that.
+func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err error) error {
+	if errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound) {
+		return err // the name or the group is gone, which may be wanted so
+	}
+	err = retry.After(ctx, err)
+	if ctx.Err() != nil {
+		return engine.Cause(ctx)
+	}
+	return err
 }
 
 // dispatch starts a handler for each event. It takes a slot before it claims, so that no
@@ -154,7 +155,7 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 		d, err := events.next(ctx)
 		if err != nil {
 			<-w.slots
-			if membershipLost(err) || retry.After(ctx, err) != nil {
+			if err := w.retryAfter(ctx, retry, err); err != nil {
 				return err
 			}
 			continue
