@@ -3,9 +3,11 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,4 +58,47 @@ func TestTransactionsOnAnAttachedPoolWaitForEachOther(t *testing.T) {
 	for range cap(ended) {
 		assert.NoError(t, <-ended)
 	}
+}
+
+// The end of ctx ends a read that waits for a connection which the application has lent, and
+// so does Close where the read is that of a loop.
+func TestAttach_ReadWaitsForAConnection(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	testkit.MakeFile(t, path)
+	pool := testkit.OpenPool(t, path)
+	pool.SetMaxOpenConns(1)
+	db, err := honker.Attach(context.Background(), pool, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	lent, err := pool.Conn(context.Background())
+	require.NoError(t, err)
+	defer lent.Close()
+
+	q, why := honker.NewQueue[int](db, "jobs", nil), errors.New("why")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	ended := make(chan error, 1)
+	for _, read := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := q.Get(ctx, 1); return err },
+		func(ctx context.Context) error { _, err := q.Claim(ctx, "w", 1); return err },
+		func(ctx context.Context) error { _, err := db.Listen(ctx, "news"); return err },
+	} {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		go func() { ended <- read(ctx) }()
+		err := testkit.Within(context.Background(), ended, testkit.Timeout)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "honker: ")
+	}
+	go func() { _, err := honker.WaitResult[int](ctx, db, 1); ended <- err }()
+	time.Sleep(20 * time.Millisecond)
+	cancel(why)
+	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), why)
+
+	go func() {
+		ended <- q.Work(context.Background(), func(context.Context, *honker.Job[int]) error { return nil }, nil)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	require.NoError(t, db.Close())
+	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
 }

@@ -122,9 +122,10 @@ func (e *Engine) Usable(ctx context.Context, twin string) error {
 	return nil
 }
 
-// Read runs f on the reading pool, outside of any transaction. A statement that has started
-// is not interrupted: an interrupt costs the driver a goroutine for each statement and can
-// spoil the connection. So ctx is looked at before, and bounds nothing else.
+// Read runs f on a connection of the reading pool, outside of any transaction. ctx bounds the
+// wait for the connection: an application may have lent all of an attached pool. A statement
+// that has started is not interrupted: an interrupt costs the driver a goroutine for each
+// statement and can spoil the connection.
 func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	if err := e.open(); err != nil {
 		return err
@@ -132,7 +133,12 @@ func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier
 	if ctx.Err() != nil {
 		return Cause(ctx)
 	}
-	if err := f(context.WithoutCancel(ctx), e.Backend.Reader()); err != nil {
+	conn, err := e.Backend.Reader().Conn(ctx)
+	if err != nil {
+		return e.WrapCause(withCause(ctx, err))
+	}
+	defer conn.Close()
+	if err := f(context.WithoutCancel(ctx), conn); err != nil {
 		return e.WrapCause(err)
 	}
 	return nil
