@@ -304,6 +304,10 @@ func (g *group) settleDead(ctx context.Context, offset int64, settle func(ctx co
 	if err := Offset(offset).check(); err != nil {
 		return 0, false, err
 	}
+	// Before the read, which might wait for the connection of the caller's transaction.
+	if err := g.db.engine.RefuseInTx(ctx, ""); err != nil {
+		return 0, false, err
+	}
 	id, err = g.id(ctx)
 	if err != nil {
 		return 0, false, err

@@ -102,3 +102,52 @@ func TestAttach_ReadWaitsForAConnection(t *testing.T) {
 	require.NoError(t, db.Close())
 	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
 }
+
+// A plain verb inside of DB.Tx is refused before it waits for the connection that the
+// transaction has, and that is the pool's only one.
+func TestAttach_OneConnection_InTx(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	testkit.MakeFile(t, path)
+	pool := testkit.OpenPool(t, path)
+	pool.SetMaxOpenConns(1)
+	db, err := honker.Attach(context.Background(), pool, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	q, s := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
+	g := s.Group("g", nil)
+	m := enrol(t, g, "m")
+	from, to := testkit.DoublingStreams(db)
+	ignore := func(context.Context, *honker.Event[int]) error { return nil }
+	for name, verb := range map[string]func(context.Context) error{
+		"claim":       func(ctx context.Context) error { _, err := q.Claim(ctx, "w", 1); return err },
+		"jobs":        func(ctx context.Context) error { return testkit.LastError(q.Jobs(ctx, "w")) },
+		"work":        func(ctx context.Context) error { return q.Work(ctx, nil, nil) },
+		"wait result": func(ctx context.Context) error { _, err := honker.WaitResult[int](ctx, db, 1); return err },
+		"lock":        func(ctx context.Context) error { _, err := db.Lock(ctx, "l", nil); return err },
+		"try lock":    func(ctx context.Context) error { _, err := db.TryLock(ctx, "l", nil); return err },
+		"rate limit":  func(ctx context.Context) error { _, err := db.RateLimit("r", 1, time.Second).Allow(ctx); return err },
+		"rate wait":   func(ctx context.Context) error { return db.RateLimit("r", 1, time.Second).Wait(ctx) },
+		"subscribe":   func(ctx context.Context) error { return testkit.LastError(s.Subscribe(ctx, "c", nil)) },
+		"consume":     func(ctx context.Context) error { return s.Consume(ctx, "c", ignore, nil) },
+		"pipe":        func(ctx context.Context) error { return honker.Pipe(ctx, from, "c", to, testkit.Double) },
+		"compact":     func(ctx context.Context) error { _, err := s.Compact(ctx); return err },
+		"join":        func(ctx context.Context) error { _, err := g.Join(ctx, "n"); return err },
+		"group claim": func(ctx context.Context) error { _, err := m.Claim(ctx, 1); return err },
+		"all":         func(ctx context.Context) error { return testkit.LastError(m.All(ctx)) },
+		"leave":       func(ctx context.Context) error { return m.Leave(ctx) },
+		"redeliver":   func(ctx context.Context) error { _, err := g.Redeliver(ctx, 1); return err },
+		"discard":     func(ctx context.Context) error { _, err := g.Discard(ctx, 1); return err },
+		"group work": func(ctx context.Context) error {
+			return g.Work(ctx, func(context.Context, *honker.Delivery[int]) error { return nil }, nil)
+		},
+		"scheduler": func(ctx context.Context) error { return db.Scheduler().Run(ctx) },
+		"trigger":   func(ctx context.Context) error { _, err := db.Scheduler().Trigger(ctx, "s"); return err },
+		"maintain":  func(ctx context.Context) error { return db.Maintain(ctx, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, _ *sql.Tx) error { return verb(ctx) })
+			require.ErrorIs(t, err, honker.ErrInTx)
+		})
+	}
+}
