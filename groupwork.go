@@ -365,7 +365,7 @@ func (w *groupWork[E]) drain(stopRenewing func()) {
 	go func() { w.running.Wait(); close(finished) }()
 	cancelling := time.AfterFunc(w.opts.DrainTimeout, func() { w.cancelHandlers(errGroupWorkEnded) })
 	defer cancelling.Stop()
-	over := time.NewTimer(w.opts.DrainTimeout + cancelGrace)
+	over := time.NewTimer(max(w.opts.DrainTimeout, w.opts.DrainTimeout+cancelGrace)) // the sum may overflow
 	defer over.Stop()
 	select {
 	case <-finished:

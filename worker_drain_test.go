@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -368,4 +369,30 @@ func TestHandlerThatLingersBesideTheNextAttempt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The longest DrainTimeout is no bound: nothing is given up.
+func TestWork_DrainTimeout_Longest(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		stop := testkit.Work(t, q, func(ctx context.Context, _ *honker.Job[int]) error {
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		}, &honker.WorkOptions{DrainTimeout: math.MaxInt64})
+		g := stocked(t, db, 1).Group("g", nil)
+		stopGroup := testkit.Background(t, func(ctx context.Context) error {
+			return g.Work(ctx, func(ctx context.Context, _ *honker.Delivery[int]) error {
+				time.Sleep(time.Minute)
+				return ctx.Err()
+			}, &honker.GroupWorkOptions{DrainTimeout: math.MaxInt64})
+		})
+		testkit.Enqueue(t, q, 1)
+		synctest.Wait()
+		require.NoError(t, stop())
+		require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, s.Outcomes())
+		require.NoError(t, stopGroup())
+		info := testkit.GroupInfo(t, g)
+		require.EqualValues(t, 1, info.LowWater)
+		require.Zero(t, info.Leased+info.Reclaim)
+	})
 }

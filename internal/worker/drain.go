@@ -27,7 +27,7 @@ func (p *Pool) drain() {
 	// ctx can return, and is settled by what it returns.
 	cancelling := time.AfterFunc(p.DrainTimeout, func() { p.cancelHandlers(errWorkEnded) })
 	defer cancelling.Stop()
-	over := time.NewTimer(p.DrainTimeout + cancelGrace)
+	over := time.NewTimer(max(p.DrainTimeout, p.DrainTimeout+cancelGrace)) // the sum may overflow
 	defer over.Stop()
 	// Once a settle has failed for good, the rest is let go without another try: each try may
 	// take a BusyTimeout, and the caller of Close is waiting.
