@@ -128,7 +128,7 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 // write commits b. It is not withdrawn when ctx ends: what has finished is settled.
 func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	ctx = context.WithoutCancel(ctx)
-	// Past Engine.Write, which refuses verbs once Close has begun to wait: the drain settles.
+	// Not Engine.Write: what that checks, Run has checked, and Close waits for Run.
 	err := p.source.Engine.Backend.Write(ctx, b)
 	if errors.Is(err, errSomeLost) {
 		b.exact = true
