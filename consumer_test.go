@@ -22,7 +22,8 @@ ON CONFLICT(name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.o
 	bindingOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 )
 
-func TestSavedOffsetNeverGoesBack(t *testing.T) {
+// A saved offset never goes back.
+func TestConsumer_Save_NeverBack(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	for name, save := range map[string]func(offset int64) (bool, error){
@@ -53,7 +54,8 @@ func TestSavedOffsetNeverGoesBack(t *testing.T) {
 	}
 }
 
-func TestOffsetSavedInATxIsUndoneWithIt(t *testing.T) {
+// An offset saved in a transaction is undone with it.
+func TestConsumer_SaveTx_Rollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	for _, end := range []error{testkit.ErrCause, nil} {
@@ -74,7 +76,8 @@ func TestOffsetSavedInATxIsUndoneWithIt(t *testing.T) {
 	require.EqualValues(t, 5, testkit.SavedOffset(t, s, "c"))
 }
 
-func TestHighestOfManySavesWins(t *testing.T) {
+// The highest of many saves wins.
+func TestConsumer_Save_HighestWins(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[int](t, "orders")
 	var saves atomic.Int64
@@ -104,7 +107,8 @@ func TestHighestOfManySavesWins(t *testing.T) {
 	require.LessOrEqual(t, saves.Load(), top)
 }
 
-func TestOffsetsAreSharedWithOtherBindings(t *testing.T) {
+// Offsets are shared with other bindings.
+func TestConsumer_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -118,7 +122,8 @@ func TestOffsetsAreSharedWithOtherBindings(t *testing.T) {
 	require.Equal(t, []int{8}, testkit.EventData(testkit.Take(t, s, "c", nil, 1)))
 }
 
-func TestSeekMovesAConsumerAlsoBack(t *testing.T) {
+// Seek moves a consumer, also back.
+func TestConsumer_Seek_Back(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s := context.Background(), honker.NewStream[int](db, "orders", nil)
@@ -151,7 +156,8 @@ func TestSeekMovesAConsumerAlsoBack(t *testing.T) {
 	})
 }
 
-func TestSeekOfAConsumerThatThereIsNotIsNotFound(t *testing.T) {
+// Seek of an unknown consumer is ErrNotFound.
+func TestConsumer_Seek_NotFound(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -165,7 +171,8 @@ func TestSeekOfAConsumerThatThereIsNotIsNotFound(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream_consumers`), "none was made")
 }
 
-func TestSeekOfAPatternFindsItsOwnPlaces(t *testing.T) {
+// Seek of a pattern finds its own offsets.
+func TestConsumer_Seek_Pattern(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:a")
 	pattern := honker.NewStream[int](db, "orders:*", nil)
@@ -185,7 +192,8 @@ func TestSeekOfAPatternFindsItsOwnPlaces(t *testing.T) {
 	require.Zero(t, testkit.SavedOffset(t, s, "c"), "a consumer of the topic is another one")
 }
 
-func TestConsumersAreListedWithWhatTheyHaveStillToSee(t *testing.T) {
+// Consumers are listed with what they have still to see.
+func TestConsumer_List_Lag(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -236,7 +244,8 @@ func emitLater(t testing.TB, s *honker.Stream[int]) int {
 	return 1
 }
 
-func TestLastAckIsThatOfTheLastSave(t *testing.T) {
+// LastAck is the time of the last save.
+func TestConsumer_LastAck(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
@@ -267,7 +276,8 @@ func TestLastAckIsThatOfTheLastSave(t *testing.T) {
 	})
 }
 
-func TestDeletedConsumerIsForgotten(t *testing.T) {
+// A deleted consumer is forgotten.
+func TestConsumer_Delete(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -295,7 +305,8 @@ func TestDeletedConsumerIsForgotten(t *testing.T) {
 	require.Equal(t, 0, testkit.Take(t, s, "c", nil, 1)[0].Data, "it begins anew")
 }
 
-func TestHeadIsTheLastOffsetOfTheTopicOrPattern(t *testing.T) {
+// Head is the last offset of the topic or pattern.
+func TestStream_Head(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:a")
 	heads := func() (heads []int64) {

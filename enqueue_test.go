@@ -19,9 +19,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
+// The first call of a shared commit that fails halfway leaves nothing and fails no other call.
 // Verbs that wait for the same writer share a commit. The one that comes first fails when
 // half of it is written; those behind it know nothing of that.
-func TestFirstOfABatchThatFailsHalfwayLeavesNothingAndTakesNobodyAlong(t *testing.T) {
+func TestDB_GroupCommit_FirstFails(t *testing.T) {
 	const behind = 4
 	rounds := 20
 	if testing.Short() {
@@ -74,7 +75,8 @@ var enqueues = map[string]func(ctx context.Context, q *honker.Queue[int], opts .
 	},
 }
 
-func TestAWorkerThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
+// A worker that sleeps has claimed a job by the time it is committed.
+func TestHandoff_Work(t *testing.T) {
 	for name, enqueue := range enqueues {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 			q := honker.NewQueue[int](db, "jobs", nil)
@@ -99,7 +101,8 @@ func TestAWorkerThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
 	}
 }
 
-func TestALoopOverJobsThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.T) {
+// A loop over Jobs that sleeps has claimed a job by the time it is committed.
+func TestHandoff_Jobs(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -123,8 +126,9 @@ func TestALoopOverJobsThatSleepsHasClaimedAJobByTheTimeItIsCommitted(t *testing.
 	})
 }
 
+// A job of another writer is claimed before the one that is handed over.
 // What others have enqueued meanwhile, by whatever way, is not passed over.
-func TestAJobOfAnotherIsClaimedBeforeTheOneThatIsHandedOver(t *testing.T) {
+func TestHandoff_OthersFirst(t *testing.T) {
 	for what, other := range map[string]string{
 		"one that waits":  `'pending', NULL, NULL, 0`,
 		"one that lapsed": `'processing', 'gone', 1, 1`,
@@ -149,8 +153,9 @@ VALUES ('jobs', '7', 1, `+other+`)`)
 	}
 }
 
+// A job is handed over with a whole lease.
 // The claim begins when the enqueue has the writer, however long it had to wait for it.
-func TestAJobIsHandedOverWithAWholeLease(t *testing.T) {
+func TestHandoff_WholeLease(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
 		var until time.Time
@@ -172,10 +177,11 @@ func TestAJobIsHandedOverWithAWholeLease(t *testing.T) {
 	})
 }
 
+// A job that is handed over is written once.
 // One statement and one commit lie between an enqueue and its handler.
 // The trigger that counts has a name of honker's: with one of the application's no job is
 // handed over.
-func TestAJobThatIsHandedOverIsWrittenOnce(t *testing.T) {
+func TestHandoff_WrittenOnce(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 5})
 		testkit.Exec(t, db, `CREATE TABLE updates (id)`)
@@ -195,7 +201,8 @@ func TestAJobThatIsHandedOverIsWrittenOnce(t *testing.T) {
 	})
 }
 
-func TestAnEnqueueThatFailsHandsNothingOver(t *testing.T) {
+// An enqueue that fails hands nothing over.
+func TestHandoff_FailedEnqueue(t *testing.T) {
 	for what, trigger := range map[string]string{
 		"the statement": `BEGIN SELECT RAISE(ABORT, 'not this one'); END`,
 		"the commit":    `BEGIN INSERT INTO child VALUES (1); END`,
@@ -224,7 +231,8 @@ func TestAnEnqueueThatFailsHandsNothingOver(t *testing.T) {
 	}
 }
 
-func TestOfABatchAsManyAreHandedOverAsHandlersAreIdle(t *testing.T) {
+// Of a batch as many jobs are handed over as handlers are idle.
+func TestHandoff_Batch(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		release := make(chan struct{})
@@ -243,8 +251,9 @@ func TestOfABatchAsManyAreHandedOverAsHandlersAreIdle(t *testing.T) {
 	})
 }
 
+// A worker that sleeps claims for idle handlers only.
 // What was fast an hour ago says nothing about the next jobs.
-func TestAWorkerThatSleepsClaimsForIdleHandlersOnly(t *testing.T) {
+func TestHandoff_IdleOnly(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		release := make(chan struct{})
@@ -269,8 +278,9 @@ func TestAWorkerThatSleepsClaimsForIdleHandlersOnly(t *testing.T) {
 
 const slow = 1
 
+// A worker that ends leaves nothing claimed.
 // A job may be handed over at any moment of a worker's end: none is forgotten.
-func TestAWorkerThatEndsLeavesNothingClaimed(t *testing.T) {
+func TestHandoff_WorkEnds(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
 	for round := range 150 {
@@ -289,8 +299,9 @@ func TestAWorkerThatEndsLeavesNothingClaimed(t *testing.T) {
 	}
 }
 
+// Loops that come and go are given each job once.
 // Whatever the order in which loops begin, end and are called: each job is given once.
-func TestLoopsThatComeAndGoAreGivenEachJobOnce(t *testing.T) {
+func TestHandoff_LoopsComeAndGo(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int](db, "jobs", nil)

@@ -68,7 +68,8 @@ var badNames = map[string]string{
 	"surrogates": "\xed\xa0\x80",
 }
 
-func TestBadNamesAreRefusedByEveryVerb(t *testing.T) {
+// Bad names are refused by every verb.
+func TestDB_Input_BadNames(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	good := honker.NewQueue[int](db, "jobs", nil)
@@ -96,7 +97,8 @@ func TestBadNamesAreRefusedByEveryVerb(t *testing.T) {
 	}
 }
 
-func TestNamesOfAnyTextAreKeptByteForByte(t *testing.T) {
+// Names of any text are kept byte for byte.
+func TestDB_Input_AnyNames(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -124,7 +126,8 @@ func TestNamesOfAnyTextAreKeptByteForByte(t *testing.T) {
 	}
 }
 
-func TestBadNumbersAndSpansAreRefused(t *testing.T) {
+// Bad numbers and spans are refused.
+func TestDB_Input_BadNumbers(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -192,7 +195,8 @@ func workWith(q *honker.Queue[int], opts honker.WorkOptions) testkit.Refusal {
 	}
 }
 
-func TestSpansAsLongAsTheyGetDoNotOverflow(t *testing.T) {
+// The longest spans do not overflow.
+func TestDB_Input_LongestSpans(t *testing.T) {
 	t.Parallel()
 	const ever = time.Duration(math.MaxInt64)
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: ever, ResultTTL: ever})
@@ -225,7 +229,8 @@ func TestSpansAsLongAsTheyGetDoNotOverflow(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 10))
 }
 
-func TestPayloadsThatAreNoJSONAreRefused(t *testing.T) {
+// Payloads that are not JSON are refused.
+func TestDB_Input_NoJSON(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db := honkertest.OpenFile(t, path, &honker.Options{MaxPayload: 10})
@@ -266,7 +271,8 @@ func TestPayloadsThatAreNoJSONAreRefused(t *testing.T) {
 	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "12345678") // as large as may be
 }
 
-func TestBytesAsTheTypeOfAPayloadAreRefusedByEveryVerb(t *testing.T) {
+// Bytes as the type of a payload are refused by every verb.
+func TestDB_Input_Bytes(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	type named []byte
@@ -274,7 +280,8 @@ func TestBytesAsTheTypeOfAPayloadAreRefusedByEveryVerb(t *testing.T) {
 	testkit.RequireRefused(t, path, badHandle(db, honker.NewQueue[named](db, "jobs", nil)))
 }
 
-func TestPointerToBytesIsRefusedAsBytesAre(t *testing.T) {
+// A pointer to bytes is refused as bytes are.
+func TestDB_Input_PointerToBytes(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	b := []byte("would be base64")
@@ -284,7 +291,8 @@ func TestPointerToBytesIsRefusedAsBytesAre(t *testing.T) {
 	})
 }
 
-func TestBadOptionsOpenNoFile(t *testing.T) {
+// Bad options open no file.
+func TestDB_Open_BadOptions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, o := range []honker.Options{

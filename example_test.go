@@ -8,8 +8,6 @@ import (
 	"log"
 	"time"
 
-	_ "modernc.org/sqlite" // or any other SQLite driver
-
 	"github.com/honker-go/honker"
 )
 
@@ -161,4 +159,40 @@ func ExampleDB_Tx_plainVerb() {
 	// Output:
 	// true
 	// honker: notify "news": called inside DB.Tx: use the Tx form: NotifyTx
+}
+
+func ExampleDB_Listen() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	db.Notify(ctx, "prices", "nobody hears this")
+	prices, err := db.Listen(ctx, "prices") // from now on, of any process
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer prices.Close()
+
+	db.Notify(ctx, "prices", map[string]int{"tea": 395})
+	db.Notify(ctx, "weather", "rain")
+	db.Notify(ctx, "prices", map[string]int{"tea": 410})
+
+	for n, err := range prices.All(ctx) {
+		var price struct{ Tea int }
+		if err != nil || n.Decode(&price) != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("tea costs", price.Tea)
+		if price.Tea > 400 {
+			break
+		}
+	}
+	// Output:
+	// tea costs 395
+	// tea costs 410
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestDeletedGroupEndsItsMembers(t *testing.T) {
+// A deleted group ends its members.
+func TestGroup_Delete_EndsMembers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		g := stocked(t, db, 3).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
@@ -52,7 +53,8 @@ func TestDeletedGroupEndsItsMembers(t *testing.T) {
 	})
 }
 
-func TestSparseGroupGetsPastLongRunsOfOthersEvents(t *testing.T) {
+// A group with a sparse filter gets past long runs of other events.
+func TestGroup_Sparse(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	noise := honker.NewStream[int](db, "noise", nil)
@@ -95,7 +97,8 @@ func TestSparseGroupGetsPastLongRunsOfOthersEvents(t *testing.T) {
 	}
 }
 
-func TestGroupBeginsWhereItsFirstMemberSaid(t *testing.T) {
+// A group begins where its first member said.
+func TestGroup_Join_Start(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		s := stocked(t, db, 3)
@@ -135,7 +138,8 @@ func TestGroupBeginsWhereItsFirstMemberSaid(t *testing.T) {
 	})
 }
 
-func TestGroupRefusesBadInput(t *testing.T) {
+// A group refuses bad input.
+func TestGroup_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 1)
@@ -170,7 +174,8 @@ func TestGroupRefusesBadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-func TestFreshEventsComeFirstAndReturnedOnesLastInFirstOut(t *testing.T) {
+// Fresh events come first, and returned ones last in, first out.
+func TestMember_Claim_FreshFirst(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
 	ctx := testkit.Context(t, 5*time.Second)
@@ -198,7 +203,8 @@ func TestFreshEventsComeFirstAndReturnedOnesLastInFirstOut(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3, 4, 5, 2, 1}, order)
 }
 
-func TestAPipePublishesASuccessorForEachEvent(t *testing.T) {
+// A pipe publishes a successor for each event.
+func TestPipe_Successors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	numbers, doubled := honker.NewStream[int](db, "numbers", nil), honker.NewStream[int](db, "doubled", nil)
 	ctx := testkit.Context(t, 5*time.Second)
@@ -227,7 +233,8 @@ func TestAPipePublishesASuccessorForEachEvent(t *testing.T) {
 	require.EqualValues(t, 2, offset)
 }
 
-func TestCompactKeepsWhatAConsumerHasStillToSee(t *testing.T) {
+// Compact keeps what a consumer has still to see.
+func TestRetention_Compact_Consumer(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
 	ctx := testkit.Context(t, 5*time.Second)
@@ -244,4 +251,66 @@ func TestCompactKeepsWhatAConsumerHasStillToSee(t *testing.T) {
 	stats, err = s.Compact(ctx)
 	require.NoError(t, err)
 	require.Equal(t, honker.CompactStats{Deleted: 590, Policy: 990, Cutoff: 990}, stats)
+}
+
+// deadOf lists the dead.
+func deadOf[E any](t testing.TB, g *honker.Group[E]) (dead []honker.DeadEvent[E], errs []error) {
+	t.Helper()
+	for d, err := range g.Dead(context.Background()) {
+		require.NotNil(t, d, "%v", err)
+		dead, errs = append(dead, *d), append(errs, err)
+	}
+	return dead, errs
+}
+
+// Events are dead-lettered when their attempts are spent.
+func TestMember_Nack_AttemptsSpent(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx := context.Background()
+		g := stocked(t, db, 3).Group("g", &honker.GroupOptions{MaxAttempts: 2, Lease: 10 * time.Second})
+		m := enrol(t, g, "a")
+		for attempt := range 2 {
+			ds := given(t, m, 3)
+			require.Len(t, ds, 3, "attempt %d", attempt)
+			slices.SortFunc(ds, func(a, b *honker.Delivery[int]) int { return cmp.Compare(a.Data, b.Data) })
+			require.NoError(t, ds[0].Nack(ctx, testkit.ErrCause))
+			require.NoError(t, ds[2].Nack(ctx, nil))
+			time.Sleep(10*time.Second + time.Millisecond) // for the second
+		}
+		require.Empty(t, given(t, m, 3))
+		info := testkit.GroupInfo(t, g)
+		require.Equal(t, []int64{3, 0, 0, 3}, []int64{info.Dead, info.Leased, info.Reclaim, info.LowWater})
+		dead, _ := deadOf(t, g)
+		for i, why := range []string{testkit.ErrCause.Error(), "max attempts exceeded", ""} {
+			require.Equal(t, i+1, dead[i].Data)
+			require.Equal(t, 2, dead[i].Attempts)
+			require.Equal(t, why, dead[i].LastError)
+		}
+		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(dead[0].DiedAt))
+		require.Zero(t, time.Since(dead[1].DiedAt))
+
+		for _, verb := range []func(context.Context, int64) (bool, error){g.Redeliver, g.Discard} {
+			_, err := verb(ctx, -1)
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			found, err := verb(ctx, 9)
+			require.NoError(t, err)
+			require.False(t, found)
+		}
+		found, err := g.Discard(ctx, 1)
+		require.True(t, found && err == nil, err)
+		found, err = g.Redeliver(ctx, 2)
+		require.True(t, found && err == nil, err)
+		found, err = g.Redeliver(ctx, 2)
+		require.True(t, !found && err == nil, "it is not dead any more")
+		require.EqualValues(t, 1, testkit.GroupInfo(t, g).LowWater)
+		for attempt := range 2 { // all its attempts
+			ds := given(t, m, 3)
+			require.Equal(t, []int{2}, contentsOf(ds))
+			require.Equal(t, attempt+1, ds[0].Attempts)
+			require.NoError(t, ds[0].Nack(ctx, errors.New("again")))
+		}
+		dead, _ = deadOf(t, g)
+		require.Len(t, dead, 2)
+		require.Equal(t, "again", dead[0].LastError)
+	})
 }

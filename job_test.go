@@ -33,7 +33,8 @@ func settlesTx[T any](job *honker.Job[T]) map[string]func(context.Context, honke
 	}
 }
 
-func TestRetryRunsTheJobAgainAndKeepsTheError(t *testing.T) {
+// Retry runs the job again and keeps the error.
+func TestJob_Retry_KeepsError(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -60,7 +61,8 @@ func TestRetryRunsTheJobAgainAndKeepsTheError(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 }
 
-func TestRetryOfTheLastAttemptIsADeadLetter(t *testing.T) {
+// A retry of the last attempt is a dead letter.
+func TestJob_Retry_LastAttempt(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[string](t, &honker.QueueOptions{MaxAttempts: 2})
 	began := time.Now()
@@ -79,7 +81,8 @@ func TestRetryOfTheLastAttemptIsADeadLetter(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 1))
 }
 
-func TestFailIsADeadLetterAtOnce(t *testing.T) {
+// Reject makes a dead letter at once.
+func TestJob_Reject_DeadLetter(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -94,7 +97,8 @@ func TestFailIsADeadLetterAtOnce(t *testing.T) {
 	require.Empty(t, testkit.GetJob(t, q, id).LastError)
 }
 
-func TestErrorTextIsStoredAsBoundedValidText(t *testing.T) {
+// An error text is stored as bounded valid text.
+func TestJob_ErrorText_Bounded(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	for _, fail := range []func(*honker.Job[int], error) error{
@@ -112,7 +116,8 @@ func TestErrorTextIsStoredAsBoundedValidText(t *testing.T) {
 	}
 }
 
-func TestSnoozeDoesNotSpendTheAttempt(t *testing.T) {
+// Snooze does not spend the attempt.
+func TestJob_Snooze_AttemptUnspent(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
 	id := testkit.Enqueue(t, q, 1)
@@ -132,7 +137,8 @@ func TestSnoozeDoesNotSpendTheAttempt(t *testing.T) {
 	}
 }
 
-func TestHeartbeatMakesTheClaimLastFromNow(t *testing.T) {
+// Extend makes the claim last from now.
+func TestJob_Extend_FromNow(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -145,7 +151,8 @@ func TestHeartbeatMakesTheClaimLastFromNow(t *testing.T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-func TestStaleClaimChangesNothing(t *testing.T) {
+// A stale claim changes nothing.
+func TestJob_StaleClaim(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *honker.DB, *honker.Queue[int], *honker.Job[int]){
 		"lapsed": func(t *testing.T, db *honker.DB, _ *honker.Queue[int], job *honker.Job[int]) {
@@ -191,7 +198,8 @@ func TestStaleClaimChangesNothing(t *testing.T) {
 	}
 }
 
-func TestJobIsSettledOnce(t *testing.T) {
+// A job is settled once.
+func TestJob_SettledOnce(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)
@@ -204,7 +212,8 @@ func TestJobIsSettledOnce(t *testing.T) {
 	}
 }
 
-func TestAckIsCommittedTogetherWithABusinessWrite(t *testing.T) {
+// An ack is committed together with a business write.
+func TestJob_AckTx_WithBusinessWrite(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	testkit.Exec(t, db, `CREATE TABLE paid (item TEXT)`)
@@ -233,7 +242,8 @@ func TestAckIsCommittedTogetherWithABusinessWrite(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM paid`), "not paid twice")
 }
 
-func TestFailTxIsUndoneWithItsTransaction(t *testing.T) {
+// RejectTx is undone with its transaction.
+func TestJob_RejectTx_Rollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -248,8 +258,9 @@ func TestFailTxIsUndoneWithItsTransaction(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 }
 
+// A snoozed handle does not settle the next claim.
 // The attempt of a snooze is given back, so the next claim of the same worker looks alike.
-func TestSnoozedHandleDoesNotSettleTheNextClaim(t *testing.T) {
+func TestJob_Snooze_StaleHandle(t *testing.T) {
 	t.Parallel()
 	_, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)

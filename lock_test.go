@@ -31,7 +31,8 @@ func lost(t testing.TB, l *honker.Lock) {
 	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
 }
 
-func TestLockIsHeldByOneUntilItIsUnlocked(t *testing.T) {
+// A lock is held by one owner until it is unlocked.
+func TestLock_TryLock_OneHolder(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -51,7 +52,8 @@ func TestLockIsHeldByOneUntilItIsUnlocked(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, other, "report", nil))
 }
 
-func TestUnlockMayBeCalledAgainAndHarmsNobody(t *testing.T) {
+// Unlock may be called again and harms no other holder.
+func TestLock_Unlock_Again(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	first := testkit.TakeLock(t, db, "report", nil)
@@ -63,7 +65,8 @@ func TestUnlockMayBeCalledAgainAndHarmsNobody(t *testing.T) {
 	testkit.Unlock(t, second)
 }
 
-func TestTokenGrowsWithEveryAcquisition(t *testing.T) {
+// The token grows with every acquisition.
+func TestLock_Token_Grows(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -76,7 +79,8 @@ func TestTokenGrowsWithEveryAcquisition(t *testing.T) {
 	}
 }
 
-func TestOwnersAreUniqueAndAGivenOneWinsOnce(t *testing.T) {
+// Owners are unique, and a given one wins once.
+func TestLock_Owner_Unique(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	a, b := testkit.TakeLock(t, db, "a", nil), testkit.TakeLock(t, db, "b", nil)
@@ -92,7 +96,8 @@ func TestOwnersAreUniqueAndAGivenOneWinsOnce(t *testing.T) {
 	}
 }
 
-func TestContextOfALockHasTheValuesAndNotTheEndOfItsCallers(t *testing.T) {
+// The context of a lock has the values, but not the end, of its caller's.
+func TestLock_Context_Values(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	type key struct{}
@@ -106,7 +111,8 @@ func TestContextOfALockHasTheValuesAndNotTheEndOfItsCallers(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-func TestUnlockUnderAnEndedContextReleasesAllTheSame(t *testing.T) {
+// Unlock under an ended context releases all the same.
+func TestLock_Unlock_EndedContext(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	l := testkit.TakeLock(t, db, "report", nil)
@@ -116,7 +122,8 @@ func TestUnlockUnderAnEndedContextReleasesAllTheSame(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, db, "report", nil))
 }
 
-func TestLockAndUnlockInsideTxAreRefused(t *testing.T) {
+// Lock and Unlock inside DB.Tx are refused.
+func TestLock_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	l := testkit.TakeLock(t, db, "report", nil)
@@ -132,7 +139,8 @@ func TestLockAndUnlockInsideTxAreRefused(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-func TestBadLocksAreRefused(t *testing.T) {
+// Bad names and options of locks are refused.
+func TestLock_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	type c = context.Context
@@ -153,7 +161,8 @@ func TestBadLocksAreRefused(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-func TestTryLockOfAHeldLockWritesNothing(t *testing.T) {
+// TryLock of a held lock writes nothing.
+func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	l := testkit.TakeLock(t, db, "report", nil)
@@ -172,7 +181,8 @@ func TestTryLockOfAHeldLockWritesNothing(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, other, "report", nil))
 }
 
-func TestCloseReleasesAndEndsAllLocks(t *testing.T) {
+// Close releases and ends all locks.
+func TestLock_Close(t *testing.T) {
 	t.Parallel()
 	path, second := testkit.OpenShared(t)
 	db, err := honker.Open(context.Background(), path, nil)
@@ -193,7 +203,8 @@ func TestCloseReleasesAndEndsAllLocks(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrClosed)
 }
 
-func TestAttachedPoolHasLocksToo(t *testing.T) {
+// An attached pool has locks too.
+func TestLock_Attached(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
@@ -211,7 +222,8 @@ func TestAttachedPoolHasLocksToo(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-func TestLockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
+// A lock is renewed for as long as it is held.
+func TestLock_Renewed(t *testing.T) {
 	for _, ttl := range []time.Duration{1, time.Second, 1500 * time.Millisecond, 0, time.Hour} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 			time.Sleep(999 * time.Millisecond) // the last moment of a second is the hardest
@@ -234,7 +246,8 @@ func TestLockIsRenewedForAsLongAsItIsHeld(t *testing.T) {
 	}
 }
 
-func TestLockThatWasTakenAwayIsLostAtTheNextRenewal(t *testing.T) {
+// A lock that was taken away is lost at the next renewal.
+func TestLock_Taken_Lost(t *testing.T) {
 	for what, statement := range map[string]string{
 		"removed": `DELETE FROM _honker_locks`,
 		"taken":   `UPDATE _honker_locks SET owner = 'thief', expires_at = expires_at + 100`,
@@ -254,7 +267,8 @@ func TestLockThatWasTakenAwayIsLostAtTheNextRenewal(t *testing.T) {
 	}
 }
 
-func TestUnlockOfALockThatWasTakenAwaySaysSo(t *testing.T) {
+// Unlock of a lock that was taken away says so.
+func TestLock_Taken_Unlock(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	l := testkit.TakeLock(t, db, "report", nil)
@@ -267,7 +281,8 @@ func TestUnlockOfALockThatWasTakenAwaySaysSo(t *testing.T) {
 // refuse makes every renewal fail, as a full disk would.
 const refuse = `CREATE TRIGGER refuse BEFORE UPDATE ON _honker_locks BEGIN SELECT RAISE(FAIL, 'no space'); END`
 
-func TestLockThatCannotBeRenewedIsLostWhenItExpires(t *testing.T) {
+// A lock that cannot be renewed is lost when it expires.
+func TestLock_Renewal_Fails(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
 		testkit.Exec(t, db, refuse)
@@ -280,7 +295,8 @@ func TestLockThatCannotBeRenewedIsLostWhenItExpires(t *testing.T) {
 	})
 }
 
-func TestLockSurvivesRenewalsThatFailForAWhile(t *testing.T) {
+// A lock survives renewals that fail for a while.
+func TestLock_Renewal_Recovers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
 		testkit.Exec(t, db, refuse)
@@ -293,8 +309,9 @@ func TestLockSurvivesRenewalsThatFailForAWhile(t *testing.T) {
 	})
 }
 
+// A handle that lost its lock leaves that of its namesake alone.
 // An owner that is not unique must not keep, or release, what another handle holds.
-func TestHandleThatLostItsLockLeavesThatOfItsNamesakeAlone(t *testing.T) {
+func TestLock_Taken_Namesake(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		me := &honker.LockOptions{Owner: "me", TTL: 9 * time.Second}
 		first := testkit.TakeLock(t, db, "report", me)
@@ -310,7 +327,8 @@ func TestHandleThatLostItsLockLeavesThatOfItsNamesakeAlone(t *testing.T) {
 	})
 }
 
-func TestLockWaitsUntilTheHolderUnlocks(t *testing.T) {
+// Lock waits until the holder unlocks.
+func TestLock_Wait_Unlock(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		l := testkit.TakeLock(t, db, "report", nil)
@@ -323,7 +341,8 @@ func TestLockWaitsUntilTheHolderUnlocks(t *testing.T) {
 	})
 }
 
-func TestLockWaitsUntilTheLockOfADeadHolderExpires(t *testing.T) {
+// Lock waits until the lock of a dead holder expires.
+func TestLock_Wait_Expiry(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('report', 'dead', ?)`, began.Unix()+17)
@@ -334,7 +353,8 @@ func TestLockWaitsUntilTheLockOfADeadHolderExpires(t *testing.T) {
 	})
 }
 
-func TestLockWaitsOnWhenTheHolderHasRenewed(t *testing.T) {
+// Lock waits on when the holder has renewed.
+func TestLock_Wait_Renewed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('report', 'another', ?)`, began.Unix()+5)
@@ -348,7 +368,8 @@ func TestLockWaitsOnWhenTheHolderHasRenewed(t *testing.T) {
 	})
 }
 
-func TestThoseWhoWaitForALockGetItInTheirOrder(t *testing.T) {
+// Waiters for a lock get it in their order.
+func TestLock_Wait_InOrder(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", nil)
 		var order []int
@@ -372,7 +393,8 @@ func TestThoseWhoWaitForALockGetItInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestWaiterThatGivesUpLeavesTheLockToTheNext(t *testing.T) {
+// A waiter that gives up leaves the lock to the next.
+func TestLock_Wait_GivesUp(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", nil)
 		ended := make(chan error, 3)
@@ -397,7 +419,8 @@ func TestWaiterThatGivesUpLeavesTheLockToTheNext(t *testing.T) {
 	})
 }
 
-func TestManyGoroutinesOfTwoHandlesAreNeverInsideTogether(t *testing.T) {
+// Many goroutines of two handles are never inside together.
+func TestLock_MutualExclusion(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)

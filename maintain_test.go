@@ -36,7 +36,8 @@ func maintain(t testing.TB, db *honker.DB) {
 	require.NoError(t, db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}))
 }
 
-func TestMaintainSettlesOverdueJobsOfQueuesThatNobodyClaims(t *testing.T) {
+// Maintain settles overdue jobs of queues that no worker claims from.
+func TestMaintain_Jobs_Overdue(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		var last, again, running int64
 		for _, queue := range []string{"a", "b"} {
@@ -66,7 +67,8 @@ SELECT 'large', '0', 'processing', 1, 1, 'w', ?1 - n, 0 FROM some`, time.Now().U
 	})
 }
 
-func TestMaintainBuriesExpiredJobsHoweverManyTheyAre(t *testing.T) {
+// Maintain dead-letters expired jobs, however many they are.
+func TestMaintain_Jobs_Expired(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		now := time.Now().Unix()
 		testkit.Exec(t, db, testkit.Numbers(1700)+`INSERT INTO _honker_live (queue, payload, run_at, expires_at)
@@ -82,7 +84,8 @@ SELECT 'queue ' || n % 3, n, ?1 + 3600, iif(n % 10 = 0, ?1 + 100, ?1 + n % 2) FR
 	})
 }
 
-func TestMaintainDeletesResultsThatHaveExpired(t *testing.T) {
+// Maintain deletes results that have expired.
+func TestMaintain_Results_Expired(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		now := time.Now().Unix()
 		testkit.Exec(t, db, testkit.Numbers(1300)+`INSERT INTO _honker_results (job_id, value, expires_at) SELECT n, n, ?1 + n - 1200 FROM some`, now)
@@ -93,7 +96,8 @@ func TestMaintainDeletesResultsThatHaveExpired(t *testing.T) {
 	})
 }
 
-func TestMaintainDeletesWindowsThatAreOverAndOldOnly(t *testing.T) {
+// Maintain deletes only windows that are over and old.
+func TestMaintain_RateLimits_Old(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		const hour = 3600
 		now := time.Now().Unix()
@@ -113,7 +117,8 @@ func TestMaintainDeletesWindowsThatAreOverAndOldOnly(t *testing.T) {
 	})
 }
 
-func TestMaintainDeletesNotificationsOnlyWithATTL(t *testing.T) {
+// Maintain deletes notifications only with a TTL.
+func TestMaintain_Notifications_TTL(t *testing.T) {
 	for ttl, left := range map[time.Duration]int64{0: 1301, time.Hour: 1, 100 * time.Hour: 1301, time.Hour + time.Second: 101} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			maintained(t, honker.Options{NotificationTTL: ttl}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
@@ -127,7 +132,8 @@ SELECT 'news', '1', ?1 - 3601 - iif(n <= 1200, n, 0) FROM some`, time.Now().Unix
 	}
 }
 
-func TestMaintainCompactsEveryTopicWithARetention(t *testing.T) {
+// Maintain compacts every topic with a retention.
+func TestMaintain_Topics_Compacted(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		for topic, r := range map[string]honker.Retention{"few": {MaxCount: 3}, "young": {MaxAge: time.Minute}, "all": {}, "pinned": {MaxCount: 3}} {
 			s := honker.NewStream[int](db, topic, nil)
@@ -148,7 +154,8 @@ func TestMaintainCompactsEveryTopicWithARetention(t *testing.T) {
 	})
 }
 
-func TestMaintainGoesOnEachTimeTheIntervalHasPassed(t *testing.T) {
+// Maintain goes on each time the interval has passed.
+func TestMaintain_Interval(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		began, q := time.Now(), honker.NewQueue[int](db, "jobs", nil)
 		stop := testkit.Background(t, func(ctx context.Context) error {
@@ -168,7 +175,8 @@ func TestMaintainGoesOnEachTimeTheIntervalHasPassed(t *testing.T) {
 	})
 }
 
-func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
+// One process maintains and the others stand by.
+func TestMaintain_OneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		open := func(ttl time.Duration) *honker.DB {
@@ -201,7 +209,8 @@ func TestOneMaintainsAndTheOthersStandBy(t *testing.T) {
 	})
 }
 
-func TestMaintainWhoseLockIsStolenStandsByAgain(t *testing.T) {
+// Maintain stands by again when its lock is stolen.
+func TestMaintain_LockStolen(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) })
@@ -219,7 +228,8 @@ func TestMaintainWhoseLockIsStolenStandsByAgain(t *testing.T) {
 	})
 }
 
-func TestAChoreThatFailsIsLoggedAndTheOthersGoOn(t *testing.T) {
+// A chore that fails is logged, and the others go on.
+func TestMaintain_ChoreFails(t *testing.T) {
 	maintained(t, honker.Options{NotificationTTL: time.Second}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		expired, lapsed := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second)), testkit.Enqueue(t, q, 2, honker.MaxAttempts(1), honker.Priority(1))
@@ -258,8 +268,9 @@ func TestAChoreThatFailsIsLoggedAndTheOthersGoOn(t *testing.T) {
 	})
 }
 
+// A queue that cannot be settled does not hold up the others.
 // A rule of the application's about one queue must not hold up the others.
-func TestAQueueThatCannotBeSettledDoesNotHoldUpTheOthers(t *testing.T) {
+func TestMaintain_QueueFails(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		for i, queue := range []string{"a", "b", "c"} {
 			testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, expires_at) VALUES (?, ?, '1', 1)`, i+1, queue)
@@ -270,7 +281,8 @@ func TestAQueueThatCannotBeSettledDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-func TestMaintainRefusesABadIntervalAndATransaction(t *testing.T) {
+// Maintain refuses a bad interval and a transaction.
+func TestMaintain_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	calls := make(map[string]testkit.Refusal)
@@ -280,7 +292,8 @@ func TestMaintainRefusesABadIntervalAndATransaction(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-func TestMaintainEndsWithItsContextAndWithClose(t *testing.T) {
+// Maintain ends with its context and with Close.
+func TestMaintain_Ends(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -299,7 +312,8 @@ func TestMaintainEndsWithItsContextAndWithClose(t *testing.T) {
 	})
 }
 
-func TestMaintainWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
+// Maintain waits for a writer that holds the write lock for long.
+func TestMaintain_SlowWriter_Waits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 30 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
@@ -310,8 +324,9 @@ func TestMaintainWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
 	release()
 }
 
+// Maintain tries again after a writer that holds it up.
 // The first rounds fail while a writer is in the way; what they wanted is done later.
-func TestMaintainTriesAgainAfterAWriterThatHoldsItUp(t *testing.T) {
+func TestMaintain_SlowWriter_Retries(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -327,7 +342,8 @@ func TestMaintainTriesAgainAfterAWriterThatHoldsItUp(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-func TestRunAndMaintainNeedOneConnectionOfAnAttachedPool(t *testing.T) {
+// Run and Maintain need one connection of an attached pool.
+func TestMaintain_Attached_OneConn(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)
@@ -367,7 +383,8 @@ func spill(t testing.TB, db *honker.DB) {
 	require.NoError(t, err)
 }
 
-func TestMaintainTruncatesAWALAboveItsLimit(t *testing.T) {
+// Maintain truncates a WAL above its limit.
+func TestMaintain_WAL_Truncated(t *testing.T) {
 	t.Parallel()
 	for limit, truncated := range map[int64]bool{1: true, 100_000: true, 1 << 30: false, 0: false, -1: false} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
@@ -409,9 +426,10 @@ func snapshot(t testing.TB, path string) (release func()) {
 	return release
 }
 
+// Maintain leaves the WAL to readers and holds up no writer.
 // A truncation that waits for a reader would hold up the writers, whatever the reader
 // sees: what is old, or the last commit.
-func TestMaintainLeavesTheWALToReadersAndHoldsUpNobody(t *testing.T) {
+func TestMaintain_WAL_Readers(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T, string, *honker.Options) *honker.DB{
 		"Open": func(t *testing.T, path string, o *honker.Options) *honker.DB { return honkertest.OpenFile(t, path, o) },

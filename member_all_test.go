@@ -32,7 +32,8 @@ func nackOnDemand() {
 	testkit.Must(db.Close())
 }
 
-func TestAllWakesAtOnceForWhatOthersDo(t *testing.T) {
+// All wakes at once for what others do.
+func TestMember_All_WakesAtOnce(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()
@@ -81,7 +82,8 @@ func TestAllWakesAtOnceForWhatOthersDo(t *testing.T) {
 	cancel()
 }
 
-func TestAllWakesWhenALeaseRunsOut(t *testing.T) {
+// All wakes when a lease runs out.
+func TestMember_All_LeaseEnds(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		g := stocked(t, db, 2).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
@@ -101,7 +103,8 @@ func TestAllWakesWhenALeaseRunsOut(t *testing.T) {
 	})
 }
 
-func TestAllWaitsWithoutAWriteButStaysAMember(t *testing.T) {
+// All waits without a write, but stays a member.
+func TestMember_All_WaitsQuietly(t *testing.T) {
 	for lease, writes := range map[time.Duration]bool{72 * time.Hour: false, 30 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "waits.db")
@@ -129,7 +132,8 @@ func TestAllWaitsWithoutAWriteButStaysAMember(t *testing.T) {
 	}
 }
 
-func TestAllGivesBackUnspentWhatItsBodyHasNotSeen(t *testing.T) {
+// All releases the events that its body has not seen, with their attempts unspent.
+func TestMember_All_ReleasesUnseen(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)
 	m := enrol(t, g, "a")
@@ -155,7 +159,8 @@ func TestAllGivesBackUnspentWhatItsBodyHasNotSeen(t *testing.T) {
 	}
 }
 
-func TestEndOfCtxEndsAllAtOnceAlsoWithEventsClaimedAhead(t *testing.T) {
+// The end of ctx ends All at once, also with events claimed ahead.
+func TestMember_All_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -173,7 +178,8 @@ func TestEndOfCtxEndsAllAtOnceAlsoWithEventsClaimedAhead(t *testing.T) {
 	require.Zero(t, testkit.GroupInfo(t, g).Leased)
 }
 
-func TestCloseEndsAll(t *testing.T) {
+// Close ends All.
+func TestMember_All_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "closed.db"), &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		require.NoError(t, err)
@@ -208,9 +214,10 @@ func TestCloseEndsAll(t *testing.T) {
 	})
 }
 
+// A slow body loses nothing that was claimed ahead.
 // A body that is slow from some event on: what was claimed ahead is given back in time,
 // so that each event has the group's Lease.
-func TestSlowBodyLosesNothingThatWasClaimedAhead(t *testing.T) {
+func TestMember_All_SlowBody(t *testing.T) {
 	const lease = 10 * time.Second
 	for name, takes := range map[string][]time.Duration{
 		"a while":                {time.Second},

@@ -1,7 +1,6 @@
 package honker_test
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -56,7 +55,8 @@ func ackEach[E any](t testing.TB, ds []*honker.Delivery[E]) {
 	}
 }
 
-func TestMembersAreListedFromJoinToLeave(t *testing.T) {
+// Members are listed from Join to Leave.
+func TestGroup_Members_Listed(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 3)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -85,7 +85,8 @@ func TestMembersAreListedFromJoinToLeave(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, testkit.GroupInfo(t, g).Members)
 }
 
-func TestMemberThatHasLeftDoesNotClaimBesideItsSuccessor(t *testing.T) {
+// A member that has left does not claim beside its successor.
+func TestMember_Leave_ClaimsNoMore(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 1).Group("g", nil)
 	first := enrol(t, g, "a")
@@ -95,7 +96,8 @@ func TestMemberThatHasLeftDoesNotClaimBesideItsSuccessor(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrMemberTaken)
 }
 
-func TestNameIsFreeAfterALeaseOfSilence(t *testing.T) {
+// The name of a silent member is free after a lease.
+func TestGroup_Join_SilentName(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		g := stocked(t, db, 9).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
@@ -120,7 +122,8 @@ func TestNameIsFreeAfterALeaseOfSilence(t *testing.T) {
 	})
 }
 
-func TestRefusedJoinChangesNothing(t *testing.T) {
+// A refused Join changes nothing.
+func TestGroup_Join_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 5)
@@ -132,7 +135,8 @@ func TestRefusedJoinChangesNothing(t *testing.T) {
 	require.EqualValues(t, 5, testkit.GroupInfo(t, s.Group("g", nil)).Lag)
 }
 
-func TestClaimGivesUpToNInOrder(t *testing.T) {
+// Claim gives up to n events, in order.
+func TestMember_Claim_InOrder(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	g := stocked(t, db, 10).Group("g", nil)
@@ -157,7 +161,8 @@ func TestClaimGivesUpToNInOrder(t *testing.T) {
 	unchanged("a claim with nothing to do")
 }
 
-func TestRoundRobinGivesEachEventToOneMember(t *testing.T) {
+// Members that claim in rotation get each event once.
+func TestMember_Claim_RoundRobin(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 20).Group("g", nil)
 	var members []*honker.Member[int]
@@ -179,7 +184,8 @@ func TestRoundRobinGivesEachEventToOneMember(t *testing.T) {
 	require.Equal(t, []int64{20, 0, 10, 0, 1}, []int64{info.Cursor, info.Lag, info.Leased, info.Reclaim, info.LowWater})
 }
 
-func TestConcurrentMembersHandleEachEventOnce(t *testing.T) {
+// Concurrent members handle each event once.
+func TestMember_Claim_Concurrent(t *testing.T) {
 	t.Parallel()
 	events := 15_000
 	if testing.Short() {
@@ -216,7 +222,8 @@ func TestConcurrentMembersHandleEachEventOnce(t *testing.T) {
 	require.EqualValues(t, events, testkit.GroupInfo(t, g).LowWater)
 }
 
-func TestWhatComesBackIsGivenLastInFirstOutWithinAMillisecond(t *testing.T) {
+// Events that come back within a millisecond are given last in, first out.
+func TestMember_Claim_ReturnedLIFO(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) { // no time passes between nacks
 		g := stocked(t, db, 6).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
 		m := enrol(t, g, "a")
@@ -237,7 +244,8 @@ func TestWhatComesBackIsGivenLastInFirstOutWithinAMillisecond(t *testing.T) {
 	})
 }
 
-func TestStaleDeliveryChangesNothing(t *testing.T) {
+// A stale delivery changes nothing.
+func TestMember_StaleDelivery(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (n INTEGER)`)
@@ -268,7 +276,8 @@ func TestStaleDeliveryChangesNothing(t *testing.T) {
 	})
 }
 
-func TestAckTxHappensWithItsTransaction(t *testing.T) {
+// AckTx happens with its transaction or not at all.
+func TestMember_AckTx(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -330,7 +339,8 @@ func TestDelivery_NackTx(t *testing.T) {
 	})
 }
 
-func TestExtendMakesALeaseLongerOrShorter(t *testing.T) {
+// Extend makes a lease longer or shorter.
+func TestMember_Extend(t *testing.T) {
 	for by, holds := range map[time.Duration]time.Duration{
 		time.Hour:               time.Hour,
 		time.Second:             time.Second,
@@ -352,7 +362,8 @@ func TestExtendMakesALeaseLongerOrShorter(t *testing.T) {
 	}
 }
 
-func TestSpansWithoutBoundHoldForGood(t *testing.T) {
+// Leases and backoffs without a bound hold for good.
+func TestMember_UnboundedSpans(t *testing.T) {
 	const forever = time.Duration(math.MaxInt64)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -372,7 +383,8 @@ func TestSpansWithoutBoundHoldForGood(t *testing.T) {
 	})
 }
 
-func TestBackoffLetsANackedEventRest(t *testing.T) {
+// Backoff delays the next attempt of a nacked event.
+func TestMember_Nack_Backoff(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		var asked []int
@@ -396,68 +408,8 @@ func TestBackoffLetsANackedEventRest(t *testing.T) {
 	})
 }
 
-// deadOf lists the dead.
-func deadOf[E any](t testing.TB, g *honker.Group[E]) (dead []honker.DeadEvent[E], errs []error) {
-	t.Helper()
-	for d, err := range g.Dead(context.Background()) {
-		require.NotNil(t, d, "%v", err)
-		dead, errs = append(dead, *d), append(errs, err)
-	}
-	return dead, errs
-}
-
-func TestEventsDieWhenTheirAttemptsAreSpent(t *testing.T) {
-	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
-		ctx := context.Background()
-		g := stocked(t, db, 3).Group("g", &honker.GroupOptions{MaxAttempts: 2, Lease: 10 * time.Second})
-		m := enrol(t, g, "a")
-		for attempt := range 2 {
-			ds := given(t, m, 3)
-			require.Len(t, ds, 3, "attempt %d", attempt)
-			slices.SortFunc(ds, func(a, b *honker.Delivery[int]) int { return cmp.Compare(a.Data, b.Data) })
-			require.NoError(t, ds[0].Nack(ctx, testkit.ErrCause))
-			require.NoError(t, ds[2].Nack(ctx, nil))
-			time.Sleep(10*time.Second + time.Millisecond) // for the second
-		}
-		require.Empty(t, given(t, m, 3))
-		info := testkit.GroupInfo(t, g)
-		require.Equal(t, []int64{3, 0, 0, 3}, []int64{info.Dead, info.Leased, info.Reclaim, info.LowWater})
-		dead, _ := deadOf(t, g)
-		for i, why := range []string{testkit.ErrCause.Error(), "max attempts exceeded", ""} {
-			require.Equal(t, i+1, dead[i].Data)
-			require.Equal(t, 2, dead[i].Attempts)
-			require.Equal(t, why, dead[i].LastError)
-		}
-		require.Equal(t, 10*time.Second+time.Millisecond, time.Since(dead[0].DiedAt))
-		require.Zero(t, time.Since(dead[1].DiedAt))
-
-		for _, verb := range []func(context.Context, int64) (bool, error){g.Redeliver, g.Discard} {
-			_, err := verb(ctx, -1)
-			require.ErrorIs(t, err, honker.ErrInvalid)
-			found, err := verb(ctx, 9)
-			require.NoError(t, err)
-			require.False(t, found)
-		}
-		found, err := g.Discard(ctx, 1)
-		require.True(t, found && err == nil, err)
-		found, err = g.Redeliver(ctx, 2)
-		require.True(t, found && err == nil, err)
-		found, err = g.Redeliver(ctx, 2)
-		require.True(t, !found && err == nil, "it is not dead any more")
-		require.EqualValues(t, 1, testkit.GroupInfo(t, g).LowWater)
-		for attempt := range 2 { // all its attempts
-			ds := given(t, m, 3)
-			require.Equal(t, []int{2}, contentsOf(ds))
-			require.Equal(t, attempt+1, ds[0].Attempts)
-			require.NoError(t, ds[0].Nack(ctx, errors.New("again")))
-		}
-		dead, _ = deadOf(t, g)
-		require.Len(t, dead, 2)
-		require.Equal(t, "again", dead[0].LastError)
-	})
-}
-
-func TestLeaseThatRanOutIsAnAttemptAlsoWhenItsMemberLeaves(t *testing.T) {
+// A lease that ran out counts as an attempt, also when its member leaves.
+func TestMember_Leave_LapsedCounts(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: time.Second, MaxAttempts: 1})
 		m := enrol(t, g, "a")
@@ -469,7 +421,8 @@ func TestLeaseThatRanOutIsAnAttemptAlsoWhenItsMemberLeaves(t *testing.T) {
 	})
 }
 
-func TestMemberThatWasSilentGivesBackWhatItHoldsWhenItLeaves(t *testing.T) {
+// A member that was silent releases what it holds when it leaves.
+func TestMember_Leave_AfterSilence(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: time.Second})
 		m := enrol(t, g, "a")
@@ -481,7 +434,8 @@ func TestMemberThatWasSilentGivesBackWhatItHoldsWhenItLeaves(t *testing.T) {
 	})
 }
 
-func TestUndecodableEventIsDeadAndStopsNobody(t *testing.T) {
+// An event that does not decode is dead-lettered and stops no member.
+func TestMember_Undecodable(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -18,9 +18,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
+// A closed listener sleeps no more.
 // A message of another connection wakes each listener that sleeps: a closed one does not, and has
 // said so at once.
-func TestClosedListenerSleepsNoMore(t *testing.T) {
+func TestListen_Close_WakesNext(t *testing.T) {
 	const leaving = 20
 	var woken atomic.Int64 // by the last wake
 	path, _ := testkit.OpenShared(t)
@@ -61,8 +62,9 @@ func TestClosedListenerSleepsNoMore(t *testing.T) {
 	}
 }
 
+// Listeners that were closed take no memory.
 // Each of them costs something until it is closed, and nothing after.
-func TestWhatWasClosedTakesNoMemory(t *testing.T) {
+func TestListen_Close_NoMemory(t *testing.T) {
 	const cycles = 5000 // the thousand objects that the runtime keeps for later are less than half
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -92,7 +94,8 @@ func objects() uint64 {
 	return m.HeapObjects
 }
 
-func TestListenerHearsWhatIsSentAfterItAttachedInOrder(t *testing.T) {
+// A listener hears what is sent after it attached, in order.
+func TestListen_InOrder(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	began := time.Now()
@@ -113,7 +116,8 @@ func TestListenerHearsWhatIsSentAfterItAttachedInOrder(t *testing.T) {
 	testkit.Receive(t, l, ids[1:]...)
 }
 
-func TestListenerOfSeveralChannelsHearsThemInOneOrder(t *testing.T) {
+// A listener of several channels hears them in one order.
+func TestListen_SeveralChannels(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	l := testkit.Listen(t, db, "a", "b", "a")
@@ -123,7 +127,8 @@ func TestListenerOfSeveralChannelsHearsThemInOneOrder(t *testing.T) {
 	testkit.Receive(t, l, a, b, testkit.Notify(t, db, "a", 4))
 }
 
-func TestEachListenerHearsAllMessages(t *testing.T) {
+// Each listener hears all messages.
+func TestListen_EachHearsAll(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	first, second := testkit.Listen(t, db, "news"), testkit.Listen(t, db, "news")
@@ -132,7 +137,8 @@ func TestEachListenerHearsAllMessages(t *testing.T) {
 	testkit.Receive(t, second, ids...)
 }
 
-func TestMessageOfATransactionIsHeardWithItsCommitAndNeverWithoutOne(t *testing.T) {
+// A message of a transaction is heard with its commit and never without one.
+func TestNotify_Tx_HeardAtCommit(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -156,7 +162,8 @@ func TestMessageOfATransactionIsHeardWithItsCommitAndNeverWithoutOne(t *testing.
 	testkit.Receive(t, l, testkit.Notify(t, db, "news", "after"))
 }
 
-func TestNoMessageIsLostBetweenListenAndNext(t *testing.T) {
+// No message is lost between Listen and Next.
+func TestListen_BeforeNext(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -193,7 +200,8 @@ func TestNoMessageIsLostBetweenListenAndNext(t *testing.T) {
 	}
 }
 
-func TestListenersThatComeAndGoDisturbNobody(t *testing.T) {
+// Listeners that come and go disturb no other listener.
+func TestListen_ComeAndGo(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	for i := range 100 {
@@ -206,7 +214,8 @@ func TestListenersThatComeAndGoDisturbNobody(t *testing.T) {
 	}
 }
 
-func TestClosedListenerEndsItsNextAndAll(t *testing.T) {
+// A closed listener ends its Next and All.
+func TestListen_Close_EndsNextAndAll(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -227,7 +236,8 @@ func TestClosedListenerEndsItsNextAndAll(t *testing.T) {
 	testkit.Receive(t, hearing, testkit.Notify(t, db, "news", 2))
 }
 
-func TestAllYieldsUntilItsContextEnds(t *testing.T) {
+// All yields until its context ends.
+func TestListen_All_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	for name, end := range map[string]func(context.Context) (context.Context, func()){
@@ -265,7 +275,8 @@ func TestAllYieldsUntilItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestNextEndsWithItsContextAndLosesNothing(t *testing.T) {
+// Next ends with its context and loses nothing.
+func TestListen_Next_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	l := testkit.Listen(t, db, "news")
@@ -279,7 +290,8 @@ func TestNextEndsWithItsContextAndLosesNothing(t *testing.T) {
 	testkit.Receive(t, l, id)
 }
 
-func TestPayloadOfAMessageComesBackAsItWent(t *testing.T) {
+// The payload of a message comes back as it went in.
+func TestNotify_Payload_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -302,7 +314,8 @@ func TestPayloadOfAMessageComesBackAsItWent(t *testing.T) {
 	require.ErrorContains(t, n.Decode(&wrong), fmt.Sprintf("honker: decode notification %d: ", n.ID))
 }
 
-func TestPruneDeletesTheUnionOfOldAndSurplus(t *testing.T) {
+// Prune deletes the union of old and surplus messages.
+func TestNotify_Prune_Union(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		olderThan time.Duration
@@ -345,7 +358,8 @@ func TestPruneDeletesTheUnionOfOldAndSurplus(t *testing.T) {
 	}
 }
 
-func TestListenerGoesOnAfterWhatWasPruned(t *testing.T) {
+// A listener goes on after what was pruned.
+func TestListen_AfterPrune(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)

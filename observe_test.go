@@ -3,6 +3,7 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +27,8 @@ func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", opts), s
 }
 
-func TestObserverIsToldOfEachEnqueue(t *testing.T) {
+// The observer is told of each enqueue.
+func TestObserver_Enqueue(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
 	_, err := q.EnqueueMany(ctx, nil)
@@ -49,7 +51,8 @@ func TestObserverIsToldOfEachEnqueue(t *testing.T) {
 	}, testkit.Recorded(s, &s.Enqueued))
 }
 
-func TestObserverIsToldOfClaimsThatFoundSomething(t *testing.T) {
+// The observer is told of claims that found something.
+func TestObserver_Claim(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, s := observed(t, nil)
 	_, err := q.EnqueueMany(ctx, []int{1, 2, 3})
@@ -66,7 +69,8 @@ func TestObserverIsToldOfClaimsThatFoundSomething(t *testing.T) {
 	}
 }
 
-func TestObserverIsToldHowEachClaimEnded(t *testing.T) {
+// The observer is told how each claim ended.
+func TestObserver_Settle(t *testing.T) {
 	t.Parallel()
 	for outcome, c := range map[honker.Outcome]struct {
 		settle func(context.Context, *honker.DB, *honker.Job[int]) error
@@ -98,7 +102,8 @@ func TestObserverIsToldHowEachClaimEnded(t *testing.T) {
 	}
 }
 
-func TestObserverIsToldOfDeathByTheLastRetryAndOfSettlesInATransaction(t *testing.T) {
+// The observer is told of dead letters by the last retry and of settles in a transaction.
+func TestObserver_Settle_DeadAndTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, &honker.QueueOptions{MaxAttempts: 1})
 	testkit.Enqueue(t, q, 1)
@@ -118,7 +123,8 @@ func TestObserverIsToldOfDeathByTheLastRetryAndOfSettlesInATransaction(t *testin
 	require.Equal(t, []honker.Outcome{honker.OutcomeDied, honker.OutcomeAcked, honker.OutcomeDied}, outcomes)
 }
 
-func TestObserverIsToldHowWorkSettled(t *testing.T) {
+// The observer is told how Work settled.
+func TestObserver_Work(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, s := observed(t, &honker.QueueOptions{Backoff: honker.Constant(time.Hour)})
 	returns := []error{nil, testkit.ErrCause, honker.Snooze(time.Hour), honker.Reject(testkit.ErrCause)}
@@ -150,7 +156,8 @@ func TestObserverIsToldHowWorkSettled(t *testing.T) {
 	}, outcomes)
 }
 
-func TestObserverIsToldWhoWasWokenAndWhy(t *testing.T) {
+// The observer is told which waiter was woken and why.
+func TestObserver_Wake(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
 	l := testkit.Listen(t, db, "news")
@@ -176,7 +183,8 @@ func TestObserverIsToldWhoWasWokenAndWhy(t *testing.T) {
 	require.Equal(t, honker.Woke{Cause: "deadline", Waiters: 1}, woke[len(woke)-1])
 }
 
-func TestObserverWithoutFunctionsWatchesNothing(t *testing.T) {
+// An observer without functions watches nothing.
+func TestObserver_Empty(t *testing.T) {
 	t.Parallel()
 	for _, o := range []*honker.Observer{nil, {}} {
 		ctx := testkit.Context(t, testkit.Timeout)
@@ -187,4 +195,36 @@ func TestObserverWithoutFunctionsWatchesNothing(t *testing.T) {
 		require.NoError(t, testkit.ClaimOne(t, q).Ack(ctx))
 		testkit.Receive(t, l, testkit.Notify(t, db, "news", 1))
 	}
+}
+
+// The observer is told of each publish.
+func TestObserver_Publish(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var told []honker.Published
+	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Published: func(p honker.Published) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, p)
+	}}})
+	ctx, s := testkit.Context(t, testkit.Timeout), honker.NewStream[int](db, "orders", nil)
+	testkit.Publish(t, s, 1)
+	testkit.PublishUpTo(t, s, 300)
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := s.PublishTx(ctx, tx, 1)
+		require.NoError(t, err)
+		_, _, err = s.PublishManyTx(ctx, tx, []int{1, 2})
+		require.NoError(t, err)
+		return testkit.ErrCause
+	}), testkit.ErrCause)
+	_, err := s.Publish(ctx, 1, honker.EventKey("\x00"))
+	require.Error(t, err)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []honker.Published{
+		{Topic: "orders", First: 1, Last: 1},
+		{Topic: "orders", First: 2, Last: 301},
+		{Topic: "orders", First: 302, Last: 302, Tx: true},
+		{Topic: "orders", First: 303, Last: 304, Tx: true},
+	}, told)
 }

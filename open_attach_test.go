@@ -16,7 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestAttachedPoolDoesAllThatAnOpenedFileDoes(t *testing.T) {
+// An attached pool does all that an opened file does.
+func TestDB_Attach_DoesAll(t *testing.T) {
 	for _, journal := range []string{"WAL", "DELETE"} {
 		for _, conns := range []int{1, 2, 0} {
 			t.Run(fmt.Sprint(journal, conns), func(t *testing.T) {
@@ -36,7 +37,8 @@ func TestAttachedPoolDoesAllThatAnOpenedFileDoes(t *testing.T) {
 	}
 }
 
-func TestTransactionsOnAnAttachedPoolWaitForEachOther(t *testing.T) {
+// Transactions on an attached pool wait for each other.
+func TestDB_Attach_TxsWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)             // in WAL mode
 	pool, err := sql.Open("sqlite", path) // with the driver's defaults: no statement waits

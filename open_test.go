@@ -5,16 +5,19 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
@@ -23,7 +26,8 @@ import (
 
 func init() { children["nobody"] = openAsNobody }
 
-func TestFileHasExactlyTheNameAskedForAndIsItsOwnersAlone(t *testing.T) {
+// The file has exactly the name asked for, and only its owner may read it.
+func TestDB_Open_NameAndMode(t *testing.T) {
 	for _, name := range []string{"plain.db", "a?mode=memory#b%41 c.db", "it's\n\"quoted\".db", "ü;--.db", "empty"} {
 		dir := t.TempDir()
 		if name == "empty" { // a file of no bytes becomes a database
@@ -39,7 +43,8 @@ func TestFileHasExactlyTheNameAskedForAndIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatIsNoFileOfItsOwn(t *testing.T) {
+// Open refuses what is no file of its own.
+func TestDB_Open_RefusesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	require.NoError(t, os.Mkdir("dir", 0o700))
@@ -87,7 +92,8 @@ func openAsNobody() {
 	}
 }
 
-func TestReadOnlyFileIsRefused(t *testing.T) {
+// A read-only file is refused.
+func TestDB_Open_ReadOnly(t *testing.T) {
 	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
@@ -109,7 +115,8 @@ func TestReadOnlyFileIsRefused(t *testing.T) {
 	nobody.End()
 }
 
-func TestFileOfANewerVersionIsRefusedUnchanged(t *testing.T) {
+// A file of a newer version is refused and left unchanged.
+func TestDB_Open_NewerVersion(t *testing.T) {
 	for _, journal := range []string{"WAL", "DELETE"} {
 		path := filepath.Join(t.TempDir(), "newer.db")
 		testkit.MakeFile(t, path)
@@ -131,7 +138,8 @@ func TestFileOfANewerVersionIsRefusedUnchanged(t *testing.T) {
 	}
 }
 
-func TestApplicationsDatabaseKeepsWhatIsInIt(t *testing.T) {
+// An application's database keeps what is in it.
+func TestDB_Open_ApplicationFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
 	db := honkertest.OpenFile(t, path, nil)
@@ -147,7 +155,8 @@ func TestApplicationsDatabaseKeepsWhatIsInIt(t *testing.T) {
 	}
 }
 
-func TestLinkedFileIsOneFileUnderBothNames(t *testing.T) {
+// A linked file is one file under both names.
+func TestDB_Open_Symlink(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
 	target, link := filepath.Join(dir, "real", "file.db"), filepath.Join(dir, "link.db")
@@ -167,7 +176,8 @@ func TestLinkedFileIsOneFileUnderBothNames(t *testing.T) {
 	require.Len(t, testkit.ListDir(t, dir), 2, "the -wal lies beside the target")
 }
 
-func TestFileThatIsReplacedOrDeletedIsNoticedByAll(t *testing.T) {
+// A file that is replaced or deleted is noticed by every verb.
+func TestDB_FileReplaced(t *testing.T) {
 	open := map[string]func(testing.TB, string) *honker.DB{
 		"opened": func(t testing.TB, path string) *honker.DB {
 			db, err := honker.Open(context.Background(), path, nil)
@@ -214,7 +224,8 @@ func TestFileThatIsReplacedOrDeletedIsNoticedByAll(t *testing.T) {
 	}
 }
 
-func TestReadersDoNotWaitForAWriterOfTheirProcess(t *testing.T) {
+// Readers do not wait for a writer of their process.
+func TestDB_ReadersDoNotWait(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, time.Second)
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
@@ -229,7 +240,8 @@ func TestReadersDoNotWaitForAWriterOfTheirProcess(t *testing.T) {
 	}))
 }
 
-func TestTransactionOfAnotherFileIsRefusedAndNothingWritten(t *testing.T) {
+// A transaction of another file is refused, and nothing is written.
+func TestTx_OtherFile(t *testing.T) {
 	ctx := context.Background()
 	path1, db1 := testkit.OpenShared(t)
 	path2, db2 := testkit.OpenShared(t)
@@ -266,4 +278,56 @@ func TestTransactionOfAnotherFileIsRefusedAndNothingWritten(t *testing.T) {
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 	}
+}
+
+// A hook sets up each connection of the application's pools and of honker's own: here a
+// pragma, a temporary table and a hook of the driver.
+func TestOptions_OnConnect(t *testing.T) {
+	var commits atomic.Int64
+	opts := &honker.Options{OnConnect: func(ctx context.Context, conn driver.Conn) error {
+		conn.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 { commits.Add(1); return 0 })
+		_, err := conn.(driver.ExecerContext).ExecContext(ctx, `PRAGMA recursive_triggers = ON; CREATE TEMP TABLE mine (a)`, nil)
+		return err
+	}}
+	path := filepath.Join(t.TempDir(), "a.db")
+	db := honkertest.OpenFile(t, path, opts)
+	connector, err := honker.Connector(path, opts)
+	require.NoError(t, err)
+	fed := sql.OpenDB(connector)
+	defer fed.Close()
+	ctx := testkit.Context(t, testkit.Timeout)
+	for name, pool := range map[string]*sql.DB{"SQL": db.SQL(), "Connector": fed} {
+		for range 2 { // two connections at a time
+			conn, err := pool.Conn(ctx)
+			require.NoError(t, err)
+			defer conn.Close()
+			var on int
+			require.NoError(t, conn.QueryRowContext(ctx, `PRAGMA recursive_triggers`).Scan(&on), name)
+			require.Equal(t, 1, on, name)
+			_, err = conn.ExecContext(ctx, `INSERT INTO mine VALUES (1)`)
+			require.NoError(t, err, name)
+		}
+	}
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `SELECT a FROM mine`)
+		return err
+	}))
+	before := commits.Load()
+	_, err = honker.NewQueue[int](db, "jobs", nil).Enqueue(ctx, 1)
+	require.NoError(t, err)
+	require.Greater(t, commits.Load(), before)
+}
+
+func TestOptions_OnConnect_Error(t *testing.T) {
+	refused := errors.New("refused")
+	opts := &honker.Options{OnConnect: func(context.Context, driver.Conn) error { return refused }}
+	path := filepath.Join(t.TempDir(), "a.db")
+	_, err := honker.Open(testkit.Context(t, testkit.Timeout), path, opts)
+	require.ErrorIs(t, err, refused)
+	require.ErrorContains(t, err, "OnConnect")
+	connector, err := honker.Connector(path, opts)
+	require.NoError(t, err)
+	pool := sql.OpenDB(connector)
+	defer pool.Close()
+	require.ErrorIs(t, pool.Ping(), refused)
 }

@@ -22,7 +22,8 @@ type letter struct {
 	Body string `json:",omitempty"`
 }
 
-func TestOutboxWritesTheRowThatHonkersOutboxWrites(t *testing.T) {
+// An outbox writes the row that honker's outbox writes.
+func TestOutbox_Row_AsHonker(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	o := honker.NewOutbox[letter](db, "mail", nil, nil)
@@ -39,7 +40,8 @@ AND payload = '{"To":"a"}' AND max_attempts = 5 AND attempts = 0 AND priority = 
 AND max_attempts = 2 AND priority = 3`, raw))
 }
 
-func TestMessageIsDeliveredWhenItsTransactionCommitsAndNeverElse(t *testing.T) {
+// A message is delivered when its transaction commits and never otherwise.
+func TestOutbox_SendTx_AtCommit(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	got := make(chan letter, 10)
@@ -90,7 +92,8 @@ func tries(t *testing.T, opts *honker.OutboxOptions, deliver func() error) (at [
 	return at, left
 }
 
-func TestFailedDeliveriesAreTriedAgainAtDoublingDistances(t *testing.T) {
+// Failed deliveries are tried again at doubling distances.
+func TestOutbox_Retry_Doubling(t *testing.T) {
 	for name, deliver := range map[string]func() error{
 		"error": func() error { return testkit.ErrCause },
 		"panic": func() error { panic(testkit.ErrCause) },
@@ -110,7 +113,8 @@ func TestFailedDeliveriesAreTriedAgainAtDoublingDistances(t *testing.T) {
 	require.Equal(t, honker.StatePending, left.State)
 }
 
-func TestDeliverSaysHowItsMessageGoesOn(t *testing.T) {
+// Deliver says how its message goes on.
+func TestOutbox_Deliver_Outcomes(t *testing.T) {
 	at, left := tries(t, nil, func() error { return honker.Reject(testkit.ErrCause) })
 	require.Equal(t, secs(0), at)
 	require.Equal(t, honker.StateDead, left.State)
@@ -125,7 +129,8 @@ func TestDeliverSaysHowItsMessageGoesOn(t *testing.T) {
 	require.Equal(t, secs(0, 3600), at)
 }
 
-func TestRunHoldsAMessageForItsVisibilityUnlessTold(t *testing.T) {
+// Run holds a message for the outbox's lease unless told otherwise.
+func TestOutbox_Run_Lease(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts *honker.OutboxOptions
 		work *honker.WorkOptions
@@ -154,8 +159,9 @@ func TestRunHoldsAMessageForItsVisibilityUnlessTold(t *testing.T) {
 	}
 }
 
+// An outbox is shared with another binding.
 // A worker in Python claims, fails and acks by honker's own statements.
-func TestOutboxIsSharedWithAnotherBinding(t *testing.T) {
+func TestOutbox_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	got := make(chan letter, 1)
@@ -177,7 +183,8 @@ func TestOutboxIsSharedWithAnotherBinding(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-func TestBadOutboxesAreRefusedByEveryVerb(t *testing.T) {
+// Bad outboxes are refused by every verb.
+func TestOutbox_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	calls := map[string]testkit.Refusal{}
@@ -209,7 +216,8 @@ func addOutboxCalls[T any](calls map[string]testkit.Refusal, what string, db *ho
 	calls["Run "+what] = func(ctx context.Context) error { return o.Run(ctx, nil) }
 }
 
-func TestErrorsOfAnOutboxNameIt(t *testing.T) {
+// Errors of an outbox name it.
+func TestOutbox_ErrorsNameIt(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	o := honker.NewOutbox[any](db, "mail", nil, nil)

@@ -19,7 +19,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestPipeFollowsNewEventsAndKeepsTheirKeysAndOrder(t *testing.T) {
+// A pipe follows new events and keeps their keys and order.
+func TestPipe_FollowsInOrder(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -47,7 +48,8 @@ func TestPipeFollowsNewEventsAndKeepsTheirKeysAndOrder(t *testing.T) {
 	require.Zero(t, infos[0].Lag)
 }
 
-func TestEventWithoutAKeyHasASuccessorWithoutOne(t *testing.T) {
+// An event without a key has a successor without one.
+func TestPipe_NoKey(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -57,7 +59,8 @@ func TestEventWithoutAKeyHasASuccessorWithoutOne(t *testing.T) {
 	require.EqualValues(t, 6, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
 }
 
-func TestPipesInARowDeliverToTheLast(t *testing.T) {
+// Pipes in a row deliver to the last.
+func TestPipe_Chain(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	stages := []*honker.Stream[int]{}
@@ -75,7 +78,8 @@ func TestPipesInARowDeliverToTheLast(t *testing.T) {
 	}
 }
 
-func TestPipeOfAPatternKeepsTheOneOrder(t *testing.T) {
+// A pipe of a pattern keeps the one order.
+func TestPipe_Pattern(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	type labelled struct {
@@ -101,7 +105,8 @@ func TestPipeOfAPatternKeepsTheOneOrder(t *testing.T) {
 	require.Equal(t, want[:299], testkit.StreamData(t, to))
 }
 
-func TestPipeEndsWithTheFirstErrorAndGoesOnThereNextTime(t *testing.T) {
+// A pipe ends with the first error and goes on there next time.
+func TestPipe_Error_GoesOnThere(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -120,7 +125,8 @@ func TestPipeEndsWithTheFirstErrorAndGoesOnThereNextTime(t *testing.T) {
 	}
 }
 
-func TestPipePassesOverWhatItsFunctionSkips(t *testing.T) {
+// A pipe passes over what its function skips.
+func TestPipe_Skip(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -142,7 +148,8 @@ func TestPipePassesOverWhatItsFunctionSkips(t *testing.T) {
 	require.Equal(t, want, testkit.StreamData(t, to))
 }
 
-func TestPipeEndsAtAnEventThatDoesNotDecodeOrEncode(t *testing.T) {
+// A pipe ends at an event that does not decode or encode.
+func TestPipe_Undecodable(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, &honker.Options{MaxPayload: 100})
@@ -168,7 +175,8 @@ func TestPipeEndsAtAnEventThatDoesNotDecodeOrEncode(t *testing.T) {
 	require.Equal(t, []any{"fine"}, testkit.StreamData(t, to))
 }
 
-func TestPipeRefusesWhatCannotBe(t *testing.T) {
+// A pipe refuses bad input.
+func TestPipe_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.Open(t, nil)
@@ -195,7 +203,8 @@ func TestPipeRefusesWhatCannotBe(t *testing.T) {
 	})
 }
 
-func TestPipeInATxIsRefusedAtOnce(t *testing.T) {
+// A pipe in a transaction is refused at once.
+func TestPipe_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -223,7 +232,8 @@ func blockAt(n int, blocked chan<- struct{}) func(context.Context, *honker.Event
 	}
 }
 
-func TestPipeReturnsNilWhenItsContextEndsAndKeepsWhatIsDone(t *testing.T) {
+// A pipe returns nil when its context ends, and keeps what is done.
+func TestPipe_Context(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -245,7 +255,8 @@ func TestPipeReturnsNilWhenItsContextEndsAndKeepsWhatIsDone(t *testing.T) {
 	require.Equal(t, testkit.Doubles(10), testkit.StreamData(t, to))
 }
 
-func TestCloseEndsAPipeWithErrClosedAndKeepsWhatIsDone(t *testing.T) {
+// Close ends a pipe with ErrClosed and keeps what is done.
+func TestPipe_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, nil)
@@ -267,7 +278,8 @@ func TestCloseEndsAPipeWithErrClosedAndKeepsWhatIsDone(t *testing.T) {
 	require.EqualValues(t, 7, testkit.SavedOffset(t, from, "c"))
 }
 
-func TestPanicInAPipeLosesAndRepeatsNothing(t *testing.T) {
+// A panic in a pipe loses and repeats nothing.
+func TestPipe_Panic(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, nil)
@@ -289,7 +301,8 @@ func TestPanicInAPipeLosesAndRepeatsNothing(t *testing.T) {
 	require.NoError(t, db.Close(), "it does not wait for the one that has panicked")
 }
 
-func TestPipesOfOneConsumerMakeOneSuccessorOfEachEvent(t *testing.T) {
+// Pipes of one consumer make one successor of each event.
+func TestPipe_SameConsumer(t *testing.T) {
 	t.Parallel()
 	events := 3000
 	if testing.Short() {
@@ -323,7 +336,8 @@ func TestPipesOfOneConsumerMakeOneSuccessorOfEachEvent(t *testing.T) {
 	require.Greater(t, len(took), 1, "they must compete: %v", took)
 }
 
-func TestPipeGoesOnWhereItsConsumerWasMovedTo(t *testing.T) {
+// A pipe goes on where its consumer was moved to.
+func TestPipe_Seek(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -351,7 +365,8 @@ func TestPipeGoesOnWhereItsConsumerWasMovedTo(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfThePipesSuccessors(t *testing.T) {
+// The observer is told of the pipe's successors.
+func TestObserver_Pipe(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var told []honker.Published

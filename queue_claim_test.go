@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestGetKnowsOnlyTheJobsOfItsQueue(t *testing.T) {
+// Get knows only the jobs of its queue.
+func TestQueue_Get_OwnJobsOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -26,7 +27,8 @@ func TestGetKnowsOnlyTheJobsOfItsQueue(t *testing.T) {
 	testkit.RequireGone(t, q, -1)
 }
 
-func TestCancelRemovesAJobThatWaitsOrRunsOfThisQueueOnly(t *testing.T) {
+// Cancel removes a pending or running job of its own queue only.
+func TestQueue_Cancel_OwnQueueOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -58,7 +60,8 @@ func TestCancelRemovesAJobThatWaitsOrRunsOfThisQueueOnly(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, dead.ID).State)
 }
 
-func TestNextClaimAtIsTheSecondAtWhichSomethingBecomesClaimable(t *testing.T) {
+// NextClaimAt is the second at which a job becomes claimable.
+func TestQueue_NextClaimAt(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	next := func() time.Time {
@@ -85,7 +88,8 @@ func TestNextClaimAtIsTheSecondAtWhichSomethingBecomesClaimable(t *testing.T) {
 	require.Equal(t, hour, next(), "lapsed is due")
 }
 
-func TestAckManyTakesThoseThatTheWorkerHolds(t *testing.T) {
+// AckMany acks the jobs that the worker holds and leaves the others alone.
+func TestQueue_AckMany_HeldOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids, err := q.EnqueueMany(ctx, make([]int, 6))
@@ -112,7 +116,8 @@ func TestAckManyTakesThoseThatTheWorkerHolds(t *testing.T) {
 	require.Zero(t, n)
 }
 
-func TestJobsWaitsForWorkAndEndsWithItsContext(t *testing.T) {
+// Jobs waits for work and ends with its context.
+func TestQueue_Jobs_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	loop, stop := context.WithCancel(ctx)
@@ -145,7 +150,8 @@ func TestJobsWaitsForWorkAndEndsWithItsContext(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestBreakingOffJobsLeavesNothingElseClaimed(t *testing.T) {
+// Breaking off a loop over Jobs leaves no other job claimed.
+func TestQueue_Jobs_Break(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	_, err := q.EnqueueMany(ctx, []int{1, 2, 3})
@@ -158,7 +164,8 @@ func TestBreakingOffJobsLeavesNothingElseClaimed(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
 }
 
-func TestJobsYieldsAnErrorOnceAsTheLast(t *testing.T) {
+// Jobs yields an error once, as its last value.
+func TestQueue_Jobs_ErrorLast(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)
@@ -173,7 +180,8 @@ func TestJobsYieldsAnErrorOnceAsTheLast(t *testing.T) {
 	require.Equal(t, 1, steps)
 }
 
-func TestPayloadThatDoesNotDecodeDiesAndTheBatchGoesOn(t *testing.T) {
+// A job with a payload that does not decode is dead-lettered, and the batch goes on.
+func TestQueue_Claim_Undecodable(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	text := honker.NewQueue[json.RawMessage](db, "jobs", nil)
@@ -195,7 +203,8 @@ func TestPayloadThatDoesNotDecodeDiesAndTheBatchGoesOn(t *testing.T) {
 	require.Nil(t, jobs, "all of them were bad")
 }
 
-func TestRawPayloadPassesThroughByteForByte(t *testing.T) {
+// A raw payload passes through byte for byte.
+func TestQueue_Payload_Raw(t *testing.T) {
 	t.Parallel()
 	_, _, q := testkit.NewQueue[json.RawMessage](t, nil)
 	for _, text := range []string{`null`, ` {"b" : 1, "a":[1.0, 1e2, "<&>\u00fc ü"] } `, `"x"`, `12345678901234567890123`} {
@@ -209,7 +218,8 @@ func TestRawPayloadPassesThroughByteForByte(t *testing.T) {
 	require.Equal(t, `null`, string(testkit.ClaimOne(t, q).Args))
 }
 
-func TestPayloadsOfAllShapesComeBackAsTheyWent(t *testing.T) {
+// Payloads of all shapes come back as they went in.
+func TestQueue_Payload_RoundTrip(t *testing.T) {
 	t.Parallel()
 	type order struct {
 		ID    int               `json:"id"`
@@ -241,7 +251,8 @@ func roundTrip[T any](t *testing.T, v T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-func TestClaimForEverByAnotherBindingStopsNobodyElse(t *testing.T) {
+// A claim without an end, made by another binding, stops no other claim.
+func TestQueue_Claim_ForeignForever(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	// No binding checks its timeout; now + timeout becomes a REAL where it overflows.

@@ -28,7 +28,8 @@ func after(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	require.LessOrEqual(t, at.Unix(), time.Now().Unix()+up)
 }
 
-func TestJobIsPendingThenProcessingThenGone(t *testing.T) {
+// A job is pending, then processing, then gone.
+func TestQueue_Job_States(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[map[string]int](t, nil)
 	began := time.Now()
@@ -55,7 +56,8 @@ func TestJobIsPendingThenProcessingThenGone(t *testing.T) {
 	testkit.RequireGone(t, q, id)
 }
 
-func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
+// Enqueue options are stamped on the job.
+func TestQueue_Enqueue_Options(t *testing.T) {
 	t.Parallel()
 	_, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 7})
 	for name, c := range map[string]struct {
@@ -104,7 +106,8 @@ func TestEnqueueOptionsAreStampedOnTheJob(t *testing.T) {
 	})
 }
 
-func TestEnqueueManyIsAllOrNothingAndKeepsTheOrder(t *testing.T) {
+// EnqueueMany is all or nothing and keeps the order.
+func TestQueue_EnqueueMany_Atomic(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[any](t, nil)
 	args := make([]any, 300) // more than one statement takes
@@ -132,7 +135,8 @@ func TestEnqueueManyIsAllOrNothingAndKeepsTheOrder(t *testing.T) {
 	require.Empty(t, ids)
 }
 
-func TestClaimsComeByPriorityThenRunAtThenID(t *testing.T) {
+// Claims come by priority, then run-at, then id.
+func TestQueue_Claim_Order(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	for _, j := range []struct {
@@ -163,7 +167,8 @@ func TestClaimsComeByPriorityThenRunAtThenID(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "third", "fourth", "fifth", "low", "lowest"}, got)
 }
 
-func TestClaimOfAnEmptyQueueIsNothingAndWritesNothing(t *testing.T) {
+// A claim of an empty queue is nothing and writes nothing.
+func TestQueue_Claim_Empty(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -175,7 +180,8 @@ func TestClaimOfAnEmptyQueueIsNothingAndWritesNothing(t *testing.T) {
 	unchanged("an empty claim")
 }
 
-func TestJobIsClaimedOnceHoweverManyTry(t *testing.T) {
+// A job is claimed once, however many workers try.
+func TestQueue_Claim_Once(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	const workers, jobs = 8, 40
@@ -208,7 +214,8 @@ func TestJobIsClaimedOnceHoweverManyTry(t *testing.T) {
 	require.ElementsMatch(t, ids, got)
 }
 
-func TestDelayedJobIsNotClaimedBeforeItsTime(t *testing.T) {
+// A delayed job is not claimed before its time.
+func TestQueue_Claim_Delayed(t *testing.T) {
 	t.Parallel()
 	_, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
@@ -217,7 +224,8 @@ func TestDelayedJobIsNotClaimedBeforeItsTime(t *testing.T) {
 	require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 }
 
-func TestClaimHoldsThroughItsLastSecondAndLapsesWithTheNext(t *testing.T) {
+// A claim holds through its last second and lapses with the next.
+func TestQueue_Claim_LastSecond(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Millisecond}) // rounds up to 1 s
 	testkit.Enqueue(t, q, 1)
@@ -236,7 +244,8 @@ func TestClaimHoldsThroughItsLastSecondAndLapsesWithTheNext(t *testing.T) {
 	require.NoError(t, again[0].Ack(ctx))
 }
 
-func TestJobWithoutAttemptsLeftDiesWhenItsClaimLapses(t *testing.T) {
+// A job without attempts left is dead-lettered when its claim lapses.
+func TestQueue_Claim_NoAttemptsLeft(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(2))
@@ -256,7 +265,8 @@ func TestJobWithoutAttemptsLeftDiesWhenItsClaimLapses(t *testing.T) {
 	require.NotZero(t, dead.DiedAt)
 }
 
-func TestExpiredJobIsNotClaimedAndSweptToTheDeadLetters(t *testing.T) {
+// An expired job is not claimed but swept to the dead letters.
+func TestQueue_Sweep_Expired(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	expire := func(id int64) int64 {
@@ -291,7 +301,8 @@ func TestExpiredJobIsNotClaimedAndSweptToTheDeadLetters(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "what has started may finish")
 }
 
-func TestSweepTakesExpiredJobsWhoseClaimLapsed(t *testing.T) {
+// Sweep takes expired jobs with a lapsed claim.
+func TestQueue_Sweep_LapsedClaim(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)

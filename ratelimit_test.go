@@ -36,7 +36,8 @@ func remaining(t testing.TB, r *honker.RateLimit) (int, time.Duration) {
 	return left, time.Until(end)
 }
 
-func TestRateLimitLetsItsNumberThroughInEachWindow(t *testing.T) {
+// A rate limit lets its number through in each window.
+func TestRateLimit_Allow_Limit(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 10*time.Second)))
 		r := db.RateLimit("calls", 3, 59500*time.Millisecond) // rounded up
@@ -59,7 +60,8 @@ func TestRateLimitLetsItsNumberThroughInEachWindow(t *testing.T) {
 	})
 }
 
-func TestRateLimitIsSharedByAllWhoNameIt(t *testing.T) {
+// A rate limit is shared by all handles that name it.
+func TestRateLimit_Shared(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -74,7 +76,8 @@ func TestRateLimitIsSharedByAllWhoNameIt(t *testing.T) {
 	require.Zero(t, lower, "never less than nothing")
 }
 
-func TestAllowThatIsTurnedAwayWritesNothing(t *testing.T) {
+// A refused Allow writes nothing.
+func TestRateLimit_Allow_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	r := db.RateLimit("calls", 1, 10000*time.Hour)
@@ -84,7 +87,8 @@ func TestAllowThatIsTurnedAwayWritesNothing(t *testing.T) {
 	unchanged("Allow")
 }
 
-func TestAllowTxCountsWhenItsTransactionCommits(t *testing.T) {
+// AllowTx counts when its transaction commits.
+func TestRateLimit_AllowTx(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	r := db.RateLimit("calls", 2, 10000*time.Hour)
@@ -109,7 +113,8 @@ func TestAllowTxCountsWhenItsTransactionCommits(t *testing.T) {
 	require.Zero(t, allowed(t, r, 1))
 }
 
-func TestWaitReturnsWhenAWindowOpensAndInOrder(t *testing.T) {
+// Wait returns when a window opens, and in order.
+func TestRateLimit_Wait_InOrder(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
 		began := time.Now()
@@ -137,7 +142,8 @@ func TestWaitReturnsWhenAWindowOpensAndInOrder(t *testing.T) {
 	})
 }
 
-func TestWaitEndsWithItsContext(t *testing.T) {
+// Wait ends with its context.
+func TestRateLimit_Wait_Context(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 1, 10000*time.Hour)
 		require.Equal(t, 1, allowed(t, r, 1))
@@ -156,7 +162,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestWaiterThatGivesUpLetsTheNextPass(t *testing.T) {
+// A waiter that gives up lets the next pass.
+func TestRateLimit_Wait_GivesUp(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 1, time.Hour)
 		require.Equal(t, 1, allowed(t, r, 1))
@@ -173,7 +180,8 @@ func TestWaiterThatGivesUpLetsTheNextPass(t *testing.T) {
 	})
 }
 
-func TestSweepOfRateLimitsTakesOldWindowsOnly(t *testing.T) {
+// A sweep of rate limits takes old windows only.
+func TestRateLimit_Sweep(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 2, time.Minute)
 		for range 5 {
@@ -189,7 +197,8 @@ func TestSweepOfRateLimitsTakesOldWindowsOnly(t *testing.T) {
 	})
 }
 
-func TestBadRateLimitsAreRefusedByEveryVerb(t *testing.T) {
+// Bad rate limits are refused by every verb.
+func TestRateLimit_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	type c = context.Context
@@ -211,7 +220,8 @@ func TestBadRateLimitsAreRefusedByEveryVerb(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-func TestWindowsAndLimitsAsLargeAsTheyGetDoNotOverflow(t *testing.T) {
+// The largest windows and limits do not overflow.
+func TestRateLimit_Largest(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	r := db.RateLimit("calls", math.MaxInt, math.MaxInt64)

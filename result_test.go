@@ -20,7 +20,8 @@ func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
 		`SELECT coalesce(expires_at - created_at, 0) FROM _honker_results WHERE job_id = ?`, id)) * time.Second
 }
 
-func TestResultIsSavedWithTheAck(t *testing.T) {
+// A result is saved with the ack.
+func TestResult_SavedWithAck(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ ttl, kept time.Duration }{
 		"by default": {0, time.Hour}, "rounded up": {1500 * time.Millisecond, 2 * time.Second}, "for ever": {-1, 0},
@@ -42,7 +43,8 @@ func TestResultIsSavedWithTheAck(t *testing.T) {
 	}
 }
 
-func TestResultOfAnAttemptThatDidNotSucceedIsNotSaved(t *testing.T) {
+// The result of an attempt that did not succeed is not saved.
+func TestResult_FailedAttempt(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -59,7 +61,8 @@ func TestResultOfAnAttemptThatDidNotSucceedIsNotSaved(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-func TestSavedResultIsKeptForItsTimeAndReplaced(t *testing.T) {
+// A saved result is kept for its time and may be replaced.
+func TestResult_Save_KeptAndReplaced(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	const id = 42 // no such job: results stand by themselves
@@ -83,7 +86,8 @@ func TestSavedResultIsKeptForItsTimeAndReplaced(t *testing.T) {
 	require.NotErrorIs(t, err, honker.ErrNotFound)
 }
 
-func TestResultSavedInATransactionIsUndoneWithIt(t *testing.T) {
+// A result saved in a transaction is undone with it.
+func TestResult_SaveTx_Rollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	save := func(end error) error {
@@ -114,7 +118,8 @@ func awaited(t testing.TB, ctx context.Context, db *honker.DB, id int64) <-chan 
 	return ended
 }
 
-func TestWaitResultFindsWhatWasSavedBeforeAndAfterTheCall(t *testing.T) {
+// WaitResult finds what was saved before and after the call.
+func TestResult_Wait_BeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	before := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
@@ -137,7 +142,8 @@ func TestWaitResultFindsWhatWasSavedBeforeAndAfterTheCall(t *testing.T) {
 	require.NoError(t, <-unknown)
 }
 
-func TestWaitResultEndsWithTheDeathOfTheJob(t *testing.T) {
+// WaitResult ends when the job is dead-lettered.
+func TestResult_Wait_DeadLetter(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
 	id := testkit.Enqueue(t, q, 1)
@@ -152,7 +158,8 @@ func TestWaitResultEndsWithTheDeathOfTheJob(t *testing.T) {
 	}
 }
 
-func TestWaitResultOfAJobThatIsGoneWithoutOneIsNotFound(t *testing.T) {
+// WaitResult of a job that is gone without a result is ErrNotFound.
+func TestResult_Wait_NotFound(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	acked, cancelled := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
@@ -166,7 +173,8 @@ func TestWaitResultOfAJobThatIsGoneWithoutOneIsNotFound(t *testing.T) {
 	}
 }
 
-func TestWaitResultEndsWithItsContext(t *testing.T) {
+// WaitResult ends with its context.
+func TestResult_Wait_Context(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	for _, id := range []int64{testkit.Enqueue(t, q, 1), 9999} {
@@ -176,7 +184,8 @@ func TestWaitResultEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestManyWaitForTheResultsOfManyJobs(t *testing.T) {
+// Many callers wait for the results of many jobs.
+func TestResult_Wait_Many(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids, err := q.EnqueueMany(ctx, make([]int, 50))

@@ -66,7 +66,8 @@ func span(first, last int64) (all []int64) {
 	return all
 }
 
-func TestRetentionIsTheFilesForAllHandlesAndProcesses(t *testing.T) {
+// A retention belongs to the file, for all handles and processes.
+func TestRetention_OfFile(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 10)
@@ -88,7 +89,8 @@ func TestRetentionIsTheFilesForAllHandlesAndProcesses(t *testing.T) {
 	require.Len(t, stored(t, s), 25)
 }
 
-func TestLongestRetentionCanBeReadBack(t *testing.T) {
+// The longest retention can be read back.
+func TestRetention_Longest(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 3)
 	retain(t, s, honker.Retention{MaxCount: math.MaxInt64, MaxAge: math.MaxInt64})
@@ -99,7 +101,8 @@ func TestLongestRetentionCanBeReadBack(t *testing.T) {
 	retain(t, s, r)
 }
 
-func TestRetentionRefusesBadInput(t *testing.T) {
+// A retention refuses bad input.
+func TestRetention_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	good := stocked(t, db, 10)
@@ -119,7 +122,8 @@ func TestRetentionRefusesBadInput(t *testing.T) {
 	require.Len(t, stored(t, good), 10)
 }
 
-func TestMaxCountKeepsTheNewestOfItsTopic(t *testing.T) {
+// MaxCount keeps the newest events of its topic.
+func TestRetention_MaxCount(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	s, others := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "orders2", nil)
@@ -139,7 +143,8 @@ func TestMaxCountKeepsTheNewestOfItsTopic(t *testing.T) {
 	require.EqualValues(t, 21, stored(t, s)[3], "offsets are not used again")
 }
 
-func TestMaxAgeGivesUpWhatIsOlderToTheSecond(t *testing.T) {
+// MaxAge gives up what is older, to the second.
+func TestRetention_MaxAge(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
 		retain(t, s, honker.Retention{MaxAge: 9500 * time.Millisecond}) // 10s
@@ -159,7 +164,8 @@ func TestMaxAgeGivesUpWhatIsOlderToTheSecond(t *testing.T) {
 	})
 }
 
-func TestEventGoesThatFallsUnderEitherBound(t *testing.T) {
+// An event goes that falls under either bound.
+func TestRetention_EitherBound(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := stocked(t, db, 10)
 		time.Sleep(time.Minute)
@@ -172,7 +178,8 @@ func TestEventGoesThatFallsUnderEitherBound(t *testing.T) {
 	})
 }
 
-func TestNobodyPinsWhereNothingIsGivenUp(t *testing.T) {
+// No reader pins events where nothing is given up.
+func TestRetention_NoPins(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		others := honker.NewStream[int](db, "others", nil)
 		testkit.PublishRange(t, others, 1, 10)
@@ -193,8 +200,9 @@ func TestNobodyPinsWhereNothingIsGivenUp(t *testing.T) {
 	})
 }
 
+// Compact keeps what a consumer or a group has still to see.
 // A topic of 100 events, the newest ten of which are kept.
-func TestCompactKeepsWhatSomebodyHasStillToSee(t *testing.T) {
+func TestRetention_Compact_Unseen(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background() // the cases wait for one another
 	type stream = honker.Stream[int]
@@ -294,7 +302,8 @@ func TestCompactKeepsWhatSomebodyHasStillToSee(t *testing.T) {
 	}
 }
 
-func TestSlowConsumerReadsOnWithoutAGapAfterCompaction(t *testing.T) {
+// A slow consumer reads on without a gap after compaction.
+func TestRetention_Compact_SlowConsumer(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 1000)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -315,7 +324,8 @@ func TestSlowConsumerReadsOnWithoutAGapAfterCompaction(t *testing.T) {
 	require.Equal(t, []int64{1000}, stored(t, s))
 }
 
-func TestDeadEventsOfAGroupStayUntilTheyAreSettled(t *testing.T) {
+// Dead events of a group stay until they are settled.
+func TestRetention_DeadEvents(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 100)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -349,7 +359,8 @@ func TestDeadEventsOfAGroupStayUntilTheyAreSettled(t *testing.T) {
 	require.Equal(t, span(96, 100), stored(t, s))
 }
 
-func TestOthersGetTheirTurnsWhileMuchIsCompacted(t *testing.T) {
+// Other writers get in while much is compacted.
+func TestRetention_Compact_LetsWrite(t *testing.T) {
 	events := 20_000
 	if testing.Short() {
 		events = 3000
@@ -406,7 +417,8 @@ func (w *weary) Err() error {
 	return w.Context.Err()
 }
 
-func TestEndOfCtxEndsCompactAndWhatIsDoneStaysDone(t *testing.T) {
+// The end of ctx ends Compact, and what is done stays done.
+func TestRetention_Compact_Context(t *testing.T) {
 	t.Parallel()
 	events := 20_000
 	if testing.Short() {

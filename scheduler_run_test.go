@@ -99,7 +99,8 @@ func steal(t testing.TB, db *honker.DB, lock string) {
 		lock, time.Now().Add(24*time.Hour).Unix())
 }
 
-func TestARunningSchedulerFiresEachTimeInItsSecond(t *testing.T) {
+// A running scheduler fires each time in its second.
+func TestScheduler_Run_InItsSecond(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
 		testkit.Register(t, r.DB, honker.Schedule{Name: "tea", Queue: "kitchen", Spec: "@every 90s", Payload: "brew"})
@@ -118,7 +119,8 @@ func TestARunningSchedulerFiresEachTimeInItsSecond(t *testing.T) {
 	})
 }
 
-func TestARunningSchedulerHeedsEveryChange(t *testing.T) {
+// A running scheduler heeds every change.
+func TestScheduler_Run_HeedsChanges(t *testing.T) {
 	for name, other := range map[string]int{"of this process": 0, "of another handle": 1} {
 		t.Run(name, func(t *testing.T) {
 			runners(t, 2, func(t *testing.T, all []runner) {
@@ -152,9 +154,10 @@ func TestARunningSchedulerHeedsEveryChange(t *testing.T) {
 	}
 }
 
+// A scheduler with nothing due sleeps and writes nothing but its lock.
 // A commit is seen at once where no poll runs, so between two renewals of the lock a
 // look must find none.
-func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) {
+func TestScheduler_Run_NothingDue(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		r := all[0]
 		for i := range 1000 {
@@ -186,7 +189,8 @@ func TestASchedulerWithNothingDueSleepsAndWritesNothingButItsLock(t *testing.T) 
 	})
 }
 
-func TestAStandbyTakesOverAtOnceWhenTheLeaderStops(t *testing.T) {
+// A standby takes over at once when the leader stops.
+func TestScheduler_Run_Standby(t *testing.T) {
 	runners(t, 3, func(t *testing.T, all []runner) {
 		began := time.Now()
 		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1s"))
@@ -222,7 +226,8 @@ func TestAStandbyTakesOverAtOnceWhenTheLeaderStops(t *testing.T) {
 	})
 }
 
-func TestADeadLeaderIsReplacedWhenItsLockExpires(t *testing.T) {
+// A dead leader is replaced when its lock expires.
+func TestScheduler_Run_DeadLeader(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {
 		began := time.Now()
 		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1s"))
@@ -240,7 +245,8 @@ func TestADeadLeaderIsReplacedWhenItsLockExpires(t *testing.T) {
 	})
 }
 
-func TestAStolenLockEndsRunBeforeItFiresAgain(t *testing.T) {
+// A stolen lock ends Run before it fires again.
+func TestScheduler_Run_LockStolen(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec string
 		rob  func(testing.TB, *honker.DB)
@@ -284,7 +290,8 @@ func TestAStolenLockEndsRunBeforeItFiresAgain(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+// Run ends with its context.
+func TestScheduler_Run_Context(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -308,7 +315,8 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestCloseEndsRunAndReleasesItsLock(t *testing.T) {
+// Close ends Run and releases its lock.
+func TestScheduler_Run_Close(t *testing.T) {
 	runners(t, 3, func(t *testing.T, all []runner) {
 		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1h"))
 		ended := make(chan error, 2)
@@ -330,7 +338,8 @@ func TestCloseEndsRunAndReleasesItsLock(t *testing.T) {
 	})
 }
 
-func TestATickThatFailsIsLoggedAndTriedAgain(t *testing.T) {
+// A tick that fails is logged and tried again.
+func TestScheduler_Run_TickFails(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
 		testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
@@ -346,7 +355,8 @@ func TestATickThatFailsIsLoggedAndTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAScheduleThatMakesNoSenseIsLoggedOnceByRunAndTheOthersFire(t *testing.T) {
+// A schedule that makes no sense is logged once by Run, and the others fire.
+func TestScheduler_Run_BadSchedule(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
 		testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
@@ -361,8 +371,9 @@ func TestAScheduleThatMakesNoSenseIsLoggedOnceByRunAndTheOthersFire(t *testing.T
 	})
 }
 
+// Run fires what is due since the epoch.
 // A program that wants a schedule to fire at once may write 0, or something before it.
-func TestRunFiresWhatIsDueSinceTheEpoch(t *testing.T) {
+func TestScheduler_Run_SinceEpoch(t *testing.T) {
 	for _, at := range []int64{-1, 0, 1} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			runners(t, 1, func(t *testing.T, all []runner) {
@@ -391,9 +402,10 @@ func holdWriter(t testing.TB, path string) (release func()) {
 	return release
 }
 
+// Run waits for a writer that holds the write lock for long.
 // While another process holds the write lock for longer than BusyTimeout, nothing else can
 // become the leader; that is no reason to give up.
-func TestRunWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
+func TestScheduler_Run_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 30 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
@@ -404,7 +416,8 @@ func TestRunWaitsForAWriterThatHoldsItUpForLong(t *testing.T) {
 	release()
 }
 
-func TestRunAndMaintainEndWhenTheFileIsReplaced(t *testing.T) {
+// Run and Maintain end when the file is replaced.
+func TestScheduler_Run_FileReplaced(t *testing.T) {
 	t.Parallel()
 	for name, loop := range map[string]func(context.Context, *honker.DB) error{
 		"Run": func(ctx context.Context, db *honker.DB) error { return db.Scheduler().Run(ctx) },
@@ -429,8 +442,9 @@ func TestRunAndMaintainEndWhenTheFileIsReplaced(t *testing.T) {
 	}
 }
 
+// Errors of Run and Maintain name the verb.
 // The text of an error begins with what was called.
-func TestErrorsOfRunAndMaintainNameThem(t *testing.T) {
+func TestScheduler_Run_ErrorsNameIt(t *testing.T) {
 	t.Parallel()
 	for want, loop := range map[string]func(*honker.DB) error{
 		"honker: run scheduler: ": func(db *honker.DB) error { return db.Scheduler().Run(context.Background()) },

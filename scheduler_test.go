@@ -23,7 +23,8 @@ const (
 	schedules = `SELECT count(*) FROM _honker_scheduler_tasks`
 )
 
-func TestRegisterWritesTheRowThatHonkerWould(t *testing.T) {
+// Register writes the row that honker would write.
+func TestScheduler_Register_Row(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
 		testkit.Register(t, db, testkit.Every("plain", "@every 90s"))
@@ -46,7 +47,8 @@ func TestRegisterWritesTheRowThatHonkerWould(t *testing.T) {
 	})
 }
 
-func TestPayloadOfAScheduleIsStoredAsJSON(t *testing.T) {
+// The payload of a schedule is stored as JSON.
+func TestScheduler_Register_Payload(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	call, err := task.New("app.tasks.clean", 1)
@@ -67,7 +69,8 @@ func TestPayloadOfAScheduleIsStoredAsJSON(t *testing.T) {
 	require.Equal(t, "null", testkit.GetSchedule(t, db, "s").Payload)
 }
 
-func TestRegisterAgainReplacesAllButThePauseAndTheTimeOfTheSameSpec(t *testing.T) {
+// Register again replaces all but the pause and the time of the same spec.
+func TestScheduler_Register_Again(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
 		s := db.Scheduler()
@@ -93,8 +96,9 @@ func TestRegisterAgainReplacesAllButThePauseAndTheTimeOfTheSameSpec(t *testing.T
 	})
 }
 
+// A schedule that is registered at every start still fires.
 // A service that registers at every start, more often than the schedule fires.
-func TestScheduleThatIsRegisteredAtEveryStartStillFires(t *testing.T) {
+func TestScheduler_Register_EveryStart(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		fired := 0
 		for range 30 {
@@ -108,7 +112,8 @@ func TestScheduleThatIsRegisteredAtEveryStartStillFires(t *testing.T) {
 	})
 }
 
-func TestRegisterOfWhatIsThereWritesNothing(t *testing.T) {
+// Register of what is there writes nothing.
+func TestScheduler_Register_Unchanged(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	for _, sch := range []honker.Schedule{
@@ -124,7 +129,8 @@ func TestRegisterOfWhatIsThereWritesNothing(t *testing.T) {
 	}
 }
 
-func TestManyMayRegisterTheSameScheduleAtOnce(t *testing.T) {
+// Many callers may register the same schedule at once.
+func TestScheduler_Register_Concurrent(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -141,7 +147,8 @@ func TestManyMayRegisterTheSameScheduleAtOnce(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), schedules))
 }
 
-func TestRegisterTxIsAPartOfItsTransaction(t *testing.T) {
+// RegisterTx is a part of its transaction.
+func TestScheduler_RegisterTx(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	ctx, s := testkit.Context(t, testkit.Timeout), db.Scheduler()
@@ -194,7 +201,8 @@ var badSpecs = map[string]string{
 	"@every 9223372036854775807s":  `next interval overflows unix timestamp for "@every 9223372036854775807s"`,
 }
 
-func TestBadSpecsAreRefusedWithHonkersTextsAndChangeNothing(t *testing.T) {
+// Bad specs are refused with honker's texts and change nothing.
+func TestScheduler_BadSpec(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := db.Scheduler()
@@ -218,14 +226,16 @@ func TestBadSpecsAreRefusedWithHonkersTextsAndChangeNothing(t *testing.T) {
 	}
 }
 
-func TestNextAfterRefusesTimestampsThatThereAreNot(t *testing.T) {
+// NextAfter refuses timestamps that do not exist.
+func TestScheduler_NextAfter_BadTimes(t *testing.T) {
 	t.Parallel()
 	_, err := honker.NextAfter("* * * * *", time.Unix(math.MaxInt64, 0))
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.ErrorContains(t, err, "invalid timestamp: 9223372036854775807")
 }
 
-func TestNextAfterIsTheFirstSecondInTheLocalZone(t *testing.T) {
+// NextAfter is the first matching second in the local zone.
+func TestScheduler_NextAfter_LocalZone(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 3, 1, 11, 58, 30, 999, time.Local)
 	for spec, want := range map[string]time.Time{
@@ -243,7 +253,8 @@ func TestNextAfterIsTheFirstSecondInTheLocalZone(t *testing.T) {
 	}
 }
 
-func TestBadSchedulesAreRefusedAndChangeNothing(t *testing.T) {
+// Bad schedules are refused and change nothing.
+func TestScheduler_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := db.Scheduler()

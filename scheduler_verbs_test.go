@@ -37,7 +37,8 @@ func times(fires []honker.Fire) (unix []int64) {
 	return unix
 }
 
-func TestUnregisterPauseAndResumeSayWhetherTheyChangeSomething(t *testing.T) {
+// Unregister, Pause and Resume say whether they change something.
+func TestScheduler_PauseResume(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	ctx, s := testkit.Context(t, testkit.Timeout), db.Scheduler()
@@ -70,7 +71,8 @@ func TestUnregisterPauseAndResumeSayWhetherTheyChangeSomething(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"), "what it has enqueued stays")
 }
 
-func TestUpdateChangesWhatIsGivenAndLeavesTheRest(t *testing.T) {
+// Update changes what is given and leaves the rest.
+func TestScheduler_Update(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
 		testkit.Register(t, db, honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 2h", Payload: 1, Priority: 4, MaxAttempts: 5, ExpiresIn: time.Minute})
@@ -114,7 +116,8 @@ func TestUpdateChangesWhatIsGivenAndLeavesTheRest(t *testing.T) {
 	})
 }
 
-func TestUpdateOfNothingOrOfNoScheduleIsFalseAndWritesNothing(t *testing.T) {
+// Update of nothing, or of no schedule, is false and writes nothing.
+func TestScheduler_Update_Nothing(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
@@ -127,7 +130,8 @@ func TestUpdateOfNothingOrOfNoScheduleIsFalseAndWritesNothing(t *testing.T) {
 	unchanged("an Update of nothing")
 }
 
-func TestListIsOrderedByNameAndCompleteAndSoonestIgnoresPaused(t *testing.T) {
+// List is complete and ordered by name, and Soonest ignores paused schedules.
+func TestScheduler_List(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s, began := t.Context(), db.Scheduler(), time.Now()
 		all, err := s.List(ctx)
@@ -161,7 +165,8 @@ func TestListIsOrderedByNameAndCompleteAndSoonestIgnoresPaused(t *testing.T) {
 	})
 }
 
-func TestTickCatchesUpWithEveryTimeThatWasMissed(t *testing.T) {
+// Tick catches up with every time that was missed.
+func TestScheduler_Tick_CatchesUp(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{"@every 1h", "0 * * * *", "17,43 */5 * * *", "* * * * *", "0 0 1,15 * *", "*/20 * * * * *", "0 9 * * 1-5"} {
 		t.Run(spec, func(t *testing.T) {
@@ -187,7 +192,8 @@ func TestTickCatchesUpWithEveryTimeThatWasMissed(t *testing.T) {
 	}
 }
 
-func TestTickFiresTheOldest64AndPassesOverTheOthers(t *testing.T) {
+// Tick fires the oldest 64 and passes over the others.
+func TestScheduler_Tick_Oldest64(t *testing.T) {
 	t.Parallel()
 	for missed, fired := range map[int]int{1: 1, 63: 63, 64: 64, 65: 64, 1000: 64} {
 		db := honkertest.Open(t, nil)
@@ -212,7 +218,8 @@ func TestTickFiresTheOldest64AndPassesOverTheOthers(t *testing.T) {
 	require.Equal(t, next, soonest(t, db), "the first after now, %v on", next.Sub(start))
 }
 
-func TestTicksAtOnceFireNothingTwice(t *testing.T) {
+// Ticks at once fire nothing twice.
+func TestScheduler_Tick_Concurrent(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -238,7 +245,8 @@ func TestTicksAtOnceFireNothingTwice(t *testing.T) {
 	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 }
 
-func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
+// A fired job is as its schedule says and runs at once.
+func TestScheduler_Tick_FiredJob(t *testing.T) {
 	var fired []honker.Fire
 	var bell *honker.DB
 	testkit.Bubble(t, func(t *testing.T, _ *honker.DB, _ *testkit.Recorder) {
@@ -272,7 +280,8 @@ func TestFiredJobIsAsItsScheduleSaysAndRunsAtOnce(t *testing.T) {
 	})
 }
 
-func TestScheduleThatMakesNoSenseIsPausedAndNamedAndTheOthersFire(t *testing.T) {
+// A schedule that makes no sense is paused and named, and the others fire.
+func TestScheduler_Tick_BadSchedule(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	due, ctx := time.Now().Add(time.Hour), testkit.Context(t, testkit.Timeout)
@@ -301,7 +310,8 @@ func TestScheduleThatMakesNoSenseIsPausedAndNamedAndTheOthersFire(t *testing.T) 
 	require.Empty(t, testkit.Tick(t, db, due), "and no error any more")
 }
 
-func TestErrorOfATickSaysWhatWasDone(t *testing.T) {
+// The error of a tick says what was done.
+func TestScheduler_Tick_Error(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	testkit.Register(t, db, testkit.Every("bad", "@every 1h"))
@@ -310,9 +320,10 @@ func TestErrorOfATickSaysWhatWasDone(t *testing.T) {
 	require.ErrorContains(t, err, `honker: tick: schedule "bad" was paused: `)
 }
 
+// Tick reads rows that other bindings wrote.
 // What other hands write: no attempts, as honker's enqueue does not mind; numbers that
 // are none.
-func TestTickReadsRowsOfOtherHands(t *testing.T) {
+func TestScheduler_Tick_ForeignRows(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	due := time.Now().Add(-time.Minute).Unix()
@@ -330,7 +341,8 @@ func TestTickReadsRowsOfOtherHands(t *testing.T) {
 	require.Equal(t, 2, testkit.ClaimOne(t, honker.NewQueue[int](db, "blob", nil)).Args)
 }
 
-func TestTriggerEnqueuesNowAndLeavesTheScheduleAlone(t *testing.T) {
+// Trigger enqueues now and leaves the schedule alone.
+func TestScheduler_Trigger(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s := t.Context(), db.Scheduler()
 		id, err := s.Trigger(ctx, "none")
@@ -364,7 +376,8 @@ func TestTriggerEnqueuesNowAndLeavesTheScheduleAlone(t *testing.T) {
 	})
 }
 
-func TestTickThatCannotBeFinishedFiresNothing(t *testing.T) {
+// A tick that cannot be finished fires nothing.
+func TestScheduler_Tick_Unfinished(t *testing.T) {
 	t.Parallel()
 	fired := 0
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Observer: &honker.Observer{Fired: func(honker.Fire) { fired++ }}})
@@ -385,7 +398,8 @@ func TestTickThatCannotBeFinishedFiresNothing(t *testing.T) {
 	require.NotEmpty(t, testkit.Tick(t, db, now))
 }
 
-func TestSchedulerOfAClosedDBSaysSo(t *testing.T) {
+// The scheduler of a closed DB returns ErrClosed.
+func TestScheduler_ClosedDB(t *testing.T) {
 	t.Parallel()
 	db, err := honker.Open(context.Background(), t.TempDir()+"/file.db", nil)
 	require.NoError(t, err)
@@ -417,7 +431,8 @@ func schedulerVerbs(db *honker.DB) map[string]testkit.Refusal {
 	}
 }
 
-func TestPlainVerbsOfASchedulerRefuseTheCtxOfATransaction(t *testing.T) {
+// Plain verbs of a scheduler refuse the ctx of a transaction.
+func TestScheduler_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
@@ -25,7 +24,8 @@ func countEvents(t testing.TB, db *honker.DB) int64 {
 	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`)
 }
 
-func TestPublishedEventComesBackAsItWent(t *testing.T) {
+// A published event comes back as it went in.
+func TestStream_Publish_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[map[string]any](t, "orders")
 	began := time.Now()
@@ -46,7 +46,8 @@ func TestPublishedEventComesBackAsItWent(t *testing.T) {
 	require.Equal(t, offset, head)
 }
 
-func TestRawEventPassesThroughByteForByte(t *testing.T) {
+// A raw event passes through byte for byte.
+func TestStream_Publish_Raw(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
 	raw := json.RawMessage(" {\"b\" : 1.0,\n \"a\":\"\\u00fc\"} ")
@@ -59,7 +60,8 @@ func TestRawEventPassesThroughByteForByte(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_stream`))
 }
 
-func TestOffsetsOfABatchFollowOneAnother(t *testing.T) {
+// The offsets of a batch follow one another.
+func TestStream_PublishMany_Offsets(t *testing.T) {
 	t.Parallel()
 	_, db, s := testkit.NewStream[int](t, "orders")
 	var want []int
@@ -77,7 +79,8 @@ func TestOffsetsOfABatchFollowOneAnother(t *testing.T) {
 		`SELECT count(*) FROM _honker_stream WHERE topic = 'orders' AND key = 'k'`))
 }
 
-func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
+// Batches of concurrent writers do not mix.
+func TestStream_PublishMany_Concurrent(t *testing.T) {
 	t.Parallel()
 	const writers = 8
 	rounds := 12
@@ -140,7 +143,8 @@ func TestBatchesOfConcurrentWritersDoNotMix(t *testing.T) {
 	require.EqualValues(t, len(all), head)
 }
 
-func TestEmptyBatchIsInvalid(t *testing.T) {
+// An empty batch is invalid.
+func TestStream_PublishMany_Empty(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -154,7 +158,8 @@ func TestEmptyBatchIsInvalid(t *testing.T) {
 	})
 }
 
-func TestBatchWithOneBadEventLeavesNothing(t *testing.T) {
+// A batch with one bad event leaves nothing.
+func TestStream_PublishMany_BadEvent(t *testing.T) {
 	t.Parallel()
 	var told sync.Map
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -192,7 +197,8 @@ func TestBatchWithOneBadEventLeavesNothing(t *testing.T) {
 	testkit.Publish(t, s, any(strings.Repeat("x", 98)))
 }
 
-func TestBatchThatTheFileRefusesHalfwayLeavesNothingAndHarmsNobody(t *testing.T) {
+// A batch that the file refuses halfway leaves nothing and harms no other writer.
+func TestStream_PublishMany_Halfway(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -223,7 +229,8 @@ func TestBatchThatTheFileRefusesHalfwayLeavesNothingAndHarmsNobody(t *testing.T)
 	require.Len(t, testkit.StreamData(t, other), 400)
 }
 
-func TestEventOfATransactionExistsWithItsCommitAndNeverWithoutOne(t *testing.T) {
+// An event of a transaction exists with its commit and never without one.
+func TestStream_PublishTx_AtCommit(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Exec(t, db, `CREATE TABLE effects (n INTEGER)`)
@@ -260,7 +267,8 @@ func TestEventOfATransactionExistsWithItsCommitAndNeverWithoutOne(t *testing.T) 
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-func TestTransactionOfAnotherFileCarriesNoEvent(t *testing.T) {
+// A transaction of another file carries no event.
+func TestStream_PublishTx_OtherFile(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honkertest.Open(t, nil)
@@ -276,7 +284,8 @@ func TestTransactionOfAnotherFileCarriesNoEvent(t *testing.T) {
 	require.Zero(t, countEvents(t, db)+countEvents(t, other))
 }
 
-func TestEventWithoutAKeyHasNullInTheFile(t *testing.T) {
+// An event without a key has NULL in the file.
+func TestStream_Publish_NoKey(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -362,7 +371,8 @@ func TestStream_PublishMany_EventKeysRefused(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-func TestBadKeysAndBytesAreRefused(t *testing.T) {
+// Bad keys and bytes are refused.
+func TestStream_Publish_BadKeys(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s, bytes := honker.NewStream[int](db, "orders", nil), honker.NewStream[[]byte](db, "orders", nil)
@@ -380,181 +390,4 @@ func TestBadKeysAndBytesAreRefused(t *testing.T) {
 		}
 	}
 	testkit.RequireRefused(t, path, calls)
-}
-
-// streamVerbs is all that can be done with a stream. Those with a transaction run in tx,
-// or, without one, in one of their own.
-func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]testkit.Refusal {
-	t.Helper()
-	type c = context.Context
-	var zero E
-	in := func(call func(c, *sql.Tx) error) testkit.Refusal {
-		if tx == nil {
-			return inOwnTx(db, call)
-		}
-		return func(ctx c) error { return call(ctx, tx) }
-	}
-	return map[string]testkit.Refusal{
-		"Publish":        func(c c) error { _, err := s.Publish(c, zero); return err },
-		"PublishTx":      in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
-		"PublishMany":    func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
-		"PublishManyTx":  in(func(c c, tx *sql.Tx) error { _, _, err := s.PublishManyTx(c, tx, []E{zero}); return err }),
-		"Read":           func(c c) error { return testkit.LastError(s.Read(c, 0)) },
-		"Subscribe":      func(c c) error { return testkit.LastError(s.Subscribe(c, "verb", nil)) },
-		"Tail":           func(c c) error { return testkit.LastError(s.Tail(c, honker.Beginning, nil)) },
-		"Offset":         func(c c) error { _, err := s.Offset(c, "verb"); return err },
-		"SaveOffset":     func(c c) error { _, err := s.SaveOffset(c, "verb", 1); return err },
-		"SaveOffsetTx":   in(func(c c, tx *sql.Tx) error { _, err := s.SaveOffsetTx(c, tx, "verb", 1); return err }),
-		"Seek":           func(c c) error { return s.Seek(c, "verb", honker.Beginning) },
-		"Consumers":      func(c c) error { _, err := s.Consumers(c); return err },
-		"DeleteConsumer": func(c c) error { _, err := s.DeleteConsumer(c, "verb"); return err },
-		"Head":           func(c c) error { _, err := s.Head(c); return err },
-	}
-}
-
-func TestBadTopicsAndOptionsAreRefusedByEveryVerb(t *testing.T) {
-	t.Parallel()
-	path, db := testkit.OpenShared(t)
-	for what, name := range badNames {
-		testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, name, nil), nil))
-		consumer := honker.NewStream[int](db, "orders", nil)
-		testkit.RequireRefused(t, path, map[string]testkit.Refusal{
-			"Subscribe " + what:      func(c context.Context) error { return testkit.LastError(consumer.Subscribe(c, name, nil)) },
-			"Offset " + what:         func(c context.Context) error { _, err := consumer.Offset(c, name); return err },
-			"SaveOffset " + what:     func(c context.Context) error { _, err := consumer.SaveOffset(c, name, 1); return err },
-			"Seek " + what:           func(c context.Context) error { return consumer.Seek(c, name, honker.End) },
-			"DeleteConsumer " + what: func(c context.Context) error { _, err := consumer.DeleteConsumer(c, name); return err },
-		})
-	}
-	testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: -1}), nil))
-}
-
-func TestPatternIsForReading(t *testing.T) {
-	t.Parallel()
-	path, db := testkit.OpenShared(t)
-	for _, pattern := range []string{"orders:*", "*", "**"} {
-		verbs := streamVerbs(t, db, honker.NewStream[int](db, pattern, nil), nil)
-		for verb := range verbs {
-			if !strings.HasPrefix(verb, "Publish") {
-				delete(verbs, verb)
-			}
-		}
-		require.Len(t, verbs, 4)
-		testkit.RequireRefused(t, path, verbs)
-	}
-}
-
-func TestTopicsOfAnyTextAreKeptApart(t *testing.T) {
-	t.Parallel()
-	ctx, db, _ := testkit.NewStream[int](t, "unused")
-	topics := []string{"orders", "orders:created", "orders:created:eu", "orders:", ":", "a*b", " ", "ORDERS", "ü",
-		"orders%", "order_", "*orders", "\U0010FFFF", strings.Repeat("t", 1024), "'; --"}
-	for i, topic := range topics {
-		testkit.Publish(t, honker.NewStream[int](db, topic, nil), i)
-	}
-	for i, topic := range topics {
-		for e, err := range honker.NewStream[int](db, topic, nil).Read(ctx, 0) {
-			require.NoError(t, err)
-			require.Equal(t, topic, e.Topic)
-			require.Equal(t, i, e.Data)
-		}
-		require.Equal(t, []int{i}, testkit.StreamData(t, honker.NewStream[int](db, topic, nil)), topic)
-	}
-}
-
-func TestPlainStreamVerbsInATxAreRefusedAtOnceAndNameTheirTwins(t *testing.T) {
-	t.Parallel()
-	ctx, db, s := testkit.NewStream[int](t, "orders")
-	_, err := s.SaveOffset(ctx, "verb", 0)
-	require.NoError(t, err)
-	twins := map[string]string{
-		"Publish": "PublishTx", "PublishMany": "PublishManyTx", "SaveOffset": "SaveOffsetTx",
-		"Seek": "after DB.Tx", "DeleteConsumer": "after DB.Tx",
-	}
-	began := time.Now()
-	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		verbs := streamVerbs(t, db, s, tx)
-		for verb, twin := range twins {
-			err := verbs[verb](ctx)
-			require.ErrorIs(t, err, honker.ErrInTx, verb)
-			require.ErrorContains(t, err, twin, verb)
-		}
-		for _, verb := range []string{"PublishTx", "PublishManyTx", "SaveOffsetTx", "Read", "Offset", "Consumers", "Head"} {
-			require.NoError(t, verbs[verb](ctx), verb)
-		}
-		return nil
-	}))
-	require.Less(t, time.Since(began), 2*time.Second)
-	require.EqualValues(t, 2, countEvents(t, db))
-}
-
-func TestClosedDBAnswersEveryStreamVerbWithErrClosed(t *testing.T) {
-	t.Parallel()
-	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
-	require.NoError(t, err)
-	s := honker.NewStream[int](db, "orders", nil)
-	verbs := streamVerbs(t, db, s, nil)
-	verbs["Pipe"] = func(c context.Context) error {
-		return honker.Pipe(c, s, "verb", honker.NewStream[int](db, "to", nil),
-			func(context.Context, *honker.Event[int]) (int, error) { return 0, nil })
-	}
-	require.NoError(t, db.Close())
-	for verb, call := range verbs {
-		assert.ErrorIs(t, call(testkit.Context(t, testkit.Timeout)), honker.ErrClosed, verb)
-	}
-}
-
-func TestStreamVerbUnderAnEndedContextWritesNothing(t *testing.T) {
-	t.Parallel()
-	path, db := testkit.OpenShared(t)
-	s := honker.NewStream[int](db, "orders", nil)
-	unchanged := testkit.WatchFile(t, path)
-	ended, end := context.WithCancel(context.Background())
-	end()
-	verbs := streamVerbs(t, db, s, nil)
-	for _, reads := range []string{"Offset", "Consumers", "Head"} {
-		delete(verbs, reads)
-	}
-	for _, endless := range []string{"Subscribe", "Tail", "All"} { // they end silently
-		if call, ok := verbs[endless]; ok {
-			assert.NoError(t, call(ended), endless)
-			unchanged(endless)
-			delete(verbs, endless)
-		}
-	}
-	for verb, call := range verbs {
-		assert.ErrorIs(t, call(ended), context.Canceled, verb)
-		unchanged(verb)
-	}
-}
-
-func TestObserverIsToldOfEachPublish(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	var told []honker.Published
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Published: func(p honker.Published) {
-		mu.Lock()
-		defer mu.Unlock()
-		told = append(told, p)
-	}}})
-	ctx, s := testkit.Context(t, testkit.Timeout), honker.NewStream[int](db, "orders", nil)
-	testkit.Publish(t, s, 1)
-	testkit.PublishUpTo(t, s, 300)
-	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := s.PublishTx(ctx, tx, 1)
-		require.NoError(t, err)
-		_, _, err = s.PublishManyTx(ctx, tx, []int{1, 2})
-		require.NoError(t, err)
-		return testkit.ErrCause
-	}), testkit.ErrCause)
-	_, err := s.Publish(ctx, 1, honker.EventKey("\x00"))
-	require.Error(t, err)
-	mu.Lock()
-	defer mu.Unlock()
-	require.Equal(t, []honker.Published{
-		{Topic: "orders", First: 1, Last: 1},
-		{Topic: "orders", First: 2, Last: 301},
-		{Topic: "orders", First: 302, Last: 302, Tx: true},
-		{Topic: "orders", First: 303, Last: 304, Tx: true},
-	}, told)
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestReadEndsAtWhatIsStoredWhenItBegins(t *testing.T) {
+// Read ends at what is stored when it begins.
+func TestStream_Read_Ends(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 2, 100} {
 		db := honkertest.Open(t, nil)
@@ -37,7 +38,8 @@ func TestReadEndsAtWhatIsStoredWhenItBegins(t *testing.T) {
 	}
 }
 
-func TestReadOfNothingYieldsNothing(t *testing.T) {
+// Read of nothing yields nothing.
+func TestStream_Read_Nothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	require.Empty(t, testkit.StreamData(t, s))
@@ -51,7 +53,8 @@ func TestReadOfNothingYieldsNothing(t *testing.T) {
 	}
 }
 
-func TestReadYieldsWhatLiesAfterAnyOffsetInPagesOfAnySize(t *testing.T) {
+// Read yields what lies after any offset, in pages of any size.
+func TestStream_Read_AnyOffset(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
@@ -82,7 +85,8 @@ func TestReadYieldsWhatLiesAfterAnyOffsetInPagesOfAnySize(t *testing.T) {
 	}
 }
 
-func TestLargeEventsAreReadInPagesThatFit(t *testing.T) {
+// Large events are read in pages that fit.
+func TestStream_Read_LargeEvents(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[string](t, "orders")
 	var data []string
@@ -96,7 +100,8 @@ func TestLargeEventsAreReadInPagesThatFit(t *testing.T) {
 	}
 }
 
-func TestEventsOutliveTheLoop(t *testing.T) {
+// Events outlive the loop.
+func TestStream_Read_Outlive(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[json.RawMessage](db, "orders", &honker.StreamOptions{Batch: 4})
@@ -115,7 +120,8 @@ func TestEventsOutliveTheLoop(t *testing.T) {
 	}
 }
 
-func TestNegativeOffsetIsInvalid(t *testing.T) {
+// A negative offset is invalid.
+func TestStream_Read_NegativeOffset(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -157,7 +163,8 @@ func foreignEvent(t testing.TB, db *honker.DB, topic, key, payload, created stri
 		topic, key, payload, created))
 }
 
-func TestEventThatDoesNotDecodeIsYieldedWithAnErrorAndTheLoopGoesOn(t *testing.T) {
+// An event that does not decode is yielded with an error, and the loop goes on.
+func TestStream_Read_Undecodable(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[map[string]int](t, "orders")
 	bad := []string{`'no JSON'`, `''`, `'[1]'`, `x'ff00'`, `'{"a":1} x'`, `'{"a":1.5}'`, `17`}
@@ -189,7 +196,8 @@ func TestEventThatDoesNotDecodeIsYieldedWithAnErrorAndTheLoopGoesOn(t *testing.T
 	}
 }
 
-func TestEventOfAForeignWriterIsReadHoweverItIsStored(t *testing.T) {
+// An event of a foreign writer is read however it is stored.
+func TestStream_Read_Foreign(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
 	foreignEvent(t, db, "orders", `x'6b'`, `x'7b7d'`, `unixepoch()`) // BLOBs
@@ -214,7 +222,8 @@ func noReader(t testing.TB, db *honker.DB) {
 	require.Zero(t, busy, "a read transaction is held")
 }
 
-func TestBreakingOffAReadReleasesEverything(t *testing.T) {
+// Breaking off a read releases everything.
+func TestStream_Read_Break(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.PublishUpTo(t, s, 3000)
@@ -241,7 +250,8 @@ func TestBreakingOffAReadReleasesEverything(t *testing.T) {
 	noReader(t, db)
 }
 
-func TestTheEndOfCtxEndsAReadWithItsError(t *testing.T) {
+// The end of ctx ends a read with its error.
+func TestStream_Read_Context(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 5})
@@ -266,7 +276,8 @@ func TestTheEndOfCtxEndsAReadWithItsError(t *testing.T) {
 	require.ErrorIs(t, testkit.LastError(s.Read(ctx, 0)), context.Canceled, "ended before")
 }
 
-func TestReadGoesOnPastWhatIsDeletedMeanwhile(t *testing.T) {
+// Read goes on past what is deleted meanwhile.
+func TestStream_Read_Deleted(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 10})
@@ -292,7 +303,8 @@ func TestReadGoesOnPastWhatIsDeletedMeanwhile(t *testing.T) {
 	require.EqualValues(t, 501, next, "offsets are not given twice")
 }
 
-func TestReadWithinATxSeesWhatIsCommitted(t *testing.T) {
+// Read within a transaction sees what is committed.
+func TestStream_Read_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -305,7 +317,8 @@ func TestReadWithinATxSeesWhatIsCommitted(t *testing.T) {
 	require.Equal(t, []int{1, 2}, testkit.StreamData(t, s))
 }
 
-func TestReadOfAnEndedDBIsClosed(t *testing.T) {
+// A read ends with ErrClosed when its DB is closed.
+func TestStream_Read_ClosedDB(t *testing.T) {
 	t.Parallel()
 	path, _ := testkit.OpenShared(t)
 	db, err := honker.Open(context.Background(), path, nil)

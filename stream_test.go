@@ -20,7 +20,8 @@ import (
 // What a bus of events must do, as far as no other test here shows the same.
 // docs/acceptance.md has the whole list.
 
-func TestAckedEventIsNotSeenAgainWhenTheFileIsOpenedAnew(t *testing.T) {
+// An acked event is not seen again when the file is opened anew.
+func TestSubscribe_Ack_Reopened(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	for run := range 4 {
@@ -38,9 +39,10 @@ func TestAckedEventIsNotSeenAgainWhenTheFileIsOpenedAnew(t *testing.T) {
 	}
 }
 
+// A loop of reads sees each event once.
 // A caller that asks again and again from where it was misses nothing and sees nothing twice:
 // nothing comes up below an offset that was seen.
-func TestLoopOfReadsSeesEachEventOnce(t *testing.T) {
+func TestStream_Read_Loop(t *testing.T) {
 	t.Parallel()
 	const publishers, each = 4, 100
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -76,9 +78,10 @@ func TestLoopOfReadsSeesEachEventOnce(t *testing.T) {
 	}
 }
 
+// A polling subscriber hears others at its next look.
 // Without a notice of the system, what another connection publishes is seen when
 // PollInterval has passed, and not before.
-func TestPollingSubscriberHearsOthersAtItsNextLook(t *testing.T) {
+func TestSubscribe_Polling(t *testing.T) {
 	t.Parallel()
 	const poll = 10 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -111,8 +114,9 @@ func TestPollingSubscriberHearsOthersAtItsNextLook(t *testing.T) {
 	})
 }
 
+// One commit wakes the subscribers of all topics.
 // One commit is for all that wait, on whatever topic and however they wait.
-func TestOneCommitWakesTheSubscribersOfAllTopics(t *testing.T) {
+func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -159,7 +163,8 @@ func TestOneCommitWakesTheSubscribersOfAllTopics(t *testing.T) {
 	})
 }
 
-func TestOneMemberTakesTwentyEventsInOrder(t *testing.T) {
+// One member takes twenty events in order.
+func TestMember_Claim_TwentyInOrder(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 20).Group("g", nil)
 	m := enrol(t, g, "a")
@@ -196,7 +201,8 @@ func wide(join func(...honker.Filter) honker.Filter, leaf func(string) honker.Fi
 	return join(of...)
 }
 
-func TestFiltersAreBoundedInDepthAndParts(t *testing.T) {
+// Filters are bounded in depth and parts.
+func TestStream_Filter_Bounded(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -233,7 +239,8 @@ func TestFiltersAreBoundedInDepthAndParts(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-func TestPatternSeesItsTopicsInOneTotalOrder(t *testing.T) {
+// A pattern sees its topics in one total order.
+func TestStream_Pattern_TotalOrder(t *testing.T) {
 	t.Parallel()
 	const publishers, each = 6, 60
 	db := honkertest.Open(t, nil)
@@ -273,7 +280,8 @@ func TestPatternSeesItsTopicsInOneTotalOrder(t *testing.T) {
 	}
 }
 
-func TestPatternIsAPrefixOfBytesWithoutWildcards(t *testing.T) {
+// A pattern is a prefix of bytes without wildcards.
+func TestStream_Pattern_PrefixOnly(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	topics := []string{"a%", "a%b", "axb", "a_", "a_b", "A%b", "a*", "a*b", "ä", "äb", "ab\U0010FFFF", "ab\U0010FFFFx", "b"}
@@ -306,7 +314,8 @@ func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
 	return testkit.QueryInt(t, db.SQL(), `SELECT max(offset) FROM _honker_stream`)
 }
 
-func TestConsumerGetsPastALongRunOfWhatItDoesNotSeeAndRemembers(t *testing.T) {
+// A consumer gets past a long run of events that it does not see, and remembers.
+func TestConsumer_Filter_LongRun(t *testing.T) {
 	t.Parallel()
 	run := 50_000
 	if testing.Short() {
@@ -371,7 +380,8 @@ func TestConsumerGetsPastALongRunOfWhatItDoesNotSeeAndRemembers(t *testing.T) {
 	}
 }
 
-func TestLagCountsWhatTheConsumerHasStillToSee(t *testing.T) {
+// Lag counts what the consumer has still to see.
+func TestConsumer_Lag_Filtered(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -411,7 +421,8 @@ func TestLagCountsWhatTheConsumerHasStillToSee(t *testing.T) {
 	require.Equal(t, map[string]int64{"all": 21, "filtered": 0}, lags(other, "orders"))
 }
 
-func TestASubscriberSeesHistoryThenEachNewEvent(t *testing.T) {
+// A subscriber sees history, then each new event.
+func TestSubscribe_HistoryThenNew(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
 	ctx := testkit.Context(t, 5*time.Second)
@@ -435,7 +446,8 @@ func TestASubscriberSeesHistoryThenEachNewEvent(t *testing.T) {
 	require.EqualValues(t, last+1, offset)
 }
 
-func TestDeadlineOfCtxEndsASubscriptionSilently(t *testing.T) {
+// The deadline of ctx ends a subscription silently.
+func TestSubscribe_Context_Deadline(t *testing.T) {
 	s := honker.NewStream[int](honkertest.Open(t, nil), "orders", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -24,7 +24,8 @@ func neverByTime(count int) *honker.SubscribeOptions {
 // strict saves nothing by itself.
 var strict = &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1}
 
-func TestOffsetIsSavedAfterSoManyEvents(t *testing.T) {
+// An offset is saved after so many events.
+func TestSubscribe_Save_EveryN(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ every, events int }{{1, 5}, {5, 12}, {10, 25}, {10, 10}, {7, 70}, {1000, 30}, {0, 1100}} {
 		_, db, s := testkit.NewStream[int](t, "orders")
@@ -53,7 +54,8 @@ func TestOffsetIsSavedAfterSoManyEvents(t *testing.T) {
 	}
 }
 
-func TestOffsetIsSavedAfterATimeAlsoWhileNothingComes(t *testing.T) {
+// An offset is saved after a time, also while nothing comes.
+func TestSubscribe_Save_Interval(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		interval, want time.Duration
@@ -86,7 +88,8 @@ func TestOffsetIsSavedAfterATimeAlsoWhileNothingComes(t *testing.T) {
 	}
 }
 
-func TestSavedOffsetNeverCoversAnEventWhoseBodyHasNotReturned(t *testing.T) {
+// A saved offset never covers an event before the loop's body has returned.
+func TestSubscribe_Save_AfterBody(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
@@ -108,7 +111,8 @@ func TestSavedOffsetNeverCoversAnEventWhoseBodyHasNotReturned(t *testing.T) {
 	})
 }
 
-func TestLongBodyIsSavedWhenItReturns(t *testing.T) {
+// A long body is saved when it returns.
+func TestSubscribe_Save_LongBody(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
@@ -124,7 +128,8 @@ func TestLongBodyIsSavedWhenItReturns(t *testing.T) {
 	})
 }
 
-func TestBodyThatPanicsOrEndsItsGoroutineHasNotHandledItsEvent(t *testing.T) {
+// A body that panics or ends its goroutine has not handled its event.
+func TestSubscribe_Save_Panic(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end  func()
@@ -164,7 +169,8 @@ func TestBodyThatPanicsOrEndsItsGoroutineHasNotHandledItsEvent(t *testing.T) {
 	}
 }
 
-func TestStrictConsumerSavesByAckAlone(t *testing.T) {
+// A strict consumer saves by Ack alone.
+func TestSubscribe_Ack_Strict(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
@@ -188,7 +194,8 @@ func TestStrictConsumerSavesByAckAlone(t *testing.T) {
 	})
 }
 
-func TestAckSavesNowAndNeverGoesBack(t *testing.T) {
+// Ack saves now and never goes back.
+func TestSubscribe_Ack_NeverBack(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[int](t, "orders")
 	testkit.PublishUpTo(t, s, 5)
@@ -206,7 +213,8 @@ func TestAckSavesNowAndNeverGoesBack(t *testing.T) {
 	}
 }
 
-func TestEffectAndAckOfAnEventAreCommittedTogether(t *testing.T) {
+// The effect and the ack of an event are committed together.
+func TestSubscribe_AckTx_Effect(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Exec(t, db, `CREATE TABLE effects (n INTEGER PRIMARY KEY)`)
@@ -239,7 +247,8 @@ func TestEffectAndAckOfAnEventAreCommittedTogether(t *testing.T) {
 	require.EqualValues(t, 10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-func TestAckInATxIsRefusedAtOnceAndNamesAckTx(t *testing.T) {
+// Ack in a transaction is refused at once and names AckTx.
+func TestSubscribe_Ack_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -253,7 +262,8 @@ func TestAckInATxIsRefusedAtOnceAndNamesAckTx(t *testing.T) {
 	require.ErrorIs(t, e.AckTx(ctx, nil), honker.ErrInvalid)
 }
 
-func TestWhatWasHandledIsSavedWhenCloseEndsTheLoop(t *testing.T) {
+// What was handled is saved when Close ends the loop.
+func TestSubscribe_Save_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	synctest.Test(t, func(t *testing.T) {

@@ -35,7 +35,8 @@ func drained(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.
 	return data
 }
 
-func TestNothingIsMissedOrRepeatedBetweenHistoryAndLiveEvents(t *testing.T) {
+// Nothing is missed or repeated between history and live events.
+func TestSubscribe_HistoryToLive(t *testing.T) {
 	t.Parallel()
 	const publishers = 3
 	rounds, each := 150, 25
@@ -77,7 +78,8 @@ func TestNothingIsMissedOrRepeatedBetweenHistoryAndLiveEvents(t *testing.T) {
 	}
 }
 
-func TestConsumersAreIndependentAndGoOnWhereTheyWere(t *testing.T) {
+// Consumers are independent and go on where they were.
+func TestSubscribe_Independent(t *testing.T) {
 	t.Parallel()
 	_, _, s := testkit.NewStream[int](t, "orders")
 	offsets := testkit.PublishUpTo(t, s, 10)
@@ -92,7 +94,8 @@ func TestConsumersAreIndependentAndGoOnWhereTheyWere(t *testing.T) {
 	require.Zero(t, testkit.SavedOffset(t, s, "nobody"))
 }
 
-func TestConsumerOfOneTopicIsNotThatOfAnother(t *testing.T) {
+// The consumer of one topic is not that of another.
+func TestSubscribe_PerTopic(t *testing.T) {
 	t.Parallel()
 	_, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -105,7 +108,8 @@ func TestConsumerOfOneTopicIsNotThatOfAnother(t *testing.T) {
 	require.Equal(t, []int{1, 2}, testkit.EventData(testkit.Take(t, pattern, "c", nil, 2)))
 }
 
-func TestConsumerThatIsNewHasItsRowAtOnceAndCatchesWhatComes(t *testing.T) {
+// A new consumer has its row at once and catches what comes.
+func TestSubscribe_New_Row(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	began := time.Now()
@@ -132,7 +136,8 @@ func ages(t testing.TB, db *honker.DB, from time.Time, offsets []int64, seconds 
 	}
 }
 
-func TestNewConsumerBeginsWhereItIsTold(t *testing.T) {
+// A new consumer begins where it is told.
+func TestSubscribe_New_Start(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
@@ -183,7 +188,8 @@ func TestNewConsumerBeginsWhereItIsTold(t *testing.T) {
 	})
 }
 
-func TestTailSavesNothing(t *testing.T) {
+// Tail saves nothing.
+func TestStream_Tail_SavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.PublishUpTo(t, s, 5)
@@ -202,7 +208,8 @@ func TestTailSavesNothing(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_consumers`))
 }
 
-func TestSubscribeInATxIsRefusedAtOnce(t *testing.T) {
+// Subscribe in a transaction is refused at once.
+func TestSubscribe_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.PublishUpTo(t, s, 5)
@@ -220,7 +227,8 @@ func TestSubscribeInATxIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheEndOfCtxEndsASubscriptionSilently(t *testing.T) {
+// The end of ctx ends a subscription silently, and what was handled is saved.
+func TestSubscribe_Context_Silent(t *testing.T) {
 	t.Parallel()
 	for name, unsaved := range map[string]bool{"nothing to save": false, "something to save": true} {
 		t.Run(name, func(t *testing.T) {
@@ -289,7 +297,8 @@ func following(t testing.TB, db *honker.DB) map[string]<-chan error {
 	return ends
 }
 
-func TestCloseEndsSubscribersWithErrClosed(t *testing.T) {
+// Close ends subscribers with ErrClosed.
+func TestSubscribe_Close(t *testing.T) {
 	t.Parallel()
 	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
 	require.NoError(t, err)
@@ -300,7 +309,8 @@ func TestCloseEndsSubscribersWithErrClosed(t *testing.T) {
 	}
 }
 
-func TestReplacedFileEndsSubscribersAndReads(t *testing.T) {
+// A replaced file ends subscribers and reads.
+func TestSubscribe_FileReplaced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -318,7 +328,8 @@ func TestReplacedFileEndsSubscribersAndReads(t *testing.T) {
 	require.ErrorIs(t, testkit.LastError(s.Subscribe(ctx, "c", nil)), honker.ErrDatabaseReplaced, "a later one")
 }
 
-func TestPublishWakesWhoWaits(t *testing.T) {
+// Publish wakes the subscribers that wait.
+func TestSubscribe_Wakes(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int64](db, "orders:created", nil)
 	foreign, attached := testkit.OpenPool(t, path), testkit.Attach(t, path)
@@ -378,7 +389,8 @@ func TestPublishWakesWhoWaits(t *testing.T) {
 	}
 }
 
-func TestSubscribersLeaveNoGoroutineBehind(t *testing.T) {
+// Subscribers leave no goroutine behind.
+func TestSubscribe_NoGoroutineLeft(t *testing.T) {
 	// Notices have goroutines that begin when the watcher comes to it.
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, &honker.Options{NoFileNotices: true})
 	s := honker.NewStream[int](db, "orders", nil)
@@ -404,7 +416,8 @@ func TestSubscribersLeaveNoGoroutineBehind(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-func TestManySubscribersEachSeeEverything(t *testing.T) {
+// Many subscribers each see everything.
+func TestSubscribe_Many(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -30,7 +30,8 @@ func entries(t testing.TB, db *honker.DB) int64 {
 
 const enter = `INSERT INTO ledger VALUES (1)`
 
-func TestTxCommitsAllThatWasWrittenInIt(t *testing.T) {
+// Tx commits all that was written in it.
+func TestTx_Commits(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	cancelled := testkit.Enqueue(t, q, 1)
@@ -57,7 +58,8 @@ func TestTxCommitsAllThatWasWrittenInIt(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
 }
 
-func TestTxThatFailsOrPanicsLeavesNothing(t *testing.T) {
+// A Tx that fails or panics leaves nothing.
+func TestTx_FailsOrPanics(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	kept := testkit.Enqueue(t, q, 1)
@@ -89,7 +91,8 @@ func TestTxThatFailsOrPanicsLeavesNothing(t *testing.T) {
 	testkit.Enqueue(t, q, 2) // the writer is free
 }
 
-func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
+// A plain verb inside a Tx is refused at once and names its twin.
+func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	testkit.Enqueue(t, q, 1)
@@ -134,7 +137,8 @@ func TestPlainVerbInsideATxIsRefusedAtOnceAndNamesItsTwin(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "nothing was changed")
 }
 
-func TestReadsWorkInsideATxAndSeeWhatIsCommitted(t *testing.T) {
+// Reads work inside a Tx and see what is committed.
+func TestTx_Reads(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
@@ -156,7 +160,8 @@ func TestReadsWorkInsideATxAndSeeWhatIsCommitted(t *testing.T) {
 	}))
 }
 
-func TestTxOfOneDBDoesNotHinderAnother(t *testing.T) {
+// A Tx of one DB does not hinder another.
+func TestTx_TwoDBs(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
 	_, _, other := testkit.NewQueue[int](t, nil)
@@ -166,7 +171,8 @@ func TestTxOfOneDBDoesNotHinderAnother(t *testing.T) {
 	}))
 }
 
-func TestPlainVerbBesideATransactionOfItsOwnGoroutineIsBusyWithAHint(t *testing.T) {
+// A plain verb beside a transaction of its own goroutine is busy, with a hint.
+func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 50 * time.Millisecond})
 	tx, err := db.SQL().BeginTx(ctx, nil)
@@ -197,7 +203,8 @@ func TestPlainVerbBesideATransactionOfItsOwnGoroutineIsBusyWithAHint(t *testing.
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-func TestReadOnlyTransactionIsASnapshotThatStopsNoWriter(t *testing.T) {
+// A read-only transaction is a snapshot that stops no writer.
+func TestTx_ReadOnly_Snapshot(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	count := func(tx *sql.Tx) (n int) {
@@ -219,7 +226,8 @@ func TestReadOnlyTransactionIsASnapshotThatStopsNoWriter(t *testing.T) {
 	}
 }
 
-func TestTransactionOnAConnectionOfTheCallersIsATransaction(t *testing.T) {
+// A transaction on a connection of the caller's is a transaction.
+func TestTx_CallersConn(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	conn, err := db.SQL().Conn(ctx)
@@ -236,7 +244,8 @@ func TestTransactionOnAConnectionOfTheCallersIsATransaction(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-func TestContextThatEndsTheTransactionLeavesNothingOfIt(t *testing.T) {
+// A context that ends the transaction leaves nothing of it.
+func TestTx_Context_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	for name, begin := range map[string]func(context.Context, func(*sql.Tx) error) error{
@@ -272,7 +281,8 @@ func TestContextThatEndsTheTransactionLeavesNothingOfIt(t *testing.T) {
 	testkit.Enqueue(t, q, 1)
 }
 
-func TestContextOfAStatementDoesNotTearTheTransaction(t *testing.T) {
+// The context of a statement does not tear the transaction.
+func TestTx_Context_OfStatement(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	const many = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
@@ -298,7 +308,8 @@ func TestContextOfAStatementDoesNotTearTheTransaction(t *testing.T) {
 	require.Equal(t, failed != nil, rows == 0)
 }
 
-func TestStatementUnderAnEndedContextDoesNothing(t *testing.T) {
+// A statement under an ended context does nothing.
+func TestTx_Context_Ended(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	ended, end := context.WithCancel(ctx)
@@ -317,7 +328,8 @@ func TestStatementUnderAnEndedContextDoesNothing(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-func TestFinishedTransactionIsRefused(t *testing.T) {
+// A finished transaction is refused.
+func TestTx_Finished(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	testkit.Enqueue(t, q, 1)
@@ -341,7 +353,8 @@ func TestFinishedTransactionIsRefused(t *testing.T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-func TestHandlerWhoseTransactionWasRolledBackHasNotSettledItsJob(t *testing.T) {
+// A handler with a rolled-back transaction has not settled its job.
+func TestTx_HandlerRollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
 	ctx, stop := context.WithCancel(ctx)
@@ -359,8 +372,9 @@ func TestHandlerWhoseTransactionWasRolledBackHasNotSettledItsJob(t *testing.T) {
 	testkit.RequireGone(t, q, id)
 }
 
+// A pool in place of a transaction is refused.
 // A pool has the methods of a transaction, and commits by itself.
-func TestPoolInPlaceOfATransactionIsRefused(t *testing.T) {
+func TestTx_PoolRefused(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	ctx := context.Background()

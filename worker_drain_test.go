@@ -23,7 +23,8 @@ import (
 
 const processing = `SELECT count(*) FROM _honker_live WHERE state = 'processing'`
 
-func TestHandlersFinishAfterWorksContextHasEnded(t *testing.T) {
+// Handlers finish after the context of Work has ended.
+func TestWorker_Drain_Finishes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		for n := range 3 {
@@ -44,8 +45,9 @@ func TestHandlersFinishAfterWorksContextHasEnded(t *testing.T) {
 	})
 }
 
+// Handlers are cancelled after DrainTimeout, and their attempts are not spent.
 // What a handler returns when its ctx was cancelled by the end of the drain.
-func TestHandlersAreCancelledAfterDrainTimeoutAndTheirAttemptsAreUnspent(t *testing.T) {
+func TestWorker_Drain_Timeout(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[string](db, "jobs", nil)
 		returns := map[string]func(context.Context) error{
@@ -97,7 +99,8 @@ func count[V comparable](all []V) map[V]int {
 	return n
 }
 
-func TestHandlerThatIgnoresItsContextKeepsWorkButNotTheJob(t *testing.T) {
+// A handler that ignores its context keeps Work from returning, but does not keep the job.
+func TestWorker_Drain_IgnoresContext(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		for n := range endings {
@@ -130,9 +133,10 @@ func TestHandlerThatIgnoresItsContextKeepsWorkButNotTheJob(t *testing.T) {
 	})
 }
 
+// No job is held after Work has returned.
 // After Work has returned nothing is held by it, however fast its handlers were and
 // wherever it was interrupted.
-func TestNothingIsHeldAfterWorkHasReturned(t *testing.T) {
+func TestWorker_Drain_NothingHeld(t *testing.T) {
 	const jobs = 400
 	for name, c := range map[string]struct {
 		each    func(n int64) time.Duration
@@ -173,7 +177,8 @@ func TestNothingIsHeldAfterWorkHasReturned(t *testing.T) {
 	}
 }
 
-func TestWorkUnderAnEndedContextReturnsAtOnce(t *testing.T) {
+// Work under an ended context returns at once.
+func TestWorker_EndedContext(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		id := testkit.Enqueue(t, q, 1)
@@ -187,7 +192,8 @@ func TestWorkUnderAnEndedContextReturnsAtOnce(t *testing.T) {
 	})
 }
 
-func TestCloseDrainsWorkWhichSaysThatItWasClosed(t *testing.T) {
+// Close drains Work, which returns ErrClosed.
+func TestWorker_Drain_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		opts := &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)}
@@ -222,7 +228,8 @@ func TestCloseDrainsWorkWhichSaysThatItWasClosed(t *testing.T) {
 	})
 }
 
-func TestWorkEndsWhenItsFileWasReplaced(t *testing.T) {
+// Work ends when its file was replaced.
+func TestWorker_FileReplaced(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"while it waits": false, "while it works": true} {
 		t.Run(name, func(t *testing.T) {
@@ -253,8 +260,9 @@ func TestWorkEndsWhenItsFileWasReplaced(t *testing.T) {
 	}
 }
 
+// Work survives a writer that holds the write lock for long.
 // Another process holds the write lock for longer than BusyTimeout.
-func TestWorkSurvivesAWriterThatHoldsItUpForLong(t *testing.T) {
+func TestWorker_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 30 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -287,8 +295,9 @@ func TestWorkSurvivesAWriterThatHoldsItUpForLong(t *testing.T) {
 	require.EqualValues(t, jobs, runs.Load(), "each of them once")
 }
 
+// The drain waits for a writer that holds the write lock.
 // The end of Work comes while nothing can be written.
-func TestDrainWaitsForAWriterThatHoldsItUp(t *testing.T) {
+func TestWorker_Drain_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 30 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -314,9 +323,10 @@ func TestDrainWaitsForAWriterThatHoldsItUp(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
+// A handler that lingers beside the next attempt of its job still counts for the drain.
 // A handler with a job that runs again already, because it said so or because its lease has
 // lapsed, is still a handler of this Work.
-func TestHandlerThatLingersBesideTheNextAttempt(t *testing.T) {
+func TestWorker_Drain_LingeringHandler(t *testing.T) {
 	for name, c := range map[string]struct {
 		again func(context.Context, *honker.DB, *honker.Job[int]) error
 		lost  bool

@@ -21,7 +21,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestHandlerOfTenLeasesKeepsItsJob(t *testing.T) {
+// A handler of ten leases keeps its job.
+func TestWorker_Lease_Renewed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
@@ -48,7 +49,8 @@ func TestHandlerOfTenLeasesKeepsItsJob(t *testing.T) {
 	})
 }
 
-func TestWorkHasNoGoroutinesForJobsThatMayCome(t *testing.T) {
+// Work has no goroutines for jobs that may come.
+func TestWorker_NoIdleGoroutines(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		end := make(chan struct{})
@@ -75,7 +77,8 @@ var endings = []func(context.Context) error{
 	func(context.Context) error { panic("lost") },
 }
 
-func TestLostLeaseEndsTheHandlersContextAndItChangesNothingMore(t *testing.T) {
+// A lost lease ends the handler's context, and the handler changes nothing more.
+func TestWorker_Lease_Lost(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ids, err := q.EnqueueMany(context.Background(), []int{0, 1, 2, 3, 4})
@@ -123,7 +126,8 @@ func fmtAll[T any](all []T) string {
 	return b.String()
 }
 
-func TestCancelledJobEndsItsHandlersContext(t *testing.T) {
+// A cancelled job ends its handler's context.
+func TestWorker_Cancel(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		id := testkit.Enqueue(t, q, 1)
@@ -144,9 +148,10 @@ func TestCancelledJobEndsItsHandlersContext(t *testing.T) {
 	})
 }
 
+// A handler that lingers does not take the next attempt with it.
 // The handler has said how its job goes on and tidies up. Meanwhile this very Work runs
 // the job again: the end of the first must not be taken for the end of the second.
-func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
+func TestWorker_LingeringHandler(t *testing.T) {
 	for name, again := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
 		"Retry": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error {
 			return job.Retry(ctx, 0, testkit.ErrCause)
@@ -181,7 +186,8 @@ func TestHandlerThatLingersDoesNotTakeTheNextAttemptWithIt(t *testing.T) {
 	}
 }
 
-func TestHandlerThatHasSettledItsJobMayGoOn(t *testing.T) {
+// A handler that has settled its job may go on.
+func TestWorker_Settled_GoesOn(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		testkit.Enqueue(t, q, 1)
@@ -197,7 +203,8 @@ func TestHandlerThatHasSettledItsJobMayGoOn(t *testing.T) {
 	})
 }
 
-func TestTwoWorksShareAQueue(t *testing.T) {
+// Two Works share a queue.
+func TestWorker_TwoShareQueue(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ids, err := q.EnqueueMany(context.Background(), make([]int, 20))
@@ -222,7 +229,8 @@ func TestTwoWorksShareAQueue(t *testing.T) {
 	})
 }
 
-func TestManyWorksOnManyQueuesRunEachJobOnce(t *testing.T) {
+// Many Works on many queues run each job once.
+func TestWorker_ManyQueues(t *testing.T) {
 	t.Parallel()
 	const queues, jobs = 10, 200
 	db := honkertest.Open(t, nil)
@@ -255,7 +263,8 @@ func TestManyWorksOnManyQueuesRunEachJobOnce(t *testing.T) {
 	}
 }
 
-func TestDelayedJobsStartAtTheirSecondAndNotBefore(t *testing.T) {
+// Delayed jobs start at their second and not before.
+func TestWorker_Delayed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		var mu sync.Mutex
@@ -285,7 +294,8 @@ func TestDelayedJobsStartAtTheirSecondAndNotBefore(t *testing.T) {
 	})
 }
 
-func TestExpiredJobIsNeverStarted(t *testing.T) {
+// An expired job is never started.
+func TestWorker_Expired(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		var ran []int64
@@ -314,7 +324,8 @@ func TestExpiredJobIsNeverStarted(t *testing.T) {
 	})
 }
 
-func TestUndecodableJobDiesAndStopsNoOther(t *testing.T) {
+// A job that does not decode is dead-lettered and stops no other.
+func TestWorker_Undecodable(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		text := honker.NewQueue[json.RawMessage](db, "jobs", nil)
@@ -342,7 +353,8 @@ func TestUndecodableJobDiesAndStopsNoOther(t *testing.T) {
 	})
 }
 
-func TestResultOfAHandlerIsFoundByWhoWaitsForIt(t *testing.T) {
+// The result of a handler is found by the caller that waits for it.
+func TestWorker_Result(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		id := testkit.Enqueue(t, q, 20)
@@ -366,7 +378,8 @@ func TestResultOfAHandlerIsFoundByWhoWaitsForIt(t *testing.T) {
 	})
 }
 
-func TestHandlersContextCarriesTheValuesOfWorks(t *testing.T) {
+// The handler's context carries the values of Work's.
+func TestWorker_Context_Values(t *testing.T) {
 	type key struct{}
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -383,7 +396,8 @@ func TestHandlersContextCarriesTheValuesOfWorks(t *testing.T) {
 	})
 }
 
-func TestJobsClaimedAheadAreGivenBackAtOnceWhenWorksContextEnds(t *testing.T) {
+// Jobs claimed ahead are released at once when the context of Work ends.
+func TestWorker_Prefetch_Released(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		const fast, slow, workers = 300, 60, 2
 		q := honker.NewQueue[int](db, "jobs", nil)

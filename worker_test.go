@@ -61,7 +61,8 @@ func secs(all ...int) (spans []time.Duration) {
 	return spans
 }
 
-func TestExponentialDoublesUpToItsMaximumWithinAFifth(t *testing.T) {
+// Exponential doubles up to its maximum, within a fifth.
+func TestBackoff_Exponential_Doubles(t *testing.T) {
 	t.Parallel()
 	backoff := honker.Exponential(time.Second, time.Minute)
 	for attempt := 1; attempt < 100; attempt++ {
@@ -84,7 +85,8 @@ func TestExponentialDoublesUpToItsMaximumWithinAFifth(t *testing.T) {
 	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1000, testkit.ErrCause))
 }
 
-func TestExponentialKeepsToItsBoundsAtTheirEdges(t *testing.T) {
+// Exponential keeps to its bounds at their edges.
+func TestBackoff_Exponential_Edges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ base, max, low time.Duration }{
 		"twice nothing":            {0, time.Hour, 0},
@@ -101,7 +103,8 @@ func TestExponentialKeepsToItsBoundsAtTheirEdges(t *testing.T) {
 	}
 }
 
-func TestFailedAttemptsAreRepeatedByBackoffInWholeSeconds(t *testing.T) {
+// Failed attempts are repeated by Backoff in whole seconds.
+func TestWorker_Backoff_WholeSeconds(t *testing.T) {
 	var asked []string
 	l := lifeOf(t, honker.QueueOptions{MaxAttempts: 4, Backoff: func(attempt int, err error) time.Duration {
 		asked = append(asked, fmt.Sprint(attempt, " ", err))
@@ -117,7 +120,8 @@ func TestFailedAttemptsAreRepeatedByBackoffInWholeSeconds(t *testing.T) {
 	require.Equal(t, 4, l.left.Attempts)
 }
 
-func TestBackoffThatPanicsOrIsNegativeStopsNothing(t *testing.T) {
+// A Backoff that panics or is negative stops nothing.
+func TestWorker_Backoff_Panics(t *testing.T) {
 	fail := func(context.Context, *honker.Job[int]) error { return testkit.ErrCause }
 	l := lifeOf(t, honker.QueueOptions{Backoff: func(int, error) time.Duration { panic("no idea") }}, fail)
 	require.Len(t, l.began, 3)
@@ -129,7 +133,8 @@ func TestBackoffThatPanicsOrIsNegativeStopsNothing(t *testing.T) {
 	require.Equal(t, honker.StateDead, l.left.State)
 }
 
-func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
+// The handler says how its job goes on.
+func TestWorker_Outcomes(t *testing.T) {
 	never := func(int, error) time.Duration { panic("the handler has decided") }
 	first := func(n int, err error) testkit.Handler[int] { // returns err n times, then nil
 		return func(context.Context, *honker.Job[int]) error {
@@ -176,7 +181,8 @@ func TestHandlerSaysHowItsJobGoesOn(t *testing.T) {
 	}
 }
 
-func TestHandlerThatHasSettledItsJobIsBelieved(t *testing.T) {
+// A handler that has settled its job is believed.
+func TestWorker_Settled_Believed(t *testing.T) {
 	for name, want := range map[string]struct {
 		outcome honker.Outcome
 		state   honker.State
@@ -212,7 +218,8 @@ func TestHandlerThatHasSettledItsJobIsBelieved(t *testing.T) {
 	}
 }
 
-func TestTimeoutEndsOneAttempt(t *testing.T) {
+// Timeout ends one attempt.
+func TestWorker_Timeout(t *testing.T) {
 	opts := honker.QueueOptions{Timeout: 5 * time.Second, Backoff: honker.Constant(10 * time.Second), MaxAttempts: 2}
 	l := lifeOf(t, opts, func(ctx context.Context, _ *honker.Job[int]) error {
 		at, ok := ctx.Deadline()
@@ -237,7 +244,8 @@ func TestTimeoutEndsOneAttempt(t *testing.T) {
 	})
 }
 
-func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
+// A handler that panics or ends its goroutine has failed.
+func TestWorker_HandlerPanics(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic: boom":                        func() { panic("boom") },
 		"panic: " + testkit.ErrCause.Error(): func() { panic(testkit.ErrCause) },
@@ -269,7 +277,8 @@ func TestHandlerThatPanicsOrEndsItsGoroutineHasFailed(t *testing.T) {
 	}
 }
 
-func TestMiddlewareWrapsTheHandlerOnceAndTheFirstIsOutermost(t *testing.T) {
+// Middleware wraps the handler once, and the first is outermost.
+func TestWorker_Middleware_Order(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		const jobs = 5
@@ -306,7 +315,8 @@ func TestMiddlewareWrapsTheHandlerOnceAndTheFirstIsOutermost(t *testing.T) {
 	})
 }
 
-func TestMiddlewareDecidesWhatBecomesOfAnError(t *testing.T) {
+// Middleware decides what becomes of an error.
+func TestWorker_Middleware_Error(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrap honker.Middleware
 		runs int

@@ -68,7 +68,8 @@ func booked(t *testing.T, fn handlerTx) (effects []int64, l life) {
 	return effects, l
 }
 
-func TestEffectAndAckAreCommittedTogether(t *testing.T) {
+// The effect and the ack are committed together.
+func TestWorker_WorkTx_EffectAndAck(t *testing.T) {
 	effects, l := booked(t, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
 		require.NotErrorIs(t, ctx.Err(), context.Canceled)
 		return nil
@@ -79,7 +80,8 @@ func TestEffectAndAckAreCommittedTogether(t *testing.T) {
 	require.Empty(t, l.failed)
 }
 
-func TestEffectOfAnAttemptThatFailedIsUndoneAndTheJobRunsAgain(t *testing.T) {
+// The effect of an attempt that failed is undone, and the job runs again.
+func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(context.Context, *sql.Tx, *honker.Job[int]) error
 		cause string
@@ -135,7 +137,8 @@ func TestEffectOfAnAttemptThatFailedIsUndoneAndTheJobRunsAgain(t *testing.T) {
 	}
 }
 
-func TestSnoozeAndRejectUndoTheEffect(t *testing.T) {
+// Snooze and Reject undo the effect.
+func TestWorker_WorkTx_SnoozeReject(t *testing.T) {
 	effects, l := booked(t, func(_ context.Context, _ *sql.Tx, job *honker.Job[int]) error {
 		if len(job.LastError) == 0 && time.Now().Second() < 20 {
 			return fmt.Errorf("not yet: %w", honker.Snooze(10*time.Second))
@@ -155,7 +158,8 @@ func TestSnoozeAndRejectUndoTheEffect(t *testing.T) {
 	require.Equal(t, testkit.ErrCause.Error(), l.left.LastError)
 }
 
-func TestHandlerMaySettleItsJobInItsTransaction(t *testing.T) {
+// A handler may settle its job in its transaction.
+func TestWorker_WorkTx_HandlerSettles(t *testing.T) {
 	effects, l := booked(t, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
 		return job.AckTx(ctx, tx)
 	})
@@ -173,8 +177,9 @@ func TestHandlerMaySettleItsJobInItsTransaction(t *testing.T) {
 	require.Empty(t, l.failed)
 }
 
+// The effect of a lost claim is undone.
 // The claim is lost between the claim and the transaction: its middleware takes long.
-func TestEffectOfALostClaimIsUndone(t *testing.T) {
+func TestWorker_WorkTx_LostClaim(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE ledger (n INTEGER)`)
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -196,8 +201,9 @@ func TestEffectOfALostClaimIsUndone(t *testing.T) {
 	})
 }
 
+// A transaction that cannot begin costs no attempt.
 // No turn to write came: the handler has not begun, so its job has had no attempt.
-func TestTransactionThatCannotBeginCostsNoAttempt(t *testing.T) {
+func TestWorker_WorkTx_CannotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{
 			NoFileNotices: true, PollInterval: time.Hour, BusyTimeout: 200 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
@@ -233,8 +239,9 @@ func TestTransactionThatCannotBeginCostsNoAttempt(t *testing.T) {
 	})
 }
 
+// A busy error of the handler's own is a failed attempt.
 // But a handler that meets a busy database of its own has had its attempt.
-func TestBusyErrorOfTheHandlersOwnIsAFailedAttempt(t *testing.T) {
+func TestWorker_WorkTx_HandlerBusy(t *testing.T) {
 	effects, l := booked(t, func(context.Context, *sql.Tx, *honker.Job[int]) error {
 		return fmt.Errorf("elsewhere: %w", honker.ErrBusy)
 	})
@@ -243,8 +250,9 @@ func TestBusyErrorOfTheHandlersOwnIsAFailedAttempt(t *testing.T) {
 	require.Equal(t, honker.StateDead, l.left.State)
 }
 
+// The observer hears of the ack when it is committed.
 // Its transaction is WorkTx's own: what is rolled back need not be told.
-func TestObserverHearsOfTheAckWhenItIsCommitted(t *testing.T) {
+func TestObserver_WorkTx_Committed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE child (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES child (id) DEFERRABLE INITIALLY DEFERRED)`)
 		q := honker.NewQueue[int](db, "jobs", nil)

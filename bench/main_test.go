@@ -20,9 +20,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSuites runs every suite for a moment: each table has a row per contestant, with
+// TestBench_Suites runs every suite for a moment: each table has a row per contestant, with
 // numbers or a word on why there are none.
-func TestSuites(t *testing.T) {
+func TestBench_Suites(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
@@ -104,14 +104,16 @@ func checkSVG(t *testing.T, path string) {
 	require.Equal(t, "svg", root)
 }
 
-func TestCell(t *testing.T) {
+// A cell holds the rounds, their median and extremes, and the ratio to the ceiling.
+func TestBench_Cell(t *testing.T) {
 	c := newCell([]float64{3, 1, 2}, []float64{6, 4, 4})
 	require.Equal(t, Cell{Rounds: []float64{3, 1, 2}, Median: 2, Min: 1, Max: 3, Ratio: 0.5}, c)
 	require.Zero(t, newCell([]float64{1}, nil).Ratio)
 	require.Zero(t, newCell([]float64{1}, []float64{0}).Ratio)
 }
 
-func TestQuantile(t *testing.T) {
+// A quantile is the value at its rank in the sorted samples.
+func TestBench_Quantile(t *testing.T) {
 	v := []float64{5, 1, 4, 2, 3}
 	require.Equal(t, 3.0, quantile(v, 0.5))
 	require.Equal(t, 5.0, quantile(v, 0.99))
@@ -119,14 +121,15 @@ func TestQuantile(t *testing.T) {
 	require.Equal(t, 7.0, quantile([]float64{7}, 0.5))
 }
 
-func TestNumber(t *testing.T) {
+// Numbers are rounded to what matters and have their thousands separated.
+func TestBench_Number(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.0123: "0.012", 1.234: "1.23", 56.78: "56.8", 999.6: "1,000", 1234567: "1,234,567"} {
 		require.Equal(t, want, number(v))
 	}
 }
 
-// TestTargets has honker reach them, and miss them.
-func TestTargets(t *testing.T) {
+// TestBench_Targets has honker reach them, and miss them.
+func TestBench_Targets(t *testing.T) {
 	cell := func(v float64) []Cell { return []Cell{newCell([]float64{v}, nil)} }
 	work := Table{Suite: "work", Case: "no-op jobs, as many workers as suit each best", Rows: []Row{
 		{Contestant: ceilingName, Cells: cell(100)}, {Contestant: honkerName, Cells: cell(90)},
@@ -146,8 +149,9 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestLowest lets no peer be ahead.
-func TestLowest(t *testing.T) {
+// TestBench_Lowest lets no other library be ahead.
+// TestBench_Lowest lets no peer be ahead.
+func TestBench_Lowest(t *testing.T) {
 	row := func(name string, v float64) Row {
 		return Row{Contestant: name, Cells: []Cell{newCell([]float64{v}, nil)}}
 	}
@@ -158,8 +162,8 @@ func TestLowest(t *testing.T) {
 	}
 }
 
-// TestOrder has the seed decide it, and nothing else.
-func TestOrder(t *testing.T) {
+// TestBench_Order has the seed decide it, and nothing else.
+func TestBench_Order(t *testing.T) {
 	r := Runner{Seed: 1}
 	c := Case{Name: "a", Durability: Normal}
 	require.Equal(t, r.rand("s", c, 0).Perm(100), r.rand("s", c, 0).Perm(100))
@@ -168,7 +172,8 @@ func TestOrder(t *testing.T) {
 	require.NotEqual(t, r.rand("s", c, 0).Perm(100), other.rand("s", c, 0).Perm(100))
 }
 
-func TestFlags(t *testing.T) {
+// Flags that make no sense are refused.
+func TestBench_Flags(t *testing.T) {
 	for _, args := range [][]string{{"-suite", "nosuch"}, {"-rounds", "0"}, {"-scale", "2"}, {"-for", "0s"}, {"more"}, {"-nosuch"}} {
 		require.Equal(t, 2, run(t.Context(), args, io.Discard), "%v", args)
 	}
@@ -176,9 +181,9 @@ func TestFlags(t *testing.T) {
 	require.Equal(t, 1, run(t.Context(), []string{"-from", filepath.Join(t.TempDir(), "nosuch.json")}, io.Discard))
 }
 
-// TestRun is the program from its flags to its files, and the files from the results
+// TestBench_Run is the program from its flags to its files, and the files from the results
 // once more.
-func TestRun(t *testing.T) {
+func TestBench_Run(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "new", "results.json")
 	args := []string{"-suite", "enqueue,stream", "-only", "raw,honker", "-for", "1ms", "-rounds", "1", "-scale", "0.001", "-out", out}
 	require.Zero(t, run(t.Context(), args, io.Discard))
@@ -190,8 +195,9 @@ func TestRun(t *testing.T) {
 	require.Equal(t, string(first), string(again))
 }
 
-// TestChildThatDiesIsAFailure: what cannot be measured is n/a, what broke is not.
-func TestChildThatDiesIsAFailure(t *testing.T) {
+// A child that dies is a failure of the run.
+// TestBench_ChildDies: what cannot be measured is n/a, what broke is not.
+func TestBench_ChildDies(t *testing.T) {
 	for says, na := range map[string]bool{"": false, "echo ERROR too slow": true} {
 		c, err := newChild(exec.Command("sh", "-c", "echo READY; "+says))
 		require.NoError(t, err)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCPUOfAProcessIsWhatItSaysOfItself(t *testing.T) {
+// The CPU time read for a process is what the process says of itself.
+func TestBench_CPUUsage(t *testing.T) {
 	own := func() time.Duration {
 		var u syscall.Rusage
 		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

@@ -63,7 +63,8 @@ func ours(t *testing.T, call task.Task) func(*honker.DB) int64 {
 	}
 }
 
-func TestEnvelopeOfATaskIsAsOtherBindingsWriteIt(t *testing.T) {
+// The envelope of a task is as other bindings write it.
+func TestTask_Envelope_AsHonker(t *testing.T) {
 	t.Parallel()
 	_, db, q := testkit.NewQueue[task.Task](t, nil)
 	full := newTask(t, "app.tasks.mail", 1, "zwei", nil, []int{3}, json.RawMessage(`{"a" : 9007199254740993}`))
@@ -90,7 +91,8 @@ func TestEnvelopeOfATaskIsAsOtherBindingsWriteIt(t *testing.T) {
 // As Python's json.dumps writes it.
 const fromPython = `{"__honker_task__": {"task": "app.tasks.mail", "args": ["ad\u00e4", 9007199254740993, null], "kwargs": {"retries": 2, "to": {"cc": []}}}}`
 
-func TestTaskOfAnotherBindingIsReadBack(t *testing.T) {
+// A task of another binding is read back.
+func TestTask_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	id := b.Enqueue("tasks", fromPython)
@@ -123,7 +125,8 @@ func TestTaskOfAnotherBindingIsReadBack(t *testing.T) {
 	}
 }
 
-func TestArgumentsThatAreNotThereOrDoNotFitAreErrors(t *testing.T) {
+// Arguments that are missing or do not fit are errors.
+func TestTask_Arguments_Bad(t *testing.T) {
 	t.Parallel()
 	call := newTask(t, "mail", "ada")
 	call.Kwargs = map[string]json.RawMessage{"n": json.RawMessage(`"two"`)}
@@ -145,7 +148,8 @@ func TestArgumentsThatAreNotThereOrDoNotFitAreErrors(t *testing.T) {
 	}
 }
 
-func TestTasksThatCannotBeWrittenAreRefused(t *testing.T) {
+// Tasks that cannot be written are refused.
+func TestTask_Unwritable(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[task.Task](db, "tasks", nil)
@@ -164,7 +168,8 @@ func TestTasksThatCannotBeWrittenAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, `honker: new task "x": argument 1: `)
 }
 
-func TestRawPayloadOnATaskQueueGoesToTheDeadLetters(t *testing.T) {
+// A raw payload on a task queue goes to the dead letters.
+func TestTask_RawPayload(t *testing.T) {
 	const raw = "raw (non-decorated) payload on a decorated-task queue"
 	for _, payload := range []string{
 		`"hello"`, `{}`, `null`, `[]`, `17`, `{"task": "add", "args": [], "kwargs": {}}`, `{"__honker_task__": null}`, `{"__honker_task__": "add"}`,
@@ -183,7 +188,8 @@ func TestRawPayloadOnATaskQueueGoesToTheDeadLetters(t *testing.T) {
 	require.Equal(t, honker.StateDead, p.left.State)
 }
 
-func TestUnknownTaskGoesToTheDeadLettersWithTheNamesOfTheKnown(t *testing.T) {
+// An unknown task goes to the dead letters with the names of the known ones.
+func TestTask_Unknown(t *testing.T) {
 	some := func(context.Context, task.Task) (any, error) { return nil, nil }
 	for names, want := range map[string]string{"": `unknown task: "app.tasks.mail"`, "b a c": `unknown task: "app.tasks.mail"; known are: a, b, c`} {
 		tasks := task.Handlers{}
@@ -200,7 +206,8 @@ func TestUnknownTaskGoesToTheDeadLettersWithTheNamesOfTheKnown(t *testing.T) {
 	require.Equal(t, honker.StateDead, p.left.State)
 }
 
-func TestWhatATaskReturnsIsSavedAsTheResultOfItsJob(t *testing.T) {
+// What a task returns is saved as the result of its job.
+func TestTask_Result(t *testing.T) {
 	add := func(_ context.Context, call task.Task) (any, error) {
 		var a, b int
 		if err := errors.Join(call.Arg(0, &a), call.Kwarg("b", &b)); err != nil {
@@ -219,7 +226,8 @@ func TestWhatATaskReturnsIsSavedAsTheResultOfItsJob(t *testing.T) {
 	require.JSONEq(t, "null", string(p.result))
 }
 
-func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
+// A task that fails is tried again and may decide its outcome.
+func TestTask_Fails_Outcomes(t *testing.T) {
 	runs := 0
 	flaky := task.Handlers{"flaky": func(context.Context, task.Task) (any, error) {
 		if runs++; runs < 3 {
@@ -245,8 +253,9 @@ func TestTaskThatFailsIsTriedAgainAndMaySteer(t *testing.T) {
 	require.Contains(t, p.left.LastError, "argument 0 of 0")
 }
 
+// A schedule may carry a task.
 // A schedule that carries an envelope is a periodic task of a worker in any language.
-func TestScheduleMayCarryATask(t *testing.T) {
+func TestTask_Schedule(t *testing.T) {
 	ticked := 0
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Register(t, db, honker.Schedule{Name: "app.tasks.clean", Queue: "tasks", Spec: "@every 10m", Payload: newTask(t, "app.tasks.clean")})

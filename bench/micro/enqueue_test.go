@@ -113,7 +113,8 @@ func timed(f func(int), n int) time.Duration {
 	return time.Since(start)
 }
 
-func BenchmarkEnqueue(b *testing.B) {
+// BenchmarkQueue_Enqueue is one job in one commit, beside a raw INSERT.
+func BenchmarkQueue_Enqueue(b *testing.B) {
 	for _, callers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { benchEnqueue(b, callers) })
 	}
@@ -160,7 +161,8 @@ func spread(goroutines, n int, f func()) {
 	wg.Wait()
 }
 
-func BenchmarkEnqueueMany(b *testing.B) {
+// BenchmarkQueue_EnqueueMany is a batch of jobs in one commit, beside raw INSERTs.
+func BenchmarkQueue_EnqueueMany(b *testing.B) {
 	const size = 1000
 	r, db := openRaw(b), openBench(b, nil)
 	insert := r.prepare(rawColumns + strings.TrimSuffix(strings.Repeat(rawRow+",", size), ","))
@@ -187,10 +189,10 @@ func BenchmarkEnqueueMany(b *testing.B) {
 		})
 }
 
-// BenchmarkEnqueueTx is a business row and its job in one transaction: beside the raw
+// BenchmarkQueue_EnqueueTx is a business row and its job in one transaction: beside the raw
 // statements, and beside what a *sql.Tx of database/sql costs by itself, which starts a
 // goroutine for each.
-func BenchmarkEnqueueTx(b *testing.B) {
+func BenchmarkQueue_EnqueueTx(b *testing.B) {
 	b.Run("raw", func(b *testing.B) {
 		r := openRaw(b)
 		begin, commit := r.prepare("BEGIN IMMEDIATE"), r.prepare("COMMIT")

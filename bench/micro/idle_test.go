@@ -16,10 +16,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkIdle is what ten worked queues and a hundred listeners cost while nothing
+// BenchmarkWorker_Idle is what ten worked queues and a hundred listeners cost while nothing
 // happens: CPU as a share of one core, and writes to the file. One iteration is a
 // second; -benchtime 30x for the figure.
-func BenchmarkIdle(b *testing.B) {
+func BenchmarkWorker_Idle(b *testing.B) {
 	db := openBench(b, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -61,9 +61,9 @@ func walMark(b *testing.B, db *honker.DB) int64 {
 	return info.Size() + info.ModTime().UnixNano()
 }
 
-// BenchmarkMemory is how far the process grows over a backlog that is enqueued and
+// BenchmarkWorker_Memory is how far the process grows over a backlog that is enqueued and
 // worked off: -benchtime 1000000x for the figure.
-func BenchmarkMemory(b *testing.B) {
+func BenchmarkWorker_Memory(b *testing.B) {
 	db := openBench(b, nil)
 	q := honker.NewQueue[payload](db, "bench", nil)
 	workSome(b, q, 10_000) // caches and connections

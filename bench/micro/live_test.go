@@ -31,8 +31,8 @@ func timeEvents() {
 	}
 }
 
-// BenchmarkLive is the time from a publish to the body of a subscriber that sleeps.
-func BenchmarkLive(b *testing.B) {
+// BenchmarkStream_Live is the time from a publish to the body of a subscriber that sleeps.
+func BenchmarkStream_Live(b *testing.B) {
 	db := openBench(b, nil)
 	s := honker.NewStream[int](db, "bench", nil)
 	came := make(chan time.Time, 1)
@@ -52,8 +52,8 @@ func BenchmarkLive(b *testing.B) {
 	<-done
 }
 
-// BenchmarkLiveOtherProcess is BenchmarkLive with the subscriber in another process.
-func BenchmarkLiveOtherProcess(b *testing.B) {
+// BenchmarkStream_LiveOtherProcess is BenchmarkStream_Live with the subscriber in another process.
+func BenchmarkStream_LiveOtherProcess(b *testing.B) {
 	path, db := testkit.OpenShared(b)
 	p := testkit.StartChild(b, "follower", path)
 	require.Equal(b, "READY", p.Line(testkit.Timeout))
@@ -83,9 +83,11 @@ func benchLive(b *testing.B, s *honker.Stream[int], came func() time.Time) {
 	reportQuantiles(b, "commit", fromCommit)
 }
 
-// BenchmarkCompact deletes b.N events while another connection writes one row after another, and
-// reports how long those waited: -benchtime 1000000x for the figure.
-func BenchmarkCompact(b *testing.B) {
+// BenchmarkStream_Compact deletes b.N events beside a writer of single rows and reports how long
+// the writer waited: -benchtime 1000000x for the figure. BenchmarkStream_Compact deletes b.N events
+// while another connection writes one row after another, and reports how long those waited:
+// -benchtime 1000000x for the figure.
+func BenchmarkStream_Compact(b *testing.B) {
 	db := openBench(b, nil)
 	publishSome(b, db, b.N+1)
 	s := honker.NewStream[payload](db, "bench", nil)
@@ -119,9 +121,9 @@ func writeUntil(b *testing.B, db *honker.DB, stop <-chan struct{}) (took []time.
 	}
 }
 
-// BenchmarkReplayMemory is how far the process grows over a replay: -benchtime 1000000x
+// BenchmarkStream_ReplayMemory is how far the process grows over a replay: -benchtime 1000000x
 // for the figure.
-func BenchmarkReplayMemory(b *testing.B) {
+func BenchmarkStream_ReplayMemory(b *testing.B) {
 	db := openBench(b, nil)
 	publishSome(b, db, b.N)
 	s := honker.NewStream[json.RawMessage](db, "bench", nil)

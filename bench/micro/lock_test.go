@@ -20,8 +20,8 @@ const (
 	rawRate    = `INSERT INTO _honker_rate_limits VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1`
 )
 
-// BenchmarkLock is a TryLock and its Unlock, beside an insert and a delete.
-func BenchmarkLock(b *testing.B) {
+// BenchmarkLock_TryUnlock is a TryLock and its Unlock, beside an insert and a delete.
+func BenchmarkLock_TryUnlock(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	acquire, release := r.prepare(rawAcquire), r.prepare(rawRelease)
 	ctx := context.Background()
@@ -45,8 +45,8 @@ func BenchmarkLock(b *testing.B) {
 		})
 }
 
-// BenchmarkAllow is a call that is let through, beside the upsert that counts it.
-func BenchmarkAllow(b *testing.B) {
+// BenchmarkRateLimit_Allow is a call that is let through, beside the upsert that counts it.
+func BenchmarkRateLimit_Allow(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	count := r.prepare(rawRate)
 	limit := db.RateLimit("bench", 1<<40, time.Hour)
@@ -84,9 +84,9 @@ func timeLocks() {
 	}
 }
 
-// BenchmarkLockOtherProcess is the time from the call of Unlock, and from its return,
+// BenchmarkLock_OtherProcess is the time from the call of Unlock, and from its return,
 // until a Lock that waits in another process has returned.
-func BenchmarkLockOtherProcess(b *testing.B) {
+func BenchmarkLock_OtherProcess(b *testing.B) {
 	path, db := testkit.OpenShared(b)
 	take := func() *honker.Lock {
 		l, err := db.Lock(context.Background(), "bench", nil)

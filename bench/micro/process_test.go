@@ -27,8 +27,8 @@ func timeWakes() {
 	}, nil))
 }
 
-// BenchmarkWakeOtherProcess is BenchmarkWake with the worker in another process.
-func BenchmarkWakeOtherProcess(b *testing.B) {
+// BenchmarkWorker_WakeOtherProcess is BenchmarkWorker_Wake with the worker in another process.
+func BenchmarkWorker_WakeOtherProcess(b *testing.B) {
 	path, db := testkit.OpenShared(b)
 	worker := testkit.StartChild(b, "timer", path)
 	require.Equal(b, "READY", worker.Line(testkit.Timeout))

@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// BenchmarkTick is a tick over 10,000 schedules of which so many are due: all that a
+// BenchmarkScheduler_Tick is a tick over 10,000 schedules of which so many are due: all that a
 // leader does when the time has come.
-func BenchmarkTick(b *testing.B) {
+func BenchmarkScheduler_Tick(b *testing.B) {
 	const all = 10_000
 	for _, due := range []int{0, 1, 10, 100} {
 		b.Run(fmt.Sprintf("due=%d", due), func(b *testing.B) {
@@ -35,8 +35,8 @@ SELECT 'schedule ' || n, 'bench', iif(n <= ?1, '@every 1s', '*/5 * * * *'), '{"n
 	}
 }
 
-// BenchmarkSoonest is what a leader asks after each commit to the file.
-func BenchmarkSoonest(b *testing.B) {
+// BenchmarkScheduler_Soonest is what a leader asks after each commit to the file.
+func BenchmarkScheduler_Soonest(b *testing.B) {
 	db := openBench(b, nil)
 	_, err := db.SQL().Exec(testkit.Numbers(10_000) + `INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at)
 SELECT 'schedule ' || n, 'bench', '@every 1h', '1', 4000000000 - n FROM some`)
@@ -49,8 +49,8 @@ SELECT 'schedule ' || n, 'bench', '@every 1h', '1', 4000000000 - n FROM some`)
 	}
 }
 
-// BenchmarkRegister is a schedule that is there as it is, as at the start of a service.
-func BenchmarkRegister(b *testing.B) {
+// BenchmarkScheduler_Register is a schedule that is there as it is, as at the start of a service.
+func BenchmarkScheduler_Register(b *testing.B) {
 	db := openBench(b, nil)
 	for range b.N {
 		err := db.Scheduler().Register(b.Context(), honker.Schedule{Name: "report", Queue: "reports", Spec: "0 9 * * 1-5"})

@@ -13,8 +13,8 @@ import (
 
 const enqueueBySQL = `SELECT honker_enqueue(?, ?, NULL, NULL, 0, 3, NULL)`
 
-// BenchmarkSQLEnqueueTx is honker_enqueue in a transaction, beside EnqueueTx.
-func BenchmarkSQLEnqueueTx(b *testing.B) {
+// BenchmarkSQL_EnqueueTx is honker_enqueue in a transaction, beside EnqueueTx.
+func BenchmarkSQL_EnqueueTx(b *testing.B) {
 	verbs, calls := openBench(b, nil), openBench(b, nil)
 	q, text := honker.NewQueue[payload](verbs, "bench", nil), rawText(b)
 	inTxs := func(db *honker.DB, enqueue func(context.Context, *sql.Tx) error) func(int) {
@@ -34,8 +34,8 @@ func BenchmarkSQLEnqueueTx(b *testing.B) {
 		}))
 }
 
-// BenchmarkSQLEnqueue is honker_enqueue by itself, beside a raw INSERT.
-func BenchmarkSQLEnqueue(b *testing.B) {
+// BenchmarkSQL_Enqueue is honker_enqueue by itself, beside a raw INSERT.
+func BenchmarkSQL_Enqueue(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	insert, text := r.prepare(rawColumns+rawRow), rawText(b)
 	compare(b, 1000,
@@ -52,8 +52,8 @@ func BenchmarkSQLEnqueue(b *testing.B) {
 		})
 }
 
-// BenchmarkSQLEnqueueMany is a thousand calls in one statement, beside a multi-row INSERT.
-func BenchmarkSQLEnqueueMany(b *testing.B) {
+// BenchmarkSQL_EnqueueMany is a thousand calls in one statement, beside a multi-row INSERT.
+func BenchmarkSQL_EnqueueMany(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	text := rawText(b)
 	insert := r.prepare(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)

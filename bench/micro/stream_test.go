@@ -20,7 +20,8 @@ const (
 	rawScan   = `SELECT offset, topic, key, payload, created_at FROM _honker_stream WHERE topic = ? ORDER BY offset LIMIT ?`
 )
 
-func BenchmarkPublish(b *testing.B) {
+// BenchmarkStream_Publish is one event in one commit, beside a raw INSERT.
+func BenchmarkStream_Publish(b *testing.B) {
 	for _, callers := range []int{1, 8} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { benchPublish(b, callers) })
 	}
@@ -44,7 +45,8 @@ func benchPublish(b *testing.B, callers int) {
 		func(n int) { spread(callers, n, one) })
 }
 
-func BenchmarkPublishMany(b *testing.B) {
+// BenchmarkStream_PublishMany is a batch of events in one commit, beside raw INSERTs.
+func BenchmarkStream_PublishMany(b *testing.B) {
 	const size = 1000
 	r, db := openRaw(b), openBench(b, nil)
 	insert := r.prepare(rawEvent + strings.TrimSuffix(strings.Repeat(rawEvents+",", size), ","))
@@ -122,8 +124,8 @@ func scanned(b *testing.B) func(n int) {
 	}
 }
 
-// BenchmarkRead is a replay without the decoding of payloads into a type.
-func BenchmarkRead(b *testing.B) {
+// BenchmarkStream_Read is a replay without the decoding of payloads into a type.
+func BenchmarkStream_Read(b *testing.B) {
 	ceiling, db := scanned(b), openBench(b, nil)
 	publishSome(b, db, history)
 	s := honker.NewStream[json.RawMessage](db, "bench", nil)
@@ -139,8 +141,8 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
-// BenchmarkSubscribe is a replay that saves its offset, with the defaults.
-func BenchmarkSubscribe(b *testing.B) {
+// BenchmarkStream_Subscribe is a replay that saves its offset, with the defaults.
+func BenchmarkStream_Subscribe(b *testing.B) {
 	ceiling, db := scanned(b), openBench(b, nil)
 	publishSome(b, db, history)
 	s := honker.NewStream[json.RawMessage](db, "bench", nil)
@@ -158,8 +160,8 @@ func BenchmarkSubscribe(b *testing.B) {
 	})
 }
 
-// BenchmarkFilter reads a stream in which one event in 10,000 is wanted, beside all of it.
-func BenchmarkFilter(b *testing.B) {
+// BenchmarkStream_Filter reads a stream in which one event in 10,000 is wanted, beside all of it.
+func BenchmarkStream_Filter(b *testing.B) {
 	db := openBench(b, nil)
 	s := honker.NewStream[payload](db, "bench", nil)
 	for range history / 10_000 {
@@ -182,8 +184,8 @@ func BenchmarkFilter(b *testing.B) {
 	compare(b, history, read(nil), read(honker.KeyIs("wanted")))
 }
 
-// BenchmarkGroup is a group with members that ack every event by itself.
-func BenchmarkGroup(b *testing.B) {
+// BenchmarkGroup_Ack is a group with members that ack every event by itself.
+func BenchmarkGroup_Ack(b *testing.B) {
 	for _, members := range []int{1, 4} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
 			db := openBench(b, nil)

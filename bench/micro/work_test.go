@@ -74,8 +74,8 @@ func jsonIDs(ids []int64) string {
 const fill = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 INSERT INTO _honker_live (queue, payload, run_at, created_at) SELECT 'bench', ?2, unixepoch() - 10, unixepoch() FROM n`
 
-// BenchmarkWork is the burn-down of a backlog by a handler that does nothing.
-func BenchmarkWork(b *testing.B) {
+// BenchmarkQueue_Work is the burn-down of a backlog by a handler that does nothing.
+func BenchmarkQueue_Work(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	text := rawText(b)
 	turn := 100_000
@@ -113,8 +113,8 @@ func workOff(b *testing.B, q *honker.Queue[payload], n int) {
 	require.EqualValues(b, n, ran.Load())
 }
 
-// BenchmarkClaimAck shows that a claim does not know what lies around it.
-func BenchmarkClaimAck(b *testing.B) {
+// BenchmarkQueue_ClaimAck shows that a claim does not know what lies around it.
+func BenchmarkQueue_ClaimAck(b *testing.B) {
 	shapes := []struct{ name, fill string }{
 		{"empty", ``},
 		{"due=100k", `INSERT INTO _honker_live (queue, payload, run_at) SELECT 'bench', '{}', unixepoch() - 5 FROM n`},
@@ -158,9 +158,9 @@ func claimAck(b *testing.B, db *honker.DB) func(n int) {
 	}
 }
 
-// BenchmarkWake is the time until the first line of the handler of a worker that sleeps:
+// BenchmarkWorker_Wake is the time until the first line of the handler of a worker that sleeps:
 // from the call of Enqueue, and from its return, when the job is committed.
-func BenchmarkWake(b *testing.B) {
+func BenchmarkWorker_Wake(b *testing.B) {
 	db := openBench(b, nil)
 	q := honker.NewQueue[int](db, "bench", nil)
 	started := make(chan time.Time, 1)
@@ -202,8 +202,10 @@ func reportQuantiles(b *testing.B, from string, took []time.Duration) {
 	b.ReportMetric(at(0.99), from+"-p99-µs")
 }
 
-// BenchmarkListeners is the cost of a commit that concerns no listener, with many that listen.
-func BenchmarkListeners(b *testing.B) {
+// BenchmarkNotify_Listeners is the cost of a commit that concerns none of many listeners.
+// BenchmarkNotify_Listeners is the cost of a commit that concerns no listener, with many that
+// listen.
+func BenchmarkNotify_Listeners(b *testing.B) {
 	one, many := openBench(b, nil), openBench(b, nil)
 	listen(b, one, 1)
 	listen(b, many, 1000)

@@ -8,7 +8,7 @@ import (
 )
 
 // Killed three times and started again, the program loses no line and counts none twice.
-func TestKill(t *testing.T) {
+func TestFeed_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, lines := range []int64{100, 250, 400} {

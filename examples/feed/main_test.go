@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // A run prints what is expected of the log. A second one on the same database adds
 // nothing.
-func TestRun(t *testing.T) {
+func TestFeed_Run(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	args := []string{"-db", c.db, "-log", c.log, "-rate", "0", "-lookup", "0"}
@@ -59,7 +59,7 @@ func TestRun(t *testing.T) {
 }
 
 // README.md shows what a run prints.
-func TestReadme(t *testing.T) {
+func TestFeed_Readme(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("README.md")
 	if err != nil {
@@ -105,7 +105,8 @@ func expectedCompact(log string) string {
 		max(0, t.ok-keepOK-stay), max(0, t.failed-keepFailed))
 }
 
-func TestFlags(t *testing.T) {
+// Flags that make no sense are refused.
+func TestFeed_Flags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-rate", "-1"}, {"-lease", "0"}, {"-lookup", "-1s"}, {"-nonsense"}} {
 		if said := runMain(t, 2, args...); said != "" {
@@ -115,7 +116,8 @@ func TestFlags(t *testing.T) {
 	runMain(t, 1, "-log", filepath.Join(t.TempDir(), "none.log"))
 }
 
-func TestParse(t *testing.T) {
+// A line of the log is parsed into its fields, or refused.
+func TestFeed_Parse(t *testing.T) {
 	t.Parallel()
 	good := `192.0.2.7 - ann [29/Nov/2024:07:25:02 +0100] "GET /teas?q=\"x\" HTTP/2.0" 200 45051 "-" "app (\"4\")"`
 	r, err := parseRequest(good, 17)
@@ -145,8 +147,9 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A follower sees lines that are appended, and no line before its end is written.
 // A feed that follows sees lines that are appended, and no line before its end is written.
-func TestFollow(t *testing.T) {
+func TestFeed_Follow(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 100))
 	c.follow = true
@@ -171,7 +174,7 @@ func TestFollow(t *testing.T) {
 }
 
 // An interrupted run keeps its books right, and the next goes on.
-func TestInterrupt(t *testing.T) {
+func TestFeed_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	c.rate, c.lookup = 1000, 20*time.Millisecond // the group falls behind
@@ -200,7 +203,7 @@ func TestInterrupt(t *testing.T) {
 }
 
 // The audit finds what is not right.
-func TestWrongBooks(t *testing.T) {
+func TestFeed_WrongBooks(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 150))
 	runFeed(t, c)
@@ -243,8 +246,9 @@ func audit(t *testing.T, f *feed) error {
 	return b.err()
 }
 
+// A run that is interrupted before it has begun has no wrong books either.
 // A feed that is interrupted before any consumer has begun has no wrong books either.
-func TestInterruptedAtOnce(t *testing.T) {
+func TestFeed_InterruptedAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	f := openFeed(t, newConfig(t, head(testdata, 150)))
@@ -262,7 +266,7 @@ func TestInterruptedAtOnce(t *testing.T) {
 
 // A second reader of the same log, and a log that has shrunk, are refused before they
 // publish anything.
-func TestRefused(t *testing.T) {
+func TestFeed_Refused(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 50))
 	runFeed(t, c)
@@ -283,7 +287,7 @@ func TestRefused(t *testing.T) {
 }
 
 // A file of alerts that a kill has cut is made whole, and goes on after its last.
-func TestAlarmRecovers(t *testing.T) {
+func TestFeed_AlarmRecovers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "alerts.log")
 	appendTo(t, path, "7 first\n12 second\n19 thi")
@@ -304,7 +308,7 @@ func TestAlarmRecovers(t *testing.T) {
 }
 
 // On a terminal the lines are drawn over those before.
-func TestDisplay(t *testing.T) {
+func TestFeed_Display(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
 	d := &display{w: &w, terminal: true, shown: time.Now()}

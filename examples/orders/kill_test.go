@@ -11,7 +11,7 @@ import (
 
 // Killed twice and started again, the service loses no receipt, doubles none, and has
 // the same dead letters as an undisturbed one.
-func TestKill(t *testing.T) {
+func TestOrders_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, receipts := range []int{100, 300} {
@@ -31,7 +31,7 @@ func TestKill(t *testing.T) {
 }
 
 // A second process works off a part of the receipts until it is interrupted.
-func TestWorkersOnly(t *testing.T) {
+func TestOrders_WorkersOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no process can be interrupted")
 	}

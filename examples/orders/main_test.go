@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // The input is what README.md says of it.
-func TestInput(t *testing.T) {
+func TestOrders_Input(t *testing.T) {
 	t.Parallel()
 	m := newModel(testdata)
 	bad := 0
@@ -46,7 +46,7 @@ func TestInput(t *testing.T) {
 
 // A run leaves for each good order a receipt or a dead letter, counts the bad
 // ones by reason, and run once more it changes nothing.
-func TestRun(t *testing.T) {
+func TestOrders_Run(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	want := newModel(sample)
@@ -74,8 +74,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// An order that the tables refuse leaves nothing.
 // What the tables refuse takes the job along that was enqueued before.
-func TestRefusedOrderLeavesNothing(t *testing.T) {
+func TestOrders_RefusedOrder(t *testing.T) {
 	t.Parallel()
 	s := openService(t, newConfig(t, ""))
 	good := `{"id":"ord-000001","currency":"EUR","items":[{"sku":"A","qty":2,"price_cents":5}],"total_cents":10}`
@@ -105,7 +106,7 @@ func TestRefusedOrderLeavesNothing(t *testing.T) {
 }
 
 // An interrupted run finishes what it is at, and the next does the rest.
-func TestInterrupt(t *testing.T) {
+func TestOrders_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	c.rate = 1000

@@ -23,7 +23,7 @@ import (
 )
 
 // The README shows what the program prints.
-func TestRun(t *testing.T) {
+func TestORM_Run(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	_, block, _ := strings.Cut(string(readme), "```\nGORM")
@@ -35,7 +35,7 @@ func TestRun(t *testing.T) {
 }
 
 // Two SQLite libraries on one file would drop each other's locks.
-func TestOneEngine(t *testing.T) {
+func TestORM_OneEngine(t *testing.T) {
 	require.Equal(t, []string{"sqlite"}, sql.Drivers())
 }
 
@@ -157,7 +157,7 @@ func each(t *testing.T, test func(*testing.T, *honker.DB, orm)) {
 }
 
 // Both ways, an order and its job are there together or not at all.
-func TestCommitAndRollback(t *testing.T) {
+func TestORM_CommitAndRollback(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
 		for i, place := range []func(context.Context, *Order) (int64, error){o.byVerb, o.bySQL} {
@@ -182,8 +182,9 @@ func TestCommitAndRollback(t *testing.T) {
 	})
 }
 
+// A worker that sleeps is woken by the commit of an ORM.
 // A worker that sleeps hears the ORM commit, and writes through the ORM in its turn.
-func TestWorkerIsWoken(t *testing.T) {
+func TestORM_WakesWorker(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
 		receipts := honker.NewQueue[Receipt](db, "receipts", nil)
@@ -207,7 +208,7 @@ func TestWorkerIsWoken(t *testing.T) {
 
 // honker's functions do in the ORM's transaction what other bindings' do, and what they
 // did goes with it.
-func TestFunctions(t *testing.T) {
+func TestORM_Functions(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
 		tables := []string{"_honker_live", "_honker_dead", "_honker_notifications", "_honker_stream", "_honker_locks", "_honker_rate_limits",
@@ -249,7 +250,7 @@ func TestFunctions(t *testing.T) {
 }
 
 // What an ORM inserts may enqueue by itself.
-func TestTrigger(t *testing.T) {
+func TestORM_Trigger(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		perform(t, db, `CREATE TRIGGER pack AFTER INSERT ON orders BEGIN
 			SELECT honker_enqueue('packing', json_object('item', new.item), NULL, NULL, 0, 3, NULL); END`)
@@ -264,7 +265,7 @@ func TestTrigger(t *testing.T) {
 }
 
 // A call that fails is an error of the ORM's query, and leaves the transaction as it was.
-func TestFunctionFails(t *testing.T) {
+func TestORM_FunctionFails(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
 		require.NoError(t, o.inTx(ctx, func(tx txn) error {
@@ -281,7 +282,7 @@ func TestFunctionFails(t *testing.T) {
 
 // The other verbs for a transaction take the ORM's too, and what they write in a
 // savepoint goes with the savepoint.
-func TestVerbs(t *testing.T) {
+func TestORM_Verbs(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
 		q := honker.NewQueue[string](db, "q", nil)
@@ -331,9 +332,10 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
+// A transaction of bun's that rewrites parameters is refused, and nothing is written.
 // bun's own transaction mixes numbered parameters up. It is refused before a statement of
 // honker's runs in it, by a *DB that is opened and by one that is attached.
-func TestBunTxIsRefused(t *testing.T) {
+func TestORM_Bun_Refused(t *testing.T) {
 	opened, _ := shopFile(t)
 	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	require.NoError(t, err)
@@ -369,8 +371,9 @@ func TestBunTxIsRefused(t *testing.T) {
 	}
 }
 
+// Writers of all ORMs wait for one another and are never busy.
 // Writers of four goroutines, both ways, and a worker besides: none is refused.
-func TestWritersAreNotBusy(t *testing.T) {
+func TestORM_NeverBusy(t *testing.T) {
 	goroutines, rounds := 4, 25
 	if testing.Short() {
 		rounds = 5
@@ -409,7 +412,7 @@ func TestWritersAreNotBusy(t *testing.T) {
 }
 
 // The ORMs make their tables on honker's connections.
-func TestMigrations(t *testing.T) {
+func TestORM_Migrations(t *testing.T) {
 	ctx := bounded(t)
 	type Line struct {
 		ID    int64 `bun:",pk,autoincrement"`

@@ -203,8 +203,9 @@ var snippets = map[string][]snippet{
 	},
 }
 
+// The rules find what breaks them.
 // A rule that no file can break proves nothing.
-func TestRulesFindWhatBreaksThem(t *testing.T) {
+func TestArch_RulesFindBreaks(t *testing.T) {
 	for name, check := range rules {
 		require.NotEmpty(t, snippets[name], name)
 		for _, c := range snippets[name] {
@@ -218,15 +219,17 @@ func TestRulesFindWhatBreaksThem(t *testing.T) {
 	}
 }
 
+// Nested modules of the tests may import their helpers.
 // A module of its own, such as a bench against other libraries, may have the driver.
-func TestNestedModulesMayImportTheDriver(t *testing.T) {
+func TestArch_NestedModules(t *testing.T) {
 	text := "package x\n" + imports(driver) + imports(module+"/internal/store")
 	faults := importFaults(parse(t, "peers/x.go", true, text))
 	require.Equal(t, []string{"imports " + module + "/internal/store"}, faults)
 }
 
+// Nested modules of the tests may import their helpers.
 // Those of the tests may have the helpers of the tests, and only tests/ what is below.
-func TestNestedModulesOfTheTestsMayImportTheirHelpers(t *testing.T) {
+func TestArch_TestModules(t *testing.T) {
 	text := "package x\n" + imports(module+"/internal/testkit") + imports(module+"/internal/sqlite") + imports(module+"/internal/store")
 	require.Equal(t, []string{"imports " + module + "/internal/store"}, importFaults(parse(t, "tests/faults/x.go", true, text)))
 	require.ElementsMatch(t, []string{"imports " + module + "/internal/sqlite", "imports " + module + "/internal/store"},

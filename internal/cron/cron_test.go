@@ -33,7 +33,8 @@ func next(t require.TestingT, spec string, from time.Time) time.Time {
 	return at
 }
 
-func TestNextWithoutALocationGoesByLocalTime(t *testing.T) {
+// Next without a location goes by local time.
+func TestCron_Next_Local(t *testing.T) {
 	local := time.Local
 	defer func() { time.Local = local }()
 	time.Local = zone(t, "Asia/Kathmandu")
@@ -42,8 +43,9 @@ func TestNextWithoutALocationGoesByLocalTime(t *testing.T) {
 	require.Equal(t, time.Date(2025, 6, 1, 9, 0, 0, 0, time.Local), at)
 }
 
+// Next is in the location that is asked for.
 // The clocks are those of the location that is asked for, not of the one from is in.
-func TestNextIsInTheLocationThatIsAskedFor(t *testing.T) {
+func TestCron_Next_Location(t *testing.T) {
 	from, kathmandu := time.Date(2025, 6, 1, 0, 0, 0, 0, zone(t, "America/New_York")), zone(t, "Asia/Kathmandu")
 	for _, spec := range []string{"45 13 * * *", "@every 4h"} {
 		at, err := parsed(t, spec).Next(from, kathmandu)
@@ -53,7 +55,8 @@ func TestNextIsInTheLocationThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestNextCountsWholeSecondsOfFrom(t *testing.T) {
+// Next counts whole seconds of the time it starts from.
+func TestCron_Next_WholeSeconds(t *testing.T) {
 	for _, spec := range []string{"* * * * * *", "@every 1s"} {
 		for _, second := range []int64{1_700_000_000, -1_700_000_000} {
 			for _, nanos := range []int64{0, 1, 500_000_000, 999_999_999} {
@@ -64,7 +67,8 @@ func TestNextCountsWholeSecondsOfFrom(t *testing.T) {
 	}
 }
 
-func TestAnIntervalCountsFromFrom(t *testing.T) {
+// An interval counts from the time that is given.
+func TestCron_Interval(t *testing.T) {
 	// Neither the epoch nor the clocks matter: New York's go forward within the day.
 	from := time.Date(2025, 3, 8, 12, 0, 7, 0, zone(t, "America/New_York"))
 	for spec, want := range map[string]time.Duration{
@@ -83,7 +87,8 @@ func TestAnIntervalCountsFromFrom(t *testing.T) {
 	}
 }
 
-func TestTheLongestIntervalEndsWithTheTimestamps(t *testing.T) {
+// The longest interval ends with the timestamps.
+func TestCron_Interval_Longest(t *testing.T) {
 	spec := fmt.Sprintf(" @every %ds", math.MaxInt64)
 	require.Equal(t, int64(math.MaxInt64), next(t, spec, time.Unix(0, 0)).Unix())
 	require.Equal(t, int64(-1), next(t, spec, time.Unix(math.MinInt64, 0)).Unix())
@@ -94,7 +99,8 @@ func TestTheLongestIntervalEndsWithTheTimestamps(t *testing.T) {
 	require.EqualError(t, err, `next interval overflows unix timestamp for "@every\t106751991167300d"`)
 }
 
-func TestWithoutAMatchNextSaysFromWhereItLooked(t *testing.T) {
+// Without a match Next says from where it looked.
+func TestCron_Next_NoMatch(t *testing.T) {
 	for _, c := range []struct{ spec, zone, from, want string }{
 		{"0 0 30 2 *", "UTC", "2025-01-02T03:04:05Z", "2025-01-02T03:04:05"},
 		{"0 0 31 2,4,6,9,11 *", "UTC", "2025-12-31T23:59:59Z", "2025-12-31T23:59:59"},
@@ -110,12 +116,14 @@ func TestWithoutAMatchNextSaysFromWhereItLooked(t *testing.T) {
 	}
 }
 
-func TestTheZeroSpecNeverFires(t *testing.T) {
+// The zero Spec never fires.
+func TestCron_ZeroSpec(t *testing.T) {
 	_, err := cron.Spec{}.Next(time.Unix(0, 0), time.UTC)
 	require.EqualError(t, err, "no schedule match found within 100 years after local datetime 1970-01-01T00:00:00")
 }
 
-func TestNextRefusesTimestampsThatChronoDoesNotHave(t *testing.T) {
+// Next refuses timestamps that chrono does not have.
+func TestCron_Next_BadTimestamps(t *testing.T) {
 	const first, last = -8_334_601_228_800, 8_210_266_876_799
 	spec := parsed(t, "* * * * *")
 	for _, from := range []int64{first, last, 0} {
@@ -130,8 +138,9 @@ func TestNextRefusesTimestampsThatChronoDoesNotHave(t *testing.T) {
 	}
 }
 
+// A schedule may fire at the zero time.
 // The zero time is robfig's "nothing found", and the first second of the year 1.
-func TestAScheduleMayFireAtTheZeroTime(t *testing.T) {
+func TestCron_Next_ZeroTime(t *testing.T) {
 	require.True(t, next(t, "0 0 1 1 *", time.Time{}.Add(-time.Hour)).IsZero())
 	require.Equal(t, 1, next(t, "0 0 1 1 *", time.Time{}.In(time.FixedZone("", -3600))).Year())
 }

@@ -35,7 +35,8 @@ func every(first, last, step int) (all []int) {
 // A Sunday, and the first of a month of 31 days.
 var sunday = time.Date(2023, 10, 1, 0, 0, 0, 0, time.UTC)
 
-func TestWhatAFieldMeans(t *testing.T) {
+// Each field of a spec means what the grammar says.
+func TestCron_Parse_Fields(t *testing.T) {
 	for field, want := range map[string][]int{
 		"*":                    every(0, 59, 1),
 		"*/1":                  every(0, 59, 1),
@@ -78,8 +79,9 @@ func TestWhatAFieldMeans(t *testing.T) {
 	}
 }
 
+// Each field has its bounds.
 // Steps count from the lower bound, which is 1 in two of the fields.
-func TestEachFieldHasItsBounds(t *testing.T) {
+func TestCron_Parse_Bounds(t *testing.T) {
 	for spec, want := range map[string][]int{
 		"0 * * * *":       every(0, 23, 1),
 		"0 */7 * * *":     {0, 7, 14, 21},
@@ -113,7 +115,8 @@ func TestEachFieldHasItsBounds(t *testing.T) {
 	}
 }
 
-func TestAnyRunOfUnicodeSpaceSeparatesFields(t *testing.T) {
+// Any run of Unicode space separates fields.
+func TestCron_Parse_UnicodeSpace(t *testing.T) {
 	for _, spec := range []string{
 		"7 8 9 10 *",
 		"  7  8 9   10 * ",
@@ -127,7 +130,8 @@ func TestAnyRunOfUnicodeSpaceSeparatesFields(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+// Parse refuses specs that are not in the grammar.
+func TestCron_Parse_Refuses(t *testing.T) {
 	count := func(k int, spec string) string {
 		return fmt.Sprintf("schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got %d: %s", k, spec)
 	}

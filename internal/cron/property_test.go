@@ -88,9 +88,10 @@ func (d draw) from(loc *time.Location) time.Time {
 	return from
 }
 
+// Next is the first match.
 // The walker looks at every instant up to the answer, or, where that is far, for some
 // days or hours.
-func TestNextIsTheFirstMatch(t *testing.T) {
+func TestCron_Next_FirstMatch(t *testing.T) {
 	check(t, func(t draw) {
 		loc := zone(t, t.among(zones...))
 		text, from := t.spec(), t.from(loc)
@@ -119,10 +120,11 @@ func (w walker) requireFires(t require.TestingT, from, at time.Time) {
 	require.True(t, w.matches(shown) || w.jumps(set, before, shown), "%s does not match, nor what lies before it", at)
 }
 
+// Next does not depend on where the search starts.
 // Between two fires it does not matter when one asks, as long as the clocks show what
 // lies between them too: in the first pass of a repeated hour they may show more than
 // at the fire to come, and then it counts as over.
-func TestNextDoesNotDependOnWhereOneAsks(t *testing.T) {
+func TestCron_Next_AnyStart(t *testing.T) {
 	check(t, func(t draw) {
 		loc := zone(t, t.among(zones...))
 		text, from := t.spec(), t.from(loc)
@@ -143,8 +145,9 @@ func TestNextDoesNotDependOnWhereOneAsks(t *testing.T) {
 	})
 }
 
+// Next of any spec that parses is a later whole second, and no input panics.
 // The seeds are in testdata/fuzz.
-func FuzzParse(f *testing.F) {
+func FuzzCron_Parse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, unix int64, place uint8) {
 		spec, err := cron.Parse(text)
 		if err != nil {
@@ -160,7 +163,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkNext(b *testing.B) {
+// BenchmarkCron_Next is the next fire of specs near and far.
+func BenchmarkCron_Next(b *testing.B) {
 	from := time.Date(2025, 6, 15, 12, 34, 56, 0, time.UTC)
 	for name, text := range map[string]string{
 		"minute":     "* * * * *",
@@ -180,7 +184,8 @@ func BenchmarkNext(b *testing.B) {
 	}
 }
 
-func BenchmarkParse(b *testing.B) {
+// BenchmarkCron_Parse is the parsing of a spec.
+func BenchmarkCron_Parse(b *testing.B) {
 	for b.Loop() {
 		_, _ = cron.Parse("*/10 5-7/2,8 1 2-12 * 1-5")
 	}

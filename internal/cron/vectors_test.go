@@ -48,8 +48,9 @@ func (v vector) walked(t *testing.T) string {
 	return "no schedule match found within 100 years after local datetime " + shown.Format("2006-01-02T15:04:05")
 }
 
+// The answers are those of the golden file.
 // honker's own code, on Linux, gives the answers of this file.
-func TestVectors(t *testing.T) {
+func TestCron_Vectors(t *testing.T) {
 	text, err := os.ReadFile(golden)
 	require.NoError(t, err)
 	lines := strings.Split(string(text), "\n")

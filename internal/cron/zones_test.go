@@ -48,9 +48,10 @@ func madeZone(t *testing.T, offset int32, shifts []shift, rule string) *time.Loc
 	return loc
 }
 
+// The last day of a leap year is like any other.
 // Past the shifts of its table a zone goes by a rule, and then Go names ends of periods
 // that are over, on the last day of leap years.
-func TestTheLastDayOfALeapYearIsLikeAnyOther(t *testing.T) {
+func TestCron_Zone_LeapYearEnd(t *testing.T) {
 	loc := madeZone(t, -5*3600, nil, "EST5EDT,M3.2.0,M11.1.0")
 	at := time.Date(2028, 12, 28, 0, 0, 0, 0, loc)
 	for want := at.Add(time.Hour); want.Year() == 2028; want = want.Add(time.Hour) {
@@ -59,8 +60,9 @@ func TestTheLastDayOfALeapYearIsLikeAnyOther(t *testing.T) {
 	}
 }
 
+// A gap of more than the horizon is an error.
 // No clock on earth jumps so far. These miss the years from 1970 to 2105.
-func TestAGapOfMoreThanTheHorizonIsAnError(t *testing.T) {
+func TestCron_Zone_LongGap(t *testing.T) {
 	loc := madeZone(t, -1<<31, []shift{{1 << 31, 1<<31 - 1}}, "")
 	from := time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC).Add(1 << 31 * time.Second)
 	_, err := parsed(t, " 0 0\t1 1 * ").Next(from, loc)
@@ -68,9 +70,10 @@ func TestAGapOfMoreThanTheHorizonIsAnError(t *testing.T) {
 		`no valid local schedule match found within 100 years after unix_ts=%d: " 0 0\t1 1 * "`, from.Unix()))
 }
 
+// A zone beyond all bounds is an error and never a fire in the past.
 // Clocks that go back by four days are no clocks. What matters is that nothing fires in
 // the past, again and again.
-func TestAZoneBeyondAllBoundsIsAnErrorAndNotThePast(t *testing.T) {
+func TestCron_Zone_Absurd(t *testing.T) {
 	base := time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC)
 	loc := madeZone(t, 0, []shift{{base.Unix(), -100 * 3600}}, "")
 	from := base.Add(50 * time.Hour)
@@ -79,8 +82,9 @@ func TestAZoneBeyondAllBoundsIsAnErrorAndNotThePast(t *testing.T) {
 		`no valid local schedule match found within 100 years after unix_ts=%d: "* * * * *"`, from.Unix()))
 }
 
+// Shifts may follow each other.
 // Two shifts within the day that is looked at, and a second one that undoes the first.
-func TestShiftsMayFollowEachOther(t *testing.T) {
+func TestCron_Zone_ShiftsInARow(t *testing.T) {
 	base := time.Date(2025, 6, 1, 2, 0, 0, 0, time.UTC)
 	back, forth := base.Unix(), base.Unix()+20*60
 	loc := madeZone(t, 0, []shift{{back, -3600}, {forth, 0}}, "")

@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestStringsAreWrittenAsHonkerWritesThem(t *testing.T) {
+// Strings are written as honker writes them.
+func TestSQLFunc_Strings(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                   `""`,
 		"plain":              `"plain"`,
@@ -36,7 +37,8 @@ func TestStringsAreWrittenAsHonkerWritesThem(t *testing.T) {
 	}
 }
 
-func FuzzStringsAreReadBackAsTheyWere(f *testing.F) {
+// Strings are read back as they were.
+func FuzzSQLFunc_Strings(f *testing.F) {
 	f.Add("a\"\\\n\x00\u2028é")
 	f.Fuzz(func(t *testing.T, text string) {
 		text = strings.ToValidUTF8(text, "?")
@@ -46,7 +48,8 @@ func FuzzStringsAreReadBackAsTheyWere(f *testing.F) {
 	})
 }
 
-func TestKeysStandInTheOrderOfTheAlphabet(t *testing.T) {
+// Keys stand in alphabetical order.
+func TestSQLFunc_KeyOrder(t *testing.T) {
 	for _, members := range [][]member{claimed(store.Job{}), described(store.Job{}), published(store.KeyedEvent{})} {
 		keys := make([]string, len(members))
 		for i, m := range members {
@@ -58,7 +61,8 @@ func TestKeysStandInTheOrderOfTheAlphabet(t *testing.T) {
 	require.Equal(t, "[]", array(nil, claimed))
 }
 
-func TestSignatures(t *testing.T) {
+// Signatures are parsed, and no two functions have the same form.
+func TestSQLFunc_Signatures(t *testing.T) {
 	require.Equal(t, []param{{"topic", "Text", false}, {"key", "Text", true}, {"n", "Integer", false}}, parse("topic TEXT, key TEXT?, n INTEGER"))
 	require.Empty(t, parse(""))
 	require.Panics(t, func() { parse("topic BLOB") })
@@ -72,15 +76,17 @@ func TestSignatures(t *testing.T) {
 	require.Len(t, seen, 36)
 }
 
-func TestSumsOfTimesStayWithinWhatAColumnHolds(t *testing.T) {
+// Sums of times stay within what a column holds.
+func TestSQLFunc_TimeSums(t *testing.T) {
 	c := call{time: time.Unix(100, 0)}
 	for seconds, want := range map[int64]int64{0: 100, -200: -100, math.MaxInt64: math.MaxInt64, math.MaxInt64 - 100: math.MaxInt64, math.MinInt64: math.MinInt64 + 100} {
 		require.Equal(t, want, c.in(seconds))
 	}
 }
 
+// The effects of each function are what the table says.
 // Each function that declares to change nothing runs where nothing can be changed.
-func TestEffectsAreWhatTheTableSays(t *testing.T) {
+func TestSQLFunc_Effects(t *testing.T) {
 	ddl, err := os.ReadFile("../../schema.sql")
 	require.NoError(t, err)
 	all := Functions(string(ddl))

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A panic in an op harms no other caller.
 // An op that panics, say in the Error method of a caller's error, must not leave the
 // transaction open and the gate closed for all others.
 func TestCommitter_PanicInOp(t *testing.T) {
@@ -46,10 +47,11 @@ func TestCommitter_PanicInOp(t *testing.T) {
 	require.True(t, free(s.connector))
 }
 
+// A rollback from within fails the batch as a whole.
 // A ROLLBACK from within, by a trigger of the application's, ends the batch's
 // transaction. What comes after it must not be committed one by one and reported as
 // failed.
-func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
+func TestCommitter_RollbackWithin(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {
 			path := file(t)
@@ -78,9 +80,10 @@ func TestARollbackFromWithinFailsTheBatchAsAWhole(t *testing.T) {
 	}
 }
 
+// A committer without a connection to write on reports busy.
 // The whole pool is lent out: the caller has to know that it is busy, not that some
 // unknown deadline has passed.
-func TestNoConnectionToWriteOnIsBusy(t *testing.T) {
+func TestCommitter_NoConnection(t *testing.T) {
 	path := file(t)
 	newPool(t, path, Config{})
 	pool := foreign(t, path)
@@ -93,8 +96,9 @@ func TestNoConnectionToWriteOnIsBusy(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// A full disk fails the op and is survived.
 // A disk that is really full, for a moment.
-func TestAFullDiskFailsTheOpAndIsSurvived(t *testing.T) {
+func TestCommitter_DiskFull(t *testing.T) {
 	s, stored := newScene(t)
 	limit := func(pages int) {
 		require.NoError(t, s.Do(context.Background(), testOp{func(ctx context.Context, q Querier) error {

@@ -91,7 +91,8 @@ func (s *scene) hold(t *testing.T) {
 	require.True(t, s.connector.gate.tryEnter())
 }
 
-func TestOneCommitCarriesAllThatWait(t *testing.T) {
+// One commit carries all ops that wait.
+func TestCommitter_OneCommitForAll(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)
 	ops := []testOp{multi(insert(0))}
@@ -108,7 +109,8 @@ func TestOneCommitCarriesAllThatWait(t *testing.T) {
 	require.Len(t, stored(), 10)
 }
 
-func TestOpsRunInTheOrderOfTheirArrival(t *testing.T) {
+// Ops run in the order of their arrival.
+func TestCommitter_Order(t *testing.T) {
 	s, _ := newScene(t)
 	s.hold(t)
 	var order []int
@@ -130,7 +132,8 @@ func TestOpsRunInTheOrderOfTheirArrival(t *testing.T) {
 	require.Len(t, order, 20)
 }
 
-func TestAFailingOpIsUndoneAlone(t *testing.T) {
+// A failing op is undone alone.
+func TestCommitter_FailedOpUndone(t *testing.T) {
 	halfway := multi(insert(90), insert(91), failing(errOp))
 	duplicate := insert(0) // by the engine, after what the first has stored
 	for name, c := range map[string]struct {
@@ -175,7 +178,8 @@ type coded int
 func (c coded) Error() string { return "a bad day" }
 func (c coded) Code() int     { return int(c) }
 
-func TestAFatalFailureTakesTheWholeBatch(t *testing.T) {
+// A fatal failure takes the whole batch.
+func TestCommitter_FatalFailure(t *testing.T) {
 	for name, fatal := range map[string]error{"disk full": coded(codeFull), "disk error": coded(codeIOErr | 3<<8), "interrupted": coded(codeInterrupt)} {
 		t.Run(name, func(t *testing.T) {
 			s, stored := newScene(t)
@@ -195,7 +199,8 @@ func TestAFatalFailureTakesTheWholeBatch(t *testing.T) {
 	}
 }
 
-func TestACtxThatEndsBeforeTheStartWithdrawsTheOp(t *testing.T) {
+// A ctx that ends before the start withdraws the op.
+func TestCommitter_Ctx_BeforeStart(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)
 	first := s.add(t, context.Background(), multi(insert(0)))
@@ -232,7 +237,8 @@ func TestCommitter_LeaderCtxEnds(t *testing.T) {
 	}
 }
 
-func TestACtxThatEndsAfterTheStartGetsTheRealOutcome(t *testing.T) {
+// A caller with a ctx that ends after the start gets the real outcome.
+func TestCommitter_Ctx_AfterStart(t *testing.T) {
 	for name, end := range map[string]error{"done": nil, "failed": errOp} {
 		t.Run(name, func(t *testing.T) {
 			s, stored := newScene(t)
@@ -292,7 +298,8 @@ func TestCommitter_CloseFinishesWaiting(t *testing.T) {
 	require.Equal(t, []int64{0, 1, 2}, stored())
 }
 
-func TestOpsThatWaitTooLongAreBusy(t *testing.T) {
+// Ops that wait too long are busy.
+func TestCommitter_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, pool := newPool(t, file(t), Config{BusyTimeout: 5 * time.Second})
 		s := NewCommitter(OwnPool(pool), c.cfg.BusyTimeout)
@@ -317,9 +324,10 @@ func TestOpsThatWaitTooLongAreBusy(t *testing.T) {
 	})
 }
 
+// Each caller gets its own outcome.
 // Many callers; the ops of some fail, and the ctx of others ends: what is stored is
 // what was answered with nil.
-func TestEachCallerGetsItsOwnOutcome(t *testing.T) {
+func TestCommitter_OwnOutcome(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {
 			const callers, each = 32, 60

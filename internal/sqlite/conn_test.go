@@ -19,7 +19,8 @@ func inside(t *testing.T, c *sql.Conn, f func(*conn)) {
 	require.NoError(t, c.Raw(func(raw any) error { f(raw.(*conn)); return nil }))
 }
 
-func TestOneStatementMayRunInsideItsOwnLoop(t *testing.T) {
+// One statement may run inside its own loop.
+func TestConn_Stmt_Nested(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	perform(t, own, `INSERT INTO t (v) VALUES (1), (2), (3)`)
@@ -51,7 +52,8 @@ func TestOneStatementMayRunInsideItsOwnLoop(t *testing.T) {
 	})
 }
 
-func TestStatementsAreKeptWithinABound(t *testing.T) {
+// Statements are kept within a bound.
+func TestConn_Stmt_CacheBounded(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	open, err := own.QueryContext(context.Background(), `VALUES (1), (2)`) // in use all the time
@@ -78,7 +80,8 @@ func TestStatementsAreKeptWithinABound(t *testing.T) {
 	require.Equal(t, []int64{0}, numbers(t, own, `SELECT 0`), "an evicted one comes back")
 }
 
-func TestWhatRunsOnceIsNotKept(t *testing.T) {
+// A statement that runs once is not kept.
+func TestConn_Stmt_OnceNotKept(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	for _, query := range []string{
@@ -97,8 +100,9 @@ func TestWhatRunsOnceIsNotKept(t *testing.T) {
 	require.Equal(t, []int64{3}, numbers(t, own, `PRAGMA user_version`))
 }
 
+// Kept statements follow the schema.
 // A kept statement must see a table that was changed since it was prepared.
-func TestKeptStatementsFollowTheSchema(t *testing.T) {
+func TestConn_Stmt_SchemaChange(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	perform(t, own, `CREATE TABLE u (a)`, `INSERT INTO u VALUES (1)`)
@@ -112,7 +116,8 @@ func TestKeptStatementsFollowTheSchema(t *testing.T) {
 	require.NoError(t, rows.Close())
 }
 
-func TestVerbOfAStatement(t *testing.T) {
+// The verb of a statement is found behind spaces and comments.
+func TestConn_Stmt_Verb(t *testing.T) {
 	for query, want := range map[string]verb{
 		"":                                 vOther,
 		"SELECT 1":                         vRead,
@@ -151,7 +156,8 @@ func TestVerbOfAStatement(t *testing.T) {
 	}
 }
 
-func TestATransactionAsTextHoldsTheGate(t *testing.T) {
+// A transaction that begins as text holds the gate.
+func TestConn_TextTx_HoldsGate(t *testing.T) {
 	for _, begin := range []string{"BEGIN IMMEDIATE", "begin exclusive transaction;"} {
 		for end, stays := range map[string]bool{"COMMIT": true, "end;": true, "ROLLBACK": false, "": false} {
 			t.Run(begin+" … "+end, func(t *testing.T) {
@@ -179,7 +185,8 @@ func TestATransactionAsTextHoldsTheGate(t *testing.T) {
 	}
 }
 
-func TestTransactionControlOutOfPlaceIsInvalid(t *testing.T) {
+// Transaction control out of place is invalid.
+func TestConn_TextTx_OutOfPlace(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	for _, query := range []string{"COMMIT", "ROLLBACK", "SAVEPOINT a"} {
@@ -194,10 +201,11 @@ func TestTransactionControlOutOfPlaceIsInvalid(t *testing.T) {
 	require.True(t, free(c))
 }
 
+// A BEGIN beside a comment is not overlooked.
 // An application's tool may put a comment around a statement. The transaction must
 // be known as one, or refused: the next borrower of the connection and all other
 // writers would be stuck in it.
-func TestABeginInACommentIsNotOverlooked(t *testing.T) {
+func TestConn_TextTx_Comment(t *testing.T) {
 	for _, begin := range []string{
 		"/* traceparent */ BEGIN IMMEDIATE", "BEGIN IMMEDIATE -- traced", "-- traced\nBEGIN IMMEDIATE", "BEGIN IMMEDIATE; INSERT INTO t (v) VALUES (7)",
 		"BEGIN; INSERT INTO t (v) VALUES (7); INSERT INTO missing VALUES (1); COMMIT", // a script that fails halfway
@@ -221,7 +229,8 @@ func TestABeginInACommentIsNotOverlooked(t *testing.T) {
 	}
 }
 
-func TestOnCommitHearsOfEveryCommitAndOfNothingElse(t *testing.T) {
+// OnCommit hears of every commit and of nothing else.
+func TestConn_OnCommit(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, borrow(t, pool), `SELECT 1`)
 	before := c.Commits()
@@ -252,7 +261,8 @@ func TestOnCommitHearsOfEveryCommitAndOfNothingElse(t *testing.T) {
 	require.EqualValues(t, heard, c.Commits()-before)
 }
 
-func TestTwoProcessesContendWithoutAnError(t *testing.T) {
+// Two processes contend without an error.
+func TestConn_TwoProcesses(t *testing.T) {
 	path := file(t)
 	_, one := newPool(t, path, Config{})
 	_, two := newPool(t, path, Config{}) // a gate of its own, as in another process
@@ -278,7 +288,8 @@ func TestTwoProcessesContendWithoutAnError(t *testing.T) {
 	require.Equal(t, []int64{2 * writers * each}, numbers(t, one, `SELECT count(*) FROM t`))
 }
 
-func TestReadersSeeCommitsAndCannotWrite(t *testing.T) {
+// Readers see commits and cannot write.
+func TestConn_Readers(t *testing.T) {
 	c, pool := withFunctions(t)
 	looks := sql.OpenDB(c.Readers())
 	t.Cleanup(func() { require.NoError(t, looks.Close()) })
@@ -318,7 +329,8 @@ func (broken) QueryContext(context.Context, string, []driver.NamedValue) (driver
 	return nil, errOdd
 }
 
-func TestAChangeGoesOnWithAnotherConnectionWhenItsOwnIsBroken(t *testing.T) {
+// Changes go on with another connection when their own is broken.
+func TestConn_Changes_Reconnect(t *testing.T) {
 	c, _ := newPool(t, file(t), Config{})
 	looks := sql.OpenDB(&firstBroken{Connector: c.Readers()})
 	t.Cleanup(func() { require.NoError(t, looks.Close()) })

@@ -80,7 +80,8 @@ func requireValue(t testing.TB, q Querier, want any, query string) {
 	require.Equal(t, want, got, query)
 }
 
-func TestFunctionsReadWriteAndTellTheTime(t *testing.T) {
+// Functions read, write and return the time.
+func TestFunction_ReadWriteTime(t *testing.T) {
 	_, pool := withFunctions(t)
 	requireValue(t, pool, int64(1), `SELECT put(1)`)
 	requireValue(t, pool, int64(5), `WITH x(v) AS (VALUES (5)) SELECT put_two(v) FROM x`)
@@ -94,7 +95,8 @@ func TestFunctionsReadWriteAndTellTheTime(t *testing.T) {
 	require.InDelta(t, now, got, 5)
 }
 
-func TestArgumentsAndResultsKeepTheirStorageClass(t *testing.T) {
+// Arguments and results keep their storage class.
+func TestFunction_StorageClass(t *testing.T) {
 	_, pool := withFunctions(t)
 	for text, want := range map[string]any{`NULL`: nil, `-3`: int64(-3), `2.5`: 2.5, `'x'`: "x", `''`: "",
 		`x'00ff'`: []byte{0, 255}, `x''`: []byte(nil), `'a' || char(0) || 'b'`: "a\x00b"} {
@@ -103,7 +105,8 @@ func TestArgumentsAndResultsKeepTheirStorageClass(t *testing.T) {
 	}
 }
 
-func TestWrongNumbersOfArgumentsAreRefused(t *testing.T) {
+// Wrong numbers of arguments are refused.
+func TestFunction_ArgumentCount(t *testing.T) {
 	_, pool := withFunctions(t)
 	for _, query := range []string{`SELECT put()`, `SELECT put(1, 2)`, `SELECT same()`, `SELECT same(1, 2, 3)`, `SELECT size(1)`} {
 		_, err := ask(pool, query)
@@ -112,8 +115,9 @@ func TestWrongNumbersOfArgumentsAreRefused(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
+// A function that fails leaves nothing.
 // The error is the function's own, wherever it surfaces, and nothing stays.
-func TestAFunctionThatFailsLeavesNothing(t *testing.T) {
+func TestFunction_Fails(t *testing.T) {
 	c, pool := withFunctions(t)
 	for query, is := range map[string]func(error) bool{
 		`SELECT put_and_fail(1)`:                                                       func(err error) bool { return errors.Is(err, errOdd) },
@@ -135,9 +139,10 @@ func TestAFunctionThatFailsLeavesNothing(t *testing.T) {
 	requireValue(t, pool, int64(1), `SELECT put(1)`)
 }
 
+// A function that fails in a transaction is undone alone or fails the transaction.
 // In a transaction a call is undone by itself, and the rest can be committed; where the
 // statement around it writes, that is not to be had, and nothing is committed.
-func TestAFunctionThatFailsInATransactionIsUndoneOrTakesItAlong(t *testing.T) {
+func TestFunction_FailsInTx(t *testing.T) {
 	_, pool := withFunctions(t)
 	for query, stays := range map[string]bool{
 		`SELECT put_and_fail(1)`:                   true,
@@ -162,7 +167,8 @@ func TestAFunctionThatFailsInATransactionIsUndoneOrTakesItAlong(t *testing.T) {
 	}
 }
 
-func TestARollbackUndoesWhatFunctionsDid(t *testing.T) {
+// A rollback undoes what functions did.
+func TestFunction_Rollback(t *testing.T) {
 	_, pool := withFunctions(t)
 	tx, err := pool.Begin()
 	require.NoError(t, err)
@@ -173,7 +179,8 @@ func TestARollbackUndoesWhatFunctionsDid(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-func TestReadOnlyTransactionsRefuseFunctionsThatWrite(t *testing.T) {
+// Read-only transactions refuse functions that write.
+func TestFunction_ReadOnlyTx(t *testing.T) {
 	_, pool := withFunctions(t)
 	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
 	require.NoError(t, err)
@@ -187,9 +194,10 @@ func TestReadOnlyTransactionsRefuseFunctionsThatWrite(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
+// Functions may call themselves through a trigger.
 // A trigger calls a function; its statement fires the trigger again, which runs the
 // same statements while the outer ones run.
-func TestFunctionsNest(t *testing.T) {
+func TestFunction_Nested(t *testing.T) {
 	_, pool := withFunctions(t)
 	perform(t, pool, `CREATE TRIGGER again AFTER INSERT ON t WHEN NEW.v IN (1, 11) BEGIN SELECT put_two(NEW.v + 10), size(); END`)
 	requireValue(t, pool, int64(1), `SELECT put(1)`)
@@ -198,9 +206,10 @@ func TestFunctionsNest(t *testing.T) {
 	require.Equal(t, []int64{1, 11, 12, 21, 22}, values(t, pool))
 }
 
+// A call that a view hides is whole.
 // What the text of a statement does not show is no transaction around the statement, but
 // the call is whole, and the commit is told of.
-func TestACallThatAViewHidesIsWhole(t *testing.T) {
+func TestFunction_HiddenInView(t *testing.T) {
 	c, pool := withFunctions(t)
 	perform(t, pool, `CREATE VIEW good AS SELECT put_two(1) AS v`, `CREATE VIEW bad AS SELECT put_and_fail(5) AS v`)
 	before := c.Commits()
@@ -284,7 +293,8 @@ func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
 	require.Equal(t, []int64{2}, values(t, pool))
 }
 
-func TestAScriptOfCallsIsWholeCallByCall(t *testing.T) {
+// A script of calls is whole call by call.
+func TestFunction_Script(t *testing.T) {
 	c, pool := withFunctions(t)
 	_, err := pool.Exec(`SELECT put_two(1); SELECT put_and_fail(5); SELECT put(7)`)
 	require.ErrorIs(t, err, errOdd)
@@ -292,8 +302,9 @@ func TestAScriptOfCallsIsWholeCallByCall(t *testing.T) {
 	require.True(t, free(c))
 }
 
+// The rows of a call hold no lock.
 // Rows are handed out when they are committed: reading them slowly holds nothing up.
-func TestRowsOfACallHoldNothing(t *testing.T) {
+func TestFunction_RowsHoldNothing(t *testing.T) {
 	c, pool := withFunctions(t)
 	rows, err := pool.Query(`SELECT put(column1) AS p, 'x' AS x FROM (VALUES (1), (2), (3))`)
 	require.NoError(t, err)
@@ -310,7 +321,8 @@ func TestRowsOfACallHoldNothing(t *testing.T) {
 	require.Len(t, values(t, pool), 3)
 }
 
-func TestACallCommitsOnceAndSaysSo(t *testing.T) {
+// A call commits once and reports it once.
+func TestFunction_CommitsOnce(t *testing.T) {
 	c, pool := withFunctions(t)
 	for _, query := range []string{`SELECT put_two(1)`, `SELECT put(column1) FROM (VALUES (3), (4))`} {
 		before := c.Commits()
@@ -322,8 +334,9 @@ func TestACallCommitsOnceAndSaysSo(t *testing.T) {
 	require.Equal(t, before, c.Commits(), "reading commits nothing")
 }
 
+// Only calls that write take the gate.
 // Reading functions, and words that only look like a call, leave the gate alone.
-func TestOnlyCallsThatWriteTakeTheGate(t *testing.T) {
+func TestFunction_TakesGate(t *testing.T) {
 	c, pool := withFunctions(t)
 	require.True(t, c.gate.tryEnter())
 	defer c.gate.leave()
@@ -337,7 +350,8 @@ func TestOnlyCallsThatWriteTakeTheGate(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-func TestACtxThatEndsBetweenRowsUndoesTheCalls(t *testing.T) {
+// A ctx that ends between rows undoes the calls.
+func TestFunction_CtxBetweenRows(t *testing.T) {
 	c, pool := withFunctions(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -351,9 +365,10 @@ func TestACtxThatEndsBetweenRowsUndoesTheCalls(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
+// Many calls at once meet no busy error.
 // Another process has written since the statement began to read: the call would fail if
 // it did not hold the write lock from the start.
-func TestManyCallsAtOnceMeetNoBusy(t *testing.T) {
+func TestFunction_NeverBusy(t *testing.T) {
 	_, pool := withFunctions(t)
 	other := foreign(t, pathOf(t, pool))
 	perform(t, other, `PRAGMA busy_timeout = 5000`)
@@ -435,8 +450,9 @@ func TestConnector_OnConnect(t *testing.T) {
 	perform(t, borrow(t, pool), `SELECT a FROM mine`)
 }
 
+// Connections leave nothing registered behind.
 // What the driver registers it keeps for ever, so connections have to use it again.
-func TestConnectionsLeaveNothingBehind(t *testing.T) {
+func TestFunction_NoLeak(t *testing.T) {
 	table := NewFunctions([]Function{{"no_op", 0, Reads, func(context.Context, Querier, time.Time, []driver.Value) (driver.Value, error) {
 		return nil, nil
 	}}})

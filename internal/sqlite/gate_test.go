@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGateAdmitsOneAtATime(t *testing.T) {
+// The gate admits one at a time.
+func TestGate_OneAtATime(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
 	inside, entries := 0, 0 // unguarded: the race detector looks too
@@ -67,8 +68,9 @@ func TestGate_Busy(t *testing.T) {
 	})
 }
 
+// The gate loses no grant when waiters give up.
 // Waiters that give up at any moment must not take a grant with them.
-func TestGateLosesNoTurnWhenWaitersGiveUp(t *testing.T) {
+func TestGate_GiveUp_NoneLost(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
 	s := seed(t)
@@ -156,7 +158,8 @@ func TestGate_OvertakenIsNext(t *testing.T) {
 	requireUntouched(t, &g)
 }
 
-func TestOverdueWaitersAreServedInTheirOrder(t *testing.T) {
+// Overdue waiters are served in their order.
+func TestGate_OverdueInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
 		require.True(t, g.tryEnter())
@@ -185,9 +188,10 @@ func TestOverdueWaitersAreServedInTheirOrder(t *testing.T) {
 	})
 }
 
+// A waiter gets in past a tight loop.
 // A holder that comes back at once is always faster than a goroutine that has to
 // wake up. It may win, but not for long.
-func TestAWaiterGetsInPastATightLoop(t *testing.T) {
+func TestGate_TightLoop(t *testing.T) {
 	var g gate
 	stop, looped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -222,6 +226,7 @@ func TestAWaiterGetsInPastATightLoop(t *testing.T) {
 	require.Less(t, waits[len(waits)-1], time.Second)
 }
 
+// No waiter starves at the gate.
 // Eight that want in all the time must share alike, more or less.
 func TestGate_NoStarvation(t *testing.T) {
 	var g gate

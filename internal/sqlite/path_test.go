@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestResolveRefusesWhatCannotBeShared(t *testing.T) {
+// Resolve refuses what cannot be shared.
+func TestPath_Resolve_Unshareable(t *testing.T) {
 	dir := t.TempDir()
 	dangling := filepath.Join(dir, "dangling")
 	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), dangling))
@@ -35,7 +36,8 @@ func TestResolveRefusesWhatCannotBeShared(t *testing.T) {
 	require.Len(t, left, 1, "refused, and nothing made")
 }
 
-func TestResolveMakesAFileForItsOwnerOnly(t *testing.T) {
+// Resolve makes a file for its owner only.
+func TestPath_Resolve_OwnerOnly(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	path := filepath.Join(dir, "a.db")
@@ -59,7 +61,8 @@ func TestResolveMakesAFileForItsOwnerOnly(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode())
 }
 
-func TestResolveFollowsLinksAndStartsWhereTheProcessIs(t *testing.T) {
+// Resolve follows links and starts at the working directory of the process.
+func TestPath_Resolve_Links(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	t.Chdir(dir)
@@ -73,7 +76,8 @@ func TestResolveFollowsLinksAndStartsWhereTheProcessIs(t *testing.T) {
 	require.Equal(t, filepath.Join(dir, "a.db"), got, "the -wal lies beside the target")
 }
 
-func TestAReplacedFileIsNotWrittenTo(t *testing.T) {
+// A replaced file is not written to.
+func TestPath_ReplacedFile(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{})
 	require.NoError(t, c.CheckIdentity())
@@ -87,8 +91,9 @@ func TestAReplacedFileIsNotWrittenTo(t *testing.T) {
 	require.True(t, free(c))
 }
 
+// A file that was replaced is noticed.
 // Check looks at most every 100 ms, CheckNow always, and what was replaced stays so.
-func TestIdentity(t *testing.T) {
+func TestIdentity_Check(t *testing.T) {
 	path := file(t)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	i, err := NewIdentity(path)
@@ -113,7 +118,8 @@ func TestIdentity(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestExplain(t *testing.T) {
+// Errors of a file that cannot be opened say what is the matter with it.
+func TestExplain_Errors(t *testing.T) {
 	require.NoError(t, Explain(nil, "x.db"))
 	require.Equal(t, errOdd, Explain(errOdd, "x.db"))
 	for code, text := range map[coded]string{codeReadOnly: "x.db is read-only", codeReadOnly | 5<<8: "x.db is read-only", codeNotADB: "x.db is not a SQLite database", codeCorrupt: "x.db is not a SQLite database"} {
@@ -132,7 +138,8 @@ var awkward = []string{
 	"file", "memory", ".hidden", "...", "a.db-wal.db", "*", "!x", "@", "=", ",", "(x)", "<x>", "^",
 }
 
-func TestThatFileIsOpenedAndNoOther(t *testing.T) {
+// Exactly the named file is opened and no other.
+func TestPath_ExactFile(t *testing.T) {
 	for _, name := range awkward {
 		requireOpensExactly(t, name)
 	}
@@ -172,7 +179,8 @@ func mustStat(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-func FuzzPathOpensExactlyThatFile(f *testing.F) {
+// A path opens exactly its own file.
+func FuzzPath_ExactFile(f *testing.F) {
 	for _, name := range awkward {
 		f.Add(name)
 	}

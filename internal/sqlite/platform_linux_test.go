@@ -17,7 +17,8 @@ func setType(st *syscall.Statfs_t, magic int64) {
 	reflect.ValueOf(st).Elem().FieldByName("Type").SetInt(magic)
 }
 
-func TestResolveRefusesASpecialFile(t *testing.T) {
+// Resolve refuses a special file.
+func TestPath_Resolve_SpecialFile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	_, err := resolve(fifo, false)
@@ -25,7 +26,8 @@ func TestResolveRefusesASpecialFile(t *testing.T) {
 	require.ErrorContains(t, err, "special file")
 }
 
-func TestNetworkFilesystemsAreRefusedUnlessAskedFor(t *testing.T) {
+// Network filesystems are refused unless asked for.
+func TestPath_NetworkFilesystem(t *testing.T) {
 	real := statfs
 	t.Cleanup(func() { statfs = real })
 	for magic, name := range networkFilesystems {

@@ -34,7 +34,8 @@ func requireLost(t *testing.T, c *Connector, pool *sql.DB, tx *sql.Tx) {
 	perform(t, pool, `INSERT INTO t (v) VALUES (5)`)
 }
 
-func TestATransactionTakenAwayIsLostAsAWhole(t *testing.T) {
+// A transaction taken away is lost as a whole.
+func TestTx_TakenAway(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	exec := func(ctx context.Context, query string) func(*sql.Tx) error {
@@ -82,9 +83,10 @@ func TestATransactionTakenAwayIsLostAsAWhole(t *testing.T) {
 	_ = ended
 }
 
+// A ctx that ends in a transaction never splits it.
 // In the driver a ctx that ends while a statement runs takes away what came before,
 // and what comes after commits by itself.
-func TestACtxThatEndsInATransactionNeverSplitsIt(t *testing.T) {
+func TestTx_Ctx_NeverSplits(t *testing.T) {
 	for name, statement := range map[string]string{
 		"before a statement": "",
 		"inside a statement": `INSERT INTO t (v) WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < 60000) SELECT i FROM n`,
@@ -118,7 +120,8 @@ func TestACtxThatEndsInATransactionNeverSplitsIt(t *testing.T) {
 	}
 }
 
-func TestATransactionEndsWithTheCtxOfItsBegin(t *testing.T) {
+// A transaction ends with the ctx of its begin.
+func TestTx_Ctx_OfBegin(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	ctx, cancel := context.WithCancel(context.Background())
 	tx, err := pool.BeginTx(ctx, nil)
@@ -133,7 +136,8 @@ func TestATransactionEndsWithTheCtxOfItsBegin(t *testing.T) {
 	require.True(t, free(c))
 }
 
-func TestWaitingForAnotherProcessIsBusyAfterItsTime(t *testing.T) {
+// A wait for another process is ErrBusy after its time.
+func TestTx_OtherProcess_Busy(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{BusyTimeout: 100 * time.Millisecond})
 	perform(t, borrow(t, pool), `SELECT 1`)
@@ -161,8 +165,9 @@ func doOnce(pool *sql.DB, limit time.Duration, ctx context.Context) error {
 	return s.Do(ctx, multi(insert(1)))
 }
 
+// Waiting for another process obeys ctx.
 // Waiting obeys ctx, for another process as for this one.
-func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
+func TestTx_OtherProcess_Ctx(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{BusyTimeout: 3 * time.Second})
 	perform(t, borrow(t, pool), `SELECT 1`)
@@ -189,8 +194,9 @@ func TestWaitingForAnotherProcessObeysCtx(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
+// A reader does not wait for a writer.
 // In WAL mode no reader waits for a writer: not for its connection either.
-func TestAReaderNeedsNoTurnOfAWriter(t *testing.T) {
+func TestTx_ReaderNeedsNoGate(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
 	tx, err := pool.BeginTx(context.Background(), nil)
 	require.NoError(t, err)
@@ -204,7 +210,8 @@ func TestAReaderNeedsNoTurnOfAWriter(t *testing.T) {
 	require.NoError(t, tx.Commit())
 }
 
-func TestAPermitIsTakenOnceAndByItsOwnFile(t *testing.T) {
+// A permit is taken once and by its own file.
+func TestTx_Permit_Once(t *testing.T) {
 	ctx := context.Background()
 	one, onePool := newPool(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
 	two, twoPool := newPool(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
@@ -235,7 +242,8 @@ func TestAPermitIsTakenOnceAndByItsOwnFile(t *testing.T) {
 	require.True(t, free(one))
 }
 
-func TestAPermitSurvivesTheOpeningOfItsConnection(t *testing.T) {
+// A permit survives the opening of its connection.
+func TestTx_Permit_ConnOpening(t *testing.T) {
 	c, err := NewConnector(file(t), Config{BusyTimeout: time.Second})
 	require.NoError(t, err)
 	pool := sql.OpenDB(c) // without any connection yet
@@ -250,7 +258,8 @@ func TestAPermitSurvivesTheOpeningOfItsConnection(t *testing.T) {
 	require.True(t, free(c))
 }
 
-func TestCheckOwnerKnowsTheFileOfATransaction(t *testing.T) {
+// CheckOwner knows the file of a transaction.
+func TestTx_CheckOwner(t *testing.T) {
 	ctx := context.Background()
 	path := file(t)
 	c, pool := newPool(t, path, Config{})
@@ -361,8 +370,9 @@ func TestCheckOwner_Prepared(t *testing.T) {
 	perform(t, own, `ROLLBACK`)
 }
 
+// A read-only transaction reads by any statement.
 // A WITH is mostly a SELECT.
-func TestAReadOnlyTransactionReadsByAnyStatement(t *testing.T) {
+func TestTx_ReadOnly_AnyStatement(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, `INSERT INTO t (v) VALUES (7)`)
 	writer, err := pool.BeginTx(context.Background(), nil) // no reader waits for it

@@ -22,7 +22,8 @@ func handles(t *testing.T, path string) (n int) {
 	return n
 }
 
-func TestALogThatGrowsIsOnItsWayToTheDisk(t *testing.T) {
+// A log that grows is on its way to the disk.
+func TestWriteback_GrowingLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg     Config
 		journal string
@@ -68,7 +69,8 @@ func TestWriteback_OncePerConnector(t *testing.T) {
 	require.Zero(t, handles(t, path+"-wal"))
 }
 
-func TestTheSystemBeginsToWriteWhenAsked(t *testing.T) {
+// The system begins to write when asked.
+func TestWriteback_Starts(t *testing.T) {
 	f, err := os.Create(file(t))
 	require.NoError(t, err)
 	_, err = f.WriteString("text")

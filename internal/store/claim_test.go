@@ -13,6 +13,7 @@ import (
 
 const randomTables = 1200 / slower
 
+// Claim chooses what honker would choose.
 // Our claim and honker's, on the same rows, second by second. They differ in two
 // things only:
 //
@@ -20,7 +21,7 @@ const randomTables = 1200 / slower
 //     'pending' in ours; honker leaves it 'processing', which it claims as well;
 //   - a job of a lapsed claim that has expired goes to the dead
 //     as 'expired' in ours; no statement of honker's ever touches it again.
-func TestClaimChoosesWhatHonkerWouldChoose(t *testing.T) {
+func TestClaim_AsHonker(t *testing.T) {
 	honkers := openPlain(t, newPath(t))
 	honkerBootstrap(t, honkers)
 	fresh, shared := openFresh(t), openShared(t)
@@ -130,9 +131,10 @@ func asRow(j store.Job) row {
 		ExpiresAt: sql.NullInt64{Int64: j.ExpiresAt, Valid: j.ExpiresAt != 0}}
 }
 
+// Claim takes the highest of many priorities.
 // The claim has LIMIT without ORDER BY and relies on the order in which SQLite
 // walks a CROSS JOIN. With as many levels as rows, a wrong walk shows.
-func TestClaimTakesTheHighestOfManyPriorities(t *testing.T) {
+func TestClaim_HighestPriority(t *testing.T) {
 	for name, db := range map[string]*sql.DB{"fresh file": openFresh(t), "file of a honker binding": openShared(t)} {
 		t.Run(name, func(t *testing.T) {
 			s := seed(t)
@@ -174,7 +176,8 @@ func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 	require.Equal(t, idsOf(want, rowID), got)
 }
 
-func TestClaimOfNothingStillSettlesWhatIsOverdue(t *testing.T) {
+// A claim of nothing still settles what is overdue.
+func TestClaim_Overdue_Settled(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []row{claimedRow(1, 9, 3), claimedRow(2, 9, 1), claimedRow(3, 10, 3)})
 	jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, 10, 20)
@@ -191,8 +194,9 @@ func claimedRow(id, claimExpires, maxAttempts int64) row {
 		ClaimExpires: sql.NullInt64{Int64: claimExpires, Valid: true}}
 }
 
+// A claim settles a thousand overdue jobs at a time.
 // The crash of a large worker must not make the next claim one long transaction.
-func TestClaimSettlesAThousandOverdueJobsAtATime(t *testing.T) {
+func TestClaim_Overdue_Bounded(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	var rows []row
 	for id := range int64(2400) {
@@ -208,9 +212,10 @@ func TestClaimSettlesAThousandOverdueJobsAtATime(t *testing.T) {
 	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
 }
 
+// A lapsed job with a run_at ahead waits for it.
 // Where the clock was set back, a lapsed job may have a run_at ahead. It waits for
 // it: honker would run it at once.
-func TestLapsedJobWithARunAtAheadWaitsForIt(t *testing.T) {
+func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := claimedRow(1, 9, 3)
 	r.RunAt = 12
@@ -222,7 +227,8 @@ func TestLapsedJobWithARunAtAheadWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestClaimReturnsTheErrorOfTheLastAttempt(t *testing.T) {
+// Claim returns the error of the last attempt.
+func TestClaim_LastError(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []row{claimedRow(1, 9, 3)})
 	_, _, err := store.Jobs{}.Retry(ctx, tx, store.Claim{ID: 1, Worker: "old", Attempt: 1}, 9, "no route", 8)

@@ -38,7 +38,8 @@ func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	requireMet(t, swept, "expired")
 }
 
-func TestJobExpiresAtItsSecondAndIsNotClaimedThen(t *testing.T) {
+// A job expires at its second and is not claimed then.
+func TestDead_ExpiresAtSecond(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := row{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
 	writeRows(t, tx, []row{r})
@@ -49,9 +50,10 @@ func TestJobExpiresAtItsSecondAndIsNotClaimedThen(t *testing.T) {
 	require.Equal(t, 1, sweep(t, tx, "a", 10))
 }
 
+// A dead letter replaces an earlier dead row of the same job.
 // A dead row under the same id, left by a binding that crashed between its two
 // statements, must not block the queue for ever.
-func TestDeathReplacesAnEarlierDeadRowOfTheSameJob(t *testing.T) {
+func TestDead_ReplacesRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []row{claimedRow(1, 5, 1)})
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
@@ -61,7 +63,8 @@ func TestDeathReplacesAnEarlierDeadRowOfTheSameJob(t *testing.T) {
 	require.Empty(t, liveRows(t, tx))
 }
 
-func TestCheckNamesWhatIsBroken(t *testing.T) {
+// The check names the invariants that are broken.
+func TestCheck_NamesBroken(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{
 		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'processing')`: "a processing job has a worker and a deadline: row 7",

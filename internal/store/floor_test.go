@@ -11,9 +11,10 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
+// A claim is quick beside a hundred thousand jobs.
 // A hundred thousand jobs of any kind do not make a claim slow. honker's own, which walks
 // them, takes thirty times the floor.
-func TestClaimIsQuickBesideAHundredThousandJobs(t *testing.T) {
+func TestClaim_QuickInBacklog(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
 	}

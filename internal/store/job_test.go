@@ -12,7 +12,8 @@ import (
 
 var newJob = store.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
 
-func TestIDsOfABatchRiseInTheOrderOfItsPayloads(t *testing.T) {
+// The ids of a batch rise in the order of its payloads.
+func TestLive_BatchIDsRise(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
 		tx := begin(t, db)
@@ -33,7 +34,8 @@ func TestIDsOfABatchRiseInTheOrderOfItsPayloads(t *testing.T) {
 	}
 }
 
-func TestBatchAndSingleWriteTheSameRow(t *testing.T) {
+// A batch and a single enqueue write the same row.
+func TestLive_BatchAsSingle(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	one, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
@@ -48,9 +50,10 @@ func TestBatchAndSingleWriteTheSameRow(t *testing.T) {
 	}
 }
 
+// A job is claimed at its insert only where a claim finds no other.
 // On the same random rows: a job that is claimed from the first is what an enqueue and a
 // claim leave behind, and where that claim would do anything else, there is none.
-func TestJobIsClaimedFromTheFirstOnlyWhereAClaimFindsNoOther(t *testing.T) {
+func TestLive_ClaimedAtInsert(t *testing.T) {
 	s, db := seed(t), openFresh(t)
 	var inserted, refused int
 	for i := range randomTables {
@@ -87,7 +90,8 @@ func TestJobIsClaimedFromTheFirstOnlyWhereAClaimFindsNoOther(t *testing.T) {
 	requireMet(t, refused, "queues with other jobs")
 }
 
-func TestJobWithoutAnExpiryNeverExpires(t *testing.T) {
+// A job without an expiry never expires.
+func TestLive_NoExpiry(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	j := newJob
 	j.ExpiresAt = 0
@@ -96,8 +100,9 @@ func TestJobWithoutAnExpiryNeverExpires(t *testing.T) {
 	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
 }
 
+// IDs are never given twice.
 // Ids of the dead, results and offsets all rely on it.
-func TestIDsAreNeverGivenTwice(t *testing.T) {
+func TestLive_IDsNeverReused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
@@ -108,7 +113,8 @@ func TestIDsAreNeverGivenTwice(t *testing.T) {
 	require.Greater(t, second, first)
 }
 
-func TestPayloadIsStoredAsText(t *testing.T) {
+// A payload is stored as text.
+func TestLive_Payload_Text(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, payload := range []string{"", "null", `"ü\u0000<>&"`, "\u2028", "12", "not json"} {
 		id, err := store.Jobs{}.Insert(ctx, tx, newJob, payload)
@@ -117,8 +123,9 @@ func TestPayloadIsStoredAsText(t *testing.T) {
 	}
 }
 
+// A BLOB payload does not stop the claim.
 // Another binding, or an operator, may have stored a BLOB. A claim returns it.
-func TestBlobPayloadDoesNotStopTheClaim(t *testing.T) {
+func TestLive_Payload_Blob(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('a', x'0102', 1), ('a', '"t"', 2)`)
 	jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
@@ -132,8 +139,9 @@ func TestBlobPayloadDoesNotStopTheClaim(t *testing.T) {
 	require.Equal(t, "blob", value(t, tx, `SELECT typeof(payload) FROM _honker_dead`), "not lost")
 }
 
+// A job by a plain INSERT can be claimed.
 // The plain INSERT is a documented way to enqueue.
-func TestJobByPlainInsertCanBeClaimed(t *testing.T) {
+func TestLive_PlainInsert(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, openPlain(t, path), `INSERT INTO _honker_live (queue, payload) VALUES ('a', '1')`)
@@ -143,7 +151,8 @@ func TestJobByPlainInsertCanBeClaimed(t *testing.T) {
 	require.EqualValues(t, 3, jobs[0].MaxAttempts)
 }
 
-func TestJobIsFoundOnItsOwnQueueOnly(t *testing.T) {
+// A job is found on its own queue only.
+func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id, err := store.Jobs{}.Insert(ctx, tx, newJob, `"p"`)
 	require.NoError(t, err)

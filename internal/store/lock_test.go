@@ -39,9 +39,10 @@ func change(t *testing.T, q store.Querier, query string, args ...any) bool {
 	return n > 0
 }
 
+// Locks leave the rows that honker's leave.
 // Each step is taken by both sides on equal rows. They differ where honker's do harm: its
 // own owner wins again, and an expired lock is renewed.
-func TestLocksLeaveTheRowsThatHonkersLeave(t *testing.T) {
+func TestLockRows_AsHonker(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := rand.New(rand.NewPCG(seed(t), 1))
 	met := map[string]int{}
@@ -106,7 +107,8 @@ func TestLocks_Acquire_RefusedToItsOwnOwner(t *testing.T) {
 	require.True(t, ok, "expired")
 }
 
-func TestExpiredLockIsNotRenewed(t *testing.T) {
+// An expired lock is not renewed.
+func TestLockRows_ExpiredNotRenewed(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "a", "me", 10, 20)
 	for _, c := range []struct {
@@ -121,7 +123,8 @@ func TestExpiredLockIsNotRenewed(t *testing.T) {
 	require.Equal(t, []string{"a|me|30"}, lines(t, tx, lockRows))
 }
 
-func TestTokensGrowOverAllNamesAndReleases(t *testing.T) {
+// Tokens grow over all names and releases.
+func TestLockRows_TokensGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	last := int64(0)
 	for i := range 30 { // beyond one digit: tokens are numbers where they are compared
@@ -135,7 +138,8 @@ func TestTokensGrowOverAllNamesAndReleases(t *testing.T) {
 	require.Equal(t, []string{"lock_token|30"}, lines(t, tx, `SELECT * FROM _honkerx_meta WHERE key = 'lock_token'`))
 }
 
-func TestLockStatesSayWhenEachOfThemIsFree(t *testing.T) {
+// Lock states say when each of the locks is free.
+func TestLockRows_States(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "held", "me", 10, 20)
 	acquire(t, tx, "expired", "me", 5, 10)

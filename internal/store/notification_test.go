@@ -24,7 +24,8 @@ func since(t *testing.T, q store.Querier, channels []string, after int64, limit 
 	return got
 }
 
-func TestMessagesOfSeveralChannelsComeInTheOrderOfIDs(t *testing.T) {
+// Messages of several channels come in the order of their ids.
+func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	last, err := store.Notifications{}.Last(ctx, tx)
 	require.NoError(t, err)
@@ -43,7 +44,8 @@ func TestMessagesOfSeveralChannelsComeInTheOrderOfIDs(t *testing.T) {
 	require.EqualValues(t, 5, last)
 }
 
-func TestChannelsSinceSaysWhichAndUpToWhere(t *testing.T) {
+// ChannelsSince says which channels have news and up to where.
+func TestNotifyRows_ChannelsSince(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, channel := range []string{"x", "y", "x"} {
 		notify(t, tx, channel, "1", 10)
@@ -68,8 +70,9 @@ func TestChannelsSinceSaysWhichAndUpToWhere(t *testing.T) {
 	}
 }
 
+// Prune keeps the newest messages by rank.
 // By rank, not by distance: ids have gaps.
-func TestPruneKeepsTheNewestByRank(t *testing.T) {
+func TestNotifyRows_Prune_Rank(t *testing.T) {
 	db := openFresh(t)
 	for _, c := range []struct {
 		keep, gone int
@@ -91,7 +94,8 @@ func TestPruneKeepsTheNewestByRank(t *testing.T) {
 	}
 }
 
-func TestPruneOneAfterTheOther(t *testing.T) {
+// Pruning again with smaller counts deletes one more message each time, and ids go on.
+func TestNotifyRows_Prune_InTurn(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload) VALUES (90, 'x', '1'), (100, 'x', '1')`)
 	for _, step := range []struct{ keep, gone int }{{5, 0}, {2, 0}, {1, 1}, {0, 1}, {0, 0}} {
@@ -102,7 +106,8 @@ func TestPruneOneAfterTheOther(t *testing.T) {
 	require.EqualValues(t, 101, notify(t, tx, "x", "1", 5), "ids go on: a listener waits for larger ones")
 }
 
-func TestPruneByAgeAndByCountIsTheUnion(t *testing.T) {
+// Pruning by age and by count deletes the union.
+func TestNotifyRows_Prune_Union(t *testing.T) {
 	db := openFresh(t)
 	for _, c := range []struct {
 		before int64

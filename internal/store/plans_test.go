@@ -23,8 +23,9 @@ var update = flag.Bool("update", false, "rewrite testdata/plans.golden")
 
 const golden = "testdata/plans.golden"
 
+// The plans are those that were reviewed.
 // A plan that changes, by an edit or by a new SQLite, is looked at by a person.
-func TestPlansAreTheOnesThatWereReviewed(t *testing.T) {
+func TestPlans_Golden(t *testing.T) {
 	got := plans(t, openFresh(t))
 	if *update {
 		require.NoError(t, os.WriteFile(golden, []byte(strings.Join(got, "\n")), 0o644))
@@ -39,8 +40,9 @@ func TestPlansAreTheOnesThatWereReviewed(t *testing.T) {
 	require.Len(t, got, len(want), hint)
 }
 
+// The plans are the same beside honker's own indexes.
 // The indexes that a honker binding adds must not lure the planner away.
-func TestPlansAreTheSameBesideHonkersOwnIndexes(t *testing.T) {
+func TestPlans_HonkerIndexes(t *testing.T) {
 	fresh, shared := plans(t, openFresh(t)), plans(t, openShared(t))
 	for i := range fresh {
 		require.Equal(t, fresh[i], shared[i])
@@ -86,7 +88,8 @@ func plan(t *testing.T, q store.Querier, query string) string {
 	return b.String()
 }
 
-func TestNoHotStatementReadsTheWholeBacklog(t *testing.T) {
+// No hot statement reads the whole backlog.
+func TestPlans_NoFullScan(t *testing.T) {
 	for _, db := range []*sql.DB{openFresh(t), openShared(t)} {
 		for _, s := range store.Statements() {
 			if !s.Cold {
@@ -113,13 +116,15 @@ func planFault(p string) string {
 	return ""
 }
 
-func TestNoStatementIsPlannedAnewForItsLimit(t *testing.T) {
+// No statement is planned anew for its limit.
+func TestPlans_Limit_NoReplan(t *testing.T) {
 	for _, s := range store.Statements() {
 		require.NotRegexp(t, `LIMIT \?\d*($|[^ \d]| [^+])`, s.SQL, s.Name)
 	}
 }
 
-func TestSlowPlansAreFound(t *testing.T) {
+// Slow plans are found.
+func TestPlans_SlowFound(t *testing.T) {
 	tx := begin(t, openShared(t))
 	for query, fault := range map[string]string{
 		`SELECT id FROM _honker_live WHERE priority = 1`:                                          "reads the whole of _honker_live",
@@ -133,7 +138,8 @@ func TestSlowPlansAreFound(t *testing.T) {
 	}
 }
 
-func TestEveryStatementIsExplained(t *testing.T) {
+// Every statement is explained.
+func TestPlans_AllExplained(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -148,7 +154,8 @@ func TestEveryStatementIsExplained(t *testing.T) {
 	}
 }
 
-func TestUnexplainedStatementsAreFound(t *testing.T) {
+// Statements that are not explained are found.
+func TestPlans_UnexplainedFound(t *testing.T) {
 	source := "package store\nconst sqlNew = `x`\nvar (\n\tsqlOther, sqlAck = 1, 2\n)\nfunc f() { const sqlInner = 3 }\n"
 	require.Equal(t, []string{"sqlNew", "sqlOther", "sqlInner"}, unexplained(t, source, explainedNames()))
 }

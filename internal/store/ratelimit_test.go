@@ -17,7 +17,8 @@ ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?
 	rateRows = `SELECT name, window_start, count FROM _honker_rate_limits ORDER BY 1, 2`
 )
 
-func TestRatesAreCountedAsHonkersAre(t *testing.T) {
+// Rates are counted as honker's are.
+func TestRateRows_AsHonker(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := rand.New(rand.NewPCG(seed(t), 2))
 	through := map[bool]int{}
@@ -39,7 +40,8 @@ func TestRatesAreCountedAsHonkersAre(t *testing.T) {
 	require.Greater(t, through[false], 100)
 }
 
-func TestWhatIsTurnedAwayIsNotCounted(t *testing.T) {
+// A refused call is not counted.
+func TestRateRows_RefusedUncounted(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i := range 103 {
 		ok, err := store.RateLimits{}.Take(ctx, tx, "a", 10, 3)
@@ -53,7 +55,8 @@ func TestWhatIsTurnedAwayIsNotCounted(t *testing.T) {
 	}
 }
 
-func TestSweepTakesTheWindowsThatStartedBefore(t *testing.T) {
+// Sweep takes the windows that started before its time.
+func TestRateRows_Sweep(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, start := range []int64{10, 20, 30} {
 		for _, name := range []string{"a", "b"} {

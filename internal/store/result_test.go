@@ -14,7 +14,8 @@ func saveResult(t *testing.T, q store.Querier, id int64, value string, now, expi
 	require.NoError(t, store.Results{}.Save(ctx, q, id, value, now, expires))
 }
 
-func TestResultIsReadUntilTheSecondItExpires(t *testing.T) {
+// A result is read until the second at which it expires.
+func TestResultRows_Expiry(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	saveResult(t, tx, 1, `{"ok":true}`, 10, 20)
 	saveResult(t, tx, 2, `null`, 10, 0)
@@ -30,8 +31,9 @@ func TestResultIsReadUntilTheSecondItExpires(t *testing.T) {
 	}
 }
 
+// An SQL NULL of another binding reads as missing.
 // SQL NULL is "no result" to honker; JSON's null is one.
-func TestNullOfAnotherBindingReadsAsMissing(t *testing.T) {
+func TestResultRows_Null(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_results (job_id, value) VALUES (1, NULL)`)
 	_, found, err := store.Results{}.Get(ctx, tx, 1, 10)
@@ -39,7 +41,8 @@ func TestNullOfAnotherBindingReadsAsMissing(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestSecondResultReplacesTheFirstAndItsExpiry(t *testing.T) {
+// A second result replaces the first and its expiry.
+func TestResultRows_Replaced(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	saveResult(t, tx, 1, "1", 10, 20)
 	saveResult(t, tx, 1, "2", 30, 0)
@@ -53,7 +56,8 @@ func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
 	return f
 }
 
-func TestFateFollowsAJobToItsEnd(t *testing.T) {
+// The fate of a job is followed to its end.
+func TestResultRows_Fate(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	require.Equal(t, store.Fate{}, fate(t, tx, 1, 10), "the id was never given")
 	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3"})
@@ -78,7 +82,8 @@ func TestFateFollowsAJobToItsEnd(t *testing.T) {
 	require.False(t, fate(t, tx, 4, 13).Known)
 }
 
-func TestDecidedAreJobsThatHaveAResultOrAreOver(t *testing.T) {
+// Decided jobs are those that have a result or are over.
+func TestResultRows_Decided(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3", "4", "5"})
 	require.NoError(t, err)

@@ -42,7 +42,8 @@ func current(t *testing.T, q store.Querier) bool {
 	return ok
 }
 
-func TestFreshFileBecomesCurrent(t *testing.T) {
+// A fresh file becomes current.
+func TestSchema_Fresh(t *testing.T) {
 	db := open(t, newPath(t))
 	require.False(t, current(t, db))
 	require.NoError(t, bootstrap(db, readDDL(t)))
@@ -61,7 +62,8 @@ func unchanged(t *testing.T, path string, do func()) {
 	require.Equal(t, before, value(t, watcher, `PRAGMA data_version`), "something was written")
 }
 
-func TestSecondBootstrapWritesNothing(t *testing.T) {
+// A second bootstrap writes nothing.
+func TestSchema_SecondBootstrap(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	unchanged(t, path, func() { require.NoError(t, bootstrap(db, readDDL(t))) })
@@ -85,7 +87,8 @@ func TestBootstrap_SameSchemaInEitherOrder(t *testing.T) {
 	require.NoError(t, bootstrap(oursFirst, readDDL(t)))
 }
 
-func TestFreshFileHasTheRightThreeIndexesOnJobs(t *testing.T) {
+// A fresh file has the right three indexes on jobs.
+func TestSchema_JobIndexes(t *testing.T) {
 	const indexes = `SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live' ORDER BY name`
 	right := []string{"_honker_live_processing_deadline", "_honkerx_live_exhausted", "_honkerx_live_pending"}
 	require.Equal(t, right, lines(t, openFresh(t), indexes))
@@ -93,7 +96,8 @@ func TestFreshFileHasTheRightThreeIndexesOnJobs(t *testing.T) {
 	require.ElementsMatch(t, shared, lines(t, openShared(t), indexes), "honker's own are kept")
 }
 
-func TestHonkersTablesAreHonkersColumnForColumn(t *testing.T) {
+// honker's tables are honker's column for column.
+func TestSchema_AsHonker(t *testing.T) {
 	theirs := openPlain(t, newPath(t))
 	honkerBootstrap(t, theirs)
 	ours := openFresh(t)
@@ -105,7 +109,8 @@ func TestHonkersTablesAreHonkersColumnForColumn(t *testing.T) {
 	require.Equal(t, []string{"_honker_live", "_honker_notifications", "_honker_stream"}, lines(t, ours, autoincrement))
 }
 
-func TestEverythingElseInTheFileCarriesOurPrefix(t *testing.T) {
+// Everything else in the file carries the prefix of this library.
+func TestSchema_Prefix(t *testing.T) {
 	theirs := openPlain(t, newPath(t))
 	honkerBootstrap(t, theirs)
 	known := schema(t, theirs)
@@ -116,7 +121,8 @@ func TestEverythingElseInTheFileCarriesOurPrefix(t *testing.T) {
 	}
 }
 
-func TestConcurrentBootstrapsOfOneFileBothSucceed(t *testing.T) {
+// Concurrent bootstraps of one file both succeed.
+func TestSchema_Concurrent(t *testing.T) {
 	ddl := readDDL(t)
 	want := schema(t, openFresh(t))
 	for range 5 {
@@ -133,8 +139,9 @@ func TestConcurrentBootstrapsOfOneFileBothSucceed(t *testing.T) {
 	}
 }
 
+// Older honker files are brought up to date and keep their rows.
 // Files that earlier releases of honker made.
-func TestOlderHonkerFilesAreBroughtUpAndKeepTheirRows(t *testing.T) {
+func TestSchema_OlderFiles(t *testing.T) {
 	for release, made := range map[string][]string{
 		"before 0.2.2": {honkerLive, honkerClaimIndex, honkerTasksFirst},
 		"0.2.3":        {honkerLive, honkerClaimIndex, honkerPendingIndex, honkerProcessingIndex, honkerTasksFirst},
@@ -165,14 +172,16 @@ func TestOlderHonkerFilesAreBroughtUpAndKeepTheirRows(t *testing.T) {
 	}
 }
 
+// A file with nothing but notifications is completed.
 // A binding may stop after its first step: it has opened a connection, no more.
-func TestFileWithNothingButNotificationsIsCompleted(t *testing.T) {
+func TestSchema_NotificationsOnly(t *testing.T) {
 	path := newPath(t)
 	execAll(t, openPlain(t, path), honkerAttach)
 	require.Equal(t, schema(t, openFresh(t)), schema(t, openBootstrapped(t, path)))
 }
 
-func TestAnApplicationsFileKeepsWhatIsTheApplications(t *testing.T) {
+// An application's file keeps what is the application's.
+func TestSchema_ApplicationFile(t *testing.T) {
 	path := newPath(t)
 	app := openPlain(t, path)
 	for _, s := range []string{
@@ -195,7 +204,8 @@ func TestAnApplicationsFileKeepsWhatIsTheApplications(t *testing.T) {
 	}
 }
 
-func TestNewerFileIsRefusedAndLeftAlone(t *testing.T) {
+// A newer file is refused and left alone.
+func TestSchema_NewerFile(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, db, `UPDATE _honkerx_meta SET value = ?1 WHERE key = 'schema_version'`, fmt.Sprint(store.Version+1))
@@ -207,14 +217,16 @@ func TestNewerFileIsRefusedAndLeftAlone(t *testing.T) {
 	})
 }
 
-func TestSchemaVersionThatIsNoNumberIsAnError(t *testing.T) {
+// A schema version that is not a number is an error.
+func TestSchema_BadVersion(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, db, `UPDATE _honkerx_meta SET value = 'soon'`)
 	unchanged(t, path, func() { require.ErrorContains(t, bootstrap(db, readDDL(t)), `"soon"`) })
 }
 
-func TestHalfMadeFileIsCompleted(t *testing.T) {
+// A half-made file is completed.
+func TestSchema_HalfMade(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	want := schema(t, db)
@@ -227,8 +239,9 @@ func TestHalfMadeFileIsCompleted(t *testing.T) {
 	require.Equal(t, want, schema(t, db))
 }
 
+// A bootstrap is all or nothing.
 // A failure in the middle leaves nothing behind.
-func TestBootstrapIsAllOrNothing(t *testing.T) {
+func TestSchema_AllOrNothing(t *testing.T) {
 	db := open(t, newPath(t))
 	require.Error(t, bootstrap(db, readDDL(t)+"\nCREATE TABLE broken (;\n"))
 	require.Empty(t, lines(t, db, `SELECT name FROM sqlite_schema`))

@@ -75,8 +75,9 @@ var settles = []settle{
 	}},
 }
 
+// Only the holder of a valid claim settles.
 // A worker that does not hold the job, or no longer, changes nothing at all.
-func TestOnlyTheHolderOfAValidClaimSettles(t *testing.T) {
+func TestSettle_HolderOnly(t *testing.T) {
 	dbs := []*sql.DB{openFresh(t), openShared(t)}
 	for _, s := range settles {
 		for _, c := range []struct {
@@ -110,9 +111,10 @@ func TestOnlyTheHolderOfAValidClaimSettles(t *testing.T) {
 	}
 }
 
+// A worker's own older claim is stale.
 // A worker that slept through its lease, and claimed the job again itself, is
 // stopped by the attempt.
-func TestAWorkersOwnOlderClaimIsStale(t *testing.T) {
+func TestSettle_OlderClaimStale(t *testing.T) {
 	db := openFresh(t)
 	for _, s := range settles {
 		if !s.fenced {
@@ -131,7 +133,8 @@ func TestAWorkersOwnOlderClaimIsStale(t *testing.T) {
 	}
 }
 
-func TestAckRemovesTheJobAndItsSideRow(t *testing.T) {
+// Ack removes the job and its side row.
+func TestSettle_Ack(t *testing.T) {
 	db := openFresh(t)
 	for _, s := range settles[:4] {
 		tx := held(t, db, heldRow())
@@ -144,7 +147,8 @@ func TestAckRemovesTheJobAndItsSideRow(t *testing.T) {
 	}
 }
 
-func TestAckOfManyKeepsToItsQueue(t *testing.T) {
+// An ack of many keeps to its queue.
+func TestSettle_AckMany_OwnQueue(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
 	n, err := store.Jobs{}.AckMany(ctx, tx, "b", []int64{1}, "me", 10)
@@ -153,7 +157,8 @@ func TestAckOfManyKeepsToItsQueue(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-func TestAckOfManyTakesTheValidOnesAmongThem(t *testing.T) {
+// An ack of many takes the valid claims among them.
+func TestSettle_AckMany_Valid(t *testing.T) {
 	db := openFresh(t)
 	rows := make([]row, 4)
 	for i := range rows {
@@ -188,7 +193,8 @@ func TestAckOfManyTakesTheValidOnesAmongThem(t *testing.T) {
 	require.Equal(t, rows[1:3], liveRows(t, tx))
 }
 
-func TestSettlingNoneIsNoError(t *testing.T) {
+// Settling no job is no error.
+func TestSettle_None(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
 	for _, none := range [][]int64{nil, {}} {
@@ -208,7 +214,8 @@ func TestSettlingNoneIsNoError(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-func TestRetryWaitsUntilItsTimeAndKeepsTheError(t *testing.T) {
+// A retried job waits until its time and keeps the error.
+func TestSettle_Retry(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	held, dead, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "timeout", 10)
 	require.NoError(t, err)
@@ -224,7 +231,8 @@ func TestRetryWaitsUntilItsTimeAndKeepsTheError(t *testing.T) {
 	require.Empty(t, deadRows(t, tx))
 }
 
-func TestRetryWithoutAnErrorMakesNoSideRow(t *testing.T) {
+// A retry without an error makes no side row.
+func TestSettle_Retry_NoError(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	exec(t, tx, `DELETE FROM _honkerx_job`)
 	_, _, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "", 10)
@@ -232,7 +240,8 @@ func TestRetryWithoutAnErrorMakesNoSideRow(t *testing.T) {
 	require.Empty(t, lines(t, tx, `SELECT * FROM _honkerx_job`))
 }
 
-func TestRetryOfTheLastAttemptIsDeath(t *testing.T) {
+// A retry of the last attempt makes a dead letter.
+func TestSettle_Retry_LastAttempt(t *testing.T) {
 	for _, attempts := range []int64{3, 4} { // another binding may have lowered max_attempts
 		last := heldRow()
 		last.Attempts = attempts
@@ -263,7 +272,8 @@ func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	require.False(t, found, "another queue")
 }
 
-func TestPutBackGivesTheAttemptBack(t *testing.T) {
+// Releasing a claim gives its attempt back.
+func TestSettle_Release_Attempt(t *testing.T) {
 	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than it was
 		tx := held(t, openFresh(t), heldRow())
 		_, err := store.Jobs{}.PutBack(ctx, tx, mine, runAt, 10)
@@ -274,7 +284,8 @@ func TestPutBackGivesTheAttemptBack(t *testing.T) {
 	}
 }
 
-func TestExtendCountsFromNowAndMayShorten(t *testing.T) {
+// Extend counts from now and may shorten.
+func TestSettle_Extend(t *testing.T) {
 	for _, expires := range []int64{12, 60} {
 		tx := held(t, openFresh(t), heldRow())
 		_, err := store.Jobs{}.Extend(ctx, tx, mine, expires, 10)
@@ -285,7 +296,8 @@ func TestExtendCountsFromNowAndMayShorten(t *testing.T) {
 	}
 }
 
-func TestRenewNeverShortens(t *testing.T) {
+// Renew never shortens.
+func TestSettle_Renew(t *testing.T) {
 	for expires, left := range map[int64]int64{12: lastValid, 60: 60} {
 		tx := held(t, openFresh(t), heldRow())
 		ids, err := store.Jobs{}.Renew(ctx, tx, []int64{1, 2}, "me", 10, expires)

@@ -42,7 +42,8 @@ func eachTable(t *testing.T, n int, check func(t *testing.T, tx *sql.Tx, g table
 	}
 }
 
-func TestQueueIsReadyExactlyWhenAClaimChangesSomething(t *testing.T) {
+// A queue is ready exactly when a claim changes something.
+func TestState_Ready(t *testing.T) {
 	ready := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, s := range statesAt(t, tx, g.now, someQueues...) {
@@ -68,9 +69,10 @@ func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
 	return !slices.Equal(before, after)
 }
 
+// Next is not later than the second at which a queue turns ready.
 // A worker that sleeps until Next may wake too early, never too late, and never
 // sleeps for ever beside a job that will come.
-func TestNextIsNotLaterThanTheSecondAtWhichAQueueTurnsReady(t *testing.T) {
+func TestState_Next_NeverLate(t *testing.T) {
 	exact := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, s := range statesAt(t, tx, g.now, someQueues...) {
@@ -108,7 +110,8 @@ func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 	return 0
 }
 
-func TestNextCountsTheLastAttemptInFlight(t *testing.T) {
+// Next counts the last attempt in flight.
+func TestState_Next_LastAttempt(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []row{claimedRow(1, 15, 1)}) // honker's wake would ignore it
 	require.Equal(t, store.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 10, "a")[0])
@@ -116,7 +119,8 @@ func TestNextCountsTheLastAttemptInFlight(t *testing.T) {
 	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
 }
 
-func TestNoQueueHasNoState(t *testing.T) {
+// A query for no queues returns no states.
+func TestState_NoQueue(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, none := range [][]string{nil, {}} {
 		states, err := store.Jobs{}.States(ctx, tx, none, 10)
@@ -125,8 +129,9 @@ func TestNoQueueHasNoState(t *testing.T) {
 	}
 }
 
+// State finds a queue of any name.
 // Names are opaque: what JSON, LIKE or SQL might take for syntax is just a name.
-func TestStateFindsAQueueOfAnyName(t *testing.T) {
+func TestState_AnyName(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i, name := range []string{`"`, `\`, `'; --`, "<&>", "%_", "новая", "\u2028", "a\nb", " ", "null", "1"} {
 		r := row{ID: int64(i + 1), Queue: name, Payload: "1", State: "pending", MaxAttempts: 3}
@@ -136,7 +141,8 @@ func TestStateFindsAQueueOfAnyName(t *testing.T) {
 	}
 }
 
-func TestNextClaimAtIsHonkers(t *testing.T) {
+// NextClaimAt is honker's.
+func TestState_NextClaimAt(t *testing.T) {
 	found := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, queue := range someQueues {

@@ -49,7 +49,8 @@ func parent() {
 	<-testkit.ChildContext().Done()
 }
 
-func TestChildTalksWithItsParentUntilItsStdinCloses(t *testing.T) {
+// A child talks with its parent until its stdin closes.
+func TestProc_Talk(t *testing.T) {
 	p := testkit.StartChild(t, "echo", []string{"a", "b"})
 	require.Equal(t, "a b", p.Line(soon))
 	p.Tell("c")
@@ -57,7 +58,8 @@ func TestChildTalksWithItsParentUntilItsStdinCloses(t *testing.T) {
 	require.Equal(t, []string{"bye"}, p.End())
 }
 
-func TestKilledChildIsDeadAndItsLastWordsAreKept(t *testing.T) {
+// A killed child is dead, and its last output is kept.
+func TestProc_Kill(t *testing.T) {
 	p := testkit.StartChild(t, "echo", []string{"last", "words"})
 	p.Tell("x")
 	require.Equal(t, "last words", p.Line(soon))
@@ -67,7 +69,8 @@ func TestKilledChildIsDeadAndItsLastWordsAreKept(t *testing.T) {
 	require.False(t, more)
 }
 
-func TestStoppedChildIsSilentUntilItGoesOn(t *testing.T) {
+// A stopped child is silent until it is continued.
+func TestProc_Stop(t *testing.T) {
 	p := testkit.StartChild(t, "echo", nil)
 	p.Line(soon)
 	p.Stop()
@@ -82,7 +85,8 @@ func TestStoppedChildIsSilentUntilItGoesOn(t *testing.T) {
 	p.End()
 }
 
-func TestChildDoesNotOutliveAParentThatIsKilled(t *testing.T) {
+// A child does not outlive a parent that is killed.
+func TestProc_ParentKilled(t *testing.T) {
 	p := testkit.StartChild(t, "parent", nil)
 	require.Equal(t, "idle", p.Line(soon))
 	p.Kill()
@@ -95,7 +99,8 @@ func TestChildDoesNotOutliveAParentThatIsKilled(t *testing.T) {
 	}
 }
 
-func TestCommandOfAFailingChildExitsWithItsError(t *testing.T) {
+// The command of a failing child exits with its error.
+func TestProc_ChildFails(t *testing.T) {
 	cmd, err := testkit.ChildCommand("fail", nil)
 	require.NoError(t, err)
 	stderr, err := cmd.StderrPipe()
@@ -107,7 +112,8 @@ func TestCommandOfAFailingChildExitsWithItsError(t *testing.T) {
 	require.Equal(t, "child: of no use\n", string(text))
 }
 
-func TestLedgersKeepWhatSeveralWritersNoted(t *testing.T) {
+// Ledgers keep what several writers noted.
+func TestProc_Ledgers(t *testing.T) {
 	dir := t.TempDir()
 	a, b := testkit.ChildLedger(filepath.Join(dir, "a")), testkit.ChildLedger(filepath.Join(dir, "b"))
 	a("ran", 3)

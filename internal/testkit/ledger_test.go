@@ -10,7 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestLedgerKeepsTheNotesOfAllItsWritersInOrder(t *testing.T) {
+// A ledger keeps the notes of all its writers in order.
+func TestLedger_InOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	for i := range int64(2) {
 		l, err := testkit.OpenLedger(path)
@@ -23,7 +24,8 @@ func TestLedgerKeepsTheNotesOfAllItsWritersInOrder(t *testing.T) {
 	require.Equal(t, []testkit.Entry{{"ran", 0}, {"ran", 7}, {"ran", 1}, {"ran", 7}}, got)
 }
 
-func TestHalfALineIsNoNoteAndNonsenseAnError(t *testing.T) {
+// Half a line is no note, and nonsense is an error.
+func TestLedger_HalfLine(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
 	require.NoError(t, os.WriteFile(path, []byte("ran 1\nran 2"), 0o600))

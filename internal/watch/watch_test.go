@@ -319,9 +319,10 @@ func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 	})
 }
 
+// Long pauses of all watchers end at the same moments.
 // Pauses of half a second or more end at moments that all files share, and never later
 // than asked for.
-func TestAlignWakeups(t *testing.T) {
+func TestWatcher_AlignWakeups(t *testing.T) {
 	for range 200 {
 		now := time.Unix(0, rand.Int64N(1<<62+1))
 		pause := alignFrom + rand.N(time.Hour-alignFrom+1)

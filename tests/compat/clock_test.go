@@ -36,9 +36,10 @@ func jumpBy(t *testing.T, pool *sql.DB, d time.Duration) {
 
 var jumps = []time.Duration{time.Hour, 24 * time.Hour, -time.Hour, -24 * time.Hour}
 
+// A clock that jumps makes work early or late, and neither loses nor splits it.
 // Forward, leases end early: work is done twice, and never lost. Backward, they last
 // longer: work is late, and never done twice.
-func TestClockThatJumpsMakesWorkEarlyOrLateAndNeitherLosesNorSplitsIt(t *testing.T) {
+func TestWorker_ClockJumps(t *testing.T) {
 	for _, d := range jumps {
 		t.Run(d.String(), func(t *testing.T) {
 			db := honkertest.Open(t, nil)
@@ -77,7 +78,8 @@ func TestClockThatJumpsMakesWorkEarlyOrLateAndNeitherLosesNorSplitsIt(t *testing
 	}
 }
 
-func TestScheduleFiresNoTimeTwiceWhenTheClockJumps(t *testing.T) {
+// A schedule fires no time twice when the clock jumps.
+func TestScheduler_ClockJumps(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
 	require.NoError(t, db.Scheduler().Register(ctx, honker.Schedule{Name: "s", Queue: "q", Spec: "0 * * * *"}))
@@ -102,7 +104,8 @@ func TestScheduleFiresNoTimeTwiceWhenTheClockJumps(t *testing.T) {
 	}
 }
 
-func TestGroupAndLockOutlastAClockThatIsSetBack(t *testing.T) {
+// Groups and locks outlast a clock that is set back.
+func TestGroup_Lock_ClockSetBack(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
 	s := honker.NewStream[int](db, "s", nil)
@@ -134,9 +137,10 @@ func TestGroupAndLockOutlastAClockThatIsSetBack(t *testing.T) {
 	require.NoError(t, l.Unlock(ctx))
 }
 
+// A handler is told when the clock has ended its lease.
 // A handler with a lease that the clock has ended is told so, and its job runs again; one
 // with a lease that the clock has made longer knows nothing of it.
-func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
+func TestWorker_Lease_ClockEnds(t *testing.T) {
 	for _, d := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(d.String(), func(t *testing.T) {
 			testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -172,9 +176,10 @@ func TestHandlerIsToldWhenTheClockHasEndedItsLease(t *testing.T) {
 	}
 }
 
+// A clock that stands still makes work late and changes nothing else.
 // A clock that stands still, while timers go on, looks like one that is set back all the
 // time: what was to come is late by as much, and a holder of something keeps it.
-func TestClockThatStandsStillMakesWorkLateAndNothingElse(t *testing.T) {
+func TestWorker_ClockStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		db := honkertest.OpenFile(t, path, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -220,7 +225,8 @@ var far = []time.Time{
 	time.Unix(1<<32, 0),
 }
 
-func TestTimeGoesOnInYearsThatAreFarAway(t *testing.T) {
+// Time goes on in years that are far away.
+func TestDB_Clock_FarYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		for _, at := range far {

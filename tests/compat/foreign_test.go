@@ -18,7 +18,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestForeignBindingAndGoClaimAndAckWhatTheOtherEnqueued(t *testing.T) {
+// Another binding and Go claim and ack the jobs that the other enqueued.
+func TestForeign_ClaimAndAck(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[map[string]int](db, "jobs", nil)
@@ -45,7 +46,8 @@ func TestForeignBindingAndGoClaimAndAckWhatTheOtherEnqueued(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, other.Pool, testkit.CountJobs))
 }
 
-func TestForeignBindingAndGoSettleAcrossEachOther(t *testing.T) {
+// Another binding and Go settle jobs that the other claimed.
+func TestForeign_SettleAcross(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -83,7 +85,8 @@ func TestForeignBindingAndGoSettleAcrossEachOther(t *testing.T) {
 	require.ErrorIs(t, job.Retry(ctx, 0, nil), honker.ErrClaimLost)
 }
 
-func TestLapsedClaimOfTheOneIsTakenOverByTheOther(t *testing.T) {
+// A lapsed claim of the one binding is taken over by the other.
+func TestForeign_LapsedClaim(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: time.Second})
@@ -107,7 +110,8 @@ func TestLapsedClaimOfTheOneIsTakenOverByTheOther(t *testing.T) {
 	}
 }
 
-func TestFileOfAForeignBindingIsOpenedWithItsJobs(t *testing.T) {
+// A file of another binding is opened with its jobs.
+func TestForeign_Open(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "theirs.db")
 	other := testkit.OpenBinding(t, path)
 	other.Bootstrap()
@@ -118,7 +122,8 @@ func TestFileOfAForeignBindingIsOpenedWithItsJobs(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_jobs WHERE state = 'processing'`))
 }
 
-func TestForeignBootstrapDoesNotDisturbWork(t *testing.T) {
+// A bootstrap by another binding does not disturb Work.
+func TestForeign_BootstrapBesideWork(t *testing.T) {
 	const jobs = 400
 	db, other := testkit.OpenWithBinding(t)
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -143,7 +148,8 @@ func TestForeignBootstrapDoesNotDisturbWork(t *testing.T) {
 	require.EqualValues(t, 5, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live'`))
 }
 
-func TestListenerHandsOutMessagesThatAreNoJSON(t *testing.T) {
+// A listener hands out messages that are not JSON.
+func TestForeign_Listen_NoJSON(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	l, err := db.Listen(ctx, "honker:jobs")
@@ -163,7 +169,8 @@ func TestListenerHandsOutMessagesThatAreNoJSON(t *testing.T) {
 	}
 }
 
-func TestJobsThatCannotBeDecodedDieAndTheLoopGoesOn(t *testing.T) {
+// Jobs that cannot be decoded are dead-lettered, and the loop goes on.
+func TestForeign_Jobs_Undecodable(t *testing.T) {
 	type queue = *honker.Queue[int]
 	for name, loop := range map[string]func(context.Context, queue, func(int)) error{
 		"Work": func(ctx context.Context, q queue, got func(int)) error {
@@ -225,7 +232,8 @@ func waitFor[R any](t testing.TB, db *honker.DB, id int64) func() (R, error) {
 	return func() (R, error) { <-ended; return value, err }
 }
 
-func TestResultsOfAForeignBindingAreRead(t *testing.T) {
+// Results of another binding are read.
+func TestForeign_ResultsRead(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	id, err := honker.NewQueue[int](db, "jobs", nil).Enqueue(ctx, 1)
@@ -244,7 +252,8 @@ func TestResultsOfAForeignBindingAreRead(t *testing.T) {
 	}
 }
 
-func TestJobThatAForeignBindingFailsEndsTheWaitForItsResult(t *testing.T) {
+// A job that another binding fails ends the wait for its result.
+func TestForeign_WaitResult_Failed(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	id := other.Enqueue("jobs", `1`)
 	other.Claim("jobs", "other", 1, 60)

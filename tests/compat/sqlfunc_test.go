@@ -70,8 +70,9 @@ func (s step) run(t *testing.T, q testkit.Querier) {
 	require.Equal(t, s.rows, got, "line %d: %s", s.line, s.query)
 }
 
+// The SQL functions do what honker's do.
 // The expected rows are those of honker's functions, by its description.
-func TestSQLFunctionsDoWhatHonkersDo(t *testing.T) {
+func TestSQL_AsHonker(t *testing.T) {
 	paths, err := filepath.Glob("testdata/sqlfunc/*.sql")
 	require.NoError(t, err)
 	require.NotEmpty(t, paths)

@@ -34,7 +34,8 @@ func init() {
 	children["cramped writer"] = writeWithoutRoom
 }
 
-func TestLastAttemptInFlightIsNotBuriedByTheClaimsOfOthers(t *testing.T) {
+// A last attempt in flight is not dead-lettered by the claims of others.
+func TestQueue_Claim_LastAttempt(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1, Lease: 10 * time.Second})
@@ -52,7 +53,8 @@ func TestLastAttemptInFlightIsNotBuriedByTheClaimsOfOthers(t *testing.T) {
 	})
 }
 
-func TestJobsWriteNoNotifications(t *testing.T) {
+// Jobs write no notifications.
+func TestQueue_NoNotifications(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	for n := range 50 {
@@ -75,8 +77,9 @@ func TestJobsWriteNoNotifications(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 }
 
+// Queue, stream and notify functions are called by many goroutines at once.
 // All kinds of functions at once, by SQL alone.
-func TestQueueStreamAndNotifyByManyGoroutinesAtOnce(t *testing.T) {
+func TestSQL_ManyGoroutines(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds = 6, 40
 	db := honkertest.Open(t, nil)
@@ -123,7 +126,8 @@ FROM json_each(?1)`, jobs[0], worker)
 	}
 }
 
-func TestDamagedFileIsAnErrorAndNotAnEmptyQueue(t *testing.T) {
+// A damaged file is an error and not an empty queue.
+func TestDB_FileDamaged(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]float64{"all but the first page": 0, "the second half": 0.5} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +191,8 @@ func writeWithoutRoom() {
 	testkit.Must(db.Close())
 }
 
-func TestWriteWithoutRoomIsAnErrorAndIsSurvived(t *testing.T) {
+// A write without room is an error and is survived.
+func TestDB_NoRoom(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	child := testkit.StartChild(t, "cramped writer", testkit.Task{Path: path})
 	var done int64
@@ -200,8 +205,9 @@ func TestWriteWithoutRoomIsAnErrorAndIsSurvived(t *testing.T) {
 	require.Equal(t, done+1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "what was no error, and nothing else")
 }
 
+// Sleeping listeners and subscribers hold up no writer and no checkpoint.
 // Listeners and subscribers that look at nothing hold no snapshot and no lock.
-func TestThoseWhoSleepHoldUpNoWriterAndNoCheckpoint(t *testing.T) {
+func TestDB_SleepersHoldNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -236,7 +242,8 @@ func TestThoseWhoSleepHoldUpNoWriterAndNoCheckpoint(t *testing.T) {
 	testkit.Receive(t, l, sent...)
 }
 
-func TestListenersLeaveNoGoroutineBehind(t *testing.T) {
+// Listeners leave no goroutine behind.
+func TestListen_NoGoroutineLeft(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -275,7 +282,8 @@ func probeLocks() {
 	}
 }
 
-func TestLocksOfSQLiteOutliveThoseWhoWatchTheFile(t *testing.T) {
+// The locks of SQLite outlive the watchers of the file.
+func TestDB_WatcherKeepsFileLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, nil)
 	require.NoError(t, err)
@@ -311,8 +319,9 @@ func TestLocksOfSQLiteOutliveThoseWhoWatchTheFile(t *testing.T) {
 	locked(false, "closed")
 }
 
+// Work sees the job that is enqueued while it begins.
 // Each job is the only commit that its Work could be woken by.
-func TestWorkSeesTheJobThatIsEnqueuedWhileItBegins(t *testing.T) {
+func TestWorker_Begin_SeesJob(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := testkit.OpenPool(t, path)
@@ -333,8 +342,9 @@ func TestWorkSeesTheJobThatIsEnqueuedWhileItBegins(t *testing.T) {
 	}
 }
 
+// Tables of old versions are left alone.
 // What other bindings drop, and what the oldest files have, is nothing of ours.
-func TestTablesOfOldVersionsAreLeftAlone(t *testing.T) {
+func TestDB_Open_OldTables(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "old.db")
 	old := testkit.OpenPool(t, path)
@@ -352,7 +362,8 @@ func TestTablesOfOldVersionsAreLeftAlone(t *testing.T) {
 	require.Equal(t, 1, testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", nil)).Args)
 }
 
-func TestGoAndAnotherBindingShareJobsEventsAndMessages(t *testing.T) {
+// Go and another binding share jobs, events and messages.
+func TestForeign_ShareAll(t *testing.T) {
 	t.Parallel()
 	const jobs = 25
 	db, other := testkit.OpenWithBinding(t)
@@ -387,8 +398,9 @@ func TestGoAndAnotherBindingShareJobsEventsAndMessages(t *testing.T) {
 	require.EqualValues(t, 2, testkit.QueryInt(t, other.Pool, `SELECT count(*) FROM _honker_stream WHERE topic = 'events' AND payload IN ('1', '2')`))
 }
 
+// The floors of speed are kept.
 // honker's own floors, which any machine is far above.
-func TestFloorsOfSpeed(t *testing.T) {
+func TestDB_SpeedFloors(t *testing.T) {
 	built, _ := debug.ReadBuildInfo()
 	if slices.Contains(built.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector is slow")

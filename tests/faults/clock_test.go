@@ -15,8 +15,9 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
+// Times are those of Go's clock, whatever SQLite's clock says.
 // SQLite has a clock of its own, which other programs may ask. This library does not.
-func TestTimesAreGosWhateverSQLitesClockSays(t *testing.T) {
+func TestDB_Clock_IsGos(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour} {
 		_, db := onFaultyDisk(t)
 		ctx := context.Background()

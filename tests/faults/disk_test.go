@@ -35,9 +35,10 @@ func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
 	return disk, db
 }
 
+// Work goes on when a full disk has space again.
 // While there is no space nothing is acknowledged and workers do not spin; when there is
 // again, all goes on, and nothing that was acknowledged is missing.
-func TestWorkGoesOnWhenAFullDiskHasSpaceAgain(t *testing.T) {
+func TestWorker_DiskFull_Resumes(t *testing.T) {
 	disk, db := onFaultyDisk(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
@@ -80,9 +81,10 @@ func noSpace(c faultvfs.Call) int32 {
 	return 0
 }
 
+// Claims and schedules outlast a full disk.
 // What a full disk refuses is not half done: a claim is still held, a schedule is still
 // due, and both go on when there is space.
-func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
+func TestScheduler_DiskFull(t *testing.T) {
 	disk, db := onFaultyDisk(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -117,8 +119,9 @@ func TestClaimsAndSchedulesOutlastAFullDisk(t *testing.T) {
 	require.True(t, fires[0].FireAt.Equal(first))
 }
 
+// A worker backs off whatever the disk refuses.
 // Each of these stops a worker in another place; none makes it spin.
-func TestWorkerBacksOffWhateverTheDiskRefuses(t *testing.T) {
+func TestWorker_DiskFull_BacksOff(t *testing.T) {
 	for _, kind := range []faultvfs.Kind{faultvfs.Write, faultvfs.Sync, faultvfs.Read} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -155,9 +158,10 @@ func TestWorkerBacksOffWhateverTheDiskRefuses(t *testing.T) {
 	}
 }
 
+// The log shrinks again when a long reader has ended, and stays bounded after that.
 // A reader that does not end keeps the log from being used again. When it has ended,
 // Maintain makes the log small.
-func TestLogStaysBoundedAndShrinksWhenALongReaderHasEnded(t *testing.T) {
+func TestMaintain_WAL_LongReader(t *testing.T) {
 	commits := 20_000
 	if testing.Short() {
 		commits = 2000

@@ -101,7 +101,8 @@ func dieAtStatement() {
 	testkit.Must(db.Close())
 }
 
-func TestProcessKilledBetweenAnyTwoStatementsOfAVerbLeavesAllOfItOrNothing(t *testing.T) {
+// A process killed between any two statements of a verb leaves all of it or nothing.
+func TestDB_KilledMidVerb(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "base.db")
 	setStage(t, base)
 	for i, verb := range failVerbNames() {

@@ -45,9 +45,10 @@ func openToBreak(t *testing.T, path string) *honker.DB {
 	return db
 }
 
+// A file that is truncated under its handle is an error and not an empty queue.
 // What was written back into the file is gone: each verb says so, and none works on an
 // empty database.
-func TestFileThatIsTruncatedUnderItsHandleIsAnErrorAndNotAnEmptyQueue(t *testing.T) {
+func TestDB_FileTruncated(t *testing.T) {
 	for name, size := range map[string]int64{"to nothing": 0, "to a part": 5000} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file.db")
@@ -69,9 +70,10 @@ func TestFileThatIsTruncatedUnderItsHandleIsAnErrorAndNotAnEmptyQueue(t *testing
 	}
 }
 
+// A file that is emptied beside its log loses nothing.
 // While the log has all pages, a file that was emptied is no loss: they are
 // written back.
-func TestFileThatIsEmptiedBesideItsLogLosesNothing(t *testing.T) {
+func TestDB_FileEmptied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	db := openToBreak(t, path)
 	id := testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1)
@@ -81,9 +83,10 @@ func TestFileThatIsEmptiedBesideItsLogLosesNothing(t *testing.T) {
 	require.Equal(t, id, testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", nil)).ID)
 }
 
+// A log that is deleted under its handle makes no second truth.
 // A handle that has the log open has all of it; others are told an error, and never see or write
 // another truth.
-func TestLogThatIsDeletedUnderItsHandleMakesNoSecondTruth(t *testing.T) {
+func TestDB_LogDeleted(t *testing.T) {
 	for name, written := range map[string]bool{"with all that there is": false, "when it was written back": true} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file.db")
@@ -105,7 +108,8 @@ func TestLogThatIsDeletedUnderItsHandleMakesNoSecondTruth(t *testing.T) {
 	}
 }
 
-func TestNameThatIsTooLongForTheSystemIsAnErrorAndMakesNothing(t *testing.T) {
+// A name that is too long for the system is an error and makes no file.
+func TestDB_Open_NameTooLong(t *testing.T) {
 	dir := t.TempDir()
 	for name, path := range map[string]string{
 		"a part": filepath.Join(dir, strings.Repeat("n", 256)),
@@ -117,16 +121,18 @@ func TestNameThatIsTooLongForTheSystemIsAnErrorAndMakesNothing(t *testing.T) {
 	require.Empty(t, testkit.ListDir(t, dir))
 }
 
+// A name that leaves no room for that of its log is refused.
 // The longest name that leaves no room for those of the log is an error when it is opened,
 // not when something is written.
-func TestNameThatLeavesNoRoomForItsLogIsRefused(t *testing.T) {
+func TestDB_Open_NoRoomForLogName(t *testing.T) {
 	_, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), strings.Repeat("n", 255)), nil)
 	require.Error(t, err)
 }
 
+// A file with unknown tables, columns, indexes and triggers is used as it is.
 // A newer version, or an application, may have added columns, tables, indexes and
 // triggers.
-func TestFileWithMoreThanWeKnowOfIsUsedAsItIs(t *testing.T) {
+func TestDB_Open_UnknownObjects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)
 	testkit.ExecAll(t, testkit.OpenPool(t, path),
@@ -144,9 +150,10 @@ func TestFileWithMoreThanWeKnowOfIsUsedAsItIs(t *testing.T) {
 	require.NoError(t, testkit.ClaimOne(t, q).Ack(context.Background()))
 }
 
+// A file of two names is opened with a warning.
 // Two names are two logs beside one file. It is used by one of them as a rule, so it is not
 // refused.
-func TestFileOfTwoNamesIsDoubted(t *testing.T) {
+func TestDB_Open_HardLinkWarns(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file.db")
 	log := new(testkit.Log)

@@ -29,7 +29,7 @@ func refusedOrNot(t *testing.T, err error) (refused bool) {
 }
 
 // A name is refused, or kept to the byte.
-func FuzzNameIsRefusedOrKeptToTheByte(f *testing.F) {
+func FuzzName_Kept(f *testing.F) {
 	for _, name := range []string{"", "a", "a:b", "'; DROP TABLE _honker_live;--", `"`, "%", "_", "*", "a*", "\x00", "a\x00b",
 		"\xff", "żółć 🐎", "\n", "\u202e", strings.Repeat("x", 1024), strings.Repeat("x", 1025), "_outbox:x", "honker-scheduler"} {
 		f.Add(name)
@@ -68,7 +68,7 @@ func FuzzNameIsRefusedOrKeptToTheByte(f *testing.F) {
 }
 
 // A payload is refused, or comes back with the same meaning by every path.
-func FuzzPayloadIsRefusedOrComesBack(f *testing.F) {
+func FuzzPayload_RoundTrip(f *testing.F) {
 	for _, text := range []string{"", "null", "1", `"a"`, `{"a":1,"a":2}`, "[1", `"\ud800"`, "\"\xff\"", `"\u0000"`, " 1 ", "1e999", "-0",
 		strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), "{} {}", "NaN", "\ufeff1"} {
 		f.Add([]byte(text))
@@ -167,7 +167,7 @@ func fuzzFilter(program *[]byte, depth int) (honker.Filter, func(key string) boo
 }
 
 // A filter picks in the file what it picks in Go.
-func FuzzFilterPicksTheSameInTheFile(f *testing.F) {
+func FuzzFilter_SameInFile(f *testing.F) {
 	for _, program := range []string{"", "\x00\x01a", "\x01\x01a", "\x02\x00", "\x03\x00", "\x02\x02\x01\x01a\x00\x02ab", "\x03\x02\x00\x01%\x01\x01_",
 		"\x01\x02\xf4\x8f", "\x01\x01\x7f", "\x00\x01'", "\x02\x03\x03\x01\x00\x00\x01\x00\x02\x00"} {
 		f.Add([]byte(program))
@@ -203,7 +203,7 @@ func FuzzFilterPicksTheSameInTheFile(f *testing.F) {
 }
 
 // Options of any size are refused or mean what they say: no sum overflows.
-func FuzzOptionsNeverOverflow(f *testing.F) {
+func FuzzOptions_NoOverflow(f *testing.F) {
 	for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, int64(time.Hour), 1 << 62, math.MaxInt32} {
 		f.Add(n, n)
 		f.Add(n, int64(1))
@@ -248,7 +248,7 @@ func FuzzOptionsNeverOverflow(f *testing.F) {
 }
 
 // A file of any bytes is refused or works; it neither hangs nor panics.
-func FuzzFileOfAnyBytesIsRefusedOrWorks(f *testing.F) {
+func FuzzFile_AnyBytes(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "good.db")
 	db, err := honker.Open(context.Background(), path, nil)
 	require.NoError(f, err)

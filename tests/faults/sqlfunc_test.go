@@ -78,7 +78,8 @@ func good(name string) []string {
 	return args
 }
 
-func TestEachFunctionTakesItsArgumentsAndNoOthers(t *testing.T) {
+// Each function takes its arguments and no others.
+func TestSQL_Arguments_Count(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for name := range signatures {
 		args := good(name)
@@ -99,8 +100,9 @@ func TestEachFunctionTakesItsArgumentsAndNoOthers(t *testing.T) {
 
 var classes = map[string]string{`NULL`: "Null", `7`: "Integer", `7.0`: "Real", `'7'`: "Text", `x'37'`: "Blob"}
 
+// Each argument is of its storage class.
 // Nothing is converted: not '3' to 3, not 3.0 to 3, not a BLOB to text.
-func TestEachArgumentIsOfItsStorageClass(t *testing.T) {
+func TestSQL_Arguments_StorageClass(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())
 	for name, signature := range signatures {
@@ -121,7 +123,8 @@ func TestEachArgumentIsOfItsStorageClass(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-func TestNullIsAcceptedWhereHonkerDoes(t *testing.T) {
+// NULL is accepted where honker accepts it.
+func TestSQL_Arguments_Null(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for name, signature := range signatures {
 		args := good(name)
@@ -135,9 +138,10 @@ func TestNullIsAcceptedWhereHonkerDoes(t *testing.T) {
 	}
 }
 
+// A function that is stopped halfway has done nothing.
 // A trigger of the application's stops each function that takes several statements at
 // its second one.
-func TestAFunctionThatIsStoppedHalfwayHasDoneNothing(t *testing.T) {
+func TestSQL_StoppedHalfway(t *testing.T) {
 	for name, c := range map[string]struct{ trigger, call string }{
 		"fail":           {`BEFORE DELETE ON _honker_live`, `SELECT honker_fail(1, 'w', 'e')`},
 		"the last retry": {`BEFORE DELETE ON _honker_live`, `SELECT honker_retry(1, 'w', 0, 'e')`},
@@ -193,7 +197,8 @@ func stoppedInTx(t *testing.T, db *honker.DB, call string, before []string) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-func TestFunctionsThatWriteAreRefusedWhereOnlyReadingIsAllowed(t *testing.T) {
+// Functions that write are refused where only reading is allowed.
+func TestSQL_ReadOnly_Refused(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())
 	reading := []string{"honker_get_job", "honker_queue_next_claim_at", "honker_result_get", "honker_stream_read_since", "honker_stream_get_offset",
@@ -212,7 +217,8 @@ func TestFunctionsThatWriteAreRefusedWhereOnlyReadingIsAllowed(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-func TestEnqueueingBySQLFromManyGoroutinesIsNeverBusy(t *testing.T) {
+// Enqueueing by SQL from many goroutines is never busy.
+func TestSQL_Enqueue_NeverBusy(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	other := testkit.OpenPool(t, path)
 	const goroutines, each = 8, 50
@@ -253,8 +259,9 @@ func TestEnqueueingBySQLFromManyGoroutinesIsNeverBusy(t *testing.T) {
 	require.EqualValues(t, (goroutines+1)*each, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 }
 
+// Functions wake workers and listeners that wait.
 // Workers and listeners sleep until a function is called, here or from a trigger.
-func TestFunctionsWakeWhoWaits(t *testing.T) {
+func TestSQL_WakesWaiters(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE orders (id INTEGER PRIMARY KEY)`,
@@ -288,8 +295,9 @@ END`)
 	require.NoError(t, stop())
 }
 
+// Functions are on the connections of a Connector.
 // A connector's pool, without a DB, has them too; an attached one has its driver's.
-func TestFunctionsAreOnTheConnectionsOfAConnector(t *testing.T) {
+func TestSQL_Connector(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	connector, err := honker.Connector(path, nil)
 	require.NoError(t, err)
@@ -305,8 +313,9 @@ func TestFunctionsAreOnTheConnectionsOfAConnector(t *testing.T) {
 	require.ErrorContains(t, err, "no such function")
 }
 
+// Verbs and functions share their jobs.
 // Go's verbs and the functions hold each other's jobs.
-func TestVerbsAndFunctionsShareTheirJobs(t *testing.T) {
+func TestSQL_ShareJobs(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[string](db, "q", nil)
@@ -328,8 +337,9 @@ func TestVerbsAndFunctionsShareTheirJobs(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
+// A bootstrap by SQL repairs the schema.
 // honker_bootstrap is what an application calls on a file that lost a table.
-func TestBootstrapBySQLRepairsTheSchema(t *testing.T) {
+func TestSQL_Bootstrap_Repairs(t *testing.T) {
 	for _, inTx := range []bool{false, true} {
 		db := honkertest.Open(t, nil)
 		tables := func() []string {

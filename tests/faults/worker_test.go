@@ -25,7 +25,8 @@ type brokenError struct{ text string }
 
 func (e *brokenError) Error() string { return e.text }
 
-func TestAnErrorThatPanicsIsAnErrorAsWell(t *testing.T) {
+// An error that panics is an error as well.
+func TestWorker_Error_Panics(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(0), MaxAttempts: 2})
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -51,7 +52,8 @@ func TestAnErrorThatPanicsIsAnErrorAsWell(t *testing.T) {
 	require.NotEmpty(t, info.LastError)
 }
 
-func TestAnErrorThatPanicsHarmsNoOtherCaller(t *testing.T) {
+// An error that panics harms no other caller.
+func TestWorker_Error_PanicAlone(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{BusyTimeout: time.Second})
 	q := honker.NewQueue[int](db, "jobs", nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -72,9 +74,10 @@ func TestAnErrorThatPanicsHarmsNoOtherCaller(t *testing.T) {
 	require.EqualValues(t, 3, stored, "acknowledged, and never committed")
 }
 
+// Handlers are cancelled after the drain even if nothing can be written.
 // What cannot be settled must not keep the handlers that still run from hearing that
 // it is over.
-func TestHandlersAreCancelledAfterTheDrainEvenIfNothingCanBeWritten(t *testing.T) {
+func TestWorker_Drain_Unwritable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := honker.Open(context.Background(), path, nil)
 	require.NoError(t, err)
@@ -110,8 +113,9 @@ func TestHandlersAreCancelledAfterTheDrainEvenIfNothingCanBeWritten(t *testing.T
 	require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
 }
 
+// Jobs claimed ahead are released when handlers become slow.
 // Handlers that turn slow must not sit on jobs that were claimed ahead for fast ones.
-func TestJobsClaimedAheadAreGivenBackWhenHandlersTurnSlow(t *testing.T) {
+func TestWorker_Prefetch_Slow(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	for round := range 2 {
@@ -146,7 +150,8 @@ func TestJobsClaimedAheadAreGivenBackWhenHandlersTurnSlow(t *testing.T) {
 	}
 }
 
-func TestAPanicAfterTheAckOfItsTransactionIsAFailedAttempt(t *testing.T) {
+// A panic after the ack of its transaction is a failed attempt.
+func TestWorker_WorkTx_PanicAfterAck(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic":  func() { panic("after the ack") },
 		"Goexit": runtime.Goexit,
@@ -180,8 +185,9 @@ func TestAPanicAfterTheAckOfItsTransactionIsAFailedAttempt(t *testing.T) {
 	}
 }
 
+// OnError may end its goroutine.
 // A test's OnError may well end its goroutine, by t.FailNow.
-func TestOnErrorMayEndItsGoroutine(t *testing.T) {
+func TestWorker_OnError_Goexit(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -215,8 +221,9 @@ func TestOnErrorMayEndItsGoroutine(t *testing.T) {
 	require.True(t, strings.Contains(info.LastError, "no"))
 }
 
+// A retried job is not taken for lost.
 // Another process that ends a lease must not make its next holder in this one suffer.
-func TestARetriedJobIsNotTakenForLost(t *testing.T) {
+func TestWorker_RetriedNotLost(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1 << 30})
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -246,8 +253,9 @@ func (e *hollowError) Error() string { return "hollow" }
 
 func (e *hollowError) Unwrap() error { return e.inner }
 
+// An error with an Unwrap that panics is an error as well.
 // A typed nil is no nil error, and errors.As looks into it.
-func TestAnErrorWhoseUnwrapPanicsIsAnErrorAsWell(t *testing.T) {
+func TestWorker_Error_UnwrapPanics(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -269,8 +277,9 @@ func TestAnErrorWhoseUnwrapPanicsIsAnErrorAsWell(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// A job that cannot be settled holds up no other.
 // The application may have a trigger that refuses what becomes of one job.
-func TestAJobThatCannotBeSettledHoldsUpNoOther(t *testing.T) {
+func TestWorker_Settle_Fails(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER keep BEFORE DELETE ON _honker_live WHEN OLD.payload = '13'
 BEGIN SELECT RAISE(ABORT, 'not this one'); END`)

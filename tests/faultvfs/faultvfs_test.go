@@ -64,7 +64,8 @@ func count(t *testing.T, path string) int {
 	return n
 }
 
-func TestCutKeepsWhatWasSynced(t *testing.T) {
+// A cut keeps what was synced.
+func TestFaultVFS_Cut_KeepsSynced(t *testing.T) {
 	disk, db := open(t, "&_pragma=synchronous(full)")
 	for range 5 {
 		_, err := db.Exec(`INSERT INTO t VALUES (1)`)
@@ -73,7 +74,8 @@ func TestCutKeepsWhatWasSynced(t *testing.T) {
 	require.Equal(t, map[int]bool{5: true}, left(t, disk, db))
 }
 
-func TestCutCanTakeWhatWasNotSynced(t *testing.T) {
+// A cut can take what was not synced.
+func TestFaultVFS_Cut_TakesUnsynced(t *testing.T) {
 	disk, db := open(t, "&_pragma=synchronous(normal)")
 	for range 5 {
 		_, err := db.Exec(`INSERT INTO t VALUES (1)`)
@@ -84,7 +86,8 @@ func TestCutCanTakeWhatWasNotSynced(t *testing.T) {
 	require.Greater(t, len(found), 3, "and less: %v", found)
 }
 
-func TestPlannedCallFailsWithItsCodeAndOthersDoNot(t *testing.T) {
+// A planned call fails with its code, and the others do not.
+func TestFaultVFS_PlannedFailure(t *testing.T) {
 	disk, db := open(t, "&_pragma=synchronous(full)")
 	codes := map[faultvfs.Kind]int{}
 	for _, kind := range []faultvfs.Kind{faultvfs.Write, faultvfs.Sync} {
@@ -105,7 +108,8 @@ func TestPlannedCallFailsWithItsCodeAndOthersDoNot(t *testing.T) {
 	require.Equal(t, map[faultvfs.Kind]int{faultvfs.Write: 778, faultvfs.Sync: 1034}, codes)
 }
 
-func TestClockIsAheadOfOthers(t *testing.T) {
+// The clock of a disk is ahead of others.
+func TestFaultVFS_Clock(t *testing.T) {
 	_, db := open(t, "")
 	defer faultvfs.Clock(0)
 	for _, d := range []time.Duration{0, time.Hour, -24 * time.Hour} {
@@ -116,7 +120,8 @@ func TestClockIsAheadOfOthers(t *testing.T) {
 	}
 }
 
-func TestFilesElsewhereAreLeftAlone(t *testing.T) {
+// Files elsewhere are left alone.
+func TestFaultVFS_OtherFiles(t *testing.T) {
 	disk, _ := open(t, "")
 	disk.Fail(func(faultvfs.Call) int32 { return faultvfs.Full })
 	defer disk.Fail(nil)

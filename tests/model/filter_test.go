@@ -61,7 +61,8 @@ func drawFilter(depth int) *rapid.Generator[picky] {
 	})
 }
 
-func TestFiltersPickWhatTheySay(t *testing.T) {
+// Filters pick what they say.
+func TestStream_Filter_Picks(t *testing.T) {
 	picked, passed := 0, 0
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

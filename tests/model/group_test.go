@@ -326,7 +326,8 @@ func (m *groupMachine) follows() string {
 	return m.topic + ":a"
 }
 
-func TestGroupDoesWhatItsModelDoes(t *testing.T) {
+// A group does what its model does.
+func TestGroup_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -179,7 +179,8 @@ var sequential = porcupine.Model{
 
 const jobsToTake = 600
 
-func TestLocksOffsetsAndClaimsOfTwoProcessesAreLinearizable(t *testing.T) {
+// Locks, offsets and claims of two processes are linearizable.
+func TestProcess_Linearizable(t *testing.T) {
 	each := 1500
 	if testing.Short() {
 		each = 200

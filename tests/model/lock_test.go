@@ -186,7 +186,8 @@ func (m *lockMachine) Check(t *rapid.T) {
 	}
 }
 
-func TestLockDoesWhatItsModelDoes(t *testing.T) {
+// A lock does what its model does.
+func TestLock_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
@@ -291,7 +292,8 @@ func (m *rateMachine) Check(t *rapid.T) {
 	require.Equal(t, m.windows, stored)
 }
 
-func TestRateLimitDoesWhatItsModelDoes(t *testing.T) {
+// A rate limit does what its model does.
+func TestRateLimit_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -360,7 +360,8 @@ func (m *machine) Check(t *rapid.T) {
 // undated hides the test's deadline, which must not be asked for in a bubble.
 type undated struct{ *testing.T }
 
-func TestQueueDoesWhatItsModelDoes(t *testing.T) {
+// A queue does what its model does.
+func TestQueue_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -285,7 +285,8 @@ func (m *keptMachine) Check(t *rapid.T) {
 	}
 }
 
-func TestCompactDoesWhatItsModelDoes(t *testing.T) {
+// Compact does what its model does.
+func TestRetention_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -146,7 +146,8 @@ func (m *scheduleMachine) Check(t *rapid.T) {
 	require.Equal(t, m.jobs, jobs)
 }
 
-func TestSchedulesDoWhatTheirModelDoes(t *testing.T) {
+// Schedules do what their model does.
+func TestScheduler_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -75,7 +75,8 @@ var berlinTicks = map[string][]struct {
 	},
 }
 
-func TestScheduleFiresEachDayOnceWhenTheClockJumpsOverDaylightSaving(t *testing.T) {
+// A schedule fires once each day when the clock jumps over daylight saving.
+func TestScheduler_DaylightSaving(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	require.Equal(t, []string{"good"}, testkit.StartChild(t, "berlin", testkit.Task{Path: path}).End())
 }

@@ -48,9 +48,10 @@ func workMoodily() {
 	testkit.Must(db.Close())
 }
 
+// Each job has its effect once, however its handlers end.
 // Whatever a handler does, and however often its process is killed: each job has its
 // effect once, or none and is dead.
-func TestEachJobHasItsEffectOnceHoweverItsHandlersEnd(t *testing.T) {
+func TestWorker_WorkTx_EffectOnce(t *testing.T) {
 	jobs, kills := 2000, 20
 	if testing.Short() {
 		jobs, kills = 500, 4

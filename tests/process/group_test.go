@@ -67,7 +67,8 @@ func handleAsMember() {
 	}
 }
 
-func TestNoEventIsLostOrTakenTwiceWhenMembersAreKilled(t *testing.T) {
+// No event is lost or taken twice when members are killed.
+func TestGroup_Process_Killed(t *testing.T) {
 	const lease = 250 * time.Millisecond
 	kills := 15
 	if testing.Short() {

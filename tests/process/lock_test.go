@@ -61,7 +61,8 @@ func holding(t testing.TB, p *testkit.Child) (token int64) {
 	return token
 }
 
-func TestLockGoesFromProcessToProcess(t *testing.T) {
+// A lock goes from process to process.
+func TestLock_Process_PassesOn(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	a, b := testkit.StartChild(t, "lock holder", testkit.Task{Path: path}), testkit.StartChild(t, "lock holder", testkit.Task{Path: path})
 	last := holding(t, a)
@@ -81,7 +82,8 @@ func TestLockGoesFromProcessToProcess(t *testing.T) {
 	}
 }
 
-func TestLockOfAKilledProcessIsTakenOverWhenItExpires(t *testing.T) {
+// The lock of a killed process is taken over when it expires.
+func TestLock_Process_Killed(t *testing.T) {
 	const ttl = 2 * time.Second
 	path, db := testkit.OpenShared(t)
 	victim := testkit.StartChild(t, "lock holder", testkit.Task{Path: path, Span: ttl})
@@ -101,8 +103,9 @@ func TestLockOfAKilledProcessIsTakenOverWhenItExpires(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
+// A process stopped beyond its TTL finds its lock lost.
 // Also where the next holder calls himself the same.
-func TestProcessStoppedBeyondItsTTLFindsItsLockLost(t *testing.T) {
+func TestLock_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	stale := testkit.StartChild(t, "lock holder", testkit.Task{Path: path, Span: time.Second, Owner: "me"})
 	token := holding(t, stale)
@@ -119,7 +122,8 @@ func TestProcessStoppedBeyondItsTTLFindsItsLockLost(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-func TestProcessStoppedBeyondItsTTLLosesItsLockEvenIfNobodyTookIt(t *testing.T) {
+// A process stopped beyond its TTL loses its lock even if no other process took it.
+func TestLock_Process_StoppedUntaken(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	stale := testkit.StartChild(t, "lock holder", testkit.Task{Path: path, Span: time.Second})
 	holding(t, stale)
@@ -131,7 +135,8 @@ func TestProcessStoppedBeyondItsTTLLosesItsLockEvenIfNobodyTookIt(t *testing.T) 
 	require.Equal(t, "ended true", stale.Line(testkit.Timeout))
 }
 
-func TestChildThatClosesItsDBReleasesItsLock(t *testing.T) {
+// A child that closes its DB releases its lock.
+func TestLock_Process_Close(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	p := testkit.StartChild(t, "lock holder", testkit.Task{Path: path, Span: time.Hour})
 	holding(t, p)
@@ -139,8 +144,9 @@ func TestChildThatClosesItsDBReleasesItsLock(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, db, "report", nil))
 }
 
+// A lock goes to another binding and back.
 // honker's own lock functions, as a binding in another language runs them.
-func TestLockGoesToAnotherBindingAndBack(t *testing.T) {
+func TestLock_Process_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	acquire := func(owner string) bool {
@@ -182,7 +188,8 @@ func callAndReport() {
 	testkit.Must(db.Close())
 }
 
-func TestProcessesTogetherAreAllowedTheLimitAndNoMore(t *testing.T) {
+// Processes together are allowed the limit and no more.
+func TestRateLimit_Process_Limit(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	var callers []*testkit.Child
 	for range 6 {
@@ -210,7 +217,8 @@ func waitAndReport() {
 	testkit.Must(db.Close())
 }
 
-func TestProcessesThatWaitShareTheWindows(t *testing.T) {
+// Processes that wait share the windows.
+func TestRateLimit_Process_Wait(t *testing.T) {
 	passes := 12
 	if testing.Short() {
 		passes = 6

@@ -50,7 +50,8 @@ func settleEventLate() {
 	}
 }
 
-func TestMemberStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
+// A member stopped beyond its lease can settle nothing.
+func TestMember_Process_Stopped(t *testing.T) {
 	const lease = 200 * time.Millisecond
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -97,7 +98,8 @@ func deliverOnDemand() {
 	testkit.Must(db.Close())
 }
 
-func TestMailerStoppedBeyondItsLeaseMakesOneDuplicateAndSettlesNothing(t *testing.T) {
+// A mailer stopped beyond its lease makes one duplicate and settles nothing.
+func TestOutbox_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
 	stale := testkit.StartChild(t, "slow mailer", testkit.Task{Path: path})

@@ -28,7 +28,8 @@ func init() {
 	children["notifier"] = notifyAll
 }
 
-func TestJobsOfManyProcessesAreHandledExactlyOnce(t *testing.T) {
+// Jobs of many processes are handled exactly once.
+func TestProcess_Jobs_ExactlyOnce(t *testing.T) {
 	each := 2500
 	if testing.Short() {
 		each = 250
@@ -85,7 +86,8 @@ func dieInTx() {
 	}))
 }
 
-func TestProcessKilledInATransactionLeavesNoTraceAndNoLock(t *testing.T) {
+// A process killed in a transaction leaves no trace and no lock.
+func TestProcess_Killed_InTx(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	news, err := db.Listen(ctx, "news")
@@ -108,7 +110,8 @@ func TestProcessKilledInATransactionLeavesNoTraceAndNoLock(t *testing.T) {
 	require.JSONEq(t, `"of the living"`, string(got.Payload))
 }
 
-func TestJobsOfAKilledWorkerRunAgainWhenTheirLeasesHaveLapsed(t *testing.T) {
+// Jobs of a killed worker run again when their leases have lapsed.
+func TestProcess_Killed_JobsRunAgain(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -171,7 +174,8 @@ func settleLate() {
 	}
 }
 
-func TestWorkerStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
+// A worker stopped beyond its lease can settle nothing.
+func TestProcess_Stopped_CannotSettle(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
@@ -196,7 +200,8 @@ func TestWorkerStoppedBeyondItsLeaseCanSettleNothing(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-func TestWorkThatWasStoppedBeyondItsLeaseTellsItsHandler(t *testing.T) {
+// A Work that was stopped beyond its lease tells its handler.
+func TestProcess_Stopped_TellsHandler(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -215,7 +220,8 @@ func TestWorkThatWasStoppedBeyondItsLeaseTellsItsHandler(t *testing.T) {
 	}
 }
 
-func TestSleepingWorkerWakesAtDeadlinesWithoutACommit(t *testing.T) {
+// A sleeping worker wakes at deadlines without a commit.
+func TestProcess_Wake_Deadlines(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -244,7 +250,8 @@ VALUES ('jobs', '0', 'processing', 'gone', 1, unixepoch() + 1)`)
 	}
 }
 
-func TestIdleWorkerOfAnotherProcessHearsOfEachJobAtOnce(t *testing.T) {
+// An idle worker of another process hears of each job at once.
+func TestProcess_Wake_IdleWorker(t *testing.T) {
 	const jobs = 50
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -267,7 +274,8 @@ func TestIdleWorkerOfAnotherProcessHearsOfEachJobAtOnce(t *testing.T) {
 	require.Less(t, took[jobs/2], 50*time.Millisecond)
 }
 
-func TestWritersOfManyProcessesWaitForEachOtherWithoutAnError(t *testing.T) {
+// Writers of many processes wait for each other without an error.
+func TestProcess_Writers_Wait(t *testing.T) {
 	const writers = 4
 	each := 300
 	if testing.Short() {
@@ -290,7 +298,8 @@ func TestWritersOfManyProcessesWaitForEachOtherWithoutAnError(t *testing.T) {
 	hog.End()
 }
 
-func TestWriterThatWaitsTooLongForAnotherProcessIsBusyAndChangesNothing(t *testing.T) {
+// A writer that waits too long for another process is busy and changes nothing.
+func TestProcess_Writers_Busy(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 200 * time.Millisecond})
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -338,7 +347,8 @@ func openOnDemand() {
 	}
 }
 
-func TestProcessesMayOpenAFreshFileAtTheSameMoment(t *testing.T) {
+// Processes may open a fresh file at the same moment.
+func TestProcess_OpenTogether(t *testing.T) {
 	dir := t.TempDir()
 	a, b := testkit.StartChild(t, "opener", testkit.Task{}), testkit.StartChild(t, "opener", testkit.Task{})
 	for i := range 20 {
@@ -372,7 +382,8 @@ func notifyAll() {
 	testkit.Must(db.Close())
 }
 
-func TestListenerHearsAllMessagesOfAnotherProcessInOrder(t *testing.T) {
+// A listener hears all messages of another process in order.
+func TestProcess_Listen_InOrder(t *testing.T) {
 	const messages = 300
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)

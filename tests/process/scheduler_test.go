@@ -69,7 +69,8 @@ func oncePerSecond(t testing.TB, db *honker.DB, name string, first int64) {
 	require.Equal(t, row.Next-first, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, row.Queue), "%s: a gap, or fired twice", name)
 }
 
-func TestProcessesTogetherFireEverySecondOnceAlsoWhenTheLeaderIsKilled(t *testing.T) {
+// Processes together fire every second once, also when the leader is killed.
+func TestScheduler_Process_LeaderKilled(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	ledgers := filepath.Join(filepath.Dir(path), "ledger*")
@@ -118,7 +119,8 @@ func TestProcessesTogetherFireEverySecondOnceAlsoWhenTheLeaderIsKilled(t *testin
 	}
 }
 
-func TestSchedulerThatStoodStillBeyondItsLockFiresNothingWhenItGoesOn(t *testing.T) {
+// A scheduler that stood still beyond its lock fires nothing when it goes on.
+func TestScheduler_Process_Stopped(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
@@ -144,7 +146,8 @@ func TestSchedulerThatStoodStillBeyondItsLockFiresNothingWhenItGoesOn(t *testing
 	oncePerSecond(t, db, "tea", first)
 }
 
-func TestSchedulesOfOtherProcessesAreNoticed(t *testing.T) {
+// Schedules of other processes are noticed.
+func TestScheduler_Process_Noticed(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("far", "@every 24h"))
 	p := testkit.StartChild(t, "scheduler", testkit.Task{Path: path})
@@ -165,8 +168,9 @@ func TestSchedulesOfOtherProcessesAreNoticed(t *testing.T) {
 	p.End()
 }
 
+// A scheduler stands by while another binding leads.
 // A binding leads by the same lock.
-func TestSchedulerStandsByWhileAnotherBindingLeads(t *testing.T) {
+func TestScheduler_Process_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
@@ -202,7 +206,8 @@ func tickOn() {
 // ticksFrom is when the schedules of tickOn begin.
 const ticksFrom = 1_700_000_000
 
-func TestKilledTicksFireNothingTwiceAndMissNothing(t *testing.T) {
+// Killed ticks fire nothing twice and miss nothing.
+func TestScheduler_Process_KilledTicks(t *testing.T) {
 	const each = 5
 	seconds := 4000
 	if testing.Short() {

@@ -38,7 +38,8 @@ func callFunctions() {
 	testkit.Must(db.Close())
 }
 
-func TestNoJobIsLostByACallThatIsKilled(t *testing.T) {
+// No job is lost by a call that is killed.
+func TestSQL_Process_Killed(t *testing.T) {
 	const jobs = 20000
 	kills := 30
 	if testing.Short() {

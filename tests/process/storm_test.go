@@ -79,7 +79,8 @@ func inMemory(t *testing.T) string {
 	return dir
 }
 
-func TestEachOfManyProcessesGetsItsTurnToWriteAndNobodyIsToldBusy(t *testing.T) {
+// Each of many processes gets to write, and none is told busy.
+func TestProcess_Writers_Fair(t *testing.T) {
 	const writers = 8
 	span := 2 * time.Second
 	if testing.Short() {

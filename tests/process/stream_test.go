@@ -66,7 +66,8 @@ func publishSomehow(db *honker.DB, s *honker.Stream[int], n, how int) (first, la
 	return first, last, err
 }
 
-func TestReadersOfManyProcessesSeeEveryEventOnceInOrder(t *testing.T) {
+// Readers of many processes see every event once, in order.
+func TestStream_Process_Readers(t *testing.T) {
 	each := 300
 	if testing.Short() {
 		each = 50
@@ -149,7 +150,8 @@ func killings(t *testing.T, name string, all int, child func(i int) testkit.Task
 	require.Empty(t, survivor.End())
 }
 
-func TestKilledSubscriberMissesNothingAndRepeatsNoMoreThanItHadNotSaved(t *testing.T) {
+// A killed subscriber misses nothing and repeats no more than it had not saved.
+func TestSubscribe_Process_Killed(t *testing.T) {
 	events := 4000
 	if testing.Short() {
 		events = 1000
@@ -204,7 +206,8 @@ func pipeNumbers() {
 	testkit.Must(db.Close())
 }
 
-func TestKilledPipeMakesOneSuccessorOfEachEventInOrder(t *testing.T) {
+// A killed pipe makes one successor of each event, in order.
+func TestPipe_Process_Killed(t *testing.T) {
 	events := 20_000
 	if testing.Short() {
 		events = 1000

@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestWakeOfAnotherProcessIsSeldomSlow(t *testing.T) {
+// The wake of another process is seldom slow.
+func TestProcess_Wake_SeldomSlow(t *testing.T) {
 	const samples = 30
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int64](db, "jobs", nil)

@@ -15,7 +15,8 @@ import (
 	"github.com/honker-go/honker/tests/torture"
 )
 
-func TestSuiteThatFindsSomethingIsReportedWithItsSeedAndEndsAlone(t *testing.T) {
+// A suite that finds something is reported with its seed and ends alone.
+func TestTorture_Report(t *testing.T) {
 	suites := torture.Suites
 	defer func() { torture.Suites = suites }()
 	var good []uint64

@@ -46,21 +46,24 @@ func run(t *testing.T, name string, rounds int, span, short time.Duration) *tort
 	return nil
 }
 
-func TestPowerCutLeavesTheStateAfterOneOfTheCommits(t *testing.T) {
+// A power cut leaves the state after one of the commits.
+func TestTorture_PowerCut(t *testing.T) {
 	c := run(t, "cuts", 4, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("cuts_full"))
 	require.Positive(t, c.Get("cuts_normal"))
 	require.Zero(t, c.Get("acked_lost_full")+c.Get("acked_lost_attached_full"))
 }
 
-func TestFailingDiskIsAnErrorAndNothingAcknowledgedIsLost(t *testing.T) {
+// A failing disk is an error, and nothing acknowledged is lost.
+func TestTorture_FailingDisk(t *testing.T) {
 	c := run(t, "faults", 1, 8*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("surfaced"))
 	require.Zero(t, c.Get("acked_lost"))
 	require.Zero(t, c.Get("hung"))
 }
 
-func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
+// Nothing is lost or done twice when processes are killed.
+func TestTorture_Killed(t *testing.T) {
 	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("kills"))
 	require.Positive(t, c.Get("jobs"))
@@ -69,18 +72,21 @@ func TestNothingIsLostOrDoneTwiceWhenProcessesAreKilled(t *testing.T) {
 	}
 }
 
-func TestNobodyMissesACommitWithTheSafetyPollOff(t *testing.T) {
+// No waiter misses a commit with the safety poll off.
+func TestTorture_NoMissedCommit(t *testing.T) {
 	c := run(t, "wakes", 1, 8*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("commits"))
 	require.Zero(t, c.Get("missed"))
 }
 
-func TestWhatWasClosedIsGone(t *testing.T) {
+// Nothing is left of what was closed.
+func TestTorture_Closed(t *testing.T) {
 	c := run(t, "leaks", 1, 4*time.Second, time.Second)
 	require.Positive(t, c.Get("opened"))
 }
 
-func TestEverythingDoesWhatItsModelDoes(t *testing.T) {
+// Every noun does what its model does.
+func TestTorture_Models(t *testing.T) {
 	all := []string{"queue", "stream", "group", "lock", "rate", "retention", "scheduler", "outbox"}
 	c := run(t, "models", len(all), 4*time.Second, time.Second)
 	for _, model := range all {
@@ -89,7 +95,8 @@ func TestEverythingDoesWhatItsModelDoes(t *testing.T) {
 	require.Zero(t, c.Get("mismatches"))
 }
 
-func TestCutOrDamagedLogGivesTheStateAfterOneOfTheCommits(t *testing.T) {
+// A cut or damaged log gives the state after one of the commits.
+func TestTorture_DamagedLog(t *testing.T) {
 	c := run(t, "tails", 1, 4*time.Second, time.Second)
 	require.Positive(t, c.Get("log_cuts"))
 }

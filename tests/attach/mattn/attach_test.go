@@ -12,7 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAttach(t *testing.T) {
+// A pool of mattn's driver can be attached.
+func TestAttach_Mattn(t *testing.T) {
 	suite.Run(t, func(path string) (*sql.DB, error) {
 		return sql.Open("sqlite3", "file:"+path+"?_busy_timeout=2000&_journal_mode=WAL&_txlock=immediate")
 	})

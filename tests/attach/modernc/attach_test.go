@@ -12,13 +12,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAttach(t *testing.T) {
+// A pool of modernc's driver can be attached.
+func TestAttach_Modernc(t *testing.T) {
 	suite.Run(t, func(path string) (*sql.DB, error) {
 		return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(2000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 	})
 }
 
-func TestAttachWithARollbackJournal(t *testing.T) {
+// A pool with a rollback journal can be attached.
+func TestAttach_RollbackJournal(t *testing.T) {
 	suite.Run(t, func(path string) (*sql.DB, error) {
 		return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(2000)&_txlock=immediate")
 	})

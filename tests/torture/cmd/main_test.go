@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestTortureWritesWhatItCountedWithMachineAndVersions(t *testing.T) {
+// The torture command writes its counts with the machine and the versions.
+func TestCLI_Torture_Report(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	require.Zero(t, run([]string{"-for", "1s", "-seed", "7", "-only", "faults", "-quiet", "-report", path}))
 	text, err := os.ReadFile(path)
@@ -34,6 +35,7 @@ func TestTortureWritesWhatItCountedWithMachineAndVersions(t *testing.T) {
 	require.Positive(t, report.Suites[0].Counters["faults"])
 }
 
-func TestTortureRefusesASuiteThatThereIsNot(t *testing.T) {
+// The torture command refuses an unknown suite.
+func TestCLI_Torture_UnknownSuite(t *testing.T) {
 	require.Equal(t, 2, run([]string{"-only", "nonsense", "-quiet"}))
 }

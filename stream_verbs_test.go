@@ -1,0 +1,168 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// streamVerbs is all that can be done with a stream. Those with a transaction run in tx,
+// or, without one, in one of their own.
+func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]testkit.Refusal {
+	t.Helper()
+	type c = context.Context
+	var zero E
+	in := func(call func(c, *sql.Tx) error) testkit.Refusal {
+		if tx == nil {
+			return inOwnTx(db, call)
+		}
+		return func(ctx c) error { return call(ctx, tx) }
+	}
+	return map[string]testkit.Refusal{
+		"Publish":        func(c c) error { _, err := s.Publish(c, zero); return err },
+		"PublishTx":      in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
+		"PublishMany":    func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
+		"PublishManyTx":  in(func(c c, tx *sql.Tx) error { _, _, err := s.PublishManyTx(c, tx, []E{zero}); return err }),
+		"Read":           func(c c) error { return testkit.LastError(s.Read(c, 0)) },
+		"Subscribe":      func(c c) error { return testkit.LastError(s.Subscribe(c, "verb", nil)) },
+		"Tail":           func(c c) error { return testkit.LastError(s.Tail(c, honker.Beginning, nil)) },
+		"Offset":         func(c c) error { _, err := s.Offset(c, "verb"); return err },
+		"SaveOffset":     func(c c) error { _, err := s.SaveOffset(c, "verb", 1); return err },
+		"SaveOffsetTx":   in(func(c c, tx *sql.Tx) error { _, err := s.SaveOffsetTx(c, tx, "verb", 1); return err }),
+		"Seek":           func(c c) error { return s.Seek(c, "verb", honker.Beginning) },
+		"Consumers":      func(c c) error { _, err := s.Consumers(c); return err },
+		"DeleteConsumer": func(c c) error { _, err := s.DeleteConsumer(c, "verb"); return err },
+		"Head":           func(c c) error { _, err := s.Head(c); return err },
+	}
+}
+
+// Bad topics and options are refused by every verb.
+func TestStream_BadInput(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	for what, name := range badNames {
+		testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, name, nil), nil))
+		consumer := honker.NewStream[int](db, "orders", nil)
+		testkit.RequireRefused(t, path, map[string]testkit.Refusal{
+			"Subscribe " + what:      func(c context.Context) error { return testkit.LastError(consumer.Subscribe(c, name, nil)) },
+			"Offset " + what:         func(c context.Context) error { _, err := consumer.Offset(c, name); return err },
+			"SaveOffset " + what:     func(c context.Context) error { _, err := consumer.SaveOffset(c, name, 1); return err },
+			"Seek " + what:           func(c context.Context) error { return consumer.Seek(c, name, honker.End) },
+			"DeleteConsumer " + what: func(c context.Context) error { _, err := consumer.DeleteConsumer(c, name); return err },
+		})
+	}
+	testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: -1}), nil))
+}
+
+// A pattern is for reading.
+func TestStream_Pattern_ReadOnly(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	for _, pattern := range []string{"orders:*", "*", "**"} {
+		verbs := streamVerbs(t, db, honker.NewStream[int](db, pattern, nil), nil)
+		for verb := range verbs {
+			if !strings.HasPrefix(verb, "Publish") {
+				delete(verbs, verb)
+			}
+		}
+		require.Len(t, verbs, 4)
+		testkit.RequireRefused(t, path, verbs)
+	}
+}
+
+// Topics of any text are kept apart.
+func TestStream_AnyTopics(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := testkit.NewStream[int](t, "unused")
+	topics := []string{"orders", "orders:created", "orders:created:eu", "orders:", ":", "a*b", " ", "ORDERS", "ü",
+		"orders%", "order_", "*orders", "\U0010FFFF", strings.Repeat("t", 1024), "'; --"}
+	for i, topic := range topics {
+		testkit.Publish(t, honker.NewStream[int](db, topic, nil), i)
+	}
+	for i, topic := range topics {
+		for e, err := range honker.NewStream[int](db, topic, nil).Read(ctx, 0) {
+			require.NoError(t, err)
+			require.Equal(t, topic, e.Topic)
+			require.Equal(t, i, e.Data)
+		}
+		require.Equal(t, []int{i}, testkit.StreamData(t, honker.NewStream[int](db, topic, nil)), topic)
+	}
+}
+
+// Plain stream verbs in a transaction are refused at once and name their twins.
+func TestStream_InTx_NamesTwin(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	_, err := s.SaveOffset(ctx, "verb", 0)
+	require.NoError(t, err)
+	twins := map[string]string{
+		"Publish": "PublishTx", "PublishMany": "PublishManyTx", "SaveOffset": "SaveOffsetTx",
+		"Seek": "after DB.Tx", "DeleteConsumer": "after DB.Tx",
+	}
+	began := time.Now()
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		verbs := streamVerbs(t, db, s, tx)
+		for verb, twin := range twins {
+			err := verbs[verb](ctx)
+			require.ErrorIs(t, err, honker.ErrInTx, verb)
+			require.ErrorContains(t, err, twin, verb)
+		}
+		for _, verb := range []string{"PublishTx", "PublishManyTx", "SaveOffsetTx", "Read", "Offset", "Consumers", "Head"} {
+			require.NoError(t, verbs[verb](ctx), verb)
+		}
+		return nil
+	}))
+	require.Less(t, time.Since(began), 2*time.Second)
+	require.EqualValues(t, 2, countEvents(t, db))
+}
+
+// A closed DB answers every stream verb with ErrClosed.
+func TestStream_Closed(t *testing.T) {
+	t.Parallel()
+	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
+	require.NoError(t, err)
+	s := honker.NewStream[int](db, "orders", nil)
+	verbs := streamVerbs(t, db, s, nil)
+	verbs["Pipe"] = func(c context.Context) error {
+		return honker.Pipe(c, s, "verb", honker.NewStream[int](db, "to", nil),
+			func(context.Context, *honker.Event[int]) (int, error) { return 0, nil })
+	}
+	require.NoError(t, db.Close())
+	for verb, call := range verbs {
+		assert.ErrorIs(t, call(testkit.Context(t, testkit.Timeout)), honker.ErrClosed, verb)
+	}
+}
+
+// A stream verb under an ended context writes nothing.
+func TestStream_EndedContext(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	unchanged := testkit.WatchFile(t, path)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	verbs := streamVerbs(t, db, s, nil)
+	for _, reads := range []string{"Offset", "Consumers", "Head"} {
+		delete(verbs, reads)
+	}
+	for _, endless := range []string{"Subscribe", "Tail", "All"} { // they end silently
+		if call, ok := verbs[endless]; ok {
+			assert.NoError(t, call(ended), endless)
+			unchanged(endless)
+			delete(verbs, endless)
+		}
+	}
+	for verb, call := range verbs {
+		assert.ErrorIs(t, call(ended), context.Canceled, verb)
+		unchanged(verb)
+	}
+}
