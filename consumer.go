@@ -121,11 +121,11 @@ func (s *Stream[E]) SaveOffset(ctx context.Context, consumer string, offset int6
 	return saved, fail("save offset", s.name, err)
 }
 
-func (s *stream) saveOffset(ctx context.Context, twin, consumer string, offset int64) (saved bool, err error) {
+func (s *stream) saveOffset(ctx context.Context, txForm, consumer string, offset int64) (saved bool, err error) {
 	if err := s.checkSave(consumer, offset); err != nil {
 		return false, err
 	}
-	err = s.db.engine.Write(ctx, twin, engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = s.db.engine.Write(ctx, txForm, engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		saved, err = s.db.consumers.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
 		return err
 	}))
@@ -168,7 +168,7 @@ func (s *stream) seek(ctx context.Context, consumer string, to From) error {
 		return err
 	}
 	found := false
-	err := s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	err := s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		offset, err := s.resolve(ctx, q, to)
 		if err != nil {
 			return err
@@ -234,7 +234,7 @@ func (s *stream) deleteConsumer(ctx context.Context, consumer string) (deleted b
 	if err := s.checkConsumer(consumer); err != nil {
 		return false, err
 	}
-	err = s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
 		deleted, err = s.db.consumers.Drop(ctx, q, consumer, s.name)
 		return err
 	}))

@@ -196,12 +196,12 @@ func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, 
 }
 
 // commit writes the jobs in a transaction of their own.
-func (op *enqueueOp) commit(ctx context.Context, twin string) error {
+func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
 	if !later {
 		op.handoff = op.q.db.handoffs.Begin(op.q.name)
 	}
-	err := op.q.db.engine.Write(ctx, twin, op)
+	err := op.q.db.engine.Write(ctx, txForm, op)
 	handed := op.handoff.End(err)
 	if err != nil {
 		return err

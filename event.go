@@ -153,9 +153,9 @@ func (h *heldEvent) extendOp(by time.Duration) *settleOp {
 	}}
 }
 
-// write commits op. twin is the Tx form of the verb.
-func (h *heldEvent) write(ctx context.Context, twin string, op *settleOp) error {
-	if err := h.member.db.engine.Write(ctx, twin, op); err != nil {
+// write commits op. txForm is the Tx form of the verb.
+func (h *heldEvent) write(ctx context.Context, txForm string, op *settleOp) error {
+	if err := h.member.db.engine.Write(ctx, txForm, op); err != nil {
 		return err
 	}
 	if !op.held {
@@ -166,9 +166,9 @@ func (h *heldEvent) write(ctx context.Context, twin string, op *settleOp) error 
 
 // end commits op, which ends the claim. settled is set before, so that a renewal that finds
 // the claim gone does not take it for lost.
-func (h *heldEvent) end(ctx context.Context, twin string, op *settleOp) error {
+func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error {
 	h.settled.Store(true)
-	err := h.write(ctx, twin, op)
+	err := h.write(ctx, txForm, op)
 	if err != nil && !errors.Is(err, ErrClaimLost) {
 		h.settled.Store(false)
 	}

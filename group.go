@@ -211,7 +211,7 @@ func (g *group) drop(ctx context.Context) error {
 	if g.err != nil {
 		return g.err
 	}
-	return g.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	return g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil {
 			return err
@@ -312,7 +312,7 @@ func (g *group) settleDead(ctx context.Context, offset int64, settle func(ctx co
 	if err != nil {
 		return 0, false, err
 	}
-	err = g.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		found, err = settle(ctx, q, id, now.UnixMilli())
 		return err
 	}))

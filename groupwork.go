@@ -309,7 +309,7 @@ func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 		return nil
 	}
 	var lost []*heldEvent
-	err := w.group.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err := w.group.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		lost = nil // the transaction may run again
 		for _, h := range held {
 			op := h.extendOp(w.group.opts.Lease)

@@ -81,11 +81,11 @@ func newJob[T any](q *queue, row store.Job) (*Job[T], error) {
 }
 
 // settle runs one of the verbs in a transaction of its own.
-func (j *Job[T]) settle(ctx context.Context, verb, twin string, end *worker.SettleOp) error {
+func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.SettleOp) error {
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
 	}
-	if err := j.q.db.engine.Write(ctx, twin, end); err != nil {
+	if err := j.q.db.engine.Write(ctx, txForm, end); err != nil {
 		return failID(verb, j.ID, err)
 	}
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.Settled))
@@ -207,7 +207,7 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	if err := j.unsettled(); err != nil {
 		return failID("extend job", j.ID, err)
 	}
-	err := j.q.db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err := j.q.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		held, err := j.q.db.jobs.Extend(ctx, q, j.claim.Claim, now.Unix()+engine.Seconds(by), now.Unix())
 		if err == nil && !held {
 			return ErrClaimLost // nothing was changed, so that failing undoes nothing

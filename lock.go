@@ -155,7 +155,7 @@ func (db *DB) tryLock(ctx context.Context, name string, o LockOptions) (*Lock, e
 		return nil, err
 	}
 	l := &Lock{db: db, name: name, owner: o.Owner, ttl: o.TTL, released: make(chan struct{})}
-	if err := db.engine.Write(ctx, "", engine.Statements(l.acquire)); err != nil {
+	if err := db.engine.Write(ctx, "", engine.OpFunc(l.acquire)); err != nil {
 		leave()
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (l *Lock) renew() error {
 	ctx, cancel := context.WithDeadline(l.ctx, time.Unix(l.expires.Load(), 0))
 	defer cancel()
 	var expires int64
-	err := l.db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err := l.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		expires = l.until(now)
 		if !l.lasts(now) {
 			return ErrLockLost
@@ -311,7 +311,7 @@ func (l *Lock) release() error {
 		return why
 	}
 	freed := false
-	err := l.db.engine.Write(context.WithoutCancel(l.ctx), "", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err := l.db.engine.Write(context.WithoutCancel(l.ctx), "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if l.lasts(now) {
 			freed, err = l.db.locks.Release(ctx, q, l.name, l.owner)
 		}

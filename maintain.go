@@ -150,7 +150,7 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 			if err != nil || !overdue {
 				return err
 			}
-			err = db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+			err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 				return db.jobs.SettleOverdue(ctx, q, queue, now.Unix())
 			}))
 			if err != nil {
@@ -202,7 +202,7 @@ func (db *DB) inChunks(ctx context.Context,
 			return err
 		}
 		taken, began := 0, time.Now()
-		err = db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 			taken, err = take(ctx, q, ids, now)
 			return err
 		}))

@@ -48,7 +48,7 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 		return nil, err
 	}
 	m := &member{db: g.db, group: g, identity: store.Member{Name: name, Instance: rand.Text()}}
-	if err := g.db.engine.Write(ctx, "", engine.Statements(m.enter)); err != nil {
+	if err := g.db.engine.Write(ctx, "", engine.OpFunc(m.enter)); err != nil {
 		return nil, err
 	}
 	m.keys = []wake.Key{{Kind: wake.TopicEvent, Name: g.s.name}, {Kind: wake.GroupReturn, Name: groupKey(m.id)}}
@@ -102,7 +102,7 @@ func (m *member) renew(ctx context.Context) error {
 	if time.Now().UnixMilli() < m.renewAt.Load() {
 		return nil
 	}
-	return m.db.engine.Write(ctx, "", engine.Statements(m.heartbeat))
+	return m.db.engine.Write(ctx, "", engine.OpFunc(m.heartbeat))
 }
 
 // deadline is the end of a lease that begins now.
@@ -165,7 +165,7 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 
 // claimRows may return nothing where there is something further on.
 func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, err error) {
-	err = m.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		rows, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
 			Member: m.identity, N: n, MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
@@ -202,7 +202,7 @@ func (m *Member[E]) Leave(ctx context.Context) error {
 }
 
 func (m *member) leave(ctx context.Context) error {
-	err := m.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err := m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		return m.db.groups.Leave(ctx, q, m.identity, now.UnixMilli())
 	}))
 	if err != nil {
@@ -332,7 +332,7 @@ func (p *prefetcher[E]) giveBack() {
 		offsets[i] = d.Offset
 	}
 	p.held = nil
-	err := m.db.engine.Write(context.Background(), "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err := m.db.engine.Write(context.Background(), "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		return m.db.groups.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
 	}))
 	if err != nil {

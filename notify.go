@@ -49,7 +49,7 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	err = db.engine.Write(ctx, "NotifyTx", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = db.engine.Write(ctx, "NotifyTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		id, err = db.notifications.Insert(ctx, q, channel, text, now.Unix())
 		return err
 	}))
@@ -224,7 +224,7 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 	if olderThan == 0 && keep < 0 {
 		return 0, nil
 	}
-	err = db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		before := int64(0)
 		if olderThan > 0 {
 			before = now.Unix() - engine.Seconds(olderThan)

@@ -99,7 +99,7 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	}
 	writer := sqlite.NewCommitter(sqlite.ForeignPool(pool), limit)
 	defer writer.Close()
-	return sqlite.Explain(writer.Do(ctx, engine.Statements(func(ctx context.Context, q store.Querier, _ time.Time) error {
+	return sqlite.Explain(writer.Do(ctx, engine.OpFunc(func(ctx context.Context, q store.Querier, _ time.Time) error {
 		return store.Bootstrap(ctx, q, schema)
 	})), path)
 }

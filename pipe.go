@@ -152,7 +152,7 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	}
 	consumers := p.s.db.consumers
 	var first, last, found int64
-	err := p.s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		first, last = 0, 0
 		found, _, err = consumers.Offset(ctx, q, p.consumer, p.s.name)
 		if err != nil || found != p.saved {

@@ -219,7 +219,7 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err = q.db.engine.Write(ctx, "AckTx", engine.Statement(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		n, err = q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
@@ -264,7 +264,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
 	}
-	err = q.db.engine.Write(ctx, "CancelTx", engine.Statement(func(ctx context.Context, tx engine.Querier, _ time.Time) (err error) {
+	err = q.db.engine.Write(ctx, "CancelTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, _ time.Time) (err error) {
 		cancelled, err = q.db.jobs.Cancel(ctx, tx, q.name, id)
 		return err
 	}))
@@ -290,7 +290,7 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.err != nil {
 		return 0, fail("sweep", q.name, q.err)
 	}
-	err = q.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		swept, err = q.db.jobs.SweepExpired(ctx, tx, q.name, now.Unix())
 		return err
 	}))

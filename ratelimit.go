@@ -70,7 +70,7 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 	if err != nil || used >= r.limit {
 		return false, window, err
 	}
-	err = r.db.engine.Write(ctx, "AllowTx", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = r.db.engine.Write(ctx, "AllowTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		window = r.window(now)
 		ok, err = r.db.rateLimits.Take(ctx, q, r.name, window, r.limit)
 		return err
@@ -167,7 +167,7 @@ func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swe
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)
 	}
-	err = db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		swept, err = db.rateLimits.Sweep(ctx, q, now.Unix()-engine.Seconds(olderThan))
 		return err
 	}))

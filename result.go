@@ -28,7 +28,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	err = q.db.engine.Write(ctx, "SaveResultTx", engine.Statement(func(ctx context.Context, tx engine.Querier, now time.Time) error {
+	err = q.db.engine.Write(ctx, "SaveResultTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) error {
 		return q.db.results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now.Unix(), ttl))
 	}))
 	return failID("save result of job", id, err)

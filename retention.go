@@ -48,7 +48,7 @@ func (s *stream) setRetention(ctx context.Context, r Retention) error {
 		return err
 	}
 	row := store.Retention{Topic: s.name, MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
-	return s.db.engine.Write(ctx, "", engine.Statement(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	return s.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		return s.db.retentions.Set(ctx, q, row)
 	}))
 }
@@ -144,7 +144,7 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 	retentions, topic := c.s.db.retentions, c.s.name
 	n, last := 0, int64(0)
 	var took time.Duration
-	err := c.s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	err := c.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		began := time.Now() // waiting for the writer does not count
 		defer func() { took = time.Since(began) }()
 		pin, pinned, err := retentions.LowestPin(ctx, q, topic)

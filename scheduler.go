@@ -144,7 +144,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	err = s.db.engine.Write(ctx, "RegisterTx", engine.Statement(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	err = s.db.engine.Write(ctx, "RegisterTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		return s.db.schedules.Register(ctx, q, t)
 	}))
 	return fail("register schedule", sch.Name, err)
@@ -247,7 +247,7 @@ func (s *Scheduler) change(ctx context.Context, verb, name string, run func(cont
 	if err := engine.CheckName("schedule name", name); err != nil {
 		return false, fail(verb, name, err)
 	}
-	err = s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		changed, err = run(ctx, q, now)
 		return err
 	}))
@@ -324,7 +324,7 @@ func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock) ([]Fire, error) {
 	var rows []store.Fire
 	var broken []store.Broken
-	err := s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err := s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if lock != nil {
 			if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
 				return err

@@ -276,13 +276,13 @@ func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...
 	return first, last, fail("publish", s.name, err)
 }
 
-// publish commits an event for each of data. twin is the Tx form of the verb.
-func publish[E any](ctx context.Context, s *stream, twin string, data []E, opts []PublishOption) (first, last int64, err error) {
+// publish commits an event for each of data. txForm is the Tx form of the verb.
+func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opts []PublishOption) (first, last int64, err error) {
 	p, err := newPublication(s, data, opts)
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := s.db.engine.Write(ctx, twin, p); err != nil {
+	if err := s.db.engine.Write(ctx, txForm, p); err != nil {
 		return 0, 0, err
 	}
 	s.published(p.first, p.last, false)

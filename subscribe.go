@@ -367,7 +367,7 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 	if err != nil || same {
 		return at, err
 	}
-	err = s.db.engine.Write(ctx, "", engine.Statements(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		begin, err := s.resolve(ctx, q, from)
 		if err != nil {
 			return err

@@ -122,8 +122,8 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		ResultTTL:    q.opts.ResultTTL,
 		Backoff:      q.opts.Backoff,
 		Logger:       q.db.opts.Logger,
-		Claimed:      q.claimed,
-		Settled:      q.observeSettled,
+		OnClaimed:    q.claimed,
+		OnSettled:    q.observeSettled,
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row store.Job, err error) {

@@ -22,11 +22,10 @@ type Op = sqlite.Op
 
 // Config is what an Engine needs beside its backend.
 type Config struct {
-	Statements  wake.Statements
-	Logger      *slog.Logger
-	MaxPayload  int           // bytes
-	BusyTimeout time.Duration // how long a write waits for the writer
-	Woke        func(cause string, waiters int)
+	Statements wake.Statements
+	Logger     *slog.Logger
+	MaxPayload int // bytes
+	Woke       func(cause string, waiters int)
 }
 
 // Engine runs the verbs of one DB on its backend. It is safe for concurrent use.
@@ -108,9 +107,9 @@ func (e *Engine) open() error {
 }
 
 // Usable checks what any verb needs: the DB is open, ctx has not ended and is not that of
-// the caller's own transaction. twin is the form of the verb to use inside [Engine.Tx].
-func (e *Engine) Usable(ctx context.Context, twin string) error {
-	if err := e.RefuseInTx(ctx, twin); err != nil {
+// the caller's own transaction. txForm is the form of the verb to use inside [Engine.Tx].
+func (e *Engine) Usable(ctx context.Context, txForm string) error {
+	if err := e.RefuseInTx(ctx, txForm); err != nil {
 		return err
 	}
 	if err := e.open(); err != nil {
@@ -159,10 +158,10 @@ func (e *Engine) WrapCause(err error) error {
 	return err
 }
 
-// Write commits op: alone, or in one transaction with the ops of concurrent callers. twin is
+// Write commits op: alone, or in one transaction with the ops of concurrent callers. txForm is
 // the form of the verb to use inside [Engine.Tx].
-func (e *Engine) Write(ctx context.Context, twin string, op Op) error {
-	if err := e.RefuseInTx(ctx, twin); err != nil {
+func (e *Engine) Write(ctx context.Context, txForm string, op Op) error {
+	if err := e.RefuseInTx(ctx, txForm); err != nil {
 		return err
 	}
 	if err := e.open(); err != nil {
@@ -171,21 +170,21 @@ func (e *Engine) Write(ctx context.Context, twin string, op Op) error {
 	return withCause(ctx, e.Backend.Write(ctx, op))
 }
 
-// Statements makes an Op of a function that runs several statements.
-type Statements func(ctx context.Context, q Querier, now time.Time) error
+// OpFunc is an Op of a function that runs several statements.
+type OpFunc func(ctx context.Context, q Querier, now time.Time) error
 
 // Run implements Op.
-func (f Statements) Run(ctx context.Context, q Querier, now time.Time) error { return f(ctx, q, now) }
+func (f OpFunc) Run(ctx context.Context, q Querier, now time.Time) error { return f(ctx, q, now) }
 
 // Single implements Op.
-func (Statements) Single() bool { return false }
+func (OpFunc) Single() bool { return false }
 
-// Statement makes an Op of a function that runs one statement, which SQLite undoes by
-// itself when it fails: alone it needs no BEGIN, among others no savepoint.
-type Statement func(ctx context.Context, q Querier, now time.Time) error
+// SingleOp is an Op of a function that runs one statement, which SQLite undoes by itself when
+// it fails: alone it needs no BEGIN, among others no savepoint.
+type SingleOp func(ctx context.Context, q Querier, now time.Time) error
 
 // Run implements Op.
-func (f Statement) Run(ctx context.Context, q Querier, now time.Time) error { return f(ctx, q, now) }
+func (f SingleOp) Run(ctx context.Context, q Querier, now time.Time) error { return f(ctx, q, now) }
 
 // Single implements Op.
-func (Statement) Single() bool { return true }
+func (SingleOp) Single() bool { return true }

@@ -32,15 +32,15 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 }
 
 // RefuseInTx returns ErrInTx for the ctx of Tx's function: a verb that waits for the writer
-// would wait for its own caller. The text names twin, the form to use instead; "" is none.
-func (e *Engine) RefuseInTx(ctx context.Context, twin string) error {
+// would wait for its own caller. The text names txForm, the form to use instead; "" is none.
+func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	switch {
 	case ctx.Value(txKey{e}) == nil:
 		return nil
-	case twin == "":
+	case txForm == "":
 		return fmt.Errorf("%w: there is none; call it after DB.Tx has returned", ErrInTx)
 	}
-	return fmt.Errorf("%w: %s", ErrInTx, twin)
+	return fmt.Errorf("%w: %s", ErrInTx, txForm)
 }
 
 // Join checks that tx can carry a write of this DB, and returns what to run that on.

@@ -180,7 +180,8 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 }
 
 // begin takes the write lock at once: a batch that began with a read could lose the right
-// to write to another process.
+// to write to another process. On a wrapped connection the BEGIN enters the gate first, see
+// conn.control.
 func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 	inner := c.source.statementCtx(ctx)
 	return Retry(ctx, c.limit, func() error {

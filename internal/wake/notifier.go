@@ -186,8 +186,8 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 }
 
 // Until calls look until it returns Done or an error, sleeping in between until one of keys
-// is ready or the time that look returned has passed. It is the one loop in which a verb
-// waits. look runs first after the subscription, so that no commit is missed. The end of ctx
+// is ready or the time that look returned has passed. It is the loop in which a verb
+// waits; a worker waits for more than keys, see worker.Source.Await. look runs first after the subscription, so that no commit is missed. The end of ctx
 // is returned as its cause.
 //
 // The subscription holds from the first look to the last: a commit that comes while look runs
@@ -239,9 +239,6 @@ func (n *Notifier) WakeAt(t time.Time) {
 		n.watcher.WakeAt(t)
 	}
 }
-
-// Committed tells the watcher that this process has committed.
-func (n *Notifier) Committed() { n.watcher.Committed() }
 
 // Err returns why no wait can succeed any more, or nil.
 func (n *Notifier) Err() error {
@@ -307,11 +304,11 @@ func (n *Notifier) ask(ctx context.Context, q sqlite.Querier) (woken int) {
 			continue
 		}
 		names := func() []string { return n.names(Kind(kind)) }
-		hot, err := ready(ctx, q, names, now)
+		found, err := ready(ctx, q, names, now)
 		if err != nil {
-			hot = names()
+			found = names()
 		}
-		for _, name := range hot {
+		for _, name := range found {
 			woken += n.Wake(Kind(kind), name)
 		}
 	}

@@ -6,19 +6,15 @@
 //
 // The watcher is always in one of five states:
 //
-//	          AddWaiter             16 fast events
-//	sleeping -----------> searching --------------> burst
-//	   ^                   |  ^  ^                    |
-//	   | last              |  |  '--------------------'
-//	   | RemoveWaiter,     |  |      quiet for 20 ms
-//	   | from any     found|  | event
-//	   | state      or gave|  |
-//	   |                 up|  |
-//	   |                   v  |     a commit without an event,
-//	   '------------------ listening ----------------> polling
-//	                          ^        or no events       |
-//	                          |                           | event, or events
-//	                          '------- searching <--------' are available
+//	sleeping --AddWaiter--> searching --16 fast events--> burst
+//	                         |  ^  ^                        |
+//	  a later look found it, |  |  '--event--- polling <----'
+//	  or the search gave up  |  | event          ^   quiet for 20 ms
+//	                         v  |                |
+//	                       listening ------------'
+//	                                 a commit without an event, or no events
+//
+// From any state the last RemoveWaiter leads to sleeping.
 //
 // What they mean, and when the next look comes without any request:
 //

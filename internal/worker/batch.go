@@ -120,7 +120,9 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 	p.settled(done)
 	// A claim that was filled may have left jobs behind. One that was not has found the end of
 	// the queue, and the next look is that of the wait.
-	p.more = want == 0 && p.more || b.full()
+	if want > 0 {
+		p.more = b.full()
+	}
 	p.start(b.ClaimOp)
 	return nil
 }
@@ -128,11 +130,10 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 // write commits b. It is not withdrawn when ctx ends: what has finished is settled.
 func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	ctx = context.WithoutCancel(ctx)
-	// Not Engine.Write: what that checks, Run has checked, and Close waits for Run.
-	err := p.source.Engine.Backend.Write(ctx, b)
+	err := p.source.Engine.Write(ctx, "", b)
 	if errors.Is(err, errSomeLost) {
 		b.exact = true
-		err = p.source.Engine.Backend.Write(ctx, b)
+		err = p.source.Engine.Write(ctx, "", b)
 	}
 	return err
 }
@@ -171,7 +172,7 @@ func (p *Pool) settled(done []*activeJob) {
 		if j.end == nil || j.end.mayBeSettled && j.end.Became == Lost {
 			continue
 		}
-		p.Settled(j.end, j.ran)
+		p.OnSettled(j.end, j.ran)
 		// A release that comes too late loses nothing: the handler never ran, or was given up.
 		if j.end.Became == Lost && j.end.Outcome != Released {
 			p.Logger.Warn("honker: worker: claim lost before the job was settled",

@@ -10,7 +10,7 @@ import (
 )
 
 // Handoffs are the claims of one DB that wait for a job, by queue. An enqueue of the same DB
-// takes one and inserts its job as claimed by it: one statement and one commit lie between
+// takes one and inserts its job as claimed by it: one write and one commit lie between
 // the enqueue and the handler, where a wake and a claim would add another commit
 // (docs/decisions/005).
 //

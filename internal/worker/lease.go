@@ -29,12 +29,12 @@ func (p *Pool) renew(held []*activeJob) {
 		ids[i] = j.claim.ID
 	}
 	var kept []int64
-	op := engine.Statement(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	op := engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), now.Unix()+engine.Seconds(p.Lease))
 		return err
 	})
 	// Not withdrawn: the drain waits for handlers, and their leases have to hold.
-	if err := p.source.Engine.Backend.Write(context.Background(), op); err != nil {
+	if err := p.source.Engine.Write(context.Background(), "", op); err != nil {
 		// Not lost yet: only a statement that ran and did not find the claim says so.
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
 		return

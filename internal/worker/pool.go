@@ -22,15 +22,15 @@ type Config struct {
 	Workers      int           // handlers at once
 	Lease        time.Duration // of a claim, renewed at a third of it
 	Timeout      time.Duration // of one attempt; 0: none
-	DrainTimeout time.Duration
+	DrainTimeout time.Duration // after the end of ctx, before the handlers' ctx is cancelled
 	ResultTTL    time.Duration
 	Backoff      func(attempt int, err error) time.Duration
 	Logger       *slog.Logger
 
-	Handle  func(ctx context.Context, claim *Claim, job store.Job) error
-	OnError func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
-	Claimed func(*ClaimOp)                                      // after the commit
-	Settled func(end *SettleOp, ran time.Duration)              // after the commit
+	Handle    func(ctx context.Context, claim *Claim, job store.Job) error
+	OnError   func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
+	OnClaimed func(*ClaimOp)                                      // after the commit
+	OnSettled func(end *SettleOp, ran time.Duration)              // after the commit
 }
 
 // Pool is one running Work.
@@ -220,7 +220,7 @@ func (p *Pool) start(claimed *ClaimOp) {
 	if len(claimed.Rows) == 0 {
 		return
 	}
-	p.Claimed(claimed)
+	p.OnClaimed(claimed)
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
 	for i, row := range claimed.Rows {

@@ -47,26 +47,29 @@ func (p *Pool) runJob(j *activeJob) {
 		p.finish(j, p.source.release(j.claim))
 		return
 	}
-	err, settled := errGoexit, false
+	err, returned := errGoexit, false
 	defer func() {
-		if settled {
-			return
-		}
-		// runtime.Goexit has ended this goroutine, as t.FailNow in a handler does. The job
-		// is retried, and another goroutine takes the place of this one.
-		p.finish(j, p.source.Retry(j.claim, time.Second, err))
-		p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
-		go p.work()
-		if err == errGoexit {
-			p.reportError(j, err)
+		if !returned {
+			p.replaceWorker(j, err)
 		}
 	}()
 	ctx, cancel := p.handlerContext(j)
 	defer cancel()
 	err = p.attempt(ctx, j)
 	end := p.outcomeFor(j, err)
-	settled = true
+	returned = true
 	p.finish(j, end)
+}
+
+// replaceWorker is for a goroutine that the handler, or OnError, has ended by runtime.Goexit, as
+// t.FailNow does. The job is retried, and another goroutine takes the place of this one.
+func (p *Pool) replaceWorker(j *activeJob, err error) {
+	p.finish(j, p.source.Retry(j.claim, time.Second, err))
+	p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
+	go p.work()
+	if err == errGoexit { // another error was reported before: it was OnError that ended it
+		p.reportError(j, err)
+	}
 }
 
 func (p *Pool) isLost(j *activeJob) bool {
