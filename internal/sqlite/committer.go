@@ -253,7 +253,9 @@ func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
 	return batch, nil
 }
 
-// commit waits for readers where the journal is a rollback journal.
+// commit waits for readers where the journal is a rollback journal: there the last page lock
+// is taken by the COMMIT. It is not withdrawn: the ops have run, and their callers are to hear
+// what became of them.
 func (c *Committer) commit(conn *sql.Conn) error {
 	return Retry(context.Background(), c.limit, func() error {
 		_, err := conn.ExecContext(context.Background(), "COMMIT")
@@ -277,6 +279,7 @@ func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool
 	if first {
 		return runFirst(ctx, conn, r, now)
 	}
+	// From the second one on, what others have written must outlive a failure of this one.
 	if _, err := conn.ExecContext(ctx, "SAVEPOINT honker"); err != nil {
 		return err
 	}

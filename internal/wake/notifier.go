@@ -338,6 +338,7 @@ func (n *Notifier) asked() bool {
 	return false
 }
 
+// awaited reports whether there is a waiter of kind, which is cheaper than to list its names.
 func (n *Notifier) awaited(kind Kind) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

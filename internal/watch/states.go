@@ -106,7 +106,8 @@ func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 	return now.Add(pause).Truncate(pause).Sub(now)
 }
 
-// look reads the version and reports what it finds.
+// look reads the version and reports what it finds. Whatever woke the watcher, the version
+// alone says that there was a commit.
 func (w *Watcher) look(why reason) {
 	now := time.Now()
 	if why == byDeadline {

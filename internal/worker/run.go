@@ -72,6 +72,7 @@ func (p *Pool) replaceWorker(j *activeJob, err error) {
 	}
 }
 
+// isLost reports that a renewal has missed the claim before the handler has started.
 func (p *Pool) isLost(j *activeJob) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
