@@ -153,6 +153,11 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 			return err
 		}
 		d, err := events.next(ctx)
+		if err != nil && d != nil {
+			w.group.db.opts.Logger.Warn("honker: group: event does not decode, dead-lettered", "group", w.group.name, "error", err)
+			<-w.slots
+			continue
+		}
 		if err != nil {
 			<-w.slots
 			if err := w.retryAfter(ctx, retry, err); err != nil {

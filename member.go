@@ -117,11 +117,30 @@ func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m
 // [ErrMemberTaken]: the member was silent for too long, and another took its name.
 // [ErrNotFound]: the group was deleted. An n that is not positive is [ErrInvalid].
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
-	out, err := m.claim(ctx, n)
-	return out, fail("claim from group", m.group.name, err)
+	for {
+		claimed, err := m.claim(ctx, n)
+		if err != nil || len(claimed) == 0 {
+			return nil, fail("claim from group", m.group.name, err)
+		}
+		var out []*Delivery[E]
+		for _, c := range claimed {
+			if c.err == nil {
+				out = append(out, c.delivery)
+			}
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+	}
 }
 
-func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
+// decoded is a claimed event, or one that was dead-lettered since it did not decode.
+type decoded[E any] struct {
+	delivery *Delivery[E]
+	err      error // why it did not decode
+}
+
+func (m *Member[E]) claim(ctx context.Context, n int) ([]decoded[E], error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("%w: claim of %d events", ErrInvalid, n)
 	}
@@ -137,8 +156,8 @@ func (m *Member[E]) claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 		if err != nil {
 			return nil, err
 		}
-		if out := m.decodeAll(ctx, rows); len(out) > 0 {
-			return out, nil
+		if len(rows) > 0 {
+			return m.decodeAll(ctx, rows), nil
 		}
 	}
 }
@@ -178,11 +197,12 @@ func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, e
 }
 
 // decodeAll makes deliveries of rows, and dead events of those that do not decode.
-func (m *Member[E]) decodeAll(ctx context.Context, rows []store.Delivery) (out []*Delivery[E]) {
-	for _, row := range rows {
+func (m *Member[E]) decodeAll(ctx context.Context, rows []store.Delivery) []decoded[E] {
+	out := make([]decoded[E], len(rows))
+	for i, row := range rows {
 		d, err := newDelivery[E](m.member, row)
+		out[i] = decoded[E]{d, err}
 		if err == nil {
-			out = append(out, d)
 			continue
 		}
 		if err := d.deadLetter(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
@@ -220,7 +240,8 @@ func (m *member) leave(ctx context.Context) error {
 //
 // It claims ahead what a body that is quick will take in some milliseconds; what it has
 // claimed and not yielded goes back to the group, unspent. An event with a payload that
-// does not decode into E is dead-lettered and not yielded.
+// does not decode into E is dead-lettered, and yielded with the error; the loop goes on. Any
+// other error comes without an event.
 func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	return func(yield func(*Delivery[E], error) bool) {
 		p := &prefetcher[E]{member: m}
@@ -228,13 +249,13 @@ func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 		defer p.giveBack()
 		for {
 			d, err := p.next(ctx)
-			if err != nil {
+			if d == nil {
 				if ctx.Err() == nil {
 					yield(nil, fail("claim from group", m.group.name, err))
 				}
 				return
 			}
-			if !yield(d, nil) {
+			if !yield(d, err) {
 				return
 			}
 		}
@@ -246,7 +267,7 @@ type prefetcher[E any] struct {
 	member *Member[E]
 	size   func(pace time.Duration) int // of a claim, given how long the one before has lasted
 	last   int                          // size of the last claim of sizeByPace
-	held   []*Delivery[E]               // claimed, and not handed out
+	held   []decoded[E]                 // claimed, and not handed out
 	taken  time.Time                    // when held was claimed
 }
 
@@ -274,8 +295,9 @@ func (p *prefetcher[E]) quick() time.Duration { return min(quickPace, p.member.g
 // stale is how much of its lease an event may have lost when it is handed out.
 func (p *prefetcher[E]) stale() time.Duration { return min(slowPace, p.member.group.opts.Lease/8) }
 
-// next returns the next event, and waits for it. What has been held for too long by then
-// goes back first.
+// next returns the next event, and waits for it. One that did not decode comes with its error;
+// any other error comes without an event. What has been held for too long by then goes back
+// first.
 func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	if err := p.member.db.engine.Usable(ctx, ""); err != nil {
 		return nil, err
@@ -288,9 +310,9 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 			return nil, err
 		}
 	}
-	d := p.held[0]
+	next := p.held[0]
 	p.held = p.held[1:]
-	return d, nil
+	return next.delivery, next.err
 }
 
 // fill claims, or waits until that may find something.
@@ -326,10 +348,12 @@ func (p *prefetcher[E]) giveBack() {
 	if len(p.held) == 0 {
 		return
 	}
-	m, token := p.member, p.held[0].Token
-	offsets := make([]int64, len(p.held))
-	for i, d := range p.held {
-		offsets[i] = d.Offset
+	m, token := p.member, p.held[0].delivery.Token
+	var offsets []int64
+	for _, h := range p.held {
+		if h.err == nil { // else it is dead
+			offsets = append(offsets, h.delivery.Offset)
+		}
 	}
 	p.held = nil
 	err := m.db.engine.Write(context.Background(), "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {

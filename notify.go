@@ -98,14 +98,14 @@ type Listener struct {
 // Listen attaches to channels. It is attached when it returns: messages committed
 // later are seen, history is not. ctx bounds the attaching only.
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
+	if len(channels) == 0 {
+		return nil, fail("listen", "", fmt.Errorf("%w: no channel", ErrInvalid))
+	}
 	l, err := db.listen(ctx, channels)
 	return l, fail("listen", fmt.Sprint(channels), err)
 }
 
 func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) {
-	if len(channels) == 0 {
-		return nil, fmt.Errorf("%w: no channel", ErrInvalid)
-	}
 	l := &Listener{db: db}
 	for _, c := range channels {
 		if err := engine.CheckName("channel", c); err != nil {
