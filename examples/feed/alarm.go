@@ -73,10 +73,10 @@ func (a *alarm) run(ctx context.Context, failed *honker.Stream[Request]) error {
 			err = a.write(e)
 		}
 		if err != nil {
-			return ended(ctx, err)
+			return err
 		}
 	}
-	return nil
+	return nil // the loop ends with ctx
 }
 
 func (a *alarm) write(e *honker.Event[Request]) error {

@@ -43,10 +43,10 @@ func (f *feed) count(ctx context.Context) error {
 			err = f.countOne(context.WithoutCancel(ctx), e)
 		}
 		if err != nil {
-			return ended(ctx, err)
+			return err
 		}
 	}
-	return nil
+	return nil // the loop ends with ctx
 }
 
 func (f *feed) countOne(ctx context.Context, e *honker.Event[Request]) error {

@@ -35,14 +35,17 @@ func (f *feed) resolve(ctx context.Context) error {
 		return ended(ctx, err)
 	}
 	for d, err := range m.All(ctx) {
+		if err != nil && d != nil {
+			continue // it does not decode, and is a dead event already
+		}
 		if err == nil {
 			err = f.resolveOne(context.WithoutCancel(ctx), d)
 		}
 		if err != nil {
-			return errors.Join(ended(ctx, err), m.Leave(context.WithoutCancel(ctx)))
+			return errors.Join(err, m.Leave(context.WithoutCancel(ctx)))
 		}
 	}
-	return nil
+	return m.Leave(context.WithoutCancel(ctx)) // what it holds goes to the others at once
 }
 
 // resolveOne finds out the country, which is slow and so not in a transaction, and then
