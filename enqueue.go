@@ -165,8 +165,9 @@ type enqueueOp struct {
 	enqueueOptions
 	q        *queue
 	payloads []string
-	handoff  *worker.Handoff // to an idle worker of this DB; nil: there is none
-	ids      []int64         // after Run
+	handOver bool              // a worker of this DB waits for jobs of the queue
+	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
+	ids      []int64           // after Run
 }
 
 // newEnqueueOp checks the handle and the options, and encodes args.
@@ -198,11 +199,9 @@ func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, 
 // commit writes the jobs in a transaction of their own.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
-	if !later {
-		op.handoff = op.q.db.handoffs.Begin(op.q.name)
-	}
+	op.handOver = !later && op.q.db.handoffs.Waiting(op.q.name)
 	err := op.q.db.engine.Write(ctx, txForm, op)
-	handed := op.handoff.End(err)
+	handed := op.idle.Fill(err)
 	if err != nil {
 		return err
 	}
@@ -226,13 +225,16 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// Single implements engine.Op. A handoff needs a BEGIN, see [worker.Handoff.Insert].
-func (op *enqueueOp) Single() bool { return len(op.payloads) == 1 && op.handoff == nil }
+// Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
+func (op *enqueueOp) Single() bool { return len(op.payloads) == 1 && !op.handOver }
 
 // Run implements engine.Op.
 func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 	job := op.job(op.q.name, now)
-	if op.ids, err = op.handoff.Insert(ctx, tx, job, op.payloads, now); err != nil {
+	if op.handOver && job.RunAt <= now.Unix() {
+		op.idle = op.q.db.handoffs.Take(op.q.name, now)
+	}
+	if op.ids, err = op.idle.Insert(ctx, tx, job, op.payloads, now); err != nil {
 		return err
 	}
 	return op.insert(ctx, tx, job)
