@@ -166,3 +166,110 @@ func TestStream_EndedContext(t *testing.T) {
 		unchanged(verb)
 	}
 }
+
+// Where honker's tables are gone, each verb returns an error that says the operation: none
+// hangs, panics, or takes it for an empty answer.
+func TestDB_TablesGone_EveryVerb(t *testing.T) {
+	t.Parallel()
+	type c = context.Context
+	ctx := testkit.Context(t, testkit.Timeout)
+	db, err := honker.Open(ctx, filepath.Join(t.TempDir(), "file.db"), nil)
+	require.NoError(t, err)
+	defer db.Close()
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.PublishRange(t, s, 1, 4)
+	g := s.Group("g", &honker.GroupOptions{MaxAttempts: 1})
+	m, err := g.Join(ctx, "a")
+	require.NoError(t, err)
+	ds, err := m.Claim(ctx, 2)
+	require.NoError(t, err)
+	require.Len(t, ds, 2)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
+	scheduler := db.Scheduler()
+	require.NoError(t, scheduler.Register(ctx, honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 1h"}))
+
+	verbs := streamVerbs(t, db, s, nil)
+	for verb, call := range map[string]testkit.Refusal{
+		"RetryTx":     inOwnTx(db, func(c c, tx *sql.Tx) error { return job.RetryTx(c, tx, 0, nil) }),
+		"SnoozeTx":    inOwnTx(db, func(c c, tx *sql.Tx) error { return job.SnoozeTx(c, tx, 0) }),
+		"RejectTx":    inOwnTx(db, func(c c, tx *sql.Tx) error { return job.RejectTx(c, tx, nil) }),
+		"Extend":      func(c c) error { return job.Extend(c, time.Minute) },
+		"Retry":       func(c c) error { return job.Retry(c, 0, nil) },
+		"Get":         func(c c) error { _, err := q.Get(c, 1); return err },
+		"Claim":       func(c c) error { _, err := q.Claim(c, "w", 1); return err },
+		"Jobs":        func(c c) error { return testkit.LastError(q.Jobs(c, "w")) },
+		"NextClaimAt": func(c c) error { _, err := q.NextClaimAt(c); return err },
+		"EnqueueTx":   inOwnTx(db, func(c c, tx *sql.Tx) error { _, err := q.EnqueueTx(c, tx, 1); return err }),
+		"EnqueueMany": func(c c) error { _, err := q.EnqueueMany(c, []int{1, 2}); return err },
+		"EnqueueManyTx": inOwnTx(db, func(c c, tx *sql.Tx) error {
+			_, err := q.EnqueueManyTx(c, tx, []int{1, 2})
+			return err
+		}),
+		"SweepExpired":    func(c c) error { _, err := q.SweepExpired(c); return err },
+		"WaitResult":      func(c c) error { _, err := honker.WaitResult[int](c, db, 1); return err },
+		"Result":          func(c c) error { _, err := honker.Result[int](c, db, 1); return err },
+		"Join":            func(c c) error { _, err := g.Join(c, "b"); return err },
+		"Info":            func(c c) error { _, err := g.Info(c); return err },
+		"Groups":          func(c c) error { _, err := s.Groups(c); return err },
+		"Dead":            func(c c) error { return testkit.LastError(g.Dead(c)) },
+		"Redeliver":       func(c c) error { _, err := g.Redeliver(c, 1); return err },
+		"Discard":         func(c c) error { _, err := g.Discard(c, 1); return err },
+		"Delete":          func(c c) error { _, err := g.Delete(c); return err },
+		"Member.Claim":    func(c c) error { _, err := m.Claim(c, 1); return err },
+		"Member.All":      func(c c) error { return testkit.LastError(m.All(c)) },
+		"Leave":           m.Leave,
+		"Delivery.Ack":    ds[0].Ack,
+		"Delivery.AckTx":  inOwnTx(db, func(c c, tx *sql.Tx) error { return ds[1].AckTx(c, tx) }),
+		"Delivery.Nack":   func(c c) error { return ds[1].Nack(c, testkit.ErrCause) },
+		"Delivery.NackTx": inOwnTx(db, func(c c, tx *sql.Tx) error { return ds[1].NackTx(c, tx, testkit.ErrCause) }),
+		"Delivery.Extend": func(c c) error { return ds[1].Extend(c, time.Minute) },
+		"Consume":         func(ctx c) error { return s.Consume(ctx, "new", func(c, *honker.Event[int]) error { return nil }, nil) },
+		"SetRetention":    func(c c) error { return s.SetRetention(c, honker.Retention{MaxCount: 1}) },
+		"Retention":       func(c c) error { _, err := s.Retention(c); return err },
+		"Compact":         func(c c) error { _, err := s.Compact(c); return err },
+		"Register": func(c c) error {
+			return scheduler.Register(c, honker.Schedule{Name: "s", Queue: "jobs", Spec: "@every 1h"})
+		},
+		"Pause": func(c c) error { _, err := scheduler.Pause(c, "tea"); return err },
+		"Update": func(c c) error {
+			n := 1
+			_, err := scheduler.Update(c, "tea", honker.ScheduleChange{Priority: &n})
+			return err
+		},
+		"List":               func(c c) error { _, err := scheduler.List(c); return err },
+		"Soonest":            func(c c) error { _, err := scheduler.Soonest(c); return err },
+		"Tick":               func(c c) error { _, err := scheduler.Tick(c, time.Now()); return err },
+		"Trigger":            func(c c) error { _, err := scheduler.Trigger(c, "tea"); return err },
+		"TryLock":            func(c c) error { _, err := db.TryLock(c, "l", nil); return err },
+		"Lock":               func(c c) error { _, err := db.Lock(c, "l", nil); return err },
+		"Allow":              func(c c) error { _, err := db.RateLimit("r", 1, time.Hour).Allow(c); return err },
+		"Wait":               func(c c) error { return db.RateLimit("r", 1, time.Hour).Wait(c) },
+		"Remaining":          func(c c) error { _, _, err := db.RateLimit("r", 1, time.Hour).Remaining(c); return err },
+		"Listen":             func(c c) error { _, err := db.Listen(c, "news"); return err },
+		"Notify":             func(c c) error { _, err := db.Notify(c, "news", 1); return err },
+		"PruneNotifications": func(c c) error { _, err := db.PruneNotifications(c, 0, 0); return err },
+		"Check":              db.Check,
+	} {
+		verbs[verb] = call
+	}
+	rows, err := db.SQL().Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE '\_honker%' ESCAPE '\'`)
+	require.NoError(t, err)
+	var tables []string
+	for rows.Next() {
+		var name string
+		require.NoError(t, rows.Scan(&name))
+		tables = append(tables, name)
+	}
+	require.NoError(t, rows.Close())
+	require.Greater(t, len(tables), 9)
+	for _, table := range tables {
+		testkit.ExecAll(t, db.SQL(), `DROP TABLE `+table)
+	}
+	for verb, call := range verbs {
+		err := call(ctx)
+		require.ErrorContains(t, err, "honker: ", verb)
+		require.ErrorContains(t, err, "no such table", verb)
+	}
+}
