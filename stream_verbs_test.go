@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -272,4 +273,92 @@ func TestDB_TablesGone_EveryVerb(t *testing.T) {
 		require.ErrorContains(t, err, "honker: ", verb)
 		require.ErrorContains(t, err, "no such table", verb)
 	}
+}
+
+// A table that is missing behind the first statement of a verb is an error too.
+func TestDB_OneTableGone(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t, testkit.Timeout)
+	db, err := honker.Open(ctx, filepath.Join(t.TempDir(), "file.db"), nil)
+	require.NoError(t, err)
+	defer db.Close()
+	s := honker.NewStream[int](db, "orders", nil)
+	require.Equal(t, "orders", s.Name())
+	testkit.PublishRange(t, s, 1, 2)
+	_, err = s.SaveOffset(ctx, "c", 1)
+	require.NoError(t, err)
+	g := s.Group("g", nil)
+	_, err = g.Join(ctx, "a")
+	require.NoError(t, err)
+	for _, table := range []string{"_honkerx_group_members", "_honkerx_group_claims", "_honker_stream"} {
+		testkit.Exec(t, db, `DROP TABLE `+table)
+		_, err = g.Info(ctx)
+		require.ErrorContains(t, err, "no such table", table)
+		_, err = s.Groups(ctx)
+		require.ErrorContains(t, err, "no such table", table)
+		_, err = g.Join(ctx, "b")
+		require.ErrorContains(t, err, "no such table", table)
+	}
+	_, err = s.Consumers(ctx)
+	require.ErrorContains(t, err, `honker: consumers "orders": `)
+	require.ErrorContains(t, s.Seek(ctx, "c", honker.Since(time.Now())), `honker: seek "orders": `)
+	require.ErrorContains(t, testkit.LastError(honker.NewStream[int](db, "ord*", nil).Read(ctx, 0)), "no such table")
+	_, err = honker.NewStream[int](db, "", nil).Groups(ctx)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// What is left undone by a Tx verb leaves its transaction as it was.
+func TestTxVerbs_Refused(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.Publish(t, s, 1)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		require.ErrorIs(t, job.RetryTx(ctx, tx, -1, nil), honker.ErrInvalid)
+		require.ErrorIs(t, job.SnoozeTx(ctx, tx, -1), honker.ErrInvalid)
+		ids, err := q.EnqueueManyTx(ctx, tx, nil)
+		require.NoError(t, err)
+		require.Empty(t, ids)
+		return nil
+	}))
+	for e, err := range s.Read(ctx, 0) {
+		require.NoError(t, err)
+		require.ErrorIs(t, inOwnTx(db, func(ctx context.Context, tx *sql.Tx) error { return e.AckTx(ctx, tx) })(ctx), honker.ErrInvalid)
+	}
+	for e, err := range s.Subscribe(ctx, "c", nil) {
+		require.NoError(t, err)
+		require.NoError(t, e.Ack(ctx))
+		require.ErrorIs(t, inOwnTx(db, func(ctx context.Context, tx *sql.Tx) error { return e.AckTx(ctx, tx) })(ctx), honker.ErrClaimLost)
+		break
+	}
+	require.NoError(t, job.Ack(ctx), "none of them has settled it")
+}
+
+// The packages of this module that build on the root reach the engine of a DB.
+func TestEngine_Of(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := testkit.NewQueue[int](t, nil)
+	e := engine.Of(db)
+	require.NoError(t, e.Usable(ctx, ""))
+	require.NoError(t, e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		rows, err := q.QueryContext(ctx, `SELECT 1`)
+		if err != nil {
+			return err
+		}
+		return rows.Close()
+	}))
+}
+
+// Check names the rules that are broken.
+func TestDB_Check_Broken(t *testing.T) {
+	t.Parallel()
+	ctx := testkit.Context(t, testkit.Timeout)
+	db, err := honker.Open(ctx, filepath.Join(t.TempDir(), "file.db"), nil)
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.Check(ctx))
+	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, state) VALUES ('jobs', '1', 'processing')`)
+	require.ErrorContains(t, db.Check(ctx), "1 rules broken: [\"a processing job has a worker and a deadline: row 1\"]")
 }
