@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/worker"
 )
 
 // GroupWorkOptions of one Work of a group. The zero value of a field means its default.
@@ -212,14 +213,9 @@ func (w *groupWork[E]) start(d *Delivery[E]) {
 	w.running.Go(func() { w.handle(ctx, cancel, d) })
 }
 
-var (
-	errGroupGoexit    = errors.New("the handler ended its goroutine")
-	errGroupWorkEnded = errors.New("honker: work has ended")
-)
-
 // handle runs the handler and settles its event.
 func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFunc, d *Delivery[E]) {
-	began, err := time.Now(), errGroupGoexit
+	began, err := time.Now(), worker.ErrGoexit
 	// Deferred, for a handler that ends its goroutine, as t.FailNow does.
 	defer func() {
 		w.settle(ctx, d, err)
@@ -358,19 +354,15 @@ func (w *groupWork[E]) lose(lost []*heldEvent) {
 	}
 }
 
-// cancelGrace is what a handler has to return after its ctx was cancelled at the end of the
-// drain.
-const cancelGrace = time.Second
-
 // drain waits for the handlers, cancels those that take too long, and leaves the group,
 // which gives back what they have not settled.
 func (w *groupWork[E]) drain(stopRenewing func()) {
 	defer w.running.Wait()
 	finished := make(chan struct{})
 	go func() { w.running.Wait(); close(finished) }()
-	cancelling := time.AfterFunc(w.opts.DrainTimeout, func() { w.cancelHandlers(errGroupWorkEnded) })
+	cancelling := time.AfterFunc(w.opts.DrainTimeout, func() { w.cancelHandlers(worker.ErrEnded) })
 	defer cancelling.Stop()
-	over := time.NewTimer(max(w.opts.DrainTimeout, w.opts.DrainTimeout+cancelGrace)) // the sum may overflow
+	over := time.NewTimer(max(w.opts.DrainTimeout, w.opts.DrainTimeout+worker.CancelGrace)) // the sum may overflow
 	defer over.Stop()
 	select {
 	case <-finished:

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// cancelGrace is what a handler has to return after its ctx was cancelled at the end of the
+// CancelGrace is what a handler has to return after its ctx was cancelled at the end of the
 // drain.
-const cancelGrace = time.Second
+const CancelGrace = time.Second
 
 // settleFailures is how many batches in a row may fail at the end before the leases are left
 // to lapse.
 const settleFailures = 10
 
-var errWorkEnded = errors.New("honker: work has ended")
+// ErrEnded is the cause of the end of a handler's ctx when the drain has taken too long.
+var ErrEnded = errors.New("honker: work has ended")
 
 // drain ends the work. What has not started is released, and handlers finish. After
 // DrainTimeout their ctx is cancelled; soon after that, what they still hold is released.
@@ -25,9 +26,9 @@ func (p *Pool) drain() {
 	// A timer of its own cancels, because a batch may be waiting for the disk.
 	// Handlers are told to stop a moment before they are given up, so that one that heeds its
 	// ctx can return, and is settled by what it returns.
-	cancelling := time.AfterFunc(p.DrainTimeout, func() { p.cancelHandlers(errWorkEnded) })
+	cancelling := time.AfterFunc(p.DrainTimeout, func() { p.cancelHandlers(ErrEnded) })
 	defer cancelling.Stop()
-	over := time.NewTimer(max(p.DrainTimeout, p.DrainTimeout+cancelGrace)) // the sum may overflow
+	over := time.NewTimer(max(p.DrainTimeout, p.DrainTimeout+CancelGrace)) // the sum may overflow
 	defer over.Stop()
 	// Once a settle has failed for good, the rest is let go without another try: each try may
 	// take a BusyTimeout, and the caller of Close is waiting.

@@ -36,7 +36,8 @@ func (p *Pool) work() {
 	}
 }
 
-var errGoexit = errors.New("the handler ended its goroutine")
+// ErrGoexit is the failure of a handler that has ended its goroutine, as t.FailNow does.
+var ErrGoexit = errors.New("the handler ended its goroutine")
 
 // runJob runs one job and queues it to be settled. Whatever the handler does, finish is called
 // exactly once: a job that is not finished is held, and renewed, for ever.
@@ -47,7 +48,7 @@ func (p *Pool) runJob(j *activeJob) {
 		p.finish(j, p.source.release(j.claim))
 		return
 	}
-	err, returned := errGoexit, false
+	err, returned := ErrGoexit, false
 	defer func() {
 		if !returned {
 			p.replaceWorker(j, err)
@@ -67,7 +68,7 @@ func (p *Pool) replaceWorker(j *activeJob, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
 	p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
 	go p.work()
-	if err == errGoexit { // another error was reported before: it was OnError that ended it
+	if err == ErrGoexit { // another error was reported before: it was OnError that ended it
 		p.reportError(j, err)
 	}
 }
