@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // streamStore are the statements on the table of events.
@@ -239,7 +240,7 @@ func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) 
 // transaction has written is not there yet: its commit is noticed as any other.
 func (s *stream) published(first, last int64, inTx bool) {
 	if !inTx {
-		s.db.engine.Notifier.WakeTopic(s.name)
+		s.db.engine.Notifier.Wake(wake.TopicEvent, s.name)
 	}
 	s.db.opts.Observer.published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }

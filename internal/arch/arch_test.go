@@ -159,6 +159,8 @@ var snippets = map[string][]snippet{
 
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0)\n", ""},
 		{"internal/sqlite/writeback.go", "import \"os\"\nvar f, _ = os.Open(w.log)\n", ""},
+		{"internal/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(`x`, 0, 0)\n", "uses golang.org/x/sys/unix.Open"},
+		{"internal/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(s.path(1), 0, 0)\n", ""},
 		{"x.go", "import \"os\"\nvar f, _ = os.Stat(`x`)\n", ""},
 		{"x.go", "import os \"example.com/os\"\nvar f, _ = os.Open(`x`)\n", ""},
 		{"x_test.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},

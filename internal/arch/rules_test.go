@@ -141,8 +141,9 @@ func fileFaults(s source) (faults []string) {
 }
 
 var mayOpen = map[string]func(*ast.CallExpr) bool{
-	"internal/sqlite/path.go":      createsNew,
-	"internal/sqlite/writeback.go": readsLog,
+	"internal/sqlite/path.go":         createsNew,
+	"internal/sqlite/writeback.go":    readsLog,
+	"internal/watch/signals_linux.go": opensSignal,
 }
 
 // readsLog recognises os.Open of the log, on which there are no locks.
@@ -153,6 +154,20 @@ func readsLog(call *ast.CallExpr) bool {
 	}
 	path, ok := call.Args[0].(*ast.SelectorExpr)
 	return ok && path.Sel.Name == "log"
+}
+
+// opensSignal recognises an opening or a creation of a signal file, which is no database.
+func opensSignal(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || f.Sel.Name != "Open" || len(call.Args) != 3 {
+		return createsNew(call)
+	}
+	path, ok := call.Args[0].(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	of, ok := path.Fun.(*ast.SelectorExpr)
+	return ok && of.Sel.Name == "path"
 }
 
 // createsNew recognises os.OpenFile with O_EXCL: the file did not exist, so there

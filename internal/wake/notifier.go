@@ -48,16 +48,17 @@ type Key struct {
 // at least one waiter. It is an interface, because another kind of database notices commits
 // otherwise: Postgres by LISTEN.
 type Watcher interface {
-	AddWaiter()
-	RemoveWaiter()
-	Committed()         // this process has committed
-	WakeAt(t time.Time) // look at t even without a commit
+	AddWaiter(watch.Signals)
+	RemoveWaiter(watch.Signals)
+	Committed()          // this process has committed
+	Raise(watch.Signals) // what it has committed concerns the waiters of these, in any process
+	WakeAt(t time.Time)  // look at t even without a commit
 	Close() error
 }
 
 // Events are what a Watcher calls, one at a time.
 type Events struct {
-	Changed func(watch.Cause)
+	Changed func(watch.Cause, watch.Signals) (woken int)
 	Lost    func(error) // the database is gone for good; it is the last call
 }
 
@@ -103,6 +104,7 @@ func New(cfg Config) *Notifier {
 type Waiter struct {
 	notifier *Notifier
 	keys     []Key
+	signals  watch.Signals // of keys
 	woken    chan struct{}
 }
 
@@ -110,6 +112,9 @@ type Waiter struct {
 // sleeps then, so that no commit in between is missed. Close ends the subscription.
 func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 	w := &Waiter{notifier: n, keys: keys, woken: make(chan struct{}, 1)}
+	for _, k := range keys {
+		w.signals |= signalsOf(k)
+	}
 	n.mu.Lock()
 	for _, k := range keys {
 		set := n.waiting[k.Kind][k.Name]
@@ -124,7 +129,7 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 	}
 	n.mu.Unlock()
 	// Outside of mu, which the watcher's goroutine takes while it looks.
-	n.watcher.AddWaiter()
+	n.watcher.AddWaiter(w.signals)
 	return w
 }
 
@@ -142,7 +147,7 @@ func (w *Waiter) Close() {
 		}
 	}
 	n.mu.Unlock()
-	n.watcher.RemoveWaiter() // the last one puts the watcher to sleep
+	n.watcher.RemoveWaiter(w.signals) // the last one puts the watcher to sleep
 }
 
 // Wake wakes w. A wake that was not consumed yet covers this one too: the waiter has still to
@@ -206,20 +211,32 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 	}
 }
 
-// Wake wakes the waiters of a key: this process has committed what they wait for, and they
-// need not sleep until the watcher has looked, which it does all the same.
-func (n *Notifier) Wake(kind Kind, name string) int {
+// Wake wakes the waiters of a key: this process has committed what they wait for. Those of
+// this process need not sleep until the watcher has looked, and those of others are woken by
+// a signal, in case that their watchers look rarely because the file is busy.
+func (n *Notifier) Wake(kind Kind, name string) {
+	key := Key{kind, name}
+	if kind == TopicEvent {
+		n.wakeTopic(name)
+	} else {
+		n.wakeKey(key)
+	}
+	n.watcher.Raise(raisedBy(key))
+}
+
+// wakeKey wakes the waiters of a key in this process.
+func (n *Notifier) wakeKey(k Key) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	set := n.waiting[kind][name]
+	set := n.waiting[k.Kind][k.Name]
 	for w := range set {
 		w.Wake()
 	}
 	return len(set)
 }
 
-// WakeTopic is Wake for a topic, which patterns may match as well.
-func (n *Notifier) WakeTopic(topic string) {
+// wakeTopic is wakeKey for a topic, which patterns may match as well.
+func (n *Notifier) wakeTopic(topic string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	// Patterns are few and local, so a scan of the names is cheaper than an index of prefixes.
@@ -272,87 +289,96 @@ func (n *Notifier) end(reason error) {
 }
 
 // changed runs in the watcher's goroutine after each commit that it has noticed, and at each
-// deadline. It asks each source that has waiters once, however many wait.
-func (n *Notifier) changed(cause watch.Cause) {
-	woken := 0
+// deadline. It asks each source that has waiters once, however many wait. After a signal
+// only the waiters of signals are asked for.
+func (n *Notifier) changed(cause watch.Cause, signals watch.Signals) (woken int) {
 	// A deadline is a time that a waiter has asked for, and no commit.
 	if cause != watch.Deadline {
-		woken += n.Wake(AnyCommit, "")
+		woken += n.wakeKey(Key{Kind: AnyCommit})
 	}
-	if n.asked() {
+	if n.asked(signals) {
 		// The wait for a connection ends with Close: an attached pool may have lent all of
 		// them. The statements do not: a cancelable ctx costs the driver a goroutine for each.
 		conn, err := n.cfg.Reader.Conn(n.ctx)
 		if err == nil {
-			woken += n.ask(context.Background(), conn)
+			woken += n.ask(context.Background(), conn, signals)
 			_ = conn.Close()
 		} else if n.ctx.Err() == nil {
-			woken += n.wakeAll()
+			woken += n.wakeAll(signals)
 		}
 	}
 	if woken > 0 && n.cfg.Woke != nil {
 		n.cfg.Woke(string(cause), woken)
 	}
+	return woken
 }
 
 // ask wakes what the sources say is ready. After an error it wakes all of the kind: each
 // waiter meets the error itself, where it can be returned.
-func (n *Notifier) ask(ctx context.Context, q sqlite.Querier) (woken int) {
+func (n *Notifier) ask(ctx context.Context, q sqlite.Querier, signals watch.Signals) (woken int) {
 	now := time.Now() // one time for all sources, as a transaction has one
-	for kind, ready := range n.sources.ask {
-		if ready == nil || !n.awaited(Kind(kind)) {
+	for kind := range kinds {
+		ready := n.sources.ask[kind]
+		if ready == nil || !n.awaited(kind, signals) {
 			continue
 		}
-		names := func() []string { return n.names(Kind(kind)) }
+		names := func() []string { return n.names(kind, signals) }
 		found, err := ready(ctx, q, names, now)
 		if err != nil {
 			found = names()
 		}
 		for _, name := range found {
-			woken += n.Wake(Kind(kind), name)
+			woken += n.wakeKey(Key{kind, name})
 		}
 	}
 	return woken
 }
 
 // wakeAll wakes the waiters of every kind that has a source.
-func (n *Notifier) wakeAll() (woken int) {
-	for kind, ready := range n.sources.ask {
-		if ready == nil {
+func (n *Notifier) wakeAll(signals watch.Signals) (woken int) {
+	for kind := range kinds {
+		if n.sources.ask[kind] == nil {
 			continue
 		}
-		for _, name := range n.names(Kind(kind)) {
-			woken += n.Wake(Kind(kind), name)
+		for _, name := range n.names(kind, signals) {
+			woken += n.wakeKey(Key{kind, name})
 		}
 	}
 	return woken
 }
 
 // asked reports whether there is a waiter of a kind that has a source.
-func (n *Notifier) asked() bool {
-	for kind, ready := range n.sources.ask {
-		if ready != nil && n.awaited(Kind(kind)) {
+func (n *Notifier) asked(signals watch.Signals) bool {
+	for kind := range kinds {
+		if n.sources.ask[kind] != nil && n.awaited(kind, signals) {
 			return true
 		}
 	}
 	return false
 }
 
-// awaited reports whether there is a waiter of kind, which is cheaper than to list its names.
-func (n *Notifier) awaited(kind Kind) bool {
+// awaited reports whether there may be a waiter of kind for signals, which is cheaper than to
+// list its names.
+func (n *Notifier) awaited(kind Kind, signals watch.Signals) bool {
+	if signals&signalsOfKind(kind) == 0 {
+		return false
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.waiting[kind]) > 0
 }
 
-// names are the names of a kind that have waiters. The list is a copy: the store is asked
-// without mu, which subscriptions and wakes of every goroutine need.
-func (n *Notifier) names(kind Kind) []string {
+// names are the names of a kind that have waiters for signals. The list is a copy: the store
+// is asked without mu, which subscriptions and wakes of every goroutine need.
+func (n *Notifier) names(kind Kind, signals watch.Signals) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	names := make([]string, 0, len(n.waiting[kind]))
 	for name := range n.waiting[kind] {
-		names = append(names, name)
+		// What a log has grown by is read once, for all names.
+		if kind.isLog() || signals&signalsOf(Key{kind, name}) != 0 {
+			names = append(names, name)
+		}
 	}
 	return names
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/watch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,14 +22,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeWatcher struct {
 	mu      sync.Mutex
 	waiters int
+	raised  watch.Signals
 	times   []time.Time
 	closed  bool
 }
 
-func (w *fakeWatcher) AddWaiter()    { w.mu.Lock(); w.waiters++; w.mu.Unlock() }
-func (w *fakeWatcher) RemoveWaiter() { w.mu.Lock(); w.waiters--; w.mu.Unlock() }
-func (w *fakeWatcher) Committed()    {}
-func (w *fakeWatcher) Close() error  { w.closed = true; return nil }
+func (w *fakeWatcher) AddWaiter(watch.Signals)    { w.mu.Lock(); w.waiters++; w.mu.Unlock() }
+func (w *fakeWatcher) RemoveWaiter(watch.Signals) { w.mu.Lock(); w.waiters--; w.mu.Unlock() }
+func (w *fakeWatcher) Committed()                 {}
+func (w *fakeWatcher) Raise(s watch.Signals)      { w.raised |= s }
+func (w *fakeWatcher) Close() error               { w.closed = true; return nil }
 func (w *fakeWatcher) WakeAt(t time.Time) {
 	w.mu.Lock()
 	w.times = append(w.times, t)
@@ -66,17 +69,17 @@ func TestNotifier_Until_Wake(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, looks)
 		require.Equal(t, 1, w.waiters)
-		require.Zero(t, n.Wake(QueueReady, "others"))
-		require.Zero(t, n.Wake(LockFree, "jobs"))
+		n.Wake(QueueReady, "others")
+		n.Wake(LockFree, "jobs")
 		synctest.Wait()
 		require.Equal(t, 1, looks, "woken by a key of another waiter")
-		require.Equal(t, 1, n.Wake(QueueReady, "jobs"))
+		n.Wake(QueueReady, "jobs")
 		synctest.Wait()
 		require.Equal(t, 2, looks)
-		require.Equal(t, 1, n.Wake(LockFree, "a"))
+		n.Wake(LockFree, "a")
 		require.NoError(t, <-done)
 		require.Zero(t, w.waiters)
-		require.Zero(t, n.Wake(QueueReady, "jobs"), "its subscription has ended")
+		require.Empty(t, n.waiting[QueueReady], "its subscription has ended")
 	})
 }
 
@@ -119,16 +122,36 @@ func TestNotifier_Until_Errors(t *testing.T) {
 }
 
 // A pattern of topics is woken by the topics that it matches.
-func TestNotifier_WakeTopic_Patterns(t *testing.T) {
+func TestNotifier_Wake_Patterns(t *testing.T) {
 	n, _ := newNotifier(t)
 	exact, pattern, other := n.Subscribe(Key{TopicEvent, "orders:new"}), n.Subscribe(Key{TopicEvent, "orders:*"}), n.Subscribe(Key{TopicEvent, "users"})
 	defer exact.Close()
 	defer pattern.Close()
 	defer other.Close()
-	n.WakeTopic("orders:new")
+	n.Wake(TopicEvent, "orders:new")
 	require.Len(t, exact.C(), 1)
 	require.Len(t, pattern.C(), 1)
 	require.Empty(t, other.C())
+}
+
+// What a commit raises is what its waiters wait for, and no signal has two kinds.
+func TestSignals_Kinds(t *testing.T) {
+	var taken watch.Signals
+	for kind := range kinds {
+		of := signalsOfKind(kind)
+		require.Zero(t, taken&of, "kind %d", kind)
+		taken |= of
+		for _, name := range []string{"", "a", "orders:new", "17", "orders:*"} {
+			k := Key{kind, name}
+			require.Equal(t, signalsOf(k), signalsOf(k)&raisedBy(k))
+			require.Equal(t, signalsOf(k), signalsOf(k)&of)
+			require.Equal(t, of == 0, signalsOf(k) == 0)
+		}
+	}
+	require.Equal(t, watch.AllSignals, taken)
+	require.NotZero(t, raisedBy(Key{TopicEvent, "orders:new"})&signalsOf(Key{TopicEvent, "orders:*"}))
+	// Processes of other versions work on the same file.
+	require.Equal(t, watch.Signals(1)<<22, signalsOf(Key{QueueReady, "mail"}))
 }
 
 // A name that is subscribed to after the log was read is not told of rows before, and one
@@ -168,7 +191,7 @@ func TestNotifier_Changed_Error(t *testing.T) {
 	n, _ := newNotifier(t)
 	w := n.Subscribe(Key{QueueReady, "jobs"})
 	defer w.Close()
-	require.Equal(t, 1, n.wakeAll())
+	require.Equal(t, 1, n.wakeAll(watch.AllSignals))
 	require.Len(t, w.C(), 1)
 }
 

@@ -137,7 +137,7 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
-	w.AddWaiter()
+	w.AddWaiter(1)
 	// looks counts those of a second after a while without commits.
 	looks := func() int64 {
 		<-time.After(2 * time.Second) // the pauses grow
@@ -152,10 +152,10 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
 	require.Greater(t, looks(), int64(10), "a poll was first: it goes on as without events")
 
-	w.RemoveWaiter()
+	w.RemoveWaiter(1)
 	w.Committed()
 	<-time.After(100 * time.Millisecond) // it sleeps
-	w.AddWaiter()
+	w.AddWaiter(1)
 	require.Greater(t, looks(), int64(10), "a new watch proves nothing")
 
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))

@@ -13,3 +13,14 @@ func (*fileEvents) subscribed() bool   { return false }
 func (*fileEvents) followsLog() bool   { return false }
 func (*fileEvents) unsubscribe()       {}
 func (*fileEvents) close()             {}
+
+// signalFiles need the events of files, too.
+type signalFiles struct{}
+
+func newSignalFiles(string) *signalFiles             { return &signalFiles{} }
+func (*signalFiles) raise(Signals)                   {}
+func (*signalFiles) C() <-chan struct{}              { return nil }
+func (*signalFiles) take() Signals                   { return 0 }
+func (*signalFiles) watch(*fileEvents, Signals) bool { return false }
+func (*signalFiles) unwatch(*fileEvents)             {}
+func (*signalFiles) close(*fileEvents)               {}

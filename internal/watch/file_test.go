@@ -30,13 +30,13 @@ func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other
 	require.NoError(t, err)
 	looks = make(chan Cause, 10_000)
 	cfg.Path, cfg.Version, cfg.Identity, cfg.Commits = path, sqlite.NewChange(pool), c.CheckIdentity, c.Commits
-	cfg.Changed = func(why Cause) { looks <- why }
+	cfg.Changed = func(why Cause, _ Signals) int { looks <- why; return 1 }
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if cfg.Lost == nil {
 		cfg.Lost = func(err error) { t.Errorf("lost: %v", err) }
 	}
 	w = New(cfg)
-	w.AddWaiter()
+	w.AddWaiter(1)
 	t.Cleanup(func() {
 		require.NoError(t, w.Close())
 		require.NoError(t, pool.Close())
@@ -201,11 +201,11 @@ func TestWatcher_Close_LentConnection(t *testing.T) {
 		Identity: func() error { return nil },
 		Commits:  func() int64 { return 0 },
 		Poll:     time.Millisecond,
-		Changed:  func(Cause) {},
+		Changed:  func(Cause, Signals) int { return 1 },
 		Lost:     func(error) {},
 		Logger:   slog.New(slog.DiscardHandler),
 	})
-	w.AddWaiter()
+	w.AddWaiter(1)
 	time.Sleep(20 * time.Millisecond)
 	closed := make(chan error, 1)
 	go func() { closed <- w.Close() }()

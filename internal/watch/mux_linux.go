@@ -21,7 +21,12 @@ type inotifyMux struct {
 	readErr error // events cannot be read any more
 	// subscribers has the event mask of each subscriber, by watch descriptor. Linux gives
 	// all watches of one file the same descriptor, so two watchers of a file share it.
-	subscribers map[int32]map[*fileEvents]uint32
+	subscribers map[int32]map[subscriber]uint32
+}
+
+// subscriber is told of the events of a watch, in the mux's goroutine. It must not block.
+type subscriber interface {
+	fire(gone bool) // gone: the path does not lead to the watched file any more
 }
 
 // The instance of this process, which exists while at least one watcher uses it. A
@@ -41,7 +46,7 @@ func acquireMux() (*inotifyMux, error) {
 		if err != nil {
 			return nil, err
 		}
-		shared = &inotifyMux{in: in, ended: make(chan struct{}), subscribers: make(map[int32]map[*fileEvents]uint32)}
+		shared = &inotifyMux{in: in, ended: make(chan struct{}), subscribers: make(map[int32]map[subscriber]uint32)}
 		go shared.forward()
 	}
 	shared.users++
@@ -69,7 +74,7 @@ const (
 
 // subscribe fires e at the events of mask at path, and when the file there is gone. It
 // returns the watch descriptor for unsubscribe.
-func (m *inotifyMux) subscribe(e *fileEvents, path string, mask uint32) (int32, error) {
+func (m *inotifyMux) subscribe(e subscriber, path string, mask uint32) (int32, error) {
 	// The lock is held over the system call: an event may arrive before it returns, and
 	// dispatch must find the subscriber.
 	m.mu.Lock()
@@ -81,7 +86,7 @@ func (m *inotifyMux) subscribe(e *fileEvents, path string, mask uint32) (int32, 
 	}
 	all := m.subscribers[wd]
 	if all == nil {
-		all = make(map[*fileEvents]uint32, 1)
+		all = make(map[subscriber]uint32, 1)
 		m.subscribers[wd] = all
 	}
 	// The kernel's mask is the union of all subscribers', so each keeps its own.
@@ -90,7 +95,7 @@ func (m *inotifyMux) subscribe(e *fileEvents, path string, mask uint32) (int32, 
 }
 
 // unsubscribe ends a subscription, and the watch with its last one.
-func (m *inotifyMux) unsubscribe(e *fileEvents, wd int32) {
+func (m *inotifyMux) unsubscribe(e subscriber, wd int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.subscribers[wd]

@@ -32,6 +32,8 @@ func (w *Watcher) wait() reason {
 		return byRequest
 	case <-w.events.C():
 		return byEvent
+	case <-w.signals.C():
+		return bySignal
 	case <-timer.C:
 		return ends
 	case <-w.ctx.Done():
@@ -43,7 +45,9 @@ func (w *Watcher) wait() reason {
 func (w *Watcher) sleep() bool {
 	// Each event costs every process that writes to the file a little.
 	w.events.unsubscribe()
+	w.signals.unwatch(w.events)
 	w.state = sleeping
+	w.missed = false
 	select {
 	case <-w.wake:
 		return true
@@ -52,15 +56,18 @@ func (w *Watcher) sleep() bool {
 	}
 }
 
-// followEvents has events come if the state wants them, and returns whether a look is due
-// at once: what was written before makes no event.
+// followEvents has events or signals come, as the state wants, and returns whether a look is
+// due at once: what was written before makes neither.
 func (w *Watcher) followEvents() bool {
-	if w.state == burst {
-		return false // events are off on purpose
+	if w.state == busy {
+		added := w.signals.watch(w.events, w.awaitedSignals())
+		w.events.unsubscribe()
+		return added
 	}
 	wasSleeping := w.state == sleeping
 	switch {
 	case w.events.subscribe():
+		w.signals.unwatch(w.events)
 		// A commit that is under way may have made its event already, so this state is
 		// searching. On a filesystem that sent no events before, setting a watch again
 		// proves nothing: only an event that comes does.
@@ -82,6 +89,9 @@ func (w *Watcher) enter(s state, pause time.Duration) { w.state, w.pause = s, pa
 // that pause is.
 func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 	pause, ends := w.pause, byTimer
+	if w.postponed.Load() {
+		pause = min(pause, max(w.notBefore.Sub(now), 0))
+	}
 	if !deadline.IsZero() {
 		until := max(deadline.Sub(now), 0)
 		if until <= pause {
@@ -107,23 +117,41 @@ func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 }
 
 // look reads the version and reports what it finds. Whatever woke the watcher, the version
-// alone says that there was a commit.
+// alone says that there was a commit, except after a signal: it is raised after the commit,
+// and is worth no second question.
 func (w *Watcher) look(why reason) {
 	now := time.Now()
 	if why == byDeadline {
 		w.clearDeadline(now)
 	}
+	if why == byRequest && now.Before(w.notBefore) {
+		w.postponed.Store(true)
+		return
+	}
+	if why != bySignal {
+		w.postponed.Store(false) // before the version is read: a later commit asks again
+	}
 	switch {
 	case why == byEvent:
 		w.search(now)
+	case why == bySignal:
+		w.signaled()
 	case w.changed():
 		w.found(now, why)
 	case why == byDeadline:
-		w.cfg.Changed(Deadline)
+		w.cfg.Changed(Deadline, AllSignals)
 	case why == byTimer:
 		// Only a timer lengthens the pause: a request that finds nothing was a rollback,
 		// and says nothing about how quiet the file is.
 		w.foundNothing(now)
+	}
+}
+
+// signaled asks for what the signals stand for. More commits for the same waiters may follow
+// within raiseGap, so the next look comes soon.
+func (w *Watcher) signaled() {
+	if raised := w.signals.take(); raised != 0 && w.cfg.Changed(Commit, raised) > 0 {
+		w.pause = min(w.pause, w.cfg.Poll)
 	}
 }
 
@@ -143,8 +171,7 @@ func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
 	if w.tooFast(now) {
-		w.events.unsubscribe()
-		w.enter(burst, min(max(w.cfg.Poll, burstGap), slowestPoll))
+		w.enter(busy, min(max(w.cfg.Poll, burstGap), slowestPoll))
 	}
 	// If this process has committed since the last event, the event is probably of that
 	// commit, for which Committed has asked for a look already. One look is enough then,
@@ -180,11 +207,24 @@ func (w *Watcher) tooFast(now time.Time) bool {
 	return w.fastEvents >= burstEvents
 }
 
-// found reports a commit.
+// found reports a commit, and paces the looks by whether it concerns a waiter here.
 func (w *Watcher) found(now time.Time, why reason) {
 	w.lastCommit = now
+	cause := Commit
+	if w.connLost {
+		w.connLost, cause = false, Restart
+	}
+	began := time.Now()
+	woken := w.cfg.Changed(cause, AllSignals)
+	took := time.Since(began)
+	w.missed = woken == 0
+	if w.missed {
+		w.foundOthers(time.Now(), took)
+		return
+	}
+	w.lastHit, w.backoff, w.notBefore = now, 0, time.Time{}
 	switch {
-	case w.state == polling:
+	case w.state == polling, w.state == busy:
 		w.pause = w.cfg.Poll
 	case w.state == searching && why == byTimer:
 		// The event was early for it. An event that was found at once leaves the state as
@@ -194,29 +234,43 @@ func (w *Watcher) found(now time.Time, why reason) {
 		// No event came for it. Some filesystems accept a watch and never send an event.
 		w.eventMissed = true
 		w.enter(polling, w.cfg.Poll)
-	case w.state != burst:
+	default:
 		w.pause = max(afterCommit, w.cfg.Poll)
 	}
-	cause := Commit
-	if w.connLost {
-		w.connLost, cause = false, Restart
-	}
-	w.cfg.Changed(cause)
 }
 
-// foundNothing makes the next pause longer.
+// foundOthers makes the looks rarer, those for commits of this process too: a commit that
+// concerns no waiter here is followed by others as a rule. The verbs of this process have
+// woken the waiters that they concern. took is how long it took to find out.
+func (w *Watcher) foundOthers(now time.Time, took time.Duration) {
+	w.backoff = min(max(2*w.backoff, firstBackoff), slowestPoll)
+	pause := max(w.backoff, lookShare*took)
+	w.notBefore = now.Add(pause)
+	if w.state != polling {
+		w.state = busy
+	}
+	w.pause = max(pause, w.cfg.Poll)
+}
+
+// foundNothing makes the next pause longer, and ends a state that a quiet file does not need.
 func (w *Watcher) foundNothing(now time.Time) {
-	switch w.state {
-	case burst:
-		if now.Sub(w.lastCommit) > quietAfter {
+	slower := max(min(2*w.pause, slowestPoll), w.cfg.Poll)
+	switch {
+	case w.state == busy:
+		quiet := now.Sub(w.lastCommit)
+		if w.missed {
+			w.pause = slower
+		}
+		if quiet > othersQuiet || quiet > quietAfter && !w.missed {
 			// followEvents sets the watches again and leaves polling at once.
 			w.fastEvents = 0
+			w.missed = false
 			w.enter(polling, w.cfg.Poll)
 		}
-	case polling:
+	case w.state == polling:
 		// Commits come in groups: for a second after one, the polls stay as close as asked.
-		w.pause = max(min(2*w.pause, slowestPoll), w.cfg.Poll)
-		if now.Sub(w.lastCommit) <= idleAfter {
+		w.pause = slower
+		if now.Sub(w.lastHit) <= idleAfter && !w.missed {
 			w.pause = w.cfg.Poll
 		}
 	default: // searching or listening

@@ -1,20 +1,21 @@
 // Package watch answers one question: has another connection committed to this file?
 //
 // PRAGMA data_version is the answer. Everything else only says when to read it: a commit
-// of this process, an event of the operating system for the -wal file, a deadline that a
-// waiter named, and a safety look every few seconds.
+// of this process, an event of the operating system for the -wal file, a signal of another
+// process, a deadline that a waiter named, and a safety look every few seconds.
 //
 // The watcher is always in one of five states:
 //
-//	sleeping --AddWaiter--> searching --16 fast events--> burst
-//	                         |  ^  ^                        |
-//	  a later look found it, |  |  '--event--- polling <----'
-//	  or the search gave up  |  | event          ^   quiet for 20 ms
+//	sleeping --AddWaiter--> searching --a commit for no waiter here, 16 fast events--> busy
+//	                         |  ^  ^                                                    |
+//	  a later look found it, |  |  '--event--- polling <--------------------------------'
+//	  or the search gave up  |  | event          ^            no commit for a while
 //	                         v  |                |
 //	                       listening ------------'
 //	                                 a commit without an event, or no events
 //
-// From any state the last RemoveWaiter leads to sleeping.
+// From any state the last RemoveWaiter leads to sleeping; listening leads to busy as
+// searching does.
 //
 // What they mean, and when the next look comes without any request:
 //
@@ -23,14 +24,19 @@
 //     Looks follow at distances that double from a millisecond to a few seconds.
 //   - listening: nothing is announced. Events come, and a safety look every four seconds.
 //   - polling: there are no events, or they proved unreliable. Looks come every Poll.
-//   - burst: commits come faster than events are worth. Events are off, and looks come
-//     every Poll.
+//   - busy: commits come faster than events are worth, or concern no waiter here. Events
+//     are off, signals are on. Looks come every Poll, and less often with each commit that
+//     concerns no waiter: with events, each of fifty idle processes would wake up at each
+//     commit of one that works, and leave it no processor to work on. See
+//     docs/decisions/007.
 package watch
 
 import (
 	"context"
 	"log/slog"
+	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -49,10 +55,21 @@ type Config struct {
 	Poll      time.Duration // between looks where there are no events
 	Notices   bool          // use file events where the platform has them
 	Untrusted bool          // the filesystem may accept a watch and never send an event
-	Changed   func(Cause)   // there may be something new; runs in the watcher's goroutine
 	Lost      func(error)   // the file was replaced; the watcher has ended
 	Logger    *slog.Logger
+
+	// Changed says that there may be something new for the waiters of signals, and returns
+	// how many it woke. It runs in the watcher's goroutine.
+	Changed func(cause Cause, signals Signals) (woken int)
 }
+
+// Signals is a set of signals. A waiter waits for some, and a process that commits for
+// others raises theirs, so that a process is woken from busy by commits that concern it.
+// What a signal stands for is the caller's matter: it has to be the same in all processes.
+type Signals uint64
+
+// AllSignals is what a look that no signal has asked for concerns.
+const AllSignals = ^Signals(0)
 
 // Cause is why Changed was called.
 type Cause string
@@ -93,12 +110,18 @@ const (
 
 // Pauses while no events come.
 const (
-	slowestPoll = 25 * time.Millisecond // unless Poll is longer
-	idleAfter   = time.Second           // without a commit, polling slows down
+	slowestPoll  = 25 * time.Millisecond // unless Poll is longer
+	firstBackoff = 2 * time.Millisecond  // after the first commit that concerns no waiter
+	idleAfter    = time.Second           // without a commit that woke a waiter, polling slows down
 
-	burstGap    = time.Millisecond      // events closer than this belong to a burst
-	burstEvents = 16                    // so many of them in a row turn events off
-	quietAfter  = 20 * time.Millisecond // without a commit, a burst is over
+	burstGap    = time.Millisecond       // events closer than this belong to a burst
+	burstEvents = 16                     // so many of them in a row turn events off
+	quietAfter  = 20 * time.Millisecond  // without a commit, a burst is over
+	othersQuiet = 100 * time.Millisecond // the same for commits that concern no waiter here
+
+	// lookShare bounds what looks for nothing cost: so many times as long as one took, the
+	// watcher does not look again. With thousands of names to ask for, a look is long.
+	lookShare = 20
 )
 
 // state is what the watcher is doing; the package comment has a picture.
@@ -109,7 +132,7 @@ const (
 	searching
 	listening
 	polling
-	burst
+	busy
 )
 
 // reason is why a wait ended.
@@ -118,6 +141,7 @@ type reason int
 const (
 	byRequest reason = iota // AddWaiter, Committed, WakeAt, or new watches on the files
 	byEvent
+	bySignal
 	byDeadline
 	byTimer
 	byClose
@@ -126,18 +150,22 @@ const (
 // Watcher is one goroutine that looks for commits. It runs from the first AddWaiter to
 // Close.
 type Watcher struct {
-	cfg    Config
-	wake   chan struct{}   // capacity 1: a look is due, and two are no more than one
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	done   chan struct{}
-	events *fileEvents
+	cfg     Config
+	signals *signalFiles
+	wake    chan struct{}   // capacity 1: a look is due, and two are no more than one
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	done    chan struct{}
+	events  *fileEvents
 
 	mu       sync.Mutex
 	waiters  int
+	awaited  [64]int   // waiters of each signal
 	deadline time.Time // the earliest time given to WakeAt
 	started  bool
 	closed   bool
+
+	postponed atomic.Bool // a look was asked for before notBefore
 
 	// The rest belongs to the goroutine.
 	state        state
@@ -146,6 +174,10 @@ type Watcher struct {
 	versionKnown bool // version was read once
 	connLost     bool // the connection broke after version was read
 	lastCommit   time.Time
+	lastHit      time.Time     // a commit that woke a waiter
+	missed       bool          // the last commit concerned no waiter here
+	backoff      time.Duration // grows with each such commit in a row
+	notBefore    time.Time     // the next look that a request may have
 	lastEvent    time.Time
 	fastEvents   int   // events in a row, each within burstGap of the one before
 	eventMissed  bool  // a timer found a commit that no event had announced
@@ -155,38 +187,52 @@ type Watcher struct {
 // New returns a watcher that does nothing before the first AddWaiter.
 func New(cfg Config) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Watcher{cfg: cfg, wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{})}
+	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{})}
 }
 
-// AddWaiter has the watcher look for commits. Commits after it returns are noticed. Each
-// call needs a RemoveWaiter.
-func (w *Watcher) AddWaiter() {
+// AddWaiter has the watcher look for commits. Commits after it returns are noticed, those
+// for which another process raises one of signals at once. Each call needs a RemoveWaiter
+// of the same signals.
+func (w *Watcher) AddWaiter(signals Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters++
+	isNew := w.waiters == 1
+	for rest := uint64(signals); rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		w.awaited[i]++
+		isNew = isNew || w.awaited[i] == 1
+	}
 	if !w.started && !w.closed {
 		w.started = true
 		go w.run()
 	}
-	if w.waiters == 1 {
+	if isNew {
 		w.requestLook()
 	}
 }
 
 // RemoveWaiter takes back an AddWaiter.
-func (w *Watcher) RemoveWaiter() {
+func (w *Watcher) RemoveWaiter(signals Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters--
+	for rest := uint64(signals); rest != 0; rest &= rest - 1 {
+		w.awaited[bits.TrailingZeros64(rest)]--
+	}
 }
 
 // Committed says that this process has committed. It never blocks: the caller has just
 // written and goes on.
 func (w *Watcher) Committed() {
-	if waiting, _ := w.demand(); waiting {
+	if waiting, _ := w.demand(); waiting && !w.postponed.Load() {
 		w.requestLook()
 	}
 }
+
+// Raise wakes the processes in which a waiter waits for one of signals. It is called after
+// a commit for them, and costs a system call or two.
+func (w *Watcher) Raise(signals Signals) { w.signals.raise(signals) }
 
 // WakeAt asks for a call of Changed at t, on the wall clock, even without a commit.
 func (w *Watcher) WakeAt(t time.Time) {
@@ -218,6 +264,18 @@ func (w *Watcher) requestLook() {
 	}
 }
 
+// awaitedSignals returns those that have a waiter.
+func (w *Watcher) awaitedSignals() (set Signals) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, n := range w.awaited {
+		if n > 0 {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
 // demand returns whether there is a waiter, and the next deadline.
 func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 	w.mu.Lock()
@@ -230,6 +288,7 @@ func (w *Watcher) run() {
 	defer w.cfg.Version.Close()
 	w.events = newFileEvents(w.cfg)
 	defer w.events.close()
+	defer w.signals.close(w.events)
 	for {
 		why := w.wait()
 		if why == byClose {

@@ -51,7 +51,7 @@ func watchLog(t *testing.T, f *fake, poll time.Duration) (*os.File, chan Cause) 
 	log, err := os.OpenFile(cfg.Path+"-wal", os.O_WRONLY, 0)
 	require.NoError(t, err)
 	w := New(cfg)
-	w.AddWaiter()
+	w.AddWaiter(1)
 	t.Cleanup(func() {
 		require.NoError(t, w.Close())
 		require.NoError(t, log.Close())
@@ -81,7 +81,7 @@ func TestWatcher_Searching_LateCommit(t *testing.T) {
 func TestWatcher_Listening_Quiet(t *testing.T) {
 	f := &fake{}
 	w := New(watchConfig(t, f, time.Millisecond, func(Cause) {}))
-	w.AddWaiter()
+	w.AddWaiter(1)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	<-time.After(2 * time.Second) // the pauses grow
 	looks := func() int64 {
@@ -132,7 +132,115 @@ func TestWatcher_Listening_LongestPause(t *testing.T) {
 	}
 }
 
+// busyWatcher is a watcher that commits of no concern have made busy: no event of the log
+// wakes it any more.
+func busyWatcher(t *testing.T, f *fake, signals Signals) (*Watcher, *os.File, chan Cause) {
+	t.Helper()
+	looks := make(chan Cause, 100_000)
+	cfg := watchConfig(t, f, time.Millisecond, func(why Cause) { looks <- why })
+	log, err := os.OpenFile(cfg.Path+"-wal", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	w := New(cfg)
+	t.Cleanup(func() {
+		require.NoError(t, w.Close())
+		require.NoError(t, log.Close())
+		require.NoDirExists(t, cfg.Path+"-wake", "it goes with the last watcher")
+	})
+	f.others = true
+	w.AddWaiter(signals)
+	next(t, looks)
+	require.Eventually(t, func() bool { return Signals(w.signals.watched.Load()) == signals }, patient, time.Millisecond)
+	return w, log, looks
+}
+
+// keepBusy commits what concerns no waiter, each few milliseconds, until stop is called.
+func keepBusy(f *fake, log *os.File) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(3 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				f.version.Add(1)
+				_, _ = log.Write([]byte{1})
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// Beside commits that concern no waiter a watcher looks now and then, and not at each.
+func TestWatcher_Busy_Others(t *testing.T) {
+	f := &fake{}
+	_, log, _ := busyWatcher(t, f, 1)
+	stop := keepBusy(f, log)
+	defer stop()
+	<-time.After(500 * time.Millisecond) // the pauses grow
+	f.taken()
+	<-time.After(time.Second)
+	require.LessOrEqual(t, len(f.taken()), 44, "of 330 commits")
+}
+
+// A signal of another process is heard at once, and asks only for what it stands for. One for
+// other waiters, or of this process, is not heard.
+func TestWatcher_Busy_Signal(t *testing.T) {
+	f := &fake{}
+	w, log, looks := busyWatcher(t, f, 1|1<<62)
+	stop := keepBusy(f, log)
+	defer stop()
+	other := newSignalFiles(w.cfg.Path)
+	for range 20 {
+		other.raise(1<<62 | 1<<5)
+		require.Eventually(t, func() bool {
+			next(t, looks)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.asked == 1<<62
+		}, patient, time.Nanosecond)
+		<-time.After(2 * raiseGap)
+	}
+	<-time.After(2 * mergeFor)
+	w.Raise(1)
+	<-time.After(20 * mergeFor)
+	require.Zero(t, w.signals.arrived.Load())
+}
+
+// A signal file that was deleted is made again.
+func TestWatcher_Busy_SignalFileDeleted(t *testing.T) {
+	f := &fake{}
+	w, log, _ := busyWatcher(t, f, 1<<7)
+	stop := keepBusy(f, log)
+	defer stop()
+	require.NoError(t, os.RemoveAll(w.cfg.Path+"-wake"))
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(w.signals.path(7))
+		return err == nil && w.signals.watched.Load() == 1<<7
+	}, patient, time.Millisecond)
+}
+
+// When the commits have ended, events are back on.
+func TestWatcher_Busy_Quiet(t *testing.T) {
+	f := &fake{}
+	w, log, looks := busyWatcher(t, f, 1)
+	keepBusy(f, log)()
+	require.Eventually(t, func() bool { return w.signals.watched.Load() == 0 }, patient, time.Millisecond)
+	<-time.After(2 * time.Second) // the pauses grow
+	drain(looks)
+	f.set(func() { f.others = false })
+	f.version.Add(1)
+	began := time.Now()
+	_, err := log.Write([]byte{1})
+	require.NoError(t, err)
+	require.Equal(t, Commit, next(t, looks))
+	t.Logf("noticed after %v", time.Since(began))
+}
+
 func watchConfig(t *testing.T, f *fake, poll time.Duration, look func(Cause)) Config {
+	f.onLook = look
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.db")
 	for _, file := range []string{path, path + "-wal"} {
@@ -145,7 +253,7 @@ func watchConfig(t *testing.T, f *fake, poll time.Duration, look func(Cause)) Co
 		Commits:  f.commits.Load,
 		Poll:     poll,
 		Notices:  true,
-		Changed:  look,
+		Changed:  f.look,
 		Lost:     func(err error) { t.Errorf("lost: %v", err) },
 		Logger:   slog.New(slog.DiscardHandler),
 	}

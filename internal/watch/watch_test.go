@@ -36,6 +36,8 @@ type fake struct {
 	looks    []Cause
 	dead     error
 	onLook   func(Cause)
+	asked    Signals // of the last look
+	others   bool    // commits concern no waiter here
 }
 
 func (f *fake) Version(context.Context) (int64, error) {
@@ -49,14 +51,19 @@ func (f *fake) Version(context.Context) (int64, error) {
 
 func (f *fake) Close() error { f.closed.Add(1); return nil }
 
-func (f *fake) look(why Cause) {
+func (f *fake) look(why Cause, signals Signals) (woken int) {
 	f.mu.Lock()
 	f.looks = append(f.looks, why)
-	then := f.onLook
+	f.asked = signals
+	then, others := f.onLook, f.others
 	f.mu.Unlock()
 	if then != nil {
 		then(why)
 	}
+	if others {
+		return 0
+	}
+	return 1
 }
 
 func (f *fake) set(change func()) {
@@ -92,7 +99,7 @@ func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 
 // begin waits until the watcher has looked for the first time.
 func begin(w *Watcher, f *fake) {
-	w.AddWaiter()
+	w.AddWaiter(1)
 	synctest.Wait()
 	f.taken()
 }
@@ -101,7 +108,7 @@ func begin(w *Watcher, f *fake) {
 func TestWatcher_AddWaiter_LooksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
-		w.AddWaiter()
+		w.AddWaiter(1)
 		synctest.Wait()
 		require.Len(t, f.taken(), 1, "there may have been commits before")
 		require.NoError(t, w.Close())
@@ -132,11 +139,11 @@ func TestWatcher_Sleeping(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.Zero(t, f.reads.Load(), "not even started")
 		begin(w, f)
-		w.AddWaiter()
-		w.RemoveWaiter()
+		w.AddWaiter(1)
+		w.RemoveWaiter(1)
 		time.Sleep(time.Minute)
 		require.Greater(t, f.reads.Load(), int64(100), "there is a waiter still")
-		w.RemoveWaiter()
+		w.RemoveWaiter(1)
 		time.Sleep(time.Second) // the pause that it was in may end with a look
 		before := f.reads.Load()
 		f.version.Add(1)
@@ -144,7 +151,7 @@ func TestWatcher_Sleeping(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		require.Equal(t, before, f.reads.Load())
 		f.taken()
-		w.AddWaiter()
+		w.AddWaiter(1)
 		synctest.Wait()
 		require.Equal(t, []Cause{Commit}, f.taken(), "what came meanwhile is seen")
 	})
@@ -213,6 +220,63 @@ func TestWatcher_Polling_BacksOff(t *testing.T) {
 	})
 }
 
+// Commits that concern no waiter make the polls rarer, those of this process too, and the
+// first that does makes them as close as before.
+func TestWatcher_Polling_Others(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := watchFake(t, time.Millisecond)
+		begin(w, f)
+		f.set(func() { f.others = true })
+		commits := func(d time.Duration) (looks int) {
+			for range d / (2 * time.Millisecond) {
+				f.version.Add(1)
+				w.Committed()
+				time.Sleep(2 * time.Millisecond)
+			}
+			return len(f.taken())
+		}
+		commits(100 * time.Millisecond)
+		require.InDelta(t, 40, commits(time.Second), 2, "each 25 ms")
+		f.set(func() { f.others = false })
+		commits(slowestPoll)
+		require.InDelta(t, 500, commits(time.Second), 5, "each of them")
+	})
+}
+
+// A commit of this process is looked at soon, however long Poll is.
+func TestWatcher_Polling_OwnCommitAmongOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := watchFake(t, time.Hour)
+		begin(w, f)
+		f.set(func() { f.others = true })
+		for range 100 {
+			f.version.Add(1)
+			w.Committed()
+			time.Sleep(time.Millisecond)
+		}
+		f.taken()
+		f.version.Add(1)
+		w.Committed()
+		time.Sleep(slowestPoll)
+		synctest.Wait()
+		require.Equal(t, []Cause{Commit}, f.taken())
+	})
+}
+
+// A look that takes long is not repeated before many times as long.
+func TestWatcher_Polling_LongLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := watchFake(t, time.Millisecond)
+		begin(w, f)
+		f.set(func() { f.others, f.onLook = true, func(Cause) { time.Sleep(20 * time.Millisecond) } })
+		for range 5000 {
+			f.version.Add(1)
+			time.Sleep(2 * time.Millisecond)
+		}
+		require.InDelta(t, 10_000/(lookShare*20+20), len(f.taken()), 3)
+	})
+}
+
 // A long Poll is kept.
 func TestWatcher_Polling_LongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -265,7 +329,7 @@ func TestWatcher_Lost(t *testing.T) {
 		f.set(func() { require.ErrorIs(t, f.dead, sqlite.ErrReplaced) })
 		before := f.reads.Load()
 		w.Committed()
-		w.AddWaiter()
+		w.AddWaiter(1)
 		w.WakeAt(time.Now())
 		w.Committed()
 		time.Sleep(time.Minute)
@@ -281,7 +345,7 @@ func TestWatcher_Close(t *testing.T) {
 		never, f := watchFake(t, time.Millisecond)
 		require.NoError(t, never.Close())
 		require.NoError(t, never.Close())
-		never.AddWaiter() // starts nothing any more: the bubble would not end
+		never.AddWaiter(1) // starts nothing any more: the bubble would not end
 		never.Committed()
 		time.Sleep(time.Minute)
 		require.Zero(t, f.reads.Load())
@@ -291,7 +355,7 @@ func TestWatcher_Close(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() { require.NoError(t, w.Close()) })
-			all.Go(func() { w.AddWaiter(); w.Committed(); w.WakeAt(time.Now()); w.RemoveWaiter() })
+			all.Go(func() { w.AddWaiter(1); w.Committed(); w.WakeAt(time.Now()); w.RemoveWaiter(1) })
 		}
 		all.Wait()
 		require.EqualValues(t, 1, f.closed.Load())
