@@ -18,13 +18,13 @@ const childVar = "HONKER_BENCH_CHILD"
 
 // task of a child.
 type task struct {
-	Do         string // "work", "flow" or "idle"
+	Do         string // "work", "flow", "idle" or "crowd"
 	Contestant string
 	Path       string // of the file; of a folder for "idle"
 	Durability Durability
 	PerSecond  int           // jobs, for "flow"
 	Databases  int           // for "idle"
-	Queues     int           // of each
+	Queues     int           // of each, and of "crowd"
 	Listeners  int           // of each
 	Length     time.Duration // of what is measured
 }
@@ -58,7 +58,7 @@ func untilStdinCloses() context.Context {
 }
 
 func (t task) run(ctx context.Context) error {
-	for _, c := range contestants() {
+	for _, c := range append(contestants(), pollers()...) {
 		if c.Name != t.Contestant {
 			continue
 		}
@@ -69,6 +69,8 @@ func (t task) run(ctx context.Context) error {
 			return t.flow(ctx, c)
 		case "idle":
 			return t.idle(ctx, c)
+		case "crowd":
+			return t.crowd(ctx, c)
 		}
 	}
 	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 )
 
@@ -66,6 +68,10 @@ type (
 	Idler interface {
 		Idle(ctx context.Context, queues, listeners int) error
 	}
+	// Neighbour adds a job to a queue that no worker of the crowd has, in a commit of its own.
+	Neighbour interface {
+		EnqueueElsewhere(ctx context.Context) error
+	}
 	// Streamer is a stream of events.
 	Streamer interface {
 		Publish(ctx context.Context, n int64) error
@@ -92,6 +98,12 @@ const (
 
 // errNA is why a contestant has no number.
 var errNA = errors.New("n/a")
+
+// elsewhere is the queue of a Neighbour.
+const elsewhere = "elsewhere"
+
+// idleQueue is the name of queue i of an Idler: each process has its own.
+func idleQueue(i int) string { return fmt.Sprintf("queue-%d-%d", os.Getpid(), i) }
 
 // contestants in the order of the tables. The first is the ceiling.
 func contestants() []Contestant {

@@ -75,6 +75,10 @@ func (g *goqiteQueue) Enqueue(ctx context.Context, n int64) error {
 	return g.queue.Send(ctx, goqiteMessage(n))
 }
 
+func (g *goqiteQueue) EnqueueElsewhere(ctx context.Context) error {
+	return goqite.New(goqite.NewOpts{DB: g.pool, Name: elsewhere}).Send(ctx, goqiteMessage(0))
+}
+
 func (g *goqiteQueue) EnqueueBatch(ctx context.Context, n int) error {
 	return inTx(ctx, g.pool, func(tx *sql.Tx) error {
 		for i := range n {
@@ -178,7 +182,7 @@ func (g *goqiteQueue) eachQueue(queues int, idle func(q *goqiteQueue) error) err
 	var all sync.WaitGroup
 	errs := make([]error, queues)
 	for i := range queues {
-		q := &goqiteQueue{g.pool, goqite.New(goqite.NewOpts{DB: g.pool, Name: fmt.Sprintf("queue-%d", i)})}
+		q := &goqiteQueue{g.pool, goqite.New(goqite.NewOpts{DB: g.pool, Name: idleQueue(i)})}
 		all.Go(func() { errs[i] = idle(q) })
 	}
 	all.Wait()

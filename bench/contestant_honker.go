@@ -48,6 +48,11 @@ func (h *honkerQueue) Enqueue(ctx context.Context, n int64) error {
 	return err
 }
 
+func (h *honkerQueue) EnqueueElsewhere(ctx context.Context) error {
+	_, err := honker.NewQueue[payload](h.db, elsewhere, nil).Enqueue(ctx, newPayload(0))
+	return err
+}
+
 func (h *honkerQueue) EnqueueBatch(ctx context.Context, n int) error {
 	_, err := h.queue.EnqueueMany(ctx, payloads(n))
 	return err
@@ -115,7 +120,7 @@ func (h *honkerQueue) Unfinished(ctx context.Context) (int, error) {
 func (h *honkerQueue) Idle(ctx context.Context, queues, listeners int) error {
 	var all sync.WaitGroup
 	for i := range queues {
-		q := honker.NewQueue[payload](h.db, fmt.Sprintf("queue-%d", i), nil)
+		q := honker.NewQueue[payload](h.db, idleQueue(i), nil)
 		all.Go(func() { _ = q.Work(ctx, func(context.Context, *honker.Job[payload]) error { return nil }, nil) })
 	}
 	for i := range listeners {

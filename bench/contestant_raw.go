@@ -112,15 +112,21 @@ func (c *rawConn) tx(f func() error) error {
 	return c.exec("COMMIT")
 }
 
-func (r *rawQueue) insert(n int64, priority int) error {
+func (r *rawQueue) insert(queue string, n int64, priority int) error {
 	now := time.Now().Unix()
-	return r.enqueue.exec(rawColumns+rawRow, "bench", payloadText(n), priority, now, 3, now)
+	return r.enqueue.exec(rawColumns+rawRow, queue, payloadText(n), priority, now, 3, now)
 }
 
 func (r *rawQueue) Enqueue(_ context.Context, n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.insert(n, 0)
+	return r.insert("bench", n, 0)
+}
+
+func (r *rawQueue) EnqueueElsewhere(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.insert(elsewhere, 0, 0)
 }
 
 func (r *rawQueue) EnqueueBatch(_ context.Context, n int) error {
@@ -141,7 +147,7 @@ func (r *rawQueue) EnqueueTx(context.Context) error {
 		if err := r.enqueue.exec(insertOrder); err != nil {
 			return err
 		}
-		return r.insert(0, 0)
+		return r.insert("bench", 0, 0)
 	})
 }
 
@@ -160,7 +166,7 @@ func (r *rawQueue) Work(ctx context.Context, _ int, handle func(n int64)) error 
 			held = append(held, j.id)
 		}
 		if len(held) == 0 {
-			if seen, err = r.work.waitForCommit(ctx, seen); err != nil {
+			if seen, err = r.work.waitForCommit(ctx, seen, time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -225,13 +231,13 @@ func jsonIDs(ids []int64) string {
 	return string(text)
 }
 
-// waitForCommit looks every millisecond whether another connection has committed since seen.
-func (c *rawConn) waitForCommit(ctx context.Context, seen int64) (version int64, err error) {
+// waitForCommit looks at that interval whether another connection has committed since seen.
+func (c *rawConn) waitForCommit(ctx context.Context, seen int64, interval time.Duration) (version int64, err error) {
 	s, err := c.stmt("PRAGMA data_version")
 	if err != nil {
 		return 0, err
 	}
-	every := time.NewTicker(time.Millisecond)
+	every := time.NewTicker(interval)
 	defer every.Stop()
 	for {
 		err := s.QueryRowContext(context.Background()).Scan(&version)

@@ -46,7 +46,7 @@ func (r *rawQueue) Subscribe(ctx context.Context, consumer string, handle func(n
 			return err
 		}
 		if last == offset {
-			seen, err = c.waitForCommit(ctx, seen)
+			seen, err = c.waitForCommit(ctx, seen, time.Millisecond)
 		} else {
 			offset, err = last, c.exec(rawSave, consumer, "bench", last)
 		}

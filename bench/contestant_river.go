@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -71,6 +70,11 @@ func openRiver(ctx context.Context, path string, d Durability, config river.Conf
 
 func (r *riverQueue) Enqueue(ctx context.Context, n int64) error {
 	_, err := r.insert.Insert(ctx, riverArgs{newPayload(n)}, nil)
+	return err
+}
+
+func (r *riverQueue) EnqueueElsewhere(ctx context.Context) error {
+	_, err := r.insert.Insert(ctx, riverArgs{newPayload(0)}, &river.InsertOpts{Queue: elsewhere})
 	return err
 }
 
@@ -159,7 +163,7 @@ func (r *riverQueue) Unfinished(ctx context.Context) (int, error) {
 func (r *riverQueue) Idle(ctx context.Context, queues, _ int) error {
 	all := map[string]river.QueueConfig{}
 	for i := range queues {
-		all[fmt.Sprintf("queue-%d", i)] = river.QueueConfig{MaxWorkers: 2}
+		all[idleQueue(i)] = river.QueueConfig{MaxWorkers: 2}
 	}
 	return r.work(ctx, all, func(context.Context, *river.Job[riverArgs]) error { return nil })
 }

@@ -49,7 +49,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention")
+	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd")
 	f.StringVar(&c.cases, "case", "", "only the cases with that `text` in their names")
 	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
 	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")
@@ -90,15 +90,6 @@ func (c config) suites() (chosen []Suite, err error) {
 	return only(chosen, c.cases), nil
 }
 
-func (c config) contestants() (chosen []Contestant) {
-	for _, one := range contestants() {
-		if c.only == "" || slices.Contains(strings.Split(c.only, ","), one.Name) {
-			chosen = append(chosen, one)
-		}
-	}
-	return chosen
-}
-
 func (c config) run(ctx context.Context, stderr io.Writer) error {
 	if c.from != "" {
 		results, err := readResults(c.from)
@@ -118,15 +109,12 @@ func (c config) run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error) {
-	results := &Results{Header: c.header()}
 	chosen, err := c.suites()
 	if err != nil {
-		return results, err
+		return &Results{}, err
 	}
-	r := Runner{Contestants: c.contestants(), Rounds: c.rounds, For: c.length, Scale: c.scale, Bound: 4 * time.Second, Fewest: 5, Seed: c.seed, Dir: c.dir, Progress: stderr}
-	if len(r.Contestants) == 0 {
-		return results, fmt.Errorf("no contestant is called %q", c.only)
-	}
+	results := &Results{Header: c.header(chosen)}
+	r := Runner{Only: c.only, Rounds: c.rounds, For: c.length, Scale: c.scale, Bound: 4 * time.Second, Fewest: 5, Seed: c.seed, Dir: c.dir, Progress: stderr}
 	for _, s := range chosen {
 		var tables []Table
 		tables, err = r.run(ctx, s)
@@ -136,16 +124,23 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 			break
 		}
 	}
+	if err == nil && len(results.Tables) == 0 {
+		err = fmt.Errorf("no contestant of these suites is called %q", c.only)
+	}
 	return results, err
 }
 
-func (c config) header() Header {
+func (c config) header(chosen []Suite) Header {
 	h := Header{
 		Machine: thisMachine(), Began: time.Now().UTC(), For: c.length.String(), Rounds: c.rounds, Scale: c.scale, Seed: c.seed,
 		Durability: "WAL; synchronous=NORMAL, and FULL where a table says so", Skipped: absent(),
 	}
-	for _, one := range c.contestants() {
-		h.Contestants = append(h.Contestants, About{one.Name, one.About})
+	for _, s := range chosen {
+		for _, one := range s.contestants(c.only) {
+			if about := (About{one.Name, one.About}); !slices.Contains(h.Contestants, about) {
+				h.Contestants = append(h.Contestants, about)
+			}
+		}
 	}
 	return h
 }

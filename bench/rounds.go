@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,8 +26,23 @@ type Case struct {
 
 // Suite is a set of cases that share the time.
 type Suite struct {
-	Name  string
-	Cases []Case
+	Name        string
+	Cases       []Case
+	Contestants func() []Contestant // nil: all
+}
+
+// contestants that take part; names is of some, separated by commas, or "" for all.
+func (s Suite) contestants(names string) (chosen []Contestant) {
+	all := contestants
+	if s.Contestants != nil {
+		all = s.Contestants
+	}
+	for _, one := range all() {
+		if names == "" || slices.Contains(strings.Split(names, ","), one.Name) {
+			chosen = append(chosen, one)
+		}
+	}
+	return chosen
 }
 
 // Turn is one contestant in one round of a case.
@@ -76,16 +92,16 @@ func (t *Turn) keep(ctx context.Context, name string, prepare func(Queue) error)
 // Runner interleaves the contestants: in every round each has a turn, in an order that
 // the seed decides, so that the machine's good and bad minutes are shared.
 type Runner struct {
-	Contestants []Contestant
-	Rounds      int
-	For         time.Duration // per suite
-	Scale       float64
-	Bound       time.Duration // of a turn with a number of jobs for its length
-	Fewest      int           // samples of a turn, however long they take
-	Hasty       bool          // numbers do not matter
-	Seed        uint64
-	Dir         string
-	Progress    io.Writer
+	Only     string // contestants by name, separated by commas; "": all
+	Rounds   int
+	For      time.Duration // per suite
+	Scale    float64
+	Bound    time.Duration // of a turn with a number of jobs for its length
+	Fewest   int           // samples of a turn, however long they take
+	Hasty    bool          // numbers do not matter
+	Seed     uint64
+	Dir      string
+	Progress io.Writer
 }
 
 const (
@@ -94,7 +110,12 @@ const (
 )
 
 func (r *Runner) run(ctx context.Context, s Suite) (tables []Table, err error) {
-	turns := r.Rounds * len(s.Cases) * len(r.Contestants)
+	contestants := s.contestants(r.Only)
+	if len(contestants) == 0 {
+		fmt.Fprintf(r.Progress, "%s: none of %s takes part\n", s.Name, r.Only)
+		return nil, nil
+	}
+	turns := r.Rounds * len(s.Cases) * len(contestants)
 	share := max(shortest, r.For/time.Duration(turns))
 	for _, c := range s.Cases {
 		length := share
@@ -102,7 +123,7 @@ func (r *Runner) run(ctx context.Context, s Suite) (tables []Table, err error) {
 			length = max(length, c.Shortest)
 		}
 		fmt.Fprintf(r.Progress, "%s: %s, %s, turns of %v\n", s.Name, c.Name, c.Durability, length.Round(time.Millisecond))
-		t, err := r.table(ctx, s.Name, c, length)
+		t, err := r.table(ctx, s.Name, contestants, c, length)
 		if err != nil {
 			return tables, err
 		}
@@ -119,7 +140,7 @@ type entry struct {
 	kept   map[string]Queue
 }
 
-func (r *Runner) table(ctx context.Context, suite string, c Case, length time.Duration) (Table, error) {
+func (r *Runner) table(ctx context.Context, suite string, contestants []Contestant, c Case, length time.Duration) (Table, error) {
 	dir, err := os.MkdirTemp(r.Dir, "honker-bench-")
 	if err != nil {
 		return Table{}, err
@@ -127,7 +148,7 @@ func (r *Runner) table(ctx context.Context, suite string, c Case, length time.Du
 	defer os.RemoveAll(dir)
 	load := loadAverage()
 	var entries []*entry
-	for _, one := range r.Contestants {
+	for _, one := range contestants {
 		entries = append(entries, &entry{Contestant: one, kept: map[string]Queue{}})
 	}
 	for round := range r.Rounds {

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// crowdSuite is what processes that wait cost a writer beside them, themselves, and a
+// worker that the commits do concern.
+func crowdSuite() Suite {
+	s := Suite{Name: "crowd", Contestants: crowdContestants}
+	for _, pause := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 0} {
+		for _, processes := range []int{1, 10, 25, 50} {
+			s.Cases = append(s.Cases, crowdCase(processes, pause))
+		}
+	}
+	for _, queues := range []int{10, 1000, 5000} {
+		s.Cases = append(s.Cases, manyQueuesCase(queues))
+	}
+	return s
+}
+
+// crowdContestants are those that notice a job of another process.
+func crowdContestants() []Contestant {
+	return slices.Concat([]Contestant{honkers()}, pollers(), []Contestant{riverTuned(), riverDefault(), goqiteTuned(), goqiteDefault()})
+}
+
+var crowdMetrics = []Metric{
+	{"commits", "× alone", true}, {"commits", "/s", true},
+	{"p50", "× alone", false}, {"p50", "ms", false}, {"p99", "ms", false},
+	{"idle CPU", "% of a core", false},
+	{"wake p50", "ms", false}, {"wake p99", "ms", false},
+	{"errors", "", false},
+}
+
+func crowdCase(processes int, pause time.Duration) Case {
+	name := fmt.Sprintf("%d idle, %s", processes, pauses(pause))
+	return Case{Name: name, Durability: Normal, Shortest: 8 * time.Second, Metrics: crowdMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		path, err := t.path()
+		if err != nil {
+			return nil, err
+		}
+		q, err := t.Open(ctx, path, t.Durability)
+		if err != nil {
+			return nil, err
+		}
+		defer q.Close()
+		alone, err := commits(ctx, t, q, pause, t.Length/4)
+		if err != nil {
+			return nil, err
+		}
+		idle, err := startCrowd(ctx, t, path, max(min(processes, 2), int(float64(processes)*t.Scale)), 1)
+		if err != nil {
+			return nil, err
+		}
+		values, err := besideCrowd(ctx, t, q, path, idle, alone, pause)
+		return append(values, float64(idle.end())), err
+	}}
+}
+
+func pauses(pause time.Duration) string {
+	if pause == 0 {
+		return "no pauses"
+	}
+	return fmt.Sprintf("%d ms pauses", pause.Milliseconds())
+}
+
+// besideCrowd measures the writer first, by itself with the crowd, and then a worker of
+// another process while the writer goes on.
+func besideCrowd(ctx context.Context, t *Turn, q Queue, path string, idle crowd, alone writing, pause time.Duration) ([]float64, error) {
+	var beside writing
+	cpu, err := idle.share(func() (err error) {
+		beside, err = commits(ctx, t, q, pause, t.Length/2)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	woken, err := wakesBeside(ctx, t, q, path, pause)
+	if err != nil {
+		return nil, err
+	}
+	p50 := quantile(beside.took, 0.5)
+	return []float64{
+		beside.perSecond / alone.perSecond, beside.perSecond,
+		p50 / quantile(alone.took, 0.5), p50, quantile(beside.took, 0.99),
+		cpu, quantile(woken, 0.5), quantile(woken, 0.99),
+	}, nil
+}
+
+// wakesBeside has the writer go on while a worker in another process is woken.
+func wakesBeside(ctx context.Context, t *Turn, q Queue, path string, pause time.Duration) (latencies, error) {
+	w, err := startWaker(ctx, t, q, path, 2)
+	if err != nil {
+		return nil, err
+	}
+	stop := background(ctx, func(ctx context.Context) error {
+		_, err := commits(ctx, t, q, pause, patience)
+		return ignoreEnd(ctx, err)
+	})
+	short := *t
+	short.Length = t.Length / 4
+	took, err := wakes(ctx, &short, q, w)
+	return took, errors.Join(err, stop(), w.stop())
+}
+
+// writing is what a writer did.
+type writing struct {
+	took      latencies
+	perSecond float64
+}
+
+// commits enqueues elsewhere, with a pause after each, until length has gone by or ctx has
+// ended. A commit that is refused takes as long as it takes, and is none.
+func commits(ctx context.Context, t *Turn, q Queue, pause, length time.Duration) (w writing, err error) {
+	n, err := as[Neighbour](q, "has one queue")
+	if err != nil {
+		return w, err
+	}
+	done := 0
+	began := time.Now()
+	for ctx.Err() == nil && (time.Since(began) < length || len(w.took) < t.Fewest) {
+		called := time.Now()
+		err := n.EnqueueElsewhere(context.WithoutCancel(ctx))
+		w.took.add(time.Since(called))
+		switch {
+		case err == nil:
+			done++
+		case !isBusy(err):
+			return w, err
+		}
+		time.Sleep(pause)
+	}
+	w.perSecond = float64(done) / time.Since(began).Seconds()
+	return w, context.Cause(ctx)
+}
+
+// crowd is processes that wait for jobs which never come.
+type crowd []*child
+
+const ended = "ENDED" // says an idle process after its workers have given up
+
+// startCrowd returns when all are at rest.
+func startCrowd(ctx context.Context, t *Turn, path string, processes, queues int) (all crowd, err error) {
+	for range processes {
+		c, err := startChild(ctx, task{Do: "crowd", Contestant: t.Name, Path: path, Durability: t.Durability, Queues: queues})
+		if err != nil {
+			all.end()
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	for _, c := range all {
+		line, err := c.line()
+		if err == nil && line != resting {
+			err = errors.New(line)
+		}
+		if err != nil {
+			all.end()
+			return nil, err
+		}
+	}
+	time.Sleep(min(2*time.Second, t.Length))
+	return all, nil
+}
+
+// cpu is what all have used so far.
+func (all crowd) cpu() (sum time.Duration, err error) {
+	for _, c := range all {
+		used, err := cpuOf(c.cmd.Process.Pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += used
+	}
+	return sum, nil
+}
+
+// share of a core that all use while f runs, in percent.
+func (all crowd) share(f func() error) (percent float64, err error) {
+	before, err := all.cpu()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := f(); err != nil {
+		return 0, err
+	}
+	after, err := all.cpu()
+	return 100 * (after - before).Seconds() / time.Since(began).Seconds(), err
+}
+
+// end counts those that did not wait until now.
+func (all crowd) end() (failed int) {
+	for _, c := range all {
+		_ = c.stdin.Close()
+	}
+	for _, c := range all {
+		for c.out.Scan() {
+			if strings.HasPrefix(c.out.Text(), ended) || strings.HasPrefix(c.out.Text(), "ERROR") {
+				failed++
+			}
+		}
+		_ = c.cmd.Wait()
+	}
+	return failed
+}
+
+// crowd waits for jobs until ctx ends. What is open ends with the process.
+func (t task) crowd(ctx context.Context, c Contestant) error {
+	fmt.Println("READY")
+	q, err := c.Open(ctx, t.Path, t.Durability)
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := q.(Idler).Idle(ctx, t.Queues, 0); ctx.Err() == nil {
+			fmt.Println(ended, err)
+		}
+	}()
+	fmt.Println(resting)
+	<-ctx.Done()
+	return nil
+}
+
+const unrelated = 48 // commits a second
+
+// manyQueuesCase is what commits of another process cost a process with many queues that
+// they do not concern.
+func manyQueuesCase(queues int) Case {
+	name := fmt.Sprintf("%s queues of a process, %d unrelated commits/s", thousands(queues), unrelated)
+	metrics := []Metric{{"CPU", "% of a core", false}, {"errors", "", false}}
+	return Case{Name: name, Durability: Normal, Shortest: 6 * time.Second, Metrics: metrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		path, err := t.path()
+		if err != nil {
+			return nil, err
+		}
+		q, err := t.Open(ctx, path, t.Durability)
+		if err != nil {
+			return nil, err
+		}
+		defer q.Close()
+		idle, err := startCrowd(ctx, t, path, 1, t.scaled(queues))
+		if err != nil {
+			return nil, err
+		}
+		stop := background(ctx, func(ctx context.Context) error { return makeNoise(ctx, q, unrelated) })
+		time.Sleep(min(2*time.Second, t.Length/2)) // the first looks concern what opening has left
+		cpu, err := idle.share(func() error { time.Sleep(t.Length); return nil })
+		err = errors.Join(err, stop())
+		return []float64{cpu, float64(idle.end())}, err
+	}}
+}
