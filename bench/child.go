@@ -18,7 +18,7 @@ const childVar = "HONKER_BENCH_CHILD"
 
 // task of a child.
 type task struct {
-	Do         string // "work", "flow", "idle" or "crowd"
+	Do         string // what: see run
 	Contestant string
 	Path       string // of the file; of a folder for "idle"
 	Durability Durability
@@ -26,6 +26,7 @@ type task struct {
 	Databases  int           // for "idle"
 	Queues     int           // of each, and of "crowd"
 	Listeners  int           // of each
+	Goroutines int           // of "enqueue"
 	Length     time.Duration // of what is measured
 }
 
@@ -58,6 +59,12 @@ func untilStdinCloses() context.Context {
 }
 
 func (t task) run(ctx context.Context) error {
+	switch t.Do {
+	case "paced":
+		return t.paced(ctx)
+	case "reads":
+		return t.reads(ctx)
+	}
 	for _, c := range append(contestants(), pollers()...) {
 		if c.Name != t.Contestant {
 			continue
@@ -71,6 +78,8 @@ func (t task) run(ctx context.Context) error {
 			return t.idle(ctx, c)
 		case "crowd":
 			return t.crowd(ctx, c)
+		case "enqueue":
+			return t.enqueue(ctx, c)
 		}
 	}
 	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)
@@ -109,6 +118,7 @@ func newChild(cmd *exec.Cmd) (*child, error) {
 		return nil, err
 	}
 	c := &child{cmd, stdin, bufio.NewScanner(stdout)}
+	c.out.Buffer(nil, 1<<22) // a line may be many latencies
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -153,7 +153,26 @@ func TestBench_Targets(t *testing.T) {
 	}
 }
 
-// TestBench_Lowest lets no other library be ahead.
+// TestBench_Bounds judges honker by the worst of the tables that are meant.
+func TestBench_Bounds(t *testing.T) {
+	table := func(name string, v float64) Table {
+		return Table{Suite: "crowd", Case: name, Metrics: []Metric{{"p50", "ms", false}}, Rows: []Row{{Contestant: honkerName, Cells: []Cell{newCell([]float64{v}, nil)}}}}
+	}
+	r := &Results{Tables: []Table{table("5 idle", 2), table("5 idle, no pauses", 3), table("50 idle", 9)}}
+	for bound, want := range map[float64]bool{2.5: false, 3: true} {
+		told, met := within("crowd", "5 idle", 0, bound)(r)
+		require.Equal(t, "3.00 ms at most (5 idle, no pauses)", told)
+		require.Equal(t, want, met, bound)
+	}
+	for bound, want := range map[float64]bool{2: true, 2.5: false} {
+		told, met := reach("crowd", "5 idle", 0, bound)(r)
+		require.Equal(t, "2.00 ms at least (5 idle)", told)
+		require.Equal(t, want, met, bound)
+	}
+	_, met := reach("crowd", "7 idle", 0, 0)(r)
+	require.False(t, met)
+}
+
 // TestBench_Lowest lets no peer be ahead.
 func TestBench_Lowest(t *testing.T) {
 	row := func(name string, v float64) Row {

@@ -29,6 +29,15 @@ var targets = []Target{
 	{"25 idle processes together below 15 % of a core", within("crowd", crowdTarget, 5, 15)},
 	{"a worker beside 25 idle processes starts within 0.74 ms (p50)", within("crowd", crowdTarget, 6, 0.74)},
 	{"a process with 5,000 queues below 5 % of a core beside unrelated commits", within("crowd", "5,000 queues", 0, 5)},
+	{"a paced foreign writer's p50 at most 1 ms beside honker", within("neighbours", "a paced writer", 0, 1)},
+	{"its p90 at most 10 ms", within("neighbours", "a paced writer", 1, 10)},
+	{"its p99 at most 60 ms", within("neighbours", "a paced writer", 2, 60)},
+	{"more than 150 of its commits a second", reach("neighbours", "a paced writer", 4, 150)},
+	{"enqueues by 1 goroutine beside it at least 70 % of alone", reach("neighbours", "a paced writer beside enqueues by 1 ", 6, 0.7)},
+	{"enqueues by 64 goroutines beside it at least 85 % of alone", reach("neighbours", "a paced writer beside enqueues by 64 ", 6, 0.85)},
+	{"enqueues beside a process that only waits or reads at least 98 % of alone", reach("neighbours", "beside a process that", 0, 0.98)},
+	{"of two processes without pauses the slower has at least 40 %", reach("neighbours", "two processes", 0, 40)},
+	{"and waits at most 50 ms at its p99", within("neighbours", "two processes", 1, 50)},
 }
 
 func (r *Results) targetsMarkdown() string {
