@@ -270,3 +270,22 @@ func TestQueue_Claim_ForeignForever(t *testing.T) {
 		require.Equal(t, "theirs", testkit.GetJob(t, q, id).WorkerID)
 	}
 }
+
+// A job of a time that no calendar shows has the last second of the year 9999, which JSON can
+// carry, and waits.
+func TestQueue_Get_FarTimes(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	for _, args := range []string{`9223372036854775807, NULL, 0, 3, 9223372036854775807`, `NULL, 9223372036854775807, 0, 3, NULL`} {
+		id := testkit.QueryInt(t, db.SQL(), `SELECT honker_enqueue('`+q.Name()+`', '1', `+args+`)`)
+		info := testkit.GetJob(t, q, int64(id))
+		require.True(t, info.RunAt.Equal(last), "%v", info.RunAt)
+		_, err := json.Marshal(info)
+		require.NoError(t, err)
+	}
+	next, err := q.NextClaimAt(ctx)
+	require.NoError(t, err)
+	require.True(t, next.Equal(last), "%v", next)
+	require.Empty(t, testkit.Claim(t, q, 2))
+}

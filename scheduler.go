@@ -263,7 +263,7 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 			infos[i] = ScheduleInfo{
 				Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
 				Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
-				ExpiresIn: time.Duration(t.ExpiresIn) * time.Second, Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
+				ExpiresIn: engine.Span(t.ExpiresIn), Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
 			}
 		}
 		return err

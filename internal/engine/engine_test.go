@@ -107,4 +107,8 @@ func TestSeconds_RoundUp(t *testing.T) {
 	require.Zero(t, Expiry(1000, 0))
 	require.Zero(t, Expiry(1000, -1))
 	require.EqualValues(t, 1001, Expiry(1000, 1))
+	require.Equal(t, 2*time.Second, Span(2))
+	require.Positive(t, Span(math.MaxInt64))
+	require.Negative(t, Span(math.MinInt64))
+	require.Positive(t, Milliseconds(math.MaxInt64))
 }

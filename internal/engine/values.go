@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/honker-go/honker/internal/store"
 )
 
 const (
@@ -120,25 +122,21 @@ func UnixUp(t time.Time) int64 {
 	return s
 }
 
-// Instant turns a stored second back; 0 is the zero time.
-func Instant(unix int64) time.Time {
-	if unix == 0 {
-		return time.Time{}
-	}
-	return time.Unix(unix, 0)
-}
+// Instant turns a stored second back, see [store.Instant]; 0 is the zero time.
+func Instant(unix int64) time.Time { return store.Instant(unix) }
 
 // InstantMS is Instant for our own columns.
-func InstantMS(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}
+func InstantMS(ms int64) time.Time { return store.InstantMS(ms) }
 
-// Milliseconds turns a stored span back; the longest there is stands for what is longer.
-func Milliseconds(ms int64) time.Duration {
-	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+// Span turns a stored span of seconds back; the longest there is stands for what is longer.
+func Span(seconds int64) time.Duration { return span(seconds, time.Second) }
+
+// Milliseconds is Span for our own columns.
+func Milliseconds(ms int64) time.Duration { return span(ms, time.Millisecond) }
+
+func span(n int64, unit time.Duration) time.Duration {
+	longest := math.MaxInt64 / int64(unit)
+	return time.Duration(min(max(n, -longest), longest)) * unit
 }
 
 // Positive checks a span that has to be at least a moment.

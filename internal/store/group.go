@@ -219,14 +219,14 @@ func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) (
 	var out []GroupState
 	err := each(ctx, q, sqlGroupStates, func(rows *sql.Rows) error {
 		var s GroupState
-		var held, waits sql.NullInt64
+		held, waits := moment(Unbounded), moment(Unbounded)
 		err := rows.Scan(&s.ID, &held, &waits)
-		s.Ready = held.Valid && held.Int64 < nowMS || waits.Valid && waits.Int64 <= nowMS
-		if held.Valid {
-			s.NextMS = held.Int64 + 1 // a lease holds through its deadline
+		s.Ready = int64(held) < nowMS || int64(waits) <= nowMS
+		if held < Unbounded {
+			held++ // a lease holds through its deadline
 		}
-		if waits.Valid && (s.NextMS == 0 || waits.Int64 < s.NextMS) {
-			s.NextMS = waits.Int64
+		if first := min(held, waits); first < Unbounded {
+			s.NextMS = int64(first)
 		}
 		out = append(out, s)
 		return err

@@ -112,6 +112,20 @@ func (n *number) Scan(v any) error {
 	return nil
 }
 
+// moment is a number that is compared with the time as SQLite does it: what is no number is
+// later than any. NULL, which stands for no row, is as late.
+type moment int64
+
+// Scan implements sql.Scanner.
+func (m *moment) Scan(v any) error {
+	switch v.(type) {
+	case int64, float64:
+		return (*number)(m).Scan(v)
+	}
+	*m = Unbounded
+	return nil
+}
+
 // idList passes ids as one parameter, for json_each.
 func idList(ids []int64) string {
 	b, _ := json.Marshal(ids) // integers cannot fail

@@ -73,12 +73,8 @@ func newSources(s Statements, wakeAt func(time.Time)) *sources {
 	return all
 }
 
-// wakeAtSecond is wakeAt for a unix second; 0 is none.
-func (s *sources) wakeAtSecond(unix int64) {
-	if unix != 0 {
-		s.wakeAt(time.Unix(unix, 0))
-	}
-}
+// wakeAtSecond is wakeAt for a stored second; 0 is none.
+func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(store.Instant(unix)) }
 
 // queues returns those with something to claim. A worker that is woken claims without another
 // look, so this answer has to be that of a claim: due, not expired, an attempt left, or lapsed.
@@ -135,9 +131,7 @@ func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, n
 			ready = append(ready, strconv.FormatInt(state.ID, 10))
 			continue
 		}
-		if state.NextMS != 0 {
-			s.wakeAt(time.UnixMilli(state.NextMS))
-		}
+		s.wakeAt(store.InstantMS(state.NextMS))
 	}
 	return ready, err
 }

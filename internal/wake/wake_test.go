@@ -3,6 +3,7 @@ package wake
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,21 @@ func TestNotifier_Until_Wake(t *testing.T) {
 		require.Zero(t, w.waiters)
 		require.Empty(t, n.waiting[QueueReady], "its subscription has ended")
 	})
+}
+
+// A second of which package time makes a moment in the past is asked for as one in the future:
+// the watcher would look at once, name it again, and never rest.
+func TestNotifier_WakeAt_FarAway(t *testing.T) {
+	n, w := newNotifier(t)
+	n.sources.wakeAtSecond(0)
+	require.Empty(t, w.times, "0 is no time")
+	for _, unix := range []int64{9223371974719179008, math.MaxInt64 - 1023, math.MaxInt64} {
+		n.sources.wakeAtSecond(unix)
+	}
+	require.Len(t, w.times, 3)
+	for _, at := range w.times {
+		require.Greater(t, time.Until(at), 100*365*24*time.Hour)
+	}
 }
 
 // A wait looks again when the time that its look has named has passed, and not before.

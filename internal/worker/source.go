@@ -103,9 +103,7 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	if err != nil || state.Ready {
 		return state.Ready, err
 	}
-	if state.Next != 0 {
-		s.Engine.Notifier.WakeAt(time.Unix(state.Next, 0))
-	}
+	s.Engine.Notifier.WakeAt(engine.Instant(state.Next))
 	// Offered only after the look: with jobs waiting, those come first and an enqueue must not
 	// pass them.
 	var filled <-chan struct{}

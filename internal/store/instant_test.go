@@ -1,0 +1,46 @@
+package store_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// A stored time is shown as it is where a time.Time can show it, and otherwise as the first
+// or the last there is, in the order in which it is stored.
+func TestInstant_Bounds(t *testing.T) {
+	require.Zero(t, store.Instant(0))
+	require.Zero(t, store.InstantMS(0))
+	require.EqualValues(t, 1700000000, store.Instant(1700000000).Unix())
+	require.EqualValues(t, 1700000000123, store.InstantMS(1700000000123).UnixMilli())
+	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1023, 9223371974719179008, 253402300799999} {
+		require.True(t, store.Instant(n).Equal(last), "%d", n)
+		require.True(t, store.InstantMS(n).Equal(last), "%d", n)
+	}
+	for _, n := range []int64{math.MinInt64, math.MinInt64 + 1, -62135596800000} {
+		require.Equal(t, 1, store.Instant(n).UTC().Year(), "%d", n)
+		require.False(t, store.InstantMS(n).IsZero(), "the zero time would mean none")
+		require.False(t, store.Instant(n).IsZero())
+	}
+}
+
+// The deadline of a claim that ends never, or at what is no number, is no time at which
+// something comes back, and nothing is ready then.
+func TestGroups_States_ForeignDeadlines(t *testing.T) {
+	for deadline, next := range map[string]int64{
+		"2000": 2001, "2000.0": 2001, "9223372036854775807": 0, "9223372036854775806": 0, "'never'": 0, "x'00'": 0,
+		"1e300": math.MaxInt64 - 1022,
+	} {
+		tx := begin(t, openFresh(t))
+		exec(t, tx, `INSERT INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
+			VALUES (1, 1, 0, 'm', 1, `+deadline+`, 1)`)
+		states, err := store.Groups{}.States(ctx, tx, []int64{1}, 1000)
+		require.NoError(t, err, deadline)
+		require.Equal(t, []store.GroupState{{ID: 1, NextMS: next}}, states, deadline)
+	}
+}
