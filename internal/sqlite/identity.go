@@ -14,8 +14,10 @@ import (
 // open any more, so whatever writes has to compare the two now and then.
 type Identity struct {
 	path     string
-	info     os.FileInfo  // at the opening
-	checked  atomic.Int64 // when the two were last compared, unix nanoseconds
+	info     os.FileInfo // at the opening
+	now      func() time.Time
+	start    time.Time
+	checked  atomic.Int64 // how long after start the two were last compared
 	replaced atomic.Bool  // stays true: a file that comes back may have missed commits
 }
 
@@ -29,8 +31,13 @@ func NewIdentity(path string) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Identity{path: path, info: info}, nil
+	start := time.Now().Add(-identityInterval) // so that the first Check looks
+	return &Identity{path: path, info: info, now: time.Now, start: start}, nil
 }
+
+// age counts on the monotonic clock. By the time of day no look would be due for as long as
+// the clock was set back, and commits would go to a file that is gone.
+func (i *Identity) age() time.Duration { return i.now().Sub(i.start) }
 
 // Path is where the file was opened.
 func (i *Identity) Path() string { return i.path }
@@ -41,9 +48,8 @@ func (i *Identity) Info() os.FileInfo { return i.info }
 // Check returns ErrReplaced when another file lies at the path. It looks at most every
 // 100 ms, whichever goroutine asks.
 func (i *Identity) Check() error {
-	now := time.Now().UnixNano()
-	last := i.checked.Load()
-	if now-last >= int64(identityInterval) && i.checked.CompareAndSwap(last, now) {
+	age, last := i.age(), i.checked.Load()
+	if age-time.Duration(last) >= identityInterval && i.checked.CompareAndSwap(last, int64(age)) {
 		i.compare()
 	}
 	return i.result()
@@ -51,7 +57,7 @@ func (i *Identity) Check() error {
 
 // CheckNow is Check that always looks.
 func (i *Identity) CheckNow() error {
-	i.checked.Store(time.Now().UnixNano())
+	i.checked.Store(int64(i.age()))
 	i.compare()
 	return i.result()
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -91,7 +92,6 @@ func TestPath_ReplacedFile(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// A file that was replaced is noticed.
 // Check looks at most every 100 ms, CheckNow always, and what was replaced stays so.
 func TestIdentity_Check(t *testing.T) {
 	path := file(t)
@@ -109,13 +109,42 @@ func TestIdentity_Check(t *testing.T) {
 
 	throttled, err := NewIdentity(path)
 	require.NoError(t, err)
-	throttled.checked.Store(time.Now().Add(time.Hour).UnixNano()) // a look that is recent for the whole test
+	throttled.checked.Store(int64(time.Hour)) // a look that is recent for the whole test
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, throttled.Check())
 	throttled.checked.Store(0)
 	require.ErrorIs(t, throttled.Check(), ErrReplaced)
 	_, err = NewIdentity(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A replaced file is noticed as soon when the time of day is set back: looks are paced by the
+// monotonic clock.
+func TestIdentity_Check_ClockSetBack(t *testing.T) {
+	path := file(t)
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	i, err := NewIdentity(path)
+	require.NoError(t, err)
+	require.NoError(t, i.Check())
+	i.now = func() time.Time { return setBack(t, time.Now().Add(time.Second), time.Hour) }
+	require.NoError(t, os.Remove(path))
+	require.ErrorIs(t, i.Check(), ErrReplaced)
+}
+
+// setBack is what time.Now returns after the system's clock was set back by d: an earlier time
+// of day, with a monotonic reading that has gone on.
+func setBack(t *testing.T, now time.Time, d time.Duration) time.Time {
+	t.Helper()
+	before := now
+	parts := (*struct {
+		wall uint64 // seconds from bit 30 on
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&now))
+	parts.wall -= uint64(d/time.Second) << 30
+	require.Equal(t, before.Unix()-int64(d/time.Second), now.Unix())
+	require.Zero(t, now.Sub(before), "the monotonic reading is the same")
+	return now
 }
 
 // Errors of a file that cannot be opened say what is the matter with it.
