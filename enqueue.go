@@ -92,7 +92,8 @@ func (o *enqueueOptions) later() bool { return o.delay > 0 || o.runAt.After(time
 // Enqueue adds a job and returns its id when it is committed. It waits for the writer until
 // ctx ends, which withdraws it, or BusyTimeout has passed; concurrent calls share commits.
 // Ids rise in the order of commits. Where a worker of this DB is idle and no other job is
-// due, the job is inserted as claimed by it: it is never pending.
+// due, the job is inserted as claimed by it: it is never pending. A trigger of the
+// application's that drops the job makes it [ErrNotInserted].
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.name, err)

@@ -359,3 +359,64 @@ func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
 		require.Equal(t, []int{9, 9, 9, 0}, priorities)
 	})
 }
+
+// mirrored has every job of "jobs" copied to "audit" by a trigger, as an application would do
+// with the SQL functions.
+const mirrored = `CREATE TRIGGER mirror AFTER INSERT ON _honker_live WHEN NEW.queue = 'jobs'
+BEGIN SELECT honker_enqueue('audit', NEW.payload, NULL, NULL, 0, 3, NULL); END`
+
+// The ids of a batch are those of its jobs where a trigger adds others in between.
+func TestQueue_EnqueueMany_TriggerAdds(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Exec(t, db, mirrored)
+	args := make([]int, 300)
+	for i := range args {
+		args[i] = i
+	}
+	ids, err := q.EnqueueMany(ctx, args)
+	require.NoError(t, err)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		more, err := q.EnqueueManyTx(ctx, tx, []int{300, 301})
+		ids = append(ids, more...)
+		return err
+	}))
+	ids = append(ids, testkit.Enqueue(t, q, 302))
+	for i, id := range ids {
+		require.Equal(t, fmt.Sprint(i), string(testkit.GetJob(t, q, id).Payload), "id %d", id)
+	}
+	require.EqualValues(t, len(ids), testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "audit"))
+}
+
+// unique drops a job that is there already, as an application's trigger may.
+const unique = `CREATE TRIGGER once BEFORE INSERT ON _honker_live
+WHEN EXISTS (SELECT 1 FROM _honker_live WHERE queue = NEW.queue AND payload = NEW.payload) BEGIN SELECT RAISE(IGNORE); END`
+
+// A job that a trigger drops is an error, and not the id of another job; of its batch none is
+// there.
+func TestQueue_Enqueue_TriggerDrops(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Exec(t, db, unique)
+	testkit.Enqueue(t, q, 1)
+	other := testkit.Enqueue(t, honker.NewQueue[int](db, "payments", nil), 7)
+	id, err := q.Enqueue(ctx, 1)
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+	require.ErrorContains(t, err, `honker: enqueue "jobs": not inserted`)
+	require.Zero(t, id)
+	ids, err := q.EnqueueMany(ctx, []int{2, 1, 3})
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+	require.Empty(t, ids)
+	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 1)
+		require.ErrorIs(t, err, honker.ErrNotInserted)
+		id, err = q.EnqueueTx(ctx, tx, 4) // the transaction is as good as before
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, "4", string(testkit.GetJob(t, q, id).Payload))
+	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
+	var dropped any
+	require.NoError(t, db.SQL().QueryRow(`SELECT honker_enqueue('jobs', '1', NULL, NULL, 0, 3, NULL)`).Scan(&dropped))
+	require.Nil(t, dropped, "no id, where honker says %d", other)
+}

@@ -34,6 +34,10 @@ var (
 	ErrBusy = engine.ErrBusy
 	// ErrNotFound reports that there is no such job, result, consumer or group.
 	ErrNotFound = engine.ErrNotFound
+	// ErrNotInserted reports that a trigger of the application's on one of honker's tables has
+	// dropped the row that was to be inserted, by RAISE(IGNORE). A verb that inserts several
+	// rows has inserted none. What the trigger itself has written may stay.
+	ErrNotInserted = engine.ErrNotInserted
 	// ErrDatabaseReplaced reports that another file lies at the path now: close the
 	// DB and open it again.
 	ErrDatabaseReplaced = engine.ErrDatabaseReplaced

@@ -1,6 +1,7 @@
 package honker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,7 +180,7 @@ func (l *Lock) acquire(ctx context.Context, q engine.Querier, now time.Time) err
 		return err
 	}
 	if !ok { // another holder was faster
-		return l.db.checkFree(ctx, q, l.name, now)
+		return cmp.Or(l.db.checkFree(ctx, q, l.name, now), ErrNotInserted)
 	}
 	l.token = token
 	l.expires.Store(expires)

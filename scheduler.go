@@ -2,6 +2,7 @@ package honker
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,7 +125,7 @@ func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) 
 	text, err := s.db.encode(sch.Payload)
 	return store.Task{
 		Name: sch.Name, Queue: sch.Queue, Spec: sch.Spec, Payload: text,
-		Priority: int64(sch.Priority), ExpiresIn: engine.Seconds(sch.ExpiresIn),
+		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
 		MaxAttempts: attemptsOr(sch.MaxAttempts, scheduleAttempts), NextFire: next,
 	}, err
 }
@@ -134,6 +135,12 @@ func attemptsOr(n, otherwise int) int64 {
 		n = otherwise
 	}
 	return int64(n)
+}
+
+// expiresIn is what is stored for d. A 0 in the file is no NULL: honker's SQL functions store it
+// as it is given, and the jobs expire with the second in which they are enqueued.
+func expiresIn(d time.Duration) sql.NullInt64 {
+	return sql.NullInt64{Int64: engine.Seconds(d), Valid: d > 0}
 }
 
 // Register adds a schedule, or changes the one of that name, which stays paused if it is.
@@ -233,7 +240,7 @@ func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) (err e
 		t.MaxAttempts = attemptsOr(*ch.MaxAttempts, scheduleAttempts)
 	}
 	if ch.ExpiresIn != nil {
-		t.ExpiresIn = engine.Seconds(*ch.ExpiresIn)
+		t.ExpiresIn = expiresIn(*ch.ExpiresIn)
 	}
 	if ch.Spec != nil {
 		t.Spec = *ch.Spec
@@ -263,7 +270,7 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 			infos[i] = ScheduleInfo{
 				Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
 				Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
-				ExpiresIn: engine.Span(t.ExpiresIn), Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
+				ExpiresIn: engine.Span(t.ExpiresIn.Int64), Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
 			}
 		}
 		return err
@@ -312,8 +319,11 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err err
 // passed over. The jobs can run at once. The schedules move on in the same transaction:
 // two ticks at once fire nothing twice. It does not ask which process leads.
 //
-// A schedule with a Spec that makes no sense, which only another program can have written,
-// is paused and named by the error; the others have fired.
+// The error names the schedules that could not be fired as they say; the others have fired,
+// and are returned beside it. One with a Spec that makes no sense, which only another program
+// can have written, is paused. A trigger of the application's may drop a job, which is
+// [ErrNotInserted], and the schedule goes on; where a trigger keeps a schedule from moving on,
+// it does not fire.
 func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 	fires, err := s.tick(ctx, now, nil)
 	return fires, fail("tick", "", err)
@@ -336,7 +346,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock) ([]Fire
 	if err != nil {
 		return nil, err
 	}
-	return s.fired(rows), pausedError(broken)
+	return s.fired(rows), brokenError(broken)
 }
 
 // fired wakes the workers that wait for the jobs, and tells the observer.
@@ -350,10 +360,14 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 	return fires
 }
 
-func pausedError(broken []store.Broken) error {
+func brokenError(broken []store.Broken) error {
 	var errs []error
 	for _, b := range broken {
-		errs = append(errs, fmt.Errorf("schedule %q was paused: %w", b.Name, b.Err))
+		did := ""
+		if b.Paused {
+			did = " was paused"
+		}
+		errs = append(errs, fmt.Errorf("schedule %q%s: %w", b.Name, did, b.Err))
 	}
 	return errors.Join(errs...)
 }

@@ -303,3 +303,51 @@ func TestScheduler_BadInput(t *testing.T) {
 	}
 	testkit.RequireRefused(t, path, calls)
 }
+
+// The jobs of a fire are the schedule's own where a trigger adds others, and where one drops
+// some the schedule goes on, and so do the others.
+func TestScheduler_Tick_Triggers(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	testkit.ExecAll(t, db.SQL(), mirrored, unique)
+	testkit.Register(t, db, honker.Schedule{Name: "a", Queue: "jobs", Spec: "@every 1s", Payload: "a"})
+	testkit.Register(t, db, honker.Schedule{Name: "b", Queue: "mail", Spec: "@every 1m", Payload: "b"})
+	now := time.Now().Add(time.Minute)
+	testkit.SetNextFire(t, db, "a", now.Add(-2*time.Second))
+	testkit.SetNextFire(t, db, "b", now)
+	fires, err := db.Scheduler().Tick(testkit.Context(t, testkit.Timeout), now)
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+	require.ErrorContains(t, err, `schedule "a": 2 of its 3 jobs: not inserted`)
+	require.Len(t, fires, 2)
+	for _, f := range fires {
+		require.Equal(t, `"`+f.Name+`"`, string(testkit.GetJob(t, honker.NewQueue[any](db, f.Queue, nil), f.JobID).Payload))
+	}
+	require.True(t, soonest(t, db).After(now))
+}
+
+// A schedule that another program has left with no name, or a name that is no text, fires as
+// any other. One that a trigger keeps from moving on does not fire, and stops no other.
+func TestScheduler_Tick_OddRows(t *testing.T) {
+	t.Parallel()
+	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
+	now := time.Now()
+	for _, row := range []string{`NULL, 'none', '@every 1h', 1`, `x'00ff', 'blob', '@every 1h', 1`, `'stuck', 'stuck', '@every 1h', 1`,
+		`'good', 'good', '@every 1h', 1`, `'off', 'off', '@every 1h', 5`, `'never', 'never', '@every 1h', 'no'`, `NULL, 'bad', 'nonsense', 1`} {
+		testkit.Exec(t, db, `INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, enabled, payload, next_fire_at) VALUES (`+row+`, '1', ?)`, now.Unix())
+	}
+	testkit.Exec(t, db, `CREATE TRIGGER keep BEFORE UPDATE ON _honker_scheduler_tasks WHEN OLD.name = 'stuck' BEGIN SELECT RAISE(IGNORE); END`)
+	all, err := db.Scheduler().List(ctx)
+	require.NoError(t, err)
+	require.Len(t, all, 7)
+	fires, err := db.Scheduler().Tick(ctx, now)
+	require.ErrorContains(t, err, `schedule "stuck": it does not fire`)
+	require.ErrorContains(t, err, `schedule "" was paused: `)
+	require.Len(t, fires, 3)
+	fires, err = db.Scheduler().Tick(ctx, now)
+	require.ErrorContains(t, err, `schedule "stuck"`)
+	require.NotContains(t, err.Error(), "paused")
+	require.Empty(t, fires)
+	for queue, jobs := range map[string]int64{"none": 1, "blob": 1, "good": 1, "stuck": 0, "off": 0, "never": 0, "bad": 0} {
+		require.Equal(t, jobs, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, queue), queue)
+	}
+}

@@ -391,3 +391,29 @@ func TestStream_Publish_BadKeys(t *testing.T) {
 	}
 	testkit.RequireRefused(t, path, calls)
 }
+
+// The offsets of a batch are those of its first and its last event where a trigger adds events
+// of its own, and an event that a trigger drops is an error.
+func TestStream_PublishMany_Triggers(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER mirror AFTER INSERT ON _honker_stream WHEN NEW.topic = 'orders'
+BEGIN SELECT honker_stream_publish('mirror', NULL, NEW.payload); END`,
+		`CREATE TRIGGER no13 BEFORE INSERT ON _honker_stream WHEN NEW.payload = '13' BEGIN SELECT RAISE(IGNORE); END`)
+	for _, opts := range [][]honker.PublishOption{nil, {honker.EventKeys("a", "b", "c")}} {
+		before := testkit.QueryInt(t, db.SQL(), `SELECT coalesce(max(offset), 0) FROM _honker_stream`)
+		first, last, err := s.PublishMany(ctx, []int{1, 2, 3}, opts...)
+		require.NoError(t, err)
+		require.Equal(t, []int64{before + 1, before + 5}, []int64{first, last})
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT topic = 'orders' FROM _honker_stream WHERE offset = ?`, last))
+	}
+	events := countEvents(t, db)
+	_, _, err := s.PublishMany(ctx, []int{1, 13})
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+	_, err = s.Publish(ctx, 13)
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+	require.Equal(t, events, countEvents(t, db))
+	testkit.Exec(t, db, `CREATE TRIGGER hush BEFORE INSERT ON _honker_notifications BEGIN SELECT RAISE(IGNORE); END`)
+	_, err = db.Notify(ctx, "news", 1)
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+}

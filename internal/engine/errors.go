@@ -20,6 +20,7 @@ var (
 	ErrUnsupported      = sqlite.ErrUnsupported
 	ErrSchemaTooNew     = store.ErrTooNew
 	ErrNotFound         = store.ErrNotFound
+	ErrNotInserted      = store.ErrNotInserted
 	ErrInTx             = errors.New("called inside DB.Tx: use the Tx form")
 	ErrClaimLost        = errors.New("claim lost")
 	ErrLockLost         = errors.New("lock lost")

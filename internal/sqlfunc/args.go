@@ -1,15 +1,18 @@
 package sqlfunc
 
 import (
+	"database/sql"
 	"database/sql/driver"
 	"fmt"
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/honker-go/honker/internal/store"
 )
 
 // param is one parameter of a function. A value of another type is an error, as with
-// honker's own functions.
+// honker's own functions, but for a whole number that is a REAL.
 type param struct {
 	name     string
 	class    string // as honker's errors spell it: Text, Integer
@@ -32,9 +35,15 @@ func parse(signature string) []param {
 	return out
 }
 
-// check returns honker's error for the first argument that does not fit.
-func check(params []param, args []driver.Value) error {
+// accept turns the arguments into what the signature says, in place, or returns an error for
+// the first that does not fit, as honker does.
+func accept(params []param, args []driver.Value) (err error) {
 	for i, p := range params {
+		if real, ok := args[i].(float64); ok && p.class == "Integer" {
+			if args[i], err = whole(real, i, p.name); err != nil {
+				return err
+			}
+		}
 		class := classOf(args[i])
 		if class != p.class && !(class == "Null" && p.nullable) {
 			return fmt.Errorf("invalid function parameter type %s at index %d (%s)", class, i, p.name)
@@ -44,6 +53,18 @@ func check(params []param, args []driver.Value) error {
 		}
 	}
 	return nil
+}
+
+// whole is the integer that a REAL stands for: some drivers, those of JavaScript among them,
+// bind every number as one. Rounding would hide a mistake, so there is none.
+func whole(real float64, index int, name string) (int64, error) {
+	switch {
+	case math.Trunc(real) != real: // also what is no number
+		return 0, fmt.Errorf("%v is no whole number at index %d (%s)", real, index, name)
+	case real < math.MinInt64 || real >= -math.MinInt64:
+		return 0, fmt.Errorf("%v is beyond the integers at index %d (%s)", real, index, name)
+	}
+	return int64(real), nil
 }
 
 func classOf(v driver.Value) string {
@@ -60,20 +81,23 @@ func classOf(v driver.Value) string {
 	return "Blob"
 }
 
-// The accessors rely on check: another type would panic.
+// The accessors rely on accept: another type would panic.
 func (c call) text(i int) string   { return c.args[i].(string) }
 func (c call) integer(i int) int64 { return c.args[i].(int64) }
 func (c call) given(i int) bool    { return c.args[i] != nil }
-func (c call) now() int64          { return c.time.Unix() }
 
-// in is the second that lies seconds after now. It stops at the last second there is,
-// where a sum would overflow into the past.
-func (c call) in(seconds int64) int64 {
-	if now := c.now(); seconds <= math.MaxInt64-now {
-		return now + seconds
+// integerOrNull is for a value of which NULL means none, and 0 does not.
+func (c call) integerOrNull(i int) (n sql.NullInt64) {
+	if c.given(i) {
+		n = sql.NullInt64{Int64: c.integer(i), Valid: true}
 	}
-	return math.MaxInt64
+	return n
 }
+
+func (c call) now() int64 { return c.time.Unix() }
+
+// in is the second that lies seconds after now.
+func (c call) in(seconds int64) int64 { return store.After(c.now(), seconds) }
 
 // count makes an SQL value of a number of rows.
 func count(n int, err error) (driver.Value, error) { return int64(n), err }

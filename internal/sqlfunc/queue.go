@@ -2,6 +2,7 @@ package sqlfunc
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math"
 
@@ -12,8 +13,15 @@ func notify(c call) (driver.Value, error) {
 	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.now()))
 }
 
-// result makes an SQL value of an id or a time.
-func result(n int64, err error) (driver.Value, error) { return n, err }
+// result makes an SQL value of an id or a time. It is NULL for a row that a trigger of the
+// application has dropped: that trigger wants the statement to go on, and honker answers with
+// the id of another row.
+func result(n int64, err error) (driver.Value, error) {
+	if errors.Is(err, store.ErrNotInserted) {
+		return nil, nil
+	}
+	return n, err
+}
 
 // enqueue lets the delay win over run_at where both are given.
 func enqueue(c call) (driver.Value, error) {
@@ -31,10 +39,7 @@ func enqueue(c call) (driver.Value, error) {
 		job.RunAt = c.integer(2)
 	}
 	if c.given(6) {
-		job.ExpiresAt = c.in(c.integer(6))
-		if job.ExpiresAt == 0 {
-			job.ExpiresAt = -1 // also in the past, while 0 means never
-		}
+		job.ExpiresAt = store.ExpiryIn(c.now(), c.integer(6))
 	}
 	return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
 }

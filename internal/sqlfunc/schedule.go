@@ -1,6 +1,7 @@
 package sqlfunc
 
 import (
+	"database/sql"
 	"database/sql/driver"
 	"time"
 
@@ -30,20 +31,12 @@ func schedulerRegister(c call) (driver.Value, error) {
 	}
 	t := store.Task{
 		Name: c.text(0), Queue: c.text(1), Spec: c.text(2), Payload: c.text(3), Priority: c.integer(4),
-		ExpiresIn: c.orZero(5), MaxAttempts: defaultAttempts, NextFire: due,
+		ExpiresIn: c.integerOrNull(5), MaxAttempts: defaultAttempts, NextFire: due,
 	}
 	if len(c.args) > 6 {
 		t.MaxAttempts = max(1, c.integer(6))
 	}
 	return int64(1), store.Schedules{}.Register(c.ctx, c.q, t)
-}
-
-// orZero is 0 for NULL.
-func (c call) orZero(i int) int64 {
-	if !c.given(i) {
-		return 0
-	}
-	return c.integer(i)
 }
 
 func schedulerUnregister(c call) (driver.Value, error) {
@@ -88,7 +81,7 @@ func scheduled(t store.Task) []member {
 	return []member{
 		{"cron_expr", t.Spec},
 		{"enabled", t.Enabled},
-		{"expires_s", unlessZero(t.ExpiresIn)},
+		{"expires_s", orNone(t.ExpiresIn)},
 		{"max_attempts", t.MaxAttempts},
 		{"name", t.Name},
 		{"next_fire_at", t.NextFire},
@@ -98,11 +91,11 @@ func scheduled(t store.Task) []member {
 	}
 }
 
-func unlessZero(n int64) any {
-	if n == 0 {
+func orNone(n sql.NullInt64) any {
+	if !n.Valid {
 		return nil
 	}
-	return n
+	return n.Int64
 }
 
 // schedulerUpdate changes what is not NULL. The two values that may be set to NULL have a
@@ -134,7 +127,7 @@ func (c call) change(t *store.Task) (changed bool, err error) {
 		t.Priority, changed = c.integer(3), true
 	}
 	if c.integer(5) != 0 {
-		t.ExpiresIn, changed = c.orZero(4), true
+		t.ExpiresIn, changed = c.integerOrNull(4), true
 	}
 	if len(c.args) > 6 && c.integer(7) != 0 {
 		t.MaxAttempts, changed = defaultAttempts, true

@@ -3,6 +3,7 @@ package sqlfunc
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -84,25 +85,80 @@ func TestSQLFunc_TimeSums(t *testing.T) {
 	}
 }
 
-// The effects of each function are what the table says.
-// Each function that declares to change nothing runs where nothing can be changed.
-func TestSQLFunc_Effects(t *testing.T) {
+// A REAL that is a whole number is taken as an INTEGER, and any other is refused.
+func TestSQLFunc_WholeReals(t *testing.T) {
+	params := parse("queue TEXT, n INTEGER, m INTEGER?")
+	for real, want := range map[float64]int64{0: 0, math.Copysign(0, -1): 0, 3: 3, -7: -7, 1 << 53: 1 << 53, math.MinInt64: math.MinInt64} {
+		args := []driver.Value{"q", real, real}
+		require.NoError(t, accept(params, args))
+		require.Equal(t, []driver.Value{"q", want, want}, args)
+	}
+	for _, real := range []float64{1.5, -0.1, 1 << 63, -math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN()} {
+		require.ErrorContains(t, accept(params, []driver.Value{"q", 1.0, real}), "at index 2 (m)", "%v", real)
+	}
+	require.EqualError(t, accept(params, []driver.Value{"q", 1.5, nil}), "1.5 is no whole number at index 1 (n)")
+	require.EqualError(t, accept(params, []driver.Value{"q", 1e300, nil}), "1e+300 is beyond the integers at index 1 (n)")
+	require.EqualError(t, accept(params, []driver.Value{1.0, 1.0, nil}), "invalid function parameter type Real at index 0 (queue)")
+	require.NoError(t, accept(params, []driver.Value{"q", 1.0, nil}))
+}
+
+// An expires of 0 is stored as it is given, and is no NULL: what the schedule enqueues has
+// expired when the second is over. Only NULL is never.
+func TestSQLFunc_ScheduleExpires(t *testing.T) {
+	pool := openPool(t)
+	for i, c := range []struct{ given, stored, job string }{
+		{"NULL", "", ""}, {"0", "0", "0"}, {"0.0", "0", "0"}, {"30", "30", "30"}, {"-1", "-1", "-1"}, {"9223372036854775807", "9223372036854775807", "late"},
+	} {
+		for _, call := range []string{`honker_scheduler_register('s', 'q', '@every 1h', '1', 0, ` + c.given + `)`,
+			`honker_scheduler_update('s', NULL, NULL, NULL, ` + c.given + `, 1)`} {
+			_, err := pool.Exec(`SELECT ` + call)
+			require.NoError(t, err, call)
+			var stored, listed, job string
+			require.NoError(t, pool.QueryRow(`SELECT coalesce(expires_s, ''), coalesce(honker_scheduler_list() ->> '$[0].expires_s', '')
+				FROM _honker_scheduler_tasks`).Scan(&stored, &listed))
+			require.Equal(t, []string{c.stored, c.stored}, []string{stored, listed}, "%d: %s", i, call)
+			for _, statement := range []string{`DELETE FROM _honker_live`, `UPDATE _honker_scheduler_tasks SET next_fire_at = 4000000000`,
+				`SELECT honker_scheduler_tick(4000000000)`} {
+				_, err := pool.Exec(statement)
+				require.NoError(t, err)
+			}
+			require.NoError(t, pool.QueryRow(`SELECT coalesce(iif(expires_at = 9223372036854775807, 'late', expires_at - created_at), '') FROM _honker_live`).Scan(&job))
+			require.Equal(t, c.job, job, call)
+		}
+	}
+}
+
+// allFunctions are those of the schema's file.
+func allFunctions(t *testing.T) []sqlite.Function {
+	t.Helper()
 	ddl, err := os.ReadFile("../../schema.sql")
 	require.NoError(t, err)
-	all := Functions(string(ddl))
+	return Functions(string(ddl))
+}
+
+// openPool is a pool of connections that have the functions, to a file that
+// honker_bootstrap has made.
+func openPool(t *testing.T) *sql.DB {
+	t.Helper()
 	connector, err := sqlite.NewConnector(filepath.Join(t.TempDir(), "x.db"),
-		sqlite.Config{BusyTimeout: time.Second, AnyFilesystem: true, Functions: sqlite.NewFunctions(all)})
+		sqlite.Config{BusyTimeout: time.Second, AnyFilesystem: true, Functions: sqlite.NewFunctions(allFunctions(t))})
 	require.NoError(t, err)
 	pool := sql.OpenDB(connector)
-	defer pool.Close()
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
 	_, err = pool.Exec(`SELECT honker_bootstrap()`)
 	require.NoError(t, err, "on an empty file too")
+	return pool
+}
+
+// Each function that declares to change nothing runs where nothing can be changed.
+func TestSQLFunc_Effects(t *testing.T) {
+	pool := openPool(t)
 	conn, err := pool.Conn(context.Background())
 	require.NoError(t, err)
 	defer conn.Close()
 	_, err = conn.ExecContext(context.Background(), `PRAGMA query_only = ON`)
 	require.NoError(t, err)
-	for _, f := range all {
+	for _, f := range allFunctions(t) {
 		if f.Effect == sqlite.Reads {
 			_, err := conn.ExecContext(context.Background(), `SELECT `+f.Name+`(`+anyArgs(f.Name)+`)`)
 			require.NoError(t, err, f.Name)

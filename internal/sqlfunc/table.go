@@ -95,7 +95,7 @@ type call struct {
 func (f function) bind() sqlite.Function {
 	params := parse(f.params)
 	run := func(ctx context.Context, q sqlite.Querier, now time.Time, args []driver.Value) (driver.Value, error) {
-		if err := check(params, args); err != nil {
+		if err := accept(params, args); err != nil {
 			return nil, err
 		}
 		return f.body(call{ctx, q, now, args})

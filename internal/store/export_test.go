@@ -9,11 +9,7 @@ type Statement struct {
 }
 
 // Fragments are constants that begin like a statement's name and are none.
-var Fragments = map[string]string{
-	"sqlInsertJob":   "the head of sqlInsertJobs",
-	"sqlInsertEvent": "the head of sqlInsertEvents",
-	"sqlInsertKeyed": "the head of sqlInsertKeyedEvents",
-}
+var Fragments = map[string]string{}
 
 // Statements are all that the package runs, but for DDL and the PRAGMA of Check.
 func Statements() []Statement {
@@ -138,6 +134,7 @@ func Statements() []Statement {
 		hot("sqlDueTasks", sqlDueTasks),
 		hot("sqlSoonest", sqlSoonest),
 		hot("sqlAdvance", sqlAdvance),
+		hot("sqlPauseTask", sqlPauseTask),
 		cold("sqlExpired", sqlExpired),
 		hot("sqlDeadLetterExpiredIDs", sqlDeadLetterExpiredIDs),
 		hot("sqlDropExpiredIDs", sqlDropExpiredIDs),

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The times that a row can show. honker's SQL functions and other programs may store any
 // second, up to the largest integer. Beyond these two package time overflows, so that a job
@@ -26,4 +29,22 @@ func InstantMS(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(min(max(ms, firstInstant.UnixMilli()), lastInstant.UnixMilli()))
+}
+
+// After is the second that lies seconds after now. It stops at the last second there is,
+// where a sum would overflow into the past.
+func After(now, seconds int64) int64 {
+	if seconds > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return now + seconds
+}
+
+// ExpiryIn is After for NewJob.ExpiresAt, where 0 means never: the second 0 is the one before,
+// which is as long past.
+func ExpiryIn(now, seconds int64) int64 {
+	if at := After(now, seconds); at != 0 {
+		return at
+	}
+	return -1
 }

@@ -46,30 +46,28 @@ type Claim struct {
 	Attempt int64
 }
 
-const sqlInsertJob = `INSERT INTO _honker_live
-  (queue, priority, run_at, max_attempts, created_at, expires_at, payload)
-VALUES `
+const liveTable = `_honker_live`
 
-var sqlInsertJobs = newInserts(sqlInsertJob, 6, 1)
+var sqlInsertJobs = newInserts(liveTable, `queue, priority, run_at, max_attempts, created_at, expires_at, payload`, 6, 1)
 
 // Insert enqueues one job and returns its id.
 func (Jobs) Insert(ctx context.Context, q Querier, n NewJob, payload string) (int64, error) {
-	res, err := q.ExecContext(ctx, sqlInsertJobs.sized[1],
-		n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt), payload)
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
+	return sqlInsertJobs.one(ctx, q, append(n.columns(), payload)...)
+}
+
+// columns are the values that all jobs of one enqueue share.
+func (n NewJob) columns() []any {
+	return append(make([]any, 0, 7), n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt))
 }
 
 // InsertMany enqueues a job for each payload, alike in all else, and returns their ids,
-// which rise in the order of payloads.
+// which rise in the order of payloads. With an error they are those of the jobs before the
+// one that failed.
 func (Jobs) InsertMany(ctx context.Context, q Querier, n NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
-	shared := []any{n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt)}
 	row := func(args []any, i int) []any { return append(args, payloads[i]) }
-	err := sqlInsertJobs.run(ctx, q, shared, len(payloads), row, func(last int64, rows int) {
-		for id := last - int64(rows) + 1; id <= last; id++ {
+	err := sqlInsertJobs.run(ctx, q, n.columns(), len(payloads), row, func(first, last int64) {
+		for id := first; id <= last; id++ {
 			ids = append(ids, id)
 		}
 	})
@@ -180,14 +178,7 @@ func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id int64) (bool
 	return n > 0, err
 }
 
-// GLOB, because _ is a wildcard of LIKE. Names in SQL do not differ by case, hence lower.
-const sqlForeignTriggers = `SELECT EXISTS (SELECT 1 FROM sqlite_schema
-WHERE type = 'trigger' AND lower(tbl_name) = '_honker_live' AND lower(name) NOT GLOB '_honker*')`
-
-// ForeignTriggers tells whether _honker_live has a trigger that is not honker's own. The
-// names of honker's own objects begin with _honker. A trigger in the temp schema exists
-// for one connection only and does not count.
-func (Jobs) ForeignTriggers(ctx context.Context, q Querier) (some bool, err error) {
-	_, err = one(ctx, q, sqlForeignTriggers, nil, &some)
-	return some, err
+// ForeignTriggers tells whether the table of jobs has a trigger that is not honker's own.
+func (Jobs) ForeignTriggers(ctx context.Context, q Querier) (bool, error) {
+	return foreignTriggers(ctx, q, liveTable)
 }

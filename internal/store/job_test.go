@@ -206,6 +206,11 @@ func TestJobs_ForeignTriggers(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, "%s on %s", c.name, c.on)
 	}
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `CREATE TEMP TRIGGER _honker_mine AFTER INSERT ON _honker_live BEGIN SELECT 1; END`)
+	got, err := store.Jobs{}.ForeignTriggers(ctx, tx)
+	require.NoError(t, err)
+	require.True(t, got, "of this connection only")
 	for _, open := range []func(*testing.T) *sql.DB{openFresh, openShared} {
 		got, err := store.Jobs{}.ForeignTriggers(ctx, open(t))
 		require.NoError(t, err)

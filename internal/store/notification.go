@@ -20,11 +20,7 @@ const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_
 
 // Insert adds a message and returns its id.
 func (Notifications) Insert(ctx context.Context, q Querier, channel, payload string, now int64) (int64, error) {
-	res, err := q.ExecContext(ctx, sqlNotify, channel, payload, now)
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
+	return inserted(ctx, q, sqlNotify, 1, channel, payload, now)
 }
 
 // By primary key, the last row.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -17,7 +19,7 @@ type Task struct {
 	Spec        string
 	Payload     string
 	Priority    int64
-	ExpiresIn   int64 // seconds; 0: never
+	ExpiresIn   sql.NullInt64 // seconds; NULL: never
 	MaxAttempts int64
 	NextFire    int64
 	Enabled     bool
@@ -43,7 +45,7 @@ WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payl
 // Register adds a task, or changes the one of its name. A paused task stays paused.
 func (Schedules) Register(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
-		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
+		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
 }
 
@@ -69,11 +71,14 @@ SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = 
 // Update replaces all of a task but its name, its queue and whether it is paused.
 func (Schedules) Update(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
-		nullable(t.ExpiresIn), t.MaxAttempts, t.NextFire)
+		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
 }
 
-const taskColumns = `SELECT name, queue, cron_expr, payload, priority, expires_s, coalesce(max_attempts, 3), next_fire_at, enabled, rowid
+// A row of another program must not hide the others: it may have no name, an enabled that is
+// neither 0 nor 1, or an expires_s that is no number. The name of a row is no key, the rowid is.
+const taskColumns = `SELECT coalesce(name, ''), queue, cron_expr, payload, priority,
+  iif(typeof(expires_s) IN ('integer', 'real'), expires_s, NULL), coalesce(max_attempts, 3), next_fire_at, enabled = 1, rowid
 FROM _honker_scheduler_tasks `
 
 const (
@@ -85,8 +90,10 @@ const (
 func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Task, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var t Task
-		err := rows.Scan(&t.Name, &t.Queue, &t.Spec, &t.Payload, (*number)(&t.Priority), (*number)(&t.ExpiresIn),
+		var expires sql.Null[number]
+		err := rows.Scan(&t.Name, &t.Queue, &t.Spec, &t.Payload, (*number)(&t.Priority), &expires,
 			(*number)(&t.MaxAttempts), (*number)(&t.NextFire), &t.Enabled, &t.rowid)
+		t.ExpiresIn = sql.NullInt64{Int64: int64(expires.V), Valid: expires.Valid}
 		out = append(out, t)
 		return err
 	}, args...)
@@ -122,22 +129,29 @@ type Fire struct {
 	Job         int64
 }
 
-// Broken is a task that was due and has a spec that gives no next time.
+// Broken is a task that was due and could not be fired as it says.
 type Broken struct {
-	Name string
-	Err  error
+	Name   string
+	Paused bool
+	Err    error
 }
 
 // MaxFires bounds how often one tick fires a task that was due many times, for example
 // after a long standstill. The oldest times are fired, the others are skipped.
 const MaxFires = 64
 
-const sqlAdvance = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE name = ?1`
+// By rowid.
+const (
+	sqlAdvance   = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE rowid = ?1`
+	sqlPauseTask = `UPDATE _honker_scheduler_tasks SET enabled = 0 WHERE rowid = ?1`
+)
+
+// errStuck is a task that would fire again with the next tick, without an end.
+var errStuck = errors.New("it does not fire: a trigger keeps its row from moving on")
 
 // Tick enqueues a job for every time at which a task was due until due, at the time now, in
-// the order in which the tasks were registered first. A task with a spec that cannot be read,
-// which only another binding can have written, is paused, so that it does not stop the
-// others.
+// the order in which the tasks were registered first. Broken tasks do not stop the others. One
+// with a spec that cannot be read, which only another binding can have written, is paused.
 func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
 	all, err := tasks(ctx, q, sqlDueTasks, due)
 	if err != nil {
@@ -147,17 +161,28 @@ func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, next Nex
 	for _, t := range all {
 		times, after, err := t.times(due, next)
 		if err != nil {
-			broken = append(broken, Broken{t.Name, err})
-			if _, err := s.Enable(ctx, q, t.Name, false); err != nil {
-				return nil, nil, err
+			paused, failed := affected(ctx, q, sqlPauseTask, t.rowid)
+			if failed != nil {
+				return nil, nil, failed
 			}
+			broken = append(broken, Broken{t.Name, paused > 0, err})
 			continue
 		}
-		if fires, err = t.fire(ctx, q, times, now, fires); err != nil {
+		moved, err := affected(ctx, q, sqlAdvance, t.rowid, after)
+		if err != nil {
 			return nil, nil, err
 		}
-		if _, err := q.ExecContext(ctx, sqlAdvance, t.Name, after); err != nil {
+		if moved == 0 {
+			broken = append(broken, Broken{t.Name, false, errStuck})
+			continue
+		}
+		fired, dropped, err := t.fire(ctx, q, times, now)
+		if err != nil {
 			return nil, nil, err
+		}
+		fires = append(fires, fired...)
+		if dropped > 0 {
+			broken = append(broken, Broken{t.Name, false, fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
 		}
 	}
 	return fires, broken, nil
@@ -178,22 +203,32 @@ func (t Task) times(due int64, next NextFunc) (times []int64, after int64, err e
 	return times, after, nil
 }
 
-// fire enqueues a job for each of times and appends them to fires.
-func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64, fires []Fire) ([]Fire, error) {
-	payloads := slices.Repeat([]string{t.Payload}, len(times))
-	ids, err := Jobs{}.InsertMany(ctx, q, t.job(now), payloads)
-	for i, id := range ids {
-		fires = append(fires, Fire{Name: t.Name, Queue: t.Queue, At: times[i], Job: id})
+// fire enqueues a job for each of times and counts those that a trigger has dropped: an
+// application may want no second job while one waits, and the schedule goes on.
+func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64) (fires []Fire, dropped int, err error) {
+	for len(times) > 0 {
+		ids, err := Jobs{}.InsertMany(ctx, q, t.job(now), slices.Repeat([]string{t.Payload}, len(times)))
+		for i, id := range ids {
+			fires = append(fires, Fire{Name: t.Name, Queue: t.Queue, At: times[i], Job: id})
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrNotInserted) {
+			return nil, 0, err
+		}
+		dropped++
+		times = times[len(ids)+1:]
 	}
-	return fires, err
+	return fires, dropped, nil
 }
 
 // job is what t enqueues. It is due now, not at the task's time, so that a late tick does
 // not put it before jobs that have waited longer.
 func (t Task) job(now int64) NewJob {
 	j := NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
-	if t.ExpiresIn != 0 {
-		j.ExpiresAt = now + t.ExpiresIn
+	if t.ExpiresIn.Valid {
+		j.ExpiresAt = ExpiryIn(now, t.ExpiresIn.Int64)
 	}
 	return j
 }

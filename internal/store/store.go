@@ -154,3 +154,11 @@ func nullable(unix int64) any {
 	}
 	return unix
 }
+
+// nullInt is n as a parameter, also where database/sql is not in between.
+func nullInt(n sql.NullInt64) any {
+	if !n.Valid {
+		return nil
+	}
+	return n.Int64
+}

@@ -62,30 +62,29 @@ func (s Selection) from(c *condition) {
 	}
 }
 
-const (
-	sqlInsertEvent = `INSERT INTO _honker_stream (topic, key, created_at, payload) VALUES `
-	sqlInsertKeyed = `INSERT INTO _honker_stream (topic, created_at, key, payload) VALUES `
-)
+const eventTable = `_honker_stream`
 
 var (
-	sqlInsertEvents      = newInserts(sqlInsertEvent, 3, 1) // one key for all
-	sqlInsertKeyedEvents = newInserts(sqlInsertKeyed, 2, 2) // a key for each
+	sqlInsertEvents      = newInserts(eventTable, `topic, key, created_at, payload`, 3, 1) // one key for all
+	sqlInsertKeyedEvents = newInserts(eventTable, `topic, created_at, key, payload`, 2, 2) // a key for each
 )
 
 // Insert appends one event and returns its offset. A nil key is NULL in the file.
 func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
-	res, err := q.ExecContext(ctx, sqlInsertEvents.sized[1], topic, key, now, payload)
-	if err != nil {
-		return 0, err
-	}
-	return res.LastInsertId()
+	return sqlInsertEvents.one(ctx, q, topic, key, now, payload)
 }
 
 // InsertMany appends an event for each payload and returns the first and the last of
-// their offsets, which are consecutive. keys is nil for events without a key, or has one
-// element for all events, or one for each. A nil element is NULL in the file.
+// their offsets, which are consecutive unless a trigger adds events of its own. keys is nil
+// for events without a key, or has one element for all events, or one for each. A nil element
+// is NULL in the file.
 func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error) {
-	wrote := func(id int64, _ int) { last = id }
+	wrote := func(from, to int64) {
+		if first == 0 {
+			first = from
+		}
+		last = to
+	}
 	switch len(keys) {
 	case 0, 1:
 		var key any
@@ -100,7 +99,7 @@ func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []a
 	default:
 		err = fmt.Errorf("%d keys for %d events", len(keys), len(payloads))
 	}
-	return last - int64(len(payloads)) + 1, last, err
+	return first, last, err
 }
 
 // pageBytes bounds what one read holds, whatever the number of events.
