@@ -38,7 +38,7 @@ type Options struct {
 	Observer     *Observer     // nil: none
 	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
 	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s
-	Readers      int           // read connections; default 8. SQL() may use one more, for a writer
+	Readers      int           // how many of honker's reads run at a time, the others wait; default 8
 	PollInterval time.Duration // how often to look for commits of other processes where the system gives no notice; default 1ms
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
 

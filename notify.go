@@ -96,7 +96,8 @@ type Listener struct {
 }
 
 // Listen attaches to channels. It is attached when it returns: messages committed
-// later are seen, history is not. ctx bounds the attaching only.
+// later are seen, history is not. ctx bounds the attaching only. Inside of [DB.Tx] it is
+// [ErrInTx], as is Next.
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
 	if len(channels) == 0 {
 		return nil, fail("listen", "", fmt.Errorf("%w: no channel", ErrInvalid))
@@ -115,6 +116,10 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 			l.channels = append(l.channels, c)
 			l.keys = append(l.keys, wake.Key{Kind: wake.ChannelMessage, Name: c})
 		}
+	}
+	// The id of a message that is rolled back is given to another one.
+	if err := db.engine.RefuseInTx(ctx, ""); err != nil {
+		return nil, err
 	}
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		l.after, err = db.notifications.Last(ctx, q)
@@ -135,6 +140,9 @@ func (l *Listener) Next(ctx context.Context) (*Notification, error) {
 }
 
 func (l *Listener) next(ctx context.Context) (*Notification, error) {
+	if err := l.db.engine.RefuseInTx(ctx, ""); err != nil {
+		return nil, err
+	}
 	if err := l.fill(ctx); err != nil {
 		return nil, err
 	}

@@ -46,8 +46,8 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 		return nil, err
 	}
 	warn(o, connector.Identity())
-	b := &opened{opts: o, connector: connector}
-	b.own = newPool(connector, o.Readers+2) // and the committer's, and DB.Tx
+	b := &opened{opts: o, connector: connector, reads: make(chan struct{}, o.Readers)}
+	b.own = newPool(connector, o.Readers+3) // and the committer's, DB.Tx's and the notifier's
 	if err := bootstrap(ctx, b.own, connector.Path(), o.BusyTimeout, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
 		return nil, err
@@ -109,7 +109,8 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 type opened struct {
 	opts      Options
 	connector *sqlite.Connector
-	own       *sql.DB        // honker's reads, its committer, and DB.Tx
+	own       *sql.DB        // honker's reads, its committer, DB.Tx, and the notifier's looks
+	reads     chan struct{}  // one value for each read: never more than Readers, so the others find a connection
 	watchPool *sql.DB        // one small connection that cannot write
 	userPool  func() *sql.DB // the application's, opened when it is asked for
 	writer    *sqlite.Committer
@@ -139,8 +140,33 @@ func (b *opened) Begin(ctx context.Context) (*sql.Tx, func(), error) {
 	return tx, permit.Release, nil
 }
 
-// Reader implements engine.Backend.
-func (b *opened) Reader() *sql.DB { return b.own }
+// Commit implements engine.Backend.
+func (b *opened) Commit(tx *sql.Tx) error { return tx.Commit() }
+
+// Read implements engine.Backend.
+func (b *opened) Read(ctx context.Context, f func(context.Context, engine.Querier) error) error {
+	return b.lend(ctx, func(conn *sql.Conn) error { return f(context.WithoutCancel(ctx), conn) })
+}
+
+// lend runs f on a connection, waiting until fewer than Readers are lent. So slow reads leave
+// one to DB.Tx, which holds up all other writers while it waits for it.
+func (b *opened) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
+	select {
+	case b.reads <- struct{}{}:
+		defer func() { <-b.reads }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	conn, err := b.own.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return f(conn)
+}
+
+// Looks implements engine.Backend.
+func (b *opened) Looks() *sql.DB { return b.own }
 
 // SQL implements engine.Backend.
 func (b *opened) SQL() *sql.DB { return b.userPool() }
@@ -154,21 +180,27 @@ func (b *opened) CheckTx(ctx context.Context, tx engine.Querier) error {
 }
 
 // Check implements engine.Backend.
-func (b *opened) Check(ctx context.Context) ([]string, error) { return store.Check(ctx, b.own) }
+func (b *opened) Check(ctx context.Context) (broken []string, err error) {
+	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
+		broken, err = store.Check(ctx, conn)
+		return err
+	})
+	return broken, err
+}
 
 // Shrink implements engine.Backend.
 func (b *opened) Shrink(ctx context.Context, limit int64) error {
-	return truncateWAL(ctx, b.own, b.Name(), limit)
-}
-
-// truncateWAL gives the space back that a burst of writes, or a reader that stayed for
-// long, has cost. While a connection reads an old snapshot it does nothing.
-func truncateWAL(ctx context.Context, pool *sql.DB, path string, limit int64) error {
-	info, err := os.Stat(path + "-wal")
-	if limit < 0 || err != nil || info.Size() <= limit {
+	if !walExceeds(b.Name(), limit) {
 		return nil
 	}
-	return sqlite.TruncateWAL(ctx, pool)
+	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
+}
+
+// walExceeds reports that the log of the file at path has grown beyond limit bytes, by a burst
+// of writes or a reader that stayed for long. A negative limit is none.
+func walExceeds(path string, limit int64) bool {
+	info, err := os.Stat(path + "-wal")
+	return limit >= 0 && err == nil && info.Size() > limit
 }
 
 // Watch implements engine.Backend.
@@ -203,7 +235,8 @@ func (b *opened) Close() error {
 // The application's own transactions meet honker's inside SQLite, by the pool's busy
 // timeout; commits through the pool are noticed as those of another process are. One
 // connection is kept to watch for commits while there is a waiter, unless the pool has
-// only one. Never attach a pool of another SQLite library to a file that this process
+// only one. A verb that finds all connections of the pool lent waits for one until ctx ends
+// or BusyTimeout has passed ([ErrBusy]). Never attach a pool of another SQLite library to a file that this process
 // also has open through [Open]: each would drop the other's locks.
 func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	db, err := attach(ctx, pool, opts)
@@ -272,8 +305,12 @@ func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err e
 	if err := b.identity.Check(); err != nil {
 		return nil, nil, err
 	}
+	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
+	if err != nil {
+		return nil, nil, err
+	}
 	err = sqlite.Retry(ctx, b.opts.BusyTimeout, func() error {
-		if tx, err = b.pool.BeginTx(ctx, nil); err != nil {
+		if tx, err = conn.BeginTx(ctx, nil); err != nil {
 			return err
 		}
 		if err = store.TakeWriteLock(ctx, tx); err != nil {
@@ -281,11 +318,36 @@ func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err e
 		}
 		return err
 	})
-	return tx, func() {}, err
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return tx, func() { _ = conn.Close() }, nil
 }
 
-// Reader implements engine.Backend.
-func (b *attached) Reader() *sql.DB { return b.pool }
+// Commit implements engine.Backend.
+func (b *attached) Commit(tx *sql.Tx) error { return tx.Commit() }
+
+// Read implements engine.Backend.
+func (b *attached) Read(ctx context.Context, f func(context.Context, engine.Querier) error) error {
+	return b.lend(ctx, func(conn *sql.Conn) error {
+		return sqlite.Retry(ctx, b.opts.BusyTimeout, func() error { return f(context.WithoutCancel(ctx), conn) })
+	})
+}
+
+// lend runs f on a connection of the pool. The wait for it has an end: the caller's own
+// transaction, of which honker does not know, may have the only one.
+func (b *attached) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
+	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return f(conn)
+}
+
+// Looks implements engine.Backend.
+func (b *attached) Looks() *sql.DB { return b.pool }
 
 // SQL implements engine.Backend.
 func (b *attached) SQL() *sql.DB { return b.pool }
@@ -302,11 +364,20 @@ func (b *attached) CheckTx(ctx context.Context, tx engine.Querier) error {
 }
 
 // Check implements engine.Backend.
-func (b *attached) Check(ctx context.Context) ([]string, error) { return store.Check(ctx, b.pool) }
+func (b *attached) Check(ctx context.Context) (broken []string, err error) {
+	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
+		broken, err = store.Check(ctx, conn)
+		return err
+	})
+	return broken, err
+}
 
 // Shrink implements engine.Backend.
 func (b *attached) Shrink(ctx context.Context, limit int64) error {
-	return truncateWAL(ctx, b.pool, b.Name(), limit)
+	if !walExceeds(b.Name(), limit) {
+		return nil
+	}
+	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
 // Watch implements engine.Backend. Commits of this process are not counted: each is searched

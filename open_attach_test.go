@@ -153,3 +153,31 @@ func TestAttach_OneConnection_InTx(t *testing.T) {
 		})
 	}
 }
+
+// A read inside of DB.Tx runs in the transaction, which has the pool's only connection. One
+// with another ctx cannot know of it, and fails after BusyTimeout.
+func TestAttach_OneConnection_ReadInTx(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	testkit.MakeFile(t, path)
+	pool := testkit.OpenPool(t, path)
+	pool.SetMaxOpenConns(1)
+	db, err := honker.Attach(context.Background(), pool, &honker.Options{BusyTimeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	defer db.Close()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	outer := testkit.Context(t, testkit.Timeout)
+	require.NoError(t, db.Tx(outer, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := q.EnqueueTx(ctx, tx, 1)
+		require.NoError(t, err)
+		_, err = q.Get(ctx, id)
+		require.NoError(t, err)
+		_, err = db.Scheduler().List(ctx)
+		require.NoError(t, err)
+		_, err = q.Get(outer, id)
+		require.ErrorIs(t, err, honker.ErrBusy)
+		require.ErrorContains(t, err, "no connection of the pool came free in 50ms")
+		require.ErrorIs(t, db.Tx(outer, func(context.Context, *sql.Tx) error { return nil }), honker.ErrBusy)
+		return nil
+	}))
+}

@@ -341,7 +341,7 @@ func (s *stream) subscribe(ctx context.Context, consumer string, opts *Subscribe
 
 func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscription, error) {
 	only, err := filterOf(filter)
-	if err := errors.Join(s.err, from.check(), err); err != nil {
+	if err := errors.Join(s.err, from.check(), err, s.db.engine.RefuseInTx(ctx, "Read")); err != nil {
 		return nil, err
 	}
 	var at int64

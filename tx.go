@@ -22,7 +22,8 @@ type Tx interface {
 //
 // Other writers of all processes wait while fn runs: no network and no waiting
 // inside. Use the Tx form of honker's verbs there; the plain form is [ErrInTx] under
-// fn's ctx. fn must not commit or roll back tx itself.
+// fn's ctx. Reads, such as [Queue.Get], run in the transaction under fn's ctx, and see what
+// it has written. fn must not commit or roll back tx itself.
 func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return db.engine.Tx(ctx, fn)
 }

@@ -4,13 +4,17 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -97,6 +101,9 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	ctx, db, q := ledger(t, nil)
 	testkit.Enqueue(t, q, 1)
 	job := testkit.ClaimOne(t, q)
+	s := honker.NewStream[int](db, "events", nil)
+	listener, err := db.Listen(ctx, "news")
+	require.NoError(t, err)
 	type c = context.Context
 	for verb, v := range map[string]struct {
 		twin string // "": there is none
@@ -119,6 +126,9 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 		"WorkTx":       {"", func(c c) error { return q.WorkTx(c, nil, nil) }},
 		"SweepExpired": {"", func(c c) error { _, err := q.SweepExpired(c); return err }},
 		"WaitResult":   {"Result", func(c c) error { _, err := honker.WaitResult[int](c, db, job.ID); return err }},
+		"Listen":       {"", func(c c) error { _, err := db.Listen(c, "news"); return err }},
+		"Next":         {"", func(c c) error { _, err := listener.Next(c); return err }},
+		"Tail":         {"Read", func(c c) error { return testkit.LastError(s.Tail(c, honker.End, nil)) }},
 		"Prune":        {"", func(c c) error { _, err := db.PruneNotifications(c, 0, 0); return err }},
 		"Tx":           {"", func(c c) error { return db.Tx(c, func(context.Context, *sql.Tx) error { return nil }) }},
 	} {
@@ -137,27 +147,71 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "nothing was changed")
 }
 
-// Reads work inside a Tx and see what is committed.
+// Reads inside a Tx see what it has written; others see what is committed.
 func TestTx_Reads(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := ledger(t, nil)
+	outer, db, q := ledger(t, nil)
 	id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
-	require.NoError(t, q.SaveResult(ctx, id, 7, 0))
-	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	require.NoError(t, q.SaveResult(outer, id, 7, 0))
+	require.NoError(t, db.Tx(outer, func(ctx context.Context, tx *sql.Tx) error {
 		inner, err := q.EnqueueTx(ctx, tx, 1)
 		require.NoError(t, err)
 		_, err = q.Get(ctx, inner)
-		require.ErrorIs(t, err, honker.ErrNotFound)
-		_, err = q.Get(ctx, id)
 		require.NoError(t, err)
+		_, err = q.Get(outer, inner)
+		require.ErrorIs(t, err, honker.ErrNotFound)
 		next, err := q.NextClaimAt(ctx)
 		require.NoError(t, err)
 		require.NotZero(t, next)
 		got, err := honker.Result[int](ctx, db, id)
 		require.NoError(t, err)
 		require.Equal(t, 7, got)
+		require.NoError(t, q.SaveResultTx(ctx, tx, id, 8, 0))
+		got, err = honker.Result[int](ctx, db, id)
+		require.NoError(t, err)
+		require.Equal(t, 8, got)
 		return nil
 	}))
+}
+
+// Reads that take their time keep no connection from a writer, and the end of ctx ends the
+// wait of those that find none free.
+func TestTx_BesideSlowReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{Readers: 2, NoFileNotices: true, PollInterval: time.Hour})
+		q := honker.NewQueue[int](db, "jobs", nil)
+		reading, stop := context.WithCancel(t.Context())
+		var entered atomic.Int64
+		var readers sync.WaitGroup
+		for range 20 {
+			readers.Go(func() {
+				_ = engine.Of(db).Read(reading, func(context.Context, engine.Querier) error {
+					entered.Add(1)
+					<-reading.Done()
+					return nil
+				})
+			})
+		}
+		synctest.Wait()
+		require.EqualValues(t, 2, entered.Load(), "Readers")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			id, err := q.EnqueueTx(ctx, tx, 1)
+			require.NoError(t, err)
+			_, err = q.Get(ctx, id)
+			return err
+		}))
+		_, err := q.Enqueue(ctx, 2)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(began), "writers")
+		_, err = q.Get(ctx, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		stop()
+		readers.Wait()
+	})
 }
 
 // A Tx of one DB does not hinder another.

@@ -24,8 +24,16 @@ type Backend interface {
 	// be called once it has ended.
 	Begin(ctx context.Context) (tx *sql.Tx, release func(), err error)
 
-	// Reader is the pool for reads outside of a transaction.
-	Reader() *sql.DB
+	// Commit commits a transaction of Begin's. After an error it is still to be rolled back.
+	Commit(tx *sql.Tx) error
+
+	// Read runs f on a connection, outside of any transaction. ctx bounds the wait for the
+	// connection; f gets a ctx that does not end. f may be called again when it has failed.
+	Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error
+
+	// Looks is the pool on which the notifier asks what a commit was about, one question at a
+	// time. It waits for none of the reads.
+	Looks() *sql.DB
 
 	// SQL is the pool for the application's own statements.
 	SQL() *sql.DB

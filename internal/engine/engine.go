@@ -51,7 +51,7 @@ func New(b Backend, c Config) *Engine {
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.Notifier = wake.New(wake.Config{
 		Statements: c.Statements,
-		Reader:     b.Reader(),
+		Reader:     b.Looks(),
 		Woke:       c.Woke,
 		Watch:      b.Watch,
 	})
@@ -121,10 +121,10 @@ func (e *Engine) Usable(ctx context.Context, txForm string) error {
 	return nil
 }
 
-// Read runs f on a connection of the reading pool, outside of any transaction. ctx bounds the
-// wait for the connection: an application may have lent all of an attached pool. A statement
-// that has started is not interrupted: an interrupt costs the driver a goroutine for each
-// statement and can spoil the connection.
+// Read runs f on a connection of its own. Under the ctx of [Engine.Tx] it runs f in the
+// transaction, and f sees what that has written: the transaction may have the only connection
+// of an attached pool. ctx bounds the wait for a connection. A statement that has started is not interrupted: an
+// interrupt costs the driver a goroutine for each statement and can spoil the connection.
 func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	if err := e.open(); err != nil {
 		return err
@@ -132,15 +132,10 @@ func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier
 	if ctx.Err() != nil {
 		return Cause(ctx)
 	}
-	conn, err := e.Backend.Reader().Conn(ctx)
-	if err != nil {
-		return e.WrapCause(withCause(ctx, err))
+	if tx := e.txOf(ctx); tx != nil {
+		return e.WrapCause(f(context.WithoutCancel(ctx), tx))
 	}
-	defer conn.Close()
-	if err := f(context.WithoutCancel(ctx), conn); err != nil {
-		return e.WrapCause(err)
-	}
-	return nil
+	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, f)))
 }
 
 // WrapCause returns the reason behind an error of a read: where the DB was closed meanwhile,

@@ -28,14 +28,20 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	if err := fn(context.WithValue(ctx, txKey{e}, tx), tx); err != nil {
 		return err
 	}
-	return Wrap("commit", "", tx.Commit())
+	return Wrap("commit", "", e.Backend.Commit(tx))
+}
+
+// txOf returns the transaction of the Tx that has called its function with ctx, or nil.
+func (e *Engine) txOf(ctx context.Context) *sql.Tx {
+	tx, _ := ctx.Value(txKey{e}).(*sql.Tx)
+	return tx
 }
 
 // RefuseInTx returns ErrInTx for the ctx of Tx's function: a verb that waits for the writer
 // would wait for its own caller. The text names txForm, the form to use instead; "" is none.
 func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	switch {
-	case ctx.Value(txKey{e}) == nil:
+	case e.txOf(ctx) == nil:
 		return nil
 	case txForm == "":
 		return fmt.Errorf("%w: there is none; call it after DB.Tx has returned", ErrInTx)
@@ -52,7 +58,7 @@ func (e *Engine) Join(ctx context.Context, tx Querier) (Querier, error) {
 		return nil, err
 	}
 	// The transaction of Tx was checked when it began.
-	if own, ok := ctx.Value(txKey{e}).(*sql.Tx); ok && tx == Querier(own) {
+	if own := e.txOf(ctx); own != nil && tx == Querier(own) {
 		return own, nil
 	}
 	if err := e.Backend.CheckTx(ctx, tx); err != nil {

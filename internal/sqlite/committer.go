@@ -405,7 +405,7 @@ func (p *ownPool) acquire(ctx context.Context, limit time.Duration) (*sql.Conn, 
 	if p.kept != nil {
 		return p.kept, nil
 	}
-	conn, err := borrowConn(ctx, p.pool, limit)
+	conn, err := Borrow(ctx, p.pool, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -438,7 +438,7 @@ func (p *ownPool) close() error {
 type foreignPool struct{ pool *sql.DB }
 
 func (p foreignPool) acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error) {
-	return borrowConn(ctx, p.pool, limit)
+	return Borrow(ctx, p.pool, limit)
 }
 
 func (p foreignPool) release(conn *sql.Conn, _ error) { _ = conn.Close() }
@@ -458,12 +458,16 @@ func (p foreignPool) lost(ctx context.Context, conn *sql.Conn) bool {
 
 func (p foreignPool) close() error { return nil }
 
-// borrowConn takes a connection out of pool, and names the pool when there is none.
-func borrowConn(ctx context.Context, pool *sql.DB, limit time.Duration) (*sql.Conn, error) {
+// Borrow takes a connection out of pool. It waits up to limit, also where the opening of one
+// meets the lock of another connection, and names the pool when there is none.
+func Borrow(ctx context.Context, pool *sql.DB, limit time.Duration) (conn *sql.Conn, err error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	conn, err := pool.Conn(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+	err = Retry(ctx, limit, func() (err error) {
+		conn, err = pool.Conn(limited)
+		return err
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", ErrBusy, limit)
 	}
 	return conn, err

@@ -53,12 +53,7 @@ func UseWAL(ctx context.Context, q Querier) error {
 
 // TruncateWAL writes the log back into the file and empties it, unless a reader still needs
 // it: to wait for that would hold up all writers.
-func TruncateWAL(ctx context.Context, pool *sql.DB) error {
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+func TruncateWAL(ctx context.Context, conn *sql.Conn) error {
 	var timeout, busy, frames, done int64
 	if err := scanOne(ctx, conn, "PRAGMA busy_timeout", &timeout); err != nil {
 		return err
@@ -67,7 +62,7 @@ func TruncateWAL(ctx context.Context, pool *sql.DB) error {
 	if err := scanOne(ctx, conn, "PRAGMA busy_timeout = 0", &busy); err != nil {
 		return err
 	}
-	err = scanOne(ctx, conn, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, &frames, &done)
+	err := scanOne(ctx, conn, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, &frames, &done)
 	return errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout), &busy))
 }
 
