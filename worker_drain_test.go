@@ -18,6 +18,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -321,6 +322,33 @@ func TestWorker_Drain_SlowWriter(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, <-ended)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+}
+
+// The drain ends in its time though another process holds the write lock, also where a batch
+// waits for that already when the context of Work ends. The leases lapse.
+func TestWorker_Drain_WriterTaken(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		const jobs = 3
+		for n := range jobs {
+			testkit.Enqueue(t, q, n)
+		}
+		goOn := make(chan bool)
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { <-goOn; return nil },
+			&honker.WorkOptions{Workers: jobs, DrainTimeout: 2 * time.Second, Lease: 3 * time.Second})
+		synctest.Wait()
+		other, err := testkit.OpenPool(t, engine.Of(db).Backend.Name()).Conn(t.Context())
+		require.NoError(t, err)
+		defer other.Close()
+		_, err = other.ExecContext(t.Context(), `BEGIN IMMEDIATE`)
+		require.NoError(t, err)
+		close(goOn)
+		time.Sleep(50 * time.Millisecond) // the batch with their acks waits
+		began := time.Now()
+		require.NoError(t, stop())
+		require.Less(t, time.Since(began), 4*time.Second)
+		require.EqualValues(t, jobs, testkit.QueryInt(t, db.SQL(), processing))
+	})
 }
 
 // A handler that lingers beside the next attempt of its job still counts for the drain.

@@ -127,9 +127,8 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 	return nil
 }
 
-// write commits b. It is not withdrawn when ctx ends: what has finished is settled.
+// write commits b.
 func (p *Pool) write(ctx context.Context, b *batchOp) error {
-	ctx = context.WithoutCancel(ctx)
 	err := p.source.Engine.Write(ctx, "", b)
 	if errors.Is(err, errSomeLost) {
 		b.exact = true

@@ -17,25 +17,32 @@ const settleFailures = 10
 // ErrEnded is the cause of the end of a handler's ctx when the drain has taken too long.
 var ErrEnded = errors.New("honker: work has ended")
 
-// drain ends the work. What has not started is released, and handlers finish. After
-// DrainTimeout their ctx is cancelled; soon after that, what they still hold is released.
-func (p *Pool) drain() {
-	// Not the ctx of Run, which has ended: what is done now is done to end well.
-	ctx := context.Background()
-	p.releaseUnstarted()
-	// A timer of its own cancels, because a batch may be waiting for the disk.
-	// Handlers are told to stop a moment before they are given up, so that one that heeds its
-	// ctx can return, and is settled by what it returns.
+// lastTry bounds the release of jobs with handlers that do not return.
+const lastTry = 500 * time.Millisecond
+
+// limitDrain bounds the end of the work: handlers are told to stop after DrainTimeout, and a
+// moment later what is not settled is given up. One that heeds its ctx can return meanwhile, and
+// is settled by what it returns.
+func (p *Pool) limitDrain() (stop func()) {
 	cancelling := time.AfterFunc(p.DrainTimeout, func() { p.cancelHandlers(ErrEnded) })
-	defer cancelling.Stop()
-	over := time.NewTimer(max(p.DrainTimeout, p.DrainTimeout+CancelGrace)) // the sum may overflow
-	defer over.Stop()
+	// The sum may overflow.
+	over := time.AfterFunc(max(p.DrainTimeout, p.DrainTimeout+CancelGrace), func() { p.giveUp(ErrEnded) })
+	return func() {
+		cancelling.Stop()
+		over.Stop()
+	}
+}
+
+// drain ends the work, see limitDrain. What has not started is released, and handlers finish;
+// at the end what they still hold is released.
+func (p *Pool) drain() {
+	p.releaseUnstarted()
 	// Once a settle has failed for good, the rest is let go without another try: each try may
 	// take a BusyTimeout, and the caller of Close is waiting.
 	failing := false
 	for p.busy() {
 		if done := p.takeFinished(); len(done) > 0 {
-			failing = failing || !p.settleLast(ctx, done)
+			failing = failing || !p.settleLast(p.settleCtx, done)
 			if failing {
 				p.forget(done)
 			}
@@ -43,8 +50,8 @@ func (p *Pool) drain() {
 		}
 		select {
 		case <-p.signal:
-		case <-over.C:
-			p.giveUp(ctx)
+		case <-p.settleCtx.Done():
+			p.releaseHeld()
 			return
 		}
 	}
@@ -72,8 +79,8 @@ func (p *Pool) busy() bool {
 	return len(p.held) > 0
 }
 
-// giveUp releases jobs with handlers that do not return. Run still waits for the handlers.
-func (p *Pool) giveUp(ctx context.Context) {
+// releaseHeld releases jobs with handlers that do not return. Run still waits for the handlers.
+func (p *Pool) releaseHeld() {
 	p.mu.Lock()
 	var rest []*activeJob
 	for j := range p.held {
@@ -91,5 +98,7 @@ func (p *Pool) giveUp(ctx context.Context) {
 	clear(p.held)
 	p.mu.Unlock()
 	// Without another try: a lease that cannot be given back lapses.
+	ctx, cancel := context.WithTimeout(context.Background(), lastTry)
+	defer cancel()
 	_ = p.runBatch(ctx, rest, 0)
 }

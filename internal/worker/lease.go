@@ -15,14 +15,15 @@ func (p *Pool) renewLoop(ctx context.Context) {
 	third := max(p.Lease/3, time.Millisecond)
 	engine.Every(ctx, third, func() time.Duration {
 		if held := p.unsettled(); len(held) > 0 {
-			p.renew(held)
+			p.renew(ctx, held)
 		}
 		return third
 	})
 }
 
-// renew extends the leases of held. A failure is logged: two more tries fit into a lease.
-func (p *Pool) renew(held []*activeJob) {
+// renew extends the leases of held. A failure is logged: two more tries fit into a lease. ctx
+// outlives the drain, which waits for handlers: their leases have to hold.
+func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	// By id and worker, not by attempt: of one job this worker holds one claim, the last.
 	ids := make([]int64, len(held))
 	for i, j := range held {
@@ -33,8 +34,11 @@ func (p *Pool) renew(held []*activeJob) {
 		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), now.Unix()+engine.Seconds(p.Lease))
 		return err
 	})
-	// Not withdrawn: the drain waits for handlers, and their leases have to hold.
-	if err := p.source.Engine.Write(context.Background(), "", op); err != nil {
+	err := p.source.Engine.Write(ctx, "", op)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
 		// Not lost yet: only a statement that ran and did not find the claim says so.
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
 		return

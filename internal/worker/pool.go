@@ -58,6 +58,10 @@ type Pool struct {
 	// handlerCtx outlives the ctx of Run by DrainTimeout: handlers may finish.
 	handlerCtx     context.Context
 	cancelHandlers context.CancelCauseFunc
+	// settleCtx is that of all writes. It ends a moment after handlerCtx: what is not settled
+	// then is left to lapse, however long the writer stays busy.
+	settleCtx context.Context
+	giveUp    context.CancelCauseFunc
 
 	mu sync.Mutex
 	// held are the jobs with claims that this pool answers for. A job may be in it twice: an
@@ -96,14 +100,21 @@ func (p *Pool) Run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	p.handlerCtx, p.cancelHandlers = context.WithCancelCause(context.WithoutCancel(ctx))
+	lasting := context.WithoutCancel(ctx)
+	p.handlerCtx, p.cancelHandlers = context.WithCancelCause(lasting)
 	defer p.cancelHandlers(nil)
+	p.settleCtx, p.giveUp = context.WithCancelCause(lasting)
+	defer p.giveUp(nil)
 
 	renewing, stopRenewing := context.WithCancel(context.Background())
 	p.startRenewer = sync.OnceFunc(func() { p.renewer.Go(func() { p.renewLoop(renewing) }) })
 
+	// From the end of ctx on, whatever the batch waits for that is being written then.
+	limit := sync.OnceValue(p.limitDrain)
+	defer context.AfterFunc(ctx, func() { limit() })()
 	err = p.loop(ctx)
 	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
+	defer limit()()
 	p.drain()
 
 	close(p.jobs)
@@ -130,7 +141,7 @@ func (p *Pool) loop(ctx context.Context) error {
 		if len(done) == 0 && want == 0 {
 			err = p.waitForWork(ctx)
 		} else {
-			err = p.runBatch(ctx, done, want)
+			err = p.runBatch(p.settleCtx, done, want)
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
