@@ -175,6 +175,9 @@ type enqueueOp struct {
 func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, error) {
 	op := &enqueueOp{q: q, enqueueOptions: enqueueOptions{maxAttempts: q.opts.MaxAttempts}}
 	for _, option := range opts {
+		if option == nil {
+			return nil, fmt.Errorf("%w: nil option", ErrInvalid)
+		}
 		option(&op.enqueueOptions)
 	}
 	if op.delayed && op.timed {

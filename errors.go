@@ -23,7 +23,7 @@ var (
 var (
 	// ErrClosed reports a call after, or interrupted by, Close.
 	ErrClosed = engine.ErrClosed
-	// ErrInvalid reports a bad name, option, payload or argument. Nothing was
+	// ErrInvalid reports a bad name, option, payload or argument, a nil one included. Nothing was
 	// changed.
 	ErrInvalid = engine.ErrInvalid
 	// ErrInTx reports a plain verb called with the ctx of [DB.Tx]: it would wait

@@ -368,3 +368,96 @@ func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 		})
 	}
 }
+
+// A nil context is refused by every verb, and harms no later call.
+func TestDB_Input_NilContext(t *testing.T) {
+	_, db := testkit.OpenShared(t)
+	tx, err := db.SQL().BeginTx(context.Background(), nil)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback())
+	tx, err = db.SQL().BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	defer tx.Rollback()
+	verbs := everyVerb(t, db, tx)
+	s := honker.NewStream[int](db, "events", nil)
+	g, sched := s.Group("g", nil), db.Scheduler()
+	m := enrol(t, g, "m")
+	from, to := testkit.DoublingStreams(db)
+	l, err := db.Listen(context.Background(), "news")
+	require.NoError(t, err)
+	type ctx = context.Context
+	handle := func(ctx, *honker.Event[int]) error { return nil }
+	for name, verb := range map[string]func(ctx) error{
+		"Publish":        func(c ctx) error { _, err := s.Publish(c, 1); return err },
+		"PublishTx":      func(c ctx) error { _, err := s.PublishTx(c, tx, 1); return err },
+		"Head":           func(c ctx) error { _, err := s.Head(c); return err },
+		"Read":           func(c ctx) error { return testkit.LastError(s.Read(c, 0)) },
+		"Tail":           func(c ctx) error { return testkit.LastError(s.Tail(c, honker.End, nil)) },
+		"Subscribe":      func(c ctx) error { return testkit.LastError(s.Subscribe(c, "c", nil)) },
+		"Consume":        func(c ctx) error { return s.Consume(c, "c", handle, nil) },
+		"Pipe":           func(c ctx) error { return honker.Pipe(c, from, "c", to, testkit.Double) },
+		"Offset":         func(c ctx) error { _, err := s.Offset(c, "c"); return err },
+		"SaveOffset":     func(c ctx) error { _, err := s.SaveOffset(c, "c", 1); return err },
+		"SaveOffsetTx":   func(c ctx) error { _, err := s.SaveOffsetTx(c, tx, "c", 1); return err },
+		"Consumers":      func(c ctx) error { _, err := s.Consumers(c); return err },
+		"DeleteConsumer": func(c ctx) error { _, err := s.DeleteConsumer(c, "c"); return err },
+		"Compact":        func(c ctx) error { _, err := s.Compact(c); return err },
+		"Groups":         func(c ctx) error { _, err := s.Groups(c); return err },
+		"Join":           func(c ctx) error { _, err := g.Join(c, "n"); return err },
+		"Group Work": func(c ctx) error {
+			return g.Work(c, func(ctx, *honker.Delivery[int]) error { return nil }, nil)
+		},
+		"Info":       func(c ctx) error { _, err := g.Info(c); return err },
+		"Group Dead": func(c ctx) error { return testkit.LastError(g.Dead(c)) },
+		"Redeliver":  func(c ctx) error { _, err := g.Redeliver(c, 1); return err },
+		"Discard":    func(c ctx) error { _, err := g.Discard(c, 1); return err },
+		"Delete":     func(c ctx) error { _, err := g.Delete(c); return err },
+		"Claim":      func(c ctx) error { _, err := m.Claim(c, 1); return err },
+		"All":        func(c ctx) error { return testkit.LastError(m.All(c)) },
+		"Leave":      func(c ctx) error { return m.Leave(c) },
+		"Register": func(c ctx) error {
+			return sched.Register(c, honker.Schedule{Name: "s", Queue: "jobs", Spec: "@every 1h"})
+		},
+		"Trigger":      func(c ctx) error { _, err := sched.Trigger(c, "s"); return err },
+		"List":         func(c ctx) error { _, err := sched.List(c); return err },
+		"Soonest":      func(c ctx) error { _, err := sched.Soonest(c); return err },
+		"Tick":         func(c ctx) error { _, err := sched.Tick(c, time.Now()); return err },
+		"Run schedule": func(c ctx) error { return sched.Run(c) },
+		"Maintain":     func(c ctx) error { return db.Maintain(c, nil) },
+		"Listener All": func(c ctx) error { return testkit.LastError(l.All(c)) },
+	} {
+		verbs[name] = verb
+	}
+	for name, verb := range verbs {
+		t.Run(name, func(t *testing.T) {
+			require.NotPanics(t, func() { require.ErrorIs(t, verb(nil), honker.ErrInvalid) })
+		})
+	}
+	testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1)
+}
+
+// A nil that stands for something is refused where it comes in.
+func TestDB_Input_Nil(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	s := honker.NewStream[int](db, "events", nil)
+	var tx *sql.Tx
+	var conn *sql.Conn
+	for name, verb := range map[string]func() error{
+		"nil Tx":      func() error { _, err := q.EnqueueTx(ctx, nil, 1); return err },
+		"nil *sql.Tx": func() error { _, err := q.EnqueueTx(ctx, tx, 1); return err },
+		"nil Conn":    func() error { _, err := s.PublishTx(ctx, conn, 1); return err },
+		"option":      func() error { _, err := q.Enqueue(ctx, 1, nil); return err },
+		"of Publish":  func() error { _, err := s.Publish(ctx, 1, nil); return err },
+		"function":    func() error { return db.Tx(ctx, nil) },
+		"pool":        func() error { _, err := honker.Attach(ctx, nil, nil); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := verb()
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			require.ErrorContains(t, err, "nil ")
+		})
+	}
+	require.PanicsWithValue(t, "honker: NewQueue: nil *DB", func() { honker.NewQueue[int](nil, "q", nil) })
+	require.PanicsWithValue(t, "honker: NewStream: nil *DB", func() { honker.NewStream[int](nil, "q", nil) })
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+}

@@ -170,6 +170,13 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 	return db
 }
 
+// mustExist says where a nil DB came in: later it would be a nil pointer somewhere inside.
+func (db *DB) mustExist(in string) {
+	if db == nil {
+		panic("honker: " + in + ": nil *DB")
+	}
+}
+
 // encode turns a payload into the JSON text that is stored.
 func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.MaxPayload) }
 
@@ -196,7 +203,7 @@ func (db *DB) Close() error { return fail("close", "", db.engine.Close()) }
 // operators. nil means sound; the error lists what is broken.
 func (db *DB) Check(ctx context.Context) error {
 	name := db.engine.Backend.Name()
-	if err := db.engine.Usable(context.WithoutCancel(ctx), ""); errors.Is(err, ErrClosed) {
+	if err := db.engine.Usable(ctx, ""); err != nil {
 		return fail("check", name, err)
 	}
 	broken, err := db.engine.Backend.Check(ctx)
@@ -216,6 +223,10 @@ func (db *DB) Check(ctx context.Context) error {
 // the last.
 func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 	return func(yield func(struct{}, error) bool) {
+		if err := db.engine.RefuseInTx(ctx, ""); err != nil {
+			yield(struct{}{}, fail("updates", "", err))
+			return
+		}
 		w := db.engine.Notifier.Subscribe(wake.Key{Kind: wake.AnyCommit})
 		defer w.Close()
 		w.Wake() // a look of the caller's before the subscription may have missed a commit

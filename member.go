@@ -250,7 +250,7 @@ func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 		for {
 			d, err := p.next(ctx)
 			if d == nil {
-				if ctx.Err() == nil {
+				if !engine.Ended(ctx) {
 					yield(nil, fail("claim from group", m.group.name, err))
 				}
 				return

@@ -204,7 +204,7 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	return func(yield func(*Notification, error) bool) {
 		for {
 			n, err := l.Next(ctx)
-			if err != nil && ctx.Err() != nil {
+			if err != nil && engine.Ended(ctx) {
 				return
 			}
 			if !yield(n, err) || err != nil {

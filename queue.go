@@ -90,6 +90,7 @@ type queue struct {
 // NewQueue returns a handle. It touches nothing; a bad name or option, or a T of
 // []byte, is [ErrInvalid] from its first verb. nil opts means defaults.
 func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
+	db.mustExist("NewQueue")
 	o, err := opts.withDefaults()
 	err = errors.Join(err, engine.CheckName("queue name", name), engine.CheckPayloadType(reflect.TypeFor[T]()))
 	source := &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Queue: name}
@@ -179,7 +180,7 @@ func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], e
 	return func(yield func(*Job[T], error) bool) {
 		for {
 			rows, err := q.next(ctx, worker)
-			if ctx.Err() != nil && len(rows) == 0 {
+			if engine.Ended(ctx) && len(rows) == 0 {
 				return
 			}
 			if err != nil {

@@ -69,6 +69,7 @@ type stream struct {
 // touches nothing; a bad name or option, or an E of []byte, is [ErrInvalid] from its
 // first verb. nil opts means defaults.
 func NewStream[E any](db *DB, topic string, opts *StreamOptions) *Stream[E] {
+	db.mustExist("NewStream")
 	o, err := opts.withDefaults()
 	err = errors.Join(err, engine.CheckName("topic", topic), engine.CheckPayloadType(reflect.TypeFor[E]()))
 	return &Stream[E]{&stream{db: db, name: topic, opts: o, err: err}}
@@ -154,6 +155,9 @@ func checkEventKey(key string) error {
 func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	var o publishOptions
 	for _, opt := range opts {
+		if opt == nil {
+			return o, fmt.Errorf("%w: nil option", ErrInvalid)
+		}
 		opt(&o)
 	}
 	switch {

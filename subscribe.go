@@ -101,7 +101,7 @@ func (s *Stream[E]) Subscribe(ctx context.Context, consumer string, opts *Subscr
 		if err == nil {
 			err = follow(ctx, sub, yield)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !engine.Ended(ctx) {
 			yield(nil, fail("subscribe", s.name, err))
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Stream[E]) Tail(ctx context.Context, from From, filter Filter) iter.Seq
 		if err == nil {
 			err = follow(ctx, sub, yield)
 		}
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !engine.Ended(ctx) {
 			yield(nil, fail("tail", s.name, err))
 		}
 	}

@@ -147,6 +147,30 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "nothing was changed")
 }
 
+// The ctx of a Tx that has ended is refused by a text of its own, in reads as well.
+func TestTx_Context_OfEndedTx(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := ledger(t, nil)
+	var inner context.Context
+	keep := func(ctx context.Context, _ *sql.Tx) error { inner = ctx; return nil }
+	require.NoError(t, db.Tx(ctx, keep))
+	for name, call := range map[string]func() error{
+		"Enqueue":    func() error { _, err := q.Enqueue(inner, 1); return err },
+		"Get":        func() error { _, err := q.Get(inner, 1); return err },
+		"WaitResult": func() error { _, err := honker.WaitResult[int](inner, db, 1); return err },
+		"Tx":         func() error { return db.Tx(inner, keep) },
+	} {
+		err := call()
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+		require.NotErrorIs(t, err, honker.ErrInTx, name)
+		require.ErrorContains(t, err, "a DB.Tx that has ended", name)
+	}
+	require.NoError(t, db.Tx(ctx, func(_ context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(inner, tx, 1)
+		return err
+	}), "the Tx form runs in the transaction at hand")
+}
+
 // Reads inside a Tx see what it has written; others see what is committed.
 func TestTx_Reads(t *testing.T) {
 	t.Parallel()

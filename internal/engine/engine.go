@@ -61,6 +61,9 @@ func New(b Backend, c Config) *Engine {
 // Enter registers a loop that Close waits for. The returned ctx ends with Close too, with
 // ErrClosed as its cause; leave must be called when the loop has ended.
 func (e *Engine) Enter(ctx context.Context) (run context.Context, leave func(), err error) {
+	if ctx == nil {
+		return nil, nil, errNilContext
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
@@ -126,14 +129,18 @@ func (e *Engine) Usable(ctx context.Context, txForm string) error {
 // of an attached pool. ctx bounds the wait for a connection. A statement that has started is not interrupted: an
 // interrupt costs the driver a goroutine for each statement and can spoil the connection.
 func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
+	s, err := e.liveScope(ctx)
+	if err != nil {
+		return err
+	}
 	if err := e.open(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return Cause(ctx)
 	}
-	if tx := e.txOf(ctx); tx != nil {
-		return e.WrapCause(f(context.WithoutCancel(ctx), tx))
+	if s != nil {
+		return e.WrapCause(f(context.WithoutCancel(ctx), s.tx))
 	}
 	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, f)))
 }

@@ -61,6 +61,10 @@ func WrapID(op string, id int64, err error) error {
 // Cause says why ctx has ended: by Close, or as its owner wanted.
 func Cause(ctx context.Context) error { return wake.Cause(ctx) }
 
+// Ended reports that ctx has ended, with which an endless iterator ends silently. A nil ctx has
+// not: it is an error to be yielded.
+func Ended(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
+
 // withCause adds why ctx has ended to an error that only says that it has, as the wait for
 // the writer does.
 func withCause(ctx context.Context, err error) error {
