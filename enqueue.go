@@ -26,8 +26,9 @@ type enqueueOptions struct {
 	err         error
 }
 
-// Delay makes the job wait: it can be claimed from the second that lies d, rounded
-// up to seconds, after the current one. Negative, or together with RunAt, is ErrInvalid.
+// Delay makes the job wait for d, and never less: it can be claimed from the first whole
+// second that is not before d after the enqueue. 0 is no delay. Negative, or together with
+// RunAt, is ErrInvalid.
 func Delay(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.delay, o.delayed = d, true
@@ -55,8 +56,8 @@ func MaxAttempts(n int) EnqueueOption {
 	}
 }
 
-// ExpiresIn drops the job if no attempt has started d, rounded up to seconds, after
-// the enqueue: it is never claimed then, and SweepExpired moves it to the dead
+// ExpiresIn drops the job if no attempt has started d after the enqueue, or up to a second
+// later, since the file keeps whole seconds: it is never claimed then, and SweepExpired moves it to the dead
 // letters. d must be positive.
 func ExpiresIn(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
@@ -76,12 +77,12 @@ func (o *enqueueOptions) job(queue string, now time.Time) store.NewJob {
 	}
 	switch {
 	case o.delayed:
-		j.RunAt += engine.Seconds(o.delay)
+		j.RunAt = engine.UnixAfter(now, o.delay)
 	case o.runAt.After(now):
 		j.RunAt = engine.UnixUp(o.runAt)
 	}
 	if o.expiresIn > 0 {
-		j.ExpiresAt = now.Unix() + engine.Seconds(o.expiresIn)
+		j.ExpiresAt = engine.UnixAfter(now, o.expiresIn)
 	}
 	return j
 }

@@ -152,7 +152,7 @@ func (j *Job[T]) AckTx(ctx context.Context, tx Tx) error {
 	return j.settleTx(ctx, tx, "ack job", j.q.source.Ack(j.claim, j.q.opts.ResultTTL))
 }
 
-// Retry lets the job run again after delay, rounded up to seconds, and keeps cause as
+// Retry lets the job run again after delay, or up to a second later, and keeps cause as
 // its LastError; nil keeps the one before. When its attempts are spent it goes to the dead
 // letters with cause.
 func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) error {
@@ -181,8 +181,8 @@ func (j *Job[T]) RejectTx(ctx context.Context, tx Tx, cause error) error {
 	return j.settleTx(ctx, tx, "reject job", j.q.source.DeadLetter(j.claim, cause))
 }
 
-// Snooze lets the job run again after d, rounded up to seconds, as if this attempt had
-// not been.
+// Snooze lets the job run again after d, or up to a second later, without using up an
+// attempt.
 func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 	if err := engine.NotNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)

@@ -33,10 +33,14 @@ type jobStore interface {
 	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) (int, error)
 }
 
+// defaultAttempts is how often a job may be claimed. With the default Backoff they are
+// spent after half a day: an outage must not kill jobs. The SQL functions keep honker's default, 3.
+const defaultAttempts = 25
+
 // QueueOptions of a handle. They live in this process, not in the file. The zero
 // value of a field means its default.
 type QueueOptions struct {
-	MaxAttempts int           // how often a job may be claimed; default 3, stamped on each job at enqueue
+	MaxAttempts int           // how often a job may be claimed; default 25, stamped on each job at enqueue
 	Lease       time.Duration // how long Claim and Jobs hold a job; default 300s
 	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
 	Timeout     time.Duration // deadline of one attempt in Work; 0: none
@@ -51,7 +55,7 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 	err := errors.Join(engine.NotNegative("Lease", out.Lease), engine.NotNegative("Timeout", out.Timeout),
 		checkMaxAttempts(out.MaxAttempts))
 	if out.MaxAttempts == 0 {
-		out.MaxAttempts = 3
+		out.MaxAttempts = defaultAttempts
 	}
 	if out.Lease == 0 {
 		out.Lease = 300 * time.Second

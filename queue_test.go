@@ -19,13 +19,24 @@ func mature(t testing.TB, db *honker.DB, id int64) {
 	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
 }
 
-// after asserts that at is the second that lies d after a moment since began, as whole
-// seconds are counted.
-func after(t testing.TB, began time.Time, d time.Duration, at time.Time) {
+// leased asserts that at is the last second of a lease of d since a moment after began.
+func leased(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	t.Helper()
 	up := int64(math.Ceil(d.Seconds()))
 	require.GreaterOrEqual(t, at.Unix(), began.Unix()+up)
 	require.LessOrEqual(t, at.Unix(), time.Now().Unix()+up)
+}
+
+// after asserts that at is the first whole second that is not before d after a moment since
+// began; the second of that moment where d is 0.
+func after(t testing.TB, began time.Time, d time.Duration, at time.Time) {
+	t.Helper()
+	up := time.Second - 1
+	if d == 0 {
+		up = 0
+	}
+	require.GreaterOrEqual(t, at.Unix(), began.Add(d+up).Unix())
+	require.LessOrEqual(t, at.Unix(), time.Now().Add(d+up).Unix())
 }
 
 // A job is pending, then processing, then gone.
@@ -40,7 +51,7 @@ func TestQueue_Job_States(t *testing.T) {
 	after(t, began, 0, pending.CreatedAt)
 	after(t, began, 0, pending.RunAt)
 	require.Equal(t, honker.JobInfo{
-		ID: id, Queue: "jobs", State: honker.StatePending, Payload: pending.Payload, MaxAttempts: 3,
+		ID: id, Queue: "jobs", State: honker.StatePending, Payload: pending.Payload, MaxAttempts: 25,
 		CreatedAt: pending.CreatedAt, RunAt: pending.RunAt,
 	}, *pending)
 
@@ -50,7 +61,7 @@ func TestQueue_Job_States(t *testing.T) {
 	require.Equal(t, honker.StateProcessing, job.State)
 	require.Equal(t, "w", job.WorkerID)
 	require.Equal(t, 1, job.Attempts)
-	after(t, began, 300*time.Second, job.ClaimExpiresAt)
+	leased(t, began, 300*time.Second, job.ClaimExpiresAt)
 
 	require.NoError(t, job.Ack(ctx))
 	testkit.RequireGone(t, q, id)
@@ -62,7 +73,7 @@ func TestQueue_Enqueue_Options(t *testing.T) {
 	_, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 7})
 	for name, c := range map[string]struct {
 		opts  []honker.EnqueueOption
-		wait  time.Duration // until run_at, rounded up
+		wait  time.Duration // until run_at
 		check func(*testing.T, time.Time, *honker.JobInfo)
 	}{
 		"none": {check: func(t *testing.T, _ time.Time, i *honker.JobInfo) {
@@ -74,13 +85,13 @@ func TestQueue_Enqueue_Options(t *testing.T) {
 			check: func(t *testing.T, _ time.Time, i *honker.JobInfo) { require.Equal(t, 1, i.MaxAttempts) }},
 		"Priority": {opts: []honker.EnqueueOption{honker.Priority(-3)},
 			check: func(t *testing.T, _ time.Time, i *honker.JobInfo) { require.Equal(t, -3, i.Priority) }},
-		"Delay rounds up":               {opts: []honker.EnqueueOption{honker.Delay(1001 * time.Millisecond)}, wait: 2 * time.Second},
+		"Delay rounds up":               {opts: []honker.EnqueueOption{honker.Delay(1001 * time.Millisecond)}, wait: 1001 * time.Millisecond},
 		"the last of two delays wins":   {opts: []honker.EnqueueOption{honker.Delay(time.Hour), honker.Delay(time.Minute)}, wait: time.Minute},
 		"a delay of nothing is now":     {opts: []honker.EnqueueOption{honker.Delay(0)}},
 		"RunAt in the past is now":      {opts: []honker.EnqueueOption{honker.RunAt(time.Unix(-5, 0))}},
 		"RunAt of the zero time is now": {opts: []honker.EnqueueOption{honker.RunAt(time.Time{})}},
 		"ExpiresIn rounds up": {opts: []honker.EnqueueOption{honker.ExpiresIn(time.Nanosecond)},
-			check: func(t *testing.T, began time.Time, i *honker.JobInfo) { after(t, began, time.Second, i.ExpiresAt) }},
+			check: func(t *testing.T, began time.Time, i *honker.JobInfo) { after(t, began, time.Nanosecond, i.ExpiresAt) }},
 		"the last of two wins": {opts: []honker.EnqueueOption{honker.Priority(1), honker.Priority(2)},
 			check: func(t *testing.T, _ time.Time, i *honker.JobInfo) { require.Equal(t, 2, i.Priority) }},
 	} {

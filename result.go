@@ -20,8 +20,8 @@ type resultStore interface {
 	Decided(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
 }
 
-// SaveResult keeps v, as JSON, as the result of job id for ttl, rounded up to seconds;
-// 0: for ever. A later save replaces it. The job need not be at hand: a result can be
+// SaveResult keeps v, as JSON, as the result of job id for ttl, up to a second
+// longer; 0: for ever. A later save replaces it. The job need not be at hand: a result can be
 // saved before or after the ack. Inside a handler, SetResult saves with the ack.
 func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Duration) error {
 	text, err := q.encodeResult(v, ttl)
@@ -29,7 +29,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 		return failID("save result of job", id, err)
 	}
 	err = q.db.engine.Write(ctx, "SaveResultTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		return q.db.results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now.Unix(), ttl))
+		return q.db.results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now, ttl))
 	}))
 	return failID("save result of job", id, err)
 }
@@ -44,8 +44,8 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	now := time.Now().Unix()
-	return failID("save result of job", id, q.db.results.Save(ctx, on, id, text, now, engine.Expiry(now, ttl)))
+	now := time.Now()
+	return failID("save result of job", id, q.db.results.Save(ctx, on, id, text, now.Unix(), engine.Expiry(now, ttl)))
 }
 
 func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {

@@ -49,7 +49,7 @@ type Schedule struct {
 	Spec        string
 	Payload     any           // of the job, as JSON; nil is null
 	Priority    int           // larger first
-	MaxAttempts int           // default 3
+	MaxAttempts int           // default 25
 	ExpiresIn   time.Duration // not started so long after it was enqueued: never started; 0: none
 }
 
@@ -71,7 +71,7 @@ type ScheduleChange struct {
 	Spec        *string // the next fire is computed from now
 	Payload     *any
 	Priority    *int
-	MaxAttempts *int           // 0: the default, 3
+	MaxAttempts *int           // 0: the default, 25
 	ExpiresIn   *time.Duration // 0: none
 }
 
@@ -82,8 +82,6 @@ type Fire struct {
 	FireAt time.Time // when it was due
 	JobID  int64
 }
-
-const scheduleAttempts = 3
 
 // nextFire is store.NextFunc for this process's zone.
 func nextFire(spec string, after int64) (int64, error) {
@@ -126,7 +124,7 @@ func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) 
 	return store.Task{
 		Name: sch.Name, Queue: sch.Queue, Spec: sch.Spec, Payload: text,
 		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
-		MaxAttempts: attemptsOr(sch.MaxAttempts, scheduleAttempts), NextFire: next,
+		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next,
 	}, err
 }
 
@@ -237,7 +235,7 @@ func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) (err e
 		t.Priority = int64(*ch.Priority)
 	}
 	if ch.MaxAttempts != nil {
-		t.MaxAttempts = attemptsOr(*ch.MaxAttempts, scheduleAttempts)
+		t.MaxAttempts = attemptsOr(*ch.MaxAttempts, defaultAttempts)
 	}
 	if ch.ExpiresIn != nil {
 		t.ExpiresIn = expiresIn(*ch.ExpiresIn)

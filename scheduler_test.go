@@ -30,7 +30,7 @@ func TestScheduler_Register_Row(t *testing.T) {
 		testkit.Register(t, db, testkit.Every("plain", "@every 90s"))
 		require.Equal(t, testkit.ScheduleRow{
 			Name: "plain", Queue: "jobs", Spec: "@every 90s", Payload: "null",
-			Attempts: 3, Next: began + 90, Enabled: 1, Types: texts,
+			Attempts: 25, Next: began + 90, Enabled: 1, Types: texts,
 		}, testkit.GetSchedule(t, db, "plain"))
 
 		time.Sleep(1500 * time.Millisecond)
@@ -78,7 +78,7 @@ func TestScheduler_Register_Again(t *testing.T) {
 		testkit.Register(t, db, testkit.Every("other", "@every 1h"))
 		time.Sleep(time.Hour)
 		testkit.Register(t, db, honker.Schedule{Name: "tea", Queue: "hall", Spec: "@every 2h", Payload: 2})
-		require.Equal(t, testkit.ScheduleRow{Name: "tea", Queue: "hall", Spec: "@every 2h", Payload: "2", Attempts: 3, Next: began + 7200, Enabled: 1, Types: texts},
+		require.Equal(t, testkit.ScheduleRow{Name: "tea", Queue: "hall", Spec: "@every 2h", Payload: "2", Attempts: 25, Next: began + 7200, Enabled: 1, Types: texts},
 			testkit.GetSchedule(t, db, "tea"), "the next fire was pushed away, or an old value stayed")
 
 		testkit.Register(t, db, honker.Schedule{Name: "tea", Queue: "hall", Spec: "@every 3h", Payload: 2})

@@ -94,7 +94,7 @@ func TestScheduler_Update(t *testing.T) {
 		update(honker.ScheduleChange{Payload: &null}) // null is not nothing
 		want.Attempts = 7
 		update(honker.ScheduleChange{MaxAttempts: &attempts})
-		want.Attempts = 3
+		want.Attempts = 25
 		update(honker.ScheduleChange{MaxAttempts: new(int)})
 		want.Expires.Int64 = 5401
 		update(honker.ScheduleChange{ExpiresIn: &expires})
@@ -148,10 +148,10 @@ func TestScheduler_List(t *testing.T) {
 		require.NoError(t, err)
 		null := json.RawMessage("null")
 		require.Equal(t, []honker.ScheduleInfo{
-			{Name: "a", Queue: "jobs", Spec: "@every 30m", Payload: null, MaxAttempts: 3, NextFireAt: began.Add(30 * time.Minute)},
+			{Name: "a", Queue: "jobs", Spec: "@every 30m", Payload: null, MaxAttempts: 25, NextFireAt: began.Add(30 * time.Minute)},
 			{Name: "b", Queue: "mail", Spec: "@every 3h", Payload: json.RawMessage("[1]"), Priority: 2, MaxAttempts: 4, ExpiresIn: time.Minute, Enabled: true, NextFireAt: began.Add(3 * time.Hour)},
-			{Name: "c", Queue: "jobs", Spec: "@every 1h", Payload: null, MaxAttempts: 3, Enabled: true, NextFireAt: began.Add(time.Hour)},
-			{Name: "é", Queue: "jobs", Spec: "@every 2h", Payload: null, MaxAttempts: 3, Enabled: true, NextFireAt: began.Add(2 * time.Hour)},
+			{Name: "c", Queue: "jobs", Spec: "@every 1h", Payload: null, MaxAttempts: 25, Enabled: true, NextFireAt: began.Add(time.Hour)},
+			{Name: "é", Queue: "jobs", Spec: "@every 2h", Payload: null, MaxAttempts: 25, Enabled: true, NextFireAt: began.Add(2 * time.Hour)},
 		}, all)
 		require.Equal(t, began.Add(time.Hour), soonest(t, db))
 		time.Sleep(5 * time.Hour)
@@ -265,7 +265,7 @@ func TestScheduler_Tick_FiredJob(t *testing.T) {
 			MaxAttempts: 2, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(90 * time.Second)}
 		require.Equal(t, want, *testkit.GetJob(t, q, fires[0].JobID))
 		plain := testkit.GetJob(t, honker.NewQueue[any](bell, "jobs", nil), fires[1].JobID)
-		require.Equal(t, 3, plain.MaxAttempts)
+		require.Equal(t, 25, plain.MaxAttempts)
 		require.True(t, plain.ExpiresAt.IsZero())
 		require.Equal(t, 17, testkit.ClaimOne(t, q).Args)
 

@@ -176,15 +176,15 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 	return nil
 }
 
-// RetryAfter, returned by a handler, lets the job run again after d instead of the
-// queue's Backoff; err is kept as its LastError. A last attempt goes to the dead
+// RetryAfter, returned by a handler, lets the job run again after d, or up to a second later,
+// instead of after the queue's Backoff; err is kept as its LastError. A last attempt goes to the dead
 // letters all the same.
 func RetryAfter(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Retried, Delay: max(d, 0), Err: err}
 }
 
-// Snooze, returned by a handler, lets the job run again after d as if this attempt had
-// not been.
+// Snooze, returned by a handler, lets the job run again after d, or up to a second later,
+// without using up an attempt.
 func Snooze(d time.Duration) error {
 	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0)}
 }
@@ -194,8 +194,9 @@ func Snooze(d time.Duration) error {
 func Reject(err error) error { return &worker.Directive{Outcome: worker.Died, Err: err} }
 
 // Backoff says how long a job that failed waits before its next attempt. attempt
-// counts from 1; err is what the handler returned. The delay is rounded up to whole
-// seconds; a negative one counts as zero.
+// counts from 1; err is what the handler returned. The job runs again after
+// the delay or up to a second later, since the file keeps whole seconds; a negative one
+// counts as zero.
 type Backoff func(attempt int, err error) time.Duration
 
 // Exponential doubles the delay with each attempt: base, 2·base, 4·base, up to max,

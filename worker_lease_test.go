@@ -280,7 +280,7 @@ func TestWorker_Delayed(t *testing.T) {
 		for _, d := range []time.Duration{time.Hour, 7 * time.Second, 1500 * time.Millisecond, time.Second, time.Millisecond} {
 			id := testkit.Enqueue(t, q, 1, honker.Delay(d))
 			want[id] = testkit.GetJob(t, q, id).RunAt
-			require.Equal(t, time.Now().Truncate(time.Second).Add((d + time.Second - 1).Truncate(time.Second)), want[id])
+			require.Equal(t, time.Now().Add(d+time.Second-1).Truncate(time.Second), want[id])
 			time.Sleep(10 * time.Millisecond)
 		}
 		id := testkit.Enqueue(t, q, 1, honker.RunAt(time.Now().Add(90*time.Second)))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -103,6 +104,82 @@ func TestBackoff_Exponential_Edges(t *testing.T) {
 	}
 }
 
+// With the defaults an outage of ten seconds kills no job.
+func TestQueue_Defaults_Outage(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx, q := context.Background(), honker.NewQueue[int](db, "jobs", nil)
+		ids, err := q.EnqueueMany(ctx, make([]int, 1000))
+		require.NoError(t, err)
+		require.Equal(t, 25, testkit.GetJob(t, q, ids[0]).MaxAttempts)
+		restored := time.Now().Add(10 * time.Second)
+		var delivered atomic.Int64
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error {
+			if time.Now().Before(restored) {
+				return testkit.ErrCause
+			}
+			delivered.Add(1)
+			return nil
+		}, nil)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.EqualValues(t, 1000, delivered.Load())
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
+	})
+}
+
+// No span is shorter than asked, wherever within a second the call is made.
+func TestWorker_Delays_NeverEarly(t *testing.T) {
+	const second = time.Second
+	for _, at := range []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 950 * time.Millisecond} {
+		for _, d := range []time.Duration{100 * time.Millisecond, second, 1500 * time.Millisecond, 5 * second} {
+			t.Run(fmt.Sprint(at, " ", d), func(t *testing.T) {
+				testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+					neverEarly(t, db, at, d)
+				})
+			})
+		}
+	}
+}
+
+// neverEarly measures how long jobs wait for d, from a call at the fraction at of a second.
+func neverEarly(t *testing.T, db *honker.DB, at, d time.Duration) {
+	waits := map[string]error{"retry after": honker.RetryAfter(d, testkit.ErrCause), "snooze": honker.Snooze(d), "backoff": testkit.ErrCause}
+	q := honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(d), ResultTTL: d})
+	var mu sync.Mutex
+	began, waited := make(map[string]time.Time), make(map[string]time.Duration)
+	testkit.Work(t, q, func(_ context.Context, job *honker.Job[string]) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if first, found := began[job.Args]; found {
+			waited[job.Args] = time.Since(first)
+			return nil
+		}
+		began[job.Args] = time.Now()
+		return waits[job.Args]
+	}, nil)
+	time.Sleep(at)
+	began["delay"] = time.Now()
+	testkit.Enqueue(t, q, "delay", honker.Delay(d))
+	for how := range waits {
+		testkit.Enqueue(t, q, how)
+	}
+	expiring := honker.NewQueue[int](db, "expiring", nil)
+	testkit.Enqueue(t, expiring, 1, honker.ExpiresIn(d))
+	require.NoError(t, expiring.SaveResult(context.Background(), 1, 1, d))
+	time.Sleep(d - time.Nanosecond)
+	require.Len(t, testkit.Claim(t, expiring, 1), 1, "expired too early")
+	_, err := honker.Result[int](context.Background(), db, 1)
+	require.NoError(t, err, "the result is gone too early")
+	time.Sleep(time.Minute)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Len(t, waited, 4)
+	for how, w := range waited {
+		require.GreaterOrEqual(t, w, d, how)
+		require.Less(t, w, d+time.Second, how)
+	}
+}
+
 // Failed attempts are repeated by Backoff in whole seconds.
 func TestWorker_Backoff_WholeSeconds(t *testing.T) {
 	var asked []string
@@ -123,12 +200,12 @@ func TestWorker_Backoff_WholeSeconds(t *testing.T) {
 // A Backoff that panics or is negative stops nothing.
 func TestWorker_Backoff_Panics(t *testing.T) {
 	fail := func(context.Context, *honker.Job[int]) error { return testkit.ErrCause }
-	l := lifeOf(t, honker.QueueOptions{Backoff: func(int, error) time.Duration { panic("no idea") }}, fail)
+	l := lifeOf(t, honker.QueueOptions{MaxAttempts: 3, Backoff: func(int, error) time.Duration { panic("no idea") }}, fail)
 	require.Len(t, l.began, 3)
 	require.GreaterOrEqual(t, l.began[1], time.Second, "no hot loop")
 	require.Equal(t, testkit.ErrCause.Error(), l.left.LastError)
 
-	l = lifeOf(t, honker.QueueOptions{Backoff: honker.Constant(-time.Hour)}, fail)
+	l = lifeOf(t, honker.QueueOptions{MaxAttempts: 3, Backoff: honker.Constant(-time.Hour)}, fail)
 	require.Equal(t, secs(0, 0, 0), l.began)
 	require.Equal(t, honker.StateDead, l.left.State)
 }

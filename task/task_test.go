@@ -59,7 +59,7 @@ func foreign(t *testing.T, payload string) func(*honker.DB) int64 {
 
 func ours(t *testing.T, call task.Task) func(*honker.DB) int64 {
 	return func(db *honker.DB) int64 {
-		return testkit.Enqueue(t, honker.NewQueue[task.Task](db, "tasks", nil), call)
+		return testkit.Enqueue(t, honker.NewQueue[task.Task](db, "tasks", nil), call, honker.MaxAttempts(3))
 	}
 }
 

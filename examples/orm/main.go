@@ -32,7 +32,7 @@ type Receipt struct {
 
 // enqueue is a Receipt by SQL; its parameter is the order's id. The arguments are
 // queue, payload, run_at, delay, priority, max_attempts and expires.
-const enqueue = `SELECT honker_enqueue('receipts', json_object('order', ?), NULL, NULL, 0, 3, NULL)`
+const enqueue = `SELECT honker_enqueue('receipts', json_object('order', ?), NULL, NULL, 0, 25, NULL)`
 
 // shop is an ORM at work. Both ways store an order and the job that prints its receipt
 // in one transaction, or neither, and return the job's id.

@@ -177,7 +177,7 @@ func TestORM_CommitAndRollback(t *testing.T) {
 		}
 		var alike bool
 		require.NoError(t, db.SQL().QueryRow(`SELECT count(DISTINCT payload) = 2 AND min(typeof(payload)) = 'text' AND max(typeof(payload)) = 'text'
-			AND min(priority = 0 AND max_attempts = 3 AND expires_at IS NULL AND run_at <= created_at) FROM _honker_live`).Scan(&alike))
+			AND min(priority = 0 AND max_attempts = 25 AND expires_at IS NULL AND run_at <= created_at) FROM _honker_live`).Scan(&alike))
 		require.True(t, alike, "a job by SQL is a job by the verb")
 	})
 }

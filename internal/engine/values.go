@@ -179,11 +179,21 @@ func DeadlineMS(now time.Time, d time.Duration) int64 {
 	return now.Add(d).Add(time.Millisecond - 1).UnixMilli()
 }
 
+// UnixAfter is the first whole second that is not before d after now, so nothing happens
+// earlier than asked. A d that is not positive is the second of now, which has begun: what
+// is due at once must not wait for the next one.
+func UnixAfter(now time.Time, d time.Duration) int64 {
+	if d <= 0 {
+		return now.Unix()
+	}
+	return UnixUp(now.Add(d))
+}
+
 // Expiry is the second at which something ends that is kept for ttl: never (0) for a ttl
 // that is not positive.
-func Expiry(now int64, ttl time.Duration) int64 {
+func Expiry(now time.Time, ttl time.Duration) int64 {
 	if ttl <= 0 {
 		return 0
 	}
-	return now + Seconds(ttl)
+	return UnixAfter(now, ttl)
 }

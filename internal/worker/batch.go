@@ -68,7 +68,7 @@ func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Ti
 		if j.end == nil || !j.together() {
 			continue
 		}
-		if err := j.end.finish(ctx, q, now.Unix(), !lost[j.claim.ID], false); err != nil {
+		if err := j.end.finish(ctx, q, now, !lost[j.claim.ID], false); err != nil {
 			return err
 		}
 	}

@@ -102,22 +102,22 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err
 	case Acked:
 		held, err = jobs.Ack(ctx, q, s.Claim.Claim, now)
 	case Retried:
-		held, died, err = jobs.Retry(ctx, q, s.Claim.Claim, now+engine.Seconds(s.Delay), s.text, now)
+		held, died, err = jobs.Retry(ctx, q, s.Claim.Claim, engine.UnixAfter(at, s.Delay), s.text, now)
 	case Died:
 		held, err = jobs.DeadLetter(ctx, q, s.Claim.Claim, s.text, now)
 	case Snoozed:
-		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, now+engine.Seconds(s.Delay), now)
+		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, engine.UnixAfter(at, s.Delay), now)
 	case Released:
 		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, 0, now)
 	}
 	if err != nil {
 		return err
 	}
-	return s.finish(ctx, q, now, held, died)
+	return s.finish(ctx, q, at, held, died)
 }
 
 // finish notes what the claim has become, and saves the result of a job that is done.
-func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now int64, held, died bool) error {
+func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, held, died bool) error {
 	switch {
 	case !held:
 		s.Became = Lost
@@ -132,7 +132,7 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now int64, held
 	if s.Outcome != Acked || result == nil {
 		return nil
 	}
-	return s.source.Results.Save(ctx, q, s.Claim.ID, *result, now, engine.Expiry(now, s.resultTTL))
+	return s.source.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
 }
 
 // Directive is what a handler returns to say how its job goes on. It is an error, so that a

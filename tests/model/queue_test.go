@@ -43,10 +43,10 @@ type modelJob struct{ honker.JobInfo }
 func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enqueued) {
 	j := &modelJob{honker.JobInfo{
 		ID: id, Queue: queue, State: honker.StatePending, Payload: json.RawMessage(strconv.Itoa(args)),
-		Priority: o.priority, MaxAttempts: o.maxAttempts, CreatedAt: now, RunAt: later(now, o.delay),
+		Priority: o.priority, MaxAttempts: o.maxAttempts, CreatedAt: now, RunAt: notBefore(o.delay),
 	}}
 	if o.expires > 0 {
-		j.ExpiresAt = later(now, o.expires)
+		j.ExpiresAt = notBefore(o.expires)
 	}
 	m.jobs[id] = j
 }
@@ -143,7 +143,7 @@ func (j *modelJob) retry(now time.Time, delay time.Duration, cause error) {
 		return
 	}
 	j.wait()
-	j.RunAt = later(now, delay)
+	j.RunAt = notBefore(delay)
 	if cause != errNone {
 		j.LastError = cause.Error()
 	}
@@ -152,11 +152,20 @@ func (j *modelJob) retry(now time.Time, delay time.Duration, cause error) {
 func (j *modelJob) snooze(now time.Time, d time.Duration) {
 	j.wait()
 	j.Attempts--
-	if at := later(now, d); at.After(j.RunAt) {
+	if at := notBefore(d); at.After(j.RunAt) {
 		j.RunAt = at
 	}
 }
 
+// notBefore is the first whole second that is not before d from now.
+func notBefore(d time.Duration) time.Time {
+	if d <= 0 {
+		return now()
+	}
+	return time.Now().Add(d + time.Second - 1).Truncate(time.Second)
+}
+
+// later is the last second of a lease that begins now.
 func later(now time.Time, d time.Duration) time.Time {
 	return now.Add((d + time.Second - 1).Truncate(time.Second))
 }
