@@ -81,6 +81,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.Logger == nil {
 		out.Logger = slog.Default()
 	}
+	out.Observer = out.Observer.contained(out.Logger)
 	if out.BusyTimeout == 0 {
 		out.BusyTimeout = 5 * time.Second
 	}

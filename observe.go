@@ -1,6 +1,8 @@
 package honker
 
 import (
+	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/honker-go/honker/internal/worker"
@@ -10,7 +12,8 @@ import (
 // nil *Observer is told nothing.
 //
 // The functions are called in the goroutine that did the work, one after another
-// or at once from several: they must be quick and safe for concurrent use.
+// or at once from several: they must be quick and safe for concurrent use. A panic in one
+// of them is logged and changes nothing else.
 type Observer struct {
 	Enqueued  func(Enqueued)
 	Claimed   func(Claimed)
@@ -72,6 +75,36 @@ type Published struct {
 type Woke struct {
 	Cause   string // "commit", "deadline" or "restart"
 	Waiters int    // how many
+}
+
+// contained is o with functions of which no panic gets out: what they observe goes on, also
+// where it runs in a goroutine of the library.
+func (o *Observer) contained(log *slog.Logger) *Observer {
+	if o == nil {
+		return nil
+	}
+	return &Observer{
+		Enqueued:  contain(log, "Enqueued", o.Enqueued),
+		Claimed:   contain(log, "Claimed", o.Claimed),
+		Settled:   contain(log, "Settled", o.Settled),
+		Published: contain(log, "Published", o.Published),
+		Fired:     contain(log, "Fired", o.Fired),
+		Woke:      contain(log, "Woke", o.Woke),
+	}
+}
+
+func contain[E any](log *slog.Logger, name string, f func(E)) func(E) {
+	if f == nil {
+		return nil
+	}
+	return func(e E) {
+		defer func() {
+			if r := recover(); r != nil {
+				log.Error("honker: Observer."+name+" panicked", "panic", r, "stack", string(debug.Stack()))
+			}
+		}()
+		f(e)
+	}
 }
 
 func (o *Observer) enqueued(e Enqueued) {

@@ -112,19 +112,27 @@ func (p *Pool) Run(ctx context.Context) error {
 	// From the end of ctx on, whatever the batch waits for that is being written then.
 	limit := sync.OnceValue(p.limitDrain)
 	defer context.AfterFunc(ctx, func() { limit() })()
-	err = p.loop(ctx)
-	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
-	defer limit()()
-	p.drain()
-
-	close(p.jobs)
-	p.workers.Wait()
-	stopRenewing()
-	p.renewer.Wait()
+	// Deferred, so that no goroutine stays behind, renewing leases for ever, when a callback ends
+	// this one by runtime.Goexit, as t.FailNow does.
+	func() {
+		defer p.end(limit, stopRenewing)
+		err = p.loop(ctx)
+	}()
 	if err == nil && errors.Is(context.Cause(ctx), engine.ErrClosed) {
 		return engine.ErrClosed
 	}
 	return err
+}
+
+// end drains within limit, and waits for all goroutines.
+func (p *Pool) end(limit func() (stop func()), stopRenewing func()) {
+	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
+	defer limit()()
+	p.drain()
+	close(p.jobs)
+	p.workers.Wait()
+	stopRenewing()
+	p.renewer.Wait()
 }
 
 // loop runs batches until ctx ends.
