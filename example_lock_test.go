@@ -53,7 +53,7 @@ func ExampleDB_Lock() {
 		log.Fatal(err)
 	}
 	defer lock.Unlock(ctx)
-	// The lock's own context: should the lock be lost, the work stops.
+	// The lock's own context: the work stops when ctx ends, and also when the lock is lost.
 	if err := migrate(lock.Context()); err != nil {
 		log.Fatal(err)
 	}

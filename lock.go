@@ -63,8 +63,10 @@ type Lock struct {
 	ttl   time.Duration
 	token int64
 
-	ctx     context.Context // ends with the hold
-	cancel  context.CancelCauseFunc
+	held    context.Context // ends with the hold
+	endHeld context.CancelCauseFunc
+	ctx     context.Context // ends with the hold, and with the ctx that the lock was taken with
+	endCtx  context.CancelCauseFunc
 	expires atomic.Int64 // as of the last renewal; a unix second
 
 	releasing sync.Once
@@ -79,14 +81,14 @@ var errUnlocked = fmt.Errorf("%w: it was unlocked", ErrLockLost)
 // process and the same Owner included. It does not wait for the holder, and a lock that is
 // held is only looked at, without the write lock. nil opts means defaults.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed. ctx bounds the
-// acquiring only; the lock's Context has its values.
+// It waits for the writer until ctx ends or BusyTimeout has passed. The end of ctx ends the
+// lock's Context too, but not the lock, which is held and renewed until Unlock.
 func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Lock, error) {
 	o, err := opts.withDefaults()
 	if err := errors.Join(engine.CheckName("lock name", name), err); err != nil {
 		return nil, fail("lock", name, err)
 	}
-	l, err := db.tryLock(ctx, name, o)
+	l, err := db.acquire(ctx, ctx, name, o)
 	return l, fail("lock", name, err)
 }
 
@@ -94,6 +96,9 @@ func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Loc
 // closed. It does not poll: it is woken when the lock is released, by any process, and
 // when it expires. Goroutines of one process that wait for the same lock get it in the order
 // in which they came; TryLock and other processes may come between.
+//
+// The lock's Context ends with ctx, also with a deadline that was meant for the wait. To bound
+// the wait alone, cancel ctx by a time.AfterFunc, and stop that once Lock has returned.
 func (db *DB) Lock(ctx context.Context, name string, opts *LockOptions) (*Lock, error) {
 	o, err := opts.withDefaults()
 	if err := errors.Join(engine.CheckName("lock name", name), err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -104,24 +109,24 @@ func (db *DB) Lock(ctx context.Context, name string, opts *LockOptions) (*Lock, 
 }
 
 func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, error) {
-	ctx, leave, err := db.engine.Enter(ctx)
+	wait, leave, err := db.engine.Enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	next, err := db.waiting.Lock(ctx, "lock "+name)
+	next, err := db.waiting.Lock(wait, "lock "+name)
 	if err != nil {
 		return nil, err
 	}
 	defer next()
 	// Mostly it is free: a subscription would start the watcher for nothing.
-	l, err := db.tryLock(ctx, name, o)
+	l, err := db.acquire(wait, ctx, name, o)
 	if !errors.Is(err, ErrLockHeld) {
 		return l, err
 	}
-	err = db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
+	err = db.engine.Notifier.Until(wait, func() (time.Duration, error) {
 		var held *heldError
-		l, err = db.tryLock(ctx, name, o)
+		l, err = db.acquire(wait, ctx, name, o)
 		if errors.As(err, &held) {
 			db.engine.Notifier.WakeAt(engine.Instant(held.ExpiresAt))
 			return wake.Forever, nil
@@ -140,8 +145,9 @@ func (e *heldError) Error() string {
 
 func (e *heldError) Unwrap() error { return ErrLockHeld }
 
-// tryLock looks before it writes: for a lock that is held no other writer has to wait.
-func (db *DB) tryLock(ctx context.Context, name string, o LockOptions) (*Lock, error) {
+// acquire takes a lock that is free, with a Context that derives from parent. It looks before
+// it writes: for a lock that is held no other writer has to wait.
+func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (*Lock, error) {
 	if err := db.engine.Usable(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -156,11 +162,12 @@ func (db *DB) tryLock(ctx context.Context, name string, o LockOptions) (*Lock, e
 		return nil, err
 	}
 	l := &Lock{db: db, name: name, owner: o.Owner, ttl: o.TTL, released: make(chan struct{})}
-	if err := db.engine.Write(ctx, "", engine.OpFunc(l.acquire)); err != nil {
+	if err := db.engine.Write(ctx, "", engine.OpFunc(l.insert)); err != nil {
 		leave()
 		return nil, err
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.held, l.endHeld = context.WithCancelCause(context.WithoutCancel(parent))
+	l.ctx, l.endCtx = context.WithCancelCause(parent)
 	go l.renewLoop(open, leave)
 	return l, nil
 }
@@ -173,7 +180,7 @@ func (db *DB) checkFree(ctx context.Context, q engine.Querier, name string, now 
 	return err
 }
 
-func (l *Lock) acquire(ctx context.Context, q engine.Querier, now time.Time) error {
+func (l *Lock) insert(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := l.until(now)
 	token, ok, err := l.db.locks.Acquire(ctx, q, l.name, l.owner, now.Unix(), expires)
 	if err != nil {
@@ -197,11 +204,18 @@ func (l *Lock) Name() string { return l.name }
 // Owner returns the holder's name in the file.
 func (l *Lock) Owner() string { return l.owner }
 
-// Context is cancelled when the lock is no longer held: it was unlocked or the DB closed,
-// it was not renewed before it expired, or a renewal, at a third of the TTL, has found
-// that another program removed or took it. context.Cause says which, and is always
-// [ErrLockLost]. Its values are those of the ctx that the lock was taken with.
+// Context derives from the ctx that the lock was taken with: it has its values and ends with
+// it, while the lock is held on until Unlock. It also ends when the lock is no longer held: it
+// was unlocked or the DB closed, it was not renewed before it expired, or a renewal, at a
+// third of the TTL, has found that another program removed or took it. context.Cause says
+// which: [ErrLockLost] with the reason, or the cause of the ctx that the lock was taken with.
 func (l *Lock) Context() context.Context { return l.ctx }
+
+// end ends the hold for this process, and tells what runs under Context why.
+func (l *Lock) end(cause error) {
+	l.endHeld(cause)
+	l.endCtx(cause)
+}
 
 // Token is a fencing token: larger than that of any earlier acquisition of the name
 // through this library. What refuses a token smaller than the largest it has seen is
@@ -220,8 +234,8 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if err := l.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("unlock", l.name, err)
 	}
-	l.cancel(errUnlocked)
-	l.end()
+	l.end(errUnlocked)
+	l.releaseOnce()
 	return fail("unlock", l.name, l.err)
 }
 
@@ -236,23 +250,23 @@ const (
 // releases it, unless it is lost.
 func (l *Lock) renewLoop(open context.Context, leave func()) {
 	defer leave()
-	defer context.AfterFunc(open, func() { l.cancel(fmt.Errorf("%w: %w", ErrLockLost, ErrClosed)) })()
+	defer context.AfterFunc(open, func() { l.end(fmt.Errorf("%w: %w", ErrLockLost, ErrClosed)) })()
 	third := max(l.ttl, time.Second) / 3
-	engine.Every(l.ctx, third, func() time.Duration {
+	engine.Every(l.held, third, func() time.Duration {
 		if err := l.renew(); err != nil {
 			return l.renewFailed(err)
 		}
 		return third
 	})
-	if context.Cause(l.ctx) == errUnlocked {
+	if context.Cause(l.held) == errUnlocked {
 		<-l.released // Unlock releases, and Close waits for that
 		return
 	}
-	l.end()
+	l.releaseOnce()
 }
 
-// end releases the lock once, and sets err.
-func (l *Lock) end() {
+// releaseOnce releases the lock at its first call, and sets err.
+func (l *Lock) releaseOnce() {
 	l.releasing.Do(func() {
 		l.err = l.release()
 		close(l.released)
@@ -261,7 +275,7 @@ func (l *Lock) end() {
 
 // renew does not wait for the writer beyond the lock's end.
 func (l *Lock) renew() error {
-	ctx, cancel := context.WithDeadline(l.ctx, time.Unix(l.expires.Load(), 0))
+	ctx, cancel := context.WithDeadline(l.held, time.Unix(l.expires.Load(), 0))
 	defer cancel()
 	var expires int64
 	err := l.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
@@ -288,7 +302,7 @@ func (l *Lock) lasts(now time.Time) bool { return now.Unix() < l.expires.Load() 
 
 // renewFailed ends the hold (0), or returns when to try again.
 func (l *Lock) renewFailed(err error) time.Duration {
-	if l.ctx.Err() != nil {
+	if l.held.Err() != nil {
 		return 0
 	}
 	left := time.Until(time.Unix(l.expires.Load(), 0))
@@ -300,19 +314,19 @@ func (l *Lock) renewFailed(err error) time.Duration {
 		l.db.opts.Logger.Error("honker: lock not renewed, retrying", "lock", l.name, "error", err)
 		return min(max(left/renewRetryPart, renewFloor), left)
 	}
-	l.cancel(err)
+	l.end(err)
 	l.db.opts.Logger.Warn("honker: lock lost", "lock", l.name, "owner", l.owner, "error", err)
 	return 0
 }
 
 // release frees the lock, if it is still this one's, and returns what Unlock has to say.
 func (l *Lock) release() error {
-	why := context.Cause(l.ctx)
+	why := context.Cause(l.held)
 	if why != errUnlocked && !errors.Is(why, ErrClosed) {
 		return why
 	}
 	freed := false
-	err := l.db.engine.Write(context.WithoutCancel(l.ctx), "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err := l.db.engine.Write(context.WithoutCancel(l.held), "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if l.lasts(now) {
 			freed, err = l.db.locks.Release(ctx, q, l.name, l.owner)
 		}
@@ -338,14 +352,11 @@ func (db *DB) withLeadership(ctx context.Context, name string, do func(ctx conte
 		return err
 	}
 	defer lock.Unlock(context.WithoutCancel(ctx))
-	held, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(lock.Context(), func() { cancel(context.Cause(lock.Context())) })()
-	err = do(held, lock)
+	err = do(lock.Context(), lock)
 	if ctx.Err() != nil {
 		return engine.Cause(ctx)
 	}
-	if held.Err() != nil || errors.Is(err, ErrLockLost) {
+	if lock.Context().Err() != nil || errors.Is(err, ErrLockLost) {
 		return fmt.Errorf("%w: %w", ErrLeadershipLost, context.Cause(lock.Context()))
 	}
 	return err
@@ -374,7 +385,7 @@ func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 func (l *Lock) stillHeld(ctx context.Context, q engine.Querier, unix int64) error {
 	row, held, err := l.db.locks.Held(ctx, q, l.name, unix)
 	if err == nil && (!held || row.Owner != l.owner) {
-		l.cancel(fmt.Errorf("%w: another process took it", ErrLockLost))
+		l.end(fmt.Errorf("%w: another process took it", ErrLockLost))
 		return ErrLockLost
 	}
 	return err

@@ -96,19 +96,50 @@ func TestLock_Owner_Unique(t *testing.T) {
 	}
 }
 
-// The context of a lock has the values, but not the end, of its caller's.
-func TestLock_Context_Values(t *testing.T) {
+// The context of a lock derives from its caller's: it has the values, and ends with it and with
+// its cause. The lock is held on, and Unlock releases it.
+func TestLock_Context_Derives(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	type key struct{}
-	ctx, end := context.WithCancel(context.WithValue(context.Background(), key{}, "value"))
-	l, err := db.Lock(ctx, "report", nil)
-	require.NoError(t, err)
-	end()
-	require.Equal(t, "value", l.Context().Value(key{}))
-	require.NoError(t, l.Context().Err())
-	testkit.RequireHeld(t, db, "report")
-	testkit.Unlock(t, l)
+	for what, take := range map[string]func(context.Context, string, *honker.LockOptions) (*honker.Lock, error){
+		"TryLock": db.TryLock, "Lock": db.Lock,
+	} {
+		why := errors.New("why")
+		ctx, end := context.WithCancelCause(context.WithValue(context.Background(), key{}, "value"))
+		l, err := take(ctx, what, nil)
+		require.NoError(t, err)
+		require.Equal(t, "value", l.Context().Value(key{}), what)
+		require.NoError(t, l.Context().Err(), what)
+		end(why)
+		require.ErrorIs(t, l.Context().Err(), context.Canceled, what)
+		require.Equal(t, why, context.Cause(l.Context()), what)
+		testkit.RequireHeld(t, db, what)
+		testkit.Unlock(t, l)
+		testkit.Unlock(t, testkit.TakeLock(t, db, what, nil))
+	}
+}
+
+// A lock with a holder that waited is no shorter: its context outlives the wait, and the lock is
+// renewed after the end of the ctx that it was taken with.
+func TestLock_Context_EndedIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		first := testkit.TakeLock(t, db, "report", nil)
+		ctx, end := context.WithCancel(context.Background())
+		second := make(chan *honker.Lock, 1)
+		go func() { l, _ := db.Lock(ctx, "report", nil); second <- l }()
+		synctest.Wait()
+		testkit.Unlock(t, first)
+		l := <-second
+		require.NotNil(t, l)
+		synctest.Wait()
+		require.NoError(t, l.Context().Err())
+		end()
+		time.Sleep(10 * time.Minute)
+		testkit.RequireHeld(t, db, "report")
+		testkit.Unlock(t, l)
+	})
 }
 
 // Unlock under an ended context releases all the same.
