@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -324,7 +325,7 @@ func TestNotify_Prune_Union(t *testing.T) {
 	}{
 		"no bound":              {0, -1, []int64{10, 20, 30, 90, 100}},
 		"as many as there are":  {0, 5, []int64{10, 20, 30, 90, 100}},
-		"more than there are":   {0, 1 << 62, []int64{10, 20, 30, 90, 100}},
+		"more than there are":   {0, math.MaxInt, []int64{10, 20, 30, 90, 100}},
 		"by rank, not by id":    {0, 2, []int64{90, 100}},
 		"none":                  {0, 0, nil},
 		"by age":                {30 * time.Minute, -1, []int64{10, 30, 100}},

@@ -111,9 +111,9 @@ func TestQueue_Enqueue_Options(t *testing.T) {
 	}
 	t.Run("RunAt rounds up", func(t *testing.T) {
 		id := testkit.Enqueue(t, q, 1, honker.RunAt(time.Unix(5_000_000_000, 1)))
-		require.EqualValues(t, 5_000_000_001, testkit.GetJob(t, q, id).RunAt.Unix())
+		require.Equal(t, int64(5_000_000_001), testkit.GetJob(t, q, id).RunAt.Unix())
 		id = testkit.Enqueue(t, q, 1, honker.RunAt(time.Unix(5_000_000_000, 0)))
-		require.EqualValues(t, 5_000_000_000, testkit.GetJob(t, q, id).RunAt.Unix())
+		require.Equal(t, int64(5_000_000_000), testkit.GetJob(t, q, id).RunAt.Unix())
 	})
 }
 

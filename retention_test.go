@@ -96,7 +96,7 @@ func TestRetention_Longest(t *testing.T) {
 	retain(t, s, honker.Retention{MaxCount: math.MaxInt64, MaxAge: math.MaxInt64})
 	require.Zero(t, compacted(t, s))
 	r := retained(t, s)
-	require.EqualValues(t, math.MaxInt64, r.MaxCount)
+	require.Equal(t, int64(math.MaxInt64), r.MaxCount)
 	require.Positive(t, r.MaxAge)
 	retain(t, s, r)
 }

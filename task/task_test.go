@@ -105,7 +105,7 @@ func TestTask_Foreign(t *testing.T) {
 	require.Equal(t, "adä", to)
 	var n int64
 	require.NoError(t, call.Arg(1, &n))
-	require.EqualValues(t, 9007199254740993, n)
+	require.Equal(t, int64(9007199254740993), n)
 	null := new(int)
 	require.NoError(t, call.Arg(2, &null))
 	require.Nil(t, null)

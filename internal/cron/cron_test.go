@@ -89,7 +89,7 @@ func TestCron_Interval(t *testing.T) {
 
 // The longest interval ends with the timestamps.
 func TestCron_Interval_Longest(t *testing.T) {
-	spec := fmt.Sprintf(" @every %ds", math.MaxInt64)
+	spec := fmt.Sprintf(" @every %ds", int64(math.MaxInt64))
 	require.Equal(t, int64(math.MaxInt64), next(t, spec, time.Unix(0, 0)).Unix())
 	require.Equal(t, int64(-1), next(t, spec, time.Unix(math.MinInt64, 0)).Unix())
 

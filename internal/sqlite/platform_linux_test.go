@@ -12,9 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// setType sets a field; its size depends on the machine.
+// setType sets a field whose size depends on the machine. On s390x it has no sign.
 func setType(st *syscall.Statfs_t, magic int64) {
-	reflect.ValueOf(st).Elem().FieldByName("Type").SetInt(magic)
+	field := reflect.ValueOf(st).Elem().FieldByName("Type")
+	if field.CanUint() {
+		field.SetUint(uint64(uint32(magic)))
+		return
+	}
+	field.SetInt(magic)
 }
 
 // Resolve refuses a special file.
