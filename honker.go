@@ -64,8 +64,10 @@ type Options struct {
 	// the driver to Linux OFD locks before the first connection: POSIX locks vanish
 	// when any code in this process opens and closes the database file.
 	PosixLocks bool
-	// AnyFilesystem does not refuse network filesystems. Their locks and shared
-	// memory lose data.
+	// AnyFilesystem does not refuse network filesystems and folders that a virtual
+	// machine shares with its host. Their locks and shared memory lose data. Filesystems
+	// of which that is not certain, such as FUSE and those of clusters, are not refused:
+	// a warning is logged. Other systems than Linux are not asked.
 	AnyFilesystem bool
 }
 

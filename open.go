@@ -217,7 +217,8 @@ func (b *opened) Watch(events wake.Events) wake.Watcher {
 
 // newWatcher adds to c what both backends have in common.
 func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
-	c.Poll, c.Notices, c.Untrusted, c.Logger = o.PollInterval, !o.NoFileNotices, o.AnyFilesystem, o.Logger
+	c.Poll, c.Notices, c.Logger = o.PollInterval, !o.NoFileNotices, o.Logger
+	c.Untrusted = o.AnyFilesystem || sqlite.MayBeRemote(c.Path)
 	c.Changed, c.Lost = events.Changed, events.Lost
 	return watch.New(c)
 }

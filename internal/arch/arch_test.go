@@ -156,7 +156,10 @@ var snippets = map[string][]snippet{
 		{"internal/sqlite/other.go", "import \"os\"\nvar f, _ = os.Open(w.log)\n", "uses os.Open"},
 		{"internal/sqlite/writeback.go", "import \"os\"\nvar f, _ = os.Open(w.path)\n", "uses os.Open"},
 		{"internal/sqlite/writeback.go", "import \"os\"\nvar f, _ = os.OpenFile(w.log, os.O_RDWR, 0)\n", "uses os.OpenFile"},
+		{"internal/sqlite/filesystem_linux.go", "import \"os\"\nvar f, _ = os.ReadFile(path)\n", "uses os.ReadFile"},
+		{"internal/sqlite/filesystem_linux.go", "import \"os\"\nvar f, _ = os.Open(mountinfo)\n", "uses os.Open"},
 
+		{"internal/sqlite/filesystem_linux.go", "import \"os\"\nvar f, _ = os.ReadFile(mountinfo)\n", ""},
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0)\n", ""},
 		{"internal/sqlite/writeback.go", "import \"os\"\nvar f, _ = os.Open(w.log)\n", ""},
 		{"internal/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(`x`, 0, 0)\n", "uses golang.org/x/sys/unix.Open"},

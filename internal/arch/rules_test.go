@@ -144,6 +144,19 @@ var mayOpen = map[string]func(*ast.CallExpr) bool{
 	"internal/sqlite/path.go":         createsNew,
 	"internal/sqlite/writeback.go":    readsLog,
 	"internal/watch/signals_linux.go": opensSignal,
+	"internal/sqlite/filesystem_linux.go": readsMounts,
+	"internal/sqlite/path.go":             createsNew,
+	"internal/sqlite/writeback.go":        readsLog,
+}
+
+// readsMounts recognises os.ReadFile of the kernel's table of mounts, which is no database.
+func readsMounts(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || f.Sel.Name != "ReadFile" || len(call.Args) != 1 {
+		return false
+	}
+	name, ok := call.Args[0].(*ast.Ident)
+	return ok && name.Name == "mountinfo"
 }
 
 // readsLog recognises os.Open of the log, on which there are no locks.

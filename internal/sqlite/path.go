@@ -38,8 +38,8 @@ func resolve(path string, anyFilesystem bool) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%w: %s is %s, not a file", ErrUnsupported, real, kindOf(info))
 	}
-	if name := networkFilesystem(real); name != "" && !anyFilesystem {
-		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", ErrUnsupported, real, name)
+	if on := filesystemUnder(real); on.refused && !anyFilesystem {
+		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", ErrUnsupported, real, on.name)
 	}
 	return real, nil
 }
@@ -93,8 +93,21 @@ func Warnings(path string, info fs.FileInfo) (all []string) {
 		// Each name has a -wal file beside it, and knows nothing of the others'.
 		all = append(all, fmt.Sprintf("the file has %d names (hard links): used by another one at the same time, it loses commits", n))
 	}
-	if name := networkFilesystem(path); name != "" {
-		all = append(all, fmt.Sprintf("the file lies on %s: other machines that use it lose commits", name))
+	switch on := filesystemUnder(path); {
+	case on.refused:
+		all = append(all, fmt.Sprintf("the file lies on %s: other machines that use it lose commits", on.name))
+	case on.name != "":
+		all = append(all, fmt.Sprintf("the file lies on %s: use it from one machine only, unless its locks and its mapped memory reach the others", on.name))
 	}
 	return all
 }
+
+// filesystem is where a file lies. The zero value is a local disk, as far as is known.
+type filesystem struct {
+	name    string
+	refused bool // locks or mapped memory are known not to reach other machines
+}
+
+// MayBeRemote reports whether other machines may write to the file at path. The operating
+// system makes no event of that.
+func MayBeRemote(path string) bool { return filesystemUnder(path).name != "" }

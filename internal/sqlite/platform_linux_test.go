@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,9 +11,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
-// setType sets a field whose size depends on the machine. On s390x it has no sign.
+// setType sets a field. Its size depends on the machine, and on s390x it has no sign.
 func setType(st *syscall.Statfs_t, magic int64) {
 	field := reflect.ValueOf(st).Elem().FieldByName("Type")
 	if field.CanUint() {
@@ -31,32 +33,90 @@ func TestPath_Resolve_SpecialFile(t *testing.T) {
 	require.ErrorContains(t, err, "special file")
 }
 
-// Network filesystems are refused unless asked for.
-func TestPath_NetworkFilesystem(t *testing.T) {
+// mounted stands in for a filesystem of that type under every path.
+func mounted(t *testing.T, magic int64) {
+	t.Helper()
 	real := statfs
 	t.Cleanup(func() { statfs = real })
-	for magic, name := range networkFilesystems {
-		statfs = func(_ string, st *syscall.Statfs_t) error {
-			// Sign-extended, as it may come from a kernel: 0xfe534d42 is negative.
-			setType(st, int64(int32(magic)))
-			return nil
-		}
+	statfs = func(_ string, st *syscall.Statfs_t) error { setType(st, magic); return nil }
+}
+
+// warningsOf returns the warnings for the file at path.
+func warningsOf(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return strings.Join(Warnings(path, info), "")
+}
+
+// A filesystem that keeps locks to the machine is refused unless it is asked for; of any
+// other that several machines may use there is a warning.
+func TestPath_Filesystem_SharedByMachines(t *testing.T) {
+	for magic, on := range filesystems {
+		// Sign-extended, as it may come from a kernel: 0xfe534d42 is negative.
+		mounted(t, int64(int32(magic)))
 		path := filepath.Join(t.TempDir(), "a.db")
 		_, err := resolve(path, false)
-		require.ErrorIs(t, err, ErrUnsupported, name)
-		require.ErrorContains(t, err, name)
+		if on.refused {
+			require.ErrorIs(t, err, ErrUnsupported, on.name)
+			require.ErrorContains(t, err, on.name)
+		} else {
+			require.NoError(t, err, on.name)
+		}
 		_, err = resolve(path, true)
-		require.NoError(t, err, name)
-		info, err := os.Stat(path)
-		require.NoError(t, err)
-		require.Contains(t, strings.Join(Warnings(path, info), ""), "lies on "+name)
+		require.NoError(t, err, on.name)
+		require.Contains(t, warningsOf(t, path), "lies on "+on.name)
+		require.True(t, MayBeRemote(path), on.name)
 	}
-	for _, local := range []int64{0xef53, 0x58465342, 0x01021994, 0x794c7630} {
-		statfs = func(_ string, st *syscall.Statfs_t) error { setType(st, local); return nil }
-		_, err := resolve(file(t), false)
-		require.NoError(t, err, "%x", local)
+	require.True(t, filesystems[unix.CIFS_SUPER_MAGIC].refused)
+	require.False(t, filesystems[unix.OCFS2_SUPER_MAGIC].refused)
+}
+
+// Local filesystems, and what cannot be asked about, are used without a word.
+func TestPath_Filesystem_Local(t *testing.T) {
+	for _, magic := range []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC} {
+		mounted(t, magic)
+		path, err := resolve(file(t), false)
+		require.NoError(t, err, "%x", magic)
+		require.Empty(t, warningsOf(t, path))
+		require.False(t, MayBeRemote(path))
 	}
 	statfs = func(string, *syscall.Statfs_t) error { return errors.New("no such call") }
-	_, err := resolve(file(t), false)
-	require.NoError(t, err, "what cannot be asked about is taken for local")
+	path, err := resolve(file(t), false)
+	require.NoError(t, err)
+	require.Empty(t, warningsOf(t, path))
+}
+
+// FUSE is many filesystems with one number: the table of mounts tells which.
+func TestPath_Filesystem_FUSE(t *testing.T) {
+	mounted(t, unix.FUSE_SUPER_MAGIC)
+	real := mountinfo
+	t.Cleanup(func() { mountinfo = real })
+	for kind, want := range map[string]filesystem{
+		"fuse":       {name: "FUSE"},
+		"fuse.sshfs": {name: "FUSE (fuse.sshfs)", refused: true},
+		"fuse.own":   {name: "FUSE (fuse.own)"},
+		"virtiofs":   {name: "FUSE (virtiofs)"},
+		"fuseblk":    {},
+	} {
+		path := filepath.Join(t.TempDir(), "a.db")
+		require.NoError(t, os.WriteFile(path, nil, 0o600))
+		mountinfo = filepath.Join(t.TempDir(), "mountinfo")
+		require.NoError(t, os.WriteFile(mountinfo, []byte(mountsWith(t, path, kind)), 0o600))
+		require.Equal(t, want, filesystemUnder(path), kind)
+		_, err := resolve(path, false)
+		require.Equal(t, want.refused, errors.Is(err, ErrUnsupported), kind)
+	}
+	mountinfo = filepath.Join(t.TempDir(), "no such file")
+	require.Equal(t, filesystem{name: "FUSE"}, filesystemUnder(t.TempDir()), "in doubt, there is a warning")
+}
+
+// mountsWith is a table of mounts in which the one under path is of that kind.
+func mountsWith(t *testing.T, path, kind string) string {
+	t.Helper()
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(path, &st))
+	dev := uint64(st.Dev)
+	return fmt.Sprintf("21 1 999:1 / /other rw shared:1 - ext4 /dev/x rw\n43 21 %d:%d / /mnt rw,relatime shared:7 master:2 - %s some:thing rw\n",
+		unix.Major(dev), unix.Minor(dev), kind)
 }

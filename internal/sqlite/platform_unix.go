@@ -25,5 +25,5 @@ const canStartWriteback = false
 
 func startWriteback(*os.File) error { return errors.ErrUnsupported }
 
-// networkFilesystem is known on Linux only; elsewhere the caller must know.
-func networkFilesystem(string) string { return "" }
+// filesystemUnder is known on Linux only; elsewhere the caller must know.
+func filesystemUnder(string) filesystem { return filesystem{} }
