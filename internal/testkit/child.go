@@ -14,6 +14,11 @@ import (
 	"time"
 )
 
+// EmulatorVar names the variable that holds the program which runs this machine's binaries,
+// such as qemu-s390x-static. `go test -exec` runs a test through it, but the kernel
+// refuses the children that the test starts, unless it is told of the emulator.
+const EmulatorVar = "HONKER_EMULATOR"
+
 const (
 	nameVar  = "HONKER_CHILD"
 	argsVar  = "HONKER_CHILD_ARGS"
@@ -98,6 +103,9 @@ func ChildCommand(name string, args any) (*exec.Cmd, error) {
 	}
 	text, err := json.Marshal(args)
 	cmd := exec.Command(binary)
+	if emulator := os.Getenv(EmulatorVar); emulator != "" {
+		cmd = exec.Command(emulator, binary)
+	}
 	// The race detector lets a process that exits sleep for a second. What is set wins.
 	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0"}, os.Environ()...)
 	cmd.Env = append(cmd.Env, nameVar+"="+name, argsVar+"="+string(text))

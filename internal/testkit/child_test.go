@@ -58,6 +58,25 @@ func TestProc_Talk(t *testing.T) {
 	require.Equal(t, []string{"bye"}, p.End())
 }
 
+// A child runs through the emulator that its parent runs through, and so do its own
+// children. The emulator here is a script that counts how often it is asked.
+func TestProc_Emulator(t *testing.T) {
+	dir := t.TempDir()
+	emulator, asked := filepath.Join(dir, "emulator"), filepath.Join(dir, "asked")
+	script := fmt.Sprintf("#!/bin/sh\necho \"$1\" >> '%s'\nexec %s \"$@\"\n", asked, os.Getenv(testkit.EmulatorVar))
+	require.NoError(t, os.WriteFile(emulator, []byte(script), 0o700))
+	t.Setenv(testkit.EmulatorVar, emulator)
+
+	p := testkit.StartChild(t, "parent", nil)
+	require.Equal(t, "idle", p.Line(soon))
+	p.Kill()
+	binary, err := os.Executable()
+	require.NoError(t, err)
+	lines, err := os.ReadFile(asked)
+	require.NoError(t, err)
+	require.Equal(t, binary+"\n"+binary+"\n", string(lines))
+}
+
 // A killed child is dead, and its last output is kept.
 func TestProc_Kill(t *testing.T) {
 	p := testkit.StartChild(t, "echo", []string{"last", "words"})
