@@ -1,9 +1,12 @@
 package watch
 
 import (
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,28 +24,26 @@ const (
 //
 // Its methods are for the watcher's goroutine. Only fire runs in another one, the mux's.
 type fileEvents struct {
-	path  string
-	mux   *inotifyMux // nil where events are not wanted or not available
-	fired chan struct{}
+	path   string
+	wanted bool
+	logger *slog.Logger
+	mux    *inotifyMux // nil until the first subscribe that succeeds
+	fired  chan struct{}
+
+	retryAt time.Time // no attempt before it, since the last one has failed
+	told    bool      // the log has the failure
 
 	watches []int32
 	log     bool        // the -wal file existed, and is watched
 	gone    atomic.Bool // a watched file was moved or removed: its watch is of no use any more
 }
 
+// retryEvents is the pause between attempts where the system has no instance or no watch
+// left. Another program may give some back at any time.
+const retryEvents = time.Second
+
 func newFileEvents(cfg Config) *fileEvents {
-	e := &fileEvents{path: filepath.Clean(cfg.Path), fired: make(chan struct{}, 1)}
-	if !cfg.Notices {
-		return e
-	}
-	mux, err := acquireMux()
-	if err != nil {
-		// The user's inotify instances are used up, by other programs as a rule.
-		cfg.Logger.Warn("honker: no file events, polling instead", "error", err)
-		return e
-	}
-	e.mux = mux
-	return e
+	return &fileEvents{path: filepath.Clean(cfg.Path), wanted: cfg.Notices, logger: cfg.Logger, fired: make(chan struct{}, 1)}
 }
 
 // C has a value when something has happened since the last receive.
@@ -71,23 +72,44 @@ func (e *fileEvents) followsLog() bool { return e.log }
 func (e *fileEvents) subscribe() bool {
 	// Without a -wal file each call looks for one: that costs a stat per look, and a file
 	// in WAL mode has one nearly always.
-	if e.mux == nil || e.subscribed() && (e.log || !e.logExists()) {
+	if !e.wanted || e.subscribed() && (e.log || !e.logExists()) || time.Now().Before(e.retryAt) {
 		return false
 	}
 	e.unsubscribe()
 	e.gone.Store(false) // no watch is left that could set it
 	if err := e.watchFiles(); err != nil {
-		// A file may have disappeared, or the user's watches are used up. The watcher
-		// polls, and tries again before each look.
 		e.unsubscribe()
+		e.failed(err)
 		return false
 	}
 	return true
 }
 
+// failed says that the watcher polls, which costs more and is later. A file that has
+// disappeared is tried again before each look. Where the user's instances or watches are
+// used up, by other programs as a rule, that would cost a little for nothing.
+func (e *fileEvents) failed(err error) {
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	e.retryAt = time.Now().Add(retryEvents)
+	if !e.told {
+		e.told = true
+		e.logger.Warn("honker: no file events, polling until there are; see fs.inotify in sysctl, and ulimit -n",
+			"path", e.path, "error", err)
+	}
+}
+
 // watchFiles watches the -wal file for commits and the database file for being replaced.
 // Without a -wal file a commit writes to the database file: with a rollback journal.
 func (e *fileEvents) watchFiles() error {
+	if e.mux == nil {
+		mux, err := acquireMux()
+		if err != nil {
+			return err
+		}
+		e.mux = mux
+	}
 	e.log = e.logExists()
 	if !e.log {
 		return e.watchPath(e.path, written|relinked)

@@ -44,7 +44,7 @@ func TestMux_OneInstance(t *testing.T) {
 
 func eventsOf(t *testing.T, path string) *fileEvents {
 	t.Helper()
-	n := newFileEvents(Config{Path: path, Notices: true})
+	n := newFileEvents(Config{Path: path, Notices: true, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(n.close)
 	return n
 }
@@ -224,4 +224,56 @@ func TestMux_LostEvents(t *testing.T) {
 	fired(t, []*fileEvents{n})
 	require.False(t, n.subscribed())
 	require.False(t, n.subscribe(), "events are not read any more: poll")
+}
+
+// Where the system has no inotify instance or no watch left, the log says so once, and
+// events come when there is one again.
+func TestFileEvents_UsedUp(t *testing.T) {
+	for name, useUp := range map[string]func(err *error){
+		"instances": func(err *error) {
+			real := inotifyInit
+			t.Cleanup(func() { inotifyInit = real })
+			inotifyInit = func(flags int) (int, error) {
+				if *err != nil {
+					return -1, *err
+				}
+				return real(flags)
+			}
+		},
+		"watches": func(err *error) {
+			real := inotifyAddWatch
+			t.Cleanup(func() { inotifyAddWatch = real })
+			inotifyAddWatch = func(fd int, path string, mask uint32) (int, error) {
+				if *err != nil {
+					return -1, *err
+				}
+				return real(fd, path, mask)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.db")
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			var log strings.Builder
+			err := error(unix.ENOSPC)
+			useUp(&err)
+			e := newFileEvents(Config{Path: path, Notices: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			t.Cleanup(e.close)
+
+			for range 3 {
+				require.False(t, e.subscribe())
+				e.retryAt = time.Time{} // as if it had passed
+			}
+			require.Equal(t, 1, strings.Count(log.String(), "no file events"), log.String())
+			require.Contains(t, log.String(), path)
+
+			require.False(t, e.subscribe())
+			err = nil
+			require.False(t, e.subscribe(), "an attempt costs two system calls, at each look")
+			e.retryAt = time.Time{}
+			require.True(t, e.subscribe())
+			require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+			fired(t, []*fileEvents{e})
+		})
+	}
 }

@@ -15,8 +15,14 @@ type inotify struct {
 	file *os.File // for reads, which wait in Go's poller and end with close
 }
 
+// Variables, so that a test can use up what the system has of both.
+var (
+	inotifyInit     = unix.InotifyInit1
+	inotifyAddWatch = unix.InotifyAddWatch
+)
+
 func newInotify() (inotify, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := inotifyInit(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return inotify{}, os.NewSyscallError("inotify_init1", err)
 	}
@@ -26,8 +32,8 @@ func newInotify() (inotify, error) {
 // watch adds the events of mask to those that are already watched at path. The watch
 // descriptor belongs to the file: another path of the same file has the same one.
 func (i inotify) watch(path string, mask uint32) (int32, error) {
-	wd, err := unix.InotifyAddWatch(i.fd, path, mask|unix.IN_MASK_ADD)
-	return int32(wd), err
+	wd, err := inotifyAddWatch(i.fd, path, mask|unix.IN_MASK_ADD)
+	return int32(wd), os.NewSyscallError("inotify_add_watch", err)
 }
 
 // forget ends a watch. An error means that it had already ended with its file.
