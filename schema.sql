@@ -1,5 +1,5 @@
 -- The file format. The nine _honker_ tables are honker's, column for column, and
--- shared with its bindings in other languages; docs/architecture.md says which
+-- shared with its bindings in other languages; docs/file-format.md says which
 -- of honker's rules they follow. Everything that begins with _honkerx_ is our own
 -- and additive: a binding that does not know it works on.
 --

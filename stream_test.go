@@ -18,7 +18,6 @@ import (
 )
 
 // What a bus of events must do, as far as no other test here shows the same.
-// docs/acceptance.md has the whole list.
 
 // An acked event is not seen again when the file is opened anew.
 func TestSubscribe_Ack_Reopened(t *testing.T) {

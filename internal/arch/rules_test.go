@@ -25,7 +25,7 @@ const (
 )
 
 // mayImport says what the rooms below the root may import of this module, besides
-// themselves. A new room needs a line here, and one in docs/architecture.md.
+// themselves. A new room needs a line here, and one in docs/internals/architecture.md.
 var mayImport = map[string][]string{
 	"internal/arch":    {},
 	"internal/cron":    {},

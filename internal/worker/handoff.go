@@ -12,7 +12,7 @@ import (
 // Handoffs are the claims of one DB that wait for a job, by queue. An enqueue of the same DB
 // takes one and inserts its job as claimed by it: one write and one commit lie between
 // the enqueue and the handler, where a wake and a claim would add another commit
-// (docs/decisions/005).
+// (docs/internals/decisions/005).
 //
 // It is a shortcut and not a promise. Every idle claim is woken by commits all the same.
 type Handoffs struct {

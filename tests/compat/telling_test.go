@@ -27,7 +27,6 @@ import (
 )
 
 // The tests of honker's own that tell most, as far as no other test here shows the same.
-// docs/acceptance.md has the whole list.
 
 func init() {
 	children["lock prober"] = probeLocks
