@@ -6,6 +6,6 @@ check test race bench:
 
 # -e, since not every proxy serves what the tests of a dependency need.
 tidy:
-	@for module in . tests examples/orm bench tools; do \
+	@for module in . tests examples/orm examples/metrics bench tools; do \
 		echo "== $$module"; ( cd $$module && go mod tidy -e ) || exit 1; \
 	done

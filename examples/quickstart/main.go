@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"fmt"
 	"log"
+	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/honker-go/honker"
 )
@@ -16,12 +19,14 @@ type Receipt struct {
 }
 
 func main() {
-	if err := run(context.Background()); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, stop); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, stop func()) error {
 	db, err := honker.Open(ctx, "app.db", nil)
 	if err != nil {
 		return err
@@ -50,12 +55,10 @@ func run(ctx context.Context) error {
 	}
 
 	// Work blocks until ctx ends and running handlers have finished. Any number of processes
-	// can work the same queue. A service would pass a ctx of signal.NotifyContext.
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	// can work the same queue.
 	return receipts.Work(ctx, func(ctx context.Context, job *honker.Job[Receipt]) error {
 		fmt.Println("receipt for order", job.Args.Order, job.Args.Item)
-		stop()     // one receipt is enough for a quick start
+		stop()     // one receipt is enough here; a service goes on until it is told to stop
 		return nil // nil acks the job, an error retries it with backoff
 	}, nil)
 }

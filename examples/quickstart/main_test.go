@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	for range 2 {
-		if err := run(context.Background()); err != nil {
+		if err := run(context.WithCancel(context.Background())); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -1,0 +1,298 @@
+// Package guide_test builds and runs the programs of README.md and docs/guide, since a program
+// that is pasted from a page has to work.
+package guide_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	_ "github.com/honker-go/honker/honkertest" // what is built here; go test repeats a test when it has changed
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const honker = "github.com/honker-go/honker"
+
+// modules have the go.mod files that programs are built with: the first that requires all
+// that a program imports.
+var modules = []string{".", "examples/metrics", "examples/orm", "bench"}
+
+// A newcomer pastes the quick start into an empty directory, and runs it twice.
+func TestReadme_QuickStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := blocksOf(t, "README.md")[0]
+	require.True(t, first.isProgram(), "the README begins with a program")
+	write(t, filepath.Join(dir, "main.go"), first.code)
+	copyFile(t, filepath.Join(dir, "go.sum"), filepath.Join(top(t), "go.sum"))
+	offline := []string{"GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off"}
+	run(t, dir, offline, "go", "mod", "init", "demo")
+	run(t, dir, offline, "go", "mod", "edit", "-require="+honker+"@v0.0.0", "-replace="+honker+"="+top(t))
+	run(t, dir, offline, "go", "build", "-o", "demo", ".")
+
+	require.Equal(t, "receipt for order 1 tea\n", run(t, dir, nil, "./demo"))
+	require.Equal(t, "receipt for order 2 tea\n", run(t, dir, nil, "./demo"))
+}
+
+// A program is a block of Go with a package clause. If the next block of its page is text, that is
+// what the program prints. A test file is run by go test.
+func TestGuide_Programs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds programs")
+	}
+	t.Parallel()
+	built := 0
+	for _, module := range modules {
+		programs := programsOf(t, module)
+		if len(programs) == 0 {
+			continue
+		}
+		built += len(programs)
+		dir := newModule(t, module)
+		for _, p := range programs {
+			write(t, filepath.Join(dir, p.name, p.file()), p.code)
+		}
+		run(t, dir, anyModule, "go", "vet", "./...")
+		for _, p := range programs {
+			t.Run(p.name, func(t *testing.T) { runProgram(t, filepath.Join(dir, p.name), p) })
+		}
+	}
+	require.Greater(t, built, 8, "the walk has missed the programs")
+}
+
+// Blocks that are not whole programs are Go in gofmt's form at least, and what they name of
+// the package is there.
+func TestGuide_Blocks(t *testing.T) {
+	t.Parallel()
+	names := exported(t)
+	used := regexp.MustCompile(`\bhonker\.([A-Z]\w*)`)
+	for _, b := range guide(t) {
+		formatted, err := format.Source([]byte(b.code))
+		require.NoError(t, err, b.name)
+		require.Equal(t, string(formatted), b.code, "%s is not in gofmt's form", b.name)
+		for _, m := range used.FindAllStringSubmatch(b.code, -1) {
+			require.True(t, names[m[1]], "%s names honker.%s, which does not exist", b.name, m[1])
+		}
+	}
+}
+
+// block is a block of Go in a page, named after the page and its line.
+type block struct {
+	name   string
+	code   string
+	prints string // the block of text behind it; "": none
+}
+
+func (b block) isProgram() bool {
+	_, err := parser.ParseFile(token.NewFileSet(), "", b.code, parser.PackageClauseOnly)
+	return err == nil
+}
+
+func (b block) isTest() bool {
+	return !strings.Contains(b.code, "\npackage main\n") && !strings.HasPrefix(b.code, "package main\n")
+}
+
+func (b block) file() string {
+	if b.isTest() {
+		return "program_test.go"
+	}
+	return "main.go"
+}
+
+// imports returns what the block imports that is not in the standard library.
+func (b block) imports(t *testing.T) (paths []string) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", b.code, parser.ImportsOnly)
+	require.NoError(t, err, b.name)
+	for _, spec := range file.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		require.NoError(t, err, b.name)
+		if strings.Contains(strings.Split(path, "/")[0], ".") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+
+// blocksOf returns the blocks of Go of a page.
+func blocksOf(t *testing.T, page string) (blocks []block) {
+	text, err := os.ReadFile(filepath.Join(top(t), page))
+	require.NoError(t, err)
+	all := fence.FindAllSubmatchIndex(text, -1)
+	for i, at := range all {
+		if string(text[at[2]:at[3]]) != "go" {
+			continue
+		}
+		line := bytes.Count(text[:at[0]], []byte("\n")) + 1
+		b := block{name: fmt.Sprintf("%s-%d", strings.TrimSuffix(filepath.Base(page), ".md"), line), code: string(text[at[4]:at[5]])}
+		if i+1 < len(all) && string(text[all[i+1][2]:all[i+1][3]]) == "text" {
+			b.prints = string(text[all[i+1][4]:all[i+1][5]])
+		}
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+func guide(t *testing.T) (blocks []block) {
+	pages, err := filepath.Glob(filepath.Join(top(t), "docs", "guide", "*.md"))
+	require.NoError(t, err)
+	require.Greater(t, len(pages), 5, "the walk has missed the pages")
+	for _, page := range pages {
+		blocks = append(blocks, blocksOf(t, filepath.Join("docs", "guide", filepath.Base(page)))...)
+	}
+	return blocks
+}
+
+// programsOf returns the programs that are built with module's go.mod.
+func programsOf(t *testing.T, module string) (programs []block) {
+	for _, b := range guide(t) {
+		if b.isProgram() && moduleOf(t, b) == module {
+			programs = append(programs, b)
+		}
+	}
+	return programs
+}
+
+func moduleOf(t *testing.T, b block) string {
+	for _, module := range modules {
+		mod, err := os.ReadFile(filepath.Join(top(t), module, "go.mod"))
+		require.NoError(t, err)
+		if requiresAll(string(mod), b.imports(t)) {
+			return module
+		}
+	}
+	t.Fatalf("%s: no module requires all of %q", b.name, b.imports(t))
+	return ""
+}
+
+func requiresAll(mod string, imports []string) bool {
+	for _, path := range imports {
+		if path != honker && !strings.HasPrefix(path, honker+"/") && !requires(mod, path) {
+			return false
+		}
+	}
+	return true
+}
+
+// requires reports whether a module of path, or of what stands above it, is required.
+func requires(mod, path string) bool {
+	for path != "." {
+		if strings.Contains(mod, "\t"+path+" v") {
+			return true
+		}
+		path = filepath.ToSlash(filepath.Dir(path))
+	}
+	return false
+}
+
+var (
+	anyModule = []string{"GOFLAGS=-mod=mod", "GOWORK=off"}
+	relative  = regexp.MustCompile(`=> (\.\S*)`)
+)
+
+// newModule makes a module with the requirements of one of this repository.
+func newModule(t *testing.T, module string) (dir string) {
+	dir = t.TempDir()
+	home := filepath.Join(top(t), module)
+	copyFile(t, filepath.Join(dir, "go.mod"), filepath.Join(home, "go.mod"))
+	copyFile(t, filepath.Join(dir, "go.sum"), filepath.Join(home, "go.sum"))
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	require.NoError(t, err)
+	mod = relative.ReplaceAllFunc(mod, func(to []byte) []byte {
+		return []byte("=> " + filepath.Join(home, string(to[len("=> "):])))
+	})
+	write(t, filepath.Join(dir, "go.mod"), string(mod))
+	run(t, dir, anyModule, "go", "mod", "edit", "-module=demo", "-require="+honker+"@v0.0.0", "-replace="+honker+"="+top(t))
+	return dir
+}
+
+func runProgram(t *testing.T, dir string, p block) {
+	switch {
+	case p.isTest():
+		run(t, dir, anyModule, "go", "test", ".")
+	case p.prints != "":
+		run(t, dir, anyModule, "go", "build", "-o", "program", ".")
+		require.Equal(t, p.prints, run(t, dir, nil, "./program"))
+	}
+}
+
+// exported returns what package honker exports, without methods.
+func exported(t *testing.T) map[string]bool {
+	names := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(top(t), "*.go"))
+	require.NoError(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			addNames(names, d)
+		}
+	}
+	return names
+}
+
+func addNames(names map[string]bool, d ast.Decl) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		names[d.Name.Name] = names[d.Name.Name] || d.Recv == nil
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names[spec.Name.Name] = true
+			case *ast.ValueSpec:
+				for _, name := range spec.Names {
+					names[name.Name] = true
+				}
+			}
+		}
+	}
+}
+
+// top is the root of the repository.
+func top(t *testing.T) string {
+	dir, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	return dir
+}
+
+// run returns what a command prints. It has to succeed.
+func run(t *testing.T, dir string, env []string, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	require.NoError(t, cmd.Run(), "%s %q\n%s%s", name, args, &stdout, &stderr)
+	return stdout.String()
+}
+
+func write(t *testing.T, name, text string) {
+	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+}
+
+func copyFile(t *testing.T, to, from string) {
+	text, err := os.ReadFile(from)
+	require.NoError(t, err)
+	write(t, to, string(text))
+}

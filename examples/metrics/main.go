@@ -1,0 +1,106 @@
+// Metrics serves what honker does as metrics for Prometheus: events of this process by an Observer,
+// and the depth of each queue by a query at each scrape.
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// events counts what this process does. Sum them over processes.
+type events struct {
+	enqueued *prometheus.CounterVec
+	settled  *prometheus.CounterVec
+	ran      *prometheus.HistogramVec
+}
+
+func newEvents(reg prometheus.Registerer) *events {
+	e := &events{
+		enqueued: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_enqueued_total"}, []string{"queue"}),
+		settled:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_settled_total"}, []string{"queue", "outcome"}),
+		ran: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "honker_job_run_seconds",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"queue"}),
+	}
+	reg.MustRegister(e.enqueued, e.settled, e.ran)
+	return e
+}
+
+// observer must be quick: it is called in the goroutine that did the work.
+func (e *events) observer() *honker.Observer {
+	return &honker.Observer{
+		Enqueued: func(q honker.Enqueued) { e.enqueued.WithLabelValues(q.Queue).Add(float64(len(q.IDs))) },
+		Settled: func(s honker.Settled) {
+			e.settled.WithLabelValues(s.Queue, string(s.Outcome)).Inc()
+			if s.Ran > 0 { // 0: no handler of this process has run, such as for a job that expired
+				e.ran.WithLabelValues(s.Queue).Observe(s.Ran.Seconds())
+			}
+		},
+	}
+}
+
+// depths says how many jobs each queue holds, and how long the oldest one that is due has waited.
+// Every process on the file says the same: take the maximum, not the sum.
+type depths struct{ db *honker.DB }
+
+var (
+	jobs = prometheus.NewDesc("honker_queue_jobs", "Jobs that wait or run.", []string{"queue", "state"}, nil)
+	late = prometheus.NewDesc("honker_queue_oldest_ready_seconds", "How long the oldest due job has waited.", []string{"queue"}, nil)
+)
+
+func (d depths) Describe(ch chan<- *prometheus.Desc) { ch <- jobs; ch <- late }
+
+func (d depths) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	rows, err := d.db.SQL().QueryContext(ctx, `
+		SELECT queue, state, count(*), max(0, unixepoch() - min(CASE WHEN state = 'pending' THEN run_at END))
+		FROM _honker_live GROUP BY queue, state`)
+	if err != nil {
+		ch <- prometheus.NewInvalidMetric(jobs, err)
+		return
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var queue, state string
+		var n, waited *float64
+		if err := rows.Scan(&queue, &state, &n, &waited); err != nil {
+			ch <- prometheus.NewInvalidMetric(jobs, err)
+			return
+		}
+		ch <- prometheus.MustNewConstMetric(jobs, prometheus.GaugeValue, *n, queue, state)
+		if waited != nil {
+			ch <- prometheus.MustNewConstMetric(late, prometheus.GaugeValue, *waited, queue)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		ch <- prometheus.NewInvalidMetric(jobs, err)
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	reg := prometheus.NewRegistry()
+	db, err := honker.Open(ctx, "app.db", &honker.Options{Observer: newEvents(reg).observer()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	reg.MustRegister(depths{db})
+
+	server := &http.Server{Addr: ":9090", Handler: promhttp.HandlerFor(reg, promhttp.HandlerOpts{})}
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		log.Print(err)
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+)
+
+// A scrape tells what was enqueued, how attempts ended, and what waits.
+func TestMetrics_Scrape(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	reg := prometheus.NewRegistry()
+	db := honkertest.Open(t, &honker.Options{Observer: newEvents(reg).observer()})
+	reg.MustRegister(depths{db})
+	mails := honker.NewQueue[int](db, "mails", nil)
+	_, err := mails.EnqueueMany(ctx, []int{1, 2})
+	require.NoError(t, err)
+	_, err = mails.Enqueue(ctx, 3, honker.Delay(time.Hour)) // will still wait at the scrape
+	require.NoError(t, err)
+
+	ran := 0
+	require.NoError(t, mails.Work(ctx, func(context.Context, *honker.Job[int]) error {
+		if ran++; ran == 2 {
+			stop()
+			return honker.Reject(errors.New("no such address"))
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1}))
+
+	text := scrape(reg)
+	require.Contains(t, text, `honker_jobs_enqueued_total{queue="mails"} 3`)
+	require.Contains(t, text, `honker_jobs_settled_total{outcome="acked",queue="mails"} 1`)
+	require.Contains(t, text, `honker_jobs_settled_total{outcome="died",queue="mails"} 1`)
+	require.Contains(t, text, `honker_job_run_seconds_count{queue="mails"} 2`)
+	require.Contains(t, text, `honker_queue_jobs{queue="mails",state="pending"} 1`)
+	require.Contains(t, text, `honker_queue_oldest_ready_seconds{queue="mails"} `)
+}
+
+func scrape(reg *prometheus.Registry) string {
+	answer := httptest.NewRecorder()
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return answer.Body.String()
+}
+
+// The guide shows this program.
+func TestMetrics_Guide(t *testing.T) {
+	page, err := os.ReadFile("../../docs/guide/observability.md")
+	require.NoError(t, err)
+	program, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	require.True(t, bytes.Contains(page, append([]byte("```go\n"), program...)), "docs/guide/observability.md shows another program")
+}
