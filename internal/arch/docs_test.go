@@ -62,6 +62,26 @@ func TestMissingFilesAreFound(t *testing.T) {
 	}
 }
 
+var pageNames = regexp.MustCompile(`\bdocs/[\w/.-]*\w`)
+
+// A comment that refers to a page, or to a decision by its number, must find it.
+func TestCommentsNamePagesThatExist(t *testing.T) {
+	files := repository(t)
+	named := 0
+	for _, s := range sources(t) {
+		for _, group := range s.file.Comments {
+			for _, page := range pageNames.FindAllString(group.Text(), -1) {
+				named++
+				begins := func(f string) bool { return strings.HasPrefix(f, page) }
+				if !slices.ContainsFunc(files, begins) {
+					t.Errorf("%s names %s, which does not exist", s.path, page)
+				}
+			}
+		}
+	}
+	require.Greater(t, named, 5, "the walk has missed the comments")
+}
+
 var testNames = regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)[A-Za-z0-9_]*)`")
 
 // A guarantee is worth the test that shows it, so a page must not name one that is gone.
