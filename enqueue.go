@@ -8,7 +8,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
-	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -211,7 +210,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 		return err
 	}
 	if handed < len(op.ids) && !later {
-		op.q.db.engine.Notifier.Wake(wake.QueueReady, op.q.name)
+		op.q.db.engine.Notifier.Wake(op.q.ready())
 	}
 	op.observe(false)
 	return nil
@@ -219,7 +218,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 
 // addTo writes the jobs within the caller's transaction.
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
-	on, err := op.q.db.join(ctx, tx)
+	on, err := op.q.db.join(ctx, tx, op.q.ready())
 	if err != nil {
 		return err
 	}

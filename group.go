@@ -285,7 +285,7 @@ func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 		return g.db.groups.Revive(ctx, q, id, offset, nowMS)
 	})
 	if found {
-		g.db.engine.Notifier.Wake(wake.GroupReturn, groupKey(id))
+		g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(id)})
 	}
 	return found, fail("redeliver", g.name, err)
 }

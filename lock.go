@@ -332,7 +332,7 @@ func (l *Lock) release() error {
 		}
 		return err
 	}))
-	l.db.engine.Notifier.Wake(wake.LockFree, l.name)
+	l.db.engine.Notifier.Wake(wake.Change{Kind: wake.LockFree, Name: l.name})
 	switch {
 	case err != nil:
 		return err

@@ -229,7 +229,7 @@ func (m *member) leave(ctx context.Context) error {
 		return err
 	}
 	m.renewAt.Store(0) // a later claim has to ask for the name again
-	m.db.engine.Notifier.Wake(wake.GroupReturn, groupKey(m.id))
+	m.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(m.id)})
 	return nil
 }
 
@@ -362,5 +362,5 @@ func (p *prefetcher[E]) giveBack() {
 	if err != nil {
 		return
 	}
-	m.db.engine.Notifier.Wake(wake.GroupReturn, groupKey(m.id))
+	m.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(m.id)})
 }

@@ -18,7 +18,7 @@ type notificationStore interface {
 	Insert(ctx context.Context, q engine.Querier, channel, payload string, now int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
 	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]store.Notification, error)
-	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error)
+	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels store.Added, n int, last int64, err error)
 	Prune(ctx context.Context, q engine.Querier, before int64, keep int) (int, error)
 }
 
@@ -56,9 +56,12 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	db.engine.Notifier.Wake(wake.ChannelMessage, channel)
+	db.engine.Notifier.Wake(heard(channel))
 	return id, nil
 }
+
+// heard is what the commit of a message brings.
+func heard(channel string) wake.Change { return wake.Change{Kind: wake.ChannelMessage, Name: channel} }
 
 // NotifyTx is like [DB.Notify], within tx: listeners receive it when tx commits, and
 // never when it rolls back.
@@ -67,7 +70,7 @@ func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) 
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	on, err := db.join(ctx, tx)
+	on, err := db.join(ctx, tx, heard(channel))
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}

@@ -175,8 +175,8 @@ func (b *opened) SQL() *sql.DB { return b.userPool() }
 func (b *opened) CheckIdentity() error { return b.connector.CheckIdentity() }
 
 // CheckTx implements engine.Backend.
-func (b *opened) CheckTx(ctx context.Context, tx engine.Querier) error {
-	return sqlite.CheckOwner(ctx, tx, b.connector.Identity().Info())
+func (b *opened) CheckTx(ctx context.Context, tx engine.Querier, committed map[any]func()) error {
+	return sqlite.CheckOwner(ctx, tx, b.connector.Identity().Info(), committed)
 }
 
 // Check implements engine.Backend.
@@ -357,11 +357,11 @@ func (b *attached) SQL() *sql.DB { return b.pool }
 func (b *attached) CheckIdentity() error { return b.identity.CheckNow() }
 
 // CheckTx implements engine.Backend.
-func (b *attached) CheckTx(ctx context.Context, tx engine.Querier) error {
+func (b *attached) CheckTx(ctx context.Context, tx engine.Querier, _ map[any]func()) error {
 	if err := b.identity.Check(); err != nil {
 		return err
 	}
-	return sqlite.CheckOwner(ctx, tx, b.identity.Info())
+	return sqlite.CheckOwner(ctx, tx, b.identity.Info(), nil)
 }
 
 // Check implements engine.Backend.

@@ -167,6 +167,10 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	keys := make([]any, len(p.batch))
+	for i, s := range p.batch {
+		keys[i] = s.key
+	}
 	p.batch = p.batch[:0]
 	if found != p.saved {
 		p.page, p.at, p.handled, p.saved = nil, found, found, found
@@ -174,6 +178,7 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	}
 	p.saved = p.handled
 	if last > 0 {
+		p.s.db.engine.Notifier.Wake(p.to.added(keys)...)
 		p.to.published(first, last, false)
 	}
 	return nil

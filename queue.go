@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -261,6 +262,9 @@ func (q *queue) get(ctx context.Context, id int64) (info *JobInfo, err error) {
 	})
 	return info, err
 }
+
+// ready is what a commit brings after which a job of the queue may be claimed.
+func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, Name: q.name} }
 
 // Cancel removes a job of this queue that waits or runs, and leaves no trace of it.
 // It reports whether there was one. A handler at work is not interrupted at once: its

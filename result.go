@@ -31,7 +31,11 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 	err = q.db.engine.Write(ctx, "SaveResultTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) error {
 		return q.db.results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now, ttl))
 	}))
-	return failID("save result of job", id, err)
+	if err != nil {
+		return failID("save result of job", id, err)
+	}
+	q.db.engine.Notifier.Wake(decided(id))
+	return nil
 }
 
 // SaveResultTx is like [Queue.SaveResult], within tx.
@@ -40,12 +44,17 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	on, err := q.db.join(ctx, tx)
+	on, err := q.db.join(ctx, tx, decided(id))
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
 	now := time.Now()
 	return failID("save result of job", id, q.db.results.Save(ctx, on, id, text, now.Unix(), engine.Expiry(now, ttl)))
+}
+
+// decided is what the commit of a result, or of the end of a job, brings.
+func decided(id int64) wake.Change {
+	return wake.Change{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)}
 }
 
 func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {

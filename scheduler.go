@@ -308,7 +308,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err err
 	if err != nil {
 		return 0, err
 	}
-	s.db.engine.Notifier.Wake(wake.QueueReady, t.Queue)
+	s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue})
 	return id, nil
 }
 
@@ -352,7 +352,7 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 	fires := make([]Fire, len(rows))
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}
-		s.db.engine.Notifier.Wake(wake.QueueReady, r.Queue)
+		s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: r.Queue})
 		s.db.opts.Observer.fired(fires[i])
 	}
 	return fires

@@ -22,7 +22,7 @@ type streamStore interface {
 	FirstSince(ctx context.Context, q engine.Querier, s store.Selection, since int64) (int64, error)
 	Lag(ctx context.Context, q engine.Querier, s store.Selection, after int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
-	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics map[string]bool, n int, last int64, err error)
+	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics store.Added, n int, last int64, err error)
 }
 
 // StreamOptions of a handle. They live in this process, not in the file. The zero value
@@ -240,12 +240,26 @@ func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) 
 	return err
 }
 
-// published wakes the waiters of this process and tells the observer. What a caller's
-// transaction has written is not there yet: its commit is noticed as any other.
-func (s *stream) published(first, last int64, inTx bool) {
-	if !inTx {
-		s.db.engine.Notifier.Wake(wake.TopicEvent, s.name)
+// added is what the commit of events brings: a change for each of their keys. No keys, and a
+// nil one, are those of events without a key.
+func (s *stream) added(keys []any) []wake.Change {
+	if len(keys) == 0 {
+		keys = []any{nil}
 	}
+	changes, seen := make([]wake.Change, 0, 1), make(map[any]bool, 1)
+	for _, key := range keys {
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		text, _ := key.(string)
+		changes = append(changes, wake.Change{Kind: wake.TopicEvent, Name: s.name, EventKey: text})
+	}
+	return changes
+}
+
+// published tells the observer.
+func (s *stream) published(first, last int64, inTx bool) {
 	s.db.opts.Observer.published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }
 
@@ -290,6 +304,7 @@ func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opt
 	if err := s.db.engine.Write(ctx, txForm, p); err != nil {
 		return 0, 0, err
 	}
+	s.db.engine.Notifier.Wake(s.added(p.keys)...)
 	s.published(p.first, p.last, false)
 	return p.first, p.last, nil
 }
@@ -300,7 +315,7 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	if err != nil {
 		return 0, 0, err
 	}
-	q, err := s.db.join(ctx, tx)
+	q, err := s.db.join(ctx, tx, s.added(p.keys)...)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -408,7 +408,7 @@ func (sub *subscription) waitForEvents(ctx context.Context) error {
 		}
 		return sub.saveOrWait(ctx)
 	}
-	err = sub.s.db.engine.Notifier.Until(ctx, look, wake.Key{Kind: wake.TopicEvent, Name: sub.s.name})
+	err = sub.s.db.engine.Notifier.Until(ctx, look, wake.Key{Kind: wake.TopicEvent, Name: sub.s.name, Filter: sub.sel.Filter})
 	if err != nil {
 		sub.close()
 	}

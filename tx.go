@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // Tx is what every XTx accepts: *sql.Tx, *sql.Conn, and the transactions of sqlx and GORM;
@@ -29,6 +30,7 @@ func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) e
 }
 
 // join checks that tx can carry a write of this DB, and returns what to run that on.
-func (db *DB) join(ctx context.Context, tx Tx) (engine.Querier, error) {
-	return db.engine.Join(ctx, tx)
+// The waiters of changes are woken by its commit.
+func (db *DB) join(ctx context.Context, tx Tx, changes ...wake.Change) (engine.Querier, error) {
+	return db.engine.Join(ctx, tx, changes...)
 }

@@ -299,3 +299,68 @@ func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
 		require.NoError(t, stop())
 	})
 }
+
+// A commit wakes the waiters of what its transaction has written, in DB.Tx and in one that the
+// application has begun, also while other commits have made the looks at the file rare.
+func TestWorker_TxCommitWakes(t *testing.T) {
+	begin := map[string]func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error{
+		"DB.Tx": func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, tx) })
+		},
+		"BeginTx": func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error {
+			tx, err := db.SQL().BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(fn(ctx, tx), tx.Commit())
+		},
+	}
+	for name, inTx := range begin {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+				ctx := testkit.Context(t, time.Hour)
+				testkit.Exec(t, db, `CREATE TABLE other (x)`)
+				q, s := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "events", nil)
+				woken := make(chan time.Time, 3)
+				go func() {
+					for job, err := range q.Jobs(ctx, "w") {
+						require.NoError(t, errors.Join(err, job.Ack(ctx)))
+						woken <- time.Now()
+						return
+					}
+				}()
+				go func() {
+					for _, err := range s.Tail(ctx, honker.Beginning, honker.KeyIs("a")) {
+						require.NoError(t, err)
+						woken <- time.Now()
+						return
+					}
+				}()
+				l, err := db.Listen(ctx, "channel")
+				require.NoError(t, err)
+				go func() {
+					_, err := l.Next(ctx)
+					require.NoError(t, err)
+					woken <- time.Now()
+				}()
+				synctest.Wait()
+				for range 20 {
+					testkit.Exec(t, db, `INSERT INTO other VALUES (1)`)
+					time.Sleep(10 * time.Millisecond)
+				}
+				testkit.Exec(t, db, `INSERT INTO other VALUES (1)`)
+				began := time.Now()
+				require.NoError(t, inTx(ctx, db, func(ctx context.Context, tx honker.Tx) error {
+					_, err1 := q.EnqueueTx(ctx, tx, 1)
+					_, err2 := s.PublishTx(ctx, tx, 1, honker.EventKey("a"))
+					_, err3 := db.NotifyTx(ctx, tx, "channel", 1)
+					return errors.Join(err1, err2, err3)
+				}))
+				for range 3 {
+					require.Equal(t, began, <-woken)
+				}
+			})
+		})
+	}
+}

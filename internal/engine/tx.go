@@ -4,14 +4,33 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"sync"
 	"sync/atomic"
+
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // scope is what the ctx of Tx's function carries: its transaction, and whether Tx has ended.
 type scope struct {
 	tx    *sql.Tx
 	ended atomic.Bool
+
+	mu      sync.Mutex
+	changes map[wake.Change]bool // for which waiters are woken when the transaction is committed
+}
+
+func (s *scope) note(changes []wake.Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == nil && len(changes) > 0 {
+		s.changes = make(map[wake.Change]bool, len(changes))
+	}
+	for _, c := range changes {
+		s.changes[c] = true
+	}
 }
 
 // scopeKey marks the ctx of Tx's function with its scope.
@@ -45,7 +64,11 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	if err := fn(context.WithValue(ctx, scopeKey{e}, s), tx); err != nil {
 		return err
 	}
-	return Wrap("commit", "", e.Backend.Commit(tx))
+	if err := e.Backend.Commit(tx); err != nil {
+		return Wrap("commit", "", err)
+	}
+	e.Notifier.Wake(slices.Collect(maps.Keys(s.changes))...)
+	return nil
 }
 
 func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
@@ -84,8 +107,10 @@ func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 	return s, nil
 }
 
-// Join checks that tx can carry a write of this DB, and returns what to run that on.
-func (e *Engine) Join(ctx context.Context, tx Querier) (Querier, error) {
+// Join checks that tx can carry a write of this DB, and returns what to run that on. The
+// waiters of changes are woken when tx is committed, if that is seen: in the transaction of
+// a pool that the DB was attached to it is not, and the watcher finds the commit.
+func (e *Engine) Join(ctx context.Context, tx Querier, changes ...wake.Change) (Querier, error) {
 	if ctx == nil {
 		return nil, errNilContext
 	}
@@ -97,9 +122,17 @@ func (e *Engine) Join(ctx context.Context, tx Querier) (Querier, error) {
 	}
 	// The transaction of Tx was checked when it began.
 	if own := e.scopeOf(ctx); own != nil && tx == Querier(own.tx) {
+		own.note(changes)
 		return own.tx, nil
 	}
-	if err := e.Backend.CheckTx(ctx, tx); err != nil {
+	var committed map[any]func()
+	for _, c := range changes {
+		if committed == nil {
+			committed = make(map[any]func(), len(changes))
+		}
+		committed[c] = func() { e.Notifier.Wake(c) }
+	}
+	if err := e.Backend.CheckTx(ctx, tx, committed); err != nil {
 		return nil, err
 	}
 	return tx, nil

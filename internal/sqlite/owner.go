@@ -26,10 +26,11 @@ const (
 	probeArg    = "honker"
 )
 
-// owner is a connection's answer.
+// owner is a connection's answer, and what it is to do at its next commit.
 type owner struct {
 	connector *Connector
 	open      bool // a transaction is
+	committed map[any]func()
 }
 
 type ownerKey struct{}
@@ -45,15 +46,17 @@ func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValu
 	}
 	if o, ok := ctx.Value(ownerKey{}).(*owner); ok {
 		o.connector, o.open = c.connector, c.tx.open
+		c.tx.onCommit(o.committed)
 	}
 	return c.tx.ready(ctx)
 }
 
 // CheckOwner refuses a transaction that cannot carry a write to info's file: one that
 // belongs to another file, where no worker would find the job, and one that changes
-// numbered parameters.
-func CheckOwner(ctx context.Context, q Querier, info os.FileInfo) error {
-	var o owner
+// numbered parameters. One of our own connections calls committed after the commit of the
+// transaction, each key once.
+func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[any]func()) error {
+	o := owner{committed: committed}
 	if _, err := q.ExecContext(context.WithValue(ctx, ownerKey{}, &o), probe, probeArg); err != nil {
 		return explainProbe(ctx, q, err)
 	}

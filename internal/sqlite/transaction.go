@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"maps"
 )
 
 // transaction is the open transaction of a connection.
@@ -19,6 +20,19 @@ type transaction struct {
 	readOnly bool  // refuses to write
 	wrote    bool  // something that is not a SELECT has run: the commit is to be reported
 	failed   error // why it can only be rolled back; it may be gone already
+
+	committed map[any]func() // called after the commit
+}
+
+// onCommit adds calls after the commit. A rollback forgets them.
+func (t *transaction) onCommit(calls map[any]func()) {
+	if !t.open || len(calls) == 0 {
+		return
+	}
+	if t.committed == nil {
+		t.committed = make(map[any]func(), len(calls))
+	}
+	maps.Copy(t.committed, calls)
 }
 
 // begin starts a transaction; now takes the write lock at once, through the gate. One
@@ -165,6 +179,9 @@ func (t *transaction) commit(c *conn, last bool) error {
 	}
 	if was.gated || was.wrote {
 		c.connector.committed()
+	}
+	for _, call := range was.committed {
+		call()
 	}
 	return nil
 }

@@ -26,6 +26,30 @@ const (
 	Or        FilterOp = "or"  // of none: nothing
 )
 
+// Passes tells whether an event with key passes f, as the condition in SQL does.
+func (f *Filter) Passes(key string) bool {
+	switch f.Op {
+	case KeyIs:
+		return key == f.Key
+	case KeyPrefix:
+		return strings.HasPrefix(key, f.Key)
+	case And:
+		for i := range f.Of {
+			if !f.Of[i].Passes(key) {
+				return false
+			}
+		}
+		return true
+	case Or:
+		for i := range f.Of {
+			if f.Of[i].Passes(key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Text is f as it is kept in the file: JSON text, or nil for no filter.
 func (f *Filter) Text() any {
 	if f == nil {

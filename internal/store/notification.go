@@ -53,12 +53,12 @@ func (Notifications) Since(ctx context.Context, q Querier, channels []string, af
 }
 
 // By primary key, from after on.
-const sqlChannelsSince = `SELECT id, channel FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0`
+const sqlChannelsSince = `SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0`
 
 // ChannelsSince returns the channels of up to limit messages above after, how many
 // there were, and the last id among them.
-func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels map[string]bool, n int, last int64, err error) {
-	return namesSince(ctx, q, sqlChannelsSince, after, limit)
+func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels Added, n int, last int64, err error) {
+	return addedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
 // The age bound reads the table. The count bound steps over the newest ids, because ids have

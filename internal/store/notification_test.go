@@ -54,13 +54,13 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 		after    int64
 		limit, n int
 		last     int64
-		channels map[string]bool
+		channels store.Added
 	}{
-		{0, 10, 3, 3, map[string]bool{"x": true, "y": true}},
-		{0, 1, 1, 1, map[string]bool{"x": true}},
-		{1, 10, 2, 3, map[string]bool{"x": true, "y": true}},
-		{3, 10, 0, 3, map[string]bool{}},
-		{9, 10, 0, 9, map[string]bool{}},
+		{0, 10, 3, 3, store.Added{"x": {"": true}, "y": {"": true}}},
+		{0, 1, 1, 1, store.Added{"x": {"": true}}},
+		{1, 10, 2, 3, store.Added{"x": {"": true}, "y": {"": true}}},
+		{3, 10, 0, 3, store.Added{}},
+		{9, 10, 0, 9, store.Added{}},
 	} {
 		channels, n, last, err := store.Notifications{}.ChannelsSince(ctx, tx, c.after, c.limit)
 		require.NoError(t, err)

@@ -80,18 +80,33 @@ func texts(ctx context.Context, q Querier, query string, args ...any) (out []str
 	return out, err
 }
 
-// namesSince runs a query for (id, name) of up to limit rows above after. It returns the set
-// of names, the number of rows, and the last id.
-func namesSince(ctx context.Context, q Querier, query string, after int64, limit int) (names map[string]bool, n int, last int64, err error) {
-	names, last = make(map[string]bool), after
+// Added is what a log has grown by: for each name the keys of its new rows.
+type Added map[string]map[string]bool
+
+// add notes a row.
+func (a Added) add(name, key string) {
+	keys := a[name]
+	if keys == nil {
+		keys = make(map[string]bool, 1)
+		a[name] = keys
+	}
+	keys[key] = true
+}
+
+// addedSince runs a query for (id, name, key) of up to limit rows above after. It returns
+// what they added, how many they are, and the last id.
+func addedSince(ctx context.Context, q Querier, query string, after int64, limit int) (added Added, n int, last int64, err error) {
+	added, last = make(Added), after
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var name string
+		var name, key string
+		if err := rows.Scan(&last, &name, &key); err != nil {
+			return err
+		}
 		n++
-		err := rows.Scan(&last, &name)
-		names[name] = true
-		return err
+		added.add(name, key)
+		return nil
 	}, after, limit)
-	return names, n, last, err
+	return added, n, last, err
 }
 
 // number reads an integer as another binding may have left it: SQLite keeps a value of any

@@ -33,6 +33,36 @@ func (s Selection) Pattern() bool { return strings.HasSuffix(s.Topic, "*") }
 // Sparse tells whether a read has to pass over rows that the selection does not contain.
 func (s Selection) Sparse() bool { return s.Filter != nil || s.Pattern() }
 
+// Gained tells whether the selection contains one of the events that were added.
+func (s Selection) Gained(added Added) bool {
+	if !s.Pattern() {
+		return s.anyPasses(added[s.Topic])
+	}
+	for topic, keys := range added {
+		if s.Matches(topic) && s.anyPasses(keys) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s Selection) anyPasses(keys map[string]bool) bool {
+	if s.Filter == nil {
+		return len(keys) > 0
+	}
+	for key := range keys {
+		if s.Filter.Passes(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// Contains tells whether the selection contains an event.
+func (s Selection) Contains(topic, key string) bool {
+	return s.Matches(topic) && (s.Filter == nil || s.Filter.Passes(key))
+}
+
 // Matches tells whether the selection contains topic, its filter aside.
 func (s Selection) Matches(topic string) bool {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
@@ -238,12 +268,12 @@ func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
 }
 
 // By primary key, from after on.
-const sqlTopicsSince = `SELECT offset, topic FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0`
+const sqlTopicsSince = `SELECT offset, topic, ` + eventKey + ` FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0`
 
-// TopicsSince returns the topics of up to limit events above after, how many there
+// TopicsSince returns the topics and keys of up to limit events above after, how many there
 // were, and the last offset among them.
-func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics map[string]bool, n int, last int64, err error) {
-	return namesSince(ctx, q, sqlTopicsSince, after, limit)
+func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics Added, n int, last int64, err error) {
+	return addedSince(ctx, q, sqlTopicsSince, after, limit)
 }
 
 // Unbounded is a limit of offsets that none reaches.

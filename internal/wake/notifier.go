@@ -40,8 +40,24 @@ const (
 
 // Key is what a waiter waits for.
 type Key struct {
-	Kind Kind
-	Name string
+	Kind   Kind
+	Name   string
+	Filter *store.Filter // of a TopicEvent: only events that pass it; nil: all
+}
+
+// id is the name under which the waiters of k stand. A NUL is part of no other name.
+func (k Key) id() string {
+	if k.Filter == nil {
+		return k.Name
+	}
+	return fmt.Sprint(k.Name, "\x00", k.Filter.Text())
+}
+
+// Change is what a commit has brought for the waiters of a key.
+type Change struct {
+	Kind     Kind
+	Name     string
+	EventKey string // of a TopicEvent: the event's key; "" is none
 }
 
 // Watcher notices commits to one database, see package watch. It runs only while there is
@@ -81,21 +97,22 @@ type Notifier struct {
 	ctx     context.Context // ends with Close: a look may be waiting for a connection
 	cancel  context.CancelFunc
 
-	mu      sync.Mutex
-	waiting [kinds]map[string]map[*Waiter]struct{}
-	err     error // closed, or the file was replaced: no wait can succeed any more
+	mu         sync.Mutex
+	waiting    [kinds]map[string]map[*Waiter]struct{} // by id
+	selections map[string]store.Selection             // of the ids of TopicEvent
+	err        error                                  // closed, or the file was replaced: no wait can succeed any more
 }
 
 // New returns a notifier. The watcher starts with the first waiter.
 func New(cfg Config) *Notifier {
-	n := &Notifier{cfg: cfg}
+	n := &Notifier{cfg: cfg, selections: make(map[string]store.Selection)}
 	// Its own ctx and not that of the DB, which ends when Close begins: while Work drains, its
 	// handlers may still wait for what other commits bring.
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	for kind := range n.waiting {
 		n.waiting[kind] = make(map[string]map[*Waiter]struct{})
 	}
-	n.sources = newSources(cfg.Statements, n.WakeAt)
+	n.sources = newSources(cfg.Statements, n.WakeAt, n.selection)
 	n.watcher = cfg.Watch(Events{Changed: n.changed, Lost: n.end})
 	return n
 }
@@ -113,14 +130,18 @@ type Waiter struct {
 func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 	w := &Waiter{notifier: n, keys: keys, woken: make(chan struct{}, 1)}
 	for _, k := range keys {
-		w.signals |= signalsOf(k)
+		w.signals |= signalsOf(k.Kind, k.Name)
 	}
 	n.mu.Lock()
 	for _, k := range keys {
-		set := n.waiting[k.Kind][k.Name]
+		id := k.id()
+		set := n.waiting[k.Kind][id]
 		if set == nil {
 			set = make(map[*Waiter]struct{}, 1)
-			n.waiting[k.Kind][k.Name] = set
+			n.waiting[k.Kind][id] = set
+			if k.Kind == TopicEvent {
+				n.selections[id] = store.Selection{Topic: k.Name, Filter: k.Filter}
+			}
 		}
 		set[w] = struct{}{}
 	}
@@ -138,12 +159,17 @@ func (w *Waiter) Close() {
 	n := w.notifier
 	n.mu.Lock()
 	for _, k := range w.keys {
-		set := n.waiting[k.Kind][k.Name]
+		id := k.id()
+		set := n.waiting[k.Kind][id]
 		delete(set, w)
-		if len(set) == 0 {
-			// The sources ask for every name in the map, so a name without a waiter would be
-			// asked for at each commit, for ever.
-			delete(n.waiting[k.Kind], k.Name)
+		if len(set) > 0 {
+			continue
+		}
+		// The sources ask for every name in the map, so a name without a waiter would be
+		// asked for at each commit, for ever.
+		delete(n.waiting[k.Kind], id)
+		if k.Kind == TopicEvent {
+			delete(n.selections, id)
 		}
 	}
 	n.mu.Unlock()
@@ -211,43 +237,53 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 	}
 }
 
-// Wake wakes the waiters of a key: this process has committed what they wait for. Those of
-// this process need not sleep until the watcher has looked, and those of others are woken by
-// a signal, in case that their watchers look rarely because the file is busy.
-func (n *Notifier) Wake(kind Kind, name string) {
-	key := Key{kind, name}
-	if kind == TopicEvent {
-		n.wakeTopic(name)
-	} else {
-		n.wakeKey(key)
+// Wake wakes the waiters that a commit of this process concerns. Those of this process need
+// not sleep until the watcher has looked, and those of others are woken by a signal, in case
+// that their watchers look rarely because the file is busy.
+func (n *Notifier) Wake(changes ...Change) {
+	var raise watch.Signals
+	for _, c := range changes {
+		if c.Kind == TopicEvent {
+			n.wakeTopic(c.Name, c.EventKey)
+		} else {
+			n.wake(c.Kind, c.Name)
+		}
+		raise |= raisedBy(c.Kind, c.Name)
 	}
-	n.watcher.Raise(raisedBy(key))
+	n.watcher.Raise(raise)
 }
 
-// wakeKey wakes the waiters of a key in this process.
-func (n *Notifier) wakeKey(k Key) int {
+// wake wakes the waiters of an id in this process.
+func (n *Notifier) wake(kind Kind, id string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	set := n.waiting[k.Kind][k.Name]
+	set := n.waiting[kind][id]
 	for w := range set {
 		w.Wake()
 	}
 	return len(set)
 }
 
-// wakeTopic is wakeKey for a topic, which patterns may match as well.
-func (n *Notifier) wakeTopic(topic string) {
+// wakeTopic is wake for an event, for which patterns and filters may stand as well.
+func (n *Notifier) wakeTopic(topic, key string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// Patterns are few and local, so a scan of the names is cheaper than an index of prefixes.
-	for name, set := range n.waiting[TopicEvent] {
-		if !(store.Selection{Topic: name}).Matches(topic) {
+	// Selections are few and local, so a scan of them is cheaper than an index.
+	for id, set := range n.waiting[TopicEvent] {
+		if !n.selections[id].Contains(topic, key) {
 			continue
 		}
 		for w := range set {
 			w.Wake()
 		}
 	}
+}
+
+// selection is what the waiters of a TopicEvent's id wait for.
+func (n *Notifier) selection(id string) store.Selection {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.selections[id]
 }
 
 // WakeAt asks for a look at t, a time on the wall; the zero time asks for none.
@@ -294,7 +330,7 @@ func (n *Notifier) end(reason error) {
 func (n *Notifier) changed(cause watch.Cause, signals watch.Signals) (woken int) {
 	// A deadline is a time that a waiter has asked for, and no commit.
 	if cause != watch.Deadline {
-		woken += n.wakeKey(Key{Kind: AnyCommit})
+		woken += n.wake(AnyCommit, "")
 	}
 	if n.asked(signals) {
 		// The wait for a connection ends with Close: an attached pool may have lent all of
@@ -328,7 +364,7 @@ func (n *Notifier) ask(ctx context.Context, q sqlite.Querier, signals watch.Sign
 			found = names()
 		}
 		for _, name := range found {
-			woken += n.wakeKey(Key{kind, name})
+			woken += n.wake(kind, name)
 		}
 	}
 	return woken
@@ -341,7 +377,7 @@ func (n *Notifier) wakeAll(signals watch.Signals) (woken int) {
 			continue
 		}
 		for _, name := range n.names(kind, signals) {
-			woken += n.wakeKey(Key{kind, name})
+			woken += n.wake(kind, name)
 		}
 	}
 	return woken
@@ -376,7 +412,7 @@ func (n *Notifier) names(kind Kind, signals watch.Signals) []string {
 	names := make([]string, 0, len(n.waiting[kind]))
 	for name := range n.waiting[kind] {
 		// What a log has grown by is read once, for all names.
-		if kind.isLog() || signals&signalsOf(Key{kind, name}) != 0 {
+		if kind.isLog() || signals&signalsOf(kind, name) != 0 {
 			names = append(names, name)
 		}
 	}

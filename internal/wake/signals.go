@@ -27,26 +27,26 @@ var signalRanges = [kinds]signalRange{
 // signalOfPatterns is what waiters for a pattern of topics wait for.
 const signalOfPatterns watch.Signals = 1 << 39
 
-// signalsOf is what a waiter for k waits for, and what a commit for k raises.
-func signalsOf(k Key) watch.Signals {
-	r := signalRanges[k.Kind]
+// signalsOf is what the waiters for name wait for.
+func signalsOf(kind Kind, name string) watch.Signals {
+	r := signalRanges[kind]
 	if r.n == 0 {
 		return 0
 	}
-	if k.Kind == TopicEvent && (store.Selection{Topic: k.Name}).Pattern() {
+	if kind == TopicEvent && (store.Selection{Topic: name}).Pattern() {
 		return signalOfPatterns
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(k.Name))
+	_, _ = h.Write([]byte(name))
 	return 1 << (r.first + h.Sum32()%r.n)
 }
 
-// raisedBy is signalsOf for the other side: a topic may match patterns as well.
-func raisedBy(k Key) watch.Signals {
-	if k.Kind == TopicEvent {
-		return signalsOf(k) | signalOfPatterns
+// raisedBy is what a commit for name raises: a topic may match patterns as well.
+func raisedBy(kind Kind, name string) watch.Signals {
+	if kind == TopicEvent {
+		return signalsOf(kind, name) | signalOfPatterns
 	}
-	return signalsOf(k)
+	return signalsOf(kind, name)
 }
 
 // signalsOfKind are those of all keys of a kind.

@@ -21,11 +21,11 @@ type Statements struct {
 	}
 	Notifications interface {
 		Last(ctx context.Context, q sqlite.Querier) (int64, error)
-		ChannelsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (map[string]bool, int, int64, error)
+		ChannelsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (store.Added, int, int64, error)
 	}
 	Streams interface {
 		Last(ctx context.Context, q sqlite.Querier) (int64, error)
-		TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (map[string]bool, int, int64, error)
+		TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (store.Added, int, int64, error)
 	}
 	Groups interface {
 		States(ctx context.Context, q sqlite.Querier, ids []int64, nowMS int64) ([]store.GroupState, error)
@@ -50,14 +50,15 @@ type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.
 // what a source remembers needs no lock.
 type sources struct {
 	Statements
-	ask    [kinds]source
-	wakeAt func(time.Time)
+	ask       [kinds]source
+	wakeAt    func(time.Time)
+	selection func(name string) store.Selection // of a TopicEvent
 
 	messages, events logTail
 }
 
-func newSources(s Statements, wakeAt func(time.Time)) *sources {
-	all := &sources{Statements: s, wakeAt: wakeAt}
+func newSources(s Statements, wakeAt func(time.Time), selection func(string) store.Selection) *sources {
+	all := &sources{Statements: s, wakeAt: wakeAt, selection: selection}
 	all.messages = logTail{last: s.Notifications.Last, since: s.Notifications.ChannelsSince}
 	all.events = logTail{last: s.Streams.Last, since: s.Streams.TopicsSince}
 	all.ask = [kinds]source{
@@ -92,24 +93,12 @@ func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, n
 
 // channels returns those of the messages since the last look.
 func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
-	return s.messages.changedSince(ctx, q, awaited, func(name string, changed map[string]bool) bool { return changed[name] })
+	return s.messages.gained(ctx, q, awaited, func(channel string, added store.Added) bool { return added[channel] != nil })
 }
 
-// topics returns the topics, and the patterns that match one, of the events since the last
-// look.
+// topics returns the selections that contain one of the events since the last look.
 func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
-	return s.events.changedSince(ctx, q, awaited, func(name string, changed map[string]bool) bool {
-		selection := store.Selection{Topic: name}
-		if changed[name] || !selection.Pattern() {
-			return changed[name]
-		}
-		for topic := range changed {
-			if selection.Matches(topic) {
-				return true
-			}
-		}
-		return false
-	})
+	return s.events.gained(ctx, q, awaited, func(name string, added store.Added) bool { return s.selection(name).Gained(added) })
 }
 
 // jobs returns those that have a result or are over. Which of the two it is, and the result
@@ -170,34 +159,36 @@ func numbers(names []string) []int64 {
 	return ids
 }
 
-// logTail knows of a table that only grows which names were added since the last look.
+// logTail knows of a table that only grows what was added since the last look.
 type logTail struct {
-	last  func(context.Context, sqlite.Querier) (int64, error)
-	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (names map[string]bool, n int, last int64, err error)
-	seen  int64
-	known bool // seen was read once
+	last   func(context.Context, sqlite.Querier) (int64, error)
+	since  func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added store.Added, n int, last int64, err error)
+	seen   int64
+	known  bool // seen was read once
+	passed int  // rows since all names were last woken
 }
 
 // tailPage bounds one look. After more rows than that, asking which names are among them
-// would cost more than waking every waiter.
+// would cost more than waking every waiter. It also bounds how far a consumer is behind whose
+// filter the events do not pass: what it has not read stays in the file.
 const tailPage = 1000
 
-// changedSince returns the awaited names that match what was added since the last look: all of
-// them at the first look and after a full page. It reports a row once, so it asks for the
+// gained returns the awaited names that match what was added since the last look, and all of
+// them at the first look and after each page. It reports a row once, so it asks for the
 // names after it has read: a waiter that subscribed in between looks for itself, and would
 // miss a row that came after that look and before the read.
-func (t *logTail) changedSince(ctx context.Context, q sqlite.Querier, awaited names, match func(name string, changed map[string]bool) bool) ([]string, error) {
+func (t *logTail) gained(ctx context.Context, q sqlite.Querier, awaited names, match func(name string, added store.Added) bool) ([]string, error) {
 	if t.known {
-		changed, n, last, err := t.since(ctx, q, t.seen, tailPage)
+		added, n, last, err := t.since(ctx, q, t.seen, tailPage)
 		if err != nil {
 			return nil, err
 		}
-		if n < tailPage {
+		if t.passed += n; t.passed < tailPage {
 			t.seen = last
-			return slices.DeleteFunc(awaited(), func(name string) bool { return !match(name, changed) }), nil
+			return slices.DeleteFunc(awaited(), func(name string) bool { return !match(name, added) }), nil
 		}
 	}
 	last, err := t.last(ctx, q)
-	t.seen, t.known = last, err == nil
+	t.seen, t.known, t.passed = last, err == nil, 0
 	return awaited(), err
 }

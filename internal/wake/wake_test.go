@@ -65,19 +65,19 @@ func TestNotifier_Until_Wake(t *testing.T) {
 					return Done, nil
 				}
 				return Forever, nil
-			}, Key{QueueReady, "jobs"}, Key{LockFree, "a"})
+			}, Key{Kind: QueueReady, Name: "jobs"}, Key{Kind: LockFree, Name: "a"})
 		}()
 		synctest.Wait()
 		require.Equal(t, 1, looks)
 		require.Equal(t, 1, w.waiters)
-		n.Wake(QueueReady, "others")
-		n.Wake(LockFree, "jobs")
+		n.Wake(Change{Kind: QueueReady, Name: "others"})
+		n.Wake(Change{Kind: LockFree, Name: "jobs"})
 		synctest.Wait()
 		require.Equal(t, 1, looks, "woken by a key of another waiter")
-		n.Wake(QueueReady, "jobs")
+		n.Wake(Change{Kind: QueueReady, Name: "jobs"})
 		synctest.Wait()
 		require.Equal(t, 2, looks)
-		n.Wake(LockFree, "a")
+		n.Wake(Change{Kind: LockFree, Name: "a"})
 		require.NoError(t, <-done)
 		require.Zero(t, w.waiters)
 		require.Empty(t, n.waiting[QueueReady], "its subscription has ended")
@@ -131,7 +131,7 @@ func TestNotifier_Until_Errors(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 
 	n.end(sqlite.ErrReplaced)
-	require.ErrorIs(t, n.Until(context.Background(), forever, Key{LockFree, "a"}), sqlite.ErrReplaced)
+	require.ErrorIs(t, n.Until(context.Background(), forever, Key{Kind: LockFree, Name: "a"}), sqlite.ErrReplaced)
 	require.NoError(t, n.Close())
 	require.ErrorIs(t, n.Err(), sqlite.ErrReplaced, "the first reason stays")
 	require.True(t, w.closed)
@@ -140,11 +140,11 @@ func TestNotifier_Until_Errors(t *testing.T) {
 // A pattern of topics is woken by the topics that it matches.
 func TestNotifier_Wake_Patterns(t *testing.T) {
 	n, _ := newNotifier(t)
-	exact, pattern, other := n.Subscribe(Key{TopicEvent, "orders:new"}), n.Subscribe(Key{TopicEvent, "orders:*"}), n.Subscribe(Key{TopicEvent, "users"})
+	exact, pattern, other := n.Subscribe(Key{Kind: TopicEvent, Name: "orders:new"}), n.Subscribe(Key{Kind: TopicEvent, Name: "orders:*"}), n.Subscribe(Key{Kind: TopicEvent, Name: "users"})
 	defer exact.Close()
 	defer pattern.Close()
 	defer other.Close()
-	n.Wake(TopicEvent, "orders:new")
+	n.Wake(Change{Kind: TopicEvent, Name: "orders:new"})
 	require.Len(t, exact.C(), 1)
 	require.Len(t, pattern.C(), 1)
 	require.Empty(t, other.C())
@@ -158,54 +158,77 @@ func TestSignals_Kinds(t *testing.T) {
 		require.Zero(t, taken&of, "kind %d", kind)
 		taken |= of
 		for _, name := range []string{"", "a", "orders:new", "17", "orders:*"} {
-			k := Key{kind, name}
-			require.Equal(t, signalsOf(k), signalsOf(k)&raisedBy(k))
-			require.Equal(t, signalsOf(k), signalsOf(k)&of)
-			require.Equal(t, of == 0, signalsOf(k) == 0)
+			waits := signalsOf(kind, name)
+			require.Equal(t, waits, waits&raisedBy(kind, name))
+			require.Equal(t, waits, waits&of)
+			require.Equal(t, of == 0, waits == 0)
 		}
 	}
 	require.Equal(t, watch.AllSignals, taken)
-	require.NotZero(t, raisedBy(Key{TopicEvent, "orders:new"})&signalsOf(Key{TopicEvent, "orders:*"}))
+	require.NotZero(t, raisedBy(TopicEvent, "orders:new")&signalsOf(TopicEvent, "orders:*"))
 	// Processes of other versions work on the same file.
-	require.Equal(t, watch.Signals(1)<<22, signalsOf(Key{QueueReady, "mail"}))
+	require.Equal(t, watch.Signals(1)<<22, signalsOf(QueueReady, "mail"))
+}
+
+// A filter is woken by the events that pass it, a pattern with one by those of its topics.
+func TestNotifier_Wake_Filters(t *testing.T) {
+	n, w := newNotifier(t)
+	is := func(key string) *store.Filter { return &store.Filter{Op: store.KeyIs, Key: key} }
+	waiters := map[string]*Waiter{
+		"orders":    n.Subscribe(Key{Kind: TopicEvent, Name: "orders"}),
+		"orders/a":  n.Subscribe(Key{Kind: TopicEvent, Name: "orders", Filter: is("a")}),
+		"orders/a2": n.Subscribe(Key{Kind: TopicEvent, Name: "orders", Filter: is("a")}),
+		"orders/b":  n.Subscribe(Key{Kind: TopicEvent, Name: "orders", Filter: is("b")}),
+		"ord*/a":    n.Subscribe(Key{Kind: TopicEvent, Name: "ord*", Filter: is("a")}),
+		"ord*/b":    n.Subscribe(Key{Kind: TopicEvent, Name: "ord*", Filter: is("b")}),
+	}
+	n.Wake(Change{Kind: TopicEvent, Name: "orders", EventKey: "a"})
+	require.Equal(t, signalsOf(TopicEvent, "orders")|signalOfPatterns, w.raised)
+	for name, waiter := range waiters {
+		require.Equal(t, name != "orders/b" && name != "ord*/b", len(waiter.C()) == 1, name)
+		waiter.Close()
+	}
+	require.Empty(t, n.selections)
 }
 
 // A name that is subscribed to after the log was read is not told of rows before, and one
 // that is there is told of each row once.
-func TestLogTail_ChangedSince_Once(t *testing.T) {
+func TestLogTail_Gained_Once(t *testing.T) {
 	rows := []string{"a", "b"}
 	tail := logTail{
 		last: func(context.Context, sqlite.Querier) (int64, error) { return int64(len(rows)), nil },
-		since: func(_ context.Context, _ sqlite.Querier, after int64, limit int) (map[string]bool, int, int64, error) {
-			names := map[string]bool{}
+		since: func(_ context.Context, _ sqlite.Querier, after int64, limit int) (store.Added, int, int64, error) {
+			added := store.Added{}
 			for _, r := range rows[after:min(int(after)+limit, len(rows))] {
-				names[r] = true
+				added[r] = map[string]bool{"": true}
 			}
-			return names, min(len(rows)-int(after), limit), int64(len(rows)), nil
+			return added, min(len(rows)-int(after), limit), int64(len(rows)), nil
 		},
 	}
 	awaited := func() []string { return []string{"a", "b", "c"} }
-	changed := func() []string {
-		names, err := tail.changedSince(context.Background(), nil, awaited, func(name string, in map[string]bool) bool { return in[name] })
+	gained := func() []string {
+		names, err := tail.gained(context.Background(), nil, awaited, func(name string, in store.Added) bool { return in[name] != nil })
 		require.NoError(t, err)
 		return names
 	}
-	require.Equal(t, awaited(), changed(), "at first any of them may have changed")
-	require.Empty(t, changed())
+	require.Equal(t, awaited(), gained(), "at first any of them may have changed")
+	require.Empty(t, gained())
 	rows = append(rows, "c")
-	require.Equal(t, []string{"c"}, changed())
-	require.Empty(t, changed())
-	for range tailPage {
+	require.Equal(t, []string{"c"}, gained())
+	require.Empty(t, gained())
+	for range tailPage - 2 {
 		rows = append(rows, "a")
 	}
-	require.Equal(t, awaited(), changed(), "after a full page")
-	require.Empty(t, changed())
+	require.Equal(t, []string{"a"}, gained())
+	rows = append(rows, "d")
+	require.Equal(t, awaited(), gained(), "after each page: a filter may pass none of it")
+	require.Empty(t, gained())
 }
 
 // A failed look wakes all names, so that each waiter meets the error itself.
 func TestNotifier_Changed_Error(t *testing.T) {
 	n, _ := newNotifier(t)
-	w := n.Subscribe(Key{QueueReady, "jobs"})
+	w := n.Subscribe(Key{Kind: QueueReady, Name: "jobs"})
 	defer w.Close()
 	require.Equal(t, 1, n.wakeAll(watch.AllSignals))
 	require.Len(t, w.C(), 1)

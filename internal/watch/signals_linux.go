@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -98,7 +99,7 @@ func (s *signalFiles) watch(events *fileEvents, set Signals) (added bool) {
 func (s *signalFiles) subscribe(mux *inotifyMux, f *signalFile) (err error) {
 	path := s.path(bits.TrailingZeros64(f.bit))
 	// Only a missing file is created: opening one that is there would raise its signal.
-	if f.wd, err = mux.subscribe(f, path, unix.IN_OPEN); err != unix.ENOENT {
+	if f.wd, err = mux.subscribe(f, path, unix.IN_OPEN); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := s.create(path); err != nil {

@@ -1,0 +1,50 @@
+package store_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// A filter passes in Go what it selects in SQL: a waiter is woken by the one and reads by the
+// other.
+func TestFilter_Passes_AsSQL(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	keys := []string{"", "a", "ab", "abc", "b", "é", "éa", "\U0010ffff", "a\U0010ffff"}
+	exec(t, tx, `INSERT INTO _honker_stream (topic, key, payload) VALUES ('t', NULL, '1')`)
+	for _, key := range keys {
+		_, err := store.Streams{}.Insert(ctx, tx, "t", key, "1", 1)
+		require.NoError(t, err)
+	}
+	for range 500 {
+		f := randomFilter(keys, 3)
+		rows, _, err := store.Streams{}.Read(ctx, tx, store.Selection{Topic: "t", Filter: f}, 0, store.Unbounded, 100, nil)
+		require.NoError(t, err)
+		selected := map[string]bool{}
+		for _, row := range rows {
+			selected[row.Key] = true
+		}
+		for _, key := range keys {
+			require.Equal(t, selected[key], f.Passes(key), "%v of %q", f.Text(), key)
+		}
+	}
+}
+
+func randomFilter(keys []string, depth int) *store.Filter {
+	ops := []store.FilterOp{store.KeyIs, store.KeyPrefix, store.And, store.Or, "unknown"}
+	f := &store.Filter{Op: ops[rand.IntN(len(ops))]}
+	switch f.Op {
+	case store.KeyIs, store.KeyPrefix:
+		f.Key = keys[rand.IntN(len(keys))]
+	case store.And, store.Or:
+		for range rand.IntN(3) {
+			if depth > 0 {
+				f.Of = append(f.Of, *randomFilter(keys, depth-1))
+			}
+		}
+	}
+	return f
+}
