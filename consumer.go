@@ -205,19 +205,24 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]ConsumerInfo, len(rows))
-	for i, c := range rows {
-		infos[i] = ConsumerInfo{
+	infos := make([]ConsumerInfo, 0, len(rows))
+	for _, c := range rows {
+		if c.Unreadable != nil {
+			s.db.opts.Logger.Warn("honker: a consumer left out of the list", "topic", c.Topic, "consumer", c.Name, "error", c.Unreadable)
+			continue
+		}
+		info := ConsumerInfo{
 			Name: c.Name, Topic: c.Topic, Offset: c.Offset,
 			CreatedAt: engine.InstantMS(c.CreatedMS), LastAck: engine.InstantMS(c.LastAckMS),
 		}
 		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			infos[i].Lag, err = s.db.streams.Lag(ctx, q, s.selection(c.Filter), c.Offset)
+			info.Lag, err = s.db.streams.Lag(ctx, q, s.selection(c.Filter), c.Offset)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
+		infos = append(infos, info)
 	}
 	return infos, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -323,4 +325,37 @@ func TestStream_Head(t *testing.T) {
 	b := testkit.Publish(t, honker.NewStream[int](db, "orders:b", nil), 1)
 	last := noise(t, db, "zebra", "k", 100)
 	require.Equal(t, []int64{a, b, b, last}, heads())
+}
+
+// A consumer and a group with a filter that no version can read are left out of the lists, which
+// the log tells, and hide no others.
+func TestStream_Lists_UnreadableFilter(t *testing.T) {
+	t.Parallel()
+	var log testkit.Log
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.Publish(t, s, 1)
+	for _, name := range []string{"good", "bad"} {
+		_, err := s.SaveOffset(ctx, name, 1)
+		require.NoError(t, err)
+		_, err = s.Group(name, nil).Join(ctx, "m")
+		require.NoError(t, err)
+	}
+	testkit.ExecAll(t, db.SQL(), `UPDATE _honkerx_consumers SET filter = '{' WHERE name = 'bad'`, `UPDATE _honkerx_groups SET filter = x'00', turn = 'odd' WHERE name = 'bad'`)
+	consumers, err := s.Consumers(ctx)
+	require.NoError(t, err)
+	require.Len(t, consumers, 1)
+	require.Equal(t, "good", consumers[0].Name)
+	groups, err := s.Groups(ctx)
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+	require.Equal(t, "good", groups[0].Name)
+	require.Equal(t, 1, log.Times(`a consumer left out of the list" topic=orders consumer=bad`))
+	require.Equal(t, 1, log.Times(`a group left out of the list" topic=orders group=bad`))
+	_, err = s.Group("bad", nil).Join(ctx, "m2")
+	require.ErrorContains(t, err, "stored filter")
+	gone, err := s.Group("bad", nil).Delete(ctx)
+	require.NoError(t, err)
+	require.True(t, gone)
 }

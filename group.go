@@ -183,15 +183,21 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]GroupInfo, len(rows))
-	for i, row := range rows {
+	infos := make([]GroupInfo, 0, len(rows))
+	for _, row := range rows {
+		if row.Unreadable != nil {
+			s.db.opts.Logger.Warn("honker: a group left out of the list", "topic", row.Topic, "group", row.Name, "error", row.Unreadable)
+			continue
+		}
+		var info GroupInfo
 		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			infos[i], err = s.db.groupInfo(ctx, q, row)
+			info, err = s.db.groupInfo(ctx, q, row)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
+		infos = append(infos, info)
 	}
 	return infos, nil
 }
@@ -213,7 +219,7 @@ func (g *group) drop(ctx context.Context) error {
 	}
 	return g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
-		if err != nil {
+		if err != nil && row.Unreadable == nil {
 			return err
 		}
 		return g.db.groups.Drop(ctx, q, row.ID)

@@ -374,3 +374,29 @@ func TestListen_AfterPrune(t *testing.T) {
 	testkit.Receive(t, l, id)
 	testkit.Receive(t, fromNothing, id)
 }
+
+// A message that another program has stored with a time that is no integer is received, and
+// so are those after it.
+func TestListener_ForeignTimes(t *testing.T) {
+	t.Parallel()
+	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
+	l, err := db.Listen(ctx, "news")
+	require.NoError(t, err)
+	defer l.Close()
+	values := []string{`1700000000`, `1700000000.5`, `'2024-01-01 00:00:00'`, `x'00ff'`, `1e300`, `''`, `-9223372036854775808`}
+	for _, at := range values {
+		testkit.Exec(t, db, `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES ('news', '1', `+at+`)`)
+	}
+	_, err = db.Notify(ctx, "news", 2)
+	require.NoError(t, err)
+	for i := range values {
+		n, err := l.Next(ctx)
+		require.NoError(t, err, values[i])
+		require.Equal(t, i < 2, n.CreatedAt.Equal(time.Unix(1700000000, 0)), "%s: %v", values[i], n.CreatedAt)
+		_, err = json.Marshal(n)
+		require.NoError(t, err)
+	}
+	n, err := l.Next(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "2", string(n.Payload))
+}

@@ -213,3 +213,19 @@ func TestResult_Wait_Many(t *testing.T) {
 		require.NoError(t, <-ended)
 	}
 }
+
+// A dead job with numbers that are none is a failed job to a caller that waits for its result.
+func TestWaitResult_ForeignDeadRow(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, testkit.ErrCause))
+	for _, value := range []string{`'many'`, `x'00'`, `1.5`, `1e300`} {
+		testkit.Exec(t, db, `UPDATE _honker_dead SET attempts = `+value+`, died_at = `+value)
+		_, err := honker.WaitResult[int](ctx, db, id)
+		var failed *honker.JobFailedError
+		require.ErrorAs(t, err, &failed, value)
+		require.Equal(t, testkit.ErrCause.Error(), failed.LastError)
+		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
+	}
+}

@@ -14,6 +14,10 @@ var (
 	ErrInvalid     = errors.New("invalid argument")
 	ErrReplaced    = errors.New("the database file was replaced; close it and open it again")
 	ErrUnsupported = errors.New("not supported")
+
+	// ErrIgnored reports a change that a trigger of the application has dropped, by
+	// RAISE(IGNORE). To SQLite that is no error: the statement has changed no row.
+	ErrIgnored = errors.New("a trigger has dropped the change")
 )
 
 // Primary result codes, https://sqlite.org/rescode.html.
@@ -56,7 +60,9 @@ func IsBusy(err error) bool {
 }
 
 // IsConstraint reports a write that a constraint or a trigger of the file refuses.
-func IsConstraint(err error) bool { return Code(err)&0xff == codeConstraint }
+func IsConstraint(err error) bool {
+	return Code(err)&0xff == codeConstraint || errors.Is(err, ErrIgnored)
+}
 
 // IsReadOnly reports a write to something that cannot be written.
 func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }

@@ -117,19 +117,24 @@ RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 
 // Claim gives up to n jobs of queue to worker until expires, in the order in which they
-// are to run; a negative n is no bound. It settles first what is overdue on the queue.
+// are to run; a negative n is no bound. It settles first what is overdue on the queue. It is
+// ErrStuck where it can do neither, although the queue is ready.
 func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
-	if err := j.SettleOverdue(ctx, q, queue, now); err != nil {
+	settled, err := j.settleOverdue(ctx, q, queue, now)
+	if err != nil {
 		return nil, err
 	}
 	var jobs []Job
 	row := newJobRow()
 	row.job = Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
-	err := each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
+	err = each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
 		job, err := row.scan(rows)
 		jobs = append(jobs, job)
 		return err
 	}, queue, now, n, worker, expires)
+	if err == nil && len(jobs)+settled == 0 && n != 0 {
+		return nil, j.stuck(ctx, q, queue, now)
+	}
 	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
 	slices.SortFunc(jobs, func(a, b Job) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
@@ -143,18 +148,42 @@ func (Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (so
 	return some, err
 }
 
+// stuck is ErrStuck for a queue that is still ready after a claim that has done nothing.
+func (j Jobs) stuck(ctx context.Context, q Querier, queue string, now int64) error {
+	if ready, err := j.Ready(ctx, q, queue, now); err != nil || !ready {
+		return err
+	}
+	return ErrStuck
+}
+
 // SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and
-// makes jobs of lapsed claims claimable. It looks first and mostly writes nothing.
+// makes jobs of lapsed claims claimable. It is ErrStuck where it can do neither.
 func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
+	settled, err := j.settleOverdue(ctx, q, queue, now)
+	if err != nil || settled > 0 {
+		return err
+	}
 	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
 		return err
 	}
-	for _, statement := range []string{sqlDeadLetterLapsed, sqlDropLapsed, sqlDeadLetterExhausted, sqlDropExhausted, sqlReclaim} {
-		if _, err := q.ExecContext(ctx, statement, queue, now, overdueLimit); err != nil {
-			return err
-		}
+	return ErrStuck
+}
+
+// settleOverdue looks first, and mostly writes nothing. It counts the jobs that it has settled.
+func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (int, error) {
+	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
+		return 0, err
 	}
-	return nil
+	lapsed, err := toDead(ctx, q, sqlDeadLetterLapsed, sqlDropLapsed, queue, now, overdueLimit)
+	if err != nil {
+		return 0, err
+	}
+	exhausted, err := toDead(ctx, q, sqlDeadLetterExhausted, sqlDropExhausted, queue, now, overdueLimit)
+	if err != nil {
+		return 0, err
+	}
+	reclaimed, err := affected(ctx, q, sqlReclaim, queue, now, overdueLimit)
+	return lapsed + exhausted + reclaimed, err
 }
 
 // QueueState says whether a claim on a queue would find something to do now, and when it

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -237,4 +238,44 @@ func TestClaim_LastError(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 	require.Equal(t, "no route", jobs[0].LastError)
+}
+
+// A claim on a queue that a trigger keeps as it is says so: a worker that looked again at once
+// would find it ready for ever. What can be claimed beside it is claimed.
+func TestClaim_Trigger_Stuck(t *testing.T) {
+	for what, trigger := range map[string]string{
+		"a due job":    `BEFORE UPDATE ON _honker_live WHEN OLD.id = 1`,
+		"a lapsed job": `BEFORE UPDATE ON _honker_live WHEN OLD.id = 2`,
+		"a spent job":  `BEFORE DELETE ON _honker_live WHEN OLD.id = 3`,
+		"a dead job":   `BEFORE INSERT ON _honker_dead WHEN NEW.id = 3`,
+	} {
+		tx := begin(t, openFresh(t))
+		rows := map[string]row{"a due job": pendingRow(1), "a lapsed job": claimedRow(2, 5, 3), "a spent job": claimedRow(3, 5, 1), "a dead job": claimedRow(3, 5, 1)}
+		writeRows(t, tx, []row{rows[what]})
+		exec(t, tx, `CREATE TRIGGER keep `+trigger+` BEGIN SELECT RAISE(IGNORE); END`)
+		before := liveRows(t, tx)
+		exec(t, tx, `SAVEPOINT claim`)
+		_, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+		require.ErrorIs(t, err, store.ErrStuck, what)
+		require.True(t, sqlite.IsConstraint(err))
+		exec(t, tx, `ROLLBACK TO claim`)
+		if what != "a due job" {
+			require.ErrorIs(t, store.Jobs{}.SettleOverdue(ctx, tx, "a", 10), store.ErrStuck, what)
+			exec(t, tx, `ROLLBACK TO claim`)
+		}
+		require.Equal(t, before, liveRows(t, tx))
+		require.Empty(t, deadRows(t, tx), "in both tables")
+		if what == "a spent job" { // no statement can undo the half of a move
+			continue
+		}
+		writeRows(t, tx, []row{pendingRow(9)})
+		jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 2, 10, 20)
+		require.NoError(t, err, what)
+		require.Len(t, jobs, 1)
+	}
+}
+
+// pendingRow is a job that is due.
+func pendingRow(id int64) row {
+	return row{ID: id, Queue: "a", Payload: "1", State: "pending", RunAt: 1, CreatedAt: 1, MaxAttempts: 3}
 }

@@ -16,6 +16,8 @@ type Consumer struct {
 	CreatedMS int64 // 0: made by another binding
 	LastAckMS int64 // 0: never, or by another binding
 	Filter    *Filter
+
+	Unreadable error // why the filter cannot be read
 }
 
 // By primary key.
@@ -102,10 +104,7 @@ func (Consumers) List(ctx context.Context, q Querier, topic string) ([]Consumer,
 		var c Consumer
 		var text string
 		err := rows.Scan(&c.Name, &c.Topic, (*number)(&c.Offset), (*number)(&c.CreatedMS), (*number)(&c.LastAckMS), &text)
-		if err != nil {
-			return err
-		}
-		c.Filter, err = parseFilter(text)
+		c.Filter, c.Unreadable = parseFilter(text)
 		out = append(out, c)
 		return err
 	}, topic)

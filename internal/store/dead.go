@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 )
 
 // By primary key.
@@ -36,22 +37,25 @@ WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_
 
 // SweepExpired dead-letters the expired jobs of queue and counts them.
 func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (int, error) {
-	swept := 0
-	for _, move := range []struct{ copy, drop string }{
-		{sqlDeadLetterExpired, sqlDropExpired},
-		{sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed},
-	} {
-		n, err := affected(ctx, q, move.copy, queue, now)
-		if err != nil {
-			return 0, err
-		}
-		if n == 0 {
-			continue
-		}
-		if _, err := q.ExecContext(ctx, move.drop, queue, now); err != nil {
-			return 0, err
-		}
-		swept += n
+	waiting, err := toDead(ctx, q, sqlDeadLetterExpired, sqlDropExpired, queue, now)
+	if err != nil {
+		return 0, err
 	}
-	return swept, nil
+	lapsed, err := toDead(ctx, q, sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed, queue, now)
+	return waiting + lapsed, err
+}
+
+// toDead moves jobs to _honker_dead by two statements with the same condition and arguments,
+// and counts them. A job must not be lost, nor be in both tables: where a trigger lets only one
+// of the two happen it is an error, after which the transaction has to be undone.
+func toDead(ctx context.Context, q Querier, copyRows, dropRows string, args ...any) (int, error) {
+	copied, err := affected(ctx, q, copyRows, args...)
+	if err != nil || copied == 0 {
+		return 0, err
+	}
+	dropped, err := affected(ctx, q, dropRows, args...)
+	if err == nil && dropped != copied {
+		return 0, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", dropped, copied, ErrStuck)
+	}
+	return dropped, err
 }

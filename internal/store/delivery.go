@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 )
 
 // Delivery is an event that a member of a group holds.
@@ -36,14 +37,16 @@ const claimScan = 2000
 // Claim gives up to N events to a member: fresh ones first, and once there are no more, the
 // returned ones, the last returned first. So one event that fails again and again does not
 // hold up the others. It may return none where there are fresh ones further on: then it has
-// moved the group's cursor, and Ready is still true.
-func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
+// moved the group's cursor, and Ready is still true. It is ErrStuck where Ready is true and it
+// can do nothing.
+func (gs Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
 		return nil, err
 	}
 	g.Epoch++
-	if err := returnLapsed(ctx, q, g, c.MaxAttempts, nowMS); err != nil {
+	done, err := affected(ctx, q, sqlReturnLapsed, g.ID, g.Epoch, nowMS, c.MaxAttempts)
+	if err != nil {
 		return nil, err
 	}
 	events, cursor, more, err := fresh(ctx, q, g, c.N)
@@ -54,28 +57,36 @@ func (Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (
 		return nil, err
 	}
 	if len(out) < c.N && !more {
-		if out, err = holdAgain(ctx, q, g, c, out, nowMS); err != nil {
+		var gone int
+		if out, gone, err = holdAgain(ctx, q, g, c, out, nowMS); err != nil {
 			return nil, err
 		}
+		done += gone
 	}
-	_, err = q.ExecContext(ctx, sqlMoveGroup, g.ID, cursor, g.Epoch)
-	return out, err
+	moved, err := affected(ctx, q, sqlMoveGroup, g.ID, cursor, g.Epoch)
+	switch {
+	case err != nil:
+		return nil, err
+	case moved == 0:
+		return nil, ErrStuck
+	case len(out)+done > 0 || cursor > g.Cursor:
+		return out, nil
+	}
+	if ready, _, err := gs.Ready(ctx, q, g.ID, nowMS); err != nil || !ready {
+		return nil, err
+	}
+	return nil, ErrStuck
 }
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
-// State 0 is held, 1 returned, 2 dead. deadline_ms is the end of the lease, the time from
-// which an event can be claimed again, or when it was dead-lettered.
+// The events of lapsed leases are returned, or dead-lettered. State 0 is held, 1 returned, 2
+// dead. deadline_ms is the end of the lease, the time from which an event can be claimed again,
+// or when it was dead-lettered.
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
 WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3`
-
-// returnLapsed returns the events of lapsed leases, or dead-letters them.
-func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) error {
-	_, err := q.ExecContext(ctx, sqlReturnLapsed, g.ID, g.Epoch, nowMS, maxAttempts)
-	return err
-}
 
 // fresh reads events that were given to no member yet, and the group's cursor after them.
 // more tells that there may be others further on.
@@ -115,7 +126,8 @@ func freshSparse(ctx context.Context, q Querier, s Selection, cursor int64, n in
 	return events, cursor, true, nil
 }
 
-const sqlHold = `INSERT INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
+// OR REPLACE: an event above the cursor has no claim that this library made.
+const sqlHold = `INSERT OR REPLACE INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
 SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
 
 // hold gives fresh events to the member.
@@ -127,7 +139,10 @@ func hold(ctx context.Context, q Querier, g Group, c GroupClaim, events []Event)
 	for i, e := range events {
 		out[i] = Delivery{Event: e, Token: g.Epoch, Attempts: 1}
 	}
-	_, err := q.ExecContext(ctx, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, c.ExpiresMS)
+	held, err := affected(ctx, q, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, c.ExpiresMS)
+	if err == nil && held < len(out) {
+		return nil, ErrNotInserted
+	}
 	return out, err
 }
 
@@ -139,7 +154,7 @@ func offsets(ds []Delivery) string {
 	return idList(ids)
 }
 
-const sqlReturned = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
+const sqlReturned = `SELECT iif(typeof(c.offset) = 'integer', c.offset, NULL), s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
 ORDER BY c.token DESC, c.offset DESC LIMIT ?3 + 0`
@@ -153,23 +168,39 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 	sqlDropGone = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 )
 
+// By the group. What is no integer is no offset, and is read as 0, which is none either: a claim
+// on it is one on an event that is gone. This library makes none.
+const sqlDropOdd = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND typeof(offset) <> 'integer'`
+
+// dropGone drops claims on events that are gone, and counts them.
+func dropGone(ctx context.Context, q Querier, group int64, gone []Delivery) (int, error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	dropped, err := affected(ctx, q, sqlDropGone, group, offsets(gone))
+	if err != nil || !slices.ContainsFunc(gone, func(d Delivery) bool { return d.Offset == 0 }) {
+		return dropped, err
+	}
+	odd, err := affected(ctx, q, sqlDropOdd, group)
+	return dropped + odd, err
+}
+
 // holdAgain gives returned events to the member and appends them to out. The claims of
-// events that were deleted from the stream meanwhile are dropped.
-func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) ([]Delivery, error) {
+// events that were deleted from the stream meanwhile are dropped, and counted.
+func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) (_ []Delivery, dropped int, err error) {
 	back, gone, err := returned(ctx, q, g, c.N-len(out), nowMS)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	if len(gone) > 0 {
-		if _, err := q.ExecContext(ctx, sqlDropGone, g.ID, offsets(gone)); err != nil {
-			return nil, err
-		}
+	dropped, err = dropGone(ctx, q, g.ID, gone)
+	if err != nil || len(back) == 0 {
+		return out, dropped, err
 	}
-	if len(back) == 0 {
-		return out, nil
+	held, err := affected(ctx, q, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
+	if err == nil && held < len(back) {
+		return nil, 0, ErrStuck
 	}
-	_, err = q.ExecContext(ctx, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
-	return append(out, back...), err
+	return append(out, back...), dropped, err
 }
 
 // returned reads returned events that can be claimed again, and separately the claims on
@@ -179,7 +210,7 @@ func returned(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back
 	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {
 		d := Delivery{Token: g.Epoch}
 		var topic sql.NullString
-		if err := rows.Scan(&d.Offset, &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts); err != nil {
+		if err := rows.Scan((*number)(&d.Offset), &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts)); err != nil {
 			return err
 		}
 		if d.Topic = topic.String; topic.Valid {
@@ -269,7 +300,7 @@ func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int
 	var out []DeadDelivery
 	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
 		var d DeadDelivery
-		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), &d.Attempts, &d.LastError, &d.DiedMS)
+		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS))
 		out = append(out, d)
 		return err
 	}, group, after, limit)

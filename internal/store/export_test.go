@@ -107,6 +107,7 @@ func Statements() []Statement {
 		hot("sqlReturned", sqlReturned),
 		hot("sqlHoldAgain", sqlHoldAgain),
 		hot("sqlDropGone", sqlDropGone),
+		cold("sqlDropOdd", sqlDropOdd),
 		hot("sqlAckDelivery", sqlAckDelivery),
 		hot("sqlNack", sqlNack),
 		hot("sqlRelease", sqlRelease),

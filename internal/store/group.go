@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 )
 
@@ -18,6 +19,10 @@ type Group struct {
 	Cursor int64 // events up to here have been given out
 	Epoch  int64 // the fencing token: it rises with each claim and each return
 	Filter *Filter
+
+	// Unreadable is why the filter cannot be read. Without it the group would give out what it
+	// is not to, so it cannot be used.
+	Unreadable error
 }
 
 // Selection is what the group reads.
@@ -36,11 +41,8 @@ func groups(ctx context.Context, q Querier, query string, args ...any) (out []Gr
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var g Group
 		var text string
-		err := rows.Scan(&g.ID, &g.Topic, &g.Name, &g.Cursor, &g.Epoch, &text)
-		if err != nil {
-			return err
-		}
-		g.Filter, err = parseFilter(text)
+		err := rows.Scan(&g.ID, &g.Topic, &g.Name, (*number)(&g.Cursor), (*number)(&g.Epoch), &text)
+		g.Filter, g.Unreadable = parseFilter(text)
 		out = append(out, g)
 		return err
 	}, args...)
@@ -64,7 +66,7 @@ func oneGroup(gs []Group, err error) (Group, error) {
 	if len(gs) == 0 {
 		return Group{}, fmt.Errorf("the group: %w", ErrNotFound)
 	}
-	return gs[0], nil
+	return gs[0], gs[0].Unreadable
 }
 
 // List returns the groups of one topic, or of one pattern, by name.
@@ -185,7 +187,7 @@ const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT IND
 // Counts counts the events of a group. An event of a lapsed lease counts as Back,
 // although no claim has returned it yet.
 func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
-	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, &c.Cursor, &c.LowWater)
+	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, (*number)(&c.Cursor), (*number)(&c.LowWater))
 	c.Back -= c.Leased
 	return c, err
 }
@@ -193,10 +195,17 @@ func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Coun
 const sqlNextEpoch = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
 
 // nextEpoch raises the epoch of a group: what is returned in the new epoch is ordered after
-// all that was returned before, and no holder of an older one can settle it.
+// all that was returned before, and no holder of an older one can settle it. It is 0 for a
+// group that was deleted, and holds nothing.
 func nextEpoch(ctx context.Context, q Querier, group int64) (epoch int64, err error) {
-	_, err = one(ctx, q, sqlNextEpoch, []any{group}, &epoch)
-	return epoch, err
+	raised, err := one(ctx, q, sqlNextEpoch, []any{group}, (*number)(&epoch))
+	if err != nil || raised {
+		return epoch, err
+	}
+	if _, err := groupByID(ctx, q, group); !errors.Is(err, ErrNotFound) {
+		return 0, errors.Join(err, ErrStuck)
+	}
+	return 0, nil
 }
 
 // GroupState says whether a claim of a group would find a returned event, and when it will

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT
@@ -12,9 +14,14 @@ import (
 // sizes are few, so that each statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
 
-// ErrNotInserted reports that a trigger of the application has dropped the row that was to be
-// inserted, by RAISE(IGNORE).
-var ErrNotInserted = errors.New("not inserted: a trigger has dropped the row")
+// Errors of statements that a trigger of the application has made do nothing.
+var (
+	// ErrNotInserted reports that the row that was to be inserted is not there.
+	ErrNotInserted = fmt.Errorf("not inserted: %w", sqlite.ErrIgnored)
+	// ErrStuck reports work that is due and cannot be done, so that to look again at once
+	// would be to look for ever.
+	ErrStuck = fmt.Errorf("no progress: %w", sqlite.ErrIgnored)
+)
 
 // inserts are the statements that append rows to one table, by their number of rows.
 // The columns that all rows share come first and are bound once for all rows.

@@ -21,7 +21,7 @@ const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1
 // Held returns the holder of the lock; false when it is free.
 func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (Lock, bool, error) {
 	var l Lock
-	var expires number
+	var expires moment
 	held, err := one(ctx, q, sqlHeldLock, []any{name, now}, &l.Owner, &expires)
 	l.ExpiresAt = int64(expires)
 	return l, held, err
@@ -79,7 +79,7 @@ func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (
 	out := make(map[string]int64, len(names))
 	err := each(ctx, q, sqlLockStates, func(rows *sql.Rows) error {
 		var name string
-		var expires number
+		var expires moment
 		err := rows.Scan(&name, &expires)
 		out[name] = int64(expires)
 		return err

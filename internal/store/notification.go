@@ -45,7 +45,7 @@ func (Notifications) Since(ctx context.Context, q Querier, channels []string, af
 	var out []Notification
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
 		var n Notification
-		err := rows.Scan(&n.ID, &n.Channel, &n.Payload, &n.CreatedAt)
+		err := rows.Scan(&n.ID, &n.Channel, &n.Payload, (*number)(&n.CreatedAt))
 		out = append(out, n)
 		return err
 	}, nameList(channels), after, limit)

@@ -63,9 +63,9 @@ const sqlFate = `SELECT
 func (Results) Fate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
 	var f Fate
 	var lastError sql.NullString
-	var diedAt, attempts sql.NullInt64
-	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, &lastError, &diedAt, &attempts, &f.Live, &f.Known)
-	f.LastError, f.DiedAt, f.Attempts = lastError.String, diedAt.Int64, attempts.Int64
+	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, &lastError,
+		(*number)(&f.DiedAt), (*number)(&f.Attempts), &f.Live, &f.Known)
+	f.LastError = lastError.String
 	return f, err
 }
 

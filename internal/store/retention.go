@@ -41,7 +41,7 @@ const (
 // Get returns how much of a topic is kept; without bounds where nothing was set.
 func (Retentions) Get(ctx context.Context, q Querier, topic string) (Retention, error) {
 	r := Retention{Topic: topic}
-	_, err := one(ctx, q, sqlGetRetention, []any{topic}, &r.MaxCount, &r.MaxAgeMS)
+	_, err := one(ctx, q, sqlGetRetention, []any{topic}, (*number)(&r.MaxCount), (*number)(&r.MaxAgeMS))
 	return r, err
 }
 

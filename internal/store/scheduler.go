@@ -146,9 +146,6 @@ const (
 	sqlPauseTask = `UPDATE _honker_scheduler_tasks SET enabled = 0 WHERE rowid = ?1`
 )
 
-// errStuck is a task that would fire again with the next tick, without an end.
-var errStuck = errors.New("it does not fire: a trigger keeps its row from moving on")
-
 // Tick enqueues a job for every time at which a task was due until due, at the time now, in
 // the order in which the tasks were registered first. Broken tasks do not stop the others. One
 // with a spec that cannot be read, which only another binding can have written, is paused.
@@ -173,7 +170,7 @@ func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, next Nex
 			return nil, nil, err
 		}
 		if moved == 0 {
-			broken = append(broken, Broken{t.Name, false, errStuck})
+			broken = append(broken, Broken{t.Name, false, fmt.Errorf("it does not fire, because its next time cannot be stored: %w", ErrStuck)})
 			continue
 		}
 		fired, dropped, err := t.fire(ctx, q, times, now)

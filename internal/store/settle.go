@@ -104,7 +104,10 @@ func (Jobs) DeadLetter(ctx context.Context, q Querier, c Claim, cause string, no
 	if err != nil || n == 0 {
 		return false, err
 	}
-	_, err = q.ExecContext(ctx, sqlDrop, c.ID)
+	dropped, err := affected(ctx, q, sqlDrop, c.ID)
+	if err == nil && dropped == 0 {
+		return false, ErrStuck // it would be in both tables
+	}
 	return true, err
 }
 

@@ -42,12 +42,7 @@ const (
 // DeadLetterExpired dead-letters those of ids that still wait and have expired, and counts
 // them.
 func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) (int, error) {
-	n, err := affected(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	_, err = q.ExecContext(ctx, sqlDropExpiredIDs, idList(ids), now)
-	return n, err
+	return toDead(ctx, q, sqlDeadLetterExpiredIDs, sqlDropExpiredIDs, idList(ids), now)
 }
 
 const (
