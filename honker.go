@@ -38,7 +38,7 @@ type Options struct {
 	Observer     *Observer     // nil: none
 	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
 	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s
-	Readers      int           // how many of honker's reads run at a time, the others wait; default 8
+	Readers      int           // how many of honker's reads run at a time, and how many idle connections SQL keeps; default 8
 	PollInterval time.Duration // how often to look for commits of other processes where the system gives no notice; default 1ms
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
 
@@ -188,8 +188,13 @@ func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.Ma
 // BeginTx waits for the writer among this process's transactions and begins IMMEDIATE;
 // &sql.TxOptions{ReadOnly: true} begins a deferred read snapshot instead, which refuses to
 // write. Inside a transaction a statement is not interrupted by its ctx; the end of the ctx
-// of BeginTx rolls the transaction back as a whole. Statements stay prepared from one use to
-// the next. [DB.Close] closes the pool, unless it was attached.
+// of BeginTx rolls the transaction back as a whole. COMMIT or ROLLBACK as text in a sql.Tx is
+// [ErrInvalid], and the transaction can only be rolled back then. The rows of a statement
+// that writes, such as INSERT … RETURNING, are read to their end before the first is handed
+// out. Statements stay prepared from one use to the next.
+//
+// The number of connections has no bound, and up to Readers+1 stay open while they are idle:
+// SetMaxOpenConns and its like change that. [DB.Close] closes the pool, unless it was attached.
 //
 // Its connections have honker's SQL functions, such as honker_enqueue and notify, by the
 // names and with the arguments and results of other bindings: docs/sql.md lists them. They

@@ -53,7 +53,11 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 		return nil, err
 	}
 	b.watchPool = sql.OpenDB(connector.Readers())
-	b.userPool = sync.OnceValue(func() *sql.DB { return newPool(connector, o.Readers+1) })
+	b.userPool = sync.OnceValue(func() *sql.DB {
+		pool := newPool(connector, o.Readers+1)
+		pool.SetMaxOpenConns(0) // goroutines that ask for a second one would wait for each other
+		return pool
+	})
 	b.writer = sqlite.NewCommitter(sqlite.OwnPool(b.own), o.BusyTimeout)
 	return newDB(o, b, sqliteStores), nil
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -330,4 +331,35 @@ func TestOptions_OnConnect_Error(t *testing.T) {
 	pool := sql.OpenDB(connector)
 	defer pool.Close()
 	require.ErrorIs(t, pool.Ping(), refused)
+}
+
+// Goroutines that query for each row of a query do not wait for each other's connections.
+func TestDB_SQL_NestedQueries(t *testing.T) {
+	_, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	var outer, done sync.WaitGroup
+	failed := make(chan error, 40)
+	outer.Add(cap(failed))
+	for range cap(failed) {
+		done.Go(func() {
+			rows, err := db.SQL().QueryContext(ctx, `VALUES (1), (2)`)
+			outer.Done()
+			if err != nil {
+				failed <- err
+				return
+			}
+			defer rows.Close()
+			outer.Wait() // all have one open
+			for rows.Next() {
+				failed <- db.SQL().QueryRowContext(ctx, `SELECT 1`).Scan(new(int))
+				return
+			}
+			failed <- rows.Err()
+		})
+	}
+	done.Wait()
+	close(failed)
+	for err := range failed {
+		require.NoError(t, err)
+	}
 }

@@ -364,3 +364,27 @@ func TestWorker_TxCommitWakes(t *testing.T) {
 		})
 	}
 }
+
+// A handler that ends its transaction by text has failed: neither its effects nor its ack stay.
+func TestWorkTx_EndedByText(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"ROLLBACK", "COMMIT"} {
+		_, db, _ := ledger(t, nil)
+		q := honker.NewQueue[int](db, "once", &honker.QueueOptions{MaxAttempts: 1})
+		id := testkit.Enqueue(t, q, 1)
+		stop := workingTx(t, q, func(ctx context.Context, tx *sql.Tx, _ *honker.Job[int]) error {
+			_, err := tx.ExecContext(ctx, enter)
+			require.NoError(t, err)
+			_, _ = tx.ExecContext(ctx, text) // an application that does not look
+			return nil
+		}, honker.WorkOptions{})
+		testkit.Eventually(t, testkit.Timeout, "it is over", func() bool {
+			info, err := q.Get(context.Background(), id)
+			return err != nil || info.State == honker.StateDead
+		})
+		require.NoError(t, stop())
+		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
+		require.Contains(t, testkit.GetJob(t, q, id).LastError, text)
+		require.Zero(t, entries(t, db))
+	}
+}

@@ -53,7 +53,7 @@ func (c *conn) mayCallWriter() error {
 		return errReadOnlyTx
 	case c.tx.open:
 		c.tx.wrote = true
-	case c.current == nil || c.current.mayOnlyRead():
+	case c.current == nil || c.current.verb == vRead: // SQLite begins it with a read
 		return errHiddenCall
 	}
 	return nil
@@ -121,7 +121,7 @@ func (e *callError) Error() string   { return e.err.Error() }
 func (e *callError) Unwrap() []error { return []error{e.cause, e.err} }
 
 // execWriter runs s, which calls a function that writes, as a transaction of its own.
-// By itself it would begin with a read, and could not write once another writer has
+// By itself it may begin with a read, and could not write once another writer has
 // committed since.
 func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if err := c.tx.begin(ctx, c, true); err != nil {
@@ -131,8 +131,8 @@ func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue
 	return res, c.end(err)
 }
 
-// queryWriter is execWriter for its rows. They are handed out when they are committed:
-// a slow reader of them holds up no other writer.
+// queryWriter is execWriter for its rows, also for those of INSERT … RETURNING and its like.
+// They are handed out when they are committed: a slow reader of them holds up no other writer.
 func (c *conn) queryWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if err := c.tx.begin(ctx, c, true); err != nil {
 		return nil, err

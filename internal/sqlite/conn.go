@@ -124,6 +124,7 @@ func (c *conn) prepare(query string) (*stmt, error) {
 	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
 	// A script runs statement by statement: it has no one transaction to be wrapped in.
 	s.calls = s.verb != vOther && c.driver.functions.writtenBy(query)
+	s.ends = s.verb == vOther && endsWithin(query)
 	return s, nil
 }
 
@@ -193,8 +194,7 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	case c.tx.open:
 		return c.tx.exec(ctx, c, s, args)
 	case s.verb == vSavepoint:
-		// SQLite would begin a deferred transaction, past the gate.
-		return nil, fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
+		return nil, errSavepointAlone
 	case s.calls:
 		return c.execWriter(ctx, s, args)
 	}
@@ -205,6 +205,9 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	}
 	return res, err
 }
+
+// errSavepointAlone: SQLite would begin a deferred transaction, past the gate.
+var errSavepointAlone = fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
 
 // execAlone runs s outside a transaction. Only what reads goes past the gate: in WAL mode
 // it waits for no writer, and no writer waits for it.
@@ -264,17 +267,19 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	return res, c.wrapCause(err)
 }
 
-// query is exec for a statement with rows. They are read while the statement stands, so a
-// writer among them, such as INSERT … RETURNING, does not take the gate: a caller that does
-// not close its rows would keep it.
+// query is exec for a statement with rows. They are read while the statement stands, but for
+// those of a writer: a caller that does not close its rows would keep the gate.
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
-	if s.verb >= vBegin {
+	switch {
+	case s.verb >= vBegin && c.tx.managed:
+		return nil, c.control(ctx, s.verb)
+	case s.verb >= vBegin:
 		return nil, fmt.Errorf("%w: run BEGIN, COMMIT and ROLLBACK with Exec", ErrInvalid)
-	}
-	if c.tx.open {
+	case c.tx.open:
 		return c.tx.query(ctx, c, s, args)
-	}
-	if s.calls {
+	case s.verb == vSavepoint:
+		return nil, errSavepointAlone
+	case s.calls, s.verb == vWrite:
 		return c.queryWriter(ctx, s, args)
 	}
 	r, err := c.start(ctx, s, args)
@@ -296,7 +301,7 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 	run := ctx
 	// An interrupted SELECT is only a SELECT less. A statement that may write is not
 	// interrupted, nor one in a transaction, which would be lost with it.
-	if c.tx.open || s.verb == vWith || s.verb == vWrite {
+	if c.tx.open || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
 	s.begins()
@@ -312,26 +317,23 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 	return &rows{rawRows: r.(rawRows), stmt: s}, nil
 }
 
-// rowsClosed ends what a statement with rows did outside a transaction: SQLite commits
-// it with its last row, not before.
+// rowsClosed ends a statement with rows. A script may have begun a transaction, past the gate.
 func (c *conn) rowsClosed(s *stmt) {
 	c.done(s)
-	switch {
-	case c.tx.open, s.verb == vRead, s.verb == vProbe:
-	case s.verb != vOther:
-		c.connector.committed()
-	case c.inTransaction():
-		c.tx = transaction{open: true} // begun by a script, past the gate
+	if s.verb == vOther && !c.tx.open && c.inTransaction() {
+		c.tx = transaction{open: true}
 	}
 }
 
 // control runs BEGIN, COMMIT and ROLLBACK that came as text, on a *sql.Conn. A COMMIT that
 // fails may be tried again there, which sql.Tx does not offer.
 func (c *conn) control(ctx context.Context, v verb) error {
-	switch v {
-	case vBegin, vBeginNow:
+	switch {
+	case v == vBegin, v == vBeginNow:
 		return c.tx.begin(ctx, c, v == vBeginNow)
-	case vCommit:
+	case c.tx.managed:
+		return c.tx.refuseText()
+	case v == vCommit:
 		return c.tx.commit(c, false)
 	default:
 		return c.tx.rollback(c)
@@ -346,7 +348,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if err := c.tx.begin(ctx, c, !opts.ReadOnly); err != nil {
 		return nil, err
 	}
-	c.tx.readOnly = opts.ReadOnly
+	c.tx.readOnly, c.tx.managed = opts.ReadOnly, true
 	return sqlTx{c}, nil
 }
 

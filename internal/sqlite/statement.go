@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"io"
-	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -13,10 +13,9 @@ type verb uint8
 
 const (
 	vOther     verb = iota // DDL, PRAGMA, scripts: run once, never kept prepared
-	vRead                  // SELECT, VALUES
+	vRead                  // SELECT, VALUES; and WITH before either
 	vProbe                 // CheckOwner's question
-	vWith                  // WITH, which may write
-	vWrite                 // INSERT, UPDATE, DELETE, REPLACE
+	vWrite                 // INSERT, UPDATE, DELETE, REPLACE; and WITH before any of them
 	vSavepoint             // SAVEPOINT, RELEASE
 	vBegin                 // BEGIN, deferred
 	vBeginNow              // BEGIN IMMEDIATE or EXCLUSIVE
@@ -24,8 +23,8 @@ const (
 	vRollback
 )
 
-// verbOf classifies query by its first word, and by the whole of it where it
-// controls a transaction: a script that merely starts with BEGIN is no BEGIN.
+// verbOf classifies query by its first word, and by the whole of it where it controls a
+// transaction or begins with WITH.
 func verbOf(query string) verb {
 	if query == dataVersion {
 		return vRead // the watcher asks it all day, and it changes nothing
@@ -33,35 +32,104 @@ func verbOf(query string) verb {
 	if strings.HasPrefix(query, probePrefix) {
 		return vProbe
 	}
-	query = skipComments(query)
-	word := query
-	if i := strings.IndexFunc(query, func(r rune) bool { return r <= ' ' || r == ';' || r == '(' }); i >= 0 {
-		word = query[:i]
-	}
-	switch strings.ToUpper(word) {
-	case "BEGIN", "COMMIT", "END", "ROLLBACK":
-		return control(query)
-	}
-	if strings.Contains(strings.TrimRight(query, "; \t\r\n"), ";") {
+	text := strings.TrimRight(outline(query), "; \t\r\n")
+	words := strings.Fields(strings.ToUpper(text))
+	if len(words) == 0 || strings.Contains(text, ";") {
 		return vOther // a script, which may end as something else than it begins
 	}
-	switch strings.ToUpper(word) {
+	switch words[0] {
 	case "SELECT", "VALUES":
 		return vRead
-	case "WITH":
-		return vWith
 	case "INSERT", "UPDATE", "DELETE", "REPLACE":
 		return vWrite
+	case "WITH":
+		return afterWith(words)
 	case "SAVEPOINT", "RELEASE":
 		return vSavepoint
+	}
+	return control(words)
+}
+
+// outline is query without what stands in quotes, comments and parentheses.
+func outline(query string) string {
+	var b strings.Builder
+	depth := 0
+	for len(query) > 0 {
+		end := skipped(query)
+		switch c := query[0]; {
+		case end > 0:
+			b.WriteByte(' ')
+			query = query[end:]
+			continue
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+			b.WriteByte(' ')
+		case depth == 0:
+			b.WriteByte(c)
+		}
+		query = query[1:]
+	}
+	return b.String()
+}
+
+// skipped is the length of the quoted text or the comment that s begins with, or 0. One that
+// does not end goes on to the end of s. A doubled quote is two texts beside each other.
+func skipped(s string) int {
+	var end string
+	from := 1
+	switch {
+	case strings.HasPrefix(s, "--"):
+		end = "\n"
+	case strings.HasPrefix(s, "/*"):
+		from, end = 2, "*/"
+	case s[0] == '\'', s[0] == '"', s[0] == '`':
+		end = s[:1]
+	case s[0] == '[':
+		end = "]"
+	default:
+		return 0
+	}
+	i := strings.Index(s[from:], end)
+	if i < 0 {
+		return len(s)
+	}
+	return from + i + len(end)
+}
+
+// afterWith finds the statement that its common tables are for. They stand in parentheses, so
+// the first verb is that of the statement. REPLACE may be the name of a table.
+func afterWith(words []string) verb {
+	for i, word := range words {
+		switch {
+		case word == "SELECT", word == "VALUES":
+			return vRead
+		case word == "INSERT", word == "UPDATE", word == "DELETE",
+			word == "REPLACE" && i+1 < len(words) && words[i+1] == "INTO":
+			return vWrite
+		}
 	}
 	return vOther
 }
 
-func control(query string) verb {
-	words := strings.Fields(strings.ToUpper(strings.TrimRight(comment.ReplaceAllString(query, " "), "; \t\r\n")))
-	words = cutWord(words, "TRANSACTION")
-	switch strings.Join(words, " ") {
+// endsWithin finds the COMMIT or ROLLBACK of a script, which may begin another transaction after
+// it. In the body of a trigger END means something else.
+func endsWithin(script string) bool {
+	for part := range strings.SplitSeq(outline(script), ";") {
+		words := strings.Fields(strings.ToUpper(part))
+		if slices.Contains(words, "TRIGGER") {
+			return false
+		}
+		if v := control(words); v == vCommit || v == vRollback {
+			return true
+		}
+	}
+	return false
+}
+
+func control(words []string) verb {
+	switch strings.Join(cutWord(words, "TRANSACTION"), " ") {
 	case "BEGIN", "BEGIN DEFERRED":
 		return vBegin
 	case "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE":
@@ -73,24 +141,6 @@ func control(query string) verb {
 	}
 	return vOther
 }
-
-// skipComments cuts what stands before the first word.
-func skipComments(query string) string {
-	for {
-		query = strings.TrimSpace(query)
-		switch {
-		case strings.HasPrefix(query, "--"):
-			_, query, _ = strings.Cut(query, "\n")
-		case strings.HasPrefix(query, "/*"):
-			_, query, _ = strings.Cut(query[2:], "*/")
-		default:
-			return query
-		}
-	}
-}
-
-// comment matches one; BEGIN and its like have no quotes in which it would be none.
-var comment = regexp.MustCompile(`(?s)/\*.*?\*/|--[^\n]*`)
 
 func cutWord(words []string, word string) []string {
 	if n := len(words); n > 1 && words[n-1] == word {
@@ -107,6 +157,7 @@ type stmt struct {
 	text   string
 	verb   verb
 	calls  bool   // a function that writes
+	ends   bool   // a script with a COMMIT or ROLLBACK in it
 	inUse  bool   // it runs, or rows of it are still open
 	once   bool   // close it after use
 	newest uint64 // when the cache last gave it out
@@ -134,9 +185,6 @@ func (s *stmt) steps() {
 		s.conn.current = s
 	}
 }
-
-// mayOnlyRead says that s is not known to write: SQLite then begins it with a read.
-func (s *stmt) mayOnlyRead() bool { return s.verb == vRead || s.verb == vWith }
 
 type rawStmt interface {
 	driver.Stmt

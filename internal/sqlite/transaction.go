@@ -18,6 +18,7 @@ type transaction struct {
 	open     bool
 	gated    bool  // holds the write gate
 	readOnly bool  // refuses to write
+	managed  bool  // of a sql.Tx, which alone may end it
 	wrote    bool  // something that is not a SELECT has run: the commit is to be reported
 	failed   error // why it can only be rolled back; it may be gone already
 
@@ -85,14 +86,25 @@ func (t *transaction) ready(ctx context.Context) error {
 
 var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
 
-// allows is ready for s. A WITH may turn out to write: that is SQLite's to say, which
-// then meets the snapshot, not the lock.
+// allows is ready for s.
 func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	if t.readOnly && s.verb == vWrite {
 		return errReadOnlyTx
 	}
+	if t.managed && s.ends {
+		return t.refuseText()
+	}
 	t.wrote = t.wrote || s.verb != vRead
 	return t.ready(ctx)
+}
+
+// refuseText fails the transaction for a COMMIT or ROLLBACK as text. The caller of a sql.Tx goes
+// on to write and commit, and each of its statements would commit by itself.
+func (t *transaction) refuseText() error {
+	if t.failed == nil {
+		t.failed = fmt.Errorf("%w: COMMIT or ROLLBACK as text in a sql.Tx: use its methods", ErrInvalid)
+	}
+	return t.ready(context.Background())
 }
 
 // exec runs s inside the transaction.

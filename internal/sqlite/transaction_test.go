@@ -389,3 +389,67 @@ func TestTx_ReadOnly_AnyStatement(t *testing.T) {
 	require.NoError(t, writer.Rollback())
 	require.True(t, free(c))
 }
+
+// A writer with rows waits for the gate as any other, and leaves it before its rows are read.
+func TestTx_WriterWithRows_Gate(t *testing.T) {
+	c, pool := newPool(t, file(t), Config{BusyTimeout: 30 * time.Millisecond})
+	perform(t, pool, `PRAGMA journal_mode = WAL`)
+	for v, query := range []string{
+		`INSERT INTO t (v) VALUES (0), (10) RETURNING v`, `WITH a(v) AS (SELECT 1) INSERT INTO t (v) SELECT v FROM a RETURNING v`,
+		`UPDATE t SET v = 2 WHERE v = 1 RETURNING v`, `DELETE FROM t WHERE v = 10 RETURNING v - 7`,
+	} {
+		tx, err := pool.BeginTx(context.Background(), nil)
+		require.NoError(t, err)
+		_, err = pool.QueryContext(context.Background(), query) //nolint:sqlclosecheck,rowserrcheck // there are none
+		require.ErrorIs(t, err, ErrBusy, query)
+		require.ErrorContains(t, err, "if this goroutine began it, use the Tx form")
+		require.NoError(t, tx.Rollback())
+
+		before := c.Commits()
+		rows, err := pool.QueryContext(context.Background(), query)
+		require.NoError(t, err, query)
+		require.True(t, free(c), query)
+		require.Equal(t, before+1, c.Commits(), query)
+		var got int
+		require.True(t, rows.Next())
+		require.NoError(t, rows.Scan(&got))
+		require.Equal(t, v, got, query)
+		require.NoError(t, rows.Close())
+	}
+	require.Equal(t, []int64{0, 2}, values(t, pool))
+}
+
+// COMMIT and ROLLBACK as text do not end a sql.Tx behind its back: nothing of it stays.
+func TestTx_Managed_TextRefused(t *testing.T) {
+	c, pool := newPool(t, file(t), Config{})
+	ctx := context.Background()
+	type run = func(tx *sql.Tx, text string) error
+	for how, end := range map[string]run{
+		"Exec":  func(tx *sql.Tx, text string) error { _, err := tx.Exec(text); return err },
+		"Query": func(tx *sql.Tx, text string) error { _, err := tx.Query(text); return err }, //nolint:sqlclosecheck,rowserrcheck // there are none
+		"prepared": func(tx *sql.Tx, text string) error {
+			s, err := tx.Prepare(text)
+			require.NoError(t, err)
+			_, err = s.Exec()
+			return err
+		},
+	} {
+		for _, text := range []string{"ROLLBACK", " rollback transaction;", "COMMIT", "/* done */ End;", "-- now\ncommit -- it",
+			"ROLLBACK; BEGIN IMMEDIATE", "SELECT 1; COMMIT; BEGIN", "END; SELECT 1"} {
+			tx, err := pool.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
+			require.ErrorIs(t, end(tx, text), ErrInvalid, "%s %q", how, text)
+			_, err = tx.Exec(`INSERT INTO t (v) VALUES (2)`)
+			require.ErrorIs(t, err, ErrInvalid, "%s %q", how, text)
+			require.ErrorContains(t, tx.Commit(), "nothing was committed", "%s %q", how, text)
+			require.True(t, free(c))
+		}
+	}
+	tx, err := pool.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	perform(t, tx, `CREATE TABLE u (v); CREATE TRIGGER more AFTER INSERT ON t BEGIN INSERT INTO u VALUES (';'); END;`,
+		"SAVEPOINT a", "ROLLBACK TO a", "RELEASE a")
+	require.NoError(t, tx.Commit())
+	require.Empty(t, values(t, pool))
+}
