@@ -238,7 +238,8 @@ func (b *opened) Close() error {
 // close it.
 //
 // The application's own transactions meet honker's inside SQLite, by the pool's busy
-// timeout; commits through the pool are noticed as those of another process are. One
+// timeout; honker's statements are tried again for BusyTimeout. A pool without a busy timeout
+// on a rollback journal, and one with a shared cache, are warned of in the log. Commits through the pool are noticed as those of another process are. One
 // connection is kept to watch for commits while there is a waiter, unless the pool has
 // only one. A verb that finds all connections of the pool lent waits for one until ctx ends
 // or BusyTimeout has passed ([ErrBusy]). Never attach a pool of another SQLite library to a file that this process
@@ -256,25 +257,37 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: nil pool", ErrInvalid)
 	}
-	path, err := sqlite.MainFile(ctx, pool)
-	if err != nil {
+	b := &attached{opts: o, pool: pool}
+	// The opening of a connection, and each read, may meet a lock.
+	if err := sqlite.Retry(ctx, o.BusyTimeout, func() error { return b.prepare(ctx) }); err != nil {
 		return nil, err
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, err
+	warn(o, b.identity)
+	for _, warning := range b.settings.Warnings() {
+		o.Logger.Warn("honker: "+warning, "path", b.Name())
 	}
-	identity, err := sqlite.NewIdentity(path)
-	if err != nil {
-		return nil, err
-	}
-	warn(o, identity)
-	keepJournal := func(context.Context, sqlite.Querier) error { return nil }
-	if err := bootstrap(ctx, pool, path, o.BusyTimeout, keepJournal); err != nil {
-		return nil, err
-	}
-	b := &attached{opts: o, pool: pool, identity: identity}
 	b.writer = sqlite.NewCommitter(sqlite.ForeignPool(pool), o.BusyTimeout)
 	return newDB(o, b, sqliteStores), nil
+}
+
+// prepare finds out about the pool and its file, and brings the schema up to date.
+func (b *attached) prepare(ctx context.Context) error {
+	path, err := sqlite.MainFile(ctx, b.pool)
+	if err != nil {
+		return err
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return err
+	}
+	if b.identity, err = sqlite.NewIdentity(path); err != nil {
+		return err
+	}
+	keepJournal := func(context.Context, sqlite.Querier) error { return nil }
+	if err := bootstrap(ctx, b.pool, path, b.opts.BusyTimeout, keepJournal); err != nil {
+		return err
+	}
+	b.settings, err = sqlite.SettingsOf(ctx, b.pool)
+	return err
 }
 
 // attached is the backend of a pool that belongs to the application. Its connections have no
@@ -283,6 +296,7 @@ type attached struct {
 	opts     Options
 	pool     *sql.DB
 	identity *sqlite.Identity
+	settings sqlite.PoolSettings
 	writer   *sqlite.Committer
 	watcher  wake.Watcher
 }
@@ -331,7 +345,12 @@ func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err e
 }
 
 // Commit implements engine.Backend.
-func (b *attached) Commit(tx *sql.Tx) error { return tx.Commit() }
+func (b *attached) Commit(tx *sql.Tx) error {
+	if b.settings.WAL {
+		return tx.Commit() // no reader is in its way
+	}
+	return sqlite.CommitAttached(tx, b.opts.BusyTimeout)
+}
 
 // Read implements engine.Backend.
 func (b *attached) Read(ctx context.Context, f func(context.Context, engine.Querier) error) error {

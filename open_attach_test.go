@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -180,4 +181,37 @@ func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 		require.ErrorIs(t, db.Tx(outer, func(context.Context, *sql.Tx) error { return nil }), honker.ErrBusy)
 		return nil
 	}))
+}
+
+// Settings of a pool that make trouble are warned of, others are not.
+func TestAttach_Warnings(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]string{
+		"_pragma=journal_mode(WAL)":              "",
+		"_pragma=busy_timeout(100)":              "",
+		"":                                       "no busy timeout",
+		"_pragma=journal_mode(WAL)&cache=shared": "share a cache",
+		"_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)&mode=rwc": "",
+	} {
+		for _, conns := range []int{0, 2, 1} {
+			t.Run(fmt.Sprint(settings, " ", conns), func(t *testing.T) {
+				pool, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "app.db")+"?"+settings)
+				require.NoError(t, err)
+				defer pool.Close()
+				pool.SetMaxOpenConns(conns)
+				before := testkit.QueryInt(t, pool, `PRAGMA cache_size`)
+				log := new(testkit.Log)
+				db, err := honker.Attach(t.Context(), pool, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+				require.NoError(t, err)
+				defer db.Close()
+				warnings := 0
+				if want != "" && (conns != 1 || want != "share a cache") {
+					warnings = 1
+				}
+				require.Equal(t, warnings, log.Times("WARN"))
+				require.Equal(t, warnings, log.Times(want)*warnings)
+				require.Equal(t, before, testkit.QueryInt(t, pool, `PRAGMA cache_size`))
+			})
+		}
+	}
 }

@@ -18,3 +18,8 @@ func TestAttach_Mattn(t *testing.T) {
 		return sql.Open("sqlite3", "file:"+path+"?_busy_timeout=2000&_journal_mode=WAL&_txlock=immediate")
 	})
 }
+
+// Verbs wait for locks where the pool's own statements do not.
+func TestAttach_Mattn_Unwaiting(t *testing.T) {
+	suite.RunUnwaiting(t, func(path string) (*sql.DB, error) { return sql.Open("sqlite3", "file:"+path+"?_busy_timeout=0") })
+}

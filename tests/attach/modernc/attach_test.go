@@ -25,3 +25,8 @@ func TestAttach_RollbackJournal(t *testing.T) {
 		return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(2000)&_txlock=immediate")
 	})
 }
+
+// Verbs wait for locks where the pool's own statements do not.
+func TestAttach_Modernc_Unwaiting(t *testing.T) {
+	suite.RunUnwaiting(t, func(path string) (*sql.DB, error) { return sql.Open("sqlite", "file:"+path+"") })
+}

@@ -18,3 +18,10 @@ func TestAttach_Ncruces(t *testing.T) {
 		return sql.Open("sqlite3", "file:"+path+"?_pragma=busy_timeout(2000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 	})
 }
+
+// Verbs wait for locks where the pool's own statements do not.
+func TestAttach_Ncruces_Unwaiting(t *testing.T) {
+	suite.RunUnwaiting(t, func(path string) (*sql.DB, error) {
+		return sql.Open("sqlite3", "file:"+path+"?_pragma=busy_timeout(0)")
+	})
+}

@@ -8,7 +8,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,4 +116,82 @@ func sleeper(t *testing.T, pool *sql.DB) {
 	}
 	require.NoError(t, db.Close())
 	require.ErrorIs(t, <-worked, honker.ErrClosed)
+}
+
+const busyTimeout = 500 * time.Millisecond
+
+// RunUnwaiting shows that what honker does waits for the locks of others where the pool does not.
+// open returns a pool on a rollback journal, with statements that fail at once.
+func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	pool, err := open(path)
+	require.NoError(t, err)
+	defer pool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, &honker.Options{BusyTimeout: busyTimeout, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	id, err := q.Enqueue(ctx, 1)
+	require.NoError(t, err)
+
+	other, err := open(path)
+	require.NoError(t, err)
+	defer other.Close()
+	for _, c := range []struct {
+		what, take string // by another connection
+		verb       func() error
+	}{
+		{"a read", "BEGIN EXCLUSIVE", func() error { _, err := q.Get(ctx, id); return err }},
+		{"an attachment", "BEGIN EXCLUSIVE", func() error { _, err := db.Listen(ctx, "news"); return err }},
+		{"a write", "BEGIN IMMEDIATE", func() error { _, err := q.Enqueue(ctx, 2); return err }},
+		{"a transaction", "BEGIN EXCLUSIVE", func() error { return enqueueIn(ctx, db, q) }},
+		{"a commit", "BEGIN; SELECT count(*) FROM _honker_live", func() error { return enqueueIn(ctx, db, q) }},
+		{"an opening", "BEGIN EXCLUSIVE", func() error {
+			again, err := honker.Attach(ctx, pool, &honker.Options{BusyTimeout: busyTimeout, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				return err
+			}
+			return again.Close()
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			pool.SetMaxIdleConns(0) // each verb opens a connection
+			release := hold(ctx, t, other, c.take)
+			err := c.verb()
+			require.ErrorIs(t, err, honker.ErrBusy)
+			require.ErrorContains(t, err, "honker: ")
+			time.AfterFunc(20*time.Millisecond, release)
+			require.NoError(t, c.verb())
+		})
+	}
+	require.NoError(t, db.Check(ctx))
+}
+
+// hold keeps a lock until release is called, or the test ends.
+func hold(ctx context.Context, t *testing.T, pool *sql.DB, take string) (release func()) {
+	conn, err := pool.Conn(ctx)
+	require.NoError(t, err)
+	for statement := range strings.SplitSeq(take, ";") {
+		rows, err := conn.QueryContext(ctx, statement)
+		require.NoError(t, err)
+		for rows.Next() {
+		}
+		require.NoError(t, rows.Err())
+		require.NoError(t, rows.Close())
+	}
+	release = sync.OnceFunc(func() {
+		_, _ = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		_ = conn.Close()
+	})
+	t.Cleanup(release)
+	return release
+}
+
+func enqueueIn(ctx context.Context, db *honker.DB, q *honker.Queue[int]) error {
+	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 3)
+		return err
+	})
 }
