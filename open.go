@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -83,8 +84,17 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		PosixLocks:    o.PosixLocks,
 		AnyFilesystem: o.AnyFilesystem,
 		Functions:     functions,
+		Late:          late(path, o.Logger),
 		OnConnect:     o.OnConnect,
 	})
+}
+
+// late logs a transaction that has held up all other writers: each of those that gave up has
+// logged, or returned, that it was busy, and does not know why.
+func late(path string, log *slog.Logger) sqlite.Late {
+	return func(held time.Duration, where string) {
+		log.Warn("honker: a transaction has held the writer for long, and others waited", "path", path, "held", held, "where", where)
+	}
 }
 
 // bootstrap brings the file to this version's schema, without a write when it is
@@ -341,7 +351,11 @@ func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err e
 		_ = conn.Close()
 		return nil, nil, err
 	}
-	return tx, func() { _ = conn.Close() }, nil
+	began := time.Now()
+	return tx, func() {
+		_ = conn.Close()
+		late(b.Name(), b.opts.Logger).Check(began)
+	}, nil
 }
 
 // Commit implements engine.Backend.

@@ -7,13 +7,17 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -362,4 +366,56 @@ func TestDB_SQL_NestedQueries(t *testing.T) {
 	for err := range failed {
 		require.NoError(t, err)
 	}
+}
+
+// A transaction that has held the writer for longer than a second is told of once, with the line
+// that is to blame. A quick one, and one that waited for its turn, are not.
+func TestDB_LateTransaction(t *testing.T) {
+	for name, open := range map[string]func(*testing.T, *honker.Options) *honker.DB{
+		"opened": func(t *testing.T, o *honker.Options) *honker.DB { return honkertest.Open(t, o) },
+		"attached": func(t *testing.T, o *honker.Options) *honker.DB {
+			path := filepath.Join(t.TempDir(), "app.db")
+			testkit.MakeFile(t, path)
+			db, err := honker.Attach(t.Context(), testkit.OpenPool(t, path), o)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			return db
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := new(testkit.Log)
+				db := open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil))})
+				hold := func(d time.Duration) error {
+					return db.Tx(t.Context(), func(context.Context, *sql.Tx) error { time.Sleep(d); return nil })
+				}
+				require.NoError(t, hold(time.Second))
+				require.Zero(t, log.Times("WARN"))
+				_, _, line, _ := runtime.Caller(0)
+				require.NoError(t, db.Tx(t.Context(), func(context.Context, *sql.Tx) error { time.Sleep(2500 * time.Millisecond); return nil }))
+				require.Equal(t, 1, log.Times("WARN"))
+				require.Equal(t, 1, log.Times(fmt.Sprintf("held=2.5s where=%s:%d", thisFile(), line+1)))
+				if name == "attached" {
+					return // the application's own are not known
+				}
+				for _, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
+					tx, err := db.SQL().BeginTx(t.Context(), nil)
+					require.NoError(t, err)
+					time.Sleep(time.Minute)
+					require.NoError(t, end(tx))
+				}
+				require.Equal(t, 2, log.Times("held=1m0s where="+thisFile()))
+				tx, err := db.SQL().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				require.NoError(t, tx.Commit())
+				require.Equal(t, 3, log.Times("WARN"), "it held up no other")
+			})
+		})
+	}
+}
+
+func thisFile() string {
+	_, file, _, _ := runtime.Caller(0)
+	return file
 }

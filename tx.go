@@ -22,7 +22,7 @@ type Tx interface {
 // ctx ends or BusyTimeout has passed ([ErrBusy]).
 //
 // Other writers of all processes wait while fn runs: no network and no waiting
-// inside. Use the Tx form of honker's verbs there; the plain form is [ErrInTx] under
+// inside. A transaction that took longer than a second is told of in the log. Use the Tx form of honker's verbs there; the plain form is [ErrInTx] under
 // fn's ctx. Reads, such as [Queue.Get], run in the transaction under fn's ctx, and see what
 // it has written. fn must not commit or roll back tx itself.
 func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {

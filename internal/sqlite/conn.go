@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 )
@@ -240,7 +241,7 @@ func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue)
 	if s.verb == vOther && c.inTransaction() {
 		// A script has begun one and not ended it, whether or not it failed. The gate
 		// stays with it until the caller, or the pool, ends it.
-		c.tx = transaction{open: true, gated: true}
+		c.tx = transaction{open: true, gated: true, since: time.Now()}
 	}
 	return res, err
 }

@@ -21,6 +21,7 @@ type Config struct {
 	PosixLocks    bool          // leave the process on POSIX locks
 	AnyFilesystem bool          // do not refuse network filesystems
 	Functions     *Functions    // SQL functions of the connections; nil: none
+	Late          Late          // told of transactions that hold the writer for long; nil: none
 
 	// OnConnect is called with the driver's own connection for each one that Connect has
 	// set up, but not for those of Readers. Its error fails the connect.

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"maps"
+	"time"
 )
 
 // transaction is the open transaction of a connection.
@@ -16,11 +17,12 @@ import (
 // lost, or in which a ctx ended, can only be rolled back.
 type transaction struct {
 	open     bool
-	gated    bool  // holds the write gate
-	readOnly bool  // refuses to write
-	managed  bool  // of a sql.Tx, which alone may end it
-	wrote    bool  // something that is not a SELECT has run: the commit is to be reported
-	failed   error // why it can only be rolled back; it may be gone already
+	gated    bool      // holds the write gate
+	since    time.Time // of a gated one: when it had the write lock
+	readOnly bool      // refuses to write
+	managed  bool      // of a sql.Tx, which alone may end it
+	wrote    bool      // something that is not a SELECT has run: the commit is to be reported
+	failed   error     // why it can only be rolled back; it may be gone already
 
 	committed map[any]func() // called after the commit
 }
@@ -55,7 +57,10 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 		}
 		return err
 	}
-	*t = transaction{open: true, gated: now}
+	*t = transaction{open: true}
+	if now {
+		t.gated, t.since = true, time.Now()
+	}
 	return nil
 }
 
@@ -186,9 +191,7 @@ func (t *transaction) commit(c *conn, last bool) error {
 	was := *t
 	*t = transaction{}
 	// The next writer first: what follows may wake goroutines and ask the kernel.
-	if was.gated {
-		c.connector.gate.leave()
-	}
+	was.leave(c)
 	if was.gated || was.wrote {
 		c.connector.committed()
 	}
@@ -209,10 +212,16 @@ func (t *transaction) rollback(c *conn) error {
 	if t.failed == nil || c.inTransaction() {
 		err = t.run(context.Background(), c, "ROLLBACK")
 	}
-	gated := t.gated
+	was := *t
 	*t = transaction{}
-	if gated {
-		c.connector.gate.leave()
-	}
+	was.leave(c)
 	return err
+}
+
+// leave gives the gate to the next writer, once the transaction has ended.
+func (t *transaction) leave(c *conn) {
+	if t.gated {
+		c.connector.gate.leave()
+		c.connector.cfg.Late.Check(t.since)
+	}
 }
