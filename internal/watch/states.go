@@ -171,7 +171,7 @@ func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
 	if w.tooFast(now) {
-		w.enter(busy, min(max(w.cfg.Poll, burstGap), slowestPoll))
+		w.enter(busy, min(max(w.cfg.Poll, burstGap), slowestBackoff))
 	}
 	// If this process has committed since the last event, the event is probably of that
 	// commit, for which Committed has asked for a look already. One look is enough then,
@@ -222,7 +222,7 @@ func (w *Watcher) found(now time.Time, why reason) {
 		w.foundOthers(time.Now(), took)
 		return
 	}
-	w.lastHit, w.backoff, w.notBefore = now, 0, time.Time{}
+	w.backoff, w.notBefore = 0, time.Time{}
 	switch {
 	case w.state == polling, w.state == busy:
 		w.pause = w.cfg.Poll
@@ -243,7 +243,7 @@ func (w *Watcher) found(now time.Time, why reason) {
 // concerns no waiter here is followed by others as a rule. The verbs of this process have
 // woken the waiters that they concern. took is how long it took to find out.
 func (w *Watcher) foundOthers(now time.Time, took time.Duration) {
-	w.backoff = min(max(2*w.backoff, firstBackoff), slowestPoll)
+	w.backoff = min(max(2*w.backoff, firstBackoff), slowestBackoff)
 	pause := max(w.backoff, lookShare*took)
 	w.notBefore = now.Add(pause)
 	if w.state != polling {
@@ -254,25 +254,22 @@ func (w *Watcher) foundOthers(now time.Time, took time.Duration) {
 
 // foundNothing makes the next pause longer, and ends a state that a quiet file does not need.
 func (w *Watcher) foundNothing(now time.Time) {
-	slower := max(min(2*w.pause, slowestPoll), w.cfg.Poll)
+	quiet := now.Sub(w.lastCommit)
 	switch {
-	case w.state == busy:
-		quiet := now.Sub(w.lastCommit)
+	case w.state == busy && (quiet > othersQuiet || quiet > quietAfter && !w.missed):
+		// followEvents sets the watches again and leaves polling at once.
+		w.fastEvents, w.missed = 0, false
+		w.enter(polling, w.cfg.Poll)
+	case w.state == busy, w.state == polling && quiet <= idleAfter:
+		// Commits come in groups: for a while after one, the looks stay as close as asked.
 		if w.missed {
-			w.pause = slower
-		}
-		if quiet > othersQuiet || quiet > quietAfter && !w.missed {
-			// followEvents sets the watches again and leaves polling at once.
-			w.fastEvents = 0
-			w.missed = false
-			w.enter(polling, w.cfg.Poll)
-		}
-	case w.state == polling:
-		// Commits come in groups: for a second after one, the polls stay as close as asked.
-		w.pause = slower
-		if now.Sub(w.lastHit) <= idleAfter && !w.missed {
+			w.pause = max(min(2*w.pause, slowestBackoff), w.cfg.Poll)
+		} else if w.state == polling {
 			w.pause = w.cfg.Poll
 		}
+	case w.state == polling:
+		// From then on they are late by about a hundredth of the quiet time before.
+		w.pause = max(min(2*w.pause, quiet/100, slowestPoll), w.cfg.Poll)
 	default: // searching or listening
 		longest := w.longestPause()
 		w.pause = min(2*w.pause, longest)

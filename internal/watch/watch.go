@@ -110,9 +110,13 @@ const (
 
 // Pauses while no events come.
 const (
-	slowestPoll  = 25 * time.Millisecond // unless Poll is longer
-	firstBackoff = 2 * time.Millisecond  // after the first commit that concerns no waiter
-	idleAfter    = time.Second           // without a commit that woke a waiter, polling slows down
+	slowestPoll = 100 * time.Millisecond // after ten quiet seconds, unless Poll is longer
+	idleAfter   = time.Second            // without a commit, polling slows down
+
+	// After commits that concern no waiter here, the pauses grow from the first of these to
+	// the second.
+	firstBackoff   = 2 * time.Millisecond
+	slowestBackoff = 25 * time.Millisecond
 
 	burstGap    = time.Millisecond       // events closer than this belong to a burst
 	burstEvents = 16                     // so many of them in a row turn events off
