@@ -17,10 +17,19 @@ import (
 // share a file and are killed at any moment, again and again; ledgers outside of the
 // file keep what each of them meant to do and what it was told. In the end everything
 // is worked off, and file and ledgers are compared.
-func Kills(ctx context.Context, r *Round) (err error) {
-	s := &storm{Round: r, path: filepath.Join(r.Dir, "app.db"), began: time.Now()}
+func Kills(ctx context.Context, r *Round) error {
+	return (&storm{Round: r, parts: parts, pause: 20 * time.Millisecond}).run(ctx)
+}
+
+// Crowd is Kills with twenty processes on the file, many of which do the same.
+func Crowd(ctx context.Context, r *Round) error {
+	return (&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond, patience: time.Minute}).run(ctx)
+}
+
+func (s *storm) run(ctx context.Context) (err error) {
+	s.path, s.began = filepath.Join(s.Dir, "app.db"), time.Now()
 	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations"} {
-		r.Add(name, 0)
+		s.Add(name, 0)
 	}
 	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
 	if err != nil {
@@ -45,6 +54,11 @@ func Kills(ctx context.Context, r *Round) (err error) {
 // storm is a round of kills.
 type storm struct {
 	*Round
+	parts    [][]string      // roles of each process
+	pause    time.Duration   // the longest between two kills
+	patience time.Duration   // BusyTimeout; 0: the default
+	clocks   []time.Duration // by which the children set theirs ahead, one after another; nil: never
+
 	path  string
 	db    *honker.DB // the parent's; it only looks
 	first time.Time  // when the schedule is due first
@@ -60,6 +74,15 @@ var parts = [][]string{
 	{"subscriber", "piper", "member"},
 	{"producer", "worker", "member", "ticker"},
 }
+
+// manyParts are twenty processes. A consumer and a pipe belong to one process at a time.
+var manyParts = slices.Concat(
+	slices.Repeat([][]string{{"producer"}}, 4),
+	slices.Repeat([][]string{{"worker", "mailer"}}, 5),
+	[][]string{{"subscriber", "piper", "member"}},
+	slices.Repeat([][]string{{"member"}}, 4),
+	slices.Repeat([][]string{{"producer", "worker", "member", "ticker"}}, 3),
+	slices.Repeat([][]string{{"ticker"}}, 3))
 
 // tables are the application's.
 var tables = []string{
@@ -82,14 +105,14 @@ func (s *storm) prepare(ctx context.Context) (err error) {
 }
 
 func (s *storm) options() *honker.Options {
-	return &honker.Options{Durability: honker.Durability(s.Seed % 2)}
+	return &honker.Options{Durability: honker.Durability(s.Seed % 2), BusyTimeout: s.patience}
 }
 
 // rage starts the children and kills them, one or all, at any moment.
 func (s *storm) rage(ctx context.Context) error {
-	s.slots = make([]*child, len(parts))
+	s.slots = make([]*child, len(s.parts))
 	for i := range s.slots {
-		if err := s.spawn(i, parts[i]); err != nil {
+		if err := s.spawn(i, s.parts[i], s.clocks); err != nil {
 			return err
 		}
 	}
@@ -99,7 +122,7 @@ func (s *storm) rage(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Duration(1+s.Rand.IntN(20)) * time.Millisecond):
+		case <-time.After(time.Millisecond + time.Duration(s.Rand.Int64N(int64(s.pause)))):
 		}
 		if err := s.strike(); err != nil {
 			return err
@@ -110,7 +133,7 @@ func (s *storm) rage(ctx context.Context) error {
 func (s *storm) strike() error {
 	victims := []int{s.Rand.IntN(len(s.slots))}
 	if s.oneIn(10) {
-		victims = []int{0, 1, 2, 3}
+		victims = s.Rand.Perm(len(s.slots))
 	}
 	for _, i := range victims {
 		if err := s.slots[i].kill(); err != nil {
@@ -119,17 +142,17 @@ func (s *storm) strike() error {
 		s.Add("kills", 1)
 	}
 	for _, i := range victims {
-		if err := s.spawn(i, parts[i]); err != nil {
+		if err := s.spawn(i, s.parts[i], s.clocks); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *storm) spawn(slot int, roles []string) (err error) {
+func (s *storm) spawn(slot int, roles []string, clocks []time.Duration) (err error) {
 	s.born++
 	s.slots[slot], err = spawn(part{
-		Path: s.path, Roles: roles, Number: s.born, Began: s.began, Full: s.options().Durability == honker.Full,
+		Path: s.path, Roles: roles, Number: s.born, Began: s.began, Full: s.options().Durability == honker.Full, Patience: s.patience, Clocks: clocks,
 		Ledger: filepath.Join(s.Dir, fmt.Sprintf("ledger-%06d", s.born)),
 	})
 	return err
@@ -145,21 +168,34 @@ func (s *storm) end() {
 	s.slots = nil
 }
 
-// drain lets the children work off what is there, without new work and kills.
+// drain lets the children work off what is there, without new work and kills. Their clocks
+// say that all leases are over.
 func (s *storm) drain() error {
 	for _, c := range s.slots {
 		if err := c.kill(); err != nil {
 			return err
 		}
 	}
-	s.slots = s.slots[1:] // of the producer
-	for i, roles := range parts[1:] {
+	s.slots = nil
+	for _, roles := range s.parts {
 		rest := slices.DeleteFunc(slices.Clone(roles), func(role string) bool { return role == "producer" })
-		if err := s.spawn(i, rest); err != nil {
+		if len(rest) == 0 {
+			continue
+		}
+		s.slots = append(s.slots, nil)
+		if err := s.spawn(len(s.slots)-1, rest, s.afterAll()); err != nil {
 			return err
 		}
 	}
-	return s.until(60*time.Second, s.workedOff)
+	return s.until(60*time.Second+s.patience, s.workedOff)
+}
+
+// afterAll is a clock that is ahead of all others that there were.
+func (s *storm) afterAll() []time.Duration {
+	if s.clocks == nil {
+		return nil
+	}
+	return []time.Duration{max(0, slices.Max(s.clocks)) + time.Minute}
 }
 
 func (s *storm) until(limit time.Duration, ok func(context.Context) (string, error)) error {

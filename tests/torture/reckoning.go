@@ -40,6 +40,9 @@ func (s *storm) check() error {
 	}
 	r.Add("commits", int64(len(r.noted[jobAcked])+len(r.noted[mailAcked])+len(r.noted[eventAcked])))
 	r.Add("ordered", int64(len(r.events)))
+	if r.clocks != nil {
+		r.Add("clock_steps", int64(r.noted[stepped][1]))
+	}
 	return errors.Join(r.faults...)
 }
 

@@ -32,6 +32,7 @@ const (
 	eventMeant, eventAcked = "event?", "event"
 	doomed                 = "doomed"
 	sent, handled          = "sent", "handled"
+	stepped                = "stepped" // a clock was set
 )
 
 var roles = map[string]func(*actor, context.Context) error{
@@ -50,13 +51,14 @@ func play() {
 	var err error
 	a.notes, err = testkit.OpenLedger(a.Ledger)
 	testkit.Must(err)
-	o := &honker.Options{}
+	var all sync.WaitGroup
+	all.Go(a.setClock)
+	o := &honker.Options{BusyTimeout: a.Patience}
 	if a.Full {
 		o.Durability = honker.Full
 	}
 	a.db, err = honker.Open(testkit.ChildContext(), a.Path, o)
 	testkit.Must(err)
-	var all sync.WaitGroup
 	for _, role := range a.Roles {
 		all.Go(func() {
 			if err := roles[role](a, testkit.ChildContext()); testkit.ChildContext().Err() == nil {

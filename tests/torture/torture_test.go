@@ -13,6 +13,7 @@ import (
 
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/tests/torture"
+	"github.com/honker-go/honker/tests/torture/wallclock"
 )
 
 var longFlag = flag.Duration("torture", 0, "run each suite for so long")
@@ -66,6 +67,29 @@ func TestTorture_FailingDisk(t *testing.T) {
 func TestTorture_Killed(t *testing.T) {
 	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("kills"))
+	require.Positive(t, c.Get("jobs"))
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations"} {
+		require.Zero(t, c.Get(none), none)
+	}
+}
+
+// Nothing is lost or done twice when twenty processes share a file and are killed.
+func TestTorture_Crowd_Killed(t *testing.T) {
+	c := run(t, "crowd", 1, 8*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("kills"))
+	require.Positive(t, c.Get("jobs"))
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations"} {
+		require.Zero(t, c.Get(none), none)
+	}
+}
+
+// Nothing is lost or done twice when the clocks of processes are set back and forth.
+func TestTorture_ClocksSet(t *testing.T) {
+	if !wallclock.Supported {
+		t.Skip("the clock cannot be set for one process here")
+	}
+	c := run(t, "clocks", 1, 8*time.Second, 2*time.Second)
+	require.Positive(t, c.Get("clock_steps"))
 	require.Positive(t, c.Get("jobs"))
 	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations"} {
 		require.Zero(t, c.Get(none), none)
