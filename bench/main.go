@@ -117,7 +117,9 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 	r := Runner{Only: c.only, Rounds: c.rounds, For: c.length, Scale: c.scale, Bound: 4 * time.Second, Fewest: 5, Seed: c.seed, Dir: c.dir, Progress: stderr}
 	for _, s := range chosen {
 		var tables []Table
-		tables, err = r.run(ctx, s)
+		if tables, err = r.run(ctx, s); err == nil && len(tables) == 0 {
+			continue
+		}
 		results.Tables = append(results.Tables, tables...)
 		results.Header.Took = time.Since(results.Header.Began).Round(time.Second).String()
 		if err = errors.Join(err, results.write(c.out)); err != nil { // after each: an hour may end early
