@@ -78,6 +78,8 @@ func (t task) run(ctx context.Context) error {
 			return t.idle(ctx, c)
 		case "crowd":
 			return t.crowd(ctx, c)
+		case "follow":
+			return t.follow(ctx, c)
 		case "enqueue":
 			return t.enqueue(ctx, c)
 		}

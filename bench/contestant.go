@@ -79,6 +79,14 @@ type (
 		// Subscribe hands over each event, and saves how far it has come, until ctx ends.
 		Subscribe(ctx context.Context, consumer string, handle func(n int64)) error
 	}
+	// Keyed is a stream of events with keys.
+	Keyed interface {
+		// PublishKey publishes an event for subscriber n.
+		PublishKey(ctx context.Context, n int) error
+		// SubscribeKeys hands events to so many subscribers, each of which asks for its own,
+		// until ctx ends.
+		SubscribeKeys(ctx context.Context, subscribers int, handle func(n int)) error
+	}
 	// Grouper shares the events of a stream among members.
 	Grouper interface {
 		Member(ctx context.Context, group, member string, handle func(n int64)) error

@@ -158,6 +158,24 @@ func (h *honkerQueue) Subscribe(ctx context.Context, consumer string, handle fun
 	return nil
 }
 
+func (h *honkerQueue) PublishKey(ctx context.Context, n int) error {
+	_, err := h.stream.Publish(ctx, newPayload(int64(n)), honker.EventKey(fmt.Sprint(n)))
+	return err
+}
+
+func (h *honkerQueue) SubscribeKeys(ctx context.Context, subscribers int, handle func(n int)) error {
+	return each(subscribers, func(i int) error {
+		only := &honker.SubscribeOptions{Filter: honker.KeyIs(fmt.Sprint(i))}
+		for _, err := range h.stream.Subscribe(ctx, fmt.Sprint("subscriber-", i), only) {
+			if err != nil {
+				return err
+			}
+			handle(i)
+		}
+		return nil
+	})
+}
+
 func (h *honkerQueue) Member(ctx context.Context, group, member string, handle func(n int64)) error {
 	m, err := h.stream.Group(group, nil).Join(ctx, member)
 	if err != nil {

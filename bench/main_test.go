@@ -36,7 +36,7 @@ func TestBench_Suites(t *testing.T) {
 				r.Rounds = 1
 			}
 			if s.Name == "crowd" { // its processes take their time
-				s = only([]Suite{s}, "10 ")[0]
+				s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool { return !strings.Contains(c.Name, "10 ") && !strings.Contains(c.Name, "subscribers") })
 			}
 			tables, err := r.run(t.Context(), s)
 			require.NoError(t, err)

@@ -21,6 +21,7 @@ func crowdSuite() Suite {
 	for _, queues := range []int{10, 1000, 5000} {
 		s.Cases = append(s.Cases, manyQueuesCase(queues))
 	}
+	s.Cases = append(s.Cases, filtersCase(1000))
 	return s
 }
 
@@ -53,7 +54,7 @@ func crowdCase(processes int, pause time.Duration) Case {
 		if err != nil {
 			return nil, err
 		}
-		idle, err := startCrowd(ctx, t, path, max(min(processes, 2), int(float64(processes)*t.Scale)), 1)
+		idle, err := startCrowd(ctx, t, t.waits(path, 1), max(min(processes, 2), int(float64(processes)*t.Scale)))
 		if err != nil {
 			return nil, err
 		}
@@ -144,10 +145,15 @@ type crowd []*child
 
 const ended = "ENDED" // says an idle process after its workers have given up
 
+// waits is the task to wait for jobs of so many queues.
+func (t *Turn) waits(path string, queues int) task {
+	return task{Do: "crowd", Contestant: t.Name, Path: path, Durability: t.Durability, Queues: queues}
+}
+
 // startCrowd returns when all are at rest.
-func startCrowd(ctx context.Context, t *Turn, path string, processes, queues int) (all crowd, err error) {
+func startCrowd(ctx context.Context, t *Turn, do task, processes int) (all crowd, err error) {
 	for range processes {
-		c, err := startChild(ctx, task{Do: "crowd", Contestant: t.Name, Path: path, Durability: t.Durability, Queues: queues})
+		c, err := startChild(ctx, do)
 		if err != nil {
 			all.end()
 			return nil, err
@@ -180,18 +186,24 @@ func (all crowd) cpu() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// share of a core that all use while f runs, in percent.
-func (all crowd) share(f func() error) (percent float64, err error) {
+// spends is the CPU time that all use while f runs.
+func (all crowd) spends(f func() error) (time.Duration, error) {
 	before, err := all.cpu()
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
 	if err := f(); err != nil {
 		return 0, err
 	}
 	after, err := all.cpu()
-	return 100 * (after - before).Seconds() / time.Since(began).Seconds(), err
+	return after - before, err
+}
+
+// share of a core that all use while f runs, in percent.
+func (all crowd) share(f func() error) (percent float64, err error) {
+	began := time.Now()
+	spent, err := all.spends(f)
+	return 100 * spent.Seconds() / time.Since(began).Seconds(), err
 }
 
 // end counts those that did not wait until now.
@@ -210,15 +222,20 @@ func (all crowd) end() (failed int) {
 	return failed
 }
 
-// crowd waits for jobs until ctx ends. What is open ends with the process.
+// crowd waits for jobs.
 func (t task) crowd(ctx context.Context, c Contestant) error {
+	return t.wait(ctx, c, func(q Queue) error { return q.(Idler).Idle(ctx, t.Queues, 0) })
+}
+
+// wait runs f until ctx ends. What is open ends with the process.
+func (t task) wait(ctx context.Context, c Contestant, f func(q Queue) error) error {
 	fmt.Println("READY")
 	q, err := c.Open(ctx, t.Path, t.Durability)
 	if err != nil {
 		return err
 	}
 	go func() {
-		if err := q.(Idler).Idle(ctx, t.Queues, 0); ctx.Err() == nil {
+		if err := f(q); ctx.Err() == nil {
 			fmt.Println(ended, err)
 		}
 	}()
@@ -244,7 +261,7 @@ func manyQueuesCase(queues int) Case {
 			return nil, err
 		}
 		defer q.Close()
-		idle, err := startCrowd(ctx, t, path, 1, t.scaled(queues))
+		idle, err := startCrowd(ctx, t, t.waits(path, t.scaled(queues)), 1)
 		if err != nil {
 			return nil, err
 		}

@@ -29,6 +29,7 @@ var targets = []Target{
 	{"25 idle processes together below 15 % of a core", within("crowd", crowdTarget, 5, 15)},
 	{"a worker beside 25 idle processes starts within 0.74 ms (p50)", within("crowd", crowdTarget, 6, 0.74)},
 	{"a process with 5,000 queues below 5 % of a core beside unrelated commits", within("crowd", "5,000 queues", 0, 5)},
+	{"an event costs 1,000 subscribers with a key each at most 2 × the CPU of one", within("crowd", "1,000 subscribers", 0, 2)},
 	{"a paced foreign writer's p50 at most 1 ms beside honker", within("neighbours", "a paced writer", 0, 1)},
 	{"its p90 at most 10 ms", within("neighbours", "a paced writer", 1, 10)},
 	{"its p99 at most 60 ms", within("neighbours", "a paced writer", 2, 60)},
