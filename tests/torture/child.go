@@ -17,7 +17,7 @@ import (
 // Main runs the child that this process is and exits; in a process that is none it
 // returns at once. A program that runs suites calls it first.
 func Main() {
-	testkit.RunChild(map[string]func(){"torture": play, "torture wakes": speak})
+	testkit.RunChild(map[string]func(){"torture": play, "torture wakes": speak, "torture replaced": beReplaced})
 }
 
 // part is what a child is asked to do.

@@ -96,6 +96,14 @@ func TestTorture_ClocksSet(t *testing.T) {
 	}
 }
 
+// A process notices that its file was replaced while its clock is set.
+func TestTorture_ClocksSet_FileReplaced(t *testing.T) {
+	c := run(t, "replaced", 1, 4*time.Second, time.Second)
+	require.Positive(t, c.Get("replaced"))
+	require.Zero(t, c.Get("acked_late"))
+	require.Zero(t, c.Get("not_told"))
+}
+
 // No waiter misses a commit with the safety poll off.
 func TestTorture_NoMissedCommit(t *testing.T) {
 	c := run(t, "wakes", 1, 8*time.Second, 2*time.Second)
