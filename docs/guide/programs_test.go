@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"go/ast"
 	"go/format"
 	"go/parser"
 	"go/token"
@@ -76,20 +75,98 @@ func TestGuide_Programs(t *testing.T) {
 	require.Greater(t, built, 8, "the walk has missed the programs")
 }
 
-// Blocks that are not whole programs are Go in gofmt's form at least, and what they name of
-// the package is there.
-func TestGuide_Blocks(t *testing.T) {
+// Blocks of Go are in gofmt's form.
+func TestGuide_Format(t *testing.T) {
 	t.Parallel()
-	names := exported(t)
-	used := regexp.MustCompile(`\bhonker\.([A-Z]\w*)`)
 	for _, b := range guide(t) {
 		formatted, err := format.Source([]byte(b.code))
 		require.NoError(t, err, b.name)
 		require.Equal(t, string(formatted), b.code, "%s is not in gofmt's form", b.name)
-		for _, m := range used.FindAllStringSubmatch(b.code, -1) {
-			require.True(t, names[m[1]], "%s names honker.%s, which does not exist", b.name, m[1])
+	}
+}
+
+// Blocks that are not whole programs compile too, beside what a page takes for granted. Only
+// a variable that such a block does not use is no fault of it.
+func TestGuide_Fragments(t *testing.T) {
+	t.Parallel()
+	dir := newModule(t, ".")
+	fragments := 0
+	for _, b := range guide(t) {
+		if !b.isProgram() {
+			fragments++
+			write(t, filepath.Join(dir, b.name, "fragment.go"), b.inContext())
 		}
 	}
+	require.Greater(t, fragments, 8, "the walk has missed the fragments")
+	build := command(t, dir, anyModule, "go", "build", "-gcflags=-e", "./...")
+	out, _ := build.CombinedOutput() // fails for an unused variable too
+	for line := range strings.Lines(string(out)) {
+		if !strings.HasPrefix(line, "#") && !strings.Contains(line, "declared and not used") {
+			t.Error(strings.TrimSpace(line))
+		}
+	}
+}
+
+// granted is what a page takes for granted: the imports, the handles, and the application's own.
+const granted = `package fragment
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+type (
+	Address struct{}
+	Change  struct{}
+	Line    struct{}
+	Mail    struct{}
+	Receipt struct{ Order int64 }
+)
+
+var (
+	ctx      context.Context
+	db       *honker.DB
+	changes  *honker.Stream[Change]
+	lines    *honker.Stream[Line]
+	receipts *honker.Queue[Receipt]
+	geocode  *honker.Queue[Address]
+	r        *http.Request
+	w        http.ResponseWriter
+	flusher  http.Flusher
+	queries  interface {
+		WithTx(*sql.Tx) interface {
+			InsertOrder(ctx context.Context, item string) (int64, error)
+		}
+	}
+
+	apply  func(context.Context, *honker.Event[Change]) error
+	index  func(context.Context, Change) error
+	locate func(context.Context, Address) error
+	report func(context.Context, string, time.Time) error
+
+	_ = []any{errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc}
+)
+
+`
+
+// inContext is a fragment as a file: declarations stand by themselves, statements in a function.
+func (b block) inContext() string {
+	if strings.HasPrefix(b.code, "import ") {
+		return "package fragment\n\n" + b.code
+	}
+	if _, err := parser.ParseFile(token.NewFileSet(), "", granted+b.code, parser.SkipObjectResolution); err == nil {
+		return granted + b.code
+	}
+	return granted + "func _() (failed error) {\n" + b.code + "\nreturn nil\n}\n"
 }
 
 // block is a block of Go in a page, named after the page and its line.
@@ -233,39 +310,6 @@ func runProgram(t *testing.T, dir string, p block) {
 	}
 }
 
-// exported returns what package honker exports, without methods.
-func exported(t *testing.T) map[string]bool {
-	names := map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(top(t), "*.go"))
-	require.NoError(t, err)
-	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range file.Decls {
-			addNames(names, d)
-		}
-	}
-	return names
-}
-
-func addNames(names map[string]bool, d ast.Decl) {
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		names[d.Name.Name] = names[d.Name.Name] || d.Recv == nil
-	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch spec := spec.(type) {
-			case *ast.TypeSpec:
-				names[spec.Name.Name] = true
-			case *ast.ValueSpec:
-				for _, name := range spec.Names {
-					names[name.Name] = true
-				}
-			}
-		}
-	}
-}
-
 // top is the root of the repository.
 func top(t *testing.T) string {
 	dir, err := filepath.Abs(filepath.Join("..", ".."))
@@ -273,13 +317,18 @@ func top(t *testing.T) string {
 	return dir
 }
 
+func command(t *testing.T, dir string, env []string, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	return cmd
+}
+
 // run returns what a command prints. It has to succeed.
 func run(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd := command(t, dir, env, name, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	require.NoError(t, cmd.Run(), "%s %q\n%s%s", name, args, &stdout, &stderr)
