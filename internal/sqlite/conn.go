@@ -234,7 +234,7 @@ func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue)
 	}
 	defer func() {
 		if !c.tx.gated {
-			c.connector.gate.leave()
+			c.leave(true)
 		}
 	}()
 	res, err := c.execRetrying(ctx, s, args)
@@ -244,6 +244,12 @@ func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue)
 		c.tx = transaction{open: true, gated: true, since: time.Now()}
 	}
 	return res, err
+}
+
+// leave gives the gate back. alone: c has run one statement in it.
+func (c *conn) leave(alone bool) {
+	c.connector.yield.ended(c, alone)
+	c.connector.gate.leave()
 }
 
 // inTransaction asks SQLite rather than c.tx, which can be wrong after an error or a

@@ -35,6 +35,7 @@ type Connector struct {
 	cfg       Config
 	identity  *Identity
 	gate      gate
+	yield     yield
 	writeback writeback
 	commits   atomic.Int64
 	onCommit  atomic.Pointer[func()]
@@ -189,6 +190,7 @@ func (c *Connector) enter(ctx context.Context) error {
 		c.gate.leave()
 		return err
 	}
+	c.yield.before()
 	return nil
 }
 

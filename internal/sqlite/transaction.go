@@ -60,6 +60,7 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	*t = transaction{open: true}
 	if now {
 		t.gated, t.since = true, time.Now()
+		c.connector.yield.began(c, t.since)
 	}
 	return nil
 }
@@ -221,7 +222,7 @@ func (t *transaction) rollback(c *conn) error {
 // leave gives the gate to the next writer, once the transaction has ended.
 func (t *transaction) leave(c *conn) {
 	if t.gated {
-		c.connector.gate.leave()
+		c.leave(false)
 		c.connector.cfg.Late.Check(t.since)
 	}
 }
