@@ -107,8 +107,9 @@ func waiting(queue string) string {
 
 // last_error is read only where an earlier attempt can have left one: the subquery costs
 // a seek for each job. The LIMIT is inside, since UPDATE … LIMIT is a build option.
+// The attempt is made an integer, since a claim is fenced by it.
 var sqlClaim = `UPDATE _honker_live
-SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = attempts + 1
+SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = CAST(attempts AS INTEGER) + 1
 WHERE id IN (
   ` + levels("?1") + `
   SELECT l.id FROM ` + due("?1") + `
