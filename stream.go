@@ -281,8 +281,8 @@ func (s *Stream[E]) PublishTx(ctx context.Context, tx Tx, data E, opts ...Publis
 
 // PublishMany appends an event for each of data in one commit: all of them or none. Their
 // offsets follow one another from first to last, unless a trigger of the application's adds
-// events of its own in between. opts hold for all of them; [EventKeys] has a key for each. No data is [ErrInvalid]: there is no offset to return. It waits as
-// [Stream.Publish] does.
+// events of its own in between. opts hold for all of them; [EventKeys] has a key for each. No
+// data is [ErrInvalid]: there is no offset to return. It waits as [Stream.Publish] does.
 func (s *Stream[E]) PublishMany(ctx context.Context, data []E, opts ...PublishOption) (first, last int64, err error) {
 	first, last, err = publish(ctx, s.stream, "PublishManyTx", data, opts)
 	return first, last, fail("publish", s.name, err)
