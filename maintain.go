@@ -99,7 +99,7 @@ const windowAge = 24 * time.Hour
 
 // maintainOnce does every chore. It fails only when no other round can succeed.
 func (db *DB) maintainOnce(ctx context.Context) error {
-	if err := db.engine.Backend.CheckIdentity(); err != nil {
+	if err := db.engine.Backend.CheckIdentity(); engine.Final(err) {
 		return err
 	}
 	for _, c := range db.chores() {

@@ -234,6 +234,13 @@ func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 	c.Poll, c.Notices, c.Logger = o.PollInterval, !o.NoFileNotices, o.Logger
 	c.Untrusted = o.AnyFilesystem || sqlite.MayBeRemote(c.Path)
 	c.Changed, c.Lost = events.Changed, events.Lost
+	check := c.Identity
+	c.Identity = func() error {
+		if err := check(); engine.Final(err) {
+			return err
+		}
+		return nil // the next look may find it out
+	}
 	return watch.New(c)
 }
 

@@ -120,6 +120,42 @@ func TestDB_Open_ReadOnly(t *testing.T) {
 	nobody.End()
 }
 
+// What SQLite would need to write, and may not, is named when the file is opened.
+func TestDB_Open_NoAccess(t *testing.T) {
+	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
+	require.NoError(t, os.Chmod(root, 0o755))
+	nobody := testkit.StartChild(t, "nobody", nil)
+	place := func(name string, mode fs.FileMode) func(string) error {
+		return func(path string) error {
+			return errors.Join(os.WriteFile(path+name, nil, 0o600), os.Chmod(path+name, mode))
+		}
+	}
+	for what, c := range map[string]struct {
+		prepare func(path string) error
+		want    string
+	}{
+		"mode 000":     {func(path string) error { return os.Chmod(path, 0) }, `^false .*file\.db: permission denied`},
+		"log":          {place("-wal", 0o444), `^true .*file\.db-wal is read-only to this process`},
+		"index":        {place("-shm", 0o444), `^true .*file\.db-shm is read-only to this process`},
+		"a folder":     {func(path string) error { return os.Mkdir(path+"-shm", 0o777) }, `^true .*file\.db-shm is a directory, not a file`},
+		"no place":     {func(path string) error { return os.Chmod(filepath.Dir(path), 0o555) }, `^true .*no place is read-only to this process`},
+		"closed place": {func(path string) error { return os.Chmod(filepath.Dir(path), 0) }, `^false .*permission denied`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(root, what, "file.db")
+			require.NoError(t, os.Mkdir(filepath.Dir(path), 0o777))
+			testkit.MakeFile(t, path)
+			require.NoError(t, errors.Join(os.Chmod(filepath.Dir(path), 0o777), os.Chmod(path, 0o666), c.prepare(path)))
+			nobody.Tell(path)
+			require.Regexp(t, c.want, nobody.Line(testkit.Timeout))
+			require.NoError(t, os.Chmod(filepath.Dir(path), 0o755))
+		})
+	}
+	nobody.End()
+}
+
 // A file of a newer version is refused and left unchanged.
 func TestDB_Open_NewerVersion(t *testing.T) {
 	for _, journal := range []string{"WAL", "DELETE"} {
@@ -227,6 +263,34 @@ func TestDB_FileReplaced(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A path that cannot be looked at for a moment ends nothing: verbs say why, loops try again.
+func TestDB_PathClosedForAMoment(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	db, err := honker.Open(context.Background(), filepath.Join(dir, "file.db"), &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer db.Close()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	var handled atomic.Int64
+	stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { handled.Add(1); return nil }, nil)
+	testkit.Enqueue(t, q, 1)
+	testkit.Eventually(t, testkit.Timeout, "it works", func() bool { return handled.Load() == 1 })
+
+	require.NoError(t, os.Rename(dir, dir+" elsewhere"))
+	require.NoError(t, os.Symlink(dir, dir))
+	enqueue := func() error { _, err := q.Enqueue(context.Background(), 2); return err }
+	testkit.Eventually(t, testkit.Timeout, "the path is looked at", func() bool { err = enqueue(); return err != nil })
+	require.ErrorIs(t, err, syscall.ELOOP)
+	require.NotErrorIs(t, err, honker.ErrDatabaseReplaced)
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Rename(dir+" elsewhere", dir))
+	before := handled.Load()
+	testkit.Eventually(t, testkit.Timeout, "it can be used", func() bool { return enqueue() == nil })
+	testkit.Eventually(t, testkit.Timeout, "it works again", func() bool { return handled.Load() > before })
+	require.NoError(t, stop())
 }
 
 // Readers do not wait for a writer of their process.

@@ -39,7 +39,7 @@ type Backend interface {
 	SQL() *sql.DB
 
 	// CheckIdentity fails with ErrDatabaseReplaced when the database is no longer the one
-	// that was opened.
+	// that was opened, and with another error when that cannot be found out now.
 	CheckIdentity() error
 
 	// CheckTx refuses what is no open transaction on this database. committed are called when

@@ -154,7 +154,7 @@ func (e *Engine) WrapCause(err error) error {
 	if closed := e.open(); closed != nil {
 		return closed
 	}
-	if replaced := e.Backend.CheckIdentity(); replaced != nil {
+	if replaced := e.Backend.CheckIdentity(); errors.Is(replaced, ErrDatabaseReplaced) {
 		return replaced
 	}
 	return err

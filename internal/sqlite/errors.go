@@ -83,6 +83,10 @@ func Explain(err error, path string) error {
 		return fmt.Errorf("%w: %s is read-only: %w", ErrUnsupported, path, err)
 	case IsNotADB(err):
 		return fmt.Errorf("%w: %s is not a SQLite database: %w", ErrUnsupported, path, err)
+	case Code(err)&0xff == codeCantOpen:
+		if cause := checkAccess(path); cause != nil {
+			return fmt.Errorf("%w: %w", cause, err)
+		}
 	}
 	return err
 }

@@ -1,9 +1,12 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -17,8 +20,9 @@ type Identity struct {
 	info     os.FileInfo // at the opening
 	now      func() time.Time
 	start    time.Time
-	checked  atomic.Int64 // how long after start the two were last compared
-	replaced atomic.Bool  // stays true: a file that comes back may have missed commits
+	checked  atomic.Int64          // how long after start the two were last compared
+	replaced atomic.Bool           // stays true: a file that comes back may have missed commits
+	unknown  atomic.Pointer[error] // why the last look has found nothing out; nil: it has
 }
 
 // identityInterval is how stale the answer of Check may be: a busy writer would ask for a
@@ -45,9 +49,13 @@ func (i *Identity) Path() string { return i.path }
 // Info is the file that was opened, for os.SameFile.
 func (i *Identity) Info() os.FileInfo { return i.info }
 
-// Check returns ErrReplaced when another file lies at the path. It looks at most every
-// 100 ms, whichever goroutine asks.
+// Check returns ErrReplaced when another file lies at the path, or none. It looks at most every
+// 100 ms, whichever goroutine asks. Where the path cannot be looked at the error says why, and
+// the next call looks again.
 func (i *Identity) Check() error {
+	if i.unknown.Load() != nil {
+		return i.CheckNow()
+	}
 	age, last := i.age(), i.checked.Load()
 	if age-time.Duration(last) >= identityInterval && i.checked.CompareAndSwap(last, int64(age)) {
 		i.compare()
@@ -64,14 +72,23 @@ func (i *Identity) CheckNow() error {
 
 func (i *Identity) compare() {
 	info, err := os.Stat(i.path)
-	if err != nil || !os.SameFile(info, i.info) {
+	var unknown *error
+	switch {
+	case err == nil && os.SameFile(info, i.info):
+	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		i.replaced.Store(true)
+	default: // a directory that is closed for a moment, a disk that fails: nothing is known of the file
+		unknown = &err
 	}
+	i.unknown.Store(unknown)
 }
 
 func (i *Identity) result() error {
 	if i.replaced.Load() {
 		return fmt.Errorf("%w: %s", ErrReplaced, i.path)
+	}
+	if unknown := i.unknown.Load(); unknown != nil {
+		return fmt.Errorf("cannot tell whether the file was replaced: %w", *unknown)
 	}
 	return nil
 }

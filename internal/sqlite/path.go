@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // resolve turns the caller's path into the absolute name of a regular file, which
@@ -41,7 +42,43 @@ func resolve(path string, anyFilesystem bool) (string, error) {
 	if on := filesystemUnder(real); on.refused && !anyFilesystem {
 		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", ErrUnsupported, real, on.name)
 	}
-	return real, nil
+	return real, checkAccess(real)
+}
+
+// checkAccess says what keeps SQLite from writing to the file at path, to its log, or from making
+// one. SQLite itself opens such a file to read, or says no more than that it cannot open it.
+func checkAccess(path string) error {
+	if err := mayWrite(path); err != nil {
+		return err
+	}
+	for _, beside := range []string{path + "-wal", path + "-shm"} {
+		info, err := os.Stat(beside)
+		switch {
+		case err == nil && !info.Mode().IsRegular():
+			return fmt.Errorf("%w: %s is %s, not a file", ErrUnsupported, beside, kindOf(info))
+		case err == nil:
+			err = mayWrite(beside)
+		case errors.Is(err, fs.ErrNotExist):
+			err = mayWrite(filepath.Dir(path)) // where it is to be made
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mayWrite(path string) error {
+	err := accessible(path, true)
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		return nil // gone meanwhile: another connection has closed
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: %s lies on a read-only filesystem", ErrUnsupported, path)
+	case accessible(path, false) == nil:
+		return fmt.Errorf("%w: %s is read-only to this process: %w", ErrUnsupported, path, err)
+	}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 func refuseName(path string) error {
@@ -67,6 +104,8 @@ func createFile(path string) error {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("there is no folder %s: %w", filepath.Dir(path), fs.ErrNotExist)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -222,4 +223,29 @@ func FuzzPath_ExactFile(f *testing.F) {
 		}
 		requireOpensExactly(t, name)
 	})
+}
+
+// Where the path cannot be looked at, that is said, and a later look finds the file again.
+func TestIdentity_Unknown(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	path := filepath.Join(dir, "x.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	i, err := NewIdentity(path)
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(dir, dir+" elsewhere"))
+	require.NoError(t, os.Symlink(dir, dir)) // which leads nowhere, whichever user asks
+	for _, check := range []func() error{i.CheckNow, i.Check} {
+		require.ErrorIs(t, check(), syscall.ELOOP)
+		require.NotErrorIs(t, check(), ErrReplaced)
+	}
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Rename(dir+" elsewhere", dir))
+	require.NoError(t, i.CheckNow())
+	require.NoError(t, i.Check())
+
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+	require.ErrorIs(t, i.CheckNow(), ErrReplaced, "no directory any more")
 }

@@ -21,3 +21,6 @@ func startWriteback(*os.File) error { return errors.ErrUnsupported }
 
 // filesystemUnder is known on Linux only; elsewhere the caller must know.
 func filesystemUnder(string) filesystem { return filesystem{} }
+
+// accessible cannot be asked here: SQLite finds out.
+func accessible(string, bool) error { return nil }

@@ -1,0 +1,14 @@
+//go:build unix
+
+package sqlite
+
+import "golang.org/x/sys/unix"
+
+// accessible asks the system whether this process may read path and, with write, write to it.
+func accessible(path string, write bool) error {
+	mode := uint32(unix.R_OK)
+	if write {
+		mode |= unix.W_OK
+	}
+	return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
+}
