@@ -126,8 +126,9 @@ func (e *Engine) Usable(ctx context.Context, txForm string) error {
 
 // Read runs f on a connection of its own. Under the ctx of [Engine.Tx] it runs f in the
 // transaction, and f sees what that has written: the transaction may have the only connection
-// of an attached pool. f may run again when it has met a lock. ctx bounds the wait for a connection. A statement that has started is not interrupted: an
-// interrupt costs the driver a goroutine for each statement and can spoil the connection.
+// of an attached pool. f may run again when it has met a lock. ctx bounds the wait for a
+// connection. A statement that has started is not interrupted: an interrupt costs the driver a
+// goroutine for each statement and can spoil the connection.
 func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
