@@ -117,6 +117,14 @@ func StartChild(t testing.TB, name string, args any) *Child {
 	t.Helper()
 	cmd, err := ChildCommand(name, args)
 	must(t, err)
+	return StartCommand(t, name, cmd)
+}
+
+// StartCommand runs any program as a child, one in another language for example: it talks
+// in lines, and ends when its stdin does.
+func StartCommand(t testing.TB, name string, cmd *exec.Cmd) *Child {
+	t.Helper()
+	var err error
 	p := &Child{t: t, name: name, cmd: cmd, lines: make(chan string, 64)}
 	p.reap = sync.OnceValue(cmd.Wait)
 	cmd.Stderr = &p.stderr

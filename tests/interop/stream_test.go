@@ -1,0 +1,58 @@
+package interop_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Each hears the messages of the other.
+func TestInterop_Listen(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, later)
+	caller := readyPeer(t, path, "answer")
+
+	l := testkit.Listen(t, db, "news")
+	var ids []int64
+	for i := range 20 {
+		ids = append(ids, caller.id("notify", "news", i))
+	}
+	testkit.Receive(t, l, ids...)
+
+	listener := readyPeer(t, path, "listen", "news")
+	for i := range 20 {
+		_, err := db.Notify(ctx, "news", i)
+		require.NoError(t, err)
+	}
+	require.Equal(t, upTo(20), listener.numbers(20))
+	require.Empty(t, listener.End())
+}
+
+// A consumer changes hands. Python saves the offset of an event before it asks for the next
+// one, so the last event is delivered again; this library saves it at the end of the loop.
+func TestInterop_Stream_ConsumerChangesHands(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	caller := readyPeer(t, path, "answer")
+	for i := range 10 {
+		caller.call("publish", "orders", i, nil)
+	}
+	events := testkit.Take(t, s, "mail", nil, 10)
+	require.Equal(t, upTo(10), testkit.EventData(events))
+
+	python := readyPeer(t, path, "subscribe", "orders", "mail")
+	for i := 10; i < 20; i++ {
+		testkit.Publish(t, s, i)
+	}
+	require.Equal(t, upTo(20)[10:], python.numbers(10))
+	python.Kill()
+
+	caller.call("publish", "orders", 20, "key")
+	events = testkit.Take(t, s, "mail", nil, 2)
+	require.Equal(t, []int{19, 20}, testkit.EventData(events))
+	require.Equal(t, "key", events[1].Key)
+	require.Equal(t, testkit.SavedOffset(t, s, "mail"), caller.id("offset", "orders", "mail"))
+}
