@@ -169,8 +169,8 @@ type logTail struct {
 }
 
 // tailPage bounds one look. After more rows than that, asking which names are among them
-// would cost more than waking every waiter. It also bounds how far a consumer is behind whose
-// filter the events do not pass: what it has not read stays in the file.
+// would cost more than waking every waiter. It also bounds how far a consumer with
+// a filter falls behind events that do not pass it: what it has not read stays in the file.
 const tailPage = 1000
 
 // gained returns the awaited names that match what was added since the last look, and all of

@@ -28,7 +28,7 @@
 //     are off, signals are on. Looks come every Poll, and less often with each commit that
 //     concerns no waiter: with events, each of fifty idle processes would wake up at each
 //     commit of one that works, and leave it no processor to work on. See
-//     docs/decisions/007.
+//     docs/internals/decisions/007.
 package watch
 
 import (
