@@ -6,8 +6,8 @@ import "time"
 // another process wants it.
 //
 // SQLite has no queue for its write lock: a process that waits tries, sleeps for a while, and
-// tries again. Its chance at each try is the share of the time in which the lock is free. A
-// process whose writers hand the lock on to one another leaves next to nothing: beside ours a
+// tries again. Its chance at each try is the share of the time in which the lock is free. Among
+// writers that hand the lock on to one another that is next to nothing: beside ours a
 // foreign writer with pauses of 2 ms came to 47 commits in four seconds, and waited for two of
 // them at p99.
 //
