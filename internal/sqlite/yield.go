@@ -26,7 +26,7 @@ type yield struct {
 }
 
 const (
-	yieldAfter  = 400 * time.Microsecond // of writing
+	yieldAfter  = 500 * time.Microsecond // of writing
 	yieldFor    = 200 * time.Microsecond // or half as long as it was held, whichever is longer
 	yieldAtMost = 10 * time.Millisecond  // after a long transaction
 	yieldUntil  = 2 * time.Second        // without a commit of another process
