@@ -142,6 +142,9 @@ func TestDB_Input_BadNumbers(t *testing.T) {
 		calls[fmt.Sprint("Delay together with RunAt ", d)] = enqueueWith(q, honker.RunAt(time.Now().Add(time.Hour)), honker.Delay(d))
 		calls[fmt.Sprint("RunAt together with Delay ", d)] = enqueueWith(q, honker.Delay(d), honker.RunAt(time.Time{}))
 	}
+	calls["Work with a nil function"] = func(c c) error { return q.Work(c, nil, nil) }
+	calls["WorkTx with a nil function"] = func(c c) error { return q.WorkTx(c, nil, nil) }
+	calls["a nil Middleware"] = workWith(q, honker.WorkOptions{Middleware: []honker.Middleware{nil}})
 	for _, n := range []int{0, -1, math.MinInt} {
 		calls[fmt.Sprint("Claim of ", n)] = func(c c) error { _, err := q.Claim(c, "w", n); return err }
 		calls[fmt.Sprint("MaxAttempts ", n)] = enqueueWith(q, honker.MaxAttempts(n))

@@ -120,7 +120,9 @@ type heldEvent struct {
 type settleOp struct {
 	single bool // one statement
 	run    func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error)
-	held   bool // after Run
+	cause  error // of a nack
+	held   bool  // after Run
+	died   bool  // after Run
 }
 
 // Single implements engine.Op.
@@ -140,11 +142,14 @@ func (h *heldEvent) ackOp() *settleOp {
 
 // nackOp gives the event back to rest for a while, or to the dead when it was given out
 // maxAttempts times; 0 is no bound.
-func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause string) *settleOp {
-	return &settleOp{run: func(ctx context.Context, q engine.Querier, nowMS int64) (bool, error) {
+func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *settleOp {
+	op, text := &settleOp{cause: cause}, engine.Describe(cause)
+	op.run = func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error) {
 		ready := engine.DeadlineMS(time.UnixMilli(nowMS), rest)
-		return h.member.db.groups.Nack(ctx, q, h.claim, ready, int64(maxAttempts), cause, nowMS)
-	}}
+		held, op.died, err = h.member.db.groups.Nack(ctx, q, h.claim, ready, int64(maxAttempts), text, nowMS)
+		return held, err
+	}
+	return op
 }
 
 func (h *heldEvent) extendOp(by time.Duration) *settleOp {
@@ -172,6 +177,9 @@ func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error 
 	if err != nil && !errors.Is(err, ErrClaimLost) {
 		h.settled.Store(false)
 	}
+	if err == nil && op.died {
+		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
+	}
 	return err
 }
 
@@ -188,18 +196,21 @@ func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
 		return ErrClaimLost
 	}
 	h.settledTx.Store(true)
+	if op.died {
+		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
+	}
 	return nil
 }
 
 func (h *heldEvent) ack(ctx context.Context) error { return h.end(ctx, "AckTx", h.ackOp()) }
 
-func (h *heldEvent) nack(ctx context.Context, rest time.Duration, cause string) error {
+func (h *heldEvent) nack(ctx context.Context, rest time.Duration, cause error) error {
 	return h.giveBack(ctx, h.nackOp(rest, h.member.group.opts.MaxAttempts, cause))
 }
 
 // deadLetter ends the claim for good, whatever attempts are left.
 func (h *heldEvent) deadLetter(ctx context.Context, cause error) error {
-	return h.giveBack(ctx, h.nackOp(0, 1, engine.Describe(cause)))
+	return h.giveBack(ctx, h.nackOp(0, 1, cause))
 }
 
 // giveBack commits op and wakes the members of this process that wait for such an event.
@@ -236,13 +247,13 @@ func (d *Delivery[E]) AckTx(ctx context.Context, tx Tx) error {
 // attempts are spent it is dead-lettered, see [Group.Dead]. cause is kept as its LastError
 // and may be nil. Nack waits for the writer as [Delivery.Ack] does.
 func (d *Delivery[E]) Nack(ctx context.Context, cause error) error {
-	return failID("nack event", d.Offset, d.nack(ctx, d.backoff(cause), engine.Describe(cause)))
+	return failID("nack event", d.Offset, d.nack(ctx, d.backoff(cause), cause))
 }
 
 // NackTx is like [Delivery.Nack], within tx: the event is given back when tx commits, and
 // stays held when it rolls back. The Backoff counts from the call.
 func (d *Delivery[E]) NackTx(ctx context.Context, tx Tx, cause error) error {
-	op := d.nackOp(d.backoff(cause), d.member.group.opts.MaxAttempts, engine.Describe(cause))
+	op := d.nackOp(d.backoff(cause), d.member.group.opts.MaxAttempts, cause)
 	return failID("nack event", d.Offset, d.endTx(ctx, tx, op))
 }
 

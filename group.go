@@ -27,9 +27,9 @@ type groupStore interface {
 	DropSilent(ctx context.Context, q engine.Querier, group, nowMS int64) error
 	Leave(ctx context.Context, q engine.Querier, m store.Member, nowMS int64) error
 
-	Claim(ctx context.Context, q engine.Querier, c store.GroupClaim, nowMS int64) ([]store.Delivery, error)
+	Claim(ctx context.Context, q engine.Querier, c store.GroupClaim, nowMS int64) ([]store.Delivery, []store.GroupDeath, error)
 	Ack(ctx context.Context, q engine.Querier, h store.Holding, nowMS int64) (bool, error)
-	Nack(ctx context.Context, q engine.Querier, h store.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error)
+	Nack(ctx context.Context, q engine.Querier, h store.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error)
 	Extend(ctx context.Context, q engine.Querier, h store.Holding, expiresMS, nowMS int64) (bool, error)
 	Release(ctx context.Context, q engine.Querier, group, token int64, events []int64, nowMS int64) error
 

@@ -155,7 +155,6 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 		}
 		d, err := events.next(ctx)
 		if err != nil && d != nil {
-			w.group.db.opts.Logger.Warn("honker: group: event does not decode, dead-lettered", "group", w.group.name, "error", err)
 			<-w.slots
 			continue
 		}
@@ -235,7 +234,7 @@ func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFun
 func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n\n%s", r, debug.Stack())
+			err = worker.Panicked(w.group.db.opts.Logger, r, "group", w.group.name, "event", d.Offset, "attempt", d.Attempts)
 		}
 	}()
 	return w.fn(ctx, d)
@@ -243,16 +242,20 @@ func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) 
 
 // settle ends the claim after an attempt that returned failure.
 func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error) {
-	if d.settled.Load() {
-		return // by the handler
+	if d.settled.Load() { // by the handler
+		if failure != nil {
+			w.group.db.opts.Logger.Warn("honker: group: a handler has settled its event and then returned an error, which changes nothing",
+				"group", w.group.name, "event", d.Offset, "attempt", d.Attempts, "error", engine.Describe(failure))
+		}
+		return
 	}
 	if failure != nil && w.handlerCtx.Err() != nil {
 		return // Work has ended, and the handler did not fail: leaving gives the event back unspent
 	}
 	settle := d.ack
 	if failure != nil {
-		rest, text := w.backoff(d, failure), engine.Describe(failure)
-		settle = func(ctx context.Context) error { return d.nack(ctx, rest, text) }
+		rest := w.backoff(d, failure)
+		settle = func(ctx context.Context) error { return w.nack(ctx, d, rest, failure) }
 	}
 	retry := w.retry("event not settled, retrying")
 	for {
@@ -265,6 +268,18 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 			return
 		}
 	}
+}
+
+// nack gives back an event that its handler has failed, and tells the log; of its death, the
+// nack itself has told.
+func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Duration, failure error) error {
+	op := d.nackOp(rest, w.group.opts.MaxAttempts, failure)
+	if err := d.giveBack(ctx, op); err != nil || op.died {
+		return err
+	}
+	w.group.db.opts.Logger.Info("honker: attempt failed", "topic", w.group.s.name, "group", w.group.name,
+		"event", d.Offset, "attempt", d.Attempts, "next", time.Now().Add(rest), "error", worker.Reason(failure))
+	return nil
 }
 
 // backoff asks for the pause before the next attempt: a minute, should Backoff panic.

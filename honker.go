@@ -34,7 +34,7 @@ const (
 
 // Options of a DB. The zero value of a field means its default.
 type Options struct {
-	Logger       *slog.Logger  // nil: slog.Default()
+	Logger       *slog.Logger  // told of failures; nil: slog.Default()
 	Observer     *Observer     // nil: none
 	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
 	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s

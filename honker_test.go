@@ -84,7 +84,7 @@ func TestDB_Close_DrainsHandlers(t *testing.T) {
 			go func() { closed <- db.Close() }()
 			ended, end := context.WithCancel(context.Background())
 			end()
-			testkit.Eventually(t, testkit.Timeout, "closing", func() bool { return q.Work(ended, nil, nil) != nil })
+			testkit.Eventually(t, testkit.Timeout, "closing", func() bool { return q.Work(ended, testkit.Succeed, nil) != nil })
 			require.Empty(t, closed, "closed under a handler")
 			close(finish)
 			handled := <-worked
@@ -164,8 +164,8 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 		"EnqueueManyTx":      func(c ctx) error { _, err := q.EnqueueManyTx(c, tx, []int{1}); return err },
 		"Claim":              func(c ctx) error { _, err := q.Claim(c, "w", 1); return err },
 		"Jobs":               func(c ctx) error { return testkit.LastError(q.Jobs(c, "w")) },
-		"Work":               func(c ctx) error { return q.Work(c, nil, nil) },
-		"WorkTx":             func(c ctx) error { return q.WorkTx(c, nil, nil) },
+		"Work":               func(c ctx) error { return q.Work(c, testkit.Succeed, nil) },
+		"WorkTx":             func(c ctx) error { return q.WorkTx(c, testkit.SucceedTx, nil) },
 		"AckMany":            func(c ctx) error { _, err := q.AckMany(c, "w", []int64{id}); return err },
 		"Get":                func(c ctx) error { _, err := q.Get(c, id); return err },
 		"Cancel":             func(c ctx) error { _, err := q.Cancel(c, id); return err },

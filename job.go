@@ -109,6 +109,11 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.S
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx))
 }
 
+// started tells the observer of a handler that is about to run.
+func (q *queue) started(c *worker.Claim) {
+	q.db.opts.Observer.started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
+}
+
 // unsettled refuses a claim that this handle has ended. The fence alone would not: after a
 // Snooze the worker's next claim of the job has the same attempt.
 func (j *Job[T]) unsettled() error {
@@ -128,7 +133,16 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool) error {
 	return nil
 }
 
+// observeSettled tells the log of a failure, and the observer of any outcome.
 func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
+	switch end.Became {
+	case worker.Retried:
+		q.db.opts.Logger.Info("honker: attempt failed", "queue", q.name, "job", end.Claim.ID,
+			"attempt", end.Claim.Attempt, "next", end.RunAt, "error", end.Reason())
+	case worker.Died:
+		q.db.opts.Logger.Warn("honker: job dead-lettered", "queue", q.name, "job", end.Claim.ID,
+			"attempt", end.Claim.Attempt, "worker", end.Claim.Worker, "error", end.Reason())
+	}
 	q.db.opts.Observer.settled(Settled{
 		Queue:   q.name,
 		ID:      end.Claim.ID,
@@ -136,6 +150,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 		Attempt: int(end.Claim.Attempt),
 		Outcome: Outcome(end.Became),
 		Err:     end.Cause,
+		Wait:    end.Claim.Wait,
 		Ran:     ran,
 	})
 }

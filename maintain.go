@@ -150,12 +150,15 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 			if err != nil || !overdue {
 				return err
 			}
-			err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-				return db.jobs.SettleOverdue(ctx, q, queue, now.Unix())
+			var dead []store.Death
+			err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+				dead, err = db.jobs.SettleOverdue(ctx, q, queue, now.Unix())
+				return err
 			}))
 			if err != nil {
 				return err
 			}
+			db.reportDeaths(queue, dead)
 		}
 	})
 }
@@ -168,9 +171,12 @@ func (db *DB) deadLetterExpired(ctx context.Context) error {
 		find := func(ctx context.Context, q engine.Querier, now time.Time) ([]int64, error) {
 			return db.jobs.Expired(ctx, q, queue, now.Unix(), sweepChunk)
 		}
-		return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
-			return db.jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
-		})
+		var dead []store.Death
+		take := func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (_ int, err error) {
+			dead, err = db.jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
+			return len(dead), err
+		}
+		return db.inChunks(ctx, find, take, func() { db.reportDeaths(queue, dead) })
 	})
 }
 
@@ -183,15 +189,15 @@ func (db *DB) sweep(s store.Sweep, age time.Duration) func(context.Context) erro
 		}
 		return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
 			return s.Drop(ctx, q, before(now), ids)
-		})
+		}, nil)
 	}
 }
 
 // inChunks finds rows without the write lock, and takes it for a few at a time, until no
-// more are found.
+// more are found. committed is called after each commit; it may be nil.
 func (db *DB) inChunks(ctx context.Context,
 	find func(ctx context.Context, q engine.Querier, now time.Time) ([]int64, error),
-	take func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error)) error {
+	take func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error), committed func()) error {
 	for {
 		var ids []int64
 		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -208,6 +214,9 @@ func (db *DB) inChunks(ctx context.Context,
 		}))
 		if err != nil || taken == 0 {
 			return err
+		}
+		if committed != nil {
+			committed()
 		}
 		if err := pauseAfter(ctx, time.Since(began)); err != nil {
 			return err

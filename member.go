@@ -184,8 +184,9 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 
 // claimRows may return nothing where there is something further on.
 func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, err error) {
+	var dead []store.GroupDeath
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		rows, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
+		rows, dead, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
 			Member: m.identity, N: n, MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
@@ -193,7 +194,13 @@ func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, e
 		}
 		return m.heartbeat(ctx, q, now)
 	}))
-	return rows, err
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range dead {
+		m.group.reportDeath(d.Offset, int(d.Attempts), errExhausted)
+	}
+	return rows, nil
 }
 
 // decodeAll makes deliveries of rows, and dead events of those that do not decode.

@@ -1,10 +1,12 @@
 package honker
 
 import (
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"time"
 
+	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -17,6 +19,7 @@ import (
 type Observer struct {
 	Enqueued  func(Enqueued)
 	Claimed   func(Claimed)
+	Started   func(Started)
 	Settled   func(Settled)
 	Published func(Published)
 	Fired     func(Fire)
@@ -38,6 +41,16 @@ type Claimed struct {
 	Took   time.Duration // from the decision to claim until the commit
 }
 
+// Started says that a handler of Work is about to run. What was started is settled: their
+// difference are the handlers that run now.
+type Started struct {
+	Queue   string
+	ID      int64
+	Worker  string
+	Attempt int
+	Wait    time.Duration // see [Settled]
+}
+
 // Outcome is how a claim ended.
 type Outcome string
 
@@ -53,13 +66,25 @@ const (
 
 // Settled says how a claim ended. With a transaction of the caller's it may still
 // be rolled back. AckMany does not look at single jobs and is not reported.
+//
+// Each death that this process finds or causes is told, also of a job that was not settled: one
+// with a last claim that has lapsed, which the next claim or Maintain finds, and one that has
+// expired, which Maintain or SweepExpired finds. Err is the reason then, and Worker the one
+// that held the job, if any did. Of the events of groups only deaths are told.
+//
+// Wait is how long the job could have begun before its handler was called: exact where an
+// enqueue of this DB has handed the job to an idle worker; else from the second that the file
+// has for it, so up to a second more, or less for one that was delayed.
 type Settled struct {
 	Queue   string
-	ID      int64
+	Topic   string // of an event of a group; Queue is empty then
+	Group   string
+	ID      int64 // of the job; the offset of an event
 	Worker  string
 	Attempt int
 	Outcome Outcome
 	Err     error         // what the handler returned, if it failed
+	Wait    time.Duration // 0 outside Work
 	Ran     time.Duration // how long the handler ran; 0 outside Work
 }
 
@@ -86,6 +111,7 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 	return &Observer{
 		Enqueued:  contain(log, "Enqueued", o.Enqueued),
 		Claimed:   contain(log, "Claimed", o.Claimed),
+		Started:   contain(log, "Started", o.Started),
 		Settled:   contain(log, "Settled", o.Settled),
 		Published: contain(log, "Published", o.Published),
 		Fired:     contain(log, "Fired", o.Fired),
@@ -119,6 +145,12 @@ func (o *Observer) claimed(e Claimed) {
 	}
 }
 
+func (o *Observer) started(e Started) {
+	if o != nil && o.Started != nil {
+		o.Started(e)
+	}
+}
+
 func (o *Observer) settled(e Settled) {
 	if o != nil && o.Settled != nil {
 		o.Settled(e)
@@ -141,4 +173,35 @@ func (o *Observer) woke(e Woke) {
 	if o != nil && o.Woke != nil {
 		o.Woke(e)
 	}
+}
+
+// deathLines bounds how many deaths of one transaction are logged each by a line.
+const deathLines = 20
+
+// reportDeaths tells of jobs that were dead-lettered without being settled.
+func (db *DB) reportDeaths(queue string, dead []store.Death) {
+	for i, d := range dead {
+		if i < deathLines {
+			db.opts.Logger.Warn("honker: job dead-lettered", "queue", queue, "job", d.ID,
+				"attempt", d.Attempts, "worker", d.Worker, "error", d.Reason)
+		}
+		db.opts.Observer.settled(Settled{
+			Queue: queue, ID: d.ID, Worker: d.Worker, Attempt: int(d.Attempts), Outcome: OutcomeDied, Err: errors.New(d.Reason),
+		})
+	}
+	if more := len(dead) - deathLines; more > 0 {
+		db.opts.Logger.Warn("honker: more jobs dead-lettered", "queue", queue, "jobs", more)
+	}
+}
+
+// errExhausted is the cause of death of an event that no member has settled.
+var errExhausted = errors.New(store.ReasonExhausted)
+
+// reportDeath tells of an event that was dead-lettered.
+func (g *group) reportDeath(offset int64, attempts int, cause error) {
+	g.db.opts.Logger.Warn("honker: event dead-lettered", "topic", g.s.name, "group", g.name, "event", offset,
+		"attempt", attempts, "error", worker.Reason(cause))
+	g.db.opts.Observer.settled(Settled{
+		Topic: g.s.name, Group: g.name, ID: offset, Attempt: attempts, Outcome: OutcomeDied, Err: cause,
+	})
 }

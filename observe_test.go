@@ -3,6 +3,8 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -283,4 +285,213 @@ func TestObserver_Goexit_EndsWork(t *testing.T) {
 		_ = q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, nil)
 	}()
 	<-ended
+}
+
+// Each failed attempt is logged with the time of the next, and the death of the job at the end.
+func TestWorker_Log_Attempts(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 2, Backoff: honker.Constant(time.Minute)})
+		testkit.Enqueue(t, q, 1)
+		next := time.Now().Add(time.Minute).Format("next=2006-01-02T15:04:05")
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { return testkit.ErrCause }, nil)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, log.Times(`level=INFO msg="honker: attempt failed" queue=jobs job=1 attempt=1 `+next))
+		require.Equal(t, 1, log.Times(`error="the printer is on fire"`))
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, 1, log.Times(`level=WARN msg="honker: job dead-lettered" queue=jobs job=1 attempt=2 worker=`))
+		require.Equal(t, 2, log.Times("level="))
+		require.Equal(t, []honker.Outcome{honker.OutcomeRetried, honker.OutcomeDied}, s.Outcomes())
+	})
+}
+
+// A panic is logged with its stack, once.
+func TestWorker_Log_Panic(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+		testkit.Enqueue(t, q, 1)
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { panic("no paper") }, nil)
+		g := honker.NewStream[int](db, "orders", nil).Group("g", &honker.GroupOptions{MaxAttempts: 1})
+		leave := testkit.Background(t, func(ctx context.Context) error {
+			return g.Work(ctx, func(context.Context, *honker.Delivery[int]) error { panic("no ink") }, nil)
+		})
+		testkit.Publish(t, honker.NewStream[int](db, "orders", nil), 1)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.NoError(t, leave())
+		require.Equal(t, 1, log.Times(`level=ERROR msg="honker: handler panicked" queue=jobs job=1 attempt=1 panic="no paper" stack="goroutine`))
+		require.Equal(t, 1, log.Times(`level=ERROR msg="honker: handler panicked" group=g event=1 attempt=1 panic="no ink" stack="goroutine`))
+		require.Equal(t, 2, log.Times("runtime/debug.Stack"), "the deaths are told without it")
+		require.Equal(t, 4, log.Times("level="))
+	})
+}
+
+// A death is told by the log and the observer, whatever its cause, by the process that finds it.
+func TestObserver_Deaths(t *testing.T) {
+	const exhausted, expired = "max attempts exceeded", "expired"
+	for name, c := range map[string]struct {
+		opts  []honker.EnqueueOption
+		claim bool // and do not settle
+		find  func(*testing.T, *honker.DB, *honker.Queue[int])
+		want  honker.Settled
+		err   string
+	}{
+		"lapse, found by a claim": {[]honker.EnqueueOption{honker.MaxAttempts(1)}, true,
+			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) { require.Empty(t, testkit.Claim(t, q, 1)) },
+			honker.Settled{Worker: "w", Attempt: 1}, exhausted},
+		"lapse, found by Work": {[]honker.EnqueueOption{honker.MaxAttempts(1)}, true,
+			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) { workFor(t, q, time.Second) },
+			honker.Settled{Worker: "w", Attempt: 1}, exhausted},
+		"lapse, found by Maintain": {[]honker.EnqueueOption{honker.MaxAttempts(1)}, true,
+			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) { maintain(t, db) },
+			honker.Settled{Worker: "w", Attempt: 1}, exhausted},
+		"expiry of a lapsed claim": {[]honker.EnqueueOption{honker.ExpiresIn(time.Second)}, true,
+			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) { require.Empty(t, testkit.Claim(t, q, 1)) },
+			honker.Settled{Worker: "w", Attempt: 1}, expired},
+		"expiry, found by Maintain": {[]honker.EnqueueOption{honker.ExpiresIn(time.Second)}, false,
+			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) { maintain(t, db) },
+			honker.Settled{}, expired},
+		"expiry, found by SweepExpired": {[]honker.EnqueueOption{honker.ExpiresIn(time.Second)}, false,
+			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) {
+				_, err := q.SweepExpired(t.Context())
+				require.NoError(t, err)
+			}, honker.Settled{}, expired},
+		"a payload that does not decode": {nil, false,
+			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+				require.Empty(t, testkit.Claim(t, honker.NewQueue[string](db, "jobs", nil), 1))
+			}, honker.Settled{Worker: "w", Attempt: 1}, "payload does not decode: json: cannot unmarshal number into Go value of type string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
+				q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: time.Minute})
+				id := testkit.Enqueue(t, q, 1, c.opts...)
+				if c.claim {
+					require.Len(t, testkit.Claim(t, q, 1), 1)
+				}
+				time.Sleep(time.Hour)
+				c.find(t, db, q)
+				require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
+				require.Equal(t, 1, log.Times(`level=WARN msg="honker: job dead-lettered" queue=jobs job=1 `))
+				told := testkit.Recorded(s, &s.Settled)
+				require.Len(t, told, 1)
+				require.EqualError(t, told[0].Err, c.err)
+				told[0].Err = nil
+				c.want.Queue, c.want.ID, c.want.Outcome = "jobs", id, honker.OutcomeDied
+				require.Equal(t, c.want, told[0])
+			})
+		})
+	}
+}
+
+// workFor lets a Work that does nothing run for d.
+func workFor(t *testing.T, q *honker.Queue[int], d time.Duration) {
+	t.Helper()
+	stop := testkit.Work(t, q, testkit.Succeed[int], nil)
+	time.Sleep(d)
+	require.NoError(t, stop())
+}
+
+// The death of a group's event is told as well: nacked too often, never settled, not decoded.
+func TestObserver_GroupDeaths(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
+		stream := honker.NewStream[int](db, "orders", nil)
+		m, err := stream.Group("g", &honker.GroupOptions{MaxAttempts: 1, Lease: time.Minute}).Join(t.Context(), "m")
+		require.NoError(t, err)
+		testkit.PublishRange(t, stream, 1, 2)
+		testkit.Publish(t, honker.NewStream[string](db, "orders", nil), "three")
+		ds, err := m.Claim(t.Context(), 3)
+		require.NoError(t, err)
+		require.Len(t, ds, 2)
+		require.NoError(t, ds[0].Nack(t.Context(), testkit.ErrCause))
+		time.Sleep(time.Hour)
+		_, err = m.Claim(t.Context(), 3)
+		require.NoError(t, err)
+		told := testkit.Recorded(s, &s.Settled)
+		require.Len(t, told, 3)
+		for i, want := range []struct {
+			offset int64
+			err    string
+		}{{3, "payload does not decode"}, {1, testkit.ErrCause.Error()}, {2, "max attempts exceeded"}} {
+			require.ErrorContains(t, told[i].Err, want.err)
+			told[i].Err = nil
+			require.Equal(t, honker.Settled{Topic: "orders", Group: "g", ID: want.offset, Attempt: 1, Outcome: honker.OutcomeDied}, told[i])
+		}
+		require.Equal(t, 3, log.Times(`level=WARN msg="honker: event dead-lettered" topic=orders group=g event=`))
+		require.Equal(t, 3, log.Times("level="))
+	})
+}
+
+// A handler that goes on after its Timeout is told of once, and one that heeds it is not.
+func TestWorker_Log_Timeout(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		q := honker.NewQueue[bool](db, "jobs", &honker.QueueOptions{Timeout: 10 * time.Second, MaxAttempts: 1})
+		deaf := testkit.Enqueue(t, q, true)
+		testkit.Enqueue(t, q, false)
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[bool]) error {
+			if job.Args {
+				time.Sleep(time.Hour)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, nil)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, 1, log.Times("level=WARN msg=\"honker: worker: a handler goes on after its Timeout"))
+		require.Equal(t, 1, log.Times(fmt.Sprintf("job=%d attempt=1 timeout=10s", deaf)))
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, 1, log.Times("after its Timeout"))
+	})
+}
+
+// An error after the handler has settled its job changes nothing, and is told.
+func TestWorker_Log_SettledThenError(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		testkit.Enqueue(t, q, 1)
+		var told []error
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+			return errors.Join(job.Ack(ctx), testkit.ErrCause)
+		}, &honker.WorkOptions{OnError: func(_ context.Context, _ *honker.JobInfo, err error) { told = append(told, err) }})
+		stream := honker.NewStream[int](db, "orders", nil)
+		leave := testkit.Background(t, func(ctx context.Context) error {
+			return stream.Group("g", nil).Work(ctx, func(ctx context.Context, d *honker.Delivery[int]) error {
+				return errors.Join(d.Ack(ctx), testkit.ErrCause)
+			}, nil)
+		})
+		testkit.Publish(t, stream, 1)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.NoError(t, leave())
+		require.Len(t, told, 1)
+		require.ErrorIs(t, told[0], testkit.ErrCause)
+		require.Equal(t, 2, log.Times("and then returned an error, which changes nothing"))
+		require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, s.Outcomes())
+	})
+}
+
+// The observer is told of each handler that starts, and how long its job has waited.
+func TestObserver_Started(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		time.Sleep(300 * time.Millisecond)
+		testkit.Enqueue(t, q, 1)
+		time.Sleep(5 * time.Second)
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error {
+			time.Sleep(20 * time.Millisecond)
+			return nil
+		}, &honker.WorkOptions{WorkerID: "crew"})
+		time.Sleep(time.Minute)
+		testkit.Enqueue(t, q, 2) // the worker is idle
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		started, settled := testkit.Recorded(s, &s.Started), testkit.Recorded(s, &s.Settled)
+		require.Equal(t, []honker.Started{
+			{Queue: "jobs", ID: 1, Worker: "crew", Attempt: 1, Wait: 5300 * time.Millisecond}, // from the second of the enqueue
+			{Queue: "jobs", ID: 2, Worker: "crew", Attempt: 1},
+		}, started)
+		for i := range settled {
+			require.Equal(t, started[i].Wait, settled[i].Wait)
+			require.Equal(t, 20*time.Millisecond, settled[i].Ran)
+		}
+	})
 }

@@ -125,7 +125,7 @@ func TestAttach_OneConnection_InTx(t *testing.T) {
 	for name, verb := range map[string]func(context.Context) error{
 		"claim":       func(ctx context.Context) error { _, err := q.Claim(ctx, "w", 1); return err },
 		"jobs":        func(ctx context.Context) error { return testkit.LastError(q.Jobs(ctx, "w")) },
-		"work":        func(ctx context.Context) error { return q.Work(ctx, nil, nil) },
+		"work":        func(ctx context.Context) error { return q.Work(ctx, testkit.Succeed, nil) },
 		"wait result": func(ctx context.Context) error { _, err := honker.WaitResult[int](ctx, db, 1); return err },
 		"lock":        func(ctx context.Context) error { _, err := db.Lock(ctx, "l", nil); return err },
 		"try lock":    func(ctx context.Context) error { _, err := db.TryLock(ctx, "l", nil); return err },

@@ -24,14 +24,14 @@ type jobStore interface {
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
 	NextClaimAt(ctx context.Context, q engine.Querier, queue string, now int64) (int64, error)
-	SweepExpired(ctx context.Context, q engine.Querier, queue string, now int64) (int, error)
+	SweepExpired(ctx context.Context, q engine.Querier, queue string, now int64) ([]store.Death, error)
 
 	// For Maintain.
 	Queues(ctx context.Context, q engine.Querier) ([]string, error)
 	Overdue(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	SettleOverdue(ctx context.Context, q engine.Querier, queue string, now int64) error
+	SettleOverdue(ctx context.Context, q engine.Querier, queue string, now int64) ([]store.Death, error)
 	Expired(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]int64, error)
-	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) (int, error)
+	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]store.Death, error)
 }
 
 // defaultAttempts is how often a job may be claimed. With the default Backoff they are
@@ -44,7 +44,7 @@ type QueueOptions struct {
 	MaxAttempts int           // how often a job may be claimed; default 25, stamped on each job at enqueue
 	Lease       time.Duration // how long Claim and Jobs hold a job; default 300s
 	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
-	Timeout     time.Duration // deadline of one attempt in Work; 0: none
+	Timeout     time.Duration // deadline of one attempt in Work, its middleware included; 0: none
 	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative: for ever
 }
 
@@ -153,8 +153,9 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]store.Job, e
 	return op.Rows, nil
 }
 
-// claimed tells the observer of a claim that is committed.
+// claimed tells of a claim that is committed, and of the jobs that it has found dead.
 func (q *queue) claimed(op *worker.ClaimOp) {
+	q.db.reportDeaths(q.name, op.Dead)
 	if len(op.Rows) > 0 {
 		q.db.opts.Observer.claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
 	}
@@ -299,11 +300,16 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.err != nil {
 		return 0, fail("sweep", q.name, q.err)
 	}
+	var dead []store.Death
 	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		swept, err = q.db.jobs.SweepExpired(ctx, tx, q.name, now.Unix())
+		dead, err = q.db.jobs.SweepExpired(ctx, tx, q.name, now.Unix())
 		return err
 	}))
-	return swept, fail("sweep", q.name, err)
+	if err != nil {
+		return 0, fail("sweep", q.name, err)
+	}
+	q.db.reportDeaths(q.name, dead)
+	return len(dead), nil
 }
 
 // NextClaimAt returns the next time at which a job of this queue can be claimed that

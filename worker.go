@@ -27,7 +27,7 @@ type WorkOptions struct {
 	Middleware   []Middleware  // the first is the outermost
 	// OnError is told of each attempt that failed, with the error that the handler
 	// returned, and of a job that lost its claim (ErrClaimLost). It runs in the
-	// worker's goroutine.
+	// worker's goroutine. Without it failures are told by the log and the Observer.
 	OnError func(ctx context.Context, job *JobInfo, err error)
 }
 
@@ -35,7 +35,8 @@ type WorkOptions struct {
 type WorkFunc func(ctx context.Context, job *JobInfo) error
 
 // Middleware wraps the handler of each job. next runs the job's own handler, with the ctx
-// that it is given.
+// that it is given. The job is claimed by then and its queue's Timeout runs, also while the
+// middleware waits for something, such as a semaphore.
 type Middleware func(next WorkFunc) WorkFunc
 
 func (o *WorkOptions) withDefaults() (WorkOptions, error) {
@@ -46,6 +47,9 @@ func (o *WorkOptions) withDefaults() (WorkOptions, error) {
 	err := errors.Join(engine.NotNegative("Lease", out.Lease), engine.NotNegative("DrainTimeout", out.DrainTimeout))
 	if out.Workers < 0 {
 		err = fmt.Errorf("%w: %d workers", ErrInvalid, out.Workers)
+	}
+	if slices.ContainsFunc(out.Middleware, func(m Middleware) bool { return m == nil }) {
+		err = errors.Join(err, fmt.Errorf("%w: nil Middleware", ErrInvalid))
 	}
 	if out.Workers == 0 {
 		out.Workers = runtime.GOMAXPROCS(0)
@@ -71,7 +75,7 @@ func newWorkerID() string {
 }
 
 // Work claims jobs and runs fn for each, in several goroutines, until ctx ends and the
-// work is drained; then it returns nil. It returns an error at once for bad options,
+// work is drained; then it returns nil. It returns an error at once for a nil fn or bad options,
 // and later when the DB is closed or its file was replaced; other storage errors are
 // logged and tried again.
 //
@@ -80,6 +84,12 @@ func newWorkerID() string {
 // [Snooze] and [Reject] say otherwise. A job that fn has settled itself is left alone. A
 // panic is an error with its stack. A job is delivered at least once: for effects that
 // happen exactly once, see [Queue.WorkTx].
+//
+// Options.Logger is told of each failed attempt (Info, with the time of the next), of a job
+// that goes to the dead letters (Warn), of a panic (Error), of a handler that goes on for a
+// second after its Timeout (Warn), and of one that settles its job and then returns an error
+// (Warn). The Timeout runs from the call of the outermost Middleware: one that makes jobs wait
+// uses up their time.
 //
 // A claim lasts for Lease and is renewed while fn runs. fn's ctx carries the values of
 // ctx and is cancelled, with [ErrClaimLost] as its cause, when the claim was lost; by
@@ -90,6 +100,9 @@ func newWorkerID() string {
 // has not started is given back when handlers turn slow, and when ctx ends.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	o, err := opts.withDefaults()
+	if fn == nil {
+		err = errors.Join(err, errNilFunction)
+	}
 	if err := errors.Join(q.err, err); err != nil {
 		return fail("work", q.name, err)
 	}
@@ -123,6 +136,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		Backoff:      q.opts.Backoff,
 		Logger:       q.db.opts.Logger,
 		OnClaimed:    q.claimed,
+		OnStarted:    q.started,
 		OnSettled:    q.observeSettled,
 	}
 	if o.OnError != nil {
@@ -138,10 +152,14 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 // what it writes through tx and the ack are committed together, so its effects in this
 // file happen exactly once. When fn returns an error they are rolled back, and the job
 // is settled as by Work.
+// A nil fn is [ErrInvalid].
 //
 // One writer works at a time: handlers run one after another, and all other writers
 // wait meanwhile. No network and no waiting in fn.
 func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
+	if fn == nil {
+		return q.Work(ctx, nil, opts) // refuses it
+	}
 	return q.Work(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 

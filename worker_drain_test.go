@@ -186,7 +186,7 @@ func TestWorker_EndedContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		began := time.Now()
-		require.NoError(t, q.Work(ctx, nil, nil))
+		require.NoError(t, q.Work(ctx, testkit.Succeed, nil))
 		require.Zero(t, time.Since(began))
 		require.Empty(t, s.Outcomes())
 		require.Zero(t, testkit.GetJob(t, q, id).Attempts)
@@ -217,7 +217,7 @@ func TestWorker_Drain_Close(t *testing.T) {
 		require.NoError(t, db.Close())
 		require.Equal(t, 10*time.Second, time.Since(began))
 		require.ErrorIs(t, <-ended, honker.ErrClosed)
-		err = q.Work(context.Background(), nil, nil)
+		err = q.Work(context.Background(), testkit.Succeed, nil)
 		require.ErrorIs(t, err, honker.ErrClosed)
 		require.ErrorContains(t, err, `honker: work "jobs": `)
 

@@ -71,7 +71,7 @@ const errBlob = "payload is a BLOB, not text"
 // dead-lettered, and more jobs are claimed instead, so that the queue is not held up.
 func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job, err error) {
 	for {
-		jobs, err := store.Jobs{}.Claim(c.ctx, c.q, queue, worker, n, c.now(), expires)
+		jobs, _, err := store.Jobs{}.Claim(c.ctx, c.q, queue, worker, n, c.now(), expires)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +181,8 @@ func orNull(unix int64) any {
 }
 
 func sweepExpired(c call) (driver.Value, error) {
-	return count(store.Jobs{}.SweepExpired(c.ctx, c.q, c.text(0), c.now()))
+	swept, err := store.Jobs{}.SweepExpired(c.ctx, c.q, c.text(0), c.now())
+	return count(len(swept), err)
 }
 
 func queueNextClaimAt(c call) (driver.Value, error) {

@@ -45,10 +45,10 @@ SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
 
 const (
 	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2` + whereLapsedOver
-	sqlDropLapsed       = `DELETE` + whereLapsedOver
+	sqlDropLapsed       = `DELETE` + whereLapsedOver + returningDeath
 
 	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2` + whereExhausted
-	sqlDropExhausted       = `DELETE` + whereExhausted
+	sqlDropExhausted       = `DELETE` + whereExhausted + returningDeath
 )
 
 // Lapsed jobs that may run again become pending, although the claim that follows could
@@ -118,14 +118,14 @@ RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 
 // Claim gives up to n jobs of queue to worker until expires, in the order in which they
-// are to run; a negative n is no bound. It settles first what is overdue on the queue. It is
-// ErrStuck where it can do neither, although the queue is ready.
-func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, error) {
-	settled, err := j.settleOverdue(ctx, q, queue, now)
+// are to run; a negative n is no bound. It settles first what is overdue on the queue, and
+// returns the jobs that this has found dead. It is ErrStuck where it can do neither, although
+// the queue is ready.
+func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) (jobs []Job, dead []Death, err error) {
+	dead, settled, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var jobs []Job
 	row := newJobRow()
 	row.job = Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
 	err = each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
@@ -133,14 +133,17 @@ func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int,
 		jobs = append(jobs, job)
 		return err
 	}, queue, now, n, worker, expires)
-	if err == nil && len(jobs)+settled == 0 && n != 0 {
-		return nil, j.stuck(ctx, q, queue, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(jobs)+settled == 0 && n != 0 {
+		return nil, nil, j.stuck(ctx, q, queue, now)
 	}
 	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
 	slices.SortFunc(jobs, func(a, b Job) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
-	return jobs, err
+	return jobs, dead, nil
 }
 
 // Overdue tells whether SettleOverdue would do something.
@@ -157,34 +160,36 @@ func (j Jobs) stuck(ctx context.Context, q Querier, queue string, now int64) err
 	return ErrStuck
 }
 
-// SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and
-// makes jobs of lapsed claims claimable. It is ErrStuck where it can do neither.
-func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) error {
-	settled, err := j.settleOverdue(ctx, q, queue, now)
+// SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and returns
+// them; jobs of lapsed claims become claimable. It is ErrStuck where it can do neither.
+func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) ([]Death, error) {
+	dead, settled, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil || settled > 0 {
-		return err
+		return dead, err
 	}
 	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
-		return err
+		return nil, err
 	}
-	return ErrStuck
+	return nil, ErrStuck
 }
 
-// settleOverdue looks first, and mostly writes nothing. It counts the jobs that it has settled.
-func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (int, error) {
+// settleOverdue looks first, and mostly writes nothing. It counts the jobs that it has settled,
+// the dead ones included.
+func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []Death, settled int, err error) {
 	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
-		return 0, err
+		return nil, 0, err
 	}
 	lapsed, err := toDead(ctx, q, sqlDeadLetterLapsed, sqlDropLapsed, queue, now, overdueLimit)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	exhausted, err := toDead(ctx, q, sqlDeadLetterExhausted, sqlDropExhausted, queue, now, overdueLimit)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	reclaimed, err := affected(ctx, q, sqlReclaim, queue, now, overdueLimit)
-	return lapsed + exhausted + reclaimed, err
+	dead = append(lapsed, exhausted...)
+	return dead, len(dead) + reclaimed, err
 }
 
 // QueueState says whether a claim on a queue would find something to do now, and when it

@@ -30,32 +30,50 @@ WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
 	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
-	sqlDropExpired             = `DELETE` + whereExpired
+	sqlDropExpired             = `DELETE` + whereExpired + returningDeath
 	sqlDeadLetterExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
-	sqlDropExpiredLapsed       = `DELETE` + whereExpiredLapsed
+	sqlDropExpiredLapsed       = `DELETE` + whereExpiredLapsed + returningDeath
 )
 
-// SweepExpired dead-letters the expired jobs of queue and counts them.
-func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (int, error) {
+// SweepExpired dead-letters the expired jobs of queue and returns them.
+func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) ([]Death, error) {
 	waiting, err := toDead(ctx, q, sqlDeadLetterExpired, sqlDropExpired, queue, now)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	lapsed, err := toDead(ctx, q, sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed, queue, now)
-	return waiting + lapsed, err
+	return append(waiting, lapsed...), err
+}
+
+// Of the row that a move to _honker_dead drops: only there is the worker.
+const returningDeath = `
+RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `')`
+
+// Death is a job that was dead-lettered without being settled: it had no attempt left, or was
+// to start by a time that has passed.
+type Death struct {
+	ID       int64
+	Attempts int64
+	Worker   string // that held it; empty where it waited
+	Reason   string // ReasonExhausted or ReasonExpired
 }
 
 // toDead moves jobs to _honker_dead by two statements with the same condition and arguments,
-// and counts them. A job must not be lost, nor be in both tables: where a trigger lets only one
+// and returns them. A job must not be lost, nor be in both tables: where a trigger lets only one
 // of the two happen it is an error, after which the transaction has to be undone.
-func toDead(ctx context.Context, q Querier, copyRows, dropRows string, args ...any) (int, error) {
+func toDead(ctx context.Context, q Querier, copyRows, dropRows string, args ...any) (dead []Death, err error) {
 	copied, err := affected(ctx, q, copyRows, args...)
 	if err != nil || copied == 0 {
-		return 0, err
+		return nil, err
 	}
-	dropped, err := affected(ctx, q, dropRows, args...)
-	if err == nil && dropped != copied {
-		return 0, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", dropped, copied, ErrStuck)
+	err = each(ctx, q, dropRows, func(rows *sql.Rows) error {
+		var d Death
+		err := rows.Scan(&d.ID, (*number)(&d.Attempts), &d.Worker, &d.Reason)
+		dead = append(dead, d)
+		return err
+	}, args...)
+	if err == nil && len(dead) != copied {
+		return nil, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", len(dead), copied, ErrStuck)
 	}
-	return dropped, err
+	return dead, err
 }

@@ -13,7 +13,7 @@ func sweep(t *testing.T, q store.Querier, queue string, now int64) int {
 	t.Helper()
 	n, err := store.Jobs{}.SweepExpired(ctx, q, queue, now)
 	require.NoError(t, err)
-	return n
+	return len(n)
 }
 
 // honker's sweep takes expired jobs that wait. Ours takes those as well of which the
@@ -44,7 +44,7 @@ func TestDead_ExpiresAtSecond(t *testing.T) {
 	r := row{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
 	writeRows(t, tx, []row{r})
 	require.Zero(t, sweep(t, tx, "a", 9))
-	jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 	require.Equal(t, 1, sweep(t, tx, "a", 10))
@@ -57,7 +57,7 @@ func TestDead_ReplacesRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []row{claimedRow(1, 5, 1)})
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
-	_, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Equal(t, map[int64]store.Job{1: claimedRow(1, 5, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
 	require.Empty(t, liveRows(t, tx))

@@ -39,44 +39,49 @@ const claimScan = 2000
 // hold up the others. It may return none where there are fresh ones further on: then it has
 // moved the group's cursor, and Ready is still true. It is ErrStuck where Ready is true and it
 // can do nothing.
-func (gs Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, err error) {
+//
+// dead are the events of lapsed leases that it has dead-lettered first.
+func (gs Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, dead []GroupDeath, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g.Epoch++
-	done, err := affected(ctx, q, sqlReturnLapsed, g.ID, g.Epoch, nowMS, c.MaxAttempts)
+	dead, done, err := returnLapsed(ctx, q, g, c.MaxAttempts, nowMS)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	events, cursor, more, err := fresh(ctx, q, g, c.N)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if out, err = hold(ctx, q, g, c, events); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(out) < c.N && !more {
 		var gone int
 		if out, gone, err = holdAgain(ctx, q, g, c, out, nowMS); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		done += gone
 	}
 	moved, err := affected(ctx, q, sqlMoveGroup, g.ID, cursor, g.Epoch)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case moved == 0:
-		return nil, ErrStuck
+		return nil, nil, ErrStuck
 	case len(out)+done > 0 || cursor > g.Cursor:
-		return out, nil
+		return out, dead, nil
 	}
 	if ready, _, err := gs.Ready(ctx, q, g.ID, nowMS); err != nil || !ready {
-		return nil, err
+		return nil, nil, err
 	}
-	return nil, ErrStuck
+	return nil, nil, ErrStuck
 }
+
+// GroupDeath is an event that was dead-lettered since no member has settled it.
+type GroupDeath struct{ Offset, Attempts int64 }
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
@@ -86,7 +91,23 @@ const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
-WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3`
+WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3
+RETURNING offset, attempts, state = 2`
+
+// returnLapsed returns the events of lapsed leases, or dead-letters them. It counts both.
+func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) (dead []GroupDeath, settled int, err error) {
+	err = each(ctx, q, sqlReturnLapsed, func(rows *sql.Rows) error {
+		var d GroupDeath
+		var died bool
+		err := rows.Scan((*number)(&d.Offset), (*number)(&d.Attempts), &died)
+		if died {
+			dead = append(dead, d)
+		}
+		settled++
+		return err
+	}, g.ID, g.Epoch, nowMS, maxAttempts)
+	return dead, settled, err
+}
 
 // fresh reads events that were given to no member yet, and the group's cursor after them.
 // more tells that there may be others further on.
@@ -244,17 +265,19 @@ func (Groups) Ack(ctx context.Context, q Querier, h Holding, nowMS int64) (bool,
 // By primary key.
 const sqlNack = `UPDATE _honkerx_group_claims
 SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
-  deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding
+  deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding + ` RETURNING state = 2`
 
 // Nack returns an event, to be claimed again from readyMS on, or dead-letters it when it has
-// been given out maxAttempts times (0: no bound). It is false when the claim no longer holds.
-func (Groups) Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (bool, error) {
+// been given out maxAttempts times (0: no bound). held is false when the claim no longer
+// holds; died tells which of the two it was.
+func (Groups) Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
 	epoch, err := nextEpoch(ctx, q, h.Group)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	n, err := affected(ctx, q, sqlNack, h.Group, h.Offset, h.Token, nowMS, epoch, readyMS, maxAttempts, cause)
-	return n > 0, err
+	args := []any{h.Group, h.Offset, h.Token, nowMS, epoch, readyMS, maxAttempts, cause}
+	held, err = one(ctx, q, sqlNack, args, &died)
+	return held, died, err
 }
 
 // By primary key.

@@ -43,7 +43,7 @@ func medianClaim(t *testing.T, tx *sql.Tx) time.Duration {
 	took := make([]time.Duration, 50)
 	for i := range took {
 		began := time.Now()
-		jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 8, 1_000_000, 1_000_060)
+		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 8, 1_000_000, 1_000_060)
 		took[i] = time.Since(began)
 		require.NoError(t, err)
 		require.Len(t, jobs, 8)

@@ -73,7 +73,7 @@ func TestLive_ClaimedAtInsert(t *testing.T) {
 		require.NoError(t, err)
 		_, err = store.Jobs{}.Insert(ctx, tx, j, "1")
 		require.NoError(t, err)
-		want, err := store.Jobs{}.Claim(ctx, tx, j.Queue, "me", 99, g.now, g.now+9)
+		want, _, err := store.Jobs{}.Claim(ctx, tx, j.Queue, "me", 99, g.now, g.now+9)
 		require.NoError(t, err)
 		require.Equal(t, !overdue && len(want) == 1, ok, "table %d", i)
 		if ok {
@@ -128,7 +128,7 @@ func TestLive_Payload_Text(t *testing.T) {
 func TestLive_Payload_Blob(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('a', x'0102', 1), ('a', '"t"', 2)`)
-	jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
+	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
 	require.NoError(t, err)
 	require.Len(t, jobs, 2)
 	require.Equal(t, []byte{1, 2}, jobs[0].Payload)
@@ -145,7 +145,7 @@ func TestLive_PlainInsert(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, openPlain(t, path), `INSERT INTO _honker_live (queue, payload) VALUES ('a', '1')`)
-	jobs, err := store.Jobs{}.Claim(ctx, db, "a", "w", 1, 1<<40, 1<<40)
+	jobs, _, err := store.Jobs{}.Claim(ctx, db, "a", "w", 1, 1<<40, 1<<40)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 	require.EqualValues(t, 3, jobs[0].MaxAttempts)

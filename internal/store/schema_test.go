@@ -156,7 +156,7 @@ func TestSchema_OlderFiles(t *testing.T) {
 
 			db := openBootstrapped(t, path)
 			require.Equal(t, []string{"t|a|@every 5s|1|0|NULL|99|1|3"}, lines(t, db, `SELECT * FROM _honker_scheduler_tasks`))
-			jobs, err := store.Jobs{}.Claim(ctx, db, "a", "w", 1, 10, 20)
+			jobs, _, err := store.Jobs{}.Claim(ctx, db, "a", "w", 1, 10, 20)
 			require.NoError(t, err)
 			require.Equal(t, []int64{41}, idsOf(jobs, jobID))
 

@@ -121,7 +121,7 @@ func TestSettle_OlderClaimStale(t *testing.T) {
 			continue
 		}
 		tx := held(t, db, heldRow())
-		jobs, err := store.Jobs{}.Claim(ctx, tx, "a", "me", 1, lastValid+1, lastValid+60)
+		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "me", 1, lastValid+1, lastValid+60)
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, idsOf(jobs, jobID))
 		before := dump(t, tx)
@@ -325,8 +325,8 @@ func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	_, err = store.Jobs{}.SweepExpired(ctx, db, "a", 10)
 	require.NoError(t, err)
 	exec(t, db, `UPDATE _honker_live SET expires_at = 5`)
-	n, err := store.Jobs{}.SweepExpired(ctx, db, "a", 10)
+	swept, err := store.Jobs{}.SweepExpired(ctx, db, "a", 10)
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Len(t, swept, 1)
 	require.Empty(t, lines(t, db, `SELECT * FROM _honkerx_job`))
 }

@@ -61,7 +61,7 @@ func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
 	t.Helper()
 	before := dump(t, tx)
 	exec(t, tx, `SAVEPOINT attempt`)
-	_, err := store.Jobs{}.Claim(ctx, tx, queue, "w", 1, now, now+60)
+	_, _, err := store.Jobs{}.Claim(ctx, tx, queue, "w", 1, now, now+60)
 	require.NoError(t, err)
 	after := dump(t, tx)
 	exec(t, tx, `ROLLBACK TO attempt`)

@@ -36,12 +36,12 @@ const (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND expires_at <= ?2`
 
 	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
-	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs
+	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs + returningDeath
 )
 
-// DeadLetterExpired dead-letters those of ids that still wait and have expired, and counts
+// DeadLetterExpired dead-letters those of ids that still wait and have expired, and returns
 // them.
-func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) (int, error) {
+func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]Death, error) {
 	return toDead(ctx, q, sqlDeadLetterExpiredIDs, sqlDropExpiredIDs, idList(ids), now)
 }
 

@@ -11,6 +11,7 @@ type Recorder struct {
 	mu       sync.Mutex
 	Enqueued []honker.Enqueued
 	Claimed  []honker.Claimed
+	Started  []honker.Started
 	Settled  []honker.Settled
 	Woke     []honker.Woke
 }

@@ -3,6 +3,7 @@ package testkit
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"log/slog"
 	"strings"
 	"sync"
@@ -52,6 +53,29 @@ func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 
 // Handler is a handler of jobs.
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
+
+// LoggedBubble is Bubble with a log of all levels from Info.
+func LoggedBubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder, log *Log)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, log := new(Recorder), new(Log)
+		f(t, honkertest.Open(t, &honker.Options{
+			NoFileNotices: true,
+			PollInterval:  time.Hour,
+			Logger:        slog.New(slog.NewTextHandler(log, nil)),
+			Observer: &honker.Observer{
+				Started: func(e honker.Started) { Record(s, &s.Started, e) },
+				Settled: func(e honker.Settled) { Record(s, &s.Settled, e) },
+			},
+		}), s, log)
+	})
+}
+
+// Succeed is a handler that does nothing.
+func Succeed[T any](context.Context, *honker.Job[T]) error { return nil }
+
+// SucceedTx is one for WorkTx.
+func SucceedTx[T any](context.Context, *sql.Tx, *honker.Job[T]) error { return nil }
 
 // Work is a Work in the background. stop ends its ctx and returns what it returned.
 func Work[T any](t testing.TB, q *honker.Queue[T], fn Handler[T], opts *honker.WorkOptions) (stop func() error) {

@@ -73,6 +73,7 @@ func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job store.New
 	if foreign, err := jobs.ForeignTriggers(ctx, tx); err != nil || foreign {
 		return nil, err
 	}
+	c.handedOver = true
 	expires := now.Unix() + engine.Seconds(c.Hold)
 	for _, payload := range payloads[:min(len(payloads), c.Want, handoffLimit)] {
 		row, inserted, err := jobs.InsertClaimed(ctx, tx, job, payload, c.Worker, expires)

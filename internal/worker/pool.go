@@ -30,6 +30,7 @@ type Config struct {
 	Handle    func(ctx context.Context, claim *Claim, job store.Job) error
 	OnError   func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
 	OnClaimed func(*ClaimOp)                                      // after the commit
+	OnStarted func(*Claim)                                        // before Handle
 	OnSettled func(end *SettleOp, ran time.Duration)              // after the commit
 }
 
@@ -236,10 +237,12 @@ func (p *Pool) waitForWork(ctx context.Context) error {
 
 // start hands claimed jobs to workers.
 func (p *Pool) start(claimed *ClaimOp) {
+	if len(claimed.Rows) > 0 || len(claimed.Dead) > 0 {
+		p.OnClaimed(claimed)
+	}
 	if len(claimed.Rows) == 0 {
 		return
 	}
-	p.OnClaimed(claimed)
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
 	for i, row := range claimed.Rows {
@@ -247,7 +250,7 @@ func (p *Pool) start(claimed *ClaimOp) {
 		if row.Attempts > 1 {
 			p.supersedeLocked(row.ID)
 		}
-		jobs[i] = &activeJob{claim: ClaimOf(row), row: row}
+		jobs[i] = &activeJob{claim: ClaimOf(row), row: row, ready: claimed.readyAt(row)}
 		p.held[jobs[i]] = struct{}{}
 	}
 	// As many workers as there are jobs, and no more: idle queues cost no goroutines. They stay

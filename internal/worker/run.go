@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -17,6 +19,7 @@ type activeJob struct {
 	claim *Claim
 	row   store.Job
 	end   *SettleOp // nil: nothing is left to settle
+	ready time.Time // when it could have begun
 	began time.Time
 	ran   time.Duration
 
@@ -56,6 +59,7 @@ func (p *Pool) runJob(j *activeJob) {
 	}()
 	ctx, cancel := p.handlerContext(j)
 	defer cancel()
+	p.OnStarted(j.claim)
 	err = p.attempt(ctx, j)
 	end := p.outcomeFor(j, err)
 	returned = true
@@ -88,12 +92,17 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	j.cancel = cancel // from here on a lost claim cancels the handler
 	p.mu.Unlock()
 	j.began = time.Now()
+	j.claim.Wait = max(0, j.began.Sub(j.ready)) // the file has whole seconds
 	if p.Timeout <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
 	// On top of the cancellable one: a lost claim ends the attempt before its time.
 	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
-	return ctx, func() { end(); cancel(nil) }
+	stays := time.AfterFunc(max(p.Timeout, p.Timeout+CancelGrace), func() { // the sum may overflow
+		p.Logger.Warn("honker: worker: a handler goes on after its Timeout, and occupies a worker",
+			"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "timeout", p.Timeout)
+	})
+	return ctx, func() { stays.Stop(); end(); cancel(nil) }
 }
 
 // timeoutError is the cause of a ctx that has ended by Timeout, to tell it from the drain's.
@@ -105,7 +114,7 @@ func (t timeoutError) Error() string { return fmt.Sprintf("timeout after %v", ti
 func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v\n\n%s", r, debug.Stack())
+			err = Panicked(p.Logger, r, "queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
 		j.ran = time.Since(j.began)
 		// A handler returns ctx's error as a rule, which does not say that its time was up.
@@ -117,9 +126,23 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 	return p.Handle(ctx, j.claim, j.row)
 }
 
+// stackFollows separates the text of a panic from its stack.
+const stackFollows = "\n\ngoroutine "
+
+// Panicked logs the panic r of a handler and returns it as an error, with the stack. It is
+// called by the function that has recovered.
+func Panicked(log *slog.Logger, r any, attrs ...any) error {
+	text, stack := fmt.Sprint(r), string(debug.Stack())
+	log.Error("honker: handler panicked", append(attrs, "panic", text, "stack", stack)...)
+	return fmt.Errorf("panic: %s\n\n%s", text, stack)
+}
+
 // outcomeFor decides how the claim ends after an attempt that returned err.
 func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	if j.claim.Settled.Load() {
+		if err != nil {
+			p.reportIgnored(j, err)
+		}
 		return nil // the handler has, and its word is the last, whatever it returned
 	}
 	// In a transaction of its own it may have settled the job and not committed. So the batch
@@ -151,6 +174,13 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 		end.Delay = p.backoff(j, err)
 	}
 	return end
+}
+
+// reportIgnored tells of an error that came after the handler had settled its job.
+func (p *Pool) reportIgnored(j *activeJob, err error) {
+	p.Logger.Warn("honker: worker: a handler has settled its job and then returned an error, which changes nothing",
+		"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "error", engine.Describe(err))
+	p.reportError(j, err)
 }
 
 // asDirective finds what the handler has said about its job. The error's methods are the

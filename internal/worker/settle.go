@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,8 @@ type Claim struct {
 	SettledTx atomic.Bool // by a Tx verb: its transaction may still fail
 	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
 	Result    atomic.Pointer[string]
+
+	Wait time.Duration // from when the job could have begun to its handler; set before that is called
 }
 
 // ClaimOf is the claim by which row is held.
@@ -44,6 +47,7 @@ type SettleOp struct {
 	Became  Outcome // after Run: the same, Lost, or Died for a last attempt
 	Delay   time.Duration
 	Cause   error
+	RunAt   time.Time // after Run: when a job that is retried runs again
 
 	source    *Source
 	text      string // of Cause, for the file
@@ -102,7 +106,9 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err
 	case Acked:
 		held, err = jobs.Ack(ctx, q, s.Claim.Claim, now)
 	case Retried:
-		held, died, err = jobs.Retry(ctx, q, s.Claim.Claim, engine.UnixAfter(at, s.Delay), s.text, now)
+		due := engine.UnixAfter(at, s.Delay)
+		s.RunAt = engine.Instant(due)
+		held, died, err = jobs.Retry(ctx, q, s.Claim.Claim, due, s.text, now)
 	case Died:
 		held, err = jobs.DeadLetter(ctx, q, s.Claim.Claim, s.text, now)
 	case Snoozed:
@@ -133,6 +139,18 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, 
 		return nil
 	}
 	return s.source.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
+}
+
+// Reason is the text of Cause for a log.
+func (s *SettleOp) Reason() string { return withoutStack(s.text) }
+
+// Reason is the text of a handler's error for a log.
+func Reason(err error) string { return withoutStack(engine.Describe(err)) }
+
+// withoutStack cuts off the stack of a panic, which was logged when it happened.
+func withoutStack(text string) string {
+	text, _, _ = strings.Cut(text, stackFollows)
+	return text
 }
 
 // Directive is what a handler returns to say how its job goes on. It is an error, so that a

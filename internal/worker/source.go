@@ -13,7 +13,7 @@ import (
 type Jobs interface {
 	Ready(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 	States(ctx context.Context, q engine.Querier, queues []string, now int64) ([]store.QueueState, error)
-	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, error)
+	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
 	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
 	Ack(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
@@ -48,7 +48,19 @@ type ClaimOp struct {
 	Hold   time.Duration
 
 	Began time.Time
-	Rows  []store.Job // after Run
+	Rows  []store.Job   // after Run
+	Dead  []store.Death // after Run: jobs of the queue that could not run again
+
+	handedOver bool // by an enqueue, at Began
+}
+
+// readyAt is when a job of the claim could have begun: to the second, as the file has it, or
+// exactly, where an enqueue of this process has handed it over.
+func (c *ClaimOp) readyAt(row store.Job) time.Time {
+	if c.handedOver {
+		return c.Began
+	}
+	return time.Unix(max(row.RunAt, row.CreatedAt), 0)
 }
 
 // NewClaim returns a claim that has not run.
@@ -60,7 +72,7 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 // call: what waited for the writer must not have lost a part of its lease to that.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	expires := now.Unix() + engine.Seconds(c.Hold)
-	c.Rows, err = c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, c.Want, now.Unix(), expires)
+	c.Rows, c.Dead, err = c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, c.Want, now.Unix(), expires)
 	return err
 }
 
