@@ -18,6 +18,8 @@ type groupStore interface {
 	List(ctx context.Context, q engine.Querier, topic string) ([]store.Group, error)
 	Add(ctx context.Context, q engine.Querier, topic, name string, cursor int64, f *store.Filter, nowMS int64) (store.Group, error)
 	Drop(ctx context.Context, q engine.Querier, id int64) error
+	DropClaims(ctx context.Context, q engine.Querier, group int64, limit int) (int, error)
+	Left(ctx context.Context, q engine.Querier) ([]int64, error)
 	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (store.Counts, error)
 	States(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) ([]store.GroupState, error)
 	Ready(ctx context.Context, q engine.Querier, id, nowMS int64) (ready bool, nextMS int64, err error)
@@ -202,9 +204,13 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	return infos, nil
 }
 
-// Delete deletes the group, its members and what they hold: their settles are
-// [ErrClaimLost] from now on. false: there was no such group. It waits for the writer until
-// ctx ends or BusyTimeout has passed.
+// Delete deletes the group, its members and what they hold: once it has returned, their
+// settles are [ErrClaimLost]. false: there was no such group.
+//
+// It waits for the writer until ctx ends or BusyTimeout has passed, deletes the group, and then
+// what it held, in transactions of some milliseconds with pauses between them, in which other
+// writers get the file. What an error, also the end of ctx, leaves of that has no effect but
+// to keep dead events from [Stream.Compact], until [DB.Maintain] deletes it.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -217,13 +223,37 @@ func (g *group) drop(ctx context.Context) error {
 	if g.err != nil {
 		return g.err
 	}
-	return g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	var id int64
+	err := g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil && row.Unreadable == nil {
 			return err
 		}
-		return g.db.groups.Drop(ctx, q, row.ID)
+		id = row.ID
+		return g.db.groups.Drop(ctx, q, id)
 	}))
+	if err != nil {
+		return err
+	}
+	return g.db.dropClaims(ctx, id)
+}
+
+// dropClaims deletes what a deleted group has held.
+func (db *DB) dropClaims(ctx context.Context, id int64) error {
+	p := pace{db: db, size: firstChunk}
+	for {
+		n := 0
+		err := p.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+			n, err = db.groups.DropClaims(ctx, q, id, p.size)
+			return err
+		})
+		if err != nil || n < p.size {
+			return err
+		}
+		if err := p.rest(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // DeadEvent is an event that a group does not give out any more: its attempts are spent, or

@@ -314,3 +314,31 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 		require.Equal(t, "again", dead[0].LastError)
 	})
 }
+
+// What a large group has held is deleted in transactions of a few rows. Where that is cut short
+// the group is gone all the same, and Maintain does the rest.
+func TestGroup_Delete_Chunks(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		const left = `SELECT count(*) FROM _honkerx_group_claims`
+		s := stocked(t, db, 3)
+		g, other := s.Group("g", nil), s.Group("other", nil)
+		enrol(t, g, "a")
+		given(t, enrol(t, other, "b"), 3)
+		testkit.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
+			INSERT INTO _honkerx_group_claims SELECT 1, i, 2, '', 0, 0, 1, NULL FROM n`)
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Microsecond) // in the second pause
+		defer cancel()
+		_, err := g.Delete(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Greater(t, testkit.QueryInt(t, db.SQL(), left), int64(3))
+		_, err = g.Info(t.Context())
+		require.ErrorIs(t, err, honker.ErrNotFound)
+
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), left), "those of the other group stay")
+		require.NoError(t, stop())
+		require.NoError(t, db.Check(t.Context()))
+	})
+}

@@ -431,3 +431,48 @@ func firstEvent(ctx context.Context, db *honker.DB, topic string) error {
 	}
 	return nil
 }
+
+// Verbs that may change many rows do so in transactions of a few: the end of ctx ends them
+// between two, what was done until then stays and is returned, and a second call does the rest.
+func TestDB_LongVerbs_Chunks(t *testing.T) {
+	const all = 5000
+	type verb struct {
+		seed, left string // to insert ? rows, and to count those that are left
+		do         func(context.Context, *honker.DB) (int, error)
+	}
+	const numbers = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) `
+	for name, v := range map[string]verb{
+		"SweepExpired": {`INSERT INTO _honker_live (queue, payload, expires_at) SELECT 'jobs', '1', 1 FROM n`,
+			`SELECT count(*) FROM _honker_live`,
+			func(ctx context.Context, db *honker.DB) (int, error) {
+				return honker.NewQueue[int](db, "jobs", nil).SweepExpired(ctx)
+			}},
+		"PruneNotifications by age": {`INSERT INTO _honker_notifications (channel, payload, created_at) SELECT 'c', '1', 1 FROM n`,
+			`SELECT count(*) FROM _honker_notifications`,
+			func(ctx context.Context, db *honker.DB) (int, error) {
+				return db.PruneNotifications(ctx, time.Hour, -1)
+			}},
+		"PruneNotifications by count": {`INSERT INTO _honker_notifications (channel, payload) SELECT 'c', '1' FROM n`,
+			`SELECT count(*) FROM _honker_notifications`,
+			func(ctx context.Context, db *honker.DB) (int, error) { return db.PruneNotifications(ctx, 0, 0) }},
+		"SweepRateLimits": {`INSERT INTO _honker_rate_limits (name, window_start, count) SELECT 'r' || i, 1, 1 FROM n`,
+			`SELECT count(*) FROM _honker_rate_limits`,
+			func(ctx context.Context, db *honker.DB) (int, error) { return db.SweepRateLimits(ctx, time.Hour) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				testkit.Exec(t, db, numbers+v.seed, all)
+				ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Microsecond) // in the third pause
+				defer cancel()
+				first, err := v.do(ctx, db)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Positive(t, first)
+				require.EqualValues(t, all-first, testkit.QueryInt(t, db.SQL(), v.left))
+				rest, err := v.do(t.Context(), db)
+				require.NoError(t, err)
+				require.Equal(t, all, first+rest)
+				require.Zero(t, testkit.QueryInt(t, db.SQL(), v.left))
+			})
+		})
+	}
+}

@@ -19,7 +19,8 @@ type notificationStore interface {
 	Last(ctx context.Context, q engine.Querier) (int64, error)
 	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]store.Notification, error)
 	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels store.Added, n int, last int64, err error)
-	Prune(ctx context.Context, q engine.Querier, before int64, keep int) (int, error)
+	Surplus(ctx context.Context, q engine.Querier, keep, limit int) ([]int64, error)
+	Drop(ctx context.Context, q engine.Querier, ids []int64) (int, error)
 }
 
 // Notification is a message that was sent to a channel.
@@ -228,6 +229,10 @@ func (l *Listener) Close() error {
 // newest ones of all channels together: what falls under either. olderThan 0 is no
 // age bound; keep < 0 is no count bound. It returns how many went. A listener that
 // has not read them goes on with the next.
+//
+// It blocks until that is done, in transactions of some milliseconds with pauses between them,
+// in which other writers get the file. An error, also the end of ctx, comes with what was
+// deleted until then.
 func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, keep int) (pruned int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("prune notifications", "", err)
@@ -235,13 +240,22 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 	if olderThan == 0 && keep < 0 {
 		return 0, nil
 	}
-	err = db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		before := int64(0)
-		if olderThan > 0 {
-			before = now.Unix() - engine.Seconds(olderThan)
-		}
-		pruned, err = db.notifications.Prune(ctx, q, before, keep)
-		return err
-	}))
-	return pruned, fail("prune notifications", "", err)
+	// By count first: those that are old count among the newest.
+	if keep >= 0 {
+		pruned, err = db.dropSurplus(ctx, keep)
+	}
+	if err != nil || olderThan == 0 {
+		return pruned, fail("prune notifications", "", err)
+	}
+	old, err := db.sweepBefore(ctx, store.SweepMessages, olderThan)
+	return pruned + old, fail("prune notifications", "", err)
+}
+
+func (db *DB) dropSurplus(ctx context.Context, keep int) (int, error) {
+	find := func(ctx context.Context, q engine.Querier, _ time.Time, limit int) ([]int64, error) {
+		return db.notifications.Surplus(ctx, q, keep, limit)
+	}
+	return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
+		return db.notifications.Drop(ctx, q, ids)
+	}, nil)
 }

@@ -24,7 +24,6 @@ type jobStore interface {
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
 	NextClaimAt(ctx context.Context, q engine.Querier, queue string, now int64) (int64, error)
-	SweepExpired(ctx context.Context, q engine.Querier, queue string, now int64) ([]store.Death, error)
 
 	// For Maintain.
 	Queues(ctx context.Context, q engine.Querier) ([]string, error)
@@ -295,21 +294,15 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 }
 
 // SweepExpired moves jobs of this queue that were to start by a time that has passed
-// to the dead letters, with the error "expired", and returns how many.
+// to the dead letters, with the error "expired", and returns how many. It blocks until that is
+// done, in transactions of some milliseconds with pauses between them, in which other
+// writers get the file. An error, also the end of ctx, comes with what was moved until then.
 func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.err != nil {
 		return 0, fail("sweep", q.name, q.err)
 	}
-	var dead []store.Death
-	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		dead, err = q.db.jobs.SweepExpired(ctx, tx, q.name, now.Unix())
-		return err
-	}))
-	if err != nil {
-		return 0, fail("sweep", q.name, err)
-	}
-	q.db.reportDeaths(q.name, dead)
-	return len(dead), nil
+	swept, err = q.db.sweepExpired(ctx, q.name)
+	return swept, fail("sweep", q.name, err)
 }
 
 // NextClaimAt returns the next time at which a job of this queue can be claimed that

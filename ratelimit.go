@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -14,7 +15,6 @@ import (
 type rateLimitStore interface {
 	Take(ctx context.Context, q engine.Querier, name string, start int64, limit int) (bool, error)
 	Count(ctx context.Context, q engine.Querier, name string, start int64) (int, error)
-	Sweep(ctx context.Context, q engine.Querier, before int64) (int, error)
 }
 
 // RateLimit lets up to a number of calls through in each window of time, all processes on
@@ -163,13 +163,14 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 // rounded up to seconds, before the current second, and returns how many. [DB.Maintain]
 // deletes windows a day old. The file does not say how long a window is: one that is still
 // running and is swept starts anew, so olderThan must be longer than the longest window in use.
+//
+// It blocks until that is done, in transactions of some milliseconds with pauses between them,
+// in which other writers get the file. An error, also the end of ctx, comes with what was
+// deleted until then.
 func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swept int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)
 	}
-	err = db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		swept, err = db.rateLimits.Sweep(ctx, q, now.Unix()-engine.Seconds(olderThan))
-		return err
-	}))
+	swept, err = db.sweepBefore(ctx, store.SweepOldWindows, olderThan)
 	return swept, fail("sweep rate limits", "", err)
 }

@@ -95,7 +95,7 @@ func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 }
 
 func (s *stream) compact(ctx context.Context) (CompactStats, error) {
-	c := compaction{s: s, size: firstChunk}
+	c := compaction{s: s, pace: pace{db: s.db, size: firstChunk}}
 	if err := s.checkTopic(); err != nil {
 		return c.stats, err
 	}
@@ -123,30 +123,19 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 
 // compaction is a Compact that is running.
 type compaction struct {
+	pace
 	s     *stream
 	stats CompactStats
 	after int64 // up to here is deleted
-	size  int   // events per transaction
 	done  bool
 }
-
-// A transaction is to take some milliseconds, however large the events are, so its size
-// follows from what the one before has taken.
-const (
-	firstChunk = 256
-	mostChunk  = 4096
-	chunkTime  = 10 * time.Millisecond
-)
 
 // deleteChunk deletes some events. What pins them is read anew each time, in the
 // transaction: a consumer may have been added since.
 func (c *compaction) deleteChunk(ctx context.Context) error {
 	retentions, topic := c.s.db.retentions, c.s.name
 	n, last := 0, int64(0)
-	var took time.Duration
-	err := c.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
-		began := time.Now() // waiting for the writer does not count
-		defer func() { took = time.Since(began) }()
+	err := c.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		pin, pinned, err := retentions.LowestPin(ctx, q, topic)
 		if err != nil {
 			return err
@@ -154,7 +143,7 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 		c.limit(pin, pinned)
 		n, last, err = retentions.Compact(ctx, q, topic, c.after, c.stats.Cutoff, c.size)
 		return err
-	}))
+	})
 	if err != nil {
 		return err
 	}
@@ -164,14 +153,7 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 	if c.done {
 		return nil
 	}
-	c.resize(took)
-	return pauseAfter(ctx, took)
-}
-
-// pauseAfter leaves the write lock alone for as long as it was held: a writer that waits
-// for it inside SQLite, as those of other programs do, looks only now and then.
-func pauseAfter(ctx context.Context, took time.Duration) error {
-	return engine.Sleep(ctx, max(took, time.Millisecond))
+	return c.rest(ctx)
 }
 
 // limit says how far events may be deleted, given the reader that has seen least.
@@ -180,15 +162,5 @@ func (c *compaction) limit(pin store.Pin, pinned bool) {
 	if pinned && pin.Offset < c.stats.Policy {
 		c.stats.Cutoff = pin.Offset
 		c.stats.PinnedBy = fmt.Sprintf("%s %q", pin.Kind, pin.Name)
-	}
-}
-
-// resize chooses the size of the next transaction.
-func (c *compaction) resize(took time.Duration) {
-	switch {
-	case took > chunkTime:
-		c.size = max(1, c.size/2)
-	case took < chunkTime/4:
-		c.size = min(2*c.size, mostChunk)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/cron"
@@ -17,13 +18,14 @@ import (
 // scheduleStore are the statements about schedules.
 type scheduleStore interface {
 	Register(ctx context.Context, q engine.Querier, t store.Task) error
+	SetMissed(ctx context.Context, q engine.Querier, name string, m store.Missed) error
 	Unregister(ctx context.Context, q engine.Querier, name string) (bool, error)
 	Enable(ctx context.Context, q engine.Querier, name string, enabled bool) (bool, error)
 	Update(ctx context.Context, q engine.Querier, t store.Task) error
 	Get(ctx context.Context, q engine.Querier, name string) (t store.Task, found bool, err error)
 	List(ctx context.Context, q engine.Querier) ([]store.Task, error)
 	Soonest(ctx context.Context, q engine.Querier) (int64, error)
-	Tick(ctx context.Context, q engine.Querier, due, now int64, next store.NextFunc) ([]store.Fire, []store.Broken, error)
+	Tick(ctx context.Context, q engine.Querier, due, now int64, in store.Calendar, limit int) (store.Ticked, error)
 	Trigger(ctx context.Context, q engine.Querier, t store.Task, now int64) (int64, error)
 }
 
@@ -37,23 +39,53 @@ func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
 
 // Schedule says when which job is enqueued. Name is unique in the file.
 //
-// Spec is honker's dialect. "@every 90s" counts from the registration, then from each
-// fire; units are s, m, h and d. Otherwise 5 fields, minute, hour, day of month, month,
-// day of week (0 to 6, Sunday is 0), or 6 with the second before them; each a list of
-// numbers, ranges and *, with steps: "0 9-17/2 * * 1-5". Unlike in other crons both day
-// fields have to match. Times are those of this process's local zone: a time that a zone
+// Spec is 5 fields, minute, hour, day of month, month, day of week, or 6 with the second
+// before them. A field is a list of values and ranges, or *, with steps: "0 9-17/2 * * MON-FRI".
+// Months and days may be named; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly"
+// and "@yearly" are short for the first moment of each. "@every 90s" counts from the
+// registration, then from each fire: a number with the unit s, m, h or d, or a duration of
+// whole seconds such as 1h30m.
+//
+// Two rules come from honker, since its schedulers in other languages read the same rows, and
+// differ from other crons. Both day fields have to match: "0 2 1 * 1" fires on the first of a
+// month only if that is a Monday. And a step needs a range or *: "5/15" is the value 5.
+//
+// Times are those of the local zone of the process that fires, time.Local: a time that a zone
 // skips fires when the clocks have moved on, one that it has twice fires the second time.
+// Where the machine has no zones, Go takes UTC for local: import time/tzdata. A schedule has
+// no zone of its own, because no other binding would know of it; "?" and CRON_TZ= are
+// [ErrInvalid].
 type Schedule struct {
 	Name        string
 	Queue       string
 	Spec        string
-	Payload     any           // of the job, as JSON; nil is null
+	Payload     any           // of each job, as JSON; nil is null, which decodes into a zero value
 	Priority    int           // larger first
 	MaxAttempts int           // default 25
 	ExpiresIn   time.Duration // not started so long after it was enqueued: never started; 0: none
+	Missed      Missed        // default FireAll
 }
 
-// ScheduleInfo is a schedule as it is in the file.
+// Missed is what a schedule does with times that have passed while no scheduler ran, or while
+// it was paused. It is kept in the file for schedulers of this package; honker's in other
+// languages always fire all.
+type Missed int
+
+const (
+	FireAll  Missed = iota // each of them, the oldest 64 at most, and passes over the others
+	FireLast               // only the last of them
+	Skip                   // none; a time that is up to 90 seconds over counts as now, so that nothing is lost when another process takes over from one that died
+)
+
+func (m Missed) check() error {
+	if m < FireAll || m > Skip {
+		return fmt.Errorf("%w: Missed %d", ErrInvalid, m)
+	}
+	return nil
+}
+
+// ScheduleInfo is a schedule as it is in the file. Spec is in honker's dialect, "0 0 * * *" for
+// "@daily".
 type ScheduleInfo struct {
 	Name        string
 	Queue       string
@@ -62,8 +94,9 @@ type ScheduleInfo struct {
 	Priority    int
 	MaxAttempts int
 	ExpiresIn   time.Duration // 0: none
-	Enabled     bool          // false: paused
-	NextFireAt  time.Time     // may be over: the next Tick fires it
+	Missed      Missed
+	Enabled     bool      // false: paused
+	NextFireAt  time.Time // may be over: the next Tick fires it
 }
 
 // ScheduleChange is what [Scheduler.Update] changes; nil leaves a field as it is.
@@ -73,58 +106,59 @@ type ScheduleChange struct {
 	Priority    *int
 	MaxAttempts *int           // 0: the default, 25
 	ExpiresIn   *time.Duration // 0: none
+	Missed      *Missed
 }
 
 // Fire is a schedule that was due and became a job.
 type Fire struct {
 	Name   string
 	Queue  string
-	FireAt time.Time // when it was due
+	FireAt time.Time // when it was due; the job's RunAt
 	JobID  int64
 }
 
-// nextFire is store.NextFunc for this process's zone.
-func nextFire(spec string, after int64) (int64, error) {
-	at, err := nextAfter(spec, time.Unix(after, 0))
-	return at.Unix(), err
-}
+// calendar has the dialect of the file and the local zone.
+var calendar cron.Local
 
 // NextAfter returns the first second after from at which spec is due, see [Schedule]. It
-// reads no file. A spec that makes no sense, or is never due, is [ErrInvalid]: the texts
-// are honker's.
+// reads no file. A spec that makes no sense, or is never due, is [ErrInvalid].
 func NextAfter(spec string, from time.Time) (time.Time, error) {
-	at, err := nextAfter(spec, from)
+	_, at, err := plan(spec, from)
 	return at, fail("schedule", spec, err)
 }
 
-func nextAfter(spec string, from time.Time) (time.Time, error) {
-	s, err := cron.Parse(spec)
-	var at time.Time
+// plan returns spec in the dialect of the file, and when it is due first after from.
+func plan(spec string, from time.Time) (plain string, next time.Time, err error) {
+	plain, err = cron.Translate(spec)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	s, err := cron.Parse(plain)
 	if err == nil {
-		at, err = s.Next(from, time.Local)
+		next, err = s.Next(from, time.Local)
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return at, nil
+	return plain, next, nil
 }
 
 // task checks sch and turns it into a row that is due next after now.
 func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) {
 	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
-		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts))
+		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
 	if err != nil {
 		return t, err
 	}
-	next, err := nextFire(sch.Spec, now.Unix())
+	spec, next, err := plan(sch.Spec, now)
 	if err != nil {
 		return t, err
 	}
 	text, err := s.db.encode(sch.Payload)
 	return store.Task{
-		Name: sch.Name, Queue: sch.Queue, Spec: sch.Spec, Payload: text,
+		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: store.Missed(sch.Missed),
 		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
-		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next,
+		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next.Unix(),
 	}, err
 }
 
@@ -149,8 +183,8 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	err = s.db.engine.Write(ctx, "RegisterTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
-		return s.db.schedules.Register(ctx, q, t)
+	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		return s.register(ctx, q, t)
 	}))
 	return fail("register schedule", sch.Name, err)
 }
@@ -165,7 +199,14 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	return fail("register schedule", sch.Name, s.db.schedules.Register(ctx, on, t))
+	return fail("register schedule", sch.Name, s.register(ctx, on, t))
+}
+
+func (s *Scheduler) register(ctx context.Context, q engine.Querier, t store.Task) error {
+	if err := s.db.schedules.Register(ctx, q, t); err != nil {
+		return err
+	}
+	return s.db.schedules.SetMissed(ctx, q, t.Name, t.Missed)
 }
 
 // Unregister removes a schedule; jobs that it has enqueued stay. false: there is none.
@@ -182,8 +223,8 @@ func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
 	})
 }
 
-// Resume lets a paused schedule fire again. As in honker, what it has missed is caught
-// up with, the oldest 64 times at most. false: there is none, or it is not paused.
+// Resume lets a paused schedule fire again. What it has missed is caught up as its Missed
+// says. false: there is none, or it is not paused.
 func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 	return s.change(ctx, "resume schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
 		return s.db.schedules.Enable(ctx, q, name, true)
@@ -208,7 +249,10 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 		if err := apply(&t, now); err != nil {
 			return false, err
 		}
-		return true, s.db.schedules.Update(ctx, q, t)
+		if err := s.db.schedules.Update(ctx, q, t); err != nil {
+			return false, err
+		}
+		return true, s.db.schedules.SetMissed(ctx, q, name, t.Missed)
 	})
 }
 
@@ -224,10 +268,13 @@ func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*
 	if ch.MaxAttempts != nil {
 		err = errors.Join(err, checkMaxAttempts(*ch.MaxAttempts))
 	}
+	if ch.Missed != nil {
+		err = errors.Join(err, ch.Missed.check())
+	}
 	return func(t *store.Task, now time.Time) error { return ch.apply(t, text, now) }, err
 }
 
-func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) (err error) {
+func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) error {
 	if ch.Payload != nil {
 		t.Payload = text
 	}
@@ -240,10 +287,14 @@ func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) (err e
 	if ch.ExpiresIn != nil {
 		t.ExpiresIn = expiresIn(*ch.ExpiresIn)
 	}
-	if ch.Spec != nil {
-		t.Spec = *ch.Spec
-		t.NextFire, err = nextFire(t.Spec, now.Unix())
+	if ch.Missed != nil {
+		t.Missed = store.Missed(*ch.Missed)
 	}
+	if ch.Spec == nil {
+		return nil
+	}
+	spec, next, err := plan(*ch.Spec, now)
+	t.Spec, t.NextFire = spec, next.Unix()
 	return err
 }
 
@@ -268,7 +319,7 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 			infos[i] = ScheduleInfo{
 				Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
 				Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
-				ExpiresIn: engine.Span(t.ExpiresIn.Int64), Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
+				ExpiresIn: engine.Span(t.ExpiresIn.Int64), Missed: Missed(t.Missed), Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
 			}
 		}
 		return err
@@ -313,38 +364,56 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err err
 }
 
 // Tick enqueues a job for every time at which a schedule was due until now and has not
-// been fired, and returns them in order; of one schedule the oldest 64, the others are
-// passed over. The jobs can run at once. The schedules move on in the same transaction:
-// two ticks at once fire nothing twice. It does not ask which process leads.
+// been fired, as far as its Missed says, and returns them in order. A job's RunAt is the time
+// at which it was due: the jobs can run at once. It does not ask which process leads.
+//
+// Much that is due is fired in several transactions with pauses between them, in which other
+// writers get the file. A schedule moves on in the transaction that fires it: two ticks at
+// once fire nothing twice. When ctx ends Tick returns its error, and what was fired until then.
 //
 // The error names the schedules that could not be fired as they say; the others have fired,
 // and are returned beside it. One with a Spec that makes no sense, which only another program
 // can have written, is paused. A trigger of the application's may drop a job, which is
 // [ErrNotInserted], and the schedule goes on; where a trigger keeps a schedule from moving on,
-// it does not fire.
+// it does not fire, and is paused.
 func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
-	fires, err := s.tick(ctx, now, nil)
+	var fires []Fire
+	err := s.tick(ctx, now, nil, func(chunk []Fire) { fires = append(fires, chunk...) })
 	return fires, fail("tick", "", err)
 }
 
-// tick fires what is due until due, in the transaction that checks lock; without the lock it
-// fires nothing. A nil lock is not checked.
-func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock) ([]Fire, error) {
-	var rows []store.Fire
-	var broken []store.Broken
-	err := s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if lock != nil {
-			if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
-				return err
+// tick fires what is due until due, in transactions that each check lock; without the lock
+// they fire nothing. A nil lock is not checked.
+func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told func([]Fire)) error {
+	var broken []error
+	p := pace{db: s.db, size: firstChunk}
+	for {
+		var did store.Ticked
+		err := p.write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+			if lock != nil {
+				if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
+					return err
+				}
+			}
+			did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.size)
+			return err
+		})
+		if err != nil {
+			return errors.Join(append(broken, err)...)
+		}
+		told(s.fired(did.Fires))
+		for _, b := range did.Broken {
+			if !slices.Contains(broken, b) { // one that can be neither moved nor paused is met again
+				broken = append(broken, b)
 			}
 		}
-		rows, broken, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), nextFire)
-		return err
-	}))
-	if err != nil {
-		return nil, err
+		if !did.More {
+			return errors.Join(broken...)
+		}
+		if err := p.rest(ctx); err != nil {
+			return errors.Join(append(broken, err)...)
+		}
 	}
-	return s.fired(rows), brokenError(broken)
 }
 
 // fired wakes the workers that wait for the jobs, and tells the observer.
@@ -356,18 +425,6 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 		s.db.opts.Observer.fired(fires[i])
 	}
 	return fires
-}
-
-func brokenError(broken []store.Broken) error {
-	var errs []error
-	for _, b := range broken {
-		did := ""
-		if b.Paused {
-			did = " was paused"
-		}
-		errs = append(errs, fmt.Errorf("schedule %q%s: %w", b.Name, did, b.Err))
-	}
-	return errors.Join(errs...)
 }
 
 // schedulerLock is held by the process that fires, in whatever language.
@@ -429,7 +486,7 @@ func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
 			s.db.engine.Notifier.WakeAt(engine.Instant(soonest))
 			return nil
 		}
-		if _, err := s.tick(ctx, time.Now(), lock); err != nil {
+		if err := s.tick(ctx, time.Now(), lock, func([]Fire) {}); err != nil {
 			return err
 		}
 	}

@@ -179,17 +179,153 @@ func TestScheduler_RegisterTx(t *testing.T) {
 	unchanged("a transaction of another file")
 }
 
+// What other crons have is stored in honker's dialect, which every binding reads.
+func TestScheduler_Register_Dialect(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		for spec, stored := range map[string]string{
+			"@daily": "0 0 * * *", "@every 1h30m": "@every 90m", "0 9 * jan MON-FRI,7": "0 9 * 1 1-5,0", "* * * * *": "* * * * *",
+		} {
+			testkit.Register(t, db, testkit.Every("tea", spec))
+			row := testkit.GetSchedule(t, db, "tea")
+			require.Equal(t, stored, row.Spec)
+			next, err := honker.NextAfter(spec, time.Now())
+			require.NoError(t, err)
+			require.Equal(t, next.Unix(), row.Next)
+
+			time.Sleep(time.Second)
+			testkit.Register(t, db, testkit.Every("tea", spec))
+			require.Equal(t, row, testkit.GetSchedule(t, db, "tea"), "it is the same spec")
+			testkit.RequireChanged(t, true)(db.Scheduler().Update(t.Context(), "tea", honker.ScheduleChange{Spec: &spec}))
+			require.Equal(t, stored, testkit.GetSchedule(t, db, "tea").Spec)
+		}
+	})
+}
+
+// After a standstill a schedule fires what its Missed says, and goes on in its own rhythm. A
+// job's RunAt is when it was due.
+func TestScheduler_Missed(t *testing.T) {
+	const hour = 3600
+	for name, c := range map[string]struct {
+		missed honker.Missed
+		late   time.Duration // after the fourth fire was due
+		fires  []int64       // in hours
+	}{
+		"all":                    {honker.FireAll, 10 * time.Minute, []int64{1, 2, 3, 4}},
+		"last":                   {honker.FireLast, 10 * time.Minute, []int64{4}},
+		"none":                   {honker.Skip, 10 * time.Minute, nil},
+		"none but one in time":   {honker.Skip, 0, []int64{4}},
+		"none but one just over": {honker.Skip, 90 * time.Second, []int64{4}},
+		"none a moment later":    {honker.Skip, 91 * time.Second, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				began := time.Now().Unix()
+				testkit.Register(t, db, honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 1h", Missed: c.missed})
+				time.Sleep(4*time.Hour + c.late)
+				var want []int64
+				q := honker.NewQueue[any](db, "jobs", nil)
+				for _, f := range testkit.Tick(t, db, time.Now()) {
+					want = append(want, (f.FireAt.Unix()-began)/hour)
+					require.Equal(t, f.FireAt, testkit.GetJob(t, q, f.JobID).RunAt)
+					require.Equal(t, time.Now().Unix(), testkit.GetJob(t, q, f.JobID).CreatedAt.Unix())
+				}
+				require.Equal(t, c.fires, want)
+				infos, err := db.Scheduler().List(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, c.missed, infos[0].Missed)
+				require.Equal(t, began+5*hour, infos[0].NextFireAt.Unix())
+			})
+		})
+	}
+}
+
+// A job is never due in the future, also when a caller ticks ahead.
+func TestScheduler_Tick_Ahead(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+		fires := testkit.Tick(t, db, time.Now().Add(time.Hour))
+		require.Len(t, fires, 1)
+		q := honker.NewQueue[any](db, "jobs", nil)
+		require.Equal(t, time.Now().Unix(), testkit.GetJob(t, q, fires[0].JobID).RunAt.Unix())
+		testkit.ClaimOne(t, q)
+	})
+}
+
+// Missed is kept by all that keeps the schedule, changes with it, and ends with it: another
+// binding, which does not know of it, may delete the schedule.
+func TestScheduler_Missed_Kept(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	s, ctx := db.Scheduler(), context.Background()
+	missed := func() honker.Missed {
+		infos, err := s.List(ctx)
+		require.NoError(t, err)
+		require.Len(t, infos, 1)
+		return infos[0].Missed
+	}
+	sch := honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 1h", Missed: honker.FireLast}
+	testkit.Register(t, db, sch)
+	testkit.RequireChanged(t, true)(s.Pause(ctx, "tea"))
+	testkit.RequireChanged(t, true)(s.Resume(ctx, "tea"))
+	payload := any(2)
+	testkit.RequireChanged(t, true)(s.Update(ctx, "tea", honker.ScheduleChange{Payload: &payload}))
+	require.Equal(t, honker.FireLast, missed())
+
+	skip, bad := honker.Skip, honker.Missed(3)
+	testkit.RequireChanged(t, true)(s.Update(ctx, "tea", honker.ScheduleChange{Missed: &skip}))
+	require.Equal(t, honker.Skip, missed())
+	_, err := s.Update(ctx, "tea", honker.ScheduleChange{Missed: &bad})
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorIs(t, s.Register(ctx, honker.Schedule{Name: "tea", Queue: "jobs", Spec: "@every 1h", Missed: bad}), honker.ErrInvalid)
+	require.Equal(t, honker.Skip, missed())
+
+	sch.Missed = honker.FireAll
+	testkit.Register(t, db, sch)
+	require.Equal(t, honker.FireAll, missed())
+
+	sch.Missed = honker.Skip
+	testkit.Register(t, db, sch)
+	testkit.Exec(t, db, `DELETE FROM _honker_scheduler_tasks`)
+	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+	require.Equal(t, honker.FireAll, missed())
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_schedules`))
+}
+
+// Much that is due is fired in several transactions: the end of ctx ends a tick between them,
+// and what was fired until then is there and is returned.
+func TestScheduler_Tick_Chunks(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Fired: func(honker.Fire) { cancel() }}})
+	testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
+	const all = 5000
+	testkit.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at)
+		SELECT 'tea' || i, 'jobs', '@every 1h', 'null', unixepoch() - 1 FROM n`, all)
+	fires, err := db.Scheduler().Tick(ctx, time.Now())
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotEmpty(t, fires)
+	require.Less(t, len(fires), all)
+	require.EqualValues(t, len(fires), testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
+	rest := testkit.Tick(t, db, time.Now())
+	require.GreaterOrEqual(t, len(fires)+len(rest), all)
+	require.EqualValues(t, len(fires)+len(rest), testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
+}
+
 // badSpecs are the texts of honker for what it refuses; its own tests know them.
 var badSpecs = map[string]string{
 	"* * * *":                      `schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got 4: "* * * *"`,
 	"":                             `schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got 0: ""`,
-	"@hourly":                      `schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got 1: "@hourly"`,
+	"@reboot":                      `unknown schedule "@reboot"; expected @hourly, `,
+	"CRON_TZ=UTC 0 9 * * *":        `"CRON_TZ=UTC": a schedule has no zone of its own; its times are those of the process's local zone`,
+	"0 9 ? * *":                    `cron field "?": write * for any value`,
+	"@every 1.5s":                  `interval "1.5s" is no whole number of seconds`,
 	"x * * * *":                    `cron field "x" not an integer`,
 	"*/x * * * *":                  `cron step must be a positive integer: "*/x"`,
 	"*/0 * * * *":                  `cron step must be positive: "*/0"`,
 	"60 * * * *":                   `cron field "60" out of range [0,59] or inverted`,
 	"* 5-1 * * *":                  `cron field "5-1" out of range [0,23] or inverted`,
-	"* * * * 7":                    `cron field "7" out of range [0,6] or inverted`,
+	"* * * * 8":                    `cron field "8" out of range [0,6] or inverted`,
 	"0 0 30 2 *":                   `no schedule match found within 100 years after local datetime `,
 	"@every":                       `interval expression must be '@every <n><unit>'`,
 	"@every 5":                     `interval expression must be '@every <n><unit>'; got "5"`,
@@ -323,31 +459,4 @@ func TestScheduler_Tick_Triggers(t *testing.T) {
 		require.Equal(t, `"`+f.Name+`"`, string(testkit.GetJob(t, honker.NewQueue[any](db, f.Queue, nil), f.JobID).Payload))
 	}
 	require.True(t, soonest(t, db).After(now))
-}
-
-// A schedule that another program has left with no name, or a name that is no text, fires as
-// any other. One that a trigger keeps from moving on does not fire, and stops no other.
-func TestScheduler_Tick_OddRows(t *testing.T) {
-	t.Parallel()
-	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
-	now := time.Now()
-	for _, row := range []string{`NULL, 'none', '@every 1h', 1`, `x'00ff', 'blob', '@every 1h', 1`, `'stuck', 'stuck', '@every 1h', 1`,
-		`'good', 'good', '@every 1h', 1`, `'off', 'off', '@every 1h', 5`, `'never', 'never', '@every 1h', 'no'`, `NULL, 'bad', 'nonsense', 1`} {
-		testkit.Exec(t, db, `INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, enabled, payload, next_fire_at) VALUES (`+row+`, '1', ?)`, now.Unix())
-	}
-	testkit.Exec(t, db, `CREATE TRIGGER keep BEFORE UPDATE ON _honker_scheduler_tasks WHEN OLD.name = 'stuck' BEGIN SELECT RAISE(IGNORE); END`)
-	all, err := db.Scheduler().List(ctx)
-	require.NoError(t, err)
-	require.Len(t, all, 7)
-	fires, err := db.Scheduler().Tick(ctx, now)
-	require.ErrorContains(t, err, `schedule "stuck": it does not fire`)
-	require.ErrorContains(t, err, `schedule "" was paused: `)
-	require.Len(t, fires, 3)
-	fires, err = db.Scheduler().Tick(ctx, now)
-	require.ErrorContains(t, err, `schedule "stuck"`)
-	require.NotContains(t, err.Error(), "paused")
-	require.Empty(t, fires)
-	for queue, jobs := range map[string]int64{"none": 1, "blob": 1, "good": 1, "stuck": 0, "off": 0, "never": 0, "bad": 0} {
-		require.Equal(t, jobs, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, queue), queue)
-	}
 }

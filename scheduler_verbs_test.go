@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -262,7 +263,7 @@ func TestScheduler_Tick_FiredJob(t *testing.T) {
 		require.Len(t, fires, 2)
 		q := honker.NewQueue[int](bell, "mail", nil)
 		want := honker.JobInfo{ID: fires[0].JobID, Queue: "mail", State: honker.StatePending, Payload: json.RawMessage("17"), Priority: 8,
-			MaxAttempts: 2, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(90 * time.Second)}
+			MaxAttempts: 2, RunAt: due, CreatedAt: now, ExpiresAt: now.Add(90 * time.Second)}
 		require.Equal(t, want, *testkit.GetJob(t, q, fires[0].JobID))
 		plain := testkit.GetJob(t, honker.NewQueue[any](bell, "jobs", nil), fires[1].JobID)
 		require.Equal(t, 25, plain.MaxAttempts)
@@ -447,4 +448,37 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 		return nil
 	}))
 	unchanged("a refused verb")
+}
+
+// A schedule that another program has left with no name, or a name that is no text, fires as
+// any other. One that a trigger keeps from moving on does not fire and is paused, unless a trigger
+// keeps it from that too; it stops no other, and is named once, in however many transactions.
+func TestScheduler_Tick_OddRows(t *testing.T) {
+	t.Parallel()
+	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
+	now := time.Now()
+	for _, row := range []string{`NULL, 'none', '@every 1h', 1`, `x'00ff', 'blob', '@every 1h', 1`, `'stuck', 'stuck', '@every 1h', 1`,
+		`'good', 'good', '@every 1h', 1`, `'off', 'off', '@every 1h', 5`, `'never', 'never', '@every 1h', 'no'`, `NULL, 'bad', 'nonsense', 1`, `'held', 'held', '@every 1h', 1`} {
+		testkit.Exec(t, db, `INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, enabled, payload, next_fire_at) VALUES (`+row+`, '1', ?)`, now.Unix())
+	}
+	testkit.Exec(t, db, `CREATE TRIGGER keep BEFORE UPDATE ON _honker_scheduler_tasks WHEN OLD.name = 'stuck' BEGIN SELECT RAISE(IGNORE); END`)
+	testkit.Exec(t, db, `CREATE TRIGGER hold BEFORE UPDATE OF next_fire_at ON _honker_scheduler_tasks WHEN OLD.name = 'held' BEGIN SELECT RAISE(IGNORE); END`)
+	all, err := db.Scheduler().List(ctx)
+	require.NoError(t, err)
+	require.Len(t, all, 8)
+	testkit.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)
+		INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at) SELECT 'n' || i, 'many', '@every 1h', '1', ? FROM n`, now.Unix())
+	fires, err := db.Scheduler().Tick(ctx, now)
+	require.ErrorContains(t, err, `schedule "stuck": it does not fire`)
+	require.ErrorContains(t, err, `schedule "held" was paused: it does not fire`)
+	require.ErrorContains(t, err, `schedule "" was paused: `)
+	require.Equal(t, 1, strings.Count(err.Error(), `"stuck"`))
+	require.Len(t, fires, 603)
+	fires, err = db.Scheduler().Tick(ctx, now)
+	require.ErrorContains(t, err, `schedule "stuck"`)
+	require.NotContains(t, err.Error(), "paused")
+	require.Empty(t, fires)
+	for queue, jobs := range map[string]int64{"none": 1, "blob": 1, "good": 1, "many": 600, "stuck": 0, "held": 0, "off": 0, "never": 0, "bad": 0} {
+		require.Equal(t, jobs, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, queue), queue)
+	}
 }

@@ -95,6 +95,18 @@ CREATE INDEX IF NOT EXISTS _honkerx_scheduler_due
   ON _honker_scheduler_tasks(next_fire_at)
   WHERE enabled = 1;
 
+-- What a schedule does with times that have passed while nothing fired it: 1 fires the last of
+-- them, 2 none. No row: all of them, as honker does.
+CREATE TABLE IF NOT EXISTS _honkerx_schedules (
+  name TEXT PRIMARY KEY,
+  missed INTEGER NOT NULL
+) WITHOUT ROWID;
+-- Other bindings delete schedules without knowing of the side row.
+CREATE TRIGGER IF NOT EXISTS _honkerx_schedule_gone AFTER DELETE ON _honker_scheduler_tasks
+BEGIN
+  DELETE FROM _honkerx_schedules WHERE name = OLD.name;
+END;
+
 -- Results of jobs, JSON text. expires_at NULL: kept for ever.
 CREATE TABLE IF NOT EXISTS _honker_results (
   job_id INTEGER PRIMARY KEY,

@@ -253,6 +253,8 @@ func TestTx_TwoDBs(t *testing.T) {
 func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 50 * time.Millisecond})
+	_, err := db.Notify(ctx, "news", 1)
+	require.NoError(t, err)
 	tx, err := db.SQL().BeginTx(ctx, nil)
 	require.NoError(t, err)
 	_, err = tx.ExecContext(ctx, enter)
@@ -260,7 +262,7 @@ func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Enqueue": func() error { _, err := q.Enqueue(ctx, 1); return err },
 		"Notify":  func() error { _, err := db.Notify(ctx, "news", 1); return err },
-		"Sweep":   func() error { _, err := q.SweepExpired(ctx); return err },
+		"Prune":   func() error { _, err := db.PruneNotifications(ctx, 0, 0); return err },
 		"Tx":      func() error { return db.Tx(ctx, func(context.Context, *sql.Tx) error { return nil }) },
 		"BeginTx": func() error { _, err := db.SQL().BeginTx(ctx, nil); return err },
 	} {

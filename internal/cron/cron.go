@@ -35,6 +35,29 @@ func Parse(spec string) (Spec, error) {
 	return Spec{text: spec, fields: fields}, err
 }
 
+// Local is the calendar of this process's zone, for unix seconds.
+type Local struct{}
+
+// Next returns the first second after another at which spec is due.
+func (Local) Next(spec string, after int64) (int64, error) {
+	s, err := Parse(spec)
+	if err != nil {
+		return 0, err
+	}
+	at, err := s.Next(time.Unix(after, 0), time.Local)
+	return at.Unix(), err
+}
+
+// Last returns the last second until through at which spec is due, counted from first, at
+// which it is due.
+func (Local) Last(spec string, first, through int64) (int64, error) {
+	s, err := Parse(spec)
+	if err != nil {
+		return 0, err
+	}
+	return s.last(first, through, time.Local)
+}
+
 // Next returns the first second after from at which s fires in the zone loc; nil is
 // time.Local. Of from only the whole second counts. An interval is added to from, whatever
 // the clocks of the zone show.

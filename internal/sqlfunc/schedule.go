@@ -3,29 +3,24 @@ package sqlfunc
 import (
 	"database/sql"
 	"database/sql/driver"
-	"time"
+	"math"
 
 	"github.com/honker-go/honker/internal/cron"
 	"github.com/honker-go/honker/internal/store"
 )
 
-// next is a store.NextFunc in the local zone of this process, with honker's error texts.
-func next(spec string, after int64) (int64, error) {
-	s, err := cron.Parse(spec)
-	if err != nil {
-		return 0, err
-	}
-	at, err := s.Next(time.Unix(after, 0), time.Local)
-	return at.Unix(), err
-}
+// calendar has honker's dialect alone, with honker's error texts.
+var calendar cron.Local
 
-func cronNextAfter(c call) (driver.Value, error) { return result(next(c.text(0), c.integer(1))) }
+func cronNextAfter(c call) (driver.Value, error) {
+	return result(calendar.Next(c.text(0), c.integer(1)))
+}
 
 // defaultAttempts is the number of attempts of a schedule that sets none.
 const defaultAttempts = 3
 
 func schedulerRegister(c call) (driver.Value, error) {
-	due, err := next(c.text(2), c.now())
+	due, err := calendar.Next(c.text(2), c.now())
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +47,20 @@ func schedulerResume(c call) (driver.Value, error) {
 }
 
 // schedulerTick does not fail for a schedule that cannot be read, because that would undo the
-// fires of the others. Such a schedule is paused, which schedulerList shows.
+// fires of the others. Such a schedule is paused, which schedulerList shows. It fires all that
+// is due, since its statement is one transaction.
 func schedulerTick(c call) (driver.Value, error) {
-	fires, _, err := store.Schedules{}.Tick(c.ctx, c.q, c.integer(0), c.now(), next)
-	if err != nil {
-		return nil, err
+	var fires []store.Fire
+	for {
+		did, err := store.Schedules{}.Tick(c.ctx, c.q, c.integer(0), c.now(), calendar, math.MaxInt)
+		if err != nil {
+			return nil, err
+		}
+		fires = append(fires, did.Fires...)
+		if !did.More {
+			return array(fires, fired), nil
+		}
 	}
-	return array(fires, fired), nil
 }
 
 func fired(f store.Fire) []member {
@@ -116,7 +118,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 func (c call) change(t *store.Task) (changed bool, err error) {
 	if c.given(1) {
 		t.Spec, changed = c.text(1), true
-		if t.NextFire, err = next(t.Spec, c.now()); err != nil {
+		if t.NextFire, err = calendar.Next(t.Spec, c.now()); err != nil {
 			return false, err
 		}
 	}

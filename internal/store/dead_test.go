@@ -72,7 +72,6 @@ func TestCheck_NamesBroken(t *testing.T) {
 		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a job is pending or processing: row 7",
 		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                            "a side row belongs to a live job: row 7",
 		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:       "a lock has an owner: row 7",
-		`INSERT INTO _honkerx_group_claims VALUES (6, 7, 0, 'm', 1, 1, 1, NULL)`:                  "what a group holds belongs to a group: row 7",
 		`INSERT INTO _honkerx_group_members VALUES (7, 'm', 'i', 1, 1)`:                           "a member belongs to a group: row 7",
 	} {
 		tx := begin(t, db)

@@ -41,8 +41,8 @@ func Statements() []Statement {
 		hot("sqlLastNotification", sqlLastNotification),
 		hot("sqlNotificationsSince", sqlNotificationsSince),
 		hot("sqlChannelsSince", sqlChannelsSince),
-		cold("sqlPruneNotifications", sqlPruneNotifications),
-		cold("sqlPruneOld", sqlPruneOld),
+		cold("sqlSurplus", sqlSurplus),
+		hot("sqlDropNotifications", sqlDropNotifications),
 		hot("sqlSaveResult", sqlSaveResult),
 		hot("sqlGetResult", sqlGetResult),
 		cold("sqlSweepResults", sqlSweepResults),
@@ -136,6 +136,8 @@ func Statements() []Statement {
 		hot("sqlSoonest", sqlSoonest),
 		hot("sqlAdvance", sqlAdvance),
 		hot("sqlPauseTask", sqlPauseTask),
+		hot("sqlSetMissed", sqlSetMissed),
+		hot("sqlDropMissed", sqlDropMissed),
 		cold("sqlExpired", sqlExpired),
 		hot("sqlDeadLetterExpiredIDs", sqlDeadLetterExpiredIDs),
 		hot("sqlDropExpiredIDs", sqlDropExpiredIDs),
@@ -145,9 +147,14 @@ func Statements() []Statement {
 		hot("sqlDropWindows", sqlDropWindows),
 		cold("sqlOldMessages", sqlOldMessages),
 		hot("sqlDropMessages", sqlDropMessages),
+		cold("sqlOldWindows", sqlOldWindows),
+		hot("sqlDropOld", sqlDropOld),
+		hot("sqlDropGroupClaims", sqlDropGroupClaims),
+		hot("sqlClaimsLeft", sqlClaimsLeft),
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertFires[%d]", n), sqlInsertFires.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertEvents[%d]", n), sqlInsertEvents.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertKeyedEvents[%d]", n), sqlInsertKeyedEvents.sized[n]))
 	}

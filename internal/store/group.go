@@ -86,12 +86,12 @@ func (g Groups) Add(ctx context.Context, q Querier, topic, name string, cursor i
 }
 
 var sqlDropGroup = []string{
-	`DELETE FROM _honkerx_group_claims WHERE group_id = ?1`,
 	`DELETE FROM _honkerx_group_members WHERE group_id = ?1`,
 	`DELETE FROM _honkerx_groups WHERE id = ?1`,
 }
 
-// Drop removes a group with all that it remembers.
+// Drop removes a group and its members. What they hold is left to DropClaims: there may be
+// much of it. No later group has the same id.
 func (Groups) Drop(ctx context.Context, q Querier, id int64) error {
 	for _, statement := range sqlDropGroup {
 		if _, err := q.ExecContext(ctx, statement, id); err != nil {
@@ -99,6 +99,27 @@ func (Groups) Drop(ctx context.Context, q Querier, id int64) error {
 		}
 	}
 	return nil
+}
+
+const sqlDropGroupClaims = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN
+  (SELECT offset FROM _honkerx_group_claims NOT INDEXED WHERE group_id = ?1 ORDER BY offset LIMIT ?2 + 0)`
+
+// DropClaims deletes up to limit of what a group without a row has held, and counts it.
+func (Groups) DropClaims(ctx context.Context, q Querier, group int64, limit int) (int, error) {
+	return affected(ctx, q, sqlDropGroupClaims, group, limit)
+}
+
+// One seek per group, by primary key.
+const sqlClaimsLeft = `WITH RECURSIVE held(id) AS (
+    SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED)
+    UNION ALL
+    SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED WHERE group_id > h.id) FROM held AS h WHERE h.id IS NOT NULL)
+SELECT id FROM held WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM _honkerx_groups)`
+
+// Left returns the ids of groups that were dropped by a process that died before it had dropped
+// their claims.
+func (Groups) Left(ctx context.Context, q Querier) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlClaimsLeft, 0)
 }
 
 // Member names one membership. Instance tells apart two processes that use the same name,

@@ -61,19 +61,22 @@ func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, 
 	return addedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
-// The age bound reads the table. The count bound steps over the newest ids, because ids have
-// gaps and so give no rank. A comparison with NULL is never true: NULL is no bound.
-const sqlPruneNotifications = `DELETE FROM _honker_notifications
-WHERE created_at < ?1
-  OR id <= (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?2)`
+// By primary key. The count bound steps over the newest ids, because ids have gaps and so give
+// no rank.
+const (
+	sqlSurplus = `SELECT id FROM _honker_notifications WHERE id <=
+  (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?1) LIMIT ?2 + 0`
 
-const sqlPruneOld = `DELETE FROM _honker_notifications WHERE created_at < ?1`
+	sqlDropNotifications = `DELETE FROM _honker_notifications WHERE id IN (SELECT value FROM json_each(?1))`
+)
 
-// Prune deletes messages created before the unix second before (0: no bound) and all but
-// the keep newest of all channels (negative: no bound), and counts them.
-func (Notifications) Prune(ctx context.Context, q Querier, before int64, keep int) (int, error) {
-	if keep < 0 {
-		return affected(ctx, q, sqlPruneOld, before)
-	}
-	return affected(ctx, q, sqlPruneNotifications, nullable(before), keep)
+// Surplus returns up to limit of the messages beyond the keep newest of all channels.
+func (Notifications) Surplus(ctx context.Context, q Querier, keep, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlSurplus, 0, keep, limit)
+}
+
+// Drop deletes messages and counts them. A surplus one stays surplus, and its id is not used
+// again.
+func (Notifications) Drop(ctx context.Context, q Querier, ids []int64) (int, error) {
+	return affected(ctx, q, sqlDropNotifications, idList(ids))
 }

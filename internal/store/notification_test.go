@@ -70,6 +70,26 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 	}
 }
 
+// prune deletes all but the keep newest messages (negative: no bound), and those before (0: no
+// bound).
+func prune(tx store.Querier, before int64, keep int) (int, error) {
+	var ids, old []int64
+	var err error
+	if keep >= 0 {
+		ids, err = store.Notifications{}.Surplus(ctx, tx, keep, 100)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if before > 0 {
+		old, err = store.SweepMessages.Found(ctx, tx, before, 100)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return store.Notifications{}.Drop(ctx, tx, append(ids, old...))
+}
+
 // Prune keeps the newest messages by rank.
 // By rank, not by distance: ids have gaps.
 func TestNotifyRows_Prune_Rank(t *testing.T) {
@@ -86,7 +106,7 @@ func TestNotifyRows_Prune_Rank(t *testing.T) {
 	} {
 		tx := begin(t, db)
 		exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload, created_at) VALUES (90, 'x', '1', 5), (100, 'y', '1', 5)`)
-		n, err := store.Notifications{}.Prune(ctx, tx, 0, c.keep)
+		n, err := prune(tx, 0, c.keep)
 		require.NoError(t, err)
 		require.Equal(t, c.gone, n, "keep %d", c.keep)
 		require.Equal(t, c.left, lines(t, tx, `SELECT id FROM _honker_notifications`), "keep %d", c.keep)
@@ -99,7 +119,7 @@ func TestNotifyRows_Prune_InTurn(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload) VALUES (90, 'x', '1'), (100, 'x', '1')`)
 	for _, step := range []struct{ keep, gone int }{{5, 0}, {2, 0}, {1, 1}, {0, 1}, {0, 0}} {
-		n, err := store.Notifications{}.Prune(ctx, tx, 0, step.keep)
+		n, err := prune(tx, 0, step.keep)
 		require.NoError(t, err)
 		require.Equal(t, step.gone, n)
 	}
@@ -124,7 +144,7 @@ func TestNotifyRows_Prune_Union(t *testing.T) {
 		tx := begin(t, db)
 		exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
 VALUES (1, 'x', '1', 30), (2, 'x', '1', 10), (3, 'y', '1', 30), (4, 'x', '1', 20), (5, 'y', '1', 30)`)
-		n, err := store.Notifications{}.Prune(ctx, tx, c.before, c.keep)
+		n, err := prune(tx, c.before, c.keep)
 		require.NoError(t, err)
 		require.Equal(t, c.left, lines(t, tx, `SELECT id FROM _honker_notifications ORDER BY id`), "%+v", c)
 		require.Equal(t, 5-len(c.left), n)

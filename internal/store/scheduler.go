@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // Schedules are the statements on _honker_scheduler_tasks.
@@ -23,12 +25,29 @@ type Task struct {
 	MaxAttempts int64
 	NextFire    int64
 	Enabled     bool
+	Missed      Missed
 
 	rowid int64 // rises in the order of registration
 }
 
-// NextFunc returns the first unix second after another at which spec is due.
-type NextFunc func(spec string, after int64) (int64, error)
+// Missed is what a task does with times that have passed while nothing fired it.
+type Missed int64
+
+// The numbers stand in the file. Any other one is FireAll.
+const (
+	FireAll  Missed = iota // the oldest MaxFires of them
+	FireLast               // the last one
+	Skip                   // the last one if it was a moment ago
+)
+
+// Calendar knows when a spec is due, in unix seconds.
+type Calendar interface {
+	// Next returns the first second after another at which spec is due.
+	Next(spec string, after int64) (int64, error)
+	// Last returns the last second until through at which spec is due, counted from first, at
+	// which it is due.
+	Last(spec string, first, through int64) (int64, error)
+}
 
 // A task that is registered again without a change keeps its next time: an application
 // that registers at every start must not push it away. Only another spec sets a new time.
@@ -46,6 +65,24 @@ WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payl
 func (Schedules) Register(ctx context.Context, q Querier, t Task) error {
 	_, err := q.ExecContext(ctx, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
+	return err
+}
+
+const (
+	sqlSetMissed = `INSERT INTO _honkerx_schedules (name, missed) VALUES (?1, ?2)
+ON CONFLICT (name) DO UPDATE SET missed = excluded.missed WHERE missed IS NOT excluded.missed`
+
+	sqlDropMissed = `DELETE FROM _honkerx_schedules WHERE name = ?1`
+)
+
+// SetMissed sets what a task does with missed times. Like Register it writes nothing where
+// nothing differs.
+func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m Missed) error {
+	if m == FireAll {
+		_, err := q.ExecContext(ctx, sqlDropMissed, name)
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlSetMissed, name, int64(m))
 	return err
 }
 
@@ -78,13 +115,15 @@ func (Schedules) Update(ctx context.Context, q Querier, t Task) error {
 // A row of another program must not hide the others: it may have no name, an enabled that is
 // neither 0 nor 1, or an expires_s that is no number. The name of a row is no key, the rowid is.
 const taskColumns = `SELECT coalesce(name, ''), queue, cron_expr, payload, priority,
-  iif(typeof(expires_s) IN ('integer', 'real'), expires_s, NULL), coalesce(max_attempts, 3), next_fire_at, enabled = 1, rowid
-FROM _honker_scheduler_tasks `
+  iif(typeof(expires_s) IN ('integer', 'real'), expires_s, NULL), coalesce(max_attempts, 3), next_fire_at, enabled = 1,
+  (SELECT missed FROM _honkerx_schedules AS x WHERE x.name = t.name), rowid
+FROM _honker_scheduler_tasks AS t `
 
 const (
 	sqlGetTask  = taskColumns + `WHERE name = ?1`
 	sqlTasks    = taskColumns + `ORDER BY name`
-	sqlDueTasks = taskColumns + `INDEXED BY _honkerx_scheduler_due WHERE enabled = 1 AND next_fire_at <= ?1`
+	sqlDueTasks = taskColumns + `INDEXED BY _honkerx_scheduler_due WHERE enabled = 1 AND next_fire_at <= ?1
+ORDER BY next_fire_at LIMIT ?2 + 0`
 )
 
 func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Task, err error) {
@@ -92,7 +131,7 @@ func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Tas
 		var t Task
 		var expires sql.Null[number]
 		err := rows.Scan(&t.Name, &t.Queue, &t.Spec, &t.Payload, (*number)(&t.Priority), &expires,
-			(*number)(&t.MaxAttempts), (*number)(&t.NextFire), &t.Enabled, &t.rowid)
+			(*number)(&t.MaxAttempts), (*number)(&t.NextFire), &t.Enabled, (*number)(&t.Missed), &t.rowid)
 		t.ExpiresIn = sql.NullInt64{Int64: int64(expires.V), Valid: expires.Valid}
 		out = append(out, t)
 		return err
@@ -129,16 +168,67 @@ type Fire struct {
 	Job         int64
 }
 
-// Broken is a task that was due and could not be fired as it says.
+// Broken is the error of a task that was due and could not be fired as it says. Two of one task
+// are equal where nothing has changed between them.
 type Broken struct {
 	Name   string
 	Paused bool
 	Err    error
 }
 
+func (b Broken) Error() string {
+	if b.Paused {
+		return fmt.Sprintf("schedule %q was paused: %v", b.Name, b.Err)
+	}
+	return fmt.Sprintf("schedule %q: %v", b.Name, b.Err)
+}
+
+// Unwrap returns the cause.
+func (b Broken) Unwrap() error { return b.Err }
+
 // MaxFires bounds how often one tick fires a task that was due many times, for example
 // after a long standstill. The oldest times are fired, the others are skipped.
 const MaxFires = 64
+
+// onTime is how late, in seconds, a task that skips missed times still fires. It is longer than
+// the lock of a leader that died can last.
+const onTime = 90
+
+// Ticked is what one call of Tick has done.
+type Ticked struct {
+	Fires  []Fire
+	Broken []error // each is a Broken
+	More   bool    // other tasks may be due
+}
+
+// tickTasks is how many tasks one call of Tick reads, each of which may become MaxFires jobs.
+const tickTasks = 256
+
+// Tick enqueues a job for every time at which a task was due until due, at the time now. It
+// takes up to tickTasks tasks, and ends once they have become limit jobs, so that the caller
+// can let other writers in. They fire in the order in which they were registered first. Broken
+// tasks do not stop the others.
+func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in Calendar, limit int) (did Ticked, err error) {
+	all, err := tasks(ctx, q, sqlDueTasks, due, tickTasks)
+	if err != nil {
+		return did, err
+	}
+	slices.SortFunc(all, func(a, b Task) int { return cmp.Compare(a.rowid, b.rowid) })
+	changed := false
+	for _, t := range all {
+		if len(did.Fires) >= limit {
+			did.More = true
+			return did, nil
+		}
+		moved, err := t.tick(ctx, q, due, now, in, &did)
+		if err != nil {
+			return did, err
+		}
+		changed = changed || moved
+	}
+	did.More = changed && len(all) == tickTasks
+	return did, nil
+}
 
 // By rowid.
 const (
@@ -146,82 +236,96 @@ const (
 	sqlPauseTask = `UPDATE _honker_scheduler_tasks SET enabled = 0 WHERE rowid = ?1`
 )
 
-// Tick enqueues a job for every time at which a task was due until due, at the time now, in
-// the order in which the tasks were registered first. Broken tasks do not stop the others. One
-// with a spec that cannot be read, which only another binding can have written, is paused.
-func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, next NextFunc) (fires []Fire, broken []Broken, err error) {
-	all, err := tasks(ctx, q, sqlDueTasks, due)
+// errNotMoved is ErrStuck of a task that would fire without end.
+var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be stored: %w", ErrStuck)
+
+// tick fires t, or pauses it: its spec may make no sense, which only another binding can have
+// written. moved tells that it is not due any more. It moves on before it fires.
+func (t Task) tick(ctx context.Context, q Querier, due, now int64, in Calendar, did *Ticked) (moved bool, err error) {
+	times, after, err := t.times(due, in)
 	if err != nil {
-		return nil, nil, err
+		return t.pause(ctx, q, fmt.Errorf("%w: %w", sqlite.ErrInvalid, err), did)
 	}
-	slices.SortFunc(all, func(a, b Task) int { return cmp.Compare(a.rowid, b.rowid) })
-	for _, t := range all {
-		times, after, err := t.times(due, next)
-		if err != nil {
-			paused, failed := affected(ctx, q, sqlPauseTask, t.rowid)
-			if failed != nil {
-				return nil, nil, failed
-			}
-			broken = append(broken, Broken{t.Name, paused > 0, err})
-			continue
-		}
-		moved, err := affected(ctx, q, sqlAdvance, t.rowid, after)
-		if err != nil {
-			return nil, nil, err
-		}
-		if moved == 0 {
-			broken = append(broken, Broken{t.Name, false, fmt.Errorf("it does not fire, because its next time cannot be stored: %w", ErrStuck)})
-			continue
-		}
-		fired, dropped, err := t.fire(ctx, q, times, now)
-		if err != nil {
-			return nil, nil, err
-		}
-		fires = append(fires, fired...)
-		if dropped > 0 {
-			broken = append(broken, Broken{t.Name, false, fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
-		}
+	advanced, err := affected(ctx, q, sqlAdvance, t.rowid, after)
+	if err != nil {
+		return false, err
 	}
-	return fires, broken, nil
+	if advanced == 0 {
+		return t.pause(ctx, q, errNotMoved, did)
+	}
+	dropped, err := t.fire(ctx, q, times, now, did)
+	if dropped > 0 {
+		did.Broken = append(did.Broken, Broken{t.Name, false, fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
+	}
+	return true, err
 }
 
-// times returns when t was due until due, and when it is due next after that.
-func (t Task) times(due int64, next NextFunc) (times []int64, after int64, err error) {
+// pause pauses a task that is broken; false when a trigger keeps it from that too.
+func (t Task) pause(ctx context.Context, q Querier, why error, did *Ticked) (paused bool, err error) {
+	n, err := affected(ctx, q, sqlPauseTask, t.rowid)
+	did.Broken = append(did.Broken, Broken{t.Name, n > 0, why})
+	return n > 0, err
+}
+
+// times returns when t was due until due, as far as it is to fire, and when it is due next
+// after that.
+func (t Task) times(due int64, in Calendar) (times []int64, after int64, err error) {
+	if t.Missed == FireLast || t.Missed == Skip {
+		return t.lastTime(due, in)
+	}
 	for after = t.NextFire; after <= due; {
 		if len(times) == MaxFires {
-			after, err = next(t.Spec, due)
+			after, err = in.Next(t.Spec, due)
 			return times, after, err
 		}
 		times = append(times, after)
-		if after, err = next(t.Spec, after); err != nil {
+		if after, err = in.Next(t.Spec, after); err != nil {
 			return nil, 0, err
 		}
 	}
 	return times, after, nil
 }
 
-// fire enqueues a job for each of times and counts those that a trigger has dropped: an
-// application may want no second job while one waits, and the schedule goes on.
-func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64) (fires []Fire, dropped int, err error) {
-	for len(times) > 0 {
-		ids, err := Jobs{}.InsertMany(ctx, q, t.job(now), slices.Repeat([]string{t.Payload}, len(times)))
-		for i, id := range ids {
-			fires = append(fires, Fire{Name: t.Name, Queue: t.Queue, At: times[i], Job: id})
-		}
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, ErrNotInserted) {
-			return nil, 0, err
-		}
-		dropped++
-		times = times[len(ids)+1:]
+func (t Task) lastTime(due int64, in Calendar) (times []int64, after int64, err error) {
+	last, err := in.Last(t.Spec, t.NextFire, due)
+	if err != nil {
+		return nil, 0, err
 	}
-	return fires, dropped, nil
+	if t.Missed == FireLast || due-last <= onTime {
+		times = append(times, last)
+	}
+	after, err = in.Next(t.Spec, last)
+	return times, after, err
 }
 
-// job is what t enqueues. It is due now, not at the task's time, so that a late tick does
-// not put it before jobs that have waited longer.
+var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
+
+// fire enqueues a job for each of times and counts those that a trigger has dropped: an
+// application may want no second job while one waits, and the schedule goes on. A job's run_at
+// is the time at which it was due, by which a handler knows which of several it is; a time that
+// is still to come, since a caller may tick ahead, is now: the job can run at once.
+func (t Task) fire(ctx context.Context, q Querier, times []int64, now int64, did *Ticked) (dropped int, err error) {
+	j := t.job(now)
+	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), t.Payload}
+	row := func(args []any, i int) []any { return append(args, min(times[i], now)) }
+	for len(times) > 0 {
+		fired := 0
+		err := sqlInsertFires.run(ctx, q, shared, len(times), row, func(first, last int64) {
+			for id := first; id <= last; id++ {
+				did.Fires = append(did.Fires, Fire{Name: t.Name, Queue: t.Queue, At: times[fired], Job: id})
+				fired++
+			}
+		})
+		if !errors.Is(err, ErrNotInserted) {
+			return dropped, err
+		}
+		dropped++
+		times = times[fired+1:]
+	}
+	return dropped, nil
+}
+
+// job is what t enqueues at now.
 func (t Task) job(now int64) NewJob {
 	j := NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
 	if t.ExpiresIn.Valid {

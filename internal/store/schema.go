@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the schema version of our own tables that this code writes.
-const Version = 2
+const Version = 3
 
 // ErrTooNew reports a file that a newer version of this package has written.
 var ErrTooNew = errors.New("the schema is newer than this version of honker")

@@ -24,23 +24,25 @@ func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
 
 // This reads every waiting job of the queue, so a caller runs it outside of the write lock.
 // An index on expires_at would cost every job something, for a rare sweep.
-const sqlExpired = `SELECT id` + whereExpired + ` LIMIT ?3 + 0`
+const sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` LIMIT ?3 + 0`
 
-// Expired returns the ids of up to limit jobs of queue that wait and have expired by now.
+// Expired returns the ids of up to limit jobs of queue that have expired by now: that wait, or of
+// which the claim has lapsed.
 func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
 }
 
 // By primary key.
 const (
-	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND expires_at <= ?2`
+	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
+  AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2)`
 
 	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
 	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs + returningDeath
 )
 
-// DeadLetterExpired dead-letters those of ids that still wait and have expired, and returns
-// them.
+// DeadLetterExpired dead-letters those of ids that are still as Expired has found them, and
+// returns them.
 func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]Death, error) {
 	return toDead(ctx, q, sqlDeadLetterExpiredIDs, sqlDropExpiredIDs, idList(ids), now)
 }
@@ -55,7 +57,11 @@ const (
 	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2 + 0`
 	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
 
+	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
+	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
+
 	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
+	whereOldWindows  = ` FROM _honker_rate_limits WHERE window_start < ?1`
 
 	// A row does not say how long its window is. It is over when a later window of its name
 	// has begun; but two limits of different lengths may share a name, so it must be old too.
@@ -67,11 +73,12 @@ const (
 // it needs no write lock; Drop then holds the write lock for few rows only.
 type Sweep struct{ find, drop string }
 
-// The sweeps of Maintain. Each compares a column with a unix second.
+// Each compares a column with a unix second.
 var (
-	SweepResults  = Sweep{sqlOverResults, sqlDropResults}  // results that have expired by then
-	SweepWindows  = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
-	SweepMessages = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
+	SweepResults    = Sweep{sqlOverResults, sqlDropResults}  // results that have expired by then
+	SweepWindows    = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
+	SweepOldWindows = Sweep{sqlOldWindows, sqlDropOld}       // all windows that began before
+	SweepMessages   = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
 )
 
 // Found returns up to limit rows that the sweep takes.
