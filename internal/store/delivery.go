@@ -318,15 +318,25 @@ const sqlDeadDeliveries = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payloa
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3 + 0`
 
-// Dead reads up to limit dead events above after, in order.
+// Dead reads up to limit dead events above after, in order, as far as pageBytes allows.
 func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]DeadDelivery, error) {
 	var out []DeadDelivery
+	size := 0
 	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
 		var d DeadDelivery
 		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS))
+		if err != nil {
+			return err
+		}
 		out = append(out, d)
-		return err
+		if size += len(d.Payload) + len(d.LastError); size >= pageBytes {
+			return errPageFull
+		}
+		return nil
 	}, group, after, limit)
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
 	return out, err
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 )
 
 // Notifications are the statements on _honker_notifications.
@@ -33,22 +34,34 @@ func (Notifications) Last(ctx context.Context, q Querier) (int64, error) {
 	return id, err
 }
 
-// By the index on (channel, id), one walk per channel. CROSS JOIN keeps the channels outside:
-// the other way round every message would be read.
-const sqlNotificationsSince = `SELECT n.id, n.channel, n.payload, n.created_at
-FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
-WHERE n.channel = k.value AND n.id > ?2
-ORDER BY n.id LIMIT ?3 + 0`
+// The ids by the index on (channel, id), one walk per channel; CROSS JOIN keeps the channels
+// outside: the other way round every message would be read. The messages then by primary key:
+// ids of several channels have to be sorted, and payloads would be held for that.
+const sqlNotificationsSince = `SELECT id, channel, payload, created_at FROM _honker_notifications WHERE id IN (
+  SELECT n.id FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
+  WHERE n.channel = k.value AND n.id > ?2
+  ORDER BY n.id LIMIT ?3 + 0)
+ORDER BY id`
 
-// Since reads up to limit messages of channels with ids above after, in order.
+// Since reads up to limit messages of channels with ids above after, in order. Like a read of
+// events it is bounded by pageBytes, so there may be others although it returns fewer.
 func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]Notification, error) {
 	var out []Notification
+	size := 0
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
 		var n Notification
-		err := rows.Scan(&n.ID, &n.Channel, &n.Payload, (*number)(&n.CreatedAt))
+		if err := rows.Scan(&n.ID, &n.Channel, &n.Payload, (*number)(&n.CreatedAt)); err != nil {
+			return err
+		}
 		out = append(out, n)
-		return err
+		if size += len(n.Payload); size >= pageBytes {
+			return errPageFull
+		}
+		return nil
 	}, nameList(channels), after, limit)
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
 	return out, err
 }
 

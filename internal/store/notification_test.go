@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,19 @@ func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	last, err = store.Notifications{}.Last(ctx, tx)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, last)
+}
+
+// A page of large messages is bounded by their bytes, and the next one goes on after it.
+func TestNotifyRows_Since_Bytes(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	large := `"` + strings.Repeat("m", 300<<10) + `"`
+	for i := range 6 {
+		notify(t, tx, []string{"x", "y"}[i%2], large, 10)
+	}
+	channels := []string{"y", "x"}
+	require.Equal(t, []int64{1, 2, 3, 4}, idsOf(since(t, tx, channels, 0, 256), notificationID))
+	require.Equal(t, []int64{5, 6}, idsOf(since(t, tx, channels, 4, 256), notificationID))
+	require.Equal(t, []int64{1, 2}, idsOf(since(t, tx, channels, 0, 2), notificationID))
 }
 
 // ChannelsSince says which channels have news and up to where.

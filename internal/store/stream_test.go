@@ -54,3 +54,19 @@ func TestStreams_InsertMany_WrongNumberOfKeys(t *testing.T) {
 	}
 	require.Empty(t, lines(t, tx, `SELECT * FROM _honker_stream`))
 }
+
+// A page of dead events is bounded by their bytes, and the next one goes on after it.
+func TestGroups_Dead_Bytes(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6)
+INSERT INTO _honker_stream (offset, topic, payload) SELECT i, 't', hex(zeroblob(150 * 1024)) FROM n`)
+	exec(t, tx, `INSERT INTO _honkerx_group_claims SELECT 1, offset, 2, '', 0, 0, 1, NULL FROM _honker_stream`)
+	page := func(after int64) (offsets []int64) {
+		dead, err := store.Groups{}.Dead(ctx, tx, 1, after, 1000)
+		require.NoError(t, err)
+		return idsOf(dead, func(d store.DeadDelivery) int64 { return d.Offset })
+	}
+	require.Equal(t, []int64{1, 2, 3, 4}, page(0))
+	require.Equal(t, []int64{5, 6}, page(4))
+	require.Empty(t, page(6))
+}
