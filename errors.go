@@ -48,7 +48,8 @@ var (
 	// ErrClaimLost reports that the claim no longer holds: it lapsed, the job was claimed
 	// again, or it was settled or cancelled. Nothing was changed.
 	ErrClaimLost = engine.ErrClaimLost
-	// ErrMemberTaken reports that another member of the group has that name.
+	// ErrMemberTaken reports that another member of the group has that name. The text says
+	// in which process, and until when, if it is not renewed.
 	ErrMemberTaken = errors.New("member name taken")
 )
 

@@ -26,6 +26,7 @@ type groupStore interface {
 
 	Members(ctx context.Context, q engine.Querier, group, nowMS int64) ([]string, error)
 	TouchMember(ctx context.Context, q engine.Querier, m store.Member, nowMS, expiresMS int64) (bool, error)
+	Holder(ctx context.Context, q engine.Querier, m store.Member) (instance string, expiresMS int64, found bool, err error)
 	DropSilent(ctx context.Context, q engine.Querier, group, nowMS int64) error
 	Leave(ctx context.Context, q engine.Querier, m store.Member, nowMS int64) error
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -124,6 +125,8 @@ type DB struct {
 	// waiting has the goroutines of this process that wait for one lock, or one rate limit,
 	// look at the file one at a time and in order of arrival.
 	waiting wake.KeyedMutex
+
+	otherLimits sync.Map // names of rate limits of which another handle lets more through
 }
 
 // stores are the statements that the verbs run. Each interface is declared beside the verbs

@@ -2,7 +2,6 @@ package honker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -33,7 +32,8 @@ type member struct {
 
 // Join makes the group if there is none, and member one of its members. Each needs a name
 // of its own; one that was killed keeps its name for a Lease, so that a fixed one, such as
-// the host's, makes a quick restart wait. [ErrMemberTaken]: another member has that name.
+// the host's, makes a quick restart wait. [ErrMemberTaken]: another member has that name; the
+// text says which process it is in, as host, pid and a random part, and until when.
 // Join waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
 	m, err := g.join(ctx, member)
@@ -47,7 +47,7 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 	if err := errors.Join(g.err, engine.CheckName("member", name)); err != nil {
 		return nil, err
 	}
-	m := &member{db: g.db, group: g, identity: store.Member{Name: name, Instance: rand.Text()}}
+	m := &member{db: g.db, group: g, identity: store.Member{Name: name, Instance: newWorkerID()}}
 	if err := g.db.engine.Write(ctx, "", engine.OpFunc(m.enter)); err != nil {
 		return nil, err
 	}
@@ -91,10 +91,20 @@ func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time)
 		return err
 	}
 	if !kept {
-		return ErrMemberTaken
+		return m.taken(ctx, q)
 	}
 	m.renewAt.Store(now.Add(m.group.opts.Lease / 3).UnixMilli())
 	return nil
+}
+
+// taken is ErrMemberTaken with the process that has the name, and until when it has it.
+func (m *member) taken(ctx context.Context, q engine.Querier) error {
+	instance, expires, found, err := m.db.groups.Holder(ctx, q, m.identity)
+	if err != nil || !found {
+		return errors.Join(ErrMemberTaken, err)
+	}
+	until := engine.InstantMS(expires).UTC().Format(time.RFC3339)
+	return fmt.Errorf("%w by %q until %s", ErrMemberTaken, instance, until)
 }
 
 // renew is a heartbeat in a transaction of its own, without one when it is not due.

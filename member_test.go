@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -71,6 +72,9 @@ func TestGroup_Members_Listed(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, testkit.GroupInfo(t, g).Members)
 	_, err = g.Join(ctx, "a")
 	require.ErrorIs(t, err, honker.ErrMemberTaken)
+	host, _ := os.Hostname()
+	require.ErrorContains(t, err, fmt.Sprintf(`honker: join group "g": member name taken by "%.64s-%d-`, host, os.Getpid()))
+	require.Regexp(t, `" until 20\d\d-`, err.Error())
 	held := given(t, a, 2)
 	require.NoError(t, a.Leave(ctx))
 	require.Equal(t, []string{"b"}, testkit.GroupInfo(t, g).Members)

@@ -23,7 +23,8 @@ type rateLimitStore interface {
 // pass around the end of one. What is turned away is not counted.
 //
 // It is a cheap handle: make it where you need it. All handles of a name should have the
-// same limit and window; each counts in the windows of its own length.
+// same limit and window; each counts in the windows of its own length. Where one finds that
+// another has let more through, it is logged once.
 type RateLimit struct {
 	db    *DB
 	name  string
@@ -68,6 +69,7 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 	window = r.window(time.Now())
 	used, err := r.count(ctx, window)
 	if err != nil || used >= r.limit {
+		r.warn(used)
 		return false, window, err
 	}
 	err = r.db.engine.Write(ctx, "AllowTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
@@ -76,6 +78,17 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 		return err
 	}))
 	return ok && err == nil, window, err
+}
+
+// warn tells, once for each name, that more calls were let through than this handle ever would:
+// another one has a larger limit.
+func (r *RateLimit) warn(used int) {
+	if used <= r.limit {
+		return
+	}
+	if _, told := r.db.otherLimits.LoadOrStore(r.name, true); !told {
+		r.db.opts.Logger.Warn("honker: another handle of this rate limit has a larger limit", "name", r.name, "limit", r.limit, "used", used)
+	}
 }
 
 func (r *RateLimit) count(ctx context.Context, window int64) (used int, err error) {

@@ -3,6 +3,7 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"log/slog"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -234,4 +235,25 @@ func TestRateLimit_Largest(t *testing.T) {
 	l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: math.MaxInt64})
 	testkit.RequireHeld(t, db, "report")
 	testkit.Unlock(t, l)
+}
+
+// A handle with a smaller limit than another of its name says so, once.
+func TestRateLimit_Allow_OtherLimit(t *testing.T) {
+	t.Parallel()
+	log := new(testkit.Log)
+	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	ctx := testkit.Context(t, testkit.Timeout)
+	large, small := db.RateLimit("api", 3, 24*365*time.Hour), db.RateLimit("api", 2, 24*365*time.Hour)
+	for range 3 {
+		ok, err := large.Allow(ctx)
+		require.True(t, ok && err == nil, err)
+	}
+	for range 3 {
+		ok, err := small.Allow(ctx)
+		require.True(t, !ok && err == nil, err)
+		ok, err = large.Allow(ctx)
+		require.True(t, !ok && err == nil, err)
+	}
+	require.Equal(t, 1, log.Times("another handle of this rate limit has a larger limit"))
+	require.Equal(t, 1, log.Times("name=api limit=2 used=3"))
 }

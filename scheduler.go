@@ -18,6 +18,7 @@ import (
 // scheduleStore are the statements about schedules.
 type scheduleStore interface {
 	Register(ctx context.Context, q engine.Querier, t store.Task) error
+	Spec(ctx context.Context, q engine.Querier, name string) (string, error)
 	SetMissed(ctx context.Context, q engine.Querier, name string, m store.Missed) error
 	Unregister(ctx context.Context, q engine.Querier, name string) (bool, error)
 	Enable(ctx context.Context, q engine.Querier, name string, enabled bool) (bool, error)
@@ -129,14 +130,7 @@ func NextAfter(spec string, from time.Time) (time.Time, error) {
 
 // plan returns spec in the dialect of the file, and when it is due first after from.
 func plan(spec string, from time.Time) (plain string, next time.Time, err error) {
-	plain, err = cron.Translate(spec)
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	s, err := cron.Parse(plain)
-	if err == nil {
-		next, err = s.Next(from, time.Local)
-	}
+	plain, next, err = calendar.Plan(spec, from)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -177,15 +171,24 @@ func expiresIn(d time.Duration) sql.NullInt64 {
 
 // Register adds a schedule, or changes the one of that name, which stays paused if it is.
 // Its first fire is the first time after now; registering it again with the same Spec
-// does not push the next fire away, so that a service may register at every start.
+// does not push the next fire away, so that a service may register at every start. Another
+// Spec than before is logged, since two processes may be of different minds.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	t, err := s.task(sch, time.Now())
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	var before string
+	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+		if before, err = s.db.schedules.Spec(ctx, q, t.Name); err != nil {
+			return err
+		}
 		return s.register(ctx, q, t)
 	}))
+	if err == nil && before != "" && before != t.Spec {
+		s.db.opts.Logger.Warn("honker: schedule registered with another spec than before: where processes differ, each moves its next fire",
+			"schedule", t.Name, "spec", t.Spec, "before", before)
+	}
 	return fail("register schedule", sch.Name, err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -459,4 +460,17 @@ func TestScheduler_Tick_Triggers(t *testing.T) {
 		require.Equal(t, `"`+f.Name+`"`, string(testkit.GetJob(t, honker.NewQueue[any](db, f.Queue, nil), f.JobID).Payload))
 	}
 	require.True(t, soonest(t, db).After(now))
+}
+
+// Another spec than before is logged, and the same one is not: two processes that differ move the
+// next fire in turn.
+func TestScheduler_Register_OtherSpec(t *testing.T) {
+	t.Parallel()
+	log := new(testkit.Log)
+	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	testkit.Register(t, db, testkit.Every("tea", "@hourly"))
+	testkit.Register(t, db, testkit.Every("tea", "0 * * * *"))
+	require.Zero(t, log.Times("schedule=tea"))
+	testkit.Register(t, db, testkit.Every("tea", "@daily"))
+	require.Equal(t, 1, log.Times(`schedule=tea spec="0 0 * * *" before="0 * * * *"`))
 }

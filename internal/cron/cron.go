@@ -58,6 +58,19 @@ func (Local) Last(spec string, first, through int64) (int64, error) {
 	return s.last(first, through, time.Local)
 }
 
+// Plan returns spec in honker's dialect, see Translate, and when it is due first after from.
+func (Local) Plan(spec string, from time.Time) (plain string, next time.Time, err error) {
+	if plain, err = Translate(spec); err != nil {
+		return "", time.Time{}, err
+	}
+	s, err := Parse(plain)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	next, err = s.Next(from, time.Local)
+	return plain, next, err
+}
+
 // Next returns the first second after from at which s fires in the zone loc; nil is
 // time.Local. Of from only the whole second counts. An interval is added to from, whatever
 // the clocks of the zone show.

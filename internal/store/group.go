@@ -149,6 +149,15 @@ func (Groups) TouchMember(ctx context.Context, q Querier, m Member, nowMS, expir
 	return false, err
 }
 
+const sqlGetMember = `SELECT instance, expires_ms FROM _honkerx_group_members WHERE group_id = ?1 AND name = ?2`
+
+// Holder returns which instance has a member's name, and until when it is known to; false when
+// the name is free.
+func (Groups) Holder(ctx context.Context, q Querier, m Member) (instance string, expiresMS int64, found bool, err error) {
+	found, err = one(ctx, q, sqlGetMember, []any{m.Group, m.Name}, &instance, (*number)(&expiresMS))
+	return instance, expiresMS, found, err
+}
+
 const sqlDropSilent = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms < ?2`
 
 // DropSilent deletes the members of a group that have expired.

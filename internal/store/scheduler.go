@@ -139,6 +139,14 @@ func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Tas
 	return out, err
 }
 
+const sqlTaskSpec = `SELECT cron_expr FROM _honker_scheduler_tasks WHERE name = ?1`
+
+// Spec returns the spec of a task; "" when there is none.
+func (Schedules) Spec(ctx context.Context, q Querier, name string) (spec string, err error) {
+	_, err = one(ctx, q, sqlTaskSpec, []any{name}, &spec)
+	return spec, err
+}
+
 // Get finds a task by its name.
 func (Schedules) Get(ctx context.Context, q Querier, name string) (t Task, found bool, err error) {
 	all, err := tasks(ctx, q, sqlGetTask, name)
