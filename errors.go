@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/worker"
 )
 
 // Errors of opening a file. Test for all of these with errors.Is: what honker
@@ -48,6 +49,8 @@ var (
 	// ErrClaimLost reports that the claim no longer holds: it lapsed, the job was claimed
 	// again, or it was settled or cancelled. Nothing was changed.
 	ErrClaimLost = engine.ErrClaimLost
+	// ErrCancelled is the cause of the end of a handler's ctx when its job was cancelled.
+	ErrCancelled = worker.ErrCancelled
 	// ErrMemberTaken reports that another member of the group has that name. The text says
 	// in which process, and until when, if it is not renewed.
 	ErrMemberTaken = errors.New("member name taken")

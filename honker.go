@@ -121,6 +121,7 @@ type DB struct {
 	opts     Options
 	engine   *engine.Engine
 	handoffs worker.Handoffs // the workers of this DB that wait for a job
+	running  worker.Running  // each Work of this DB
 
 	// waiting has the goroutines of this process that wait for one lock, or one rate limit,
 	// look at the file one at a time and in order of arrival.

@@ -85,6 +85,8 @@ func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.Se
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
 	}
+	j.claim.Settling(1)
+	defer j.claim.Settling(-1)
 	if err := j.q.db.engine.Write(ctx, txForm, end); err != nil {
 		return failID(verb, j.ID, err)
 	}
@@ -125,8 +127,11 @@ func (j *Job[T]) unsettled() error {
 
 // settled tells the observer what became of a claim, and notes that it has ended.
 func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool) error {
+	if end.Became == worker.Cancelled && end.Claim.Pooled {
+		return ErrClaimLost // the pool tells of it
+	}
 	q.observeSettled(end, 0)
-	if end.Became == worker.Lost {
+	if end.Became == worker.Lost || end.Became == worker.Cancelled {
 		return ErrClaimLost
 	}
 	note.Store(true)
@@ -223,9 +228,13 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 		return failID("extend job", j.ID, err)
 	}
 	err := j.q.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		held, err := j.q.db.jobs.Extend(ctx, q, j.claim.Claim, now.Unix()+engine.Seconds(by), now.Unix())
+		until := now.Unix() + engine.Seconds(by)
+		held, err := j.q.db.jobs.Extend(ctx, q, j.claim.Claim, until, now.Unix())
 		if err == nil && !held {
 			return ErrClaimLost // nothing was changed, so that failing undoes nothing
+		}
+		if err == nil {
+			j.claim.HoldUntil(until)
 		}
 		return err
 	}))

@@ -62,6 +62,8 @@ const (
 	OutcomeSnoozed  = Outcome(worker.Snoozed)  // "snoozed": attempt unspent
 	OutcomeReleased = Outcome(worker.Released) // "released": not finished when Work ended; attempt unspent
 	OutcomeLost     = Outcome(worker.Lost)     // "lost": the claim was no longer the worker's
+
+	OutcomeCancelled = Outcome(worker.Cancelled) // "cancelled": the job was, while the claim held
 )
 
 // Settled says how a claim ended. With a transaction of the caller's it may still

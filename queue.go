@@ -97,7 +97,7 @@ func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 	db.mustExist("NewQueue")
 	o, err := opts.withDefaults()
 	err = errors.Join(err, engine.CheckName("queue name", name), engine.CheckPayloadType(reflect.TypeFor[T]()))
-	source := &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Queue: name}
+	source := &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Running: &db.running, Queue: name}
 	return &Queue[T]{&queue{db: db, name: name, opts: o, source: source, err: err}}
 }
 
@@ -267,8 +267,10 @@ func (q *queue) get(ctx context.Context, id int64) (info *JobInfo, err error) {
 func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, Name: q.name} }
 
 // Cancel removes a job of this queue that waits or runs, and leaves no trace of it.
-// It reports whether there was one. A handler at work is not interrupted at once: its
-// lease renewal or its settle finds the claim lost.
+// It reports whether there was one. The ctx of a handler of Work that runs it ends, with
+// [ErrCancelled] as its cause: at once in this process, after a wake in another one of this
+// package, where the handler has run for a tenth of a second. The claim ends as
+// [OutcomeCancelled], whatever the handler returns, and OnError is not called.
 func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
@@ -277,10 +279,14 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 		cancelled, err = q.db.jobs.Cancel(ctx, tx, q.name, id)
 		return err
 	}))
+	if err == nil && cancelled {
+		q.db.running.Cancel(q.name, id)
+	}
 	return cancelled, fail("cancel", q.name, err)
 }
 
-// CancelTx is like [Queue.Cancel], within tx.
+// CancelTx is like [Queue.Cancel], within tx. A handler that runs the job is told when tx has
+// committed, as if by another process.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)

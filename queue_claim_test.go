@@ -2,14 +2,18 @@ package honker_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -288,4 +292,112 @@ func TestQueue_Get_FarTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, next.Equal(last), "%v", next)
 	require.Empty(t, testkit.Claim(t, q, 2))
+}
+
+// A job that is cancelled while it runs ends its handler's context: at once by Cancel, with the
+// commit by CancelTx or any other program. It is told as cancelled, once, and not as a failure.
+func TestWorker_Cancel(t *testing.T) {
+	for how, cancel := range map[string]func(*honker.DB, *honker.Queue[int], int64) error{
+		"Cancel": func(_ *honker.DB, q *honker.Queue[int], id int64) error {
+			_, err := q.Cancel(context.Background(), id)
+			return err
+		},
+		"CancelTx": func(db *honker.DB, q *honker.Queue[int], id int64) error {
+			return db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+				_, err := q.CancelTx(ctx, tx, id)
+				return err
+			})
+		},
+		"SQL": func(db *honker.DB, _ *honker.Queue[int], id int64) error {
+			_, err := db.SQL().Exec(`DELETE FROM _honker_live WHERE id = ?`, id)
+			return err
+		},
+	} {
+		for name, end := range map[string]func(context.Context, *honker.Job[int]) error{
+			"returns the error of its ctx": func(ctx context.Context, _ *honker.Job[int]) error { return ctx.Err() },
+			"returns nil":                  func(context.Context, *honker.Job[int]) error { return nil },
+			"settles":                      func(_ context.Context, job *honker.Job[int]) error { return job.Ack(context.Background()) },
+		} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
+					q := honker.NewQueue[int](db, "jobs", nil)
+					id := testkit.Enqueue(t, q, 1)
+					var cause error
+					var ended time.Time
+					stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[int]) error {
+						<-ctx.Done()
+						cause, ended = context.Cause(ctx), time.Now()
+						return end(ctx, job)
+					}, &honker.WorkOptions{OnError: func(context.Context, *honker.JobInfo, error) { t.Error("OnError was called") }})
+					time.Sleep(time.Second)
+					began := time.Now()
+					require.NoError(t, cancel(db, q, id))
+					time.Sleep(time.Minute)
+					require.ErrorIs(t, cause, honker.ErrCancelled)
+					require.Equal(t, began, ended, "at once")
+					require.NoError(t, stop())
+					testkit.RequireGone(t, q, id)
+					require.Equal(t, []honker.Outcome{honker.OutcomeCancelled}, s.Outcomes())
+					require.Equal(t, 1, log.Times("level=INFO"))
+					require.Equal(t, 1, log.Times("level="))
+				})
+			})
+		}
+	}
+}
+
+// A job that another process cancels ends its handler with a wake, and not with the next renewal.
+func TestWorker_Cancel_OtherProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file.db")
+	ctx, db, other := testkit.Context(t, testkit.Timeout), honkertest.OpenFile(t, path, nil), testkit.OpenPool(t, path)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	id := testkit.Enqueue(t, q, 1)
+	started, ended := make(chan struct{}), make(chan error, 1)
+	testkit.Work(t, q, func(ctx context.Context, _ *honker.Job[int]) error {
+		close(started)
+		<-ctx.Done()
+		ended <- context.Cause(ctx)
+		return ctx.Err()
+	}, &honker.WorkOptions{Lease: time.Hour})
+	<-started
+	_, err := other.ExecContext(ctx, `DELETE FROM _honker_live WHERE id = ?`, id)
+	require.NoError(t, err)
+	require.ErrorIs(t, testkit.Within(ctx, ended, testkit.Timeout), honker.ErrCancelled)
+}
+
+// A job that was cancelled before its handler has begun does not begin.
+func TestWorker_Cancel_Unstarted(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		ids, err := q.EnqueueMany(t.Context(), []int{0, 1, 2, 3, 4, 5, 6, 7})
+		require.NoError(t, err)
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			if job.ID != ids[0] {
+				t.Errorf("job %d has begun", job.ID)
+			}
+			for _, id := range ids[1:] { // claimed ahead or not, in whatever state they are
+				cancelled, err := q.Cancel(context.Background(), id)
+				require.NoError(t, err)
+				require.True(t, cancelled)
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 1})
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Len(t, testkit.Recorded(s, &s.Started), 1)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	})
+}
+
+// Two Works of a process with the same WorkerID on one queue are warned of.
+func TestWorker_WorkerID_Twice(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		for _, queue := range []string{"a", "b", "a"} {
+			testkit.Work(t, honker.NewQueue[int](db, queue, nil), testkit.Succeed[int], &honker.WorkOptions{WorkerID: "crew"})
+			synctest.Wait()
+		}
+		require.Equal(t, 1, log.Times("have the same WorkerID"))
+		require.Equal(t, 1, log.Times("queue=a worker=crew"))
+	})
 }

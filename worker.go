@@ -92,9 +92,10 @@ func newWorkerID() string {
 // uses up their time.
 //
 // A claim lasts for Lease and is renewed while fn runs. fn's ctx carries the values of
-// ctx and is cancelled, with [ErrClaimLost] as its cause, when the claim was lost; by
-// the queue's Timeout; and at the end of DrainTimeout. A handler that ignores it keeps
-// Work from returning, not its job from being run elsewhere.
+// ctx and is cancelled, with [ErrClaimLost] as its cause, when the claim was lost; with
+// [ErrCancelled], when the job was cancelled; by the queue's Timeout; and at the end of
+// DrainTimeout. A handler that ignores it keeps Work from returning, not its job from being
+// run elsewhere.
 //
 // Fast handlers are fed by claims of up to 256 jobs at once; what was claimed ahead and
 // has not started is given back when handlers turn slow, and when ctx ends.
@@ -167,16 +168,20 @@ func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error) error {
 	var began time.Time
 	var ack *worker.SettleOp
+	var settling int32
+	defer func() { j.claim.Settling(-settling) }()
 	err := j.q.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		began = time.Now()
 		if err := fn(ctx, tx, j); err != nil || j.claim.SettledTx.Load() {
 			return err
 		}
+		settling = 1
+		j.claim.Settling(settling)
 		ack = j.q.source.Ack(j.claim, j.q.opts.ResultTTL)
 		if err := ack.Run(ctx, tx, time.Now()); err != nil {
 			return failID("ack job", j.ID, err)
 		}
-		if ack.Became == worker.Lost {
+		if ack.Became != worker.Acked {
 			return failID("ack job", j.ID, ErrClaimLost)
 		}
 		return nil

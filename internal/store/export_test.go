@@ -74,6 +74,7 @@ func Statements() []Statement {
 		hot("sqlPutBack", sqlPutBack),
 		hot("sqlExtend", sqlExtend),
 		hot("sqlRenew", sqlRenew),
+		hot("sqlGone", sqlGone),
 		hot("sqlGetOffset", sqlGetOffset),
 		hot("sqlSaveOffset", sqlSaveOffset),
 		hot("sqlTouchConsumer", sqlTouchConsumer),

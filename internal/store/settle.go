@@ -145,6 +145,16 @@ func (Jobs) Renew(ctx context.Context, q Querier, ids []int64, worker string, no
 	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
 }
 
+// By primary keys.
+const sqlGone = `SELECT k.value FROM json_each(?1) AS k
+WHERE NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
+  AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = k.value)`
+
+// Gone returns those of ids that are neither live nor dead jobs.
+func (Jobs) Gone(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlGone, 0, idList(ids))
+}
+
 // returnedIDs runs query for one column of ids, and expects about n of them.
 func returnedIDs(ctx context.Context, q Querier, query string, n int, args ...any) ([]int64, error) {
 	out := make([]int64, 0, n)

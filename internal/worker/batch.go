@@ -172,6 +172,10 @@ func (p *Pool) settled(done []*activeJob) {
 			continue
 		}
 		p.OnSettled(j.end, j.ran)
+		if j.end.Became == Cancelled {
+			p.Logger.Info("honker: job cancelled while it was claimed",
+				"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
+		}
 		// A release that comes too late loses nothing: the handler never ran, or was given up.
 		if j.end.Became == Lost && j.end.Outcome != Released {
 			p.Logger.Warn("honker: worker: claim lost before the job was settled",

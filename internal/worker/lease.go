@@ -30,8 +30,10 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 		ids[i] = j.claim.ID
 	}
 	var kept []int64
+	var until int64
 	op := engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), now.Unix()+engine.Seconds(p.Lease))
+		until = now.Unix() + engine.Seconds(p.Lease)
+		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), until)
 		return err
 	})
 	err := p.source.Engine.Write(ctx, "", op)
@@ -43,7 +45,17 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
 		return
 	}
-	p.lose(slices.DeleteFunc(held, func(j *activeJob) bool { return slices.Contains(kept, j.claim.ID) }))
+	missed := slices.DeleteFunc(held, func(j *activeJob) bool {
+		renewed := slices.Contains(kept, j.claim.ID)
+		if renewed {
+			j.claim.HoldUntil(until)
+		}
+		return renewed
+	})
+	if len(missed) > 0 {
+		p.cancelGone(context.Background(), missed)
+		p.lose(missed)
+	}
 }
 
 // unsettled are the jobs held that their handlers have not settled. A settled one may stay
@@ -83,7 +95,7 @@ func (p *Pool) supersedeLocked(id int64) {
 // loseLocked cancels the handler, unless it has settled the job itself: then what it still
 // does needs no claim.
 func (j *activeJob) loseLocked() {
-	if j.claim.Settled.Load() || j.claim.SettledTx.Load() {
+	if j.cancelled || j.claim.ended() {
 		return
 	}
 	j.lost = true

@@ -52,9 +52,10 @@ type Pool struct {
 
 	jobs     chan *activeJob // claimed and not started
 	signal   chan struct{}   // one slot: something has finished
+	began    chan struct{}   // one slot: jobs are held, see watchLoop
 	workers  sync.WaitGroup
-	renewer  sync.WaitGroup
-	stopping atomic.Bool // no job is to start any more
+	renewer  sync.WaitGroup // and watchLoop
+	stopping atomic.Bool    // no job is to start any more
 
 	// handlerCtx outlives the ctx of Run by DrainTimeout: handlers may finish.
 	handlerCtx     context.Context
@@ -76,7 +77,7 @@ type Pool struct {
 	prefetch prefetch
 	failures engine.Retry
 
-	startRenewer func() // with the first job: see start
+	startRenewer func() // and watchLoop, with the first job: see start
 }
 
 // NewPool returns a pool for the jobs of s.
@@ -86,6 +87,7 @@ func NewPool(s *Source, c Config) *Pool {
 		source: s,
 		jobs:   make(chan *activeJob, c.Workers+prefetchLimit),
 		signal: make(chan struct{}, 1),
+		began:  make(chan struct{}, 1),
 		held:   make(map[*activeJob]struct{}),
 		failures: engine.Retry{
 			Log: c.Logger, What: "worker: transaction failed, retrying", Attrs: []any{"queue", s.Queue},
@@ -108,7 +110,15 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer p.giveUp(nil)
 
 	renewing, stopRenewing := context.WithCancel(context.Background())
-	p.startRenewer = sync.OnceFunc(func() { p.renewer.Go(func() { p.renewLoop(renewing) }) })
+	p.startRenewer = sync.OnceFunc(func() {
+		p.renewer.Go(func() { p.renewLoop(renewing) })
+		p.renewer.Go(func() { p.watchLoop(renewing) })
+	})
+	if p.source.Running.add(p) {
+		p.Logger.Warn("honker: worker: two of this process on the same queue have the same WorkerID, which must be unique",
+			"queue", p.source.Queue, "worker", p.WorkerID)
+	}
+	defer p.source.Running.remove(p)
 
 	// From the end of ctx on, whatever the batch waits for that is being written then.
 	limit := sync.OnceValue(p.limitDrain)
@@ -251,6 +261,7 @@ func (p *Pool) start(claimed *ClaimOp) {
 			p.supersedeLocked(row.ID)
 		}
 		jobs[i] = &activeJob{claim: ClaimOf(row), row: row, ready: claimed.readyAt(row)}
+		jobs[i].claim.Pooled = true
 		p.held[jobs[i]] = struct{}{}
 	}
 	// As many workers as there are jobs, and no more: idle queues cost no goroutines. They stay
@@ -260,6 +271,10 @@ func (p *Pool) start(claimed *ClaimOp) {
 	// Nor does an idle queue have leases: its renewer would wake up for nothing three times in a
 	// Lease, and a process may have a thousand files open.
 	p.startRenewer()
+	select {
+	case p.began <- struct{}{}:
+	default:
+	}
 	for ; p.started < needed; p.started++ {
 		p.workers.Add(1)
 		go p.work()

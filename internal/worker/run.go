@@ -24,9 +24,10 @@ type activeJob struct {
 	ran   time.Duration
 
 	// Guarded by Pool.mu, because renewals and the drain look at jobs that run.
-	cancel   context.CancelCauseFunc // of a running handler
-	lost     bool                    // the claim, while the handler has not started
-	returned bool                    // the handler has
+	cancel    context.CancelCauseFunc // of a running handler
+	lost      bool                    // the claim, while the handler has not started
+	cancelled bool                    // the job was
+	returned  bool                    // the handler has
 }
 
 // work runs handlers, one after another, until there are no more jobs. Which worker takes which
@@ -49,6 +50,10 @@ func (p *Pool) runJob(j *activeJob) {
 	// it is not spent.
 	if p.stopping.Load() || p.isLost(j) {
 		p.finish(j, p.source.release(j.claim))
+		return
+	}
+	if p.isCancelled(j) {
+		p.finish(j, p.source.cancelled(j.claim))
 		return
 	}
 	err, returned := ErrGoexit, false
@@ -90,8 +95,8 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	ctx, cancel := context.WithCancelCause(p.handlerCtx)
 	p.mu.Lock()
 	j.cancel = cancel // from here on a lost claim cancels the handler
-	p.mu.Unlock()
 	j.began = time.Now()
+	p.mu.Unlock()
 	j.claim.Wait = max(0, j.began.Sub(j.ready)) // the file has whole seconds
 	if p.Timeout <= 0 {
 		return ctx, func() { cancel(nil) }
@@ -144,6 +149,9 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 			p.reportIgnored(j, err)
 		}
 		return nil // the handler has, and its word is the last, whatever it returned
+	}
+	if p.isCancelled(j) {
+		return p.source.cancelled(j.claim) // as was asked for, whatever the handler made of it
 	}
 	// In a transaction of its own it may have settled the job and not committed. So the batch
 	// tries as if it had not, and is not surprised when the claim is gone.

@@ -19,12 +19,36 @@ type Claim struct {
 	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
 	Result    atomic.Pointer[string]
 
+	// Pooled claims are told of by their pool, once, when their job was cancelled.
+	Pooled    bool
+	cancelled atomic.Bool // the job was, as a settle has found
+
+	settling atomic.Int32 // settles of the handler that may be committed already
+	until    atomic.Int64 // unix seconds: the end of the lease, as far as is known
+
 	Wait time.Duration // from when the job could have begun to its handler; set before that is called
 }
 
 // ClaimOf is the claim by which row is held.
 func ClaimOf(row store.Job) *Claim {
-	return &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}}
+	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}}
+	c.HoldUntil(row.ClaimExpiresAt)
+	return c
+}
+
+// HoldUntil notes that the lease has been extended.
+func (c *Claim) HoldUntil(unix int64) { c.until.Store(unix) }
+
+// holds reports that no other worker can have claimed the job until now.
+func (c *Claim) holds(now int64) bool { return now <= c.until.Load() }
+
+// Settling counts the settles of the handler that run: by 1 before one begins, and by -1 when
+// its outcome is noted. Meanwhile a job without a row is not taken for a cancelled one.
+func (c *Claim) Settling(by int32) { c.settling.Add(by) }
+
+// ended reports that the handler has settled the job, or may have.
+func (c *Claim) ended() bool {
+	return c.settling.Load() > 0 || c.Settled.Load() || c.SettledTx.Load()
 }
 
 // Outcome is how a claim ended.
@@ -38,13 +62,15 @@ const (
 	Snoozed  Outcome = "snoozed"  // attempt unspent
 	Released Outcome = "released" // not finished when Work ended; attempt unspent
 	Lost     Outcome = "lost"     // the claim was no longer the worker's
+
+	Cancelled Outcome = "cancelled" // the job was, while the claim held
 )
 
 // SettleOp ends one claim. Run may be called again, after a commit that has failed.
 type SettleOp struct {
 	Claim   *Claim
 	Outcome Outcome // intended
-	Became  Outcome // after Run: the same, Lost, or Died for a last attempt
+	Became  Outcome // after Run: the same, Lost, Cancelled, or Died for a last attempt
 	Delay   time.Duration
 	Cause   error
 	RunAt   time.Time // after Run: when a job that is retried runs again
@@ -84,6 +110,11 @@ func (s *Source) release(c *Claim) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Released}
 }
 
+// cancelled ends a claim of which the job is gone.
+func (s *Source) cancelled(c *Claim) *SettleOp {
+	return &SettleOp{source: s, Claim: c, Outcome: Cancelled, Became: Cancelled}
+}
+
 // Single implements engine.Op: an ack without a result is one statement.
 func (s *SettleOp) Single() bool {
 	switch s.Outcome {
@@ -98,6 +129,9 @@ func (s *SettleOp) Single() bool {
 // Run implements engine.Op. Every statement is fenced by (id, worker, attempt), so a claim
 // that was lost changes nothing.
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err error) {
+	if s.Outcome == Cancelled {
+		return nil
+	}
 	now, jobs := at.Unix(), s.source.Jobs
 	held, died := false, false
 	// Each says whether the claim held. Of a retry the file knows better whether an attempt is
@@ -124,14 +158,12 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err
 
 // finish notes what the claim has become, and saves the result of a job that is done.
 func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, held, died bool) error {
-	switch {
-	case !held:
-		s.Became = Lost
-		return nil
-	case died:
+	if !held {
+		return s.missed(ctx, q, now)
+	}
+	s.Became = s.Outcome
+	if died {
 		s.Became = Died
-	default:
-		s.Became = s.Outcome
 	}
 	// In the transaction of the ack, so that a result exists if and only if the job is done.
 	result := s.Claim.Result.Load()
@@ -151,6 +183,18 @@ func Reason(err error) string { return withoutStack(engine.Describe(err)) }
 func withoutStack(text string) string {
 	text, _, _ = strings.Cut(text, stackFollows)
 	return text
+}
+
+// missed finds out why the claim did not hold. A job that has no row, while no other worker can
+// have claimed it, was cancelled.
+func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) error {
+	gone, err := s.source.Jobs.Gone(ctx, q, []int64{s.Claim.ID})
+	s.Became = Lost
+	if len(gone) > 0 && s.Claim.holds(now.Unix()) && !s.mayBeSettled {
+		s.Became = Cancelled
+		s.Claim.cancelled.Store(true)
+	}
+	return err
 }
 
 // Directive is what a handler returns to say how its job goes on. It is an error, so that a
