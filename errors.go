@@ -39,7 +39,8 @@ var (
 	// dropped the row that was to be inserted, by RAISE(IGNORE). A verb that inserts several
 	// rows has inserted none. What the trigger itself has written may stay.
 	ErrNotInserted = engine.ErrNotInserted
-	// ErrDatabaseReplaced reports that another file lies at the path now: close the
+	// ErrDatabaseReplaced reports that another file lies at the path now, or, to a loop that
+	// reads events or messages, that a backup was restored over the open one: close the
 	// DB and open it again.
 	ErrDatabaseReplaced = engine.ErrDatabaseReplaced
 )

@@ -17,6 +17,7 @@ import (
 type notificationStore interface {
 	Insert(ctx context.Context, q engine.Querier, channel, payload string, now int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
+	Sequence(ctx context.Context, q engine.Querier) (int64, error)
 	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]store.Notification, error)
 	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels store.Added, n int, last int64, err error)
 	Surplus(ctx context.Context, q engine.Querier, keep, limit int) ([]int64, error)
@@ -89,11 +90,15 @@ func (db *DB) encodeMessage(channel string, payload any) (string, error) {
 // Listener receives the messages of its channels, in the order of their commits, none
 // twice and none left out, unless they are pruned before they were read. It needs no
 // goroutine. One goroutine at a time may call Next or range over All.
+//
+// When a backup is restored over the open file, ids that it has passed are given out again: it
+// ends with [ErrDatabaseReplaced] rather than miss messages.
 type Listener struct {
 	db       *DB
 	channels []string
 	keys     []wake.Key
-	after    int64                // the last id that was read
+	after    int64 // the last id that was read
+	ids      sequence
 	page     []store.Notification // read, and not yet returned
 	ctx      context.Context      // ends with Close
 	cancel   context.CancelCauseFunc
@@ -111,7 +116,7 @@ func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error)
 }
 
 func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) {
-	l := &Listener{db: db}
+	l := &Listener{db: db, ids: sequence{of: db.notifications.Sequence}}
 	for _, c := range channels {
 		if err := engine.CheckName("channel", c); err != nil {
 			return nil, err
@@ -172,11 +177,14 @@ func (l *Listener) wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(l.ctx, func() { cancel(ErrClosed) })()
+	slept := false
 	return l.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		if err := l.fill(ctx); err != nil || len(l.page) > 0 {
 			return wake.Done, err
 		}
-		return wake.Forever, nil
+		err := l.ids.check(ctx, l.db, slept)
+		slept = true
+		return wake.Forever, err
 	}, l.keys...)
 }
 
@@ -197,6 +205,7 @@ func (l *Listener) fill(ctx context.Context) error {
 		page, err := l.db.notifications.Since(ctx, q, l.channels, l.after, listenPage)
 		if n := len(page); n > 0 {
 			l.page, l.after = page, page[n-1].ID
+			l.ids.passed(l.after)
 		}
 		return err
 	})

@@ -22,6 +22,7 @@ type streamStore interface {
 	FirstSince(ctx context.Context, q engine.Querier, s store.Selection, since int64) (int64, error)
 	Lag(ctx context.Context, q engine.Querier, s store.Selection, after int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
+	Sequence(ctx context.Context, q engine.Querier) (int64, error)
 	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics store.Added, n int, last int64, err error)
 }
 
@@ -324,4 +325,36 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	}
 	s.published(p.first, p.last, true)
 	return p.first, p.last, nil
+}
+
+// sequence is the last id that a table has given out, as a reader that waits has seen it. It
+// goes back only when a backup is restored over the open file: ids that the reader has passed
+// are given out again, and it would not see what gets them.
+type sequence struct {
+	of    func(ctx context.Context, q engine.Querier) (int64, error)
+	given int64
+}
+
+// passed notes that the reader has seen id.
+func (s *sequence) passed(id int64) { s.given = max(s.given, id) }
+
+// check is for a look that has found nothing. It returns ErrDatabaseReplaced when the sequence
+// has gone back. Before the first sleep it only learns where the sequence is, if that is not
+// known: a loop that keeps up with its events is to cost no read more.
+func (s *sequence) check(ctx context.Context, db *DB, slept bool) error {
+	if !slept && s.given > 0 {
+		return nil
+	}
+	return db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		given, err := s.of(ctx, q)
+		if err != nil {
+			return err
+		}
+		if given < s.given {
+			return fmt.Errorf("%w: its ids went back from %d to %d, as when a backup is restored over the open file",
+				ErrDatabaseReplaced, s.given, given)
+		}
+		s.given = given
+		return nil
+	})
 }

@@ -92,6 +92,9 @@ func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], 
 // One loop at a time should run for a consumer: two would both see every event. To share
 // the work use [Stream.Group].
 //
+// When a backup is restored over the open file, offsets that the loop has passed are given out
+// again: it ends with [ErrDatabaseReplaced] rather than miss events, and saves nothing more.
+//
 // An event with a payload that does not decode into E is yielded with an error, and the loop
 // goes on. Any other error, such as [ErrClosed] or [ErrInvalid], comes without an event and
 // is the last.
@@ -316,6 +319,7 @@ type subscription struct {
 	*cursor
 	consumer string // "" for Tail, which saves nothing
 	opts     SubscribeOptions
+	offsets  sequence
 	handled  int64 // everything up to here
 	saved    int64
 	events   int // handled since the last save
@@ -353,7 +357,7 @@ func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscript
 }
 
 func (s *stream) subscription(f *store.Filter, at int64) *subscription {
-	return &subscription{cursor: s.cursor(f, at), handled: at, saved: at, savedAt: time.Now()}
+	return &subscription{cursor: s.cursor(f, at), offsets: sequence{of: s.db.streams.Sequence}, handled: at, saved: at, savedAt: time.Now()}
 }
 
 // ensureConsumer returns the offset of consumer. A new one gets its row now, before it has
@@ -401,11 +405,20 @@ func (sub *subscription) waitForEvents(ctx context.Context) error {
 		return err
 	}
 	defer leave()
+	slept := false
 	look := func() (time.Duration, error) {
 		moved, err := sub.read(ctx)
 		if err != nil || moved {
 			return wake.Done, err
 		}
+		err = sub.offsets.check(ctx, sub.s.db, slept)
+		if errors.Is(err, ErrDatabaseReplaced) {
+			sub.saved = sub.handled // an offset of before must not be saved among those of now
+		}
+		if err != nil {
+			return wake.Done, err
+		}
+		slept = true
 		return sub.saveOrWait(ctx)
 	}
 	err = sub.s.db.engine.Notifier.Until(ctx, look, wake.Key{Kind: wake.TopicEvent, Name: sub.s.name, Filter: sub.sel.Filter})
@@ -429,6 +442,7 @@ func (sub *subscription) saveOrWait(ctx context.Context) (time.Duration, error) 
 // handle notes that the event at offset was handled.
 func (sub *subscription) handle(offset int64) {
 	sub.handled = offset
+	sub.offsets.passed(offset)
 	sub.events++
 }
 

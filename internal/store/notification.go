@@ -65,8 +65,18 @@ func (Notifications) Since(ctx context.Context, q Querier, channels []string, af
 	return out, err
 }
 
+var sqlLastMessage = sequenceOf("_honker_notifications")
+
+// Sequence returns the last id that was given out, also where the message is deleted. It goes
+// back only with the file, when a backup is restored over it.
+func (Notifications) Sequence(ctx context.Context, q Querier) (id int64, err error) {
+	_, err = one(ctx, q, sqlLastMessage, nil, (*number)(&id))
+	return id, err
+}
+
 // By primary key, from after on.
-const sqlChannelsSince = `SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0`
+var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL UNION ALL SELECT * FROM
+  (SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0)`
 
 // ChannelsSince returns the channels of up to limit messages above after, how many
 // there were, and the last id among them.

@@ -80,6 +80,12 @@ func texts(ctx context.Context, q Querier, query string, args ...any) (out []str
 	return out, err
 }
 
+// sequenceOf is the last id that a table has given out, also where its rows are deleted. It is
+// a read of a table with a row for each such table.
+func sequenceOf(table string) string {
+	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
+}
+
 // Added is what a log has grown by: for each name the keys of its new rows.
 type Added map[string]map[string]bool
 
@@ -93,17 +99,24 @@ func (a Added) add(name, key string) {
 	keys[key] = true
 }
 
-// addedSince runs a query for (id, name, key) of up to limit rows above after. It returns
-// what they added, how many they are, and the last id.
+// addedSince runs a query for (id, name, key) of up to limit rows above after, and before them
+// the table's sequence with NULL for the name. It returns what they added, how many they are,
+// and the last id: less than after where the sequence went back, as it does when a backup is
+// restored over the open file.
 func addedSince(ctx context.Context, q Querier, query string, after int64, limit int) (added Added, n int, last int64, err error) {
-	added, last = make(Added), after
+	added = make(Added)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var name, key string
-		if err := rows.Scan(&last, &name, &key); err != nil {
+		var id int64
+		var name, key sql.NullString
+		if err := rows.Scan((*number)(&id), &name, &key); err != nil {
 			return err
 		}
-		n++
-		added.add(name, key)
+		if !name.Valid {
+			last = min(id, after)
+			return nil
+		}
+		n, last = n+1, id
+		added.add(name.String, key.String)
 		return nil
 	}, after, limit)
 	return added, n, last, err

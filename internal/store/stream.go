@@ -267,8 +267,18 @@ func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
 	return offset, err
 }
 
+var sqlLastOffset = sequenceOf("_honker_stream")
+
+// Sequence returns the last offset that was given out, also where the event is deleted. It goes
+// back only with the file, when a backup is restored over it.
+func (Streams) Sequence(ctx context.Context, q Querier) (offset int64, err error) {
+	_, err = one(ctx, q, sqlLastOffset, nil, (*number)(&offset))
+	return offset, err
+}
+
 // By primary key, from after on.
-const sqlTopicsSince = `SELECT offset, topic, ` + eventKey + ` FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0`
+var sqlTopicsSince = `SELECT coalesce((` + sqlLastOffset + `), 0), NULL, NULL UNION ALL SELECT * FROM
+  (SELECT offset, topic, ` + eventKey + ` FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 
 // TopicsSince returns the topics and keys of up to limit events above after, how many there
 // were, and the last offset among them.

@@ -174,16 +174,17 @@ type logTail struct {
 const tailPage = 1000
 
 // gained returns the awaited names that match what was added since the last look, and all of
-// them at the first look and after each page. It reports a row once, so it asks for the
-// names after it has read: a waiter that subscribed in between looks for itself, and would
-// miss a row that came after that look and before the read.
+// them at the first look, after each page, and where the log has gone back, because a backup
+// was restored over it. It reports a row once, so it asks for the names after it has read: a
+// waiter that subscribed in between looks for itself, and would miss a row that came after
+// that look and before the read.
 func (t *logTail) gained(ctx context.Context, q sqlite.Querier, awaited names, match func(name string, added store.Added) bool) ([]string, error) {
 	if t.known {
 		added, n, last, err := t.since(ctx, q, t.seen, tailPage)
 		if err != nil {
 			return nil, err
 		}
-		if t.passed += n; t.passed < tailPage {
+		if t.passed += n; t.passed < tailPage && last >= t.seen {
 			t.seen = last
 			return slices.DeleteFunc(awaited(), func(name string) bool { return !match(name, added) }), nil
 		}

@@ -4,14 +4,20 @@ package faults_test
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
@@ -167,4 +173,103 @@ func TestDB_Open_HardLinkWarns(t *testing.T) {
 	require.NoError(t, os.Link(path, filepath.Join(dir, "other.db")))
 	openAndClose()
 	require.Equal(t, 1, log.Times("the file has 2 names"))
+}
+
+// A backup that is restored over the open file takes offsets and ids back: what reads by them ends
+// with an error instead of hearing nothing, saves nothing, and goes on from the backup when it
+// is started again. A group, which keeps its place in the file, goes on by itself.
+func TestDB_BackupRestored(t *testing.T) {
+	path, backup := filepath.Join(t.TempDir(), "file.db"), filepath.Join(t.TempDir(), "backup.db")
+	db, other := honkertest.OpenFile(t, path, nil), honkertest.OpenFile(t, path, nil)
+	ctx := testkit.Context(t, time.Minute)
+	s := honker.NewStream[int](db, "s", nil)
+	publish := func(n int) {
+		for i := range n {
+			testkit.Publish(t, honker.NewStream[int](other, "s", nil), i)
+			_, err := other.Notify(ctx, "c", i)
+			require.NoError(t, err)
+		}
+	}
+	var heard [4]atomic.Int64
+	ended := make(chan error, 3)
+	read := func(i int, all iter.Seq2[*honker.Event[int], error]) {
+		for _, err := range all {
+			if err != nil {
+				ended <- err
+				return
+			}
+			heard[i].Add(1)
+		}
+	}
+	_, err := s.SaveOffset(ctx, "consumer", 0)
+	require.NoError(t, err)
+	m, err := s.Group("g", nil).Join(ctx, "m")
+	require.NoError(t, err)
+	publish(50)
+	testkit.Exec(t, db, `VACUUM INTO ?`, backup)
+
+	var all sync.WaitGroup
+	defer all.Wait()
+	groupCtx, leave := context.WithCancel(ctx)
+	defer leave()
+	l, err := db.Listen(ctx, "c")
+	require.NoError(t, err)
+	all.Go(func() { read(0, s.Subscribe(ctx, "consumer", nil)) })
+	all.Go(func() { read(1, s.Tail(ctx, honker.Beginning, nil)) })
+	all.Go(func() {
+		for _, err := range l.All(ctx) {
+			if err != nil {
+				ended <- err
+				return
+			}
+			heard[2].Add(1)
+		}
+	})
+	all.Go(func() {
+		for d, err := range m.All(groupCtx) {
+			if err == nil && d.Ack(ctx) == nil {
+				heard[3].Add(1)
+			}
+		}
+	})
+	publish(50)
+	testkit.Eventually(t, testkit.Timeout, "all have heard all", func() bool {
+		return heard[0].Load() == 100 && heard[1].Load() == 100 && heard[2].Load() == 50 && heard[3].Load() == 100
+	})
+
+	restore(t, path, backup)
+	publish(10)
+	for range 3 {
+		require.ErrorIs(t, testkit.Within(ctx, ended, testkit.Timeout), honker.ErrDatabaseReplaced)
+	}
+	testkit.Eventually(t, testkit.Timeout, "the group goes on with the backup", func() bool {
+		return testkit.GroupInfo(t, s.Group("g", nil)).LowWater == 60
+	})
+	offset, err := s.Offset(ctx, "consumer")
+	require.NoError(t, err)
+	require.LessOrEqual(t, offset, int64(50), "an offset of before the restore was saved")
+	for e, err := range s.Subscribe(ctx, "consumer", nil) {
+		require.NoError(t, err)
+		if e.Offset == 60 {
+			break
+		}
+	}
+}
+
+// restore copies a backup over the pages of an open file, as the shell's .restore does.
+func restore(t *testing.T, path, backup string) {
+	t.Helper()
+	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.Raw(func(c any) error {
+		b, err := c.(interface {
+			NewRestore(string) (*sqlite.Backup, error)
+		}).NewRestore(backup)
+		if err != nil {
+			return err
+		}
+		_, err = b.Step(-1)
+		return errors.Join(err, b.Finish())
+	}))
 }
