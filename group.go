@@ -208,10 +208,10 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 // Delete deletes the group, its members and what they hold: once it has returned, their
 // settles are [ErrClaimLost]. false: there was no such group.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed, deletes the group, and then
-// what it held, in transactions of some milliseconds with pauses between them, in which other
-// writers get the file. What an error, also the end of ctx, leaves of that has no effect but
-// to keep dead events from [Stream.Compact], until [DB.Maintain] deletes it.
+// It waits for the writer until ctx ends or BusyTimeout has passed. What a large group held goes
+// in transactions of some milliseconds with pauses between them, in which other writers get
+// the file, after the group itself. What an error, also the end of ctx, leaves of it has no
+// effect but to keep dead events from [Stream.Compact], until [DB.Maintain] deletes it.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -224,28 +224,36 @@ func (g *group) drop(ctx context.Context) error {
 	if g.err != nil {
 		return g.err
 	}
+	p := pace{db: g.db, size: firstChunk}
 	var id int64
-	err := g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	n := 0
+	err := p.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil && row.Unreadable == nil {
 			return err
 		}
 		id = row.ID
-		return g.db.groups.Drop(ctx, q, id)
-	}))
-	if err != nil {
+		if err := g.db.groups.Drop(ctx, q, id); err != nil {
+			return err
+		}
+		n, err = g.db.groups.DropClaims(ctx, q, id, p.size) // mostly all there are
+		return err
+	})
+	if err != nil || n < p.size {
 		return err
 	}
-	return g.db.dropClaims(ctx, id)
+	if err := p.rest(ctx); err != nil {
+		return err
+	}
+	return p.dropClaims(ctx, id)
 }
 
 // dropClaims deletes what a deleted group has held.
-func (db *DB) dropClaims(ctx context.Context, id int64) error {
-	p := pace{db: db, size: firstChunk}
+func (p *pace) dropClaims(ctx context.Context, id int64) error {
 	for {
 		n := 0
 		err := p.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
-			n, err = db.groups.DropClaims(ctx, q, id, p.size)
+			n, err = p.db.groups.DropClaims(ctx, q, id, p.size)
 			return err
 		})
 		if err != nil || n < p.size {

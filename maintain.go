@@ -203,7 +203,8 @@ func (db *DB) dropLeftClaims(ctx context.Context) error {
 		return err
 	})
 	for _, id := range left {
-		err = errors.Join(err, db.dropClaims(ctx, id))
+		p := pace{db: db, size: firstChunk}
+		err = errors.Join(err, p.dropClaims(ctx, id))
 	}
 	return err
 }

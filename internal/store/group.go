@@ -104,7 +104,7 @@ func (Groups) Drop(ctx context.Context, q Querier, id int64) error {
 const sqlDropGroupClaims = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN
   (SELECT offset FROM _honkerx_group_claims NOT INDEXED WHERE group_id = ?1 ORDER BY offset LIMIT ?2 + 0)`
 
-// DropClaims deletes up to limit of what a group without a row has held, and counts it.
+// DropClaims deletes up to limit of what a dropped group has held, and counts it.
 func (Groups) DropClaims(ctx context.Context, q Querier, group int64, limit int) (int, error) {
 	return affected(ctx, q, sqlDropGroupClaims, group, limit)
 }
