@@ -100,17 +100,50 @@ func newWorkerID() string {
 // Fast handlers are fed by claims of up to 256 jobs at once; what was claimed ahead and
 // has not started is given back when handlers turn slow, and when ctx ends.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
+	c, err := q.workConfig(ctx, fn, opts)
+	if err != nil {
+		return fail("work", q.name, err)
+	}
+	return fail("work", q.name, worker.NewPool(q.source, c).Run(ctx))
+}
+
+// WorkDue runs fn for each job that is due, one after another in the caller's goroutine, until
+// none is due any more, and returns how often fn was called. Jobs are claimed, handled and
+// settled as by [Queue.Work], by the same options but Workers. One that is retried without a
+// delay is due again. It is for programs that run now and then, and for tests.
+//
+// The end of ctx is returned as an error: there may be more that is due. So is an error of
+// storage, at the first try.
+func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (n int, err error) {
+	c, err := q.workConfig(ctx, fn, opts)
+	if err != nil {
+		return 0, fail("work", q.name, err)
+	}
+	handle := c.Handle
+	c.Due, c.Workers = true, 1
+	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
+		n++
+		return handle(ctx, claim, row)
+	}
+	if err = worker.NewPool(q.source, c).Run(ctx); err == nil && ctx.Err() != nil {
+		err = engine.Cause(ctx)
+	}
+	return n, fail("work", q.name, err)
+}
+
+// workConfig checks what a Work is given and makes the configuration of its pool.
+func (q *Queue[T]) workConfig(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
 	o, err := opts.withDefaults()
 	if fn == nil {
 		err = errors.Join(err, errNilFunction)
 	}
 	if err := errors.Join(q.err, err); err != nil {
-		return fail("work", q.name, err)
+		return c, err
 	}
 	if err := q.db.engine.RefuseInTx(ctx, ""); err != nil {
-		return fail("work", q.name, err)
+		return c, err
 	}
-	c := q.poolConfig(o)
+	c = q.poolConfig(o)
 	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
 		job := &Job[T]{JobInfo: infoOf(row), q: q.queue, claim: claim}
 		if err := engine.Decode(row.Payload, &job.Args); err != nil {
@@ -122,7 +155,7 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 		}
 		return run(ctx, &job.JobInfo)
 	}
-	return fail("work", q.name, worker.NewPool(q.source, c).Run(ctx))
+	return c, nil
 }
 
 // poolConfig is a pool's configuration but for its handler.

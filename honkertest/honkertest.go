@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -12,6 +13,10 @@ import (
 
 // Open returns a DB on a fresh file. When the test ends it is closed, and the file is
 // checked: SQLite's integrity, and honker's invariants. nil opts means defaults.
+//
+// In a bubble of testing/synctest notices of the operating system would come from outside, and
+// polls would keep time from passing; so there the DB hears of this process's own commits only,
+// unless opts has a PollInterval.
 func Open(t testing.TB, opts *honker.Options) *honker.DB {
 	t.Helper()
 	return OpenFile(t, filepath.Join(t.TempDir(), "honker.db"), opts)
@@ -20,6 +25,9 @@ func Open(t testing.TB, opts *honker.Options) *honker.DB {
 // OpenFile is Open on a file of the test's own.
 func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
+	if inBubble() {
+		opts = bubbleOptions(opts)
+	}
 	db, err := honker.Open(context.Background(), path, opts)
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
@@ -35,31 +43,41 @@ func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	return db
 }
 
-// Drain works off what is due on q now, one job at a time, and returns how many jobs
-// fn was run for. A job that fn fails is retried by Backoff, so not before its time.
+func bubbleOptions(opts *honker.Options) *honker.Options {
+	var o honker.Options
+	if opts != nil {
+		o = *opts
+	}
+	o.NoFileNotices = true
+	if o.PollInterval == 0 {
+		o.PollInterval = time.Hour
+	}
+	return &o
+}
+
+// Bubble runs fn in a bubble of testing/synctest, where time passes at once, with a DB on a
+// fresh file, see [Open].
+func Bubble(t *testing.T, fn func(t *testing.T, db *honker.DB)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { fn(t, Open(t, nil)) })
+}
+
+// inBubble reports whether the caller runs in a bubble. Outside of one Wait panics.
+func inBubble() (in bool) {
+	defer func() { in = recover() == nil }()
+	synctest.Wait()
+	return
+}
+
+// Drain works off what is due on q now, one job at a time in the test's goroutine, and returns
+// how often fn was called. Jobs are handled and settled as by [honker.Queue.Work]: what fn
+// returns, its panics, the queue's Timeout and Backoff mean the same. A job that fn fails is due
+// again by Backoff, so not in this Drain unless there is no delay.
 func Drain[T any](t testing.TB, q *honker.Queue[T], fn func(context.Context, *honker.Job[T]) error) int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	ran := 0
-	for {
-		jobs, err := q.Claim(ctx, "honkertest-drain", 1)
-		if err != nil {
-			t.Fatalf("honkertest: %v", err)
-		}
-		if len(jobs) == 0 {
-			return ran
-		}
-		ran++
-		if err := fn(ctx, jobs[0]); err != nil {
-			err = jobs[0].Retry(ctx, time.Second, err)
-			if err != nil {
-				t.Fatalf("honkertest: %v", err)
-			}
-			continue
-		}
-		if err := jobs[0].Ack(ctx); err != nil {
-			t.Fatalf("honkertest: %v", err)
-		}
+	ran, err := q.WorkDue(t.Context(), fn, nil)
+	if err != nil {
+		t.Fatalf("honkertest: %v", err)
 	}
+	return ran
 }

@@ -26,6 +26,7 @@ type Config struct {
 	ResultTTL    time.Duration
 	Backoff      func(attempt int, err error) time.Duration
 	Logger       *slog.Logger
+	Due          bool // run what is due, one job after another in the goroutine of Run, and end
 
 	Handle    func(ctx context.Context, claim *Claim, job store.Job) error
 	OnError   func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
@@ -127,6 +128,10 @@ func (p *Pool) Run(ctx context.Context) error {
 	// this one by runtime.Goexit, as t.FailNow does.
 	func() {
 		defer p.end(limit, stopRenewing)
+		if p.Due {
+			err = p.loopDue(ctx)
+			return
+		}
 		err = p.loop(ctx)
 	}()
 	if err == nil && errors.Is(context.Cause(ctx), engine.ErrClosed) {
@@ -166,6 +171,16 @@ func (p *Pool) loop(ctx context.Context) error {
 			continue
 		}
 		if err := p.failures.After(ctx, err); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loopDue runs batches of one job until none is due. The first error ends it.
+func (p *Pool) loopDue(ctx context.Context) error {
+	for p.more = true; p.more && ctx.Err() == nil; {
+		if err := p.runBatch(p.settleCtx, p.takeFinished(), 1); err != nil {
 			return err
 		}
 	}
@@ -274,6 +289,10 @@ func (p *Pool) start(claimed *ClaimOp) {
 	select {
 	case p.began <- struct{}{}:
 	default:
+	}
+	if p.Due {
+		p.runJob(jobs[0]) // batches are of one
+		return
 	}
 	for ; p.started < needed; p.started++ {
 		p.workers.Add(1)

@@ -75,8 +75,10 @@ func (p *Pool) runJob(j *activeJob) {
 // t.FailNow does. The job is retried, and another goroutine takes the place of this one.
 func (p *Pool) replaceWorker(j *activeJob, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
-	p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
-	go p.work()
+	if !p.Due { // else it is the goroutine of Run, which drains and ends with it
+		p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
+		go p.work()
+	}
 	if err == ErrGoexit { // another error was reported before: it was OnError that ended it
 		p.reportError(j, err)
 	}
