@@ -92,8 +92,8 @@ func decodeResult(text string, r any) error {
 
 // WaitResult waits until job id has a result, and reads it into an R; one saved before
 // the call is found at once. It ends with a [*JobFailedError] when the job has died,
-// with [ErrNotFound] when the job is gone and has left no result, and with ctx. For an
-// id that was never given to a job it waits.
+// with [ErrNotFound] when the job is gone and has left no result, or no committed job has had
+// this id, and with ctx. The id of an EnqueueTx is to be waited for after its commit.
 func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	var r R
 	text, err := db.waitResult(ctx, id)
@@ -122,8 +122,10 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 			return wake.Done, nil
 		case fate.Dead:
 			return 0, &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
-		case !fate.Known || fate.Live || id <= 0:
+		case fate.Live:
 			return wake.Forever, nil
+		case id <= 0 || gone && !fate.Known:
+			return 0, fmt.Errorf("%w: no job has had this id", ErrNotFound)
 		case gone:
 			return 0, fmt.Errorf("%w: the job is gone and has left no result", ErrNotFound)
 		}

@@ -146,11 +146,10 @@ func TestResult_Wait_BeforeAndAfter(t *testing.T) {
 		require.NoError(t, <-ended)
 	}
 
-	unknown := awaited(t, ctx, db, 9999) // no such job yet
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		return q.SaveResultTx(ctx, tx, 9999, "done", 0)
 	}))
-	require.NoError(t, <-unknown)
+	require.NoError(t, <-awaited(t, ctx, db, 9999), "a result needs no job")
 }
 
 // WaitResult ends when the job is dead-lettered.
@@ -184,15 +183,23 @@ func TestResult_Wait_NotFound(t *testing.T) {
 	}
 }
 
+// WaitResult of an id that no job has had is ErrNotFound.
+func TestResult_Wait_NoSuchJob(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	last := testkit.Enqueue(t, q, 1)
+	for _, id := range []int64{last + 1, 9999, 0, -1} {
+		require.ErrorIs(t, <-awaited(t, ctx, db, id), honker.ErrNotFound, id)
+	}
+}
+
 // WaitResult ends with its context.
 func TestResult_Wait_Context(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
-	for _, id := range []int64{testkit.Enqueue(t, q, 1), 9999} {
-		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		require.ErrorIs(t, <-awaited(t, short, db, id), context.DeadlineExceeded)
-		cancel()
-	}
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, <-awaited(t, short, db, testkit.Enqueue(t, q, 1)), context.DeadlineExceeded)
 }
 
 // Many callers wait for the results of many jobs.
