@@ -209,15 +209,20 @@ type Ticked struct {
 	More   bool    // other tasks may be due
 }
 
-// tickTasks is how many tasks one call of Tick reads, each of which may become MaxFires jobs.
-const tickTasks = 256
+// One call of Tick reads at most mostTasks tasks, each of which may become MaxFires jobs, and not
+// less than fewTasks: those that can be neither moved nor paused are read again each time.
+const (
+	fewTasks  = 16
+	mostTasks = 256
+)
 
 // Tick enqueues a job for every time at which a task was due until due, at the time now. It
-// takes up to tickTasks tasks, and ends once they have become limit jobs, so that the caller
-// can let other writers in. They fire in the order in which they were registered first. Broken
-// tasks do not stop the others.
+// takes few more tasks than limit, and ends once they have become limit jobs: what it costs
+// follows limit, so that the caller can let other writers in. They fire in the order in which
+// they were registered first. Broken tasks do not stop the others.
 func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in Calendar, limit int) (did Ticked, err error) {
-	all, err := tasks(ctx, q, sqlDueTasks, due, tickTasks)
+	most := min(max(limit, fewTasks), mostTasks)
+	all, err := tasks(ctx, q, sqlDueTasks, due, most)
 	if err != nil {
 		return did, err
 	}
@@ -234,7 +239,7 @@ func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in Calen
 		}
 		changed = changed || moved
 	}
-	did.More = changed && len(all) == tickTasks
+	did.More = changed && len(all) == most
 	return did, nil
 }
 
