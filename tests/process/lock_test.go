@@ -36,9 +36,13 @@ func holdOnDemand() {
 			testkit.Say("unlocked", errors.Is(err, honker.ErrLockLost), time.Now().UnixNano())
 			continue
 		}
+		// The end of the parent ends the wait, and not the lock's context.
+		ctx, cancel := context.WithCancel(context.Background())
+		stop := context.AfterFunc(testkit.ChildContext(), cancel)
 		var err error
-		l, err = db.Lock(testkit.ChildContext(), "report", &honker.LockOptions{TTL: a.Span, Owner: a.Owner})
+		l, err = db.Lock(ctx, "report", &honker.LockOptions{TTL: a.Span, Owner: a.Owner})
 		testkit.Must(err)
+		stop()
 		testkit.Say("held", l.Token(), time.Now().UnixNano())
 		hold := l.Context()
 		told.Go(func() {
