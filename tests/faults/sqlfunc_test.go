@@ -98,10 +98,10 @@ func TestSQL_Arguments_Count(t *testing.T) {
 	}
 }
 
-var classes = map[string]string{`NULL`: "Null", `7`: "Integer", `7.0`: "Real", `'7'`: "Text", `x'37'`: "Blob"}
+var classes = map[string]string{`NULL`: "Null", `7`: "Integer", `7.5`: "Real", `'7'`: "Text", `x'37'`: "Blob"}
 
-// Each argument is of its storage class.
-// Nothing is converted: not '3' to 3, not 3.0 to 3, not a BLOB to text.
+// Each argument is of its storage class, and nothing is converted, not '3' to 3 and not a BLOB to
+// text, but REALs without a fraction: some drivers bind every number as a REAL.
 func TestSQL_Arguments_StorageClass(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())
@@ -113,8 +113,12 @@ func TestSQL_Arguments_StorageClass(t *testing.T) {
 				}
 				args := good(name)
 				args[i] = literal
+				refusal := "invalid function parameter type " + class
+				if class == "Real" && want&^0x20 == 'I' {
+					refusal = "7.5 is no whole number"
+				}
 				_, err := testkit.Rows(db.SQL(), callOf(name, args))
-				require.ErrorContains(t, err, fmt.Sprintf("%s: invalid function parameter type %s at index %d", bare(name), class, i))
+				require.ErrorContains(t, err, fmt.Sprintf("%s: %s at index %d", bare(name), refusal, i), callOf(name, args))
 			}
 		}
 	}
