@@ -90,6 +90,7 @@ func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.Se
 	if err := j.q.db.engine.Write(ctx, txForm, end); err != nil {
 		return failID(verb, j.ID, err)
 	}
+	j.q.wakeSettled(end)
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.Settled))
 }
 
@@ -98,7 +99,7 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.S
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
 	}
-	on, err := j.q.db.join(ctx, tx)
+	on, err := j.q.db.join(ctx, tx, decided(j.ID), j.q.ready())
 	if err != nil {
 		return failID(verb, j.ID, err)
 	}
@@ -136,6 +137,17 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool) error {
 	}
 	note.Store(true)
 	return nil
+}
+
+// wakeSettled wakes the waiters that the commit of a settle concerns. A job without a result
+// that is done concerns none that could not wait for the next look.
+func (q *queue) wakeSettled(end *worker.SettleOp) {
+	switch {
+	case end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
+		q.db.engine.Notifier.Wake(q.ready())
+	case end.Became == worker.Died, end.Became == worker.Acked && end.Claim.Result.Load() != nil:
+		q.db.engine.Notifier.Wake(decided(end.Claim.ID))
+	}
 }
 
 // observeSettled tells the log of a failure, and the observer of any outcome.

@@ -281,6 +281,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	}))
 	if err == nil && cancelled {
 		q.db.running.Cancel(q.name, id)
+		q.db.engine.Notifier.Wake(decided(id))
 	}
 	return cancelled, fail("cancel", q.name, err)
 }
@@ -291,7 +292,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
 	}
-	on, err := q.db.join(ctx, tx)
+	on, err := q.db.join(ctx, tx, decided(id))
 	if err != nil {
 		return false, fail("cancel", q.name, err)
 	}

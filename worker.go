@@ -171,7 +171,10 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		Logger:       q.db.opts.Logger,
 		OnClaimed:    q.claimed,
 		OnStarted:    q.started,
-		OnSettled:    q.observeSettled,
+		OnSettled: func(end *worker.SettleOp, ran time.Duration) {
+			q.wakeSettled(end)
+			q.observeSettled(end, ran)
+		},
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row store.Job, err error) {
@@ -227,6 +230,7 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 	}
 	j.claim.Settled.Store(true)
 	if ack != nil { // else fn has settled the job, and that was observed
+		j.q.wakeSettled(ack)
 		j.q.observeSettled(ack, time.Since(began))
 	}
 	return nil

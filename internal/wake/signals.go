@@ -14,18 +14,18 @@ import (
 type signalRange struct{ first, n uint32 }
 
 var signalRanges = [kinds]signalRange{
-	QueueReady:     {0, 24},
-	TopicEvent:     {24, 15},
-	ChannelMessage: {40, 8},
-	GroupReturn:    {48, 8},
-	LockFree:       {56, 6},
-	JobDone:        {62, 1}, // ids are many, and a wait for one is short
+	QueueReady:     {0, 20},
+	JobDone:        {20, 12},
+	TopicEvent:     {32, 15},
+	ChannelMessage: {48, 7},
+	GroupReturn:    {55, 5},
+	LockFree:       {60, 3},
 	ScheduleDue:    {63, 1},
 	// AnyCommit is woken by every look, Closing by none.
 }
 
 // signalOfPatterns is what waiters for a pattern of topics wait for.
-const signalOfPatterns watch.Signals = 1 << 39
+const signalOfPatterns watch.Signals = 1 << 47
 
 // signalsOf is what the waiters for name wait for.
 func signalsOf(kind Kind, name string) watch.Signals {

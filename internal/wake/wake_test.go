@@ -167,7 +167,7 @@ func TestSignals_Kinds(t *testing.T) {
 	require.Equal(t, watch.AllSignals, taken)
 	require.NotZero(t, raisedBy(TopicEvent, "orders:new")&signalsOf(TopicEvent, "orders:*"))
 	// Processes of other versions work on the same file.
-	require.Equal(t, watch.Signals(1)<<22, signalsOf(QueueReady, "mail"))
+	require.Equal(t, watch.Signals(1)<<10, signalsOf(QueueReady, "mail"))
 }
 
 // A filter is woken by the events that pass it, a pattern with one by those of its topics.

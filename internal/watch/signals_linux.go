@@ -23,9 +23,9 @@ type signalFiles struct {
 	dir string
 
 	// For raise, which any goroutine calls.
-	watched atomic.Uint64 // the signals that this process watches itself
-	own     atomic.Uint64 // of these, the ones of which the next event is our own
-	raised  [64]atomic.Int64
+	watched atomic.Uint64    // the signals that this process watches itself
+	own     atomic.Uint64    // of these, the ones of which the next event is our own
+	next    [64]atomic.Int64 // when each may be raised again, unix nanoseconds
 
 	// For the watcher's goroutine, except for fire, which the mux's calls.
 	fired   chan struct{}
@@ -42,8 +42,12 @@ type signalFile struct {
 }
 
 // raiseGap is the shortest time between two raises of a signal. A process that was woken by
-// the first looks again within a few milliseconds, so the second adds little.
-const raiseGap = 250 * time.Microsecond
+// the first looks again within a few milliseconds, so the second adds little. absentGap is the
+// same where there was no file.
+const (
+	raiseGap  = 250 * time.Microsecond
+	absentGap = time.Millisecond
+)
 
 func newSignalFiles(database string) *signalFiles {
 	s := &signalFiles{dir: filepath.Clean(database) + "-wake", fired: make(chan struct{}, 1)}
@@ -61,15 +65,17 @@ func (s *signalFiles) raise(set Signals) {
 	now := time.Now().UnixNano()
 	for rest := uint64(set); rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
-		last := s.raised[i].Load()
-		if now-last < int64(raiseGap) && now >= last || !s.raised[i].CompareAndSwap(last, now) {
-			continue
+		next := s.next[i].Load()
+		if now < next && next-now <= int64(absentGap) || !s.next[i].CompareAndSwap(next, now+int64(raiseGap)) {
+			continue // by the time of day, which may have been set back
 		}
 		if bit := uint64(1) << i; s.watched.Load()&bit != 0 {
 			s.own.Or(bit)
 		}
 		if fd, err := unix.Open(s.path(i), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
 			_ = unix.Close(fd)
+		} else {
+			s.next[i].Store(now + int64(absentGap))
 		}
 	}
 }

@@ -178,7 +178,6 @@ type Watcher struct {
 	versionKnown bool // version was read once
 	connLost     bool // the connection broke after version was read
 	lastCommit   time.Time
-	lastHit      time.Time     // a commit that woke a waiter
 	missed       bool          // the last commit concerned no waiter here
 	backoff      time.Duration // grows with each such commit in a row
 	notBefore    time.Time     // the next look that a request may have

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -89,8 +90,8 @@ const (
 )
 
 // watchLoop ends the handlers of jobs that are cancelled elsewhere: by another process, or by a
-// transaction of the application's. A job has no row then, which a commit must have done; so
-// while there are slow handlers it looks after commits, until ctx ends.
+// transaction of the application's. Their rows are gone then, which is also what the waiters
+// for a job's result wait for. It runs until ctx ends.
 func (p *Pool) watchLoop(ctx context.Context) {
 	for {
 		select {
@@ -123,14 +124,21 @@ func (p *Pool) slow() bool {
 	return false
 }
 
-// watch looks for cancelled jobs, now and after the next commit.
+// watch looks for cancelled jobs, now and when one of those that are held is over. It ends
+// when there are others.
 func (p *Pool) watch(ctx context.Context) {
-	waiter := p.source.Engine.Notifier.Subscribe(wake.Key{Kind: wake.AnyCommit})
+	jobs := p.unsettled()
+	keys := make([]wake.Key, len(jobs))
+	for i, j := range jobs {
+		keys[i] = wake.Key{Kind: wake.JobDone, Name: strconv.FormatInt(j.claim.ID, 10)}
+	}
+	waiter := p.source.Engine.Notifier.Subscribe(keys...)
 	defer waiter.Close()
-	p.cancelGone(ctx, p.unsettled()) // after subscribing: a commit in between is not missed
+	p.cancelGone(ctx, jobs) // after subscribing: a commit in between is not missed
 	select {
 	case <-waiter.C():
-		p.cancelGone(ctx, p.unsettled())
+		p.cancelGone(ctx, jobs)
+	case <-p.began:
 	case <-ctx.Done():
 	}
 }
