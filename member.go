@@ -51,7 +51,7 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 	if err := g.db.engine.Write(ctx, "", engine.OpFunc(m.enter)); err != nil {
 		return nil, err
 	}
-	m.keys = []wake.Key{{Kind: wake.TopicEvent, Name: g.s.name}, {Kind: wake.GroupReturn, Name: groupKey(m.id)}}
+	m.keys = []wake.Key{{Kind: wake.TopicEvent, Name: g.s.name, Filter: g.filter}, {Kind: wake.GroupReturn, Name: groupKey(m.id)}}
 	return m, nil
 }
 
