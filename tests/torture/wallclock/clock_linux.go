@@ -17,6 +17,8 @@ var vdsoClockgettimeSym uintptr
 var ahead int64 // seconds; clockGettime reads it
 
 // clockGettime is clock_gettime by C's rules, with the time of day set ahead.
+//
+//lint:ignore U1000 entry hands it to the runtime
 func clockGettime()
 
 func entry() uintptr // of clockGettime
