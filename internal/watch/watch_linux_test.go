@@ -215,7 +215,7 @@ func TestWatcher_Busy_SignalFileDeleted(t *testing.T) {
 	w, log, _ := busyWatcher(t, f, 1<<7)
 	stop := keepBusy(f, log)
 	defer stop()
-	require.NoError(t, os.RemoveAll(w.cfg.Path+"-wake"))
+	require.NoError(t, os.Remove(w.signals.path(7)))
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(w.signals.path(7))
 		return err == nil && w.signals.watched.Load() == 1<<7
