@@ -190,6 +190,8 @@ func (p *Pool) loopDue(ctx context.Context) error {
 const (
 	// prefetchLimit bounds the jobs that are claimed and not started.
 	prefetchLimit = 256
+	// prefetchBytes bounds their payloads, by the mean of the last batch.
+	prefetchBytes = 4 << 20
 	// prefetchTimeout is how long such a job may wait for a worker. Then it is given back:
 	// handlers have turned slow, and another process may be idle.
 	prefetchTimeout = 200 * time.Millisecond
@@ -218,6 +220,18 @@ type prefetch struct {
 	since time.Time
 	count int
 	last  int // of the window before
+	bytes int // of a job's payload, the mean of the last batch
+}
+
+// saw notes how large the jobs of a batch are.
+func (f *prefetch) saw(rows []store.Job) {
+	sum := 0
+	for _, row := range rows {
+		if text, ok := row.Payload.(string); ok { // anything else is small, or no job of ours
+			sum += len(text)
+		}
+	}
+	f.bytes = sum / len(rows)
 }
 
 func (f *prefetch) size(now time.Time, done int) int {
@@ -226,7 +240,7 @@ func (f *prefetch) size(now time.Time, done int) int {
 		f.last = int(int64(f.count) * int64(prefetchWindow) / int64(elapsed))
 		f.since, f.count = now, 0
 	}
-	return min(max(f.last, f.count), prefetchLimit)
+	return min(max(f.last, f.count), prefetchLimit, prefetchBytes/max(f.bytes, 1))
 }
 
 // waitForWork returns when a job has finished or, with an idle worker, when there may be one
@@ -268,6 +282,7 @@ func (p *Pool) start(claimed *ClaimOp) {
 	if len(claimed.Rows) == 0 {
 		return
 	}
+	p.prefetch.saw(claimed.Rows)
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
 	for i, row := range claimed.Rows {
