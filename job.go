@@ -77,7 +77,7 @@ type Job[T any] struct {
 // only be settled.
 func newJob[T any](q *queue, row store.Job) (*Job[T], error) {
 	job := &Job[T]{JobInfo: infoOf(row), q: q, claim: worker.ClaimOf(row)}
-	return job, engine.Decode(row.Payload, &job.Args)
+	return job, engine.Decode(row.Payload, job.Payload, &job.Args)
 }
 
 // settle runs one of the verbs in a transaction of its own.

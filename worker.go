@@ -146,7 +146,7 @@ func (q *Queue[T]) workConfig(ctx context.Context, fn func(context.Context, *Job
 	c = q.poolConfig(o)
 	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
 		job := &Job[T]{JobInfo: infoOf(row), q: q.queue, claim: claim}
-		if err := engine.Decode(row.Payload, &job.Args); err != nil {
+		if err := engine.Decode(row.Payload, job.Payload, &job.Args); err != nil {
 			return Reject(err)
 		}
 		run := func(ctx context.Context, _ *JobInfo) error { return fn(ctx, job) }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -91,13 +92,17 @@ func PayloadText(v any) json.RawMessage {
 	return nil
 }
 
-// Decode reads a stored payload into v.
-func Decode(stored any, v any) error {
-	text, ok := stored.(string)
-	if !ok {
+// Decode reads a stored payload into v. text is the PayloadText of it, of which v may keep a
+// part: a payload may be a megabyte, and many are held at once.
+func Decode(stored any, text json.RawMessage, v any) error {
+	if _, ok := stored.(string); !ok {
 		return fmt.Errorf("payload is stored as %T, not as text", stored)
 	}
-	if err := json.Unmarshal([]byte(text), v); err != nil {
+	if raw, ok := v.(*json.RawMessage); ok && json.Valid(text) {
+		*raw = bytes.TrimSpace(text) // as encoding/json does
+		return nil
+	}
+	if err := json.Unmarshal(text, v); err != nil {
 		return fmt.Errorf("payload does not decode: %w", err)
 	}
 	return nil

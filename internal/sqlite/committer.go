@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -138,7 +139,7 @@ func (c *Committer) removeLocked(r *request) bool {
 	// callers.
 	for i, other := range c.waiting {
 		if other == r {
-			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
+			c.waiting = slices.Delete(c.waiting, i, i+1)
 			return true
 		}
 	}
@@ -208,6 +209,7 @@ func (c *Committer) takeAlone() *request {
 		return nil
 	}
 	r := c.waiting[0]
+	c.waiting[0] = nil // an op keeps what it has read, which may be megabytes
 	c.waiting = c.waiting[:0]
 	return r
 }
@@ -249,6 +251,7 @@ func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
 			}
 		}
 		batch = append(batch, taken...)
+		clear(taken) // the array stays with the queue, the ops must not
 	}
 	return batch, nil
 }
