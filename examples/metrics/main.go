@@ -21,6 +21,7 @@ import (
 type events struct {
 	enqueued *prometheus.CounterVec
 	settled  *prometheus.CounterVec
+	died     *prometheus.CounterVec
 	ran      *prometheus.HistogramVec
 }
 
@@ -28,10 +29,11 @@ func newEvents(reg prometheus.Registerer) *events {
 	e := &events{
 		enqueued: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_enqueued_total"}, []string{"queue"}),
 		settled:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_settled_total"}, []string{"queue", "outcome"}),
+		died:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_group_events_died_total"}, []string{"topic", "group"}),
 		ran: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "honker_job_run_seconds",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"queue"}),
 	}
-	reg.MustRegister(e.enqueued, e.settled, e.ran)
+	reg.MustRegister(e.enqueued, e.settled, e.died, e.ran)
 	return e
 }
 
@@ -40,6 +42,10 @@ func (e *events) observer() *honker.Observer {
 	return &honker.Observer{
 		Enqueued: func(q honker.Enqueued) { e.enqueued.WithLabelValues(q.Queue).Add(float64(len(q.IDs))) },
 		Settled: func(s honker.Settled) {
+			if s.Group != "" { // of a group only deaths are reported
+				e.died.WithLabelValues(s.Topic, s.Group).Inc()
+				return
+			}
 			e.settled.WithLabelValues(s.Queue, string(s.Outcome)).Inc()
 			if s.Ran > 0 { // 0: no handler of this process has run, such as for a job that expired
 				e.ran.WithLabelValues(s.Queue).Observe(s.Ran.Seconds())

@@ -39,10 +39,21 @@ func TestMetrics_Scrape(t *testing.T) {
 		return nil
 	}, &honker.WorkOptions{Workers: 1}))
 
+	orders := honker.NewStream[int](db, "orders", nil)
+	member, err := orders.Group("packers", &honker.GroupOptions{MaxAttempts: 1}).Join(t.Context(), "ada")
+	require.NoError(t, err)
+	_, err = orders.Publish(t.Context(), 17)
+	require.NoError(t, err)
+	order, err := member.Claim(t.Context(), 1)
+	require.NoError(t, err)
+	require.NoError(t, order[0].Nack(t.Context(), errors.New("no box")))
+
 	text := scrape(reg)
 	require.Contains(t, text, `honker_jobs_enqueued_total{queue="mails"} 3`)
 	require.Contains(t, text, `honker_jobs_settled_total{outcome="acked",queue="mails"} 1`)
 	require.Contains(t, text, `honker_jobs_settled_total{outcome="died",queue="mails"} 1`)
+	require.Contains(t, text, `honker_group_events_died_total{group="packers",topic="orders"} 1`)
+	require.NotContains(t, text, `queue=""`)
 	require.Contains(t, text, `honker_job_run_seconds_count{queue="mails"} 2`)
 	require.Contains(t, text, `honker_queue_jobs{queue="mails",state="pending"} 1`)
 	require.Contains(t, text, `honker_queue_oldest_ready_seconds{queue="mails"} `)
