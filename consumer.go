@@ -85,7 +85,7 @@ type ConsumerInfo struct {
 	Name      string
 	Topic     string    // or the pattern that it reads
 	Offset    int64     // everything up to here is handled
-	Lag       int64     // events that it has still to see; what its filter leaves out does not count
+	Lag       int64     // events that it has yet to see; what its filter leaves out does not count
 	CreatedAt time.Time // zero: another binding has made it
 	LastAck   time.Time // when the offset was last saved; zero: never, or by another binding
 }
@@ -186,7 +186,7 @@ func (s *stream) seek(ctx context.Context, consumer string, to From) error {
 }
 
 // Consumers lists the consumers of the topic, or of the pattern, by name, those of other
-// bindings included. It never waits for the writer. Counting what consumers have still to
+// bindings included. It never waits for the writer. Counting what consumers have yet to
 // see reads that much; ctx is looked at between them.
 func (s *Stream[E]) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	infos, err := s.listConsumers(ctx)

@@ -1,7 +1,7 @@
 // Package honker turns a SQLite file into durable job queues, event streams, pub/sub, cron
 // schedules, locks, rate limits and an outbox that share the caller's transactions. Workers
-// wake up on commit, in any process that has the file open, without polling. There is no
-// server and no cgo, and workers in other languages can share the file.
+// wake up on commit, in any process that has the file open, on Linux without polling. There
+// is no server and no cgo, and workers in other languages can share the file.
 //
 // # Queues
 //
@@ -26,7 +26,11 @@
 // The job exists if the transaction commits, and never did if it rolls back. [Queue.Work]
 // runs handlers in several goroutines until ctx ends; [Queue.WorkTx] gives each handler a
 // transaction that also carries the ack; [Queue.Jobs] and [Queue.Claim] leave the loop to
-// the caller. [WaitResult] waits for what a handler has saved with [Job.SetResult].
+// the caller. [WaitResult] waits for what a handler has saved with [Job.SetResult], and
+// [Queue.Cancel] ends the handler of a job that runs.
+//
+// A job that fails is logged and runs again, 25 attempts over about half a day unless
+// [QueueOptions] says otherwise; then it goes to the dead letters.
 //
 // # Streams
 //
@@ -70,7 +74,8 @@
 // With [Normal] durability a commit survives the death of any process, and a power cut may
 // take the last commits, never the file's consistency. [Full] keeps every commit.
 //
-// Columns that are shared with other bindings hold whole seconds: spans are rounded up.
+// Columns that are shared with other bindings hold whole seconds: a delay, a retry or an
+// expiry never comes early, and up to a second late.
 //
 // # Limits
 //

@@ -56,8 +56,8 @@ func MaxAttempts(n int) EnqueueOption {
 }
 
 // ExpiresIn drops the job if no attempt has started d after the enqueue, or up to a second
-// later, since the file keeps whole seconds: it is never claimed then, and SweepExpired moves it to the dead
-// letters. d must be positive.
+// later, since the file keeps whole seconds: it is never claimed then, and [Queue.SweepExpired]
+// or [DB.Maintain] moves it to the dead letters. d must be positive.
 func ExpiresIn(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.expiresIn = d

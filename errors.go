@@ -33,15 +33,15 @@ var (
 	// ErrBusy reports that the writer was not free within BusyTimeout. Nothing was
 	// changed.
 	ErrBusy = engine.ErrBusy
-	// ErrNotFound reports that there is no such job, result, consumer or group.
+	// ErrNotFound reports that there is no such job, result, consumer, group or schedule.
 	ErrNotFound = engine.ErrNotFound
 	// ErrNotInserted reports that a trigger of the application's on one of honker's tables has
 	// dropped the row that was to be inserted, by RAISE(IGNORE). A verb that inserts several
 	// rows has inserted none. What the trigger itself has written may stay.
 	ErrNotInserted = engine.ErrNotInserted
-	// ErrDatabaseReplaced reports that another file lies at the path now, or, to a loop that
-	// reads events or messages, that a backup was restored over the open one: close the
-	// DB and open it again.
+	// ErrDatabaseReplaced reports that another file lies at the path now: close the DB and open
+	// it again. To a loop that reads events or messages it also reports that a backup was
+	// restored over the open file; the DB goes on then, and the loop can be started again.
 	ErrDatabaseReplaced = engine.ErrDatabaseReplaced
 )
 

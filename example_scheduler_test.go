@@ -21,7 +21,7 @@ func ExampleDB_Maintain() {
 	maintained := make(chan error)
 	go func() { maintained <- db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) }()
 
-	for range db.Updates(ctx) { // after each commit, by whomever
+	for range db.Updates(ctx) { // after each commit, by any process
 		left := 0
 		for range logs.Read(ctx, 0) {
 			left++

@@ -201,7 +201,7 @@ func ExamplePipe() {
 	// doubler: <nil>
 }
 
-// Retention is kept in the file; Compact never takes what a consumer has still to see.
+// Retention is kept in the file; Compact never takes what a consumer has yet to see.
 func ExampleStream_Compact() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)

@@ -72,7 +72,7 @@ func (o *GroupOptions) withDefaults() (GroupOptions, *store.Filter, error) {
 // Group is a set of members that share the events of a stream: each event is given to
 // one of them at a time, which acks it or gives it back. It is a cheap handle, safe for
 // concurrent use; the group exists from the first [Group.Join] to [Group.Delete], and keeps
-// the events from [Stream.Compact] that it has still to see.
+// the events from [Stream.Compact] that it has yet to see.
 //
 // Events that no member was given come first, in order. Those that came back, because they
 // were nacked or their lease ran out, come when there are no others, the last one first:
@@ -167,7 +167,7 @@ func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row store.Group) 
 }
 
 // Groups lists the groups of the topic, or of the pattern, by name. It never waits for the
-// writer. Counting what groups have still to see reads that much; ctx is looked at between
+// writer. Counting what groups have yet to see reads that much; ctx is looked at between
 // them.
 func (s *Stream[E]) Groups(ctx context.Context) ([]GroupInfo, error) {
 	infos, err := s.groups(ctx)

@@ -40,7 +40,7 @@ type Options struct {
 	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
 	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s
 	Readers      int           // how many of honker's reads run at a time, and how many idle connections SQL keeps; default 8
-	PollInterval time.Duration // how often to look for commits of other processes where the system gives no notice; default 1ms
+	PollInterval time.Duration // between looks for commits of other processes where the system gives no notice, up to 100ms on a quiet file; default 1ms
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
 
 	NotificationTTL time.Duration // Maintain deletes notifications that are older; 0: none

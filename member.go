@@ -231,9 +231,9 @@ func (m *Member[E]) decodeAll(ctx context.Context, rows []store.Delivery) []deco
 	return out
 }
 
-// Leave ends the membership. What the member holds goes to the others, as if it had not
-// been given out; its settles are [ErrClaimLost]. A later claim joins again. Leave waits for
-// the writer until ctx ends or BusyTimeout has passed.
+// Leave ends the membership. What the member holds goes to the others, without using up an
+// attempt; its settles are [ErrClaimLost]. A later claim joins again. Leave waits for the
+// writer until ctx ends or BusyTimeout has passed.
 func (m *Member[E]) Leave(ctx context.Context) error {
 	return fail("leave group", m.group.name, m.leave(ctx))
 }

@@ -256,11 +256,12 @@ func (b *opened) Close() error {
 //
 // The application's own transactions meet honker's inside SQLite, by the pool's busy
 // timeout; honker's statements are tried again for BusyTimeout. A pool without a busy timeout
-// on a rollback journal, and one with a shared cache, are warned of in the log. Commits through the pool are noticed as those of another process are. One
-// connection is kept to watch for commits while there is a waiter, unless the pool has
-// only one. A verb that finds all connections of the pool lent waits for one until ctx ends
-// or BusyTimeout has passed ([ErrBusy]). Never attach a pool of another SQLite library to a file that this process
-// also has open through [Open]: each would drop the other's locks.
+// on a rollback journal, and one with a shared cache, get a warning in the log. Commits
+// through the pool are noticed as those of another process are. One connection is kept to
+// watch for commits while there is a waiter, unless the pool has only one. A verb that finds
+// all connections of the pool in use waits for one until ctx ends or BusyTimeout has passed
+// ([ErrBusy]). Never attach a pool of another SQLite library to a file that this process also
+// has open through [Open]: each would drop the other's locks.
 func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	db, err := attach(ctx, pool, opts)
 	return db, fail("attach", "", err)

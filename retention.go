@@ -76,18 +76,18 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 // CompactStats says what a Compact did.
 type CompactStats struct {
 	Deleted  int64
-	Policy   int64  // the topic's Retention gives up events up to here
+	Policy   int64  // the topic's Retention drops events up to here
 	Cutoff   int64  // events up to here could be deleted: every consumer and group has seen them
-	PinnedBy string // the reader that has still to see the next event that Policy gives up, such as `consumer "mail"`; "": none
+	PinnedBy string // the reader that has yet to see the next event to be dropped, such as `consumer "mail"`; "": none
 }
 
-// Compact deletes the events that the topic's [Retention] gives up. It blocks until that is
+// Compact deletes the events that the topic's [Retention] drops. It blocks until that is
 // done, in transactions of some milliseconds with pauses between them, in which other
 // writers get the file. When ctx ends it returns the error of ctx, and what was deleted
 // until then.
 //
-// It never deletes what a consumer of any binding, or a group, has still to see; dead
-// events of a group stay too. A consumer that is gone for good keeps events for ever, until
+// It never deletes what a consumer of any binding, or a group, has yet to see; dead events
+// of a group stay too. A consumer that was permanently removed keeps events for ever, until
 // [Stream.DeleteConsumer]. A pattern is [ErrInvalid].
 func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 	stats, err := s.compact(ctx)

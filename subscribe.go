@@ -361,7 +361,7 @@ func (s *stream) subscription(f *store.Filter, at int64) *subscription {
 }
 
 // ensureConsumer returns the offset of consumer. A new one gets its row now, before it has
-// handled anything: what it has still to see must not be compacted away.
+// handled anything: what it has yet to see must not be compacted away.
 func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *store.Filter) (at int64, err error) {
 	same := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

@@ -21,10 +21,11 @@ type Tx interface {
 // it returns an error, which Tx then returns, or panics. It waits for the writer until
 // ctx ends or BusyTimeout has passed ([ErrBusy]).
 //
-// Other writers of all processes wait while fn runs: no network and no waiting
-// inside. A transaction that took longer than a second is told of in the log. Use the Tx form of honker's verbs there; the plain form is [ErrInTx] under
-// fn's ctx. Reads, such as [Queue.Get], run in the transaction under fn's ctx, and see what
-// it has written. fn must not commit or roll back tx itself.
+// Other writers of all processes wait while fn runs: no network and no waiting inside. A
+// transaction that has held the writer for longer than a second is logged when it ends. Use
+// the Tx form of honker's verbs there; the plain form is [ErrInTx] under fn's ctx. Reads,
+// such as [Queue.Get], run in the transaction under fn's ctx, and see what it has written.
+// fn must not commit or roll back tx itself.
 func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return db.engine.Tx(ctx, fn)
 }

@@ -25,9 +25,9 @@ type WorkOptions struct {
 	Lease        time.Duration // default 30s, renewed at a third of it by one statement for all jobs held
 	DrainTimeout time.Duration // default 20s: after ctx ends, handlers finish; then their ctx is cancelled and what is unfinished is released, attempt unspent
 	Middleware   []Middleware  // the first is the outermost
-	// OnError is told of each attempt that failed, with the error that the handler
-	// returned, and of a job that lost its claim (ErrClaimLost). It runs in the
-	// worker's goroutine. Without it failures are told by the log and the Observer.
+	// OnError is called for each attempt that failed, with the error that the handler
+	// returned, and for a job that lost its claim (ErrClaimLost). It runs in the
+	// worker's goroutine. The log and the Observer are told of failures without it too.
 	OnError func(ctx context.Context, job *JobInfo, err error)
 }
 
@@ -237,8 +237,8 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 }
 
 // RetryAfter, returned by a handler, lets the job run again after d, or up to a second later,
-// instead of after the queue's Backoff; err is kept as its LastError. A last attempt goes to the dead
-// letters all the same.
+// instead of after the queue's Backoff; err is kept as its LastError. A last attempt goes to
+// the dead letters all the same.
 func RetryAfter(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Retried, Delay: max(d, 0), Err: err}
 }
