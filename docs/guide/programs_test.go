@@ -137,6 +137,7 @@ var (
 	db       *honker.DB
 	changes  *honker.Stream[Change]
 	lines    *honker.Stream[Line]
+	mails    *honker.Queue[Mail]
 	receipts *honker.Queue[Receipt]
 	geocode  *honker.Queue[Address]
 	r        *http.Request
