@@ -3,6 +3,7 @@ package honker_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -85,6 +86,28 @@ func ExampleScheduler_Tick() {
 	// at once: 0
 	// three hours later: 3
 	// once more: 0
+}
+
+// What a schedule does after a night in which no process ran.
+func ExampleMissed() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	scheduler := db.Scheduler()
+	for name, missed := range map[string]honker.Missed{"export": honker.FireAll, "cache": honker.FireLast, "ping": honker.Skip} {
+		err := scheduler.Register(ctx, honker.Schedule{Name: name, Queue: name, Spec: "@every 1h", Missed: missed})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	fires, err := scheduler.Tick(ctx, time.Now().Add(8*time.Hour+30*time.Minute))
+	runs := map[string]int{}
+	for _, fire := range fires {
+		runs[fire.Name]++ // fire.FireAt is when it was due
+	}
+	fmt.Println(runs["export"], runs["cache"], runs["ping"], err)
+	// Output: 8 1 0 <nil>
 }
 
 // Schedules are kept in the file: any program that opens it can look at them and change them.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"strings"
+	"sync/atomic"
 
 	"github.com/honker-go/honker"
 )
@@ -112,4 +113,63 @@ func ExampleQueue_WorkTx() {
 	db.SQL().QueryRow(`SELECT cents FROM accounts WHERE id = 7`).Scan(&cents)
 	fmt.Println(cents)
 	// Output: 750
+}
+
+// Cancel removes a job that waits, and ends the handler of one that runs, in any process.
+func ExampleQueue_Cancel() {
+	ctx, stop := context.WithCancel(context.Background())
+	db, done := openScratch(ctx)
+	defer done()
+
+	videos := honker.NewQueue[string](db, "videos", nil)
+	id, err := videos.Enqueue(ctx, "holiday.mp4")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = videos.Work(ctx, func(ctx context.Context, job *honker.Job[string]) error {
+		defer stop()
+		go videos.Cancel(context.WithoutCancel(ctx), id) // say, an operator
+		<-ctx.Done()                                     // a real one passes ctx on
+		fmt.Println(errors.Is(context.Cause(ctx), honker.ErrCancelled))
+		return ctx.Err() // whatever it is: the job is gone, and nothing has failed
+	}, nil)
+	fmt.Println("drained:", err)
+	// Output:
+	// true
+	// drained: <nil>
+}
+
+// An Observer counts what this process does. examples/metrics has one for Prometheus.
+func ExampleObserver() {
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	var started, acked, failed atomic.Int64
+	db, err := honker.Open(ctx, path, &honker.Options{Observer: &honker.Observer{
+		Started: func(honker.Started) { started.Add(1) },
+		Settled: func(s honker.Settled) {
+			if s.Outcome == honker.OutcomeAcked {
+				acked.Add(1)
+			}
+			if s.Err != nil {
+				failed.Add(1)
+			}
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	mails := honker.NewQueue[string](db, "mails", nil)
+	mails.EnqueueMany(ctx, []string{"ada@example.com", "nowhere"})
+	mails.Work(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		if job.Args == "nowhere" {
+			stop()
+			return honker.Reject(errors.New("no such address"))
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1})
+	fmt.Println(started.Load(), "started", acked.Load(), "sent", failed.Load(), "failed")
+	// Output: 2 started 1 sent 1 failed
 }

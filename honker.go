@@ -59,7 +59,7 @@ type Options struct {
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest. Its
 	// bubbles do not know of them: set a long PollInterval there, and open the DB inside
-	// of the bubble.
+	// of the bubble, as package honkertest does.
 	NoFileNotices bool
 	// PosixLocks leaves the process on POSIX record locks. By default honker switches
 	// the driver to Linux OFD locks before the first connection: POSIX locks vanish

@@ -41,8 +41,9 @@ type Claimed struct {
 	Took   time.Duration // from the decision to claim until the commit
 }
 
-// Started says that a handler of Work is about to run. What was started is settled: their
-// difference are the handlers that run now.
+// Started says that a handler of Work is about to run. To count the handlers that run now use
+// a [Middleware], which sees the end of each: a Settled comes also for jobs that were not
+// started here, and before the end of a handler that settles its job itself.
 type Started struct {
 	Queue   string
 	ID      int64
@@ -69,10 +70,11 @@ const (
 // Settled says how a claim ended. With a transaction of the caller's it may still
 // be rolled back. AckMany does not look at single jobs and is not reported.
 //
-// Each death that this process finds or causes is told, also of a job that was not settled: one
-// with a last claim that has lapsed, which the next claim or Maintain finds, and one that has
-// expired, which Maintain or SweepExpired finds. Err is the reason then, and Worker the one
-// that held the job, if any did. Of the events of groups only deaths are told.
+// Each death that this process finds or causes is reported, also that of a job that was not
+// settled: one with a last claim that has lapsed, which the next claim or Maintain finds, and
+// one that has expired, which Maintain or SweepExpired finds. Err is the reason then, and
+// Worker the one that held the job, if any did. Of the events of groups only deaths are
+// reported.
 //
 // Wait is how long the job could have begun before its handler was called: exact where an
 // enqueue of this DB has handed the job to an idle worker; else from the second that the file
@@ -87,7 +89,7 @@ type Settled struct {
 	Outcome Outcome
 	Err     error         // what the handler returned, if it failed
 	Wait    time.Duration // 0 outside Work
-	Ran     time.Duration // how long the handler ran; 0 outside Work
+	Ran     time.Duration // how long the handler ran; 0 outside Work, and where it has settled the job itself
 }
 
 // Published says that events were appended to a topic: one, or several that follow one

@@ -16,6 +16,26 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
+// Two days pass in a moment, on a real file.
+func ExampleBubble() {
+	_ = func(t *testing.T) { // func TestReminder(t *testing.T) {
+		honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+			reminders := honker.NewQueue[string](db, "reminders", nil)
+			if _, err := reminders.Enqueue(t.Context(), "ada", honker.Delay(48*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			remind := func(context.Context, *honker.Job[string]) error { return nil }
+			if ran := honkertest.Drain(t, reminders, remind); ran != 0 {
+				t.Error("reminded too early")
+			}
+			time.Sleep(48*time.Hour + time.Second)
+			if ran := honkertest.Drain(t, reminders, remind); ran != 1 {
+				t.Error("not reminded")
+			}
+		})
+	}
+}
+
 // Drain settles as Work does.
 func TestDrain_AsWork(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {

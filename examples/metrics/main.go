@@ -47,7 +47,7 @@ func (e *events) observer() *honker.Observer {
 				return
 			}
 			e.settled.WithLabelValues(s.Queue, string(s.Outcome)).Inc()
-			if s.Ran > 0 { // 0: no handler of this process has run, such as for a job that expired
+			if s.Ran > 0 { // 0: not known, such as for a job that expired
 				e.ran.WithLabelValues(s.Queue).Observe(s.Ran.Seconds())
 			}
 		},
