@@ -33,6 +33,7 @@ func (w *Watcher) wait() reason {
 	case <-w.events.C():
 		return byEvent
 	case <-w.signals.C():
+		w.signalCame = true
 		return bySignal
 	case <-timer.C:
 		return ends
@@ -88,7 +89,11 @@ func (w *Watcher) enter(s state, pause time.Duration) { w.state, w.pause = s, pa
 // nextPause returns how long to wait without any request or event, and what the end of
 // that pause is.
 func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
-	pause, ends := w.pause, byTimer
+	if !w.signalCame {
+		w.lookAt = now.Add(w.pause)
+	}
+	w.signalCame = false
+	pause, ends := max(w.lookAt.Sub(now), 0), byTimer
 	if w.postponed.Load() {
 		pause = min(pause, max(w.notBefore.Sub(now), 0))
 	}
@@ -150,8 +155,13 @@ func (w *Watcher) look(why reason) {
 // signaled asks for what the signals stand for. More commits for the same waiters may follow
 // within raiseGap, so the next look comes soon.
 func (w *Watcher) signaled() {
-	if raised := w.signals.take(); raised != 0 && w.cfg.Changed(Commit, raised) > 0 {
-		w.pause = min(w.pause, w.cfg.Poll)
+	raised := w.signals.take()
+	if raised == 0 || w.cfg.Changed(Commit, raised) == 0 {
+		return
+	}
+	w.pause = min(w.pause, w.cfg.Poll)
+	if soon := time.Now().Add(w.pause); soon.Before(w.lookAt) {
+		w.lookAt = soon
 	}
 }
 
@@ -244,7 +254,7 @@ func (w *Watcher) found(now time.Time, why reason) {
 // woken the waiters that they concern. took is how long it took to find out.
 func (w *Watcher) foundOthers(now time.Time, took time.Duration) {
 	w.backoff = min(max(2*w.backoff, firstBackoff), slowestBackoff)
-	pause := max(w.backoff, lookShare*took)
+	pause := min(max(w.backoff, lookShare*took), slowestLook)
 	w.notBefore = now.Add(pause)
 	if w.state != polling {
 		w.state = busy

@@ -124,8 +124,10 @@ const (
 	othersQuiet = 150 * time.Millisecond // the same for commits that concern no waiter here
 
 	// lookShare bounds what looks for nothing cost: so many times as long as one took, the
-	// watcher does not look again. With thousands of names to ask for, a look is long.
-	lookShare = 20
+	// watcher does not look again. With thousands of names to ask for, a look is long. It does
+	// look after slowestLook: what held one up may have been a lent connection, or the disk.
+	lookShare   = 20
+	slowestLook = time.Second
 )
 
 // state is what the watcher is doing; the package comment has a picture.
@@ -174,6 +176,8 @@ type Watcher struct {
 	// The rest belongs to the goroutine.
 	state        state
 	pause        time.Duration // before the next look by timer
+	lookAt       time.Time     // when that look is; signals do not put it off
+	signalCame   bool          // the last wait has ended with one
 	version      int64
 	versionKnown bool // version was read once
 	connLost     bool // the connection broke after version was read

@@ -209,6 +209,27 @@ func TestWatcher_Busy_Signal(t *testing.T) {
 	require.Zero(t, w.signals.arrived.Load())
 }
 
+// Signals that come again and again do not put off the look by timer, which alone finds the
+// commits of other programs.
+func TestWatcher_Busy_Signals_LooksGoOn(t *testing.T) {
+	f := &fake{}
+	w, log, _ := busyWatcher(t, f, 1|1<<62)
+	stop := keepBusy(f, log)
+	<-time.After(500 * time.Millisecond) // the pauses grow
+	stop()
+	other := newSignalFiles(w.cfg.Path)
+	for range 3 {
+		f.version.Add(1)
+		require.Eventually(t, func() bool {
+			other.raise(1 << 62)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.asked == AllSignals
+		}, patient, 2*time.Millisecond)
+		f.set(func() { f.asked = 0 })
+	}
+}
+
 // A signal file that was deleted is made again.
 func TestWatcher_Busy_SignalFileDeleted(t *testing.T) {
 	f := &fake{}

@@ -279,6 +279,23 @@ func TestWatcher_Polling_LongLooks(t *testing.T) {
 	})
 }
 
+// A look that was held up, by a lent connection or a stopped process, says nothing about what
+// the next one costs.
+func TestWatcher_Polling_LookHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := watchFake(t, time.Millisecond)
+		begin(w, f)
+		f.set(func() { f.others, f.onLook = true, func(Cause) { time.Sleep(time.Minute) } })
+		f.version.Add(1)
+		time.Sleep(time.Minute + time.Second)
+		require.Len(t, f.taken(), 1)
+		f.set(func() { f.onLook = nil })
+		f.version.Add(1)
+		time.Sleep(slowestLook)
+		require.Equal(t, []Cause{Commit}, f.taken())
+	})
+}
+
 // A long Poll is kept.
 func TestWatcher_Polling_LongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
