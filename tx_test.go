@@ -2,6 +2,7 @@ package honker_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
@@ -469,4 +471,27 @@ func TestTx_PoolRefused(t *testing.T) {
 	jobs, err := q.Claim(ctx, "w", 1)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
+}
+
+// A goroutine that the function has left behind gets errors, and disturbs nothing.
+func TestTx_GoroutineLeftBehind(t *testing.T) {
+	t.Parallel()
+	ctx, db, _ := ledger(t, nil)
+	s := honker.NewStream[int](db, "events", nil)
+	var left sync.WaitGroup
+	for range 20 {
+		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			left.Go(func() {
+				for late := 0; late < 100; {
+					if _, err := s.PublishTx(ctx, tx, 1, honker.EventKey(rand.Text())); err != nil {
+						assert.ErrorIs(t, err, sql.ErrTxDone)
+						late++
+					}
+				}
+			})
+			_, err := s.PublishTx(ctx, tx, 1)
+			return err
+		}))
+	}
+	left.Wait()
 }

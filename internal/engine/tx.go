@@ -33,6 +33,14 @@ func (s *scope) note(changes []wake.Change) {
 	}
 }
 
+// noted are the changes so far. A goroutine that the function has left behind may still note
+// some, before its statement fails.
+func (s *scope) noted() []wake.Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.changes))
+}
+
 // scopeKey marks the ctx of Tx's function with its scope.
 type scopeKey struct{ engine *Engine }
 
@@ -67,7 +75,7 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	if err := e.Backend.Commit(tx); err != nil {
 		return Wrap("commit", "", err)
 	}
-	e.Notifier.Wake(slices.Collect(maps.Keys(s.changes))...)
+	e.Notifier.Wake(s.noted()...)
 	return nil
 }
 
