@@ -59,6 +59,25 @@ func TestMetrics_Scrape(t *testing.T) {
 	require.Contains(t, text, `honker_queue_oldest_ready_seconds{queue="mails"} `)
 }
 
+// A job that no process has survived counts among the dead, and not among the runs.
+func TestMetrics_LapsedJob(t *testing.T) {
+	ctx, reg := t.Context(), prometheus.NewRegistry()
+	db := honkertest.Open(t, &honker.Options{Observer: newEvents(reg).observer()})
+	mails := honker.NewQueue[int](db, "mails", nil)
+	_, err := mails.Enqueue(ctx, 1, honker.MaxAttempts(1))
+	require.NoError(t, err)
+	_, err = mails.Claim(ctx, "killed", 1)
+	require.NoError(t, err)
+	_, err = db.SQL().ExecContext(ctx, `UPDATE _honker_live SET claim_expires_at = 1`) // its lease lapses
+	require.NoError(t, err)
+	_, err = mails.Claim(ctx, "heir", 1)
+	require.NoError(t, err)
+
+	text := scrape(reg)
+	require.Contains(t, text, `honker_jobs_settled_total{outcome="died",queue="mails"} 1`)
+	require.NotContains(t, text, `honker_job_run_seconds_count`)
+}
+
 func scrape(reg *prometheus.Registry) string {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))

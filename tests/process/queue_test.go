@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -137,6 +138,43 @@ func TestProcess_Killed_JobsRunAgain(t *testing.T) {
 		require.False(t, r.at.Before(lapse[r.id]), "%v too early", lapse[r.id].Sub(r.at))
 		require.Less(t, r.at.Sub(lapse[r.id]), 3*time.Second)
 	}
+}
+
+// A job that kills each worker that runs it dies once its attempts are spent, without another
+// run, and the worker that finds it tells so: by the log, the observer and what counts by it.
+func TestProcess_Killed_JobDies(t *testing.T) {
+	const attempts = 3
+	path, events, log := filepath.Join(t.TempDir(), "shared.db"), new(testkit.Recorder), new(testkit.Log)
+	db := honkertest.OpenFile(t, path, &honker.Options{
+		Logger:   slog.New(slog.NewTextHandler(log, nil)),
+		Observer: &honker.Observer{Settled: func(e honker.Settled) { testkit.Record(events, &events.Settled, e) }},
+	})
+	q := honker.NewQueue[int64](db, "jobs", nil)
+	id := testkit.Enqueue(t, q, -1, honker.MaxAttempts(attempts))
+	for n := range attempts {
+		victim := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: time.Second})
+		require.EqualValues(t, n+1, nextRun(t, victim).attempts)
+		victim.Kill()
+	}
+
+	stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int64]) error {
+		t.Errorf("job %d ran a %dth time", job.ID, job.Attempts)
+		return nil
+	}, nil)
+	require.Eventually(t, func() bool { return testkit.GetJob(t, q, id).State == honker.StateDead }, testkit.Timeout, 10*time.Millisecond)
+	require.NoError(t, stop())
+	dead := testkit.GetJob(t, q, id)
+	require.Equal(t, attempts, dead.Attempts)
+	require.Equal(t, "max attempts exceeded", dead.LastError)
+
+	told := testkit.Recorded(events, &events.Settled)
+	require.Len(t, told, 1)
+	require.EqualError(t, told[0].Err, dead.LastError)
+	require.NotEmpty(t, told[0].Worker, "the last one that it killed")
+	told[0].Err, told[0].Worker = nil, ""
+	require.Equal(t, honker.Settled{Queue: "jobs", ID: id, Attempt: attempts, Outcome: honker.OutcomeDied}, told[0])
+	require.Equal(t, 1, log.Times(fmt.Sprintf(`level=WARN msg="honker: job dead-lettered" queue=jobs job=%d attempt=%d worker=`, id, attempts)))
+	require.Equal(t, 1, log.Times("level="))
 }
 
 // settleLate claims a job, and each time it is told to, tries all verbs on it.
