@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 )
@@ -139,7 +138,7 @@ func (c *Committer) removeLocked(r *request) bool {
 	// callers.
 	for i, other := range c.waiting {
 		if other == r {
-			c.waiting = slices.Delete(c.waiting, i, i+1)
+			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
 			return true
 		}
 	}
@@ -209,7 +208,6 @@ func (c *Committer) takeAlone() *request {
 		return nil
 	}
 	r := c.waiting[0]
-	c.waiting[0] = nil // an op keeps what it has read, which may be megabytes
 	c.waiting = c.waiting[:0]
 	return r
 }
@@ -251,7 +249,6 @@ func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
 			}
 		}
 		batch = append(batch, taken...)
-		clear(taken) // the array stays with the queue, the ops must not
 	}
 	return batch, nil
 }
