@@ -72,6 +72,8 @@ func (c *Committer) Do(ctx context.Context, op Op) error {
 		return err
 	}
 	r := &request{op: op}
+	// The array of the queue may hold r until others take its place: not what op has read, too.
+	defer func() { r.op = nil }()
 	lead, err := c.join(r)
 	if err != nil {
 		return err

@@ -3,11 +3,13 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 )
@@ -89,6 +91,32 @@ func (s *scene) add(t *testing.T, ctx context.Context, o testOp) <-chan error {
 func (s *scene) hold(t *testing.T) {
 	t.Helper()
 	require.True(t, s.connector.gate.tryEnter())
+}
+
+// What an op holds, such as the rows that it has read, is free once the op is answered.
+func TestCommitter_Answered_OpIsFree(t *testing.T) {
+	type page [1 << 10]byte
+	reading := func(single bool) (testOp, weak.Pointer[page]) {
+		read := new(page)
+		return testOp{func(context.Context, Querier) error { read[0]++; return nil }, single}, weak.Make(read)
+	}
+	s, _ := newScene(t)
+	alone, rows := reading(true)
+	require.NoError(t, s.Do(context.Background(), alone))
+	runtime.GC()
+	require.True(t, rows.Value() == nil, "of an op alone")
+
+	s.hold(t)
+	first, rowsOfFirst := reading(false)
+	second, rowsOfSecond := reading(false)
+	outcomes := s.pile(t, first, second)
+	s.connector.gate.leave()
+	for _, outcome := range outcomes {
+		require.NoError(t, ends(t, "op", outcome))
+	}
+	runtime.GC()
+	require.True(t, rowsOfFirst.Value() == nil, "of the first op of a batch")
+	require.True(t, rowsOfSecond.Value() == nil, "of the second")
 }
 
 // One commit carries all ops that wait.
