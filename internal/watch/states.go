@@ -227,9 +227,11 @@ func (w *Watcher) found(now time.Time, why reason) {
 	began := time.Now()
 	woken := w.cfg.Changed(cause, AllSignals)
 	took := time.Since(began)
+	cost := min(took, w.took) // one look may have been held up by other work
+	w.took = took
 	w.missed = woken == 0
 	if w.missed {
-		w.foundOthers(time.Now(), took)
+		w.foundOthers(time.Now(), cost)
 		return
 	}
 	w.backoff, w.notBefore = 0, time.Time{}
@@ -251,10 +253,10 @@ func (w *Watcher) found(now time.Time, why reason) {
 
 // foundOthers makes the looks rarer, those for commits of this process too: a commit that
 // concerns no waiter here is followed by others as a rule. The verbs of this process have
-// woken the waiters that they concern. took is how long it took to find out.
-func (w *Watcher) foundOthers(now time.Time, took time.Duration) {
+// woken the waiters that they concern. cost is how long it takes to find out.
+func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	w.backoff = min(max(2*w.backoff, firstBackoff), slowestBackoff)
-	pause := min(max(w.backoff, lookShare*took), slowestLook)
+	pause := min(max(w.backoff, lookShare*cost), slowestLook)
 	w.notBefore = now.Add(pause)
 	if w.state != polling {
 		w.state = busy

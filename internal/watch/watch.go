@@ -123,9 +123,9 @@ const (
 	quietAfter  = 20 * time.Millisecond  // without a commit, a burst is over
 	othersQuiet = 150 * time.Millisecond // the same for commits that concern no waiter here
 
-	// lookShare bounds what looks for nothing cost: so many times as long as one took, the
+	// lookShare bounds what looks for nothing cost: so many times as long as one takes, the
 	// watcher does not look again. With thousands of names to ask for, a look is long. It does
-	// look after slowestLook: what held one up may have been a lent connection, or the disk.
+	// look after slowestLook: what holds looks up may be a lent connection, or the disk.
 	lookShare   = 20
 	slowestLook = time.Second
 )
@@ -184,6 +184,7 @@ type Watcher struct {
 	lastCommit   time.Time
 	missed       bool          // the last commit concerned no waiter here
 	backoff      time.Duration // grows with each such commit in a row
+	took         time.Duration // by the last look that found a commit
 	notBefore    time.Time     // the next look that a request may have
 	lastEvent    time.Time
 	fastEvents   int   // events in a row, each within burstGap of the one before

@@ -285,14 +285,20 @@ func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
 		begin(w, f)
-		f.set(func() { f.others, f.onLook = true, func(Cause) { time.Sleep(time.Minute) } })
-		f.version.Add(1)
-		time.Sleep(time.Minute + time.Second)
-		require.Len(t, f.taken(), 1)
-		f.set(func() { f.onLook = nil })
-		f.version.Add(1)
-		time.Sleep(slowestLook)
-		require.Equal(t, []Cause{Commit}, f.taken())
+		f.set(func() { f.others = true })
+		for heldUp, bound := range []time.Duration{slowestBackoff, slowestLook} {
+			f.set(func() { f.onLook = func(Cause) { time.Sleep(time.Minute) } })
+			for range heldUp + 1 {
+				f.version.Add(1)
+				time.Sleep(time.Minute + slowestLook)
+				require.Len(t, f.taken(), 1)
+			}
+			f.set(func() { f.onLook = nil })
+			f.version.Add(1)
+			time.Sleep(bound)
+			synctest.Wait()
+			require.Equal(t, []Cause{Commit}, f.taken())
+		}
 	})
 }
 
