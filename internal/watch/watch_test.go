@@ -290,7 +290,7 @@ func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 			f.set(func() { f.onLook = func(Cause) { time.Sleep(time.Minute) } })
 			for range heldUp + 1 {
 				f.version.Add(1)
-				time.Sleep(time.Minute + slowestLook)
+				time.Sleep(time.Minute + 2*slowestBackoff)
 				require.Len(t, f.taken(), 1)
 			}
 			f.set(func() { f.onLook = nil })
