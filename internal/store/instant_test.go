@@ -16,7 +16,7 @@ func TestInstant_Bounds(t *testing.T) {
 	require.Zero(t, store.Instant(0))
 	require.Zero(t, store.InstantMS(0))
 	require.EqualValues(t, 1700000000, store.Instant(1700000000).Unix())
-	require.EqualValues(t, 1700000000123, store.InstantMS(1700000000123).UnixMilli())
+	require.EqualValues(t, int64(1700000000123), store.InstantMS(1700000000123).UnixMilli())
 	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1023, 9223371974719179008, 253402300799999} {
 		require.True(t, store.Instant(n).Equal(last), "%d", n)
