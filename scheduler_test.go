@@ -474,3 +474,15 @@ func TestScheduler_Register_OtherSpec(t *testing.T) {
 	testkit.Register(t, db, testkit.Every("tea", "@daily"))
 	require.Equal(t, 1, log.Times(`schedule=tea spec="0 0 * * *" before="0 * * * *"`))
 }
+
+// A schedule that a trigger of the application's drops is not taken for registered.
+func TestScheduler_Register_Dropped(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	testkit.Exec(t, db, `CREATE TRIGGER drops BEFORE INSERT ON _honker_scheduler_tasks WHEN NEW.name = 'dropped' BEGIN SELECT RAISE(IGNORE); END`)
+	register := func(name string) error {
+		return db.Scheduler().Register(t.Context(), honker.Schedule{Name: name, Queue: "jobs", Spec: "@every 1h"})
+	}
+	require.ErrorIs(t, register("dropped"), honker.ErrNotInserted)
+	require.NoError(t, register("kept"))
+	require.NoError(t, register("kept"), "without a change")
+}

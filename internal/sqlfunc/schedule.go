@@ -31,7 +31,7 @@ func schedulerRegister(c call) (driver.Value, error) {
 	if len(c.args) > 6 {
 		t.MaxAttempts = max(1, c.integer(6))
 	}
-	return int64(1), store.Schedules{}.Register(c.ctx, c.q, t)
+	return result(1, store.Schedules{}.Register(c.ctx, c.q, t))
 }
 
 func schedulerUnregister(c call) (driver.Value, error) {

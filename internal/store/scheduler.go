@@ -61,11 +61,19 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, cron_expr = excluded.cr
 WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payload IS NOT excluded.payload
   OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
 
-// Register adds a task, or changes the one of its name. A paused task stays paused.
-func (Schedules) Register(ctx context.Context, q Querier, t Task) error {
-	_, err := q.ExecContext(ctx, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
+// Register adds a task, or changes the one of its name. A paused task stays paused. It is
+// ErrNotInserted where a trigger has dropped a new one.
+func (s Schedules) Register(ctx context.Context, q Querier, t Task) error {
+	n, err := affected(ctx, q, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
-	return err
+	if err != nil || n > 0 {
+		return err
+	}
+	// It wrote nothing: mostly because the task is there and nothing differs.
+	if spec, err := s.Spec(ctx, q, t.Name); err != nil || spec != "" {
+		return err
+	}
+	return ErrNotInserted
 }
 
 const (
