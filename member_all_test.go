@@ -246,3 +246,29 @@ func TestMember_All_SlowBody(t *testing.T) {
 		})
 	}
 }
+
+// More leases than one claim settles come back in several: none is left out.
+func TestMember_Claim_ManyLapsed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const events = 2500
+		ctx := testkit.Context(t, time.Hour)
+		s := stocked(t, honkertest.Open(t, nil), events)
+		g := s.Group("g", &honker.GroupOptions{Lease: time.Minute})
+		held, err := enrol(t, g, "killed").Claim(ctx, events)
+		require.NoError(t, err)
+		require.Len(t, held, events)
+		time.Sleep(2 * time.Minute)
+		m := enrol(t, g, "next")
+		again := map[int64]bool{}
+		for range 10 {
+			ds, err := m.Claim(ctx, events)
+			require.NoError(t, err)
+			for _, d := range ds {
+				require.NoError(t, d.Ack(ctx))
+				again[d.Offset] = true
+			}
+		}
+		require.Len(t, again, events)
+	})
+}

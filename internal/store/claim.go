@@ -14,8 +14,8 @@ const (
 	ReasonExpired   = "expired"
 )
 
-// overdueLimit bounds how many overdue jobs of each kind one claim settles, so that the
-// crash of a large worker does not become one long transaction.
+// overdueLimit bounds how many overdue jobs of each kind, or leases of events, one claim
+// settles, so that the crash of a large worker does not become one long transaction.
 const overdueLimit = 1000
 
 var sqlOverdue = `SELECT ` + overdue("?1")

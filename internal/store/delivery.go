@@ -91,10 +91,12 @@ const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
-WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3
+WHERE group_id = ?1 AND offset IN (SELECT offset FROM _honkerx_group_claims
+  WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3 LIMIT ?5 + 0)
 RETURNING offset, attempts, state = 2`
 
-// returnLapsed returns the events of lapsed leases, or dead-letters them. It counts both.
+// returnLapsed returns the events of lapsed leases, or dead-letters them, up to overdueLimit:
+// the next claim goes on. It counts both.
 func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) (dead []GroupDeath, settled int, err error) {
 	err = each(ctx, q, sqlReturnLapsed, func(rows *sql.Rows) error {
 		var d GroupDeath
@@ -105,7 +107,7 @@ func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS in
 		}
 		settled++
 		return err
-	}, g.ID, g.Epoch, nowMS, maxAttempts)
+	}, g.ID, g.Epoch, nowMS, maxAttempts, overdueLimit)
 	return dead, settled, err
 }
 

@@ -116,12 +116,12 @@ const (
 	// After commits that concern no waiter here, the pauses grow from the first of these to
 	// the second.
 	firstBackoff   = 2 * time.Millisecond
-	slowestBackoff = 60 * time.Millisecond
+	slowestBackoff = 80 * time.Millisecond
 
 	burstGap    = time.Millisecond       // events closer than this belong to a burst
 	burstEvents = 16                     // so many of them in a row turn events off
 	quietAfter  = 20 * time.Millisecond  // without a commit, a burst is over
-	othersQuiet = 150 * time.Millisecond // the same for commits that concern no waiter here
+	othersQuiet = 200 * time.Millisecond // the same for commits that concern no waiter here
 
 	// lookShare bounds what looks for nothing cost: so many times as long as one takes, the
 	// watcher does not look again. With thousands of names to ask for, a look is long. It does

@@ -238,7 +238,7 @@ func TestWatcher_Polling_Others(t *testing.T) {
 			return len(f.taken())
 		}
 		commits(100 * time.Millisecond)
-		require.InDelta(t, 16, commits(time.Second), 2, "each 60 ms")
+		require.InDelta(t, 12, commits(time.Second), 2, "each 80 ms")
 		f.set(func() { f.others = false })
 		commits(slowestBackoff)
 		require.InDelta(t, 500, commits(time.Second), 5, "each of them")
