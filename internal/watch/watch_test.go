@@ -36,8 +36,8 @@ type fake struct {
 	looks    []Cause
 	dead     error
 	onLook   func(Cause)
-	asked    Signals // of the last look
-	others   bool    // commits concern no waiter here
+	asked    map[Signals]int // looks, by what they asked for
+	others   bool            // commits concern no waiter here
 }
 
 func (f *fake) Version(context.Context) (int64, error) {
@@ -54,7 +54,10 @@ func (f *fake) Close() error { f.closed.Add(1); return nil }
 func (f *fake) look(why Cause, signals Signals) (woken int) {
 	f.mu.Lock()
 	f.looks = append(f.looks, why)
-	f.asked = signals
+	if f.asked == nil {
+		f.asked = make(map[Signals]int)
+	}
+	f.asked[signals]++
 	then, others := f.onLook, f.others
 	f.mu.Unlock()
 	if then != nil {
@@ -64,6 +67,13 @@ func (f *fake) look(why Cause, signals Signals) (woken int) {
 		return 0
 	}
 	return 1
+}
+
+// heardOf counts the looks that asked for signals.
+func (f *fake) heardOf(signals Signals) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[signals]
 }
 
 func (f *fake) set(change func()) {
