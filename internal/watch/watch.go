@@ -126,7 +126,7 @@ const (
 	// lookShare bounds what looks for nothing cost: so many times as long as one takes, the
 	// watcher does not look again. With thousands of names to ask for, a look is long. It does
 	// look after slowestLook: what holds looks up may be a lent connection, or the disk.
-	lookShare   = 20
+	lookShare   = 30
 	slowestLook = time.Second
 )
 
