@@ -48,11 +48,12 @@ func schedulerResume(c call) (driver.Value, error) {
 
 // schedulerTick does not fail for a schedule that cannot be read, because that would undo the
 // fires of the others. Such a schedule is paused, which schedulerList shows. It fires all that
-// is due, since its statement is one transaction.
+// is due, since its statement is one transaction. The jobs have its time as their run_at, as
+// with honker.
 func schedulerTick(c call) (driver.Value, error) {
 	var fires []store.Fire
 	for {
-		did, err := store.Schedules{}.Tick(c.ctx, c.q, c.integer(0), c.now(), calendar, math.MaxInt)
+		did, err := store.Schedules{RunNow: true}.Tick(c.ctx, c.q, c.integer(0), c.now(), calendar, math.MaxInt)
 		if err != nil {
 			return nil, err
 		}
