@@ -9,8 +9,8 @@ import (
 
 // Backend is how one kind of database is reached. There are two, of the root package: a file
 // that honker has opened, and a pool of the application's that it was attached to. Nothing
-// else in this module knows which it is; docs/internals/decisions/006 says what a third, on Postgres,
-// has to bring.
+// else in this module knows which it is; docs/internals/decisions/006 says what a third, on
+// Postgres, has to bring.
 type Backend interface {
 	// Name is the database in logs and errors: the path of the file.
 	Name() string

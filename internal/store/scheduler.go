@@ -278,7 +278,7 @@ func (s Schedules) tick(ctx context.Context, q Querier, t Task, due, now int64, 
 	if advanced == 0 {
 		return t.pause(ctx, q, errNotMoved, did)
 	}
-	dropped, err := t.fire(ctx, q, times, s.runAt(now), did)
+	dropped, err := s.fire(ctx, q, t, times, now, did)
 	if dropped > 0 {
 		did.Broken = append(did.Broken, Broken{t.Name, false, fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
 	}
@@ -323,31 +323,21 @@ func (t Task) lastTime(due int64, in Calendar) (times []int64, after int64, err 
 	return times, after, err
 }
 
-// runTimes gives a job that was due at a time its run_at.
-type runTimes struct {
-	now    int64
-	runNow bool
-}
-
-func (s Schedules) runAt(now int64) runTimes { return runTimes{now, s.RunNow} }
-
-func (r runTimes) of(due int64) int64 {
-	if r.runNow {
-		return r.now
-	}
-	return min(due, r.now)
-}
-
 var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
 
 // fire enqueues a job for each of times and counts those that a trigger has dropped: an
 // application may want no second job while one waits, and the schedule goes on. A job's run_at
 // is the time at which it was due, by which a handler knows which of several it is; a time that
 // is still to come, since a caller may tick ahead, is now: the job can run at once.
-func (t Task) fire(ctx context.Context, q Querier, times []int64, runAt runTimes, did *Ticked) (dropped int, err error) {
-	j := t.job(runAt.now)
+func (s Schedules) fire(ctx context.Context, q Querier, t Task, times []int64, now int64, did *Ticked) (dropped int, err error) {
+	j := t.job(now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), t.Payload}
-	row := func(args []any, i int) []any { return append(args, runAt.of(times[i])) }
+	row := func(args []any, i int) []any {
+		if s.RunNow {
+			return append(args, now)
+		}
+		return append(args, min(times[i], now))
+	}
 	for len(times) > 0 {
 		fired := 0
 		err := sqlInsertFires.run(ctx, q, shared, len(times), row, func(first, last int64) {
