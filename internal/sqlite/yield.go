@@ -26,7 +26,7 @@ type yield struct {
 }
 
 const (
-	yieldAfter  = 500 * time.Microsecond // of writing
+	yieldAfter  = 400 * time.Microsecond // of writing
 	yieldFor    = 200 * time.Microsecond // or half as long as it was held, whichever is longer
 	yieldAtMost = 10 * time.Millisecond  // after a long transaction
 	yieldUntil  = 2 * time.Second        // without a commit of another process
@@ -47,7 +47,7 @@ func (y *yield) before() {
 		y.busy = 0
 	case y.busy >= yieldAfter:
 		Pause(min(max(yieldFor, y.busy/2), yieldAtMost) - free)
-		y.busy = 0
+		y.busy, now = 0, time.Now()
 	}
 	y.acquired = now
 }

@@ -71,6 +71,7 @@ func TestYield_Pause(t *testing.T) {
 	now := time.Now
 	require.GreaterOrEqual(t, pause(now(), now(), yieldAfter), yieldFor/2)
 	require.Zero(t, c.yield.busy)
+	require.GreaterOrEqual(t, c.yield.acquired.Sub(c.yield.released), yieldFor/2, "the pause is no time of writing")
 	require.GreaterOrEqual(t, pause(now(), now(), 10*time.Millisecond), 4*time.Millisecond, "a third of the time")
 	require.Less(t, pause(now(), now(), time.Hour), time.Minute)
 
