@@ -24,23 +24,25 @@ func init() {
 }
 
 // publishAndNote publishes to "orders" from five goroutines, in all ways there are, and
-// notes each offset when it is committed.
+// notes each offset when it is committed. It finishes even if it was told to end, which it is
+// as soon as the readers have all of "orders".
 func publishAndNote() {
 	a, db := testkit.OpenChild(nil)
+	ctx := context.Background()
 	note := testkit.ChildLedger(a.Ledger)
 	s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
 	var all sync.WaitGroup
 	for g := range 5 {
 		all.Go(func() {
 			for made := 0; made < a.Jobs; {
-				first, last, err := publishSomehow(db, s, min(1+made%9, a.Jobs-made), made+g)
+				first, last, err := publishSomehow(ctx, db, s, min(1+made%9, a.Jobs-made), made+g)
 				testkit.Must(err)
 				for o := first; o <= last; o++ {
 					note("published", o)
 				}
 				made += int(last-first) + 1
 				if made%5 == 0 {
-					_, err := other.Publish(testkit.ChildContext(), g)
+					_, err := other.Publish(ctx, g)
 					testkit.Must(err)
 				}
 			}
@@ -50,8 +52,7 @@ func publishAndNote() {
 	testkit.Must(db.Close())
 }
 
-func publishSomehow(db *honker.DB, s *honker.Stream[int], n, how int) (first, last int64, err error) {
-	ctx := testkit.ChildContext()
+func publishSomehow(ctx context.Context, db *honker.DB, s *honker.Stream[int], n, how int) (first, last int64, err error) {
 	switch how % 3 {
 	case 0:
 		first, err = s.Publish(ctx, how)
