@@ -58,11 +58,6 @@ func (s Selection) anyPasses(keys map[string]bool) bool {
 	return false
 }
 
-// Contains tells whether the selection contains an event.
-func (s Selection) Contains(topic, key string) bool {
-	return s.Matches(topic) && (s.Filter == nil || s.Filter.Passes(key))
-}
-
 // Matches tells whether the selection contains topic, its filter aside.
 func (s Selection) Matches(topic string) bool {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {

@@ -45,13 +45,15 @@ type Key struct {
 	Filter *store.Filter // of a TopicEvent: only events that pass it; nil: all
 }
 
-// id is the name under which the waiters of k stand. A NUL is part of no other name.
+// id is the name under which the waiters of k stand.
 func (k Key) id() string {
-	if k.Filter == nil {
+	if k.Kind != TopicEvent {
 		return k.Name
 	}
-	return fmt.Sprint(k.Name, "\x00", k.Filter.Text())
+	return k.selection().id()
 }
+
+func (k Key) selection() selection { return selection{Topic: k.Name, Filter: k.Filter} }
 
 // Change is what a commit has brought for the waiters of a key.
 type Change struct {
@@ -97,22 +99,22 @@ type Notifier struct {
 	ctx     context.Context // ends with Close: a look may be waiting for a connection
 	cancel  context.CancelFunc
 
-	mu         sync.Mutex
-	waiting    [kinds]map[string]map[*Waiter]struct{} // by id
-	selections map[string]store.Selection             // of the ids of TopicEvent
-	err        error                                  // closed, or the file was replaced: no wait can succeed any more
+	mu      sync.Mutex
+	waiting [kinds]map[string]map[*Waiter]struct{} // by id
+	sparse  sparse                                 // of the ids of TopicEvent
+	err     error                                  // closed, or the file was replaced: no wait can succeed any more
 }
 
 // New returns a notifier. The watcher starts with the first waiter.
 func New(cfg Config) *Notifier {
-	n := &Notifier{cfg: cfg, selections: make(map[string]store.Selection)}
+	n := &Notifier{cfg: cfg, sparse: make(sparse)}
 	// Its own ctx and not that of the DB, which ends when Close begins: while Work drains, its
 	// handlers may still wait for what other commits bring.
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	for kind := range n.waiting {
 		n.waiting[kind] = make(map[string]map[*Waiter]struct{})
 	}
-	n.sources = newSources(cfg.Statements, n.WakeAt, n.selection)
+	n.sources = newSources(cfg.Statements, n.WakeAt, n.concerned)
 	n.watcher = cfg.Watch(Events{Changed: n.changed, Lost: n.end})
 	return n
 }
@@ -140,7 +142,7 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 			set = make(map[*Waiter]struct{}, 1)
 			n.waiting[k.Kind][id] = set
 			if k.Kind == TopicEvent {
-				n.selections[id] = store.Selection{Topic: k.Name, Filter: k.Filter}
+				n.sparse.add(id, k.selection())
 			}
 		}
 		set[w] = struct{}{}
@@ -169,7 +171,7 @@ func (w *Waiter) Close() {
 		// asked for at each commit, for ever.
 		delete(n.waiting[k.Kind], id)
 		if k.Kind == TopicEvent {
-			delete(n.selections, id)
+			delete(n.sparse, id)
 		}
 	}
 	n.mu.Unlock()
@@ -244,7 +246,9 @@ func (n *Notifier) Wake(changes ...Change) {
 	var raise watch.Signals
 	for _, c := range changes {
 		if c.Kind == TopicEvent {
-			n.wakeTopic(c.Name, c.EventKey)
+			for _, id := range n.concerned(store.Added{c.Name: {c.EventKey: true}}) {
+				n.wake(TopicEvent, id)
+			}
 		} else {
 			n.wake(c.Kind, c.Name)
 		}
@@ -264,26 +268,12 @@ func (n *Notifier) wake(kind Kind, id string) int {
 	return len(set)
 }
 
-// wakeTopic is wake for an event, for which patterns and filters may stand as well.
-func (n *Notifier) wakeTopic(topic, key string) {
+// concerned are the ids of TopicEvent for which the waiters of events stand, whether there
+// are any or not.
+func (n *Notifier) concerned(events store.Added) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// Selections are few and local, so a scan of them is cheaper than an index.
-	for id, set := range n.waiting[TopicEvent] {
-		if !n.selections[id].Contains(topic, key) {
-			continue
-		}
-		for w := range set {
-			w.Wake()
-		}
-	}
-}
-
-// selection is what the waiters of a TopicEvent's id wait for.
-func (n *Notifier) selection(id string) store.Selection {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.selections[id]
+	return n.sparse.concerned(events)
 }
 
 // WakeAt asks for a look at t, a time on the wall; the zero time asks for none.

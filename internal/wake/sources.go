@@ -2,6 +2,7 @@ package wake
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -41,8 +42,8 @@ type Statements struct {
 // names returns what is waited for at the time of the call.
 type names func() []string
 
-// source answers which of the names of one kind are ready. It also asks for a look at the time
-// at which another one will be.
+// source answers which of the names of one kind are ready; it may name some that are not
+// awaited. It also asks for a look at the time at which another one will be.
 type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error)
 
 // sources is one question per kind of key, however many wait: a thousand listeners on one
@@ -52,13 +53,13 @@ type sources struct {
 	Statements
 	ask       [kinds]source
 	wakeAt    func(time.Time)
-	selection func(name string) store.Selection // of a TopicEvent
+	concerned func(events store.Added) (ids []string) // of TopicEvent
 
 	messages, events logTail
 }
 
-func newSources(s Statements, wakeAt func(time.Time), selection func(string) store.Selection) *sources {
-	all := &sources{Statements: s, wakeAt: wakeAt, selection: selection}
+func newSources(s Statements, wakeAt func(time.Time), concerned func(store.Added) []string) *sources {
+	all := &sources{Statements: s, wakeAt: wakeAt, concerned: concerned}
 	all.messages = logTail{last: s.Notifications.Last, since: s.Notifications.ChannelsSince}
 	all.events = logTail{last: s.Streams.Last, since: s.Streams.TopicsSince}
 	all.ask = [kinds]source{
@@ -93,12 +94,12 @@ func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, n
 
 // channels returns those of the messages since the last look.
 func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
-	return s.messages.gained(ctx, q, awaited, func(channel string, added store.Added) bool { return added[channel] != nil })
+	return s.messages.gained(ctx, q, awaited, func(added store.Added) []string { return slices.Collect(maps.Keys(added)) })
 }
 
 // topics returns the selections that contain one of the events since the last look.
 func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
-	return s.events.gained(ctx, q, awaited, func(name string, added store.Added) bool { return s.selection(name).Gained(added) })
+	return s.events.gained(ctx, q, awaited, s.concerned)
 }
 
 // jobs returns those that have a result or are over. Which of the two it is, and the result
@@ -173,12 +174,12 @@ type logTail struct {
 // a filter falls behind events that do not pass it: what it has not read stays in the file.
 const tailPage = 1000
 
-// gained returns the awaited names that match what was added since the last look, and all of
-// them at the first look, after each page, and where the log has gone back, because a backup
-// was restored over it. It reports a row once, so it asks for the names after it has read: a
-// waiter that subscribed in between looks for itself, and would miss a row that came after
-// that look and before the read.
-func (t *logTail) gained(ctx context.Context, q sqlite.Querier, awaited names, match func(name string, added store.Added) bool) ([]string, error) {
+// gained returns the names that what was added since the last look concerns, awaited or not,
+// and all that are awaited at the first look, after each page, and where the log has gone back,
+// because a backup was restored over it. It reports a row once, so it asks for the names after
+// it has read: a waiter that subscribed in between looks for itself, and would miss a row that
+// came after that look and before the read.
+func (t *logTail) gained(ctx context.Context, q sqlite.Querier, awaited names, concerned func(store.Added) []string) ([]string, error) {
 	if t.known {
 		added, n, last, err := t.since(ctx, q, t.seen, tailPage)
 		if err != nil {
@@ -186,7 +187,7 @@ func (t *logTail) gained(ctx context.Context, q sqlite.Querier, awaited names, m
 		}
 		if t.passed += n; t.passed < tailPage && last >= t.seen {
 			t.seen = last
-			return slices.DeleteFunc(awaited(), func(name string) bool { return !match(name, added) }), nil
+			return concerned(added), nil
 		}
 	}
 	last, err := t.last(ctx, q)

@@ -3,7 +3,9 @@ package wake
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -188,7 +190,36 @@ func TestNotifier_Wake_Filters(t *testing.T) {
 		require.Equal(t, name != "orders/b" && name != "ord*/b", len(waiter.C()) == 1, name)
 		waiter.Close()
 	}
-	require.Empty(t, n.selections)
+	require.Empty(t, n.sparse)
+}
+
+// What is found by ids is what a look at each selection finds.
+func TestSparse_Concerned_All(t *testing.T) {
+	keys := []string{"", "a", "ab", "b", "\x00", "{}"}
+	topics := []string{"orders", "ord", "o*", "*"}
+	filters := []*store.Filter{nil, {Op: store.KeyPrefix, Key: "a"}, {Op: store.KeyPrefix}, {Op: store.Or}, {Op: store.And}}
+	for _, key := range keys {
+		filters = append(filters, &store.Filter{Op: store.KeyIs, Key: key},
+			&store.Filter{Op: store.Or, Of: []store.Filter{{Op: store.KeyIs, Key: key}, {Op: store.KeyIs, Key: "b"}}})
+	}
+	all, ids := sparse{}, map[string]selection{}
+	for _, topic := range topics {
+		for _, filter := range filters {
+			s := selection{Topic: topic, Filter: filter}
+			require.NotContains(t, ids, s.id())
+			ids[s.id()] = s
+			all.add(s.id(), s)
+		}
+	}
+	for _, topic := range []string{"orders", "ord", "other", ""} {
+		for _, key := range keys {
+			added := store.Added{topic: {key: true}, "else": {"else": true}}
+			found := all.concerned(added)
+			for id, s := range ids {
+				require.Equal(t, store.Selection(s).Gained(added), slices.Contains(found, id), "%q of %q %q", id, topic, key)
+			}
+		}
+	}
 }
 
 // A name that is subscribed to after the log was read is not told of rows before, and one
@@ -207,7 +238,7 @@ func TestLogTail_Gained_Once(t *testing.T) {
 	}
 	awaited := func() []string { return []string{"a", "b", "c"} }
 	gained := func() []string {
-		names, err := tail.gained(context.Background(), nil, awaited, func(name string, in store.Added) bool { return in[name] != nil })
+		names, err := tail.gained(context.Background(), nil, awaited, func(in store.Added) []string { return slices.Collect(maps.Keys(in)) })
 		require.NoError(t, err)
 		return names
 	}

@@ -1,0 +1,51 @@
+package wake
+
+import (
+	"fmt"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// selection is what a waiter of TopicEvent waits for.
+type selection store.Selection
+
+// id tells selections apart. That of one topic, and that of one topic and one key, follow from
+// an event; a NUL is part of no topic.
+func (s selection) id() string {
+	switch {
+	case s.Filter == nil:
+		return s.Topic
+	case s.Filter.Op == store.KeyIs:
+		return keyID(s.Topic, s.Filter.Key)
+	}
+	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // an object in JSON
+}
+
+func keyID(topic, key string) string { return topic + "\x00\x00" + key }
+
+// sparse are the selections that cannot be found by an event's topic and key: patterns, and
+// filters for more than one key. By id.
+type sparse map[string]store.Selection
+
+func (all sparse) add(id string, s selection) {
+	if store.Selection(s).Pattern() || s.Filter != nil && s.Filter.Op != store.KeyIs {
+		all[id] = store.Selection(s)
+	}
+}
+
+// concerned are the ids of the selections that contain one of events. A thousand subscribers
+// of one topic with a key each cost no more than one of them.
+func (all sparse) concerned(events store.Added) (ids []string) {
+	for topic, keys := range events {
+		ids = append(ids, topic)
+		for key := range keys {
+			ids = append(ids, keyID(topic, key))
+		}
+	}
+	for id, s := range all {
+		if s.Gained(events) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
