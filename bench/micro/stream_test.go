@@ -211,6 +211,9 @@ func BenchmarkGroup_Ack(b *testing.B) {
 
 func ackAll(ctx context.Context, b *testing.B, s *honker.Stream[json.RawMessage], name string, acked *sync.WaitGroup) {
 	m, err := s.Group("workers", nil).Join(ctx, name)
+	if ctx.Err() != nil {
+		return // the others have acked everything
+	}
 	if err != nil {
 		b.Error(err)
 		return
