@@ -59,24 +59,58 @@ func TestYield_Others(t *testing.T) {
 
 // While another process wants the writer, those of ours that have written for a while leave it
 // free before the next one, and not otherwise.
-func TestYield_Pause(t *testing.T) {
+func TestYield_Due(t *testing.T) {
+	now := time.Now()
+	var y yield
+	due := func(away, free, busy time.Duration) time.Duration {
+		y = yield{others: now.Add(-away), released: now.Add(-free), busy: busy}
+		return y.due(now)
+	}
+	require.Equal(t, yieldFor, due(0, 0, yieldAfter))
+	require.Zero(t, y.busy)
+	require.Equal(t, yieldFor/2, due(0, yieldFor/2, yieldAfter), "it is free already")
+	require.Equal(t, 5*time.Millisecond, due(0, 0, 10*time.Millisecond), "a third of the time")
+	require.Equal(t, yieldAtMost, due(0, 0, time.Hour))
+	require.Zero(t, due(0, 0, yieldAfter-1))
+	require.Equal(t, yieldAfter-1, y.busy)
+
+	require.Zero(t, due(0, yieldFor, time.Hour))
+	require.Zero(t, y.busy, "it was free long enough")
+	require.Zero(t, due(yieldUntil+1, 0, time.Hour))
+	require.Zero(t, y.others, "it has not been back")
+}
+
+// A process that pauses between its commits is given no room while it does.
+func TestYield_Rest(t *testing.T) {
+	var y yield
+	now := time.Now()
+	sees := func(n int, distance time.Duration) {
+		for range n {
+			now = now.Add(distance)
+			y.saw(now)
+		}
+	}
+	pauses := func(away time.Duration) bool {
+		y.released, y.busy = now.Add(away), yieldAfter
+		return y.due(now.Add(away)) > 0
+	}
+	sees(1, 0)
+	require.True(t, pauses(time.Millisecond), "it may be back at once")
+	sees(200, 4*time.Millisecond)
+	require.False(t, pauses(2*time.Millisecond), "it is away for four each time")
+	require.Greater(t, y.busy, yieldAfter, "the first room is for its next commit")
+	require.True(t, pauses(4*time.Millisecond))
+	sees(1, time.Microsecond)
+	require.True(t, pauses(time.Millisecond), "there are two, or it does not pause any more")
+}
+
+// The time for which the writer was left free is no time of writing.
+func TestYield_Before(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, insertRow)
-	pause := func(others, released time.Time, busy time.Duration) time.Duration {
-		c.yield.others, c.yield.released, c.yield.busy = others, released, busy
-		began := time.Now()
-		c.yield.before()
-		return time.Since(began)
-	}
-	now := time.Now
-	require.GreaterOrEqual(t, pause(now(), now(), yieldAfter), yieldFor/2)
-	require.Zero(t, c.yield.busy)
-	require.GreaterOrEqual(t, c.yield.acquired.Sub(c.yield.released), yieldFor/2, "the pause is no time of writing")
-	require.GreaterOrEqual(t, pause(now(), now(), 10*time.Millisecond), 4*time.Millisecond, "a third of the time")
-	require.Less(t, pause(now(), now(), time.Hour), time.Minute)
-
-	pause(now(), now().Add(-yieldFor), time.Hour)
-	require.Zero(t, c.yield.busy, "it was free long enough")
-	pause(now().Add(-2*yieldUntil), now(), time.Hour)
-	require.Zero(t, c.yield.others, "it has not been back")
+	y := &c.yield
+	y.others, y.released, y.busy = time.Now(), time.Now(), time.Hour
+	y.before()
+	require.GreaterOrEqual(t, y.acquired.Sub(y.released), yieldAtMost)
+	require.Zero(t, y.busy)
 }
