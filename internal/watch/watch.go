@@ -116,7 +116,7 @@ const (
 	// After commits that concern no waiter here, the pauses grow from the first of these to
 	// the second.
 	firstBackoff   = 2 * time.Millisecond
-	slowestBackoff = 80 * time.Millisecond
+	slowestBackoff = 100 * time.Millisecond
 
 	burstGap    = time.Millisecond       // events closer than this belong to a burst
 	burstEvents = 16                     // so many of them in a row turn events off

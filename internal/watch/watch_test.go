@@ -248,7 +248,7 @@ func TestWatcher_Polling_Others(t *testing.T) {
 			return len(f.taken())
 		}
 		commits(100 * time.Millisecond)
-		require.InDelta(t, 12, commits(time.Second), 2, "each 80 ms")
+		require.InDelta(t, 10, commits(time.Second), 2, "each 100 ms")
 		f.set(func() { f.others = false })
 		commits(slowestBackoff)
 		require.InDelta(t, 500, commits(time.Second), 5, "each of them")
