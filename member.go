@@ -121,8 +121,9 @@ func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m
 // Claim gives the member up to n events at once and holds them for the group's Lease. It
 // does not wait for events: none is an empty result and no error. It takes the write lock
 // only when there are some, or to stay a member, and waits for it until ctx ends or
-// BusyTimeout has passed. It may return fewer events than there are. An event with a payload
-// that does not decode into E is dead-lettered, see [Group.Dead].
+// BusyTimeout has passed. It may return fewer events than there are: at most 1,000, and about
+// 1 MiB of payloads. An event with a payload that does not decode into E is dead-lettered, see
+// [Group.Dead].
 //
 // [ErrMemberTaken]: the member was silent for too long, and another took its name.
 // [ErrNotFound]: the group was deleted. An n that is not positive is [ErrInvalid].
@@ -197,7 +198,7 @@ func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, e
 	var dead []store.GroupDeath
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		rows, dead, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
-			Member: m.identity, N: n, MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
+			Member: m.identity, N: min(n, store.ClaimRows), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
 			return err

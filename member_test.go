@@ -165,6 +165,19 @@ func TestMember_Claim_InOrder(t *testing.T) {
 	unchanged("a claim with nothing to do")
 }
 
+// A claim gives out a thousand events at most, also from a pattern and for the largest n.
+func TestMember_Claim_Bounded(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	stocked(t, db, 1100)
+	for _, topic := range []string{"orders", "*"} {
+		m := enrol(t, honker.NewStream[int](db, topic, nil).Group("g", nil), "m")
+		require.Equal(t, 1000, len(given(t, m, math.MaxInt)))
+		rest := given(t, m, math.MaxInt)
+		require.Equal(t, 100, len(rest))
+		require.Equal(t, 1100, rest[99].Data)
+	}
+}
+
 // Members that claim in rotation get each event once.
 func TestMember_Claim_RoundRobin(t *testing.T) {
 	t.Parallel()

@@ -106,9 +106,10 @@ func (q *Queue[T]) Name() string { return q.name }
 
 // Claim gives up to n jobs to worker at once, in the order priority DESC, run_at, id,
 // and holds them for the queue's Lease. No job is an empty result and no error;
-// it takes no write lock then. A claim spends one of the job's attempts. A job that
-// has spent its attempts, or has a payload that does not decode into T, goes to the dead
-// letters instead.
+// it takes no write lock then. There may be more than it returns: it takes at most 1,000, and
+// after 32 only what fits into about 1 MiB of payloads, since other writers wait meanwhile.
+// A claim spends one of the job's attempts. A job that has spent its attempts, or has a payload
+// that does not decode into T, goes to the dead letters instead.
 //
 // worker names the claimer and fences its settles: it must be unique among all
 // workers of the file.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,46 @@ import (
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 )
+
+// A claim of many jobs stops where other writers would wait long: after some of large jobs, and
+// after a thousand small ones. The next claims go on in the order of the jobs, and pass over none.
+func TestQueue_Claim_Bounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs, bytes int
+		want        []int // jobs of each claim
+	}{
+		"small": {300, 2, []int{300, 0}},
+		"large": {100, 64 << 10, []int{32, 32, 32, 4, 0}},
+		"some":  {200, 8 << 10, []int{128, 72, 0}},
+		"many":  {1100, 2, []int{1000, 100, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, _, q := testkit.NewQueue[string](t, nil)
+			ids, err := q.EnqueueMany(ctx, slices.Repeat([]string{strings.Repeat("x", c.bytes-2)}, c.jobs))
+			require.NoError(t, err)
+			var claimed []int64
+			for _, want := range c.want {
+				jobs := testkit.Claim(t, q, math.MaxInt)
+				require.Equal(t, want, len(jobs))
+				for _, job := range jobs {
+					claimed = append(claimed, job.ID)
+				}
+			}
+			require.Equal(t, ids, claimed)
+		})
+	}
+}
+
+// One large job among small ones ends a claim early, and not with a statement for each job.
+func TestQueue_Claim_OneLarge(t *testing.T) {
+	ctx, _, q := testkit.NewQueue[string](t, nil)
+	payloads := slices.Repeat([]string{""}, 100)
+	payloads[7] = strings.Repeat("x", 1<<19)
+	_, err := q.EnqueueMany(ctx, payloads)
+	require.NoError(t, err)
+	require.Equal(t, 32, len(testkit.Claim(t, q, 100)))
+	require.Equal(t, 68, len(testkit.Claim(t, q, 100)))
+}
 
 // Get knows only the jobs of its queue.
 func TestQueue_Get_OwnJobsOnly(t *testing.T) {

@@ -18,6 +18,10 @@ const (
 // settles, so that the crash of a large worker does not become one long transaction.
 const overdueLimit = 1000
 
+// ClaimRows bounds how many jobs or events one claim gives out, since it holds the write lock
+// meanwhile: a thousand small jobs take some milliseconds.
+const ClaimRows = 1000
+
 var sqlOverdue = `SELECT ` + overdue("?1")
 
 // Jobs of lapsed claims that may not run again. honker's other bindings leave

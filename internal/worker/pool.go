@@ -227,9 +227,7 @@ type prefetch struct {
 func (f *prefetch) saw(rows []store.Job) {
 	sum := 0
 	for _, row := range rows {
-		if text, ok := row.Payload.(string); ok { // anything else is small, or no job of ours
-			sum += len(text)
-		}
+		sum += payloadBytes(row)
 	}
 	f.bytes = sum / len(rows)
 }

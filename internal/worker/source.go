@@ -53,8 +53,17 @@ type ClaimOp struct {
 	Rows  []store.Job   // after Run
 	Dead  []store.Death // after Run: jobs of the queue that could not run again
 
+	more       bool // after Run: it has stopped at a bound, and there may be others
 	handedOver bool // by an enqueue, at Began
 }
+
+// Bounds of one claim, which holds the writer meanwhile: a claimed row is written anew, its payload
+// included. Small jobs are claimed by few statements, since each costs as much as five of them.
+const (
+	claimBytes = 1 << 20 // of payloads; the first statement, which does not know them, may take more
+	claimFirst = 32      // jobs of the first statement
+	claimGrows = 7       // times what was claimed before, for the next one: two statements for prefetchLimit
+)
 
 // readyAt is when a job of the claim could have begun: to the second, as the file has it, or
 // exactly, where an enqueue of this process has handed it over.
@@ -72,17 +81,54 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 
 // Run implements engine.Op. The lease begins at the time of the transaction, not at that of the
 // call: what waited for the writer must not have lost a part of its lease to that.
-func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := now.Unix() + engine.Seconds(c.Hold)
-	c.Rows, c.Dead, err = c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, c.Want, now.Unix(), expires)
-	return err
+	c.Rows, c.Dead, c.more = nil, nil, false // it may run again
+	for n := min(c.Want, claimFirst); n > 0; n = c.next() {
+		rows, dead, err := c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, n, now.Unix(), expires)
+		if err != nil {
+			return err
+		}
+		c.Rows, c.Dead = append(c.Rows, rows...), append(c.Dead, dead...)
+		if c.more = len(rows) == n; !c.more {
+			return nil
+		}
+	}
+	return nil
+}
+
+// next is how many jobs the next statement of the claim takes, so that they fit if none is larger
+// than those so far; 0 ends the claim. It ends early rather than with many small statements.
+func (c *ClaimOp) next() int {
+	sum, largest := 0, 1
+	for _, row := range c.Rows {
+		size := payloadBytes(row)
+		sum, largest = sum+size, max(largest, size)
+	}
+	rest := min(c.Want, store.ClaimRows) - len(c.Rows)
+	n := min(rest, claimGrows*len(c.Rows), (claimBytes-sum)/largest)
+	if n < min(rest, claimFirst) {
+		return 0
+	}
+	return n
+}
+
+// payloadBytes is how large a job is, as far as it matters.
+func payloadBytes(row store.Job) int {
+	switch p := row.Payload.(type) {
+	case string:
+		return len(p)
+	case []byte:
+		return len(p)
+	}
+	return 0
 }
 
 // Single implements engine.Op. A claim also settles what has lapsed, by statements of their own.
 func (c *ClaimOp) Single() bool { return false }
 
 // full reports that there may be more than was claimed.
-func (c *ClaimOp) full() bool { return c.Want > 0 && len(c.Rows) == c.Want }
+func (c *ClaimOp) full() bool { return c.more || c.Want > 0 && len(c.Rows) == c.Want }
 
 // Ready reads whether a claim would find something to do, without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
