@@ -299,3 +299,26 @@ BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
 	require.NoError(t, <-ended)
 	require.EqualValues(t, 13, testkit.QueryInt(t, db.SQL(), `SELECT payload FROM _honker_live`))
 }
+
+// What has finished is settled although no job can be claimed: a trigger that refuses the claim
+// must not undo the settles that share its transaction again and again. Once it is gone the jobs
+// that wait are claimed.
+func TestWorker_Claim_Fails(t *testing.T) {
+	for name, raise := range map[string]string{"an error": "ABORT, 'not now'", "nothing is done": "IGNORE"} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
+				q := honker.NewQueue[int](db, "jobs", nil)
+				ids, err := q.EnqueueMany(t.Context(), []int{1, 2})
+				require.NoError(t, err)
+				testkit.Exec(t, db, `CREATE TRIGGER no BEFORE UPDATE ON _honker_live WHEN OLD.payload = '2' BEGIN SELECT RAISE(`+raise+`); END`)
+				stop := testkit.Work(t, q, testkit.Succeed[int], &honker.WorkOptions{Workers: 1})
+				time.Sleep(150 * time.Millisecond)
+				testkit.RequireGone(t, q, ids[0])
+				testkit.Exec(t, db, `DROP TRIGGER no`)
+				time.Sleep(time.Second)
+				testkit.RequireGone(t, q, ids[1])
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
