@@ -147,6 +147,7 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]store.Job, e
 	}
 	op := q.source.NewClaim(worker, n, q.opts.Lease)
 	if err := q.db.engine.Write(ctx, "", op); err != nil {
+		q.source.ClaimFailed(ctx, err)
 		return nil, err
 	}
 	q.claimed(op)

@@ -27,7 +27,7 @@ var sqlOverdue = `SELECT ` + overdue("?1")
 // Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
 // sweep sees them.
-const whereLapsedOver = ` FROM _honker_live WHERE id IN (
+const whereLapsedOver = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
     AND (attempts >= max_attempts OR expires_at <= ?2)
@@ -35,7 +35,7 @@ const whereLapsedOver = ` FROM _honker_live WHERE id IN (
 
 // Jobs that wait without an attempt left. Only another binding leaves such jobs behind,
 // so the partial index that finds them is nearly always empty.
-const whereExhausted = ` FROM _honker_live WHERE id IN (
+const whereExhausted = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
   WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
     AND (expires_at IS NULL OR expires_at > ?2)
@@ -48,11 +48,11 @@ const intoDead = `INSERT OR REPLACE INTO _honker_dead
 SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
 
 const (
-	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2` + whereLapsedOver
-	sqlDropLapsed       = `DELETE` + whereLapsedOver + returningDeath
+	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2 FROM _honker_live` + whereLapsedOver
+	sqlDropLapsed       = `DELETE FROM _honker_live` + whereLapsedOver + returningDeath
 
-	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2` + whereExhausted
-	sqlDropExhausted       = `DELETE` + whereExhausted + returningDeath
+	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2 FROM _honker_live` + whereExhausted
+	sqlDropExhausted       = `DELETE FROM _honker_live` + whereExhausted + returningDeath
 )
 
 // Lapsed jobs that may run again become pending, although the claim that follows could
@@ -194,6 +194,23 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 	reclaimed, err := affected(ctx, q, sqlReclaim, queue, now, overdueLimit)
 	dead = append(lapsed, exhausted...)
 	return dead, len(dead) + reclaimed, err
+}
+
+// By the indexes of whereLapsedOver and whereExhausted.
+const (
+	sqlPostponeLapsed    = `UPDATE _honker_live SET claim_expires_at = ?4` + whereLapsedOver
+	sqlPostponeExhausted = `UPDATE _honker_live SET run_at = ?4` + whereExhausted
+)
+
+// PostponeOverdue leaves the jobs of queue that may not run again as they are until the time
+// until, up to the bound of a claim. It is for those that cannot be dead-lettered.
+func (Jobs) PostponeOverdue(ctx context.Context, q Querier, queue string, now, until int64) error {
+	for _, query := range []string{sqlPostponeLapsed, sqlPostponeExhausted} {
+		if _, err := q.ExecContext(ctx, query, queue, now, overdueLimit, until); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // QueueState says whether a claim on a queue would find something to do now, and when it

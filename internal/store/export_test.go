@@ -23,6 +23,8 @@ func Statements() []Statement {
 		hot("sqlDeadLetterExhausted", sqlDeadLetterExhausted),
 		hot("sqlDropExhausted", sqlDropExhausted),
 		hot("sqlReclaim", sqlReclaim),
+		hot("sqlPostponeLapsed", sqlPostponeLapsed),
+		hot("sqlPostponeExhausted", sqlPostponeExhausted),
 		hot("sqlClaim", sqlClaim),
 		hot("sqlInsertClaimed", sqlInsertClaimed),
 		hot("sqlReady", sqlReady),

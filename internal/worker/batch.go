@@ -113,9 +113,12 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 	b := &batchOp{ClaimOp: p.source.NewClaim(p.WorkerID, want, p.Lease), done: done}
 	if err := p.write(ctx, b); err != nil {
 		p.keep(ctx, done, err)
-		// What a trigger refuses may be the claim, which must not undo these settles again: the
-		// next batch does without. The wait after it looks for jobs anew.
-		p.more = p.more && !sqlite.IsConstraint(err)
+		if want > 0 {
+			p.source.ClaimFailed(ctx, err)
+			// What a trigger refuses may be the claim, which must not undo these settles again: the
+			// next batch does without. The wait after it looks for jobs anew.
+			p.more = !sqlite.IsConstraint(err)
+		}
 		return err
 	}
 	p.failures.Reset()

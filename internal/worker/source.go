@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -14,6 +15,7 @@ type Jobs interface {
 	Ready(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 	States(ctx context.Context, q engine.Querier, queues []string, now int64) ([]store.QueueState, error)
 	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
+	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
 	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
 	Ack(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
@@ -129,6 +131,21 @@ func (c *ClaimOp) Single() bool { return false }
 
 // full reports that there may be more than was claimed.
 func (c *ClaimOp) full() bool { return c.more || c.Want > 0 && len(c.Rows) == c.Want }
+
+// postponed is how long a job that cannot be dead-lettered is left alone.
+const postponed = time.Minute
+
+// ClaimFailed is called after a claim that has failed with err. A trigger of the application may
+// keep a job that may not run again from the dead letters: then each claim would fail, and the
+// others of the queue would wait for ever. What this cannot write either, the next claim meets.
+func (s *Source) ClaimFailed(ctx context.Context, err error) {
+	if !sqlite.IsConstraint(err) {
+		return
+	}
+	_ = s.Engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		return s.Jobs.PostponeOverdue(ctx, q, s.Queue, now.Unix(), now.Add(postponed).Unix())
+	}))
+}
 
 // Ready reads whether a claim would find something to do, without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {

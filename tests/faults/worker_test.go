@@ -322,3 +322,33 @@ func TestWorker_Claim_Fails(t *testing.T) {
 		})
 	}
 }
+
+// A job that cannot be dead-lettered holds up no other of its queue. That it cannot is logged, and
+// it is tried again.
+func TestWorker_Dead_Refused(t *testing.T) {
+	for name, spent := range map[string]string{
+		"lapsed":    `state = 'processing', worker_id = 'killed', claim_expires_at = 1, attempts = 25`,
+		"exhausted": `attempts = 25`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
+				q := honker.NewQueue[int](db, "jobs", nil)
+				kept := testkit.Enqueue(t, q, 1)
+				testkit.Exec(t, db, `UPDATE _honker_live SET `+spent)
+				testkit.Exec(t, db, `CREATE TRIGGER no BEFORE INSERT ON _honker_dead BEGIN SELECT RAISE(ABORT, 'none may die'); END`)
+				stop := testkit.Work(t, q, testkit.Succeed[int], nil)
+				for range 30 {
+					id := testkit.Enqueue(t, q, 2)
+					time.Sleep(10 * time.Second)
+					testkit.RequireGone(t, q, id)
+				}
+				require.NotZero(t, log.Times("none may die"))
+				require.LessOrEqual(t, log.Times("none may die"), 10, "once or twice a minute")
+				testkit.Exec(t, db, `DROP TRIGGER no`)
+				time.Sleep(2 * time.Minute)
+				require.Equal(t, honker.StateDead, testkit.GetJob(t, q, kept).State)
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
