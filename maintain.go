@@ -142,6 +142,8 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 // settleOverdue is for queues that no worker claims from any more.
 func (db *DB) settleOverdue(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
+		d := deaths{db: db, queue: queue}
+		defer d.end()
 		for {
 			overdue := false
 			err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -159,7 +161,7 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			db.reportDeaths(queue, dead)
+			d.report(dead)
 		}
 	})
 }
@@ -181,7 +183,9 @@ func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 		dead, err = db.jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
 		return len(dead), err
 	}
-	return db.inChunks(ctx, find, take, func() { db.reportDeaths(queue, dead) })
+	d := deaths{db: db, queue: queue}
+	defer d.end()
+	return db.inChunks(ctx, find, take, func() { d.report(dead) })
 }
 
 // sweepBefore deletes what is older than age.

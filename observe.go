@@ -179,22 +179,33 @@ func (o *Observer) woke(e Woke) {
 	}
 }
 
-// deathLines bounds how many deaths of one transaction are logged each by a line.
+// deathLines bounds how many deaths of one call are logged each by a line.
 const deathLines = 20
 
-// reportDeaths tells of jobs that were dead-lettered without being settled.
-func (db *DB) reportDeaths(queue string, dead []store.Death) {
-	for i, d := range dead {
-		if i < deathLines {
-			db.opts.Logger.Warn("honker: job dead-lettered", "queue", queue, "job", d.ID,
-				"attempt", d.Attempts, "worker", d.Worker, "error", d.Reason)
+// deaths tells of jobs of a queue that a call dead-letters without settling them.
+type deaths struct {
+	db    *DB
+	queue string
+	jobs  int // so far
+}
+
+// report tells of dead, once their transaction is committed.
+func (d *deaths) report(dead []store.Death) {
+	for _, j := range dead {
+		if d.jobs++; d.jobs <= deathLines {
+			d.db.opts.Logger.Warn("honker: job dead-lettered", "queue", d.queue, "job", j.ID,
+				"attempt", j.Attempts, "worker", j.Worker, "error", j.Reason)
 		}
-		db.opts.Observer.settled(Settled{
-			Queue: queue, ID: d.ID, Worker: d.Worker, Attempt: int(d.Attempts), Outcome: OutcomeDied, Err: errors.New(d.Reason),
+		d.db.opts.Observer.settled(Settled{
+			Queue: d.queue, ID: j.ID, Worker: j.Worker, Attempt: int(j.Attempts), Outcome: OutcomeDied, Err: errors.New(j.Reason),
 		})
 	}
-	if more := len(dead) - deathLines; more > 0 {
-		db.opts.Logger.Warn("honker: more jobs dead-lettered", "queue", queue, "jobs", more)
+}
+
+// end tells of those that had no line of their own.
+func (d *deaths) end() {
+	if more := d.jobs - deathLines; more > 0 {
+		d.db.opts.Logger.Warn("honker: more jobs dead-lettered", "queue", d.queue, "jobs", more)
 	}
 }
 

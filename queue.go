@@ -156,7 +156,9 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]store.Job, e
 
 // claimed tells of a claim that is committed, and of the jobs that it has found dead.
 func (q *queue) claimed(op *worker.ClaimOp) {
-	q.db.reportDeaths(q.name, op.Dead)
+	d := deaths{db: q.db, queue: q.name}
+	d.report(op.Dead)
+	d.end()
 	if len(op.Rows) > 0 {
 		q.db.opts.Observer.claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
 	}
