@@ -185,7 +185,12 @@ func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error 
 
 // endTx runs op, which ends the claim, within tx.
 func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
-	q, err := h.member.db.join(ctx, tx)
+	report := func() {
+		if op.died {
+			h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
+		}
+	}
+	q, seen, err := h.member.db.engine.JoinThen(ctx, tx, report)
 	if err != nil {
 		return err
 	}
@@ -196,8 +201,8 @@ func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
 		return ErrClaimLost
 	}
 	h.settledTx.Store(true)
-	if op.died {
-		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
+	if !seen {
+		report()
 	}
 	return nil
 }

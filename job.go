@@ -91,7 +91,7 @@ func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.Se
 		return failID(verb, j.ID, err)
 	}
 	j.q.wakeSettled(end)
-	return failID(verb, j.ID, j.q.settled(end, &j.claim.Settled))
+	return failID(verb, j.ID, j.q.settled(end, &j.claim.Settled, false))
 }
 
 // settleTx runs one of the verbs within tx.
@@ -99,7 +99,12 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.S
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
 	}
-	on, err := j.q.db.join(ctx, tx, decided(j.ID), j.q.ready())
+	committed := func() {
+		if end.Held() {
+			j.q.observeSettled(end, end.Claim.Ran())
+		}
+	}
+	on, seen, err := j.q.db.engine.JoinThen(ctx, tx, committed, decided(j.ID), j.q.ready())
 	if err != nil {
 		return failID(verb, j.ID, err)
 	}
@@ -109,7 +114,7 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.S
 	if end.Became == worker.Snoozed {
 		j.claim.SnoozedTx.Store(true)
 	}
-	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx))
+	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx, seen))
 }
 
 // started tells the observer of a handler that is about to run.
@@ -126,16 +131,22 @@ func (j *Job[T]) unsettled() error {
 	return nil
 }
 
-// settled tells the observer what became of a claim, and notes that it has ended.
-func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool) error {
+// settled notes that a claim has ended, and tells the observer what became of it, unless the
+// commit will.
+func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) error {
 	if end.Became == worker.Cancelled && end.Claim.Pooled {
 		return ErrClaimLost // the pool tells of it
 	}
-	q.observeSettled(end, 0)
-	if end.Became == worker.Lost || end.Became == worker.Cancelled {
+	if end.Held() {
+		note.Store(true)
+		if atCommit {
+			return nil
+		}
+	}
+	q.observeSettled(end, end.Claim.Ran())
+	if !end.Held() {
 		return ErrClaimLost
 	}
-	note.Store(true)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -275,4 +277,113 @@ func TestJob_Snooze_StaleHandle(t *testing.T) {
 	require.ErrorIs(t, first[0].Ack(ctx), honker.ErrClaimLost)
 	require.ErrorIs(t, first[0].Extend(ctx, time.Hour), honker.ErrClaimLost)
 	require.NoError(t, second[0].Ack(ctx))
+}
+
+// A settle in a transaction of the caller's is told of once that is committed, and not at all when
+// it is rolled back. Where the commit is not seen it is told of at once.
+func TestObserver_SettleTx_AtCommit(t *testing.T) {
+	type inTx = func(*honker.DB, func(context.Context, *sql.Tx) error) error
+	ownTx := func(db *honker.DB, fn func(context.Context, *sql.Tx) error) error {
+		return db.Tx(context.Background(), fn)
+	}
+	callersTx := func(db *honker.DB, fn func(context.Context, *sql.Tx) error) error {
+		tx, err := db.SQL().BeginTx(context.Background(), nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if err := fn(context.Background(), tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	for name, c := range map[string]struct {
+		attached, unseen bool
+		inTx             inTx
+	}{
+		"DB.Tx":            {false, false, ownTx},
+		"sql.Tx":           {false, false, callersTx},
+		"DB.Tx of a pool":  {true, false, ownTx},
+		"sql.Tx of a pool": {true, true, callersTx},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := new(testkit.Recorder)
+			opts := &honker.Options{Observer: &honker.Observer{Settled: func(e honker.Settled) { testkit.Record(s, &s.Settled, e) }}}
+			db := honkertest.Open(t, opts)
+			if c.attached {
+				path := filepath.Join(t.TempDir(), "app.db")
+				testkit.MakeFile(t, path)
+				var err error
+				db, err = honker.Attach(t.Context(), testkit.OpenPool(t, path), opts)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, db.Close()) })
+			}
+			job, event := claimedBoth(t, db)
+			settle := func(want int, result error) error {
+				return c.inTx(db, func(ctx context.Context, tx *sql.Tx) error {
+					require.NoError(t, job.AckTx(ctx, tx))
+					require.NoError(t, event.NackTx(ctx, tx, testkit.ErrCause))
+					require.Len(t, testkit.Recorded(s, &s.Settled), want)
+					return result
+				})
+			}
+			early := 0
+			if c.unseen {
+				early = 2
+			}
+			require.ErrorIs(t, settle(early, testkit.ErrCause), testkit.ErrCause)
+			require.Len(t, testkit.Recorded(s, &s.Settled), early)
+			require.NoError(t, settle(2*early, nil))
+			require.ElementsMatch(t, []honker.Outcome{honker.OutcomeAcked, honker.OutcomeDied}, s.Outcomes()[early:])
+		})
+	}
+}
+
+// claimedBoth is a job, and an event of a group that dies when it is nacked.
+func claimedBoth(t *testing.T, db *honker.DB) (*honker.Job[int], *honker.Delivery[int]) {
+	t.Helper()
+	q, stream := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "events", nil)
+	testkit.Enqueue(t, q, 1)
+	testkit.Publish(t, stream, 1)
+	m, err := stream.Group("g", &honker.GroupOptions{MaxAttempts: 1}).Join(t.Context(), "m")
+	require.NoError(t, err)
+	events, err := m.Claim(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, events, 1)
+	return testkit.ClaimOne(t, q), events[0]
+}
+
+// Of a job that its handler settles itself the observer hears how long the handler had run by
+// then, once for each that has started.
+func TestObserver_Settled_ByHandler(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
+		q := honker.NewQueue[string](db, "jobs", nil)
+		_, err := q.EnqueueMany(t.Context(), []string{"plain", "tx", "rolled back"})
+		require.NoError(t, err)
+		stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[string]) error {
+			defer time.Sleep(time.Hour)
+			time.Sleep(3 * time.Second)
+			if job.Args == "plain" {
+				return job.Ack(ctx)
+			}
+			_ = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				require.NoError(t, job.AckTx(ctx, tx))
+				if job.Args == "tx" {
+					return nil
+				}
+				return testkit.ErrCause
+			})
+			return nil
+		}, &honker.WorkOptions{Workers: 3})
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, stop())
+		require.Len(t, testkit.Recorded(s, &s.Started), 3)
+		ran := map[int64]time.Duration{}
+		for _, e := range testkit.Recorded(s, &s.Settled) {
+			require.Equal(t, honker.OutcomeAcked, e.Outcome)
+			require.NotContains(t, ran, e.ID)
+			ran[e.ID] = e.Ran
+		}
+		require.Equal(t, map[int64]time.Duration{1: 3 * time.Second, 2: 3 * time.Second, 3: time.Hour + 3*time.Second}, ran)
+	})
 }

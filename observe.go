@@ -67,8 +67,9 @@ const (
 	OutcomeCancelled = Outcome(worker.Cancelled) // "cancelled": the job was, while the claim held
 )
 
-// Settled says how a claim ended. With a transaction of the caller's it may still
-// be rolled back. AckMany does not look at single jobs and is not reported.
+// Settled says how a claim ended. A settle in a transaction of the caller's is reported once that
+// is committed; on a pool of Attach, outside of [DB.Tx], the commit is not seen, and it is
+// reported when the verb returns, and may still be rolled back. AckMany does not look at single jobs and is not reported.
 //
 // Each death that this process finds or causes is reported, also that of a job that was not
 // settled: one with a last claim that has lapsed, which the next claim or Maintain finds, and
@@ -89,7 +90,7 @@ type Settled struct {
 	Outcome Outcome
 	Err     error         // what the handler returned, if it failed
 	Wait    time.Duration // 0 outside Work
-	Ran     time.Duration // how long the handler ran; 0 outside Work, and where it has settled the job itself
+	Ran     time.Duration // how long the handler ran, up to the settle if that is its own; 0 outside Work
 }
 
 // Published says that events were appended to a topic: one, or several that follow one

@@ -189,7 +189,7 @@ func (b *opened) SQL() *sql.DB { return b.userPool() }
 func (b *opened) CheckIdentity() error { return b.connector.CheckIdentity() }
 
 // CheckTx implements engine.Backend.
-func (b *opened) CheckTx(ctx context.Context, tx engine.Querier, committed map[any]func()) error {
+func (b *opened) CheckTx(ctx context.Context, tx engine.Querier, committed map[any]func()) (seen bool, err error) {
 	return sqlite.CheckOwner(ctx, tx, b.connector.Identity().Info(), committed)
 }
 
@@ -402,11 +402,12 @@ func (b *attached) SQL() *sql.DB { return b.pool }
 func (b *attached) CheckIdentity() error { return b.identity.CheckNow() }
 
 // CheckTx implements engine.Backend.
-func (b *attached) CheckTx(ctx context.Context, tx engine.Querier, _ map[any]func()) error {
+func (b *attached) CheckTx(ctx context.Context, tx engine.Querier, _ map[any]func()) (seen bool, err error) {
 	if err := b.identity.Check(); err != nil {
-		return err
+		return false, err
 	}
-	return sqlite.CheckOwner(ctx, tx, b.identity.Info(), nil)
+	_, err = sqlite.CheckOwner(ctx, tx, b.identity.Info(), nil)
+	return false, err
 }
 
 // Check implements engine.Backend.

@@ -43,8 +43,8 @@ type Backend interface {
 	CheckIdentity() error
 
 	// CheckTx refuses what is no open transaction on this database. committed are called when
-	// tx has been committed, once per key of all calls, by a backend that can tell.
-	CheckTx(ctx context.Context, tx Querier, committed map[any]func()) error
+	// tx has been committed, once per key of all calls, where that is seen.
+	CheckTx(ctx context.Context, tx Querier, committed map[any]func()) (seen bool, err error)
 
 	// Check lists what is broken, in the database and by honker's own rules.
 	Check(ctx context.Context) ([]string, error)

@@ -20,11 +20,15 @@ type scope struct {
 
 	mu      sync.Mutex
 	changes map[wake.Change]bool // for which waiters are woken when the transaction is committed
+	calls   []func()             // after that
 }
 
-func (s *scope) note(changes []wake.Change) {
+func (s *scope) note(changes []wake.Change, call func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if call != nil {
+		s.calls = append(s.calls, call)
+	}
 	if s.changes == nil && len(changes) > 0 {
 		s.changes = make(map[wake.Change]bool, len(changes))
 	}
@@ -33,12 +37,12 @@ func (s *scope) note(changes []wake.Change) {
 	}
 }
 
-// noted are the changes so far. A goroutine that the function has left behind may still note
-// some, before its statement fails.
-func (s *scope) noted() []wake.Change {
+// noted are the changes and calls so far. A goroutine that the function has left behind may
+// still note some, before its statement fails.
+func (s *scope) noted() ([]wake.Change, []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.changes))
+	return slices.Collect(maps.Keys(s.changes)), slices.Clone(s.calls)
 }
 
 // scopeKey marks the ctx of Tx's function with its scope.
@@ -75,7 +79,11 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	if err := e.Backend.Commit(tx); err != nil {
 		return Wrap("commit", "", err)
 	}
-	e.Notifier.Wake(s.noted()...)
+	changes, calls := s.noted()
+	e.Notifier.Wake(changes...)
+	for _, call := range calls {
+		call()
+	}
 	return nil
 }
 
@@ -119,31 +127,45 @@ func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 // waiters of changes are woken when tx is committed, if that is seen: in the transaction of
 // a pool that the DB was attached to it is not, and the watcher finds the commit.
 func (e *Engine) Join(ctx context.Context, tx Querier, changes ...wake.Change) (Querier, error) {
+	on, _, err := e.JoinThen(ctx, tx, nil, changes...)
+	return on, err
+}
+
+// JoinThen is Join with a call after the commit of tx, by the goroutine that commits. seen is
+// false where the commit is not seen: then there is no call.
+func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes ...wake.Change) (on Querier, seen bool, err error) {
 	if ctx == nil {
-		return nil, errNilContext
+		return nil, false, errNilContext
 	}
 	if isNil(tx) {
-		return nil, fmt.Errorf("%w: nil transaction", ErrInvalid)
+		return nil, false, fmt.Errorf("%w: nil transaction", ErrInvalid)
 	}
 	if err := e.open(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	// The transaction of Tx was checked when it began.
 	if own := e.scopeOf(ctx); own != nil && tx == Querier(own.tx) {
-		own.note(changes)
-		return own.tx, nil
+		own.note(changes, call)
+		return own.tx, true, nil
 	}
-	var committed map[any]func()
+	seen, err = e.Backend.CheckTx(ctx, tx, e.afterCommit(changes, call))
+	if err != nil {
+		return nil, false, err
+	}
+	return tx, seen, nil
+}
+
+// afterCommit are the calls after a commit, each with its key: of the same changes in one
+// transaction waiters are woken once.
+func (e *Engine) afterCommit(changes []wake.Change, call func()) map[any]func() {
+	calls := make(map[any]func(), len(changes)+1)
 	for _, c := range changes {
-		if committed == nil {
-			committed = make(map[any]func(), len(changes))
-		}
-		committed[c] = func() { e.Notifier.Wake(c) }
+		calls[c] = func() { e.Notifier.Wake(c) }
 	}
-	if err := e.Backend.CheckTx(ctx, tx, committed); err != nil {
-		return nil, err
+	if call != nil {
+		calls[&call] = call
 	}
-	return tx, nil
+	return calls
 }
 
 // isNil reports a nil tx, also that of a type such as *sql.Tx.

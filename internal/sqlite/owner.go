@@ -54,27 +54,27 @@ func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValu
 // CheckOwner refuses a transaction that cannot carry a write to info's file: one that
 // belongs to another file, where no worker would find the job, and one that changes
 // numbered parameters. One of our own connections calls committed after the commit of the
-// transaction, each key once.
-func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[any]func()) error {
+// transaction, each key once; seen is false for any other.
+func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[any]func()) (seen bool, err error) {
 	o := owner{committed: committed}
 	if _, err := q.ExecContext(context.WithValue(ctx, ownerKey{}, &o), probe, probeArg); err != nil {
-		return explainProbe(ctx, q, err)
+		return false, explainProbe(ctx, q, err)
 	}
 	if o.connector != nil {
-		return errors.Join(sameFile(o.connector.Identity().Info(), info), isOpen(o.open))
+		return true, errors.Join(sameFile(o.connector.Identity().Info(), info), isOpen(o.open))
 	}
 	path, err := MainFile(ctx, q)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := checkParameters(ctx, q); err != nil {
-		return err
+		return false, err
 	}
 	other, err := os.Stat(path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return sameFile(other, info)
+	return false, sameFile(other, info)
 }
 
 // explainProbe tells a foreign transaction that rewrites the probe from one that is broken:

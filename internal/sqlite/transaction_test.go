@@ -27,7 +27,7 @@ func requireLost(t *testing.T, c *Connector, pool *sql.DB, tx *sql.Tx) {
 	require.Error(t, err)
 	_, err = tx.QueryContext(ctx, `INSERT INTO t (v) VALUES (98) RETURNING v`) //nolint:sqlclosecheck // there are none
 	require.Error(t, err)
-	require.Error(t, CheckOwner(ctx, tx, c.Identity().Info(), nil), "a verb in it must know as well")
+	require.Error(t, checkOwner(ctx, tx, c.Identity().Info()), "a verb in it must know as well")
 	require.Error(t, tx.Commit())
 	require.Empty(t, values(t, pool))
 	require.True(t, free(c))
@@ -258,6 +258,11 @@ func TestTx_Permit_ConnOpening(t *testing.T) {
 	require.True(t, free(c))
 }
 
+func checkOwner(ctx context.Context, q Querier, info os.FileInfo) error {
+	_, err := CheckOwner(ctx, q, info, nil)
+	return err
+}
+
 // CheckOwner knows the file of a transaction.
 func TestTx_CheckOwner(t *testing.T) {
 	ctx := context.Background()
@@ -270,23 +275,23 @@ func TestTx_CheckOwner(t *testing.T) {
 	for name, pool := range map[string]*sql.DB{"ours": pool, "ours by a link": linked, "a driver's": foreign(t, path)} {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
-		require.NoError(t, CheckOwner(ctx, tx, c.Identity().Info(), nil), name)
+		require.NoError(t, checkOwner(ctx, tx, c.Identity().Info()), name)
 		require.NoError(t, tx.Rollback(), name)
 	}
 	for name, pool := range map[string]*sql.DB{"ours": elsewhere, "a driver's": foreign(t, file(t))} {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
 		perform(t, tx, `CREATE TABLE IF NOT EXISTS u (a)`)
-		require.ErrorIs(t, CheckOwner(ctx, tx, c.Identity().Info(), nil), ErrInvalid, name)
+		require.ErrorIs(t, checkOwner(ctx, tx, c.Identity().Info()), ErrInvalid, name)
 		require.NoError(t, tx.Rollback(), name)
 	}
-	require.ErrorIs(t, CheckOwner(ctx, foreign(t, ":memory:"), c.Identity().Info(), nil), ErrUnsupported)
+	require.ErrorIs(t, checkOwner(ctx, foreign(t, ":memory:"), c.Identity().Info()), ErrUnsupported)
 	// Asking runs nothing: a transaction that was lost says so.
 	tx, err := pool.BeginTx(ctx, nil)
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	require.ErrorIs(t, CheckOwner(ended, tx, c.Identity().Info(), nil), context.Canceled)
+	require.ErrorIs(t, checkOwner(ended, tx, c.Identity().Info()), context.Canceled)
 	require.NoError(t, tx.Rollback())
 }
 
@@ -335,18 +340,18 @@ func TestCheckOwner_RewrittenParameters(t *testing.T) {
 	for name, pool := range map[string]*sql.DB{"ours": pool, "a driver's": foreign(t, path)} {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
-		err = CheckOwner(ctx, counting{tx}, c.Identity().Info(), nil)
+		err = checkOwner(ctx, counting{tx}, c.Identity().Info())
 		require.ErrorIs(t, err, ErrInvalid, name)
 		require.ErrorContains(t, err, "hand over the *sql.Tx that it wraps", name)
-		require.NoError(t, CheckOwner(ctx, struct{ Querier }{tx}, c.Identity().Info(), nil), "%s: a wrapper that changes nothing", name)
-		require.NoError(t, CheckOwner(ctx, commenting{tx}, c.Identity().Info(), nil), name)
+		require.NoError(t, checkOwner(ctx, struct{ Querier }{tx}, c.Identity().Info()), "%s: a wrapper that changes nothing", name)
+		require.NoError(t, checkOwner(ctx, commenting{tx}, c.Identity().Info()), name)
 		require.NoError(t, tx.Rollback())
-		require.ErrorIs(t, CheckOwner(ctx, tx, c.Identity().Info(), nil), sql.ErrTxDone, name)
+		require.ErrorIs(t, checkOwner(ctx, tx, c.Identity().Info()), sql.ErrTxDone, name)
 	}
 	tx, err := foreign(t, path).BeginTx(ctx, nil)
 	require.NoError(t, err)
 	defer tx.Rollback()
-	require.ErrorIs(t, CheckOwner(ctx, shifting{tx}, c.Identity().Info(), nil), errRewritten)
+	require.ErrorIs(t, checkOwner(ctx, shifting{tx}, c.Identity().Info()), errRewritten)
 }
 
 // A prepared question is answered as well, and a pool is told from a transaction.
@@ -362,7 +367,7 @@ func TestCheckOwner_Prepared(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, c, o.connector)
 	require.False(t, o.open)
-	require.ErrorIs(t, CheckOwner(context.Background(), pool, c.Identity().Info(), nil), ErrInvalid)
+	require.ErrorIs(t, checkOwner(context.Background(), pool, c.Identity().Info()), ErrInvalid)
 	perform(t, own, `BEGIN IMMEDIATE`)
 	_, err = ask.ExecContext(ctx, probeArg)
 	require.NoError(t, err)

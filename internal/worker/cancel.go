@@ -117,7 +117,7 @@ func (p *Pool) slow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for j := range p.held {
-		if j.cancel != nil && !j.returned && !j.cancelled && !j.claim.ended() && time.Since(j.began) >= watchAfter {
+		if j.cancel != nil && !j.returned && !j.cancelled && !j.claim.ended() && j.claim.Ran() >= watchAfter {
 			return true
 		}
 	}

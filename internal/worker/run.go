@@ -20,7 +20,6 @@ type activeJob struct {
 	row   store.Job
 	end   *SettleOp // nil: nothing is left to settle
 	ready time.Time // when it could have begun
-	began time.Time
 	ran   time.Duration
 
 	// Guarded by Pool.mu, because renewals and the drain look at jobs that run.
@@ -97,9 +96,9 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	ctx, cancel := context.WithCancelCause(p.handlerCtx)
 	p.mu.Lock()
 	j.cancel = cancel // from here on a lost claim cancels the handler
-	j.began = time.Now()
+	j.claim.Began = time.Now()
 	p.mu.Unlock()
-	j.claim.Wait = max(0, j.began.Sub(j.ready)) // the file has whole seconds
+	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // the file has whole seconds
 	if p.Timeout <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
@@ -123,7 +122,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 		if r := recover(); r != nil {
 			err = Panicked(p.Logger, r, "queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
-		j.ran = time.Since(j.began)
+		j.ran = j.claim.Ran()
 		// A handler returns ctx's error as a rule, which does not say that its time was up.
 		var timeout timeoutError
 		if err != nil && errors.As(context.Cause(ctx), &timeout) {

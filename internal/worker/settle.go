@@ -26,7 +26,16 @@ type Claim struct {
 	settling atomic.Int32 // settles of the handler that may be committed already
 	until    atomic.Int64 // unix seconds: the end of the lease, as far as is known
 
-	Wait time.Duration // from when the job could have begun to its handler; set before that is called
+	Wait  time.Duration // from when the job could have begun to its handler; set before that is called
+	Began time.Time     // when it was; the zero time outside of a pool
+}
+
+// Ran is how long the handler has run: 0 where there is none.
+func (c *Claim) Ran() time.Duration {
+	if c.Began.IsZero() {
+		return 0
+	}
+	return time.Since(c.Began)
 }
 
 // ClaimOf is the claim by which row is held.
@@ -124,6 +133,11 @@ func (s *SettleOp) Single() bool {
 		return true
 	}
 	return false
+}
+
+// Held says, after Run, that the claim was the worker's, and has ended.
+func (s *SettleOp) Held() bool {
+	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
 }
 
 // Run implements engine.Op. Every statement is fenced by (id, worker, attempt), so a claim
