@@ -225,10 +225,7 @@ type prefetch struct {
 
 // saw notes how large the jobs of a batch are.
 func (f *prefetch) saw(rows []store.Job) {
-	sum := 0
-	for _, row := range rows {
-		sum += payloadBytes(row)
-	}
+	sum, _ := payloadBytes(rows)
 	f.bytes = sum / len(rows)
 }
 

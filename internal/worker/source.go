@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -42,6 +43,8 @@ type Source struct {
 	Handoffs *Handoffs
 	Running  *Running
 	Queue    string
+
+	largest atomic.Int64 // payload of late, in bytes: 0 is unknown
 }
 
 // ClaimOp is one claim of up to Want jobs, held for Hold.
@@ -55,16 +58,17 @@ type ClaimOp struct {
 	Rows  []store.Job   // after Run
 	Dead  []store.Death // after Run: jobs of the queue that could not run again
 
-	more       bool // after Run: it has stopped at a bound, and there may be others
-	handedOver bool // by an enqueue, at Began
+	more         bool // after Run: it has stopped at a bound, and there may be others
+	sum, largest int  // of the payloads of Rows, in bytes
+	handedOver   bool // by an enqueue, at Began
 }
 
 // Bounds of one claim, which holds the writer meanwhile: a claimed row is written anew, its payload
-// included. Small jobs are claimed by few statements, since each costs as much as five of them.
+// included. Each statement costs as much as five small jobs, so they are claimed by one.
 const (
-	claimBytes = 1 << 20 // of payloads; the first statement, which does not know them, may take more
-	claimFirst = 32      // jobs of the first statement
-	claimGrows = 7       // times what was claimed before, for the next one: two statements for prefetchLimit
+	claimBytes = 1 << 20 // of payloads; the first statement takes more where they are larger than of late
+	claimFirst = 32      // jobs of the first statement, whatever their size
+	claimGrows = 7       // times what was claimed before, for the next one
 )
 
 // readyAt is when a job of the claim could have begun: to the second, as the file has it, or
@@ -85,45 +89,63 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 // call: what waited for the writer must not have lost a part of its lease to that.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := now.Unix() + engine.Seconds(c.Hold)
-	c.Rows, c.Dead, c.more = nil, nil, false // it may run again
-	for n := min(c.Want, claimFirst); n > 0; n = c.next() {
+	c.Rows, c.Dead, c.sum, c.largest = nil, nil, 0, 0 // it may run again
+	for n := c.first(); n > 0; n = c.next() {
 		rows, dead, err := c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, n, now.Unix(), expires)
 		if err != nil {
 			return err
 		}
-		c.Rows, c.Dead = append(c.Rows, rows...), append(c.Dead, dead...)
+		if c.Rows == nil {
+			c.Rows = rows // mostly the only ones: not copied
+		} else {
+			c.Rows = append(c.Rows, rows...)
+		}
+		c.Dead = append(c.Dead, dead...)
+		sum, largest := payloadBytes(rows)
+		c.sum, c.largest = c.sum+sum, max(c.largest, largest)
 		if c.more = len(rows) == n; !c.more {
-			return nil
+			break
 		}
 	}
+	// Large ones are remembered for some claims, where they come among small ones.
+	c.source.largest.Store(max(int64(c.largest), c.source.largest.Load()*7/8))
 	return nil
 }
 
-// next is how many jobs the next statement of the claim takes, so that they fit if none is larger
-// than those so far; 0 ends the claim. It ends early rather than with many small statements.
-func (c *ClaimOp) next() int {
-	sum, largest := 0, 1
-	for _, row := range c.Rows {
-		size := payloadBytes(row)
-		sum, largest = sum+size, max(largest, size)
+// first is how many jobs the first statement of the claim takes: as many as fit if they are not
+// larger than those of late.
+func (c *ClaimOp) first() int {
+	n := claimFirst
+	if largest := int(c.source.largest.Load()); largest > 0 {
+		n = max(n, claimBytes/largest)
 	}
+	return min(n, c.Want, store.ClaimRows)
+}
+
+// next is how many jobs the next statement takes, so that they fit if none is larger than those
+// so far; 0 ends the claim. It ends early rather than with many small statements.
+func (c *ClaimOp) next() int {
 	rest := min(c.Want, store.ClaimRows) - len(c.Rows)
-	n := min(rest, claimGrows*len(c.Rows), (claimBytes-sum)/largest)
+	n := min(rest, claimGrows*len(c.Rows), (claimBytes-c.sum)/max(c.largest, 1))
 	if n < min(rest, claimFirst) {
 		return 0
 	}
 	return n
 }
 
-// payloadBytes is how large a job is, as far as it matters.
-func payloadBytes(row store.Job) int {
-	switch p := row.Payload.(type) {
-	case string:
-		return len(p)
-	case []byte:
-		return len(p)
+// payloadBytes is how large the payloads are in sum, and the largest.
+func payloadBytes(rows []store.Job) (sum, largest int) {
+	for _, row := range rows {
+		size := 0
+		switch p := row.Payload.(type) {
+		case string:
+			size = len(p)
+		case []byte:
+			size = len(p)
+		}
+		sum, largest = sum+size, max(largest, size)
 	}
-	return 0
+	return sum, largest
 }
 
 // Single implements engine.Op. A claim also settles what has lapsed, by statements of their own.
