@@ -265,7 +265,8 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 }
 
 // SetResult keeps v, as JSON, to be saved with the ack; the last one wins. It is read
-// with [Result] and [WaitResult] for the queue's ResultTTL.
+// with [Result] and [WaitResult] for the queue's ResultTTL. A trigger of the application that
+// drops it leaves the job without one, and does not fail the ack.
 func (j *Job[T]) SetResult(v any) error {
 	text, err := j.q.db.encode(v)
 	if err != nil {

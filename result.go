@@ -23,6 +23,7 @@ type resultStore interface {
 // SaveResult keeps v, as JSON, as the result of job id for ttl, up to a second
 // longer; 0: for ever. A later save replaces it. The job need not be at hand: a result can be
 // saved before or after the ack. Inside a handler, SetResult saves with the ack.
+// [ErrNotInserted]: a trigger of the application has dropped it.
 func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Duration) error {
 	text, err := q.encodeResult(v, ttl)
 	if err != nil {

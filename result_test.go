@@ -97,6 +97,26 @@ func TestResult_Save_KeptAndReplaced(t *testing.T) {
 	require.NotErrorIs(t, err, honker.ErrNotFound)
 }
 
+// A result that a trigger drops is an error of SaveResult. It does not keep a job from being done
+// that has run.
+func TestResult_Save_Dropped(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Exec(t, db, `CREATE TRIGGER drops BEFORE INSERT ON _honker_results BEGIN SELECT RAISE(IGNORE); END`)
+	require.ErrorIs(t, q.SaveResult(ctx, 42, "new", 0), honker.ErrNotInserted)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		require.ErrorIs(t, q.SaveResultTx(ctx, tx, 42, "new", 0), honker.ErrNotInserted)
+		return nil
+	}))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT honker_result_save(42, '1', 0) IS NULL`))
+	id := testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
+	require.NoError(t, job.SetResult("done"))
+	require.NoError(t, job.Ack(ctx))
+	testkit.RequireGone(t, q, id)
+	_, err := honker.WaitResult[string](ctx, db, id)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+}
+
 // A result saved in a transaction is undone with it.
 func TestResult_SaveTx_Rollback(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ func notify(c call) (driver.Value, error) {
 	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.now()))
 }
 
-// result makes an SQL value of an id or a time. It is NULL for a row that a trigger of the
+// result makes an SQL value of an id or a number. It is NULL for a row that a trigger of the
 // application has dropped: that trigger wants the statement to go on, and honker answers with
 // the id of another row.
 func result(n int64, err error) (driver.Value, error) {

@@ -14,7 +14,10 @@ ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded
 // Save keeps value, JSON text, as the result of a job until expires (0: for ever). A second
 // save replaces the first.
 func (Results) Save(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
-	_, err := q.ExecContext(ctx, sqlSaveResult, id, value, now, nullable(expires))
+	n, err := affected(ctx, q, sqlSaveResult, id, value, now, nullable(expires))
+	if err == nil && n == 0 {
+		return ErrNotInserted
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -184,7 +185,11 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, 
 	if s.Outcome != Acked || result == nil {
 		return nil
 	}
-	return s.source.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
+	err := s.source.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
+	if errors.Is(err, store.ErrNotInserted) {
+		return nil // a trigger wants no result: the job is done all the same, and must not run again
+	}
+	return err
 }
 
 // Reason is the text of Cause for a log.
