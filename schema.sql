@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS _honker_notifications (
 CREATE INDEX IF NOT EXISTS _honker_notifications_recent
   ON _honker_notifications(channel, id);
 
--- Jobs that wait ('pending') and jobs that somebody holds ('processing').
+-- Jobs that wait ('pending') and jobs that a worker holds ('processing').
 -- A claim is valid while claim_expires_at >= now.
 CREATE TABLE IF NOT EXISTS _honker_live (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -153,7 +153,7 @@ BEGIN
 END;
 
 -- What honker's row of a consumer has no place for. topic may be a pattern, "orders:*".
--- filter is JSON, so that anybody can count what the consumer has still to see.
+-- filter is JSON, so that any process can count the events that the consumer has not seen.
 CREATE TABLE IF NOT EXISTS _honkerx_consumers (
   topic TEXT NOT NULL,
   name TEXT NOT NULL,
