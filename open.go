@@ -85,7 +85,10 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		AnyFilesystem: o.AnyFilesystem,
 		Functions:     functions,
 		Late:          late(path, o.Logger),
-		OnConnect:     o.OnConnect,
+		Holding: func() {
+			o.Logger.Warn("honker: others wait for a transaction that has run, or waited for another process, for a second", "path", path)
+		},
+		OnConnect: o.OnConnect,
 	})
 }
 

@@ -474,6 +474,15 @@ func TestDB_LateTransaction(t *testing.T) {
 				time.Sleep(time.Minute)
 				require.NoError(t, tx.Commit())
 				require.Equal(t, 3, log.Times("WARN"), "it held up no other")
+				require.NoError(t, db.Tx(t.Context(), func(context.Context, *sql.Tx) error {
+					for range 2 {
+						stop := testkit.Background(t, func(ctx context.Context) error { _, err := db.Notify(ctx, "news", 1); return err })
+						time.Sleep(2 * time.Second)
+						require.Error(t, stop())
+					}
+					require.Equal(t, 1, log.Times("others wait for a transaction"), "once, while it runs")
+					return nil
+				}))
 			})
 		})
 	}

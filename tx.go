@@ -22,7 +22,8 @@ type Tx interface {
 // ctx ends or BusyTimeout has passed ([ErrBusy]).
 //
 // Other writers of all processes wait while fn runs: no network and no waiting inside. A
-// transaction that has held the writer for longer than a second is logged when it ends. Use
+// transaction that has held the writer for longer than a second is logged when it ends, and
+// once while it runs if others of this process wait. Use
 // the Tx form of honker's verbs there; the plain form is [ErrInTx] under fn's ctx. Reads,
 // such as [Queue.Get], run in the transaction under fn's ctx, and see what it has written.
 // fn must not commit or roll back tx itself.

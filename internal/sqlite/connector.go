@@ -21,7 +21,8 @@ type Config struct {
 	PosixLocks    bool          // leave the process on POSIX locks
 	AnyFilesystem bool          // do not refuse network filesystems
 	Functions     *Functions    // SQL functions of the connections; nil: none
-	Late          Late          // told of transactions that hold the writer for long; nil: none
+	Late          Late          // told of transactions that have held the writer for long; nil: none
+	Holding       func()        // told of a writer that others have waited for as long, while it still runs; nil: none
 
 	// OnConnect is called with the driver's own connection for each one that Connect has
 	// set up, but not for those of Readers. Its error fails the connect.
@@ -60,6 +61,7 @@ func NewConnector(path string, cfg Config) (*Connector, error) {
 		cfg.Functions = noFunctions
 	}
 	c := &Connector{dsn: dsn(real), cfg: cfg, identity: identity}
+	c.gate.holding = cfg.Holding
 	if !cfg.Full && canStartWriteback {
 		// With FULL each commit waits for the disk by itself.
 		c.writeback.log = real + "-wal"

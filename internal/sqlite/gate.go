@@ -24,6 +24,10 @@ type gate struct {
 	mu      sync.Mutex
 	held    bool
 	waiting list.List // of *waiter, in order of arrival
+	grants  int       // how often it was entered
+	told    int       // the grant that holding was told of
+
+	holding func() // told once of a holder that has had others wait for lateAfter; nil: none
 }
 
 // starvationThreshold is how long running callers may overtake a waiter. sync.Mutex
@@ -34,6 +38,7 @@ const starvationThreshold = time.Millisecond
 // never both: leave and wakeNext remove it before they send.
 type waiter struct {
 	since time.Time
+	seen  int       // the gate's grants when it was looked at last
 	grant chan bool // true: the gate is held for this waiter; false: it is free, compete for it
 }
 
@@ -51,6 +56,8 @@ func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	w := newWaiter()
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
+	late := time.NewTimer(lateAfter)
+	defer late.Stop()
 	place := g.enqueue(w)
 	for place != nil {
 		select {
@@ -65,9 +72,33 @@ func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 		case <-timeout.C:
 			g.abandon(w, place)
 			return errGateBusy(limit)
+		case <-late.C:
+			g.look(w)
+			late.Reset(lateAfter)
 		}
 	}
 	return nil
+}
+
+// look tells of the holder if it is the one of w's last look.
+func (g *gate) look(w *waiter) {
+	g.mu.Lock()
+	same := g.held && g.grants == w.seen
+	w.seen = g.grants
+	first := same && g.told != g.grants
+	if first {
+		g.told = g.grants
+	}
+	g.mu.Unlock()
+	if first && g.holding != nil {
+		g.holding()
+	}
+}
+
+// takeLocked is the grant of a free gate.
+func (g *gate) takeLocked() {
+	g.held = true
+	g.grants++
 }
 
 // errGateBusy names the usual cause: a plain verb inside the caller's own transaction,
@@ -86,7 +117,7 @@ func (g *gate) tryEnter() bool {
 	if g.held || g.starvingLocked() != nil {
 		return false
 	}
-	g.held = true
+	g.takeLocked()
 	return true
 }
 
@@ -96,9 +127,10 @@ func (g *gate) enqueue(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.held && g.waiting.Len() == 0 {
-		g.held = true
+		g.takeLocked()
 		return nil
 	}
+	w.seen = g.grants
 	return g.waiting.PushBack(w)
 }
 
@@ -108,7 +140,7 @@ func (g *gate) compete(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.held {
-		g.held = true
+		g.takeLocked()
 		return nil
 	}
 	return g.waiting.PushFront(w)
@@ -137,6 +169,7 @@ func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if e := g.starvingLocked(); e != nil {
+		g.grants++
 		g.waiting.Remove(e).(*waiter).grant <- true
 		return
 	}

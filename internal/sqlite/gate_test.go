@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,4 +250,37 @@ func TestGate_NoStarvation(t *testing.T) {
 	all.Wait()
 	require.Positive(t, slices.Min(got[:]), "%v", got)
 	requireUntouched(t, &g)
+}
+
+// A holder that has others wait for a second is told of once, while it holds; quick ones are not,
+// however long a waiter waits for them all.
+func TestGate_Holding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		g := gate{holding: func() { told.Add(1) }}
+		hold := func(d time.Duration) {
+			require.NoError(t, g.enter(t.Context(), time.Hour))
+			time.Sleep(d)
+			g.leave()
+		}
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { hold(600 * time.Millisecond) })
+		}
+		all.Wait()
+		require.Zero(t, told.Load())
+		hold(time.Minute)
+		require.Zero(t, told.Load(), "none waits")
+		require.True(t, g.tryEnter())
+		for range 3 {
+			all.Go(func() { hold(0) })
+		}
+		time.Sleep(1500 * time.Millisecond)
+		require.EqualValues(t, 1, told.Load())
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, told.Load())
+		g.leave()
+		all.Wait()
+		requireUntouched(t, &g)
+	})
 }

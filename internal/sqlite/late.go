@@ -8,7 +8,8 @@ import (
 )
 
 // lateAfter is how long a transaction may hold the writer before it is told of: other writers
-// wait, and their BusyTimeout is some seconds.
+// wait, and their BusyTimeout is some seconds. The first to wait for as long tells of it while it
+// runs, see gate.look; its line of code is known only when it ends.
 const lateAfter = time.Second
 
 // Late is told of a transaction that has held the writer for long, once it has ended: the line of
