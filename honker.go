@@ -143,6 +143,7 @@ type stores struct {
 	locks         lockStore
 	rateLimits    rateLimitStore
 	schedules     scheduleStore
+	relays        func(family string) wake.RelayStates // the other statements of a relay are its package's
 }
 
 var sqliteStores = stores{
@@ -156,6 +157,7 @@ var sqliteStores = stores{
 	locks:         store.Locks{},
 	rateLimits:    store.RateLimits{},
 	schedules:     store.Schedules{},
+	relays:        func(family string) wake.RelayStates { return store.Relays{Family: family} },
 }
 
 func init() {
@@ -168,7 +170,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 	db.engine = engine.New(b, engine.Config{
 		Statements: wake.Statements{
 			Jobs: s.jobs, Results: s.results, Notifications: s.notifications, Streams: s.streams,
-			Groups: s.groups, Locks: s.locks, Schedules: s.schedules,
+			Groups: s.groups, Locks: s.locks, Schedules: s.schedules, Relays: s.relays,
 		},
 		Logger:     o.Logger,
 		MaxPayload: o.MaxPayload,

@@ -43,6 +43,12 @@ var mayImport = map[string][]string{
 // a DB through engine.Of, so that the root does not have to export it.
 var siblings = []string{"admin", "cmd", "dispatch", "relay", "task", "ui"}
 
+// siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
+// format of its own in the file has statements and waiters of its own.
+var siblingMayImport = map[string][]string{
+	"relay": {"internal/store", "internal/wake", "internal/worker"},
+}
+
 // testRooms are for tests only.
 var testRooms = []string{"internal/arch", "internal/testkit"}
 
@@ -81,7 +87,7 @@ func (s source) mayEnter(to string) bool {
 	case s.room == "":
 		return below && !slices.Contains(testRooms, to) || s.test && (to == "honkertest" || to == "task")
 	case slices.Contains(siblings, s.room):
-		return to == "" || to == "honkertest" || to == "internal/engine"
+		return to == "" || to == "honkertest" || to == "internal/engine" || slices.Contains(siblingMayImport[s.room], to)
 	default: // everything else has what every user has
 		return to == "" || to == "honkertest"
 	}

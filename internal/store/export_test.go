@@ -158,12 +158,27 @@ func Statements() []Statement {
 		hot("sqlDropOld", sqlDropOld),
 		hot("sqlDropGroupClaims", sqlDropGroupClaims),
 		hot("sqlClaimsLeft", sqlClaimsLeft),
+		hot("sqlHasRelay", sqlHasRelay),
+		hot("sqlRelayQueue", sqlRelayQueue),
+		hot("sqlAddRelayQueue", sqlAddRelayQueue),
+		hot("sqlAddRelayPartitions", sqlAddRelayPartitions),
+		hot("sqlRelayTake", sqlRelayTake),
+		hot("sqlRelayRead", sqlRelayRead),
+		hot("sqlRelaySave", sqlRelaySave),
+		hot("sqlRelayDelete", sqlRelayDelete),
+		hot("sqlRelayDeadLetter", sqlRelayDeadLetter),
+		hot("sqlHasRelayMessage", sqlHasRelayMessage),
+		hot("sqlRelayStates", sqlRelayStates),
+		cold("sqlRelayStrays", sqlRelayStrays),
+		cold("sqlRelayFinished", sqlRelayFinished),
+		cold("sqlRelayVacuum", sqlRelayVacuum),
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertFires[%d]", n), sqlInsertFires.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertEvents[%d]", n), sqlInsertEvents.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertKeyedEvents[%d]", n), sqlInsertKeyedEvents.sized[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertRelay[%d]", n), sqlInsertRelay.sized[n]))
 	}
 	for i, statement := range sqlDropGroup {
 		all = append(all, cold(fmt.Sprintf("sqlDropGroup[%d]", i), statement))

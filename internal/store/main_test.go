@@ -81,6 +81,15 @@ func openBootstrapped(t *testing.T, path string) *sql.DB {
 	return db
 }
 
+// withRelay makes the tables of a relay, which come with its first write.
+func withRelay(t *testing.T, db *sql.DB) *sql.DB {
+	t.Helper()
+	ddl, err := os.ReadFile("../../relay/schema.sql")
+	require.NoError(t, err)
+	require.NoError(t, store.Relays{}.Bootstrap(ctx, db, string(ddl)))
+	return db
+}
+
 // openShared makes a file that a honker binding made first, with its own indexes.
 func openShared(t *testing.T) *sql.DB {
 	t.Helper()

@@ -34,6 +34,7 @@ const (
 	GroupReturn                // the group's id: an event came back to it
 	LockFree                   // the lock
 	ScheduleDue                // no name
+	RelayReady                 // RelayName: one of the queue's partitions can be taken
 	Closing                    // no name; only the end of the notifier wakes it
 	kinds
 )

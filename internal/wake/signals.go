@@ -15,7 +15,8 @@ type signalRange struct{ first, n uint32 }
 
 var signalRanges = [kinds]signalRange{
 	QueueReady:     {0, 20},
-	JobDone:        {20, 12},
+	JobDone:        {20, 8},
+	RelayReady:     {28, 4},
 	TopicEvent:     {32, 15},
 	ChannelMessage: {48, 7},
 	GroupReturn:    {55, 5},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/honker-go/honker/internal/sqlite"
@@ -37,6 +38,13 @@ type Statements struct {
 	Schedules interface {
 		Soonest(ctx context.Context, q sqlite.Querier) (int64, error)
 	}
+	// Relays are those of a family.
+	Relays func(family string) RelayStates
+}
+
+// RelayStates is the question for the queues of one family of a relay.
+type RelayStates interface {
+	States(ctx context.Context, q sqlite.Querier, queues, except string, nowMS int64) ([]store.RelayState, error)
 }
 
 // names returns what is waited for at the time of the call.
@@ -70,6 +78,7 @@ func newSources(s Statements, wakeAt func(time.Time), concerned func(store.Added
 		GroupReturn:    all.groups,
 		LockFree:       all.locks,
 		ScheduleDue:    all.schedules,
+		RelayReady:     all.relays,
 		// AnyCommit is answered by the commit itself, Closing by none.
 	}
 	return all
@@ -149,6 +158,33 @@ func (s *sources) schedules(ctx context.Context, q sqlite.Querier, awaited names
 	}
 	s.wakeAtSecond(soonest)
 	return nil, nil
+}
+
+// RelayName is the name of a queue of a relay. A family is an identifier, without a slash.
+func RelayName(family, queue string) string { return family + "/" + queue }
+
+// relays returns the queues with a partition that can be taken. A processor that is woken takes
+// without another look.
+func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+	families := make(map[string][]store.RelayQueue, 1)
+	for _, name := range awaited() {
+		family, queue, _ := strings.Cut(name, "/")
+		families[family] = append(families[family], store.RelayQueue{Name: queue})
+	}
+	for family, queues := range families {
+		states, err := s.Relays(family).States(ctx, q, store.RelayQueueList(queues), store.RelayExceptions(nil), now.UnixMilli())
+		if err != nil {
+			return nil, err
+		}
+		for _, state := range states {
+			if state.Ready {
+				ready = append(ready, RelayName(family, state.Queue))
+				continue
+			}
+			s.wakeAt(store.InstantMS(state.NextMS))
+		}
+	}
+	return ready, nil
 }
 
 // numbers reads names made by strconv.FormatInt.

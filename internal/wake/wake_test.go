@@ -50,6 +50,7 @@ func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 		Statements: Statements{
 			Jobs: store.Jobs{}, Results: store.Results{}, Notifications: store.Notifications{}, Streams: store.Streams{},
 			Groups: store.Groups{}, Locks: store.Locks{}, Schedules: store.Schedules{},
+			Relays: func(family string) RelayStates { return store.Relays{Family: family} },
 		},
 	})
 	return n, w

@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+)
+
+// Relays are the statements on the _honkerx_relay_ tables of one family. The family "" is that
+// of the names as they are written here.
+type Relays struct{ Family string }
+
+const relayPrefix = `_honkerx_relay_`
+
+// named is query for the tables of the family.
+func (r Relays) named(query string) string {
+	if r.Family == "" {
+		return query
+	}
+	return strings.ReplaceAll(query, relayPrefix, relayPrefix+r.Family+"_")
+}
+
+// RelayPartition names a partition of a queue.
+type RelayPartition struct {
+	Queue     string
+	Partition int64
+}
+
+// RelayLease is the right to handle a partition. All progress is fenced by it.
+type RelayLease struct {
+	RelayPartition
+	Owner string
+	Epoch int64
+}
+
+// RelayMessage is a row of _honkerx_relay_messages, or one to be.
+type RelayMessage struct {
+	ID        int64
+	Partition int64
+	Type      string
+	Payload   []byte
+	CreatedMS int64
+}
+
+const sqlHasRelay = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_relay_dead'`
+
+// Exists tells whether the file has the tables. It is a read of the schema.
+func (r Relays) Exists(ctx context.Context, q Querier) (found bool, err error) {
+	var x int
+	return one(ctx, q, r.named(sqlHasRelay), nil, &x)
+}
+
+// Bootstrap makes the tables, inside the caller's write transaction.
+func (r Relays) Bootstrap(ctx context.Context, q Querier, ddl string) error {
+	if found, err := r.Exists(ctx, q); err != nil || found {
+		return err
+	}
+	return execAll(ctx, q, statements(r.named(ddl)))
+}
+
+const (
+	sqlRelayQueue    = `SELECT partitions FROM _honkerx_relay_queues WHERE name = ?1`
+	sqlAddRelayQueue = `INSERT INTO _honkerx_relay_queues (name, partitions, created_ms) VALUES (?1, ?2, ?3)`
+
+	// By primary key.
+	sqlAddRelayPartitions = `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
+INSERT OR IGNORE INTO _honkerx_relay_partitions (queue, partition) SELECT ?1, i FROM n`
+)
+
+// Partitions is how many partitions a queue has; 0: it is not registered. The tables must be
+// there.
+func (r Relays) Partitions(ctx context.Context, q Querier, queue string) (n int, err error) {
+	var found number
+	_, err = one(ctx, q, r.named(sqlRelayQueue), []any{queue}, &found)
+	return int(found), err
+}
+
+// Register gives a queue its number of partitions, unless it has one, and returns that which it
+// has then.
+func (r Relays) Register(ctx context.Context, q Querier, queue string, partitions int, nowMS int64) (int, error) {
+	if found, err := r.Partitions(ctx, q, queue); err != nil || found != 0 {
+		return found, err
+	}
+	if n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, nowMS); err != nil || n == 0 {
+		return 0, orNotInserted(err)
+	}
+	_, err := q.ExecContext(ctx, r.named(sqlAddRelayPartitions), queue, partitions)
+	return partitions, err
+}
+
+const relayMessages = `_honkerx_relay_messages`
+
+var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, type, payload`, 2, 3)
+
+// Send appends messages and returns their ids.
+func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []RelayMessage, nowMS int64) ([]int64, error) {
+	if len(messages) == 1 {
+		m := &messages[0]
+		id, err := inserted(ctx, q, r.named(sqlInsertRelay.sized[1]), 1, queue, nowMS, m.Partition, m.Type, m.Payload)
+		return []int64{id}, err
+	}
+	ids := make([]int64, 0, len(messages))
+	row := func(args []any, i int) []any {
+		m := &messages[i]
+		return append(args, m.Partition, m.Type, m.Payload)
+	}
+	err := r.inserts().run(ctx, q, []any{queue, nowMS}, len(messages), row, func(first, last int64) {
+		for id := first; id <= last; id++ {
+			ids = append(ids, id)
+		}
+	})
+	return ids, err
+}
+
+// inserts are those of the family.
+func (r Relays) inserts() inserts {
+	if r.Family == "" {
+		return sqlInsertRelay
+	}
+	in := inserts{r.named(sqlInsertRelay.table), sqlInsertRelay.shared, sqlInsertRelay.perRow, make(map[int]string)}
+	for n, query := range sqlInsertRelay.sized {
+		in.sized[n] = r.named(query)
+	}
+	return in
+}
+
+// One seek for each queue and partition that has messages.
+const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
+    SELECT queue, partition FROM (SELECT queue, partition FROM _honkerx_relay_messages ORDER BY queue, partition LIMIT 1)
+    UNION ALL
+    SELECT m.queue, m.partition FROM found AS f CROSS JOIN _honkerx_relay_messages AS m
+    WHERE m.id = coalesce(
+      (SELECT id FROM _honkerx_relay_messages WHERE queue = f.queue AND partition > f.partition ORDER BY partition LIMIT 1),
+      (SELECT id FROM _honkerx_relay_messages WHERE queue > f.queue ORDER BY queue, partition LIMIT 1)))
+SELECT queue, partition FROM found AS f
+WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue AND partition = f.partition)`
+
+// Strays lists the partitions that have messages and do not exist: another program has inserted
+// them, and no processor will take them.
+func (r Relays) Strays(ctx context.Context, q Querier) (out []RelayPartition, err error) {
+	err = each(ctx, q, r.named(sqlRelayStrays), func(rows *sql.Rows) error {
+		var p RelayPartition
+		err := rows.Scan(&p.Queue, (*number)(&p.Partition))
+		out = append(out, p)
+		return err
+	})
+	return out, err
+}
+
+// By the index of the order.
+const (
+	sqlRelayFinished = `SELECT EXISTS (SELECT 1 FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
+  ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1)`
+
+	sqlRelayVacuum = `DELETE FROM _honkerx_relay_messages WHERE id IN (
+  SELECT m.id FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
+  ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1 LIMIT ?2 + 0)`
+)
+
+// Finished tells whether Vacuum would find something.
+func (r Relays) Finished(ctx context.Context, q Querier, queue string) (some bool, err error) {
+	_, err = one(ctx, q, r.named(sqlRelayFinished), []any{queue}, &some)
+	return some, err
+}
+
+// Vacuum deletes up to limit messages that are finished and still there, and counts them.
+func (r Relays) Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error) {
+	return affected(ctx, q, r.named(sqlRelayVacuum), queue, limit)
+}
+
+// orNotInserted is err, or what a row that was not inserted without an error is.
+func orNotInserted(err error) error {
+	if err == nil {
+		return ErrNotInserted
+	}
+	return err
+}

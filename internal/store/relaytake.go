@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+)
+
+// RelayQueue is a queue that a processor takes batches of, and how long it holds a partition.
+type RelayQueue struct {
+	Name    string
+	LeaseMS int64
+}
+
+// RelayQueueList passes queues as one parameter, for json_each.
+func RelayQueueList(queues []RelayQueue) string {
+	pairs := make([][2]any, len(queues))
+	for i, q := range queues {
+		pairs[i] = [2]any{q.Name, q.LeaseMS}
+	}
+	return pairList(pairs)
+}
+
+// RelayExceptions passes partitions that are not to be taken as one parameter.
+func RelayExceptions(partitions []RelayPartition) string {
+	pairs := make([][2]any, len(partitions))
+	for i, p := range partitions {
+		pairs[i] = [2]any{p.Queue, p.Partition}
+	}
+	return pairList(pairs)
+}
+
+func pairList(pairs [][2]any) string {
+	b, _ := json.Marshal(pairs) // strings and integers cannot fail
+	return string(b)
+}
+
+// RelayTaken is a partition that was taken.
+type RelayTaken struct {
+	RelayLease
+	Attempts  int64 // takes without progress, this one included
+	Processed int64
+	Cursor    int64
+}
+
+// What can be taken: the partition has no owner, waits for no retry, and has a message. The
+// first message is a seek in the index of the order; a queue without messages costs one.
+const (
+	relayReady = `p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
+    AND (?3 = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(?3) AS x
+      WHERE json_extract(x.value, '$[0]') = p.queue AND json_extract(x.value, '$[1]') = p.partition))`
+
+	relayFirst = `(SELECT m.id FROM _honkerx_relay_messages AS m
+    WHERE m.queue = p.queue AND m.partition = p.partition AND m.id > p.cursor ORDER BY m.id LIMIT 1)`
+
+	relayAwake = `EXISTS (SELECT 1 FROM _honkerx_relay_messages AS a WHERE a.queue = json_extract(k.value, '$[0]'))`
+)
+
+// The partition that was taken longest ago comes first, so that a busy one lets the others in, and
+// of those that were never taken the one with the oldest message.
+const sqlRelayTake = `UPDATE _honkerx_relay_partitions AS t
+SET owner = ?4, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
+FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
+  FROM json_each(?1) AS k CROSS JOIN _honkerx_relay_partitions AS p ON p.queue = json_extract(k.value, '$[0]')
+  WHERE ` + relayAwake + ` AND ` + relayReady + ` AND ` + relayFirst + ` IS NOT NULL
+  ORDER BY p.taken, ` + relayFirst + ` LIMIT 1) AS c
+WHERE t.queue = c.queue AND t.partition = c.partition
+RETURNING queue, partition, epoch, attempts, processed, cursor`
+
+// Take gives a partition with messages to owner; false when there is none. queues is a
+// RelayQueueList, except are RelayExceptions.
+func (r Relays) Take(ctx context.Context, q Querier, queues, except, owner string, nowMS int64) (t RelayTaken, found bool, err error) {
+	t.Owner = owner
+	found, err = one(ctx, q, r.named(sqlRelayTake), []any{queues, nowMS, except, owner},
+		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor))
+	return t, found, err
+}
+
+// By the index of the order.
+const sqlRelayRead = `SELECT id, type, payload, created_ms FROM _honkerx_relay_messages
+WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
+
+// Read returns up to limit messages above after, in order, as far as pageBytes allows. The
+// number of a message is processed plus its place among all above the cursor.
+func (r Relays) Read(ctx context.Context, q Querier, p RelayPartition, after int64, limit int) (out []RelayMessage, err error) {
+	size := 0
+	err = each(ctx, q, r.named(sqlRelayRead), func(rows *sql.Rows) error {
+		m := RelayMessage{Partition: p.Partition}
+		if err := rows.Scan(&m.ID, &m.Type, &m.Payload, (*number)(&m.CreatedMS)); err != nil {
+			return err
+		}
+		out = append(out, m)
+		if size += len(m.Payload); size >= pageBytes {
+			return errPageFull
+		}
+		return nil
+	}, p.Queue, p.Partition, after, limit)
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return out, err
+}
+
+// RelayProgress is what a partition has come to by the end of a batch.
+type RelayProgress struct {
+	Finished  int64 // messages, rejected ones included
+	Cursor    int64 // the last of them
+	Attempts  int64 // takes of the message after it
+	RetryAtMS int64
+	LastError string
+	Dead      []RelayDeath // of the finished ones
+}
+
+// RelayDeath is a message that becomes a dead letter.
+type RelayDeath struct {
+	ID, Seq, Attempts int64
+	Reason            string
+}
+
+// By primary key. A lease that has lapsed still holds while no other owner has taken the partition.
+const sqlRelaySave = `UPDATE _honkerx_relay_partitions
+SET processed = processed + ?5, cursor = max(cursor, ?6), owner = '', lease_until_ms = 0, attempts = ?7, retry_at_ms = ?8, last_error = nullif(?9, '')
+WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
+
+// By the index of the order.
+const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id <= ?3`
+
+// Save ends a lease with its progress; false when it was lost, and then nothing is changed.
+func (r Relays) Save(ctx context.Context, q Querier, l RelayLease, p RelayProgress, nowMS int64) (held bool, err error) {
+	n, err := affected(ctx, q, r.named(sqlRelaySave), l.Queue, l.Partition, l.Owner, l.Epoch,
+		p.Finished, p.Cursor, p.Attempts, p.RetryAtMS, p.LastError)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	for _, d := range p.Dead {
+		if err := r.deadLetter(ctx, q, d, nowMS); err != nil {
+			return false, err
+		}
+	}
+	if p.Finished > 0 {
+		_, err = q.ExecContext(ctx, r.named(sqlRelayDelete), l.Queue, l.Partition, p.Cursor)
+	}
+	return true, err
+}
+
+// By primary key.
+const (
+	sqlRelayDeadLetter = `INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, type, payload, created_ms, attempts, last_error, died_ms)
+SELECT id, queue, partition, ?2, type, payload, created_ms, ?3, nullif(?4, ''), ?5 FROM _honkerx_relay_messages WHERE id = ?1`
+
+	sqlHasRelayMessage = `SELECT 1 FROM _honkerx_relay_messages WHERE id = ?1`
+)
+
+// deadLetter copies a message. One that is gone was deleted by another program.
+func (r Relays) deadLetter(ctx context.Context, q Querier, d RelayDeath, nowMS int64) error {
+	n, err := affected(ctx, q, r.named(sqlRelayDeadLetter), d.ID, d.Seq, d.Attempts, d.Reason, nowMS)
+	if err != nil || n > 0 {
+		return err
+	}
+	var x int
+	found, err := one(ctx, q, r.named(sqlHasRelayMessage), []any{d.ID}, &x)
+	if found {
+		return ErrNotInserted
+	}
+	return err
+}
+
+// RelayState says whether a partition of a queue can be taken, and when one will be otherwise.
+type RelayState struct {
+	Queue  string
+	Ready  bool
+	NextMS int64 // 0: none will
+}
+
+const sqlRelayStates = `SELECT json_extract(k.value, '$[0]'),
+  EXISTS (SELECT 1 FROM _honkerx_relay_partitions AS p
+    WHERE p.queue = json_extract(k.value, '$[0]') AND ` + relayReady + ` AND ` + relayFirst + ` IS NOT NULL),
+  (SELECT min(max(p.lease_until_ms, p.retry_at_ms)) FROM _honkerx_relay_partitions AS p
+    WHERE p.queue = json_extract(k.value, '$[0]') AND max(p.lease_until_ms, p.retry_at_ms) > ?2 AND ` + relayFirst + ` IS NOT NULL)
+FROM json_each(?1) AS k WHERE ` + relayAwake
+
+// States returns the state of each queue that has messages, by one statement. queues is a
+// RelayQueueList, except are RelayExceptions.
+func (r Relays) States(ctx context.Context, q Querier, queues, except string, nowMS int64) ([]RelayState, error) {
+	var out []RelayState
+	err := each(ctx, q, r.named(sqlRelayStates), func(rows *sql.Rows) error {
+		var s RelayState
+		next := moment(Unbounded)
+		err := rows.Scan(&s.Queue, &s.Ready, &next)
+		if next < Unbounded {
+			s.NextMS = int64(next)
+		}
+		out = append(out, s)
+		return err
+	}, queues, nowMS, except)
+	return out, err
+}

@@ -1,0 +1,222 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+const (
+	maxPartitions = 64
+	maxType       = 1024
+	defaultType   = "application/json"
+)
+
+// Queue is a queue of a relay. It is a cheap handle, and safe for concurrent use.
+type Queue struct {
+	relay      *Relay
+	name       string
+	partitions int
+	err        error // of the name or the number, for its first verb
+}
+
+// Queue returns a handle on a queue with that many partitions: 1, 2, 4, 8, 16, 32 or 64. It
+// touches nothing: the first verb of any process writes the number into the file, where it
+// stays, and a verb of a handle with another one is [ErrPartitions]. A bad name, which is as for
+// [honker.NewQueue], or number is [honker.ErrInvalid] from the first verb.
+func (r *Relay) Queue(name string, partitions int) *Queue {
+	err := errors.Join(r.err, engine.CheckName("queue", name))
+	if partitions < 1 || partitions > maxPartitions || partitions&(partitions-1) != 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d partitions: 1, 2, 4, 8, 16, 32 or 64", engine.ErrInvalid, partitions))
+	}
+	return &Queue{relay: r, name: name, partitions: partitions, err: err}
+}
+
+// Name is the queue's name.
+func (q *Queue) Name() string { return q.name }
+
+// Partition is the partition of a key: its FNV-1a hash of 32 bits, modulo the number of
+// partitions. So "" is 5 of 64, "a" is 44, "foobar" is 40.
+func (q *Queue) Partition(key string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() & uint32(q.partitions-1))
+}
+
+// Outgoing is a message to be sent.
+type Outgoing struct {
+	Key       string // messages with the same key stay in order; "": Partition counts
+	Partition int    // without a Key: from 0 to the queue's number of partitions, exclusive
+	Type      string // 1 to 1024 printable ASCII characters; default application/json
+	Payload   []byte // any bytes, up to Options.MaxPayload; nil is empty
+}
+
+// Send appends messages, all or none, in this order, and returns their ids once they are
+// committed. It waits for the writer until ctx ends or BusyTimeout has passed
+// ([honker.ErrBusy]). A message that is too large or has a bad Type or Partition is
+// [honker.ErrInvalid], and nothing was written. Without messages it does nothing. Under the ctx of
+// [honker.DB.Tx] it is [honker.ErrInTx]: use SendTx.
+func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error) {
+	op, err := q.newSendOp(m)
+	if err == nil && len(m) > 0 {
+		err = q.relay.engine.Write(ctx, "SendTx", op)
+	}
+	if err != nil || len(m) == 0 {
+		return nil, q.fail("send", err)
+	}
+	q.relay.learn(q.name, q.partitions)
+	q.relay.engine.Notifier.Wake(q.change())
+	q.relay.opts.Observer.Sent(Sent{Queue: q.name, IDs: op.ids})
+	return op.ids, nil
+}
+
+// SendTx is Send in the caller's transaction, which must be rolled back after an error. It does
+// not wait. Handlers see the messages once tx is committed, in the order of the commits.
+func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []int64, err error) {
+	op, err := q.newSendOp(m)
+	if err != nil || len(m) == 0 {
+		return nil, q.fail("send", err)
+	}
+	var committed func()
+	if !op.known {
+		committed = func() { q.relay.learn(q.name, q.partitions) }
+	}
+	joined, _, err := q.relay.engine.JoinThen(ctx, tx, committed, q.change())
+	if err == nil {
+		err = op.Run(ctx, joined, time.Now())
+	}
+	if err != nil {
+		return nil, q.fail("send", err)
+	}
+	q.relay.opts.Observer.Sent(Sent{Queue: q.name, IDs: op.ids, Tx: true})
+	return op.ids, nil
+}
+
+// sendOp inserts the messages of one call.
+type sendOp struct {
+	queue    *Queue
+	messages []store.RelayMessage
+	known    bool // the queue is in the file
+	ids      []int64
+}
+
+// newSendOp checks all messages before any is written.
+func (q *Queue) newSendOp(all []Outgoing) (*sendOp, error) {
+	if q.err != nil {
+		return nil, q.err
+	}
+	op := &sendOp{queue: q, messages: make([]store.RelayMessage, len(all))}
+	for i := range all {
+		m, err := q.encode(&all[i])
+		if err != nil && len(all) > 1 {
+			err = fmt.Errorf("message %d of %d: %w", i+1, len(all), err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		op.messages[i] = m
+	}
+	var err error
+	op.known, err = q.known()
+	return op, err
+}
+
+func (q *Queue) encode(m *Outgoing) (store.RelayMessage, error) {
+	out := store.RelayMessage{Partition: int64(m.Partition), Type: or(m.Type, defaultType), Payload: m.Payload}
+	if m.Key != "" {
+		out.Partition = int64(q.Partition(m.Key))
+	}
+	if out.Payload == nil {
+		out.Payload = []byte{} // nil would be NULL
+	}
+	switch limit := q.relay.opts.MaxPayload; {
+	case out.Partition < 0 || out.Partition >= int64(q.partitions):
+		return out, fmt.Errorf("%w: partition %d of %d", engine.ErrInvalid, out.Partition, q.partitions)
+	case len(out.Payload) > limit:
+		return out, fmt.Errorf("%w: payload of %d bytes, at most %d (Options.MaxPayload)", engine.ErrInvalid, len(out.Payload), limit)
+	}
+	return out, checkType(out.Type)
+}
+
+func checkType(text string) error {
+	if len(text) > maxType {
+		return fmt.Errorf("%w: Type of %d bytes, at most %d", engine.ErrInvalid, len(text), maxType)
+	}
+	for _, c := range []byte(text) {
+		if c < ' ' || c > '~' {
+			return fmt.Errorf("%w: byte %#02x in Type: printable ASCII only", engine.ErrInvalid, c)
+		}
+	}
+	return nil
+}
+
+// Run implements engine.Op.
+func (op *sendOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	queue := op.queue
+	if !op.known {
+		if err := queue.register(ctx, q, now); err != nil {
+			return err
+		}
+	}
+	op.ids, err = queue.relay.store.Send(ctx, q, queue.name, op.messages, now.UnixMilli())
+	return err
+}
+
+// Single implements engine.Op.
+func (op *sendOp) Single() bool { return op.known && len(op.messages) == 1 }
+
+// register makes the tables and the queue, where they are not there.
+func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) error {
+	if err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil {
+		return err
+	}
+	found, err := q.relay.store.Register(ctx, tx, q.name, q.partitions, now.UnixMilli())
+	if err != nil {
+		return err
+	}
+	return q.compare(found)
+}
+
+func (q *Queue) compare(found int) error {
+	if found != q.partitions {
+		return fmt.Errorf("%w: %d were asked for, the file has %d", ErrPartitions, q.partitions, found)
+	}
+	return nil
+}
+
+// known tells whether the queue is in the file, as far as this Relay has seen a commit with it.
+func (q *Queue) known() (bool, error) {
+	q.relay.mu.Lock()
+	found, ok := q.relay.known[q.name]
+	q.relay.mu.Unlock()
+	if !ok {
+		return false, nil
+	}
+	return true, q.compare(found)
+}
+
+// learn notes that a queue is in the file.
+func (r *Relay) learn(queue string, partitions int) {
+	r.mu.Lock()
+	r.known[queue] = partitions
+	r.mu.Unlock()
+}
+
+// key is what waiters for messages of the queue wait for.
+func (q *Queue) key() wake.Key {
+	return wake.Key{Kind: wake.RelayReady, Name: wake.RelayName(q.relay.opts.Family, q.name)}
+}
+
+func (q *Queue) change() wake.Change {
+	k := q.key()
+	return wake.Change{Kind: k.Kind, Name: k.Name}
+}
+
+func (q *Queue) fail(op string, err error) error { return engine.Wrap("relay "+op, q.name, err) }

@@ -1,0 +1,173 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+func text(s string) relay.Outgoing { return relay.Outgoing{Payload: []byte(s)} }
+
+const countMessages = `SELECT count(*) FROM _honkerx_relay_messages`
+
+// Messages are in the file once Send has returned, those of a transaction once it is committed.
+func TestRelay_Send(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	q := relay.New(db, nil).Queue("orders", 4)
+	ids, err := q.Send(ctx, text("a"), relay.Outgoing{Partition: 3, Type: "text/plain", Payload: nil})
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2}, ids)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		ids, err = q.SendTx(ctx, tx, text("b"))
+		return err
+	}))
+	require.Equal(t, []int64{3}, ids)
+	got, err := testkit.Rows(db.SQL(), `SELECT id, queue, partition, type, typeof(payload), CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"1|orders|0|application/json|blob|a",
+		"2|orders|3|text/plain|blob|",
+		"3|orders|0|application/json|blob|b",
+	}, got)
+	ids, err = q.Send(ctx)
+	require.NoError(t, err)
+	require.Empty(t, ids, "no messages")
+}
+
+// A transaction that is rolled back leaves nothing behind, the tables included, and the next one
+// makes them.
+func TestRelay_SendTx_Rollback(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	q := relay.New(db, nil).Queue("orders", 2)
+	undo := errors.New("undo")
+	for range 2 {
+		require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			for range 2 {
+				_, err := q.SendTx(ctx, tx, text("a"))
+				require.NoError(t, err)
+			}
+			return undo
+		}), undo)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
+	}
+	for n := range int64(2) {
+		tx, err := db.SQL().BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = q.SendTx(ctx, tx, text("a"))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		require.Equal(t, n+1, testkit.QueryInt(t, db.SQL(), countMessages))
+	}
+}
+
+// One bad message among a hundred: nothing is written.
+func TestRelay_Send_BadMessage(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	q := relay.New(db, &relay.Options{MaxPayload: 10}).Queue("orders", 4)
+	_, err := q.Send(ctx, text("first"))
+	require.NoError(t, err)
+	for want, bad := range map[string]relay.Outgoing{
+		"payload of 11 bytes":  text(strings.Repeat("x", 11)),
+		"partition 4 of 4":     {Partition: 4},
+		"partition -1 of 4":    {Partition: -1},
+		"byte 0x0a in Type":    {Type: "a\nb"},
+		"byte 0xc3 in Type":    {Type: "größe"},
+		"Type of 1025 bytes":   {Type: strings.Repeat("t", 1025)},
+		"message 57 of 100":    {Partition: 64},
+		"at most 10 (Options.": text(strings.Repeat("x", 1000)),
+	} {
+		all := make([]relay.Outgoing, 100)
+		all[56] = bad
+		_, err := q.Send(ctx, all...)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, `honker: relay send "orders": `)
+		require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.SendTx(ctx, tx, all...)
+			return err
+		}), honker.ErrInvalid)
+	}
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages))
+}
+
+// A name, a number of partitions or an option that is none is an error of the first verb.
+func TestRelay_Queue_Invalid(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	r := relay.New(db, nil)
+	bad := []*relay.Queue{r.Queue("", 1), r.Queue("a\x00b", 1), r.Queue("\xff", 1), r.Queue(strings.Repeat("n", 1025), 1)}
+	for _, n := range []int{-1, 0, 3, 5, 63, 65, 128} {
+		bad = append(bad, r.Queue("orders", n))
+	}
+	for _, o := range []relay.Options{
+		{Processors: -1}, {Batch: -1}, {MaxPayload: -1}, {RetryBase: -1}, {RetryMax: -1}, {VacuumEvery: -1},
+		{RetryBase: 2, RetryMax: 1}, {Profile: -1}, {Profile: 4},
+		{Family: "9"}, {Family: "A"}, {Family: "a-b"}, {Family: "a b"}, {Family: `a"`}, {Family: strings.Repeat("f", 33)},
+	} {
+		bad = append(bad, relay.New(db, &o).Queue("orders", 1))
+		require.ErrorIs(t, relay.New(db, &o).Run(ctx), honker.ErrInvalid, "%+v", o)
+	}
+	for _, q := range bad {
+		_, err := q.Send(ctx, text("a"))
+		require.ErrorIs(t, err, honker.ErrInvalid, q.Name())
+	}
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
+}
+
+// A queue keeps its number of partitions: another one is an error that says both.
+func TestRelay_Queue_Partitions(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	r := relay.New(db, nil)
+	for n := 1; n <= 64; n *= 2 {
+		name := strings.Repeat("q", n)
+		for range 2 {
+			_, err := r.Queue(name, n).Send(ctx, relay.Outgoing{Partition: n - 1})
+			require.NoError(t, err)
+		}
+		for _, other := range []*relay.Relay{r, relay.New(db, nil)} {
+			_, err := other.Queue(name, 3-min(n, 2)).Send(ctx, text("a"))
+			require.ErrorIs(t, err, relay.ErrPartitions)
+			require.ErrorContains(t, err, "the file has ")
+		}
+	}
+	require.EqualValues(t, 14, testkit.QueryInt(t, db.SQL(), countMessages))
+}
+
+// The partition of a key is the same in every program and version.
+func TestRelay_Queue_Partition_Vectors(t *testing.T) {
+	r := relay.New(honkertest.Open(t, nil), nil)
+	for key, want := range map[string]int{"": 5, "a": 44, "foobar": 40} {
+		for n := 1; n <= 64; n *= 2 {
+			require.Equal(t, want%n, r.Queue("q", n).Partition(key), key)
+		}
+	}
+}
+
+// Relays of several families share nothing.
+func TestRelay_Family(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	for i, f := range []string{"", "billing", "messages", "billing_messages"} {
+		q := relay.New(db, &relay.Options{Family: f}).Queue("orders", 1<<i)
+		for range 5 {
+			_, err := q.Send(ctx, text("a"), text("b"))
+			require.NoError(t, err)
+		}
+	}
+	for _, table := range []string{"", "billing_", "messages_", "billing_messages_"} {
+		require.EqualValues(t, 10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_`+table+`messages`))
+	}
+}
