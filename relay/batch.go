@@ -46,10 +46,13 @@ func (b *Batch) Remaining() time.Duration { return max(0, time.Until(b.deadline)
 
 // Next hands out the next message; false when there is none left.
 func (b *Batch) Next() (*Message, bool) {
-	if m := b.NextChunk(1); len(m) > 0 {
-		return m[0], true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.handed == len(b.messages) {
+		return nil, false
 	}
-	return nil, false
+	b.handed++
+	return &b.messages[b.handed-1], true
 }
 
 // NextChunk hands out up to n more messages; nil when there are none left.

@@ -1,0 +1,110 @@
+package relay
+
+import (
+	"errors"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/worker"
+)
+
+// outcome is what has become of a batch. It is made before the transaction that saves it: texts of
+// errors are the application's code, which must not run in a transaction that others share.
+type outcome struct {
+	progress store.RelayProgress
+	err      error // why the batch has failed
+	died     []Died
+}
+
+// outcomeOf decides what is saved for a batch with a handler that has returned err.
+func (r *run) outcomeOf(a *active, err error) *outcome {
+	b := a.batch
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := &outcome{err: err}
+	if b.misused != nil {
+		o.err = errors.Join(b.misused, err)
+	}
+	if b.finished > 0 {
+		o.finish(b, b.finished)
+	}
+	for _, rejected := range b.rejected {
+		o.deadLetter(a, rejected.index, engine.Describe(rejected.cause), true)
+	}
+	r.decideRest(a, o, b)
+	return o
+}
+
+// finish notes that n messages are finished.
+func (o *outcome) finish(b *Batch, n int) {
+	o.progress.Finished = int64(n)
+	o.progress.Cursor = b.messages[n-1].ID
+}
+
+// deadLetter adds the message at index to the dead letters.
+func (o *outcome) deadLetter(a *active, index int, reason string, rejected bool) {
+	m := &a.batch.messages[index]
+	o.progress.Dead = append(o.progress.Dead, store.RelayDeath{ID: m.ID, Seq: m.Seq, Attempts: a.attempts(index), Reason: reason})
+	o.died = append(o.died, Died{
+		Queue: m.Queue, Partition: m.Partition, Seq: m.Seq, ID: m.ID, Rejected: rejected, Reason: worker.Reason(errors.New(reason)),
+	})
+}
+
+// attempts is how often the message at index was begun, this time included.
+func (a *active) attempts(index int) int64 {
+	if index == 0 {
+		return a.taken.Attempts
+	}
+	return 1
+}
+
+// decideRest decides what becomes of the first message that is not finished.
+func (r *run) decideRest(a *active, o *outcome, b *Batch) {
+	rest := b.finished
+	if o.err == nil {
+		// A lease that was over before the first message could start has spent no attempt.
+		if rest == 0 {
+			r.putOff(a, o)
+		}
+		return
+	}
+	if b.handed > rest {
+		o.progress.Attempts = a.attempts(rest)
+	}
+	// Of several messages that were handed out, it is not known which has failed: the next
+	// batch is smaller.
+	if most := a.handler.maxAttempts; most > 0 && b.handed == rest+1 && o.progress.Attempts >= int64(most) {
+		o.finish(b, rest+1)
+		o.progress.Attempts = 0
+		o.deadLetter(a, rest, engine.Describe(o.err), false)
+		return
+	}
+	now := time.Now()
+	o.progress.LastError = engine.Describe(o.err)
+	o.progress.RetryAtMS = engine.DeadlineMS(now, r.pause(o))
+	// The handler may still do what its lease allows.
+	if errors.Is(o.err, ErrStuck) {
+		o.progress.RetryAtMS = max(o.progress.RetryAtMS, engine.DeadlineMS(a.lapses, 0))
+	}
+}
+
+// putOff is for a batch of which nothing was tried: its attempt is not spent.
+func (r *run) putOff(a *active, o *outcome) {
+	o.progress.Attempts = a.taken.Attempts - 1
+	o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), r.relay.opts.RetryBase)
+	if o.err == nil {
+		o.err = errLease
+	}
+	o.progress.LastError = engine.Describe(o.err)
+}
+
+// pause is how long the partition waits after a failure.
+func (r *run) pause(o *outcome) time.Duration {
+	if d := directiveOf(o.err); d != nil {
+		return max(0, d.Delay)
+	}
+	backoff := honker.Exponential(r.relay.opts.RetryBase, r.relay.opts.RetryMax)
+	return backoff(max(1, int(o.progress.Attempts)), o.err)
+}

@@ -1,0 +1,216 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/worker"
+)
+
+// active is a batch that a processor handles.
+type active struct {
+	handler  *handler
+	taken    store.RelayTaken
+	size     int // the most messages that it might have had
+	batch    *Batch
+	deadline time.Time // of the handler's ctx
+	lapses   time.Time // the lease, at the latest
+	began    time.Time
+	took     time.Duration
+	returned bool // the handler; guarded by run.mu
+}
+
+func newActive(h *handler, op *stepOp) *active {
+	t := op.taken
+	messages := make([]Message, len(op.rows))
+	for i, row := range op.rows {
+		messages[i] = Message{
+			Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1 + int64(i), ID: row.ID, Epoch: t.Epoch,
+			Type: row.Type, Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS),
+		}
+	}
+	messages[0].Attempt = int(t.Attempts) - 1
+	deadline := op.at.Add(h.lease - h.headroom) // op.at was read before the lease was written
+	return &active{
+		handler: h, taken: t, size: op.size,
+		batch:    &Batch{messages: messages, deadline: deadline},
+		deadline: deadline, lapses: op.at.Add(h.lease),
+	}
+}
+
+var (
+	errLease        = errors.New("the lease has ended")
+	errNothingAcked = errors.New("the handler has returned without finishing a message")
+	errLeaseLost    = errors.New("lease lost")
+)
+
+// process handles first, and then what each step takes, until there is nothing.
+func (r *run) process(first *active) {
+	for a := first; a != nil; {
+		if a.handler.tx != nil {
+			a = r.handleTx(a)
+		} else {
+			a = r.settle(a, r.outcomeOf(a, r.handle(a)))
+		}
+	}
+}
+
+// handle runs the handler of a batch.
+func (r *run) handle(a *active) error {
+	ctx, cancel := context.WithDeadlineCause(r.lasting, a.deadline, errLease)
+	defer cancel()
+	err := r.watched(a, a.deadline.Add(min(a.handler.headroom/2, worker.CancelGrace)), func() error {
+		if a.handler.batch != nil {
+			return r.batchHandler(ctx, a)
+		}
+		return a.each(func(m *Message) error { return r.attempt(a, m, func() error { return a.handler.one(ctx, m) }) })
+	})
+	if err != nil && context.Cause(ctx) == errLease {
+		err = fmt.Errorf("%w: %w", errLease, err)
+	}
+	return err
+}
+
+// batchHandler runs a handler of whole batches.
+func (r *run) batchHandler(ctx context.Context, a *active) error {
+	first := &a.batch.messages[0]
+	err := r.attempt(a, first, func() error { return a.handler.batch(ctx, a.batch) })
+	if d := directiveOf(err); d != nil && d.Outcome == worker.Died {
+		a.batch.Reject(d)
+		return nil
+	}
+	if err == nil && a.batch.Processed() == 0 {
+		return errNothingAcked
+	}
+	return err
+}
+
+// attempt calls the application's handler. A panic is an error with its stack.
+func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = worker.Panicked(r.relay.engine.Logger, p, "relay", a.taken.Queue, "partition", m.Partition, "seq", m.Seq, "attempt", m.Attempt)
+		}
+	}()
+	return call()
+}
+
+// each runs a handler of single messages through a batch, as long as there is time to start one.
+func (a *active) each(f func(m *Message) error) error {
+	for a.batch.Remaining() > 0 {
+		m, ok := a.batch.Next()
+		if !ok {
+			return nil
+		}
+		err := f(m)
+		d := directiveOf(err)
+		switch {
+		case err == nil:
+			a.batch.Ack()
+		case d != nil && d.Outcome == worker.Died:
+			a.batch.Reject(d)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// directiveOf finds what a handler has said about its message. The error's methods are the
+// application's code, so a panic in them is caught.
+func directiveOf(err error) (d *worker.Directive) {
+	if err == nil {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			d = nil
+		}
+	}()
+	if errors.As(err, &d) {
+		return d
+	}
+	return nil
+}
+
+// watched runs f in a goroutine and waits for it, but not beyond limit: then the handler is left
+// behind, and its batch is closed to it.
+func (r *run) watched(a *active, limit time.Time, f func() error) error {
+	a.began = time.Now()
+	defer func() {
+		a.took = time.Since(a.began)
+		a.batch.close()
+	}()
+	result := make(chan error, 1)
+	go func() {
+		err := worker.ErrGoexit // unless f returns
+		defer func() {
+			r.handlerReturned(a)
+			result <- err
+		}()
+		err = f()
+	}()
+	over := time.NewTimer(time.Until(limit))
+	defer over.Stop()
+	select {
+	case err := <-result:
+		return err
+	case <-over.C:
+	}
+	if !r.leaveBehind(a) {
+		return <-result // it has returned at the last moment
+	}
+	r.relay.engine.Logger.Error("honker: relay: a handler ignores the end of its context; its partition is not taken here until it returns",
+		"queue", a.taken.Queue, "partition", a.taken.Partition, "seq", a.taken.Processed+1)
+	return ErrStuck
+}
+
+// leaveBehind notes that a's handler is not waited for; false when it has returned.
+func (r *run) leaveBehind(a *active) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.returned {
+		return false
+	}
+	r.stuck[a.taken.RelayPartition] = a
+	return true
+}
+
+// handlerReturned lets the partition of a handler that was left behind be taken again.
+func (r *run) handlerReturned(a *active) {
+	r.mu.Lock()
+	a.returned = true
+	behind := r.stuck[a.taken.RelayPartition] == a
+	if behind {
+		delete(r.stuck, a.taken.RelayPartition)
+	}
+	r.mu.Unlock()
+	if behind {
+		r.waiter.Wake()
+	}
+}
+
+// settle saves what has become of a batch, and takes the next one unless Run has ended. What
+// cannot be saved while its lease holds is left to lapse.
+func (r *run) settle(a *active, ended *outcome) (next *active) {
+	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
+	defer cancel()
+	op := &stepOp{run: r, done: a, ended: ended}
+	retry := r.retry("progress not saved, retrying", "queue", a.taken.Queue, "partition", a.taken.Partition)
+	for {
+		op.want = !r.draining.Load()
+		err := r.relay.engine.Write(ctx, "", op)
+		if err == nil {
+			return r.stepped(op)
+		}
+		if retry.After(ctx, err) != nil {
+			r.relay.engine.Logger.Error("honker: relay: progress could not be saved; the lease will lapse",
+				"queue", a.taken.Queue, "partition", a.taken.Partition, "error", err)
+			return nil
+		}
+	}
+}

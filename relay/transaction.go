@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/worker"
+)
+
+var (
+	errTxTimeout = errors.New("TxTimeout has passed")
+	errTxBroken  = errors.New("nothing of the batch is kept")
+)
+
+// txGrace is what a handler has to return after TxTimeout, before its transaction is rolled back
+// under it: all other writers wait.
+const txGrace = 100 * time.Millisecond
+
+// handleTx handles a batch and saves its progress in one transaction, which takes the next batch
+// too. What fails in it that is not a handler's error leaves nothing, and is saved by another one.
+func (r *run) handleTx(a *active) (next *active) {
+	op := &stepOp{run: r, done: a}
+	var failure error // of the handler, that took the transaction with it
+	err := r.relay.engine.Tx(r.lasting, func(ctx context.Context, tx *sql.Tx) error {
+		err := r.handleIn(ctx, tx, a)
+		if errors.Is(err, errTxBroken) || errors.Is(err, ErrStuck) || errors.Is(err, worker.ErrGoexit) {
+			failure = err
+			return err
+		}
+		op.ended, op.want = r.outcomeOf(a, err), !r.draining.Load()
+		if err := op.Run(context.WithoutCancel(ctx), tx, time.Now()); err != nil {
+			return err
+		}
+		if !op.held {
+			return errLeaseLost
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return r.stepped(op)
+	case errors.Is(err, errLeaseLost):
+		r.reportLost(a.taken)
+		return nil
+	}
+	a.batch.undo()
+	if failure != nil {
+		return r.settle(a, r.outcomeOf(a, failure))
+	}
+	o := &outcome{err: err}
+	r.putOff(a, o)
+	return r.settle(a, o)
+}
+
+// handleIn runs the handler for each message, in the transaction.
+func (r *run) handleIn(ctx context.Context, tx *sql.Tx, a *active) error {
+	deadline, cause := time.Now().Add(a.handler.txTimeout), errTxTimeout
+	if a.deadline.Before(deadline) {
+		deadline, cause = a.deadline, errLease
+	}
+	a.batch.deadline = deadline
+	limited, cancel := context.WithDeadlineCause(ctx, deadline, cause)
+	defer cancel()
+	err := r.watched(a, deadline.Add(txGrace), func() error {
+		return a.each(func(m *Message) error { return r.handleMessage(limited, ctx, tx, a, m) })
+	})
+	if err != nil && context.Cause(limited) == cause {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// handleMessage runs the handler within a savepoint, and undoes what a message that has failed has
+// written. lasting is the ctx of the transaction.
+func (r *run) handleMessage(ctx, lasting context.Context, tx *sql.Tx, a *active, m *Message) error {
+	if err := store.Savepoint(lasting, tx); err != nil {
+		return fmt.Errorf("%w: %w", errTxBroken, err)
+	}
+	failed := r.attempt(a, m, func() error { return a.handler.tx(ctx, tx, m) })
+	if err := store.EndSavepoint(lasting, tx, failed == nil); err != nil {
+		// The handler's error in the text only: it may be a Reject, which has not happened.
+		return fmt.Errorf("%w: %w (%s)", errTxBroken, err, engine.Describe(failed))
+	}
+	return failed
+}
