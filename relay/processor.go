@@ -199,6 +199,7 @@ func (r *run) handlerReturned(a *active) {
 func (r *run) settle(a *active, ended *outcome) (next *active) {
 	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
 	defer cancel()
+	r.resize(a, ended)
 	op := &stepOp{run: r, done: a, ended: ended}
 	retry := r.retry("progress not saved, retrying", "queue", a.taken.Queue, "partition", a.taken.Partition)
 	for {

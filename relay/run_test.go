@@ -2,10 +2,15 @@ package relay_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -112,4 +117,251 @@ func TestRelay_Handle_Order(t *testing.T) {
 	}
 	require.Equal(t, map[int]int64{0: 50, 1: 50, 2: 50, 3: 50}, next)
 	require.EqualValues(t, 200, testkit.QueryInt(t, db.SQL(), `SELECT sum(processed) FROM _honkerx_relay_partitions WHERE owner = ''`))
+}
+
+// A transaction that is rolled back between two others leaves no gap in the numbers.
+func TestRelay_Seq_Rollback(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	r := relay.New(db, nil)
+	q := r.Queue("orders", 1)
+	for i := range 9 {
+		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.SendTx(ctx, tx, text(fmt.Sprint(i)))
+			require.NoError(t, err)
+			if i%3 == 1 {
+				return errDown
+			}
+			return nil
+		})
+		require.Equal(t, i%3 == 1, err != nil)
+	}
+	var got seen
+	q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+	stop := start(t, r)
+	drained(t, db)
+	require.NoError(t, stop())
+	require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/4/0", "0/5/0", "0/6/0"}, got.seqs())
+	require.Equal(t, []string{"0", "2", "3", "5", "6", "8"}, got.payloads())
+}
+
+// Several queues of one relay, each with its own handler and number of partitions; a second Run
+// finds them registered.
+func TestRelay_Run_Queues(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	for range 2 {
+		r := relay.New(db, nil)
+		var got [3]seen
+		for i := range got {
+			q := r.Queue(fmt.Sprint("queue ", i), 1<<i)
+			q.Handle(func(_ context.Context, m *relay.Message) error { got[i].add(m); return nil })
+			sendN(t, q, 0, 10)
+		}
+		stop := start(t, r)
+		drained(t, db)
+		require.NoError(t, stop())
+		for i := range got {
+			require.Equal(t, 10, got[i].len())
+		}
+	}
+}
+
+// A handler that cannot be, and two for one queue, are errors of Run, which writes nothing.
+func TestRelay_Run_Invalid(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	handle := func(context.Context, *relay.Message) error { return nil }
+	for name, c := range map[string]struct {
+		set  func(q *relay.Queue)
+		text string
+	}{
+		"none":              {func(*relay.Queue) {}, "no queue has a handler"},
+		"nil":               {func(q *relay.Queue) { q.Handle(nil) }, "nil function"},
+		"nil batch":         {func(q *relay.Queue) { q.HandleBatch(nil) }, "nil function"},
+		"nil tx":            {func(q *relay.Queue) { q.HandleTx(nil) }, "nil function"},
+		"two":               {func(q *relay.Queue) { q.Handle(handle); q.Handle(handle) }, "it has a handler already"},
+		"headroom as lease": {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Second)) }, "headroom 1s is not below"},
+		"no headroom":       {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, 0)) }, "headroom 0s is not positive"},
+		"no lease":          {func(q *relay.Queue) { q.Handle(handle, relay.Lease(0, -1)) }, "lease 0s is not positive"},
+		"attempts":          {func(q *relay.Queue) { q.Handle(handle, relay.MaxAttempts(-1)) }, "negative MaxAttempts"},
+		"timeout":           {func(q *relay.Queue) { q.Handle(handle, relay.TxTimeout(0)) }, "TxTimeout 0s is not positive"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := relay.New(db, nil)
+			c.set(r.Queue("orders", 2))
+			err := r.Run(ctx)
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			require.ErrorContains(t, err, c.text)
+		})
+	}
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
+	send(t, relay.New(db, nil).Queue("orders", 4), text("a"))
+	r := relay.New(db, nil)
+	r.Queue("orders", 2).Handle(handle)
+	err := r.Run(ctx)
+	require.ErrorIs(t, err, relay.ErrPartitions)
+	require.ErrorContains(t, err, `"orders": another number of partitions: 2 were asked for, the file has 4`)
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error { return r.Run(ctx) }), honker.ErrInTx)
+}
+
+// Two runs share the partitions: no message is handled twice, each partition stays in order, and
+// never has two handlers at once.
+func TestRelay_Run_Two(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	other := honkertest.OpenFile(t, path, nil)
+	const partitions, each = 16, 200
+	var handlers [2]seen
+	var busy [partitions]atomic.Int32
+	var stops []func() error
+	q := relay.New(db, nil).Queue("orders", partitions)
+	for p := range partitions {
+		sendN(t, q, p, each/2)
+	}
+	for i, d := range []*honker.DB{db, other} {
+		r := relay.New(d, nil)
+		r.Queue("orders", partitions).Handle(func(_ context.Context, m *relay.Message) error {
+			if n := busy[m.Partition].Add(1); n != 1 {
+				t.Errorf("%d handlers of partition %d", n, m.Partition)
+			}
+			handlers[i].add(m)
+			runtime.Gosched()
+			busy[m.Partition].Add(-1)
+			return nil
+		})
+		stops = append(stops, start(t, r))
+	}
+	for range each / 2 {
+		for p := range partitions {
+			send(t, q, relay.Outgoing{Partition: p})
+		}
+	}
+	drained(t, db)
+	for _, stop := range stops {
+		require.NoError(t, stop())
+	}
+	count := map[string]int{}
+	for i := range handlers {
+		last := map[int]int64{}
+		for _, m := range handlers[i].list() {
+			require.Greater(t, m.Seq, last[m.Partition])
+			last[m.Partition] = m.Seq
+			count[m.IdempotencyKey()]++
+		}
+	}
+	require.Len(t, count, partitions*each)
+	for key, n := range count {
+		require.Equal(t, 1, n, key)
+	}
+}
+
+// No more batches than Processors are handled at once, and a partition with a backlog lets the
+// others in.
+func TestRelay_Processors_Fair(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, &relay.Options{Processors: 4})
+		q := r.Queue("orders", 64)
+		var got seen
+		var running, most atomic.Int32
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Millisecond)
+			running.Add(-1)
+			got.add(m)
+			return nil
+		})
+		sendN(t, q, 0, 1000)
+		for p := range 64 {
+			sendN(t, q, p, 1)
+		}
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.EqualValues(t, 4, most.Load())
+		require.Equal(t, 1064, got.len())
+		// Each of the others has its turn before the first one has its third.
+		hot, others := 0, 0
+		for _, m := range got.list() {
+			if m.Partition == 0 {
+				hot++
+			} else if others++; others == 63 {
+				require.LessOrEqual(t, hot, 30, "messages of the busy partition before the last of the others")
+			}
+		}
+	})
+}
+
+// With one processor, partitions and queues with backlogs take turns, the oldest message first.
+func TestRelay_Processors_Turns(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, &relay.Options{Processors: 1, Batch: 1})
+		var got seen
+		for _, name := range []string{"a", "b"} {
+			r.Queue(name, 4).Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+		}
+		sendN(t, r.Queue("b", 4), 3, 3)
+		sendN(t, r.Queue("a", 4), 2, 3)
+		sendN(t, r.Queue("a", 4), 1, 3)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"3/1/0", "2/1/0", "1/1/0", "3/2/0", "2/2/0", "1/2/0", "3/3/0", "2/3/0", "1/3/0"}, got.seqs())
+	})
+}
+
+// A relay that waits is woken by each way in which a message may come.
+func TestRelay_Run_Wakes(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	path, db := testkit.OpenShared(t)
+	other := testkit.Attach(t, path)
+	r := relay.New(db, nil)
+	q := r.Queue("orders", 2)
+	var got seen
+	q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+	stop := start(t, r)
+	sends := []func() error{
+		func() error { _, err := q.Send(ctx, text("1")); return err },
+		func() error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := q.SendTx(ctx, tx, text("2"))
+				return err
+			})
+		},
+		func() error { _, err := relay.New(other, nil).Queue("orders", 2).Send(ctx, text("3")); return err },
+		func() error {
+			_, err := other.SQL().ExecContext(ctx, `INSERT INTO _honkerx_relay_messages (queue, payload) VALUES ('orders', '4')`)
+			return err
+		},
+	}
+	for i, send := range sends {
+		require.NoError(t, send())
+		testkit.Eventually(t, testkit.Timeout, fmt.Sprint("message ", i+1), func() bool { return got.len() == i+1 })
+	}
+	require.NoError(t, stop())
+	require.Equal(t, []string{"1", "2", "3", "4"}, got.payloads())
+	last := got.list()[3]
+	require.Equal(t, "application/json", last.Type)
+	require.WithinDuration(t, time.Now(), last.CreatedAt, time.Minute)
+}
+
+// Names with every byte that a name may have are kept apart, also those that are syntax elsewhere.
+func TestRelay_Queue_Names(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	r := relay.New(db, nil)
+	names := []string{`a/b`, `a/0`, `"`, `'`, `[`, `\`, `\u0041`, "A", "a", "ä", "%", "*", "<&>", "\x01\x7f", "\u2028", strings.Repeat("n", 1024)}
+	for c := byte(1); c < 128; c++ {
+		names = append(names, "byte "+string(rune(c)))
+	}
+	var got seen
+	for _, name := range names {
+		q := r.Queue(name, 1)
+		q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+		send(t, q, text(name))
+	}
+	stop := start(t, r)
+	drained(t, db)
+	require.NoError(t, stop())
+	require.Equal(t, len(names), got.len())
+	for _, m := range got.list() {
+		require.Equal(t, m.Queue, string(m.Payload))
+	}
 }

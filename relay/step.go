@@ -112,7 +112,8 @@ func (r *run) size(t store.RelayTaken) int {
 }
 
 // resize sets the size of the partition's next batch: that which was finished after a failure or a
-// reject, and otherwise the double of the last one.
+// reject, and otherwise the double of the last one. It comes before the step, which may take that
+// batch.
 func (r *run) resize(a *active, ended *outcome) {
 	size := 2 * a.size
 	if ended.err != nil || len(ended.died) > 0 {
@@ -154,7 +155,6 @@ func (r *run) reportEnd(op *stepOp) {
 		r.reportLost(t)
 		return
 	}
-	r.resize(op.done, ended)
 	for _, died := range ended.died {
 		r.reportDeath(died)
 	}

@@ -33,6 +33,7 @@ func (r *run) handleTx(a *active) (next *active) {
 			return err
 		}
 		op.ended, op.want = r.outcomeOf(a, err), !r.draining.Load()
+		r.resize(a, op.ended)
 		if err := op.Run(context.WithoutCancel(ctx), tx, time.Now()); err != nil {
 			return err
 		}

@@ -1,0 +1,205 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// handleBatches runs handle for n messages of one partition, for an hour, and returns what it was
+// given: for each batch its first number and its length.
+func handleBatches(t *testing.T, n int, o *relay.Options, handle func(i int, b *relay.Batch) error) (batches []string, db *honker.DB) {
+	t.Helper()
+	testkit.Bubble(t, func(t *testing.T, opened *honker.DB, _ *testkit.Recorder) {
+		db = opened
+		r := relay.New(db, o)
+		q := r.Queue("orders", 1)
+		var seqs []string
+		q.HandleBatch(func(_ context.Context, b *relay.Batch) error {
+			first := testkit.QueryInt(t, opened.SQL(), `SELECT processed + 1 FROM _honkerx_relay_partitions`)
+			seqs = append(seqs, fmt.Sprintf("%d+%d", first, b.Len()))
+			return handle(len(seqs)-1, b)
+		})
+		sendN(t, q, 0, n)
+		stop := start(t, r)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		batches = seqs
+		left := testkit.QueryInt(t, opened.SQL(), countMessages)
+		require.Zero(t, left)
+	})
+	return batches, db
+}
+
+func ackAll(b *relay.Batch) error {
+	b.AckChunk(len(b.NextChunk(b.Len())))
+	return nil
+}
+
+// A batch hands out its messages in order, and counts what is finished.
+func TestRelay_Batch(t *testing.T) {
+	batches, _ := handleBatches(t, 25, nil, func(_ int, b *relay.Batch) error {
+		if b.Remaining() != 28*time.Second {
+			t.Errorf("%v remain", b.Remaining())
+		}
+		m, ok := b.Next()
+		if !ok || m.Seq%10 != 1 || b.Processed() != 0 {
+			t.Errorf("%v %+v", ok, m)
+		}
+		b.Ack()
+		for {
+			chunk := b.NextChunk(4)
+			if chunk == nil {
+				break
+			}
+			b.AckChunk(len(chunk))
+		}
+		if _, ok := b.Next(); ok || b.Processed() != b.Len() {
+			t.Errorf("%v, %d of %d", ok, b.Processed(), b.Len())
+		}
+		return nil
+	})
+	require.Equal(t, []string{"1+10", "11+10", "21+5"}, batches)
+}
+
+// What was acked before a failure stays finished; the next batch is as large as that, and grows
+// again.
+func TestRelay_Batch_Prefix(t *testing.T) {
+	batches, _ := handleBatches(t, 100, &relay.Options{Batch: 25}, func(i int, b *relay.Batch) error {
+		if i == 0 {
+			b.NextChunk(20)
+			b.AckChunk(10)
+			return errDown
+		}
+		return ackAll(b)
+	})
+	require.Equal(t, []string{"1+25", "11+1", "12+2", "14+4", "18+8", "26+16", "42+25", "67+25", "92+9"}, batches)
+}
+
+// A batch that returns nil goes on after what it has acked; one that has acked nothing has failed.
+func TestRelay_Batch_Partial(t *testing.T) {
+	batches, _ := handleBatches(t, 20, nil, func(i int, b *relay.Batch) error {
+		switch i {
+		case 0:
+			b.NextChunk(10)
+			b.AckChunk(3)
+			return nil
+		case 1:
+			b.NextChunk(10)
+			return nil
+		}
+		return ackAll(b)
+	})
+	require.Equal(t, []string{"1+10", "4+10", "4+1", "5+2", "7+4", "11+8", "19+2"}, batches)
+}
+
+// Acks beyond what was handed out, and a reject beside messages that are not finished, fail the
+// batch; what was acked properly before stays finished.
+func TestRelay_Batch_Misuse(t *testing.T) {
+	for name, misuse := range map[string]func(b *relay.Batch){
+		"ack":           func(b *relay.Batch) { b.Ack() },
+		"chunk":         func(b *relay.Batch) { b.NextChunk(2); b.AckChunk(3) },
+		"negative":      func(b *relay.Batch) { b.AckChunk(-1) },
+		"reject":        func(b *relay.Batch) { b.Reject(errDown) },
+		"reject of two": func(b *relay.Batch) { b.NextChunk(2); b.Reject(errDown) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			batches, _ := handleBatches(t, 8, nil, func(i int, b *relay.Batch) error {
+				if i > 0 {
+					return ackAll(b)
+				}
+				b.NextChunk(3)
+				b.AckChunk(3)
+				misuse(b)
+				b.NextChunk(1)
+				b.Ack() // after the misuse: nothing
+				return nil
+			})
+			require.Equal(t, "1+8", batches[0])
+			require.Equal(t, "4+", batches[1][:2], "what was acked before")
+		})
+	}
+}
+
+// Reject makes a dead letter of the message that was handed out last, by the batch or as its error.
+func TestRelay_Batch_Reject(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		q.HandleBatch(func(_ context.Context, b *relay.Batch) error {
+			for {
+				m, ok := b.Next()
+				switch {
+				case !ok:
+					return nil
+				case m.Seq == 3:
+					b.Reject(errDown)
+				case m.Seq == 5:
+					return relay.Reject(errDown)
+				default:
+					b.Ack()
+				}
+			}
+		})
+		sendN(t, q, 0, 9)
+		stop := start(t, r)
+		time.Sleep(time.Second)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/3 1 " + errDown.Error() + " 2", "0/5 1 " + errDown.Error() + " 4"}, deadLetters(t, db))
+		require.EqualValues(t, 9, testkit.QueryInt(t, db.SQL(), `SELECT processed FROM _honkerx_relay_partitions`))
+	})
+}
+
+// A message that fails its whole batch is alone after few rounds, and the batches grow again.
+func TestRelay_Batch_Poison(t *testing.T) {
+	rounds, alone := 0, 0
+	batches, _ := handleBatches(t, 1000, &relay.Options{Batch: 100}, func(_ int, b *relay.Batch) error {
+		all := b.NextChunk(b.Len())
+		for _, m := range all {
+			if string(m.Payload) != "57" {
+				continue
+			}
+			if rounds++; b.Len() == 1 {
+				alone++
+				return relay.Reject(errDown)
+			}
+			return errDown
+		}
+		b.AckChunk(len(all))
+		return nil
+	})
+	require.Equal(t, 1, alone)
+	require.LessOrEqual(t, rounds, 8)
+	large := func(b string) bool { return strings.HasSuffix(b, "+100") }
+	require.True(t, slices.ContainsFunc(batches[1:], large), "%v", batches)
+}
+
+// A batch, and its messages, have no effect once their handler has returned.
+func TestRelay_Batch_Late(t *testing.T) {
+	var kept *relay.Batch
+	var message *relay.Message
+	batches, _ := handleBatches(t, 3, nil, func(i int, b *relay.Batch) error {
+		if i == 0 {
+			kept = b
+			message, _ = b.Next()
+			return errDown
+		}
+		message.Seq, message.ID, message.Queue = 99, 99, "other"
+		kept.Ack()
+		kept.Reject(errDown)
+		if m, ok := kept.Next(); ok || kept.NextChunk(3) != nil || kept.Processed() != 0 {
+			t.Errorf("handed out %+v", m)
+		}
+		return ackAll(b)
+	})
+	require.Equal(t, []string{"1+3", "1+1", "2+2"}, batches)
+}

@@ -1,0 +1,284 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// events collects what an observer was told.
+type events[E any] struct {
+	mu  sync.Mutex
+	all []E
+}
+
+func (e *events[E]) add(x E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, x)
+}
+
+func (e *events[E]) list() []E {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]E(nil), e.all...)
+}
+
+// deadLetters are "partition/seq attempts reason payload", by id.
+func deadLetters(t testing.TB, db *honker.DB) []string {
+	t.Helper()
+	all, err := testkit.Rows(db.SQL(), `SELECT partition || '/' || seq || ' ' || attempts || ' ' || last_error || ' ' || CAST(payload AS TEXT) FROM _honkerx_relay_dead WHERE state = 'pending' ORDER BY id`)
+	require.NoError(t, err)
+	return all
+}
+
+// A failure delivers the message again, first of all, after pauses that double up to RetryMax;
+// messages that are sent meanwhile do not cut them short, and other partitions go on.
+func TestRelay_Handle_Backoff(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, &relay.Options{RetryBase: time.Second, RetryMax: 10 * time.Second})
+		q := r.Queue("orders", 2)
+		var got seen
+		var at []time.Time
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			if m.Partition == 1 {
+				return nil
+			}
+			at = append(at, time.Now())
+			if m.Seq == 1 && m.Attempt < 6 {
+				return errDown
+			}
+			return nil
+		})
+		stop := start(t, r)
+		send(t, q, text("a"), text("b"))
+		for range 40 {
+			time.Sleep(100 * time.Millisecond)
+			send(t, q, relay.Outgoing{Partition: 1})
+		}
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Len(t, at, 8)
+		for i, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+			require.InDelta(t, want*time.Second, at[i+1].Sub(at[i]), float64(want*time.Second)/5+float64(5*time.Millisecond))
+		}
+		var first []string
+		others := 0
+		for i, s := range got.seqs() {
+			if got.list()[i].Partition == 0 {
+				first = append(first, s)
+			} else {
+				others++
+			}
+		}
+		require.Equal(t, []string{"0/1/0", "0/1/1", "0/1/2", "0/1/3", "0/1/4", "0/1/5", "0/1/6", "0/2/0"}, first)
+		require.Equal(t, 40, others)
+	})
+}
+
+// The pause is kept in the file: another Run, in the place of one that has ended, waits for it.
+func TestRelay_Handle_Backoff_Stored(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		var at []time.Time
+		run := func() (stop func() error) {
+			r := relay.New(db, nil)
+			r.Queue("orders", 1).Handle(func(context.Context, *relay.Message) error {
+				if at = append(at, time.Now()); len(at) == 1 {
+					return relay.RetryAfter(time.Hour, errDown)
+				}
+				return nil
+			})
+			return start(t, r)
+		}
+		stop := run()
+		send(t, relay.New(db, nil).Queue("orders", 1), text("a"))
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		stop = run()
+		time.Sleep(2 * time.Hour)
+		require.NoError(t, stop())
+		require.Len(t, at, 2)
+		require.InDelta(t, time.Hour, at[1].Sub(at[0]), float64(5*time.Millisecond))
+	})
+}
+
+// What was handled before a failure stays handled, and the attempts are those of the message.
+func TestRelay_Handle_Prefix(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		var retried events[relay.Retried]
+		r := relay.New(db, &relay.Options{Observer: &relay.Observer{Retried: retried.add}})
+		q := r.Queue("orders", 1)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			if m.Seq == 4 && m.Attempt < 2 {
+				return errDown
+			}
+			return nil
+		})
+		sendN(t, q, 0, 6)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/4/0", "0/4/1", "0/4/2", "0/5/0", "0/6/0"}, got.seqs())
+		require.Len(t, retried.list(), 2)
+		require.ErrorIs(t, retried.list()[0].Err, errDown)
+	})
+}
+
+// Reject makes a dead letter of its message alone, and the partition goes on at once.
+func TestRelay_Handle_Reject(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		var died events[relay.Died]
+		r := relay.New(db, &relay.Options{Observer: &relay.Observer{Dead: died.add}})
+		q := r.Queue("orders", 2)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			switch m.Seq {
+			case 2:
+				return fmt.Errorf("order %d: %w", m.Seq, relay.Reject(errors.New("malformed")))
+			case 4:
+				return relay.Reject(nil)
+			}
+			return nil
+		})
+		sendN(t, q, 1, 5)
+		began := time.Now()
+		stop := start(t, r)
+		time.Sleep(time.Second)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"1/1/0", "1/2/0", "1/3/0", "1/4/0", "1/5/0"}, got.seqs())
+		require.Equal(t, []string{"1/2 1 malformed 1", "1/4 1 no reason given 3"}, deadLetters(t, db))
+		rows, err := testkit.Rows(db.SQL(), `SELECT id, queue, type, created_ms, died_ms FROM _honkerx_relay_dead WHERE id = 2`)
+		require.NoError(t, err)
+		require.Equal(t, []string{fmt.Sprintf("2|orders|application/json|%d|%[1]d", began.UnixMilli())}, rows)
+		require.Len(t, died.list(), 2)
+		require.Equal(t, relay.Died{Queue: "orders", Partition: 1, Seq: 2, ID: 2, Rejected: true, Reason: "malformed"}, died.list()[0])
+		require.Equal(t, 2, log.Times("message dead-lettered"))
+	})
+}
+
+// After MaxAttempts failures a message is a dead letter, and the next one follows.
+func TestRelay_MaxAttempts(t *testing.T) {
+	for name, handle := range map[string]func(q *relay.Queue, got *seen){
+		"handle": func(q *relay.Queue, got *seen) {
+			q.Handle(func(_ context.Context, m *relay.Message) error {
+				got.add(m)
+				if string(m.Payload) == "2" {
+					return errDown
+				}
+				return nil
+			}, relay.MaxAttempts(3))
+		},
+		"tx": func(q *relay.Queue, got *seen) {
+			q.HandleTx(func(_ context.Context, _ *sql.Tx, m *relay.Message) error {
+				got.add(m)
+				if string(m.Payload) == "2" {
+					return errDown
+				}
+				return nil
+			}, relay.MaxAttempts(3))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				r := relay.New(db, nil)
+				q := r.Queue("orders", 1)
+				var got seen
+				handle(q, &got)
+				sendN(t, q, 0, 5)
+				stop := start(t, r)
+				time.Sleep(time.Minute)
+				require.NoError(t, stop())
+				require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/3/1", "0/3/2", "0/4/0", "0/5/0"}, got.seqs())
+				require.Equal(t, []string{"0/3 3 " + errDown.Error() + " 2"}, deadLetters(t, db))
+			})
+		})
+	}
+}
+
+// A panic, and a handler that ends its goroutine, are failures; the relay goes on.
+func TestRelay_Handle_Panic(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			switch {
+			case m.Seq == 1 && m.Attempt == 0:
+				panic("boom")
+			case m.Seq == 2 && m.Attempt == 0:
+				runtime.Goexit()
+			}
+			return nil
+		})
+		sendN(t, q, 0, 3)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/0", "0/1/1", "0/2/0", "0/2/1", "0/3/0"}, got.seqs())
+		require.Equal(t, 1, log.Times("handler panicked"))
+		require.Equal(t, 1, log.Times("handler_test.go"), "the stack")
+		require.Equal(t, 2, log.Times("batch failed, its partition waits"))
+	})
+}
+
+// Attempts rise when a batch is taken, so a process that died has left its trace; waiting does not
+// raise them, and progress takes them back to 0.
+func TestRelay_Attempts(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+		sendN(t, q, 0, 3)
+		dies(t, db, "orders", 2, time.Hour)
+		stop := start(t, r)
+		time.Sleep(59 * time.Minute)
+		require.Zero(t, got.len(), "the lease of the process that died")
+		time.Sleep(time.Hour)
+		send(t, q, text("later"))
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/2", "0/2/0", "0/3/0", "0/4/0"}, got.seqs())
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT attempts FROM _honkerx_relay_partitions`))
+	})
+}
+
+// dies leaves the traces of a process that has taken partition 0 attempts times without progress.
+func dies(t testing.TB, db *honker.DB, queue string, attempts int, lease time.Duration) {
+	t.Helper()
+	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET owner = 'dead', epoch = epoch + ?2, attempts = ?2, lease_until_ms = ?3 WHERE queue = ?1 AND partition = 0`,
+		queue, attempts, time.Now().Add(lease).UnixMilli())
+}
+
+// A message with which processes die becomes a dead letter too, without being tried once more.
+func TestRelay_MaxAttempts_Crashes(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil }, relay.MaxAttempts(3))
+		sendN(t, q, 0, 3)
+		dies(t, db, "orders", 3, time.Minute)
+		stop := start(t, r)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/2/0", "0/3/0"}, got.seqs())
+		require.Equal(t, []string{"0/1 3 max attempts exceeded 0"}, deadLetters(t, db))
+	})
+}

@@ -1,0 +1,244 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// The ctx of a handler ends at the lease less its headroom; what it has not finished is tried again.
+func TestRelay_Lease_Deadline(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		var took time.Duration
+		q.Handle(func(ctx context.Context, m *relay.Message) error {
+			got.add(m)
+			if m.Seq == 2 && m.Attempt == 0 {
+				began := time.Now()
+				<-ctx.Done()
+				took = time.Since(began)
+				return ctx.Err()
+			}
+			return nil
+		}, relay.Lease(10*time.Second, 3*time.Second))
+		sendN(t, q, 0, 3)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, 7*time.Second, took)
+		require.Equal(t, []string{"0/1/0", "0/2/0", "0/2/1", "0/3/0"}, got.seqs())
+	})
+}
+
+// No message is started when the time of the batch is used up; what was finished is saved, and no
+// attempt is spent.
+func TestRelay_Lease_NoTimeLeft(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			time.Sleep(2500 * time.Millisecond)
+			return nil
+		}, relay.Lease(6*time.Second, time.Second))
+		sendN(t, q, 0, 5)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/4/0", "0/5/0"}, got.seqs())
+	})
+}
+
+// A handler that ignores its ctx is left behind: nothing is acked for it, other partitions go
+// on, and its own is not started here again until it has returned.
+func TestRelay_Stuck(t *testing.T) {
+	for name, handle := range map[string]func(q *relay.Queue, h func(context.Context, *relay.Message) error){
+		"handle": func(q *relay.Queue, h func(context.Context, *relay.Message) error) { q.Handle(h) },
+		"batch": func(q *relay.Queue, h func(context.Context, *relay.Message) error) {
+			q.HandleBatch(func(ctx context.Context, b *relay.Batch) error {
+				for {
+					m, ok := b.Next()
+					if !ok {
+						return nil
+					}
+					if err := h(ctx, m); err != nil {
+						return err
+					}
+					b.Ack()
+				}
+			})
+		},
+		"tx": func(q *relay.Queue, h func(context.Context, *relay.Message) error) {
+			q.HandleTx(func(ctx context.Context, _ *sql.Tx, m *relay.Message) error { return h(ctx, m) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				r := relay.New(db, &relay.Options{Processors: 1})
+				q := r.Queue("orders", 2)
+				var got seen
+				release := make(chan struct{})
+				handle(q, func(_ context.Context, m *relay.Message) error {
+					got.add(m)
+					if m.Partition == 0 && m.Attempt == 0 && m.Seq == 1 {
+						<-release
+					}
+					return nil
+				})
+				stop := start(t, r)
+				sendN(t, q, 0, 2)
+				time.Sleep(10 * time.Minute)
+				sendN(t, q, 1, 2)
+				time.Sleep(10 * time.Minute)
+				require.Equal(t, []string{"0/1/0", "1/1/0", "1/2/0"}, got.seqs())
+				require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT processed FROM _honkerx_relay_partitions WHERE partition = 0`))
+				close(release)
+				time.Sleep(time.Minute)
+				require.NoError(t, stop())
+				require.Equal(t, []string{"0/1/0", "1/1/0", "1/2/0", "0/1/1", "0/2/0"}, got.seqs())
+			})
+		})
+	}
+}
+
+// Run ends without a handler that ignores its ctx, and names it.
+func TestRelay_Stuck_End(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 4)
+		release := make(chan struct{})
+		q.Handle(func(context.Context, *relay.Message) error { <-release; return nil }, relay.Lease(10*time.Second, 2*time.Second))
+		stop := start(t, r)
+		send(t, q, relay.Outgoing{Partition: 3})
+		synctest.Wait()
+		began := time.Now()
+		err := stop()
+		require.ErrorIs(t, err, relay.ErrStuck)
+		require.ErrorContains(t, err, `queue "orders", partition 3`)
+		require.Equal(t, 9*time.Second, time.Since(began))
+		close(release)
+		synctest.Wait()
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages), "acked by no late return")
+	})
+}
+
+// Progress of a lease that another owner has taken, or of another epoch, is not saved.
+func TestRelay_Lease_Lost(t *testing.T) {
+	for name, steal := range map[string]string{
+		"owner": `UPDATE _honkerx_relay_partitions SET owner = 'other', lease_until_ms = 0`,
+		"epoch": `UPDATE _honkerx_relay_partitions SET epoch = epoch + 1, lease_until_ms = 0`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+				var lost events[relay.LeaseLost]
+				r := relay.New(db, &relay.Options{Observer: &relay.Observer{LeaseLost: lost.add}})
+				q := r.Queue("orders", 1)
+				var got seen
+				q.Handle(func(_ context.Context, m *relay.Message) error {
+					if got.add(m); got.len() == 1 {
+						testkit.Exec(t, db, steal)
+					}
+					return nil
+				})
+				sendN(t, q, 0, 2)
+				stop := start(t, r)
+				time.Sleep(time.Minute)
+				require.NoError(t, stop())
+				require.Len(t, lost.list(), 1)
+				require.Equal(t, 1, log.Times("lease lost"))
+				require.Equal(t, "0/1/0", got.seqs()[0])
+				require.Contains(t, got.seqs(), "0/1/1", "delivered again, with the attempt of the lost batch")
+				require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+			})
+		})
+	}
+}
+
+// The epoch rises with each take, and the owners of two runs differ.
+func TestRelay_Lease_Epoch(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		owners := map[string]bool{}
+		for i := range int64(3) {
+			r := relay.New(db, nil)
+			q := r.Queue("orders", 1)
+			var got seen
+			q.Handle(func(_ context.Context, m *relay.Message) error {
+				got.add(m)
+				rows, err := testkit.Rows(db.SQL(), `SELECT owner FROM _honkerx_relay_partitions`)
+				require.NoError(t, err)
+				require.Regexp(t, "^[0-9a-f]{32}$", rows[0])
+				owners[rows[0]] = true
+				return nil
+			})
+			send(t, q, text("a"))
+			stop := start(t, r)
+			time.Sleep(time.Minute)
+			require.NoError(t, stop())
+			require.Equal(t, i+1, got.list()[0].Epoch)
+		}
+		require.Len(t, owners, 3)
+	})
+}
+
+// When ctx ends no batch is taken any more, the one that runs is completed and saved, and its lease
+// is given back.
+func TestRelay_Run_Drain(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		q.Handle(func(ctx context.Context, m *relay.Message) error {
+			time.Sleep(time.Second)
+			got.add(m)
+			return ctx.Err()
+		})
+		sendN(t, q, 0, 25)
+		stop := start(t, r)
+		time.Sleep(2500 * time.Millisecond)
+		began := time.Now()
+		require.NoError(t, stop())
+		require.Equal(t, 7500*time.Millisecond, time.Since(began))
+		require.Equal(t, 10, got.len())
+		time.Sleep(time.Hour)
+		require.Equal(t, 10, got.len())
+		rows, err := testkit.Rows(db.SQL(), `SELECT processed, owner, lease_until_ms, attempts FROM _honkerx_relay_partitions`)
+		require.NoError(t, err)
+		require.Equal(t, []string{"10||0|0"}, rows)
+		require.NoError(t, stop())
+	})
+}
+
+// Close of the DB drains as the end of ctx does.
+func TestRelay_Run_Close(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "closed.db"),
+			&honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		require.NoError(t, err)
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var handled int
+		q.Handle(func(context.Context, *relay.Message) error { time.Sleep(time.Second); handled++; return nil })
+		sendN(t, q, 0, 25)
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(context.Background()) }()
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, db.Close())
+		require.ErrorIs(t, <-ended, honker.ErrClosed)
+		require.Equal(t, 10, handled)
+		_, err = q.Send(context.Background(), text("a"))
+		require.ErrorIs(t, err, honker.ErrClosed)
+		require.ErrorIs(t, r.Run(context.Background()), honker.ErrClosed)
+	})
+}

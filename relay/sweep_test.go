@@ -1,0 +1,96 @@
+package relay_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// Finished messages that are still in the file are swept, at the start and each VacuumEvery, never
+// beyond the progress, and by two relays at once.
+func TestRelay_Vacuum(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 2)
+		for range 10 {
+			sendN(t, q, 0, 1000)
+		}
+		sendN(t, q, 1, 5)
+		finish := func(through int) {
+			testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET processed = ?1, cursor = ?1, retry_at_ms = 9e15 WHERE partition = 0`, through)
+		}
+		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET retry_at_ms = 9e15`)
+		finish(4321)
+		var stops []func() error
+		for range 2 {
+			r := relay.New(db, &relay.Options{VacuumEvery: time.Hour})
+			r.Queue("orders", 2).Handle(func(context.Context, *relay.Message) error { return nil })
+			stops = append(stops, start(t, r))
+		}
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 10_005-4321, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.EqualValues(t, 4322, testkit.QueryInt(t, db.SQL(), `SELECT min(id) FROM _honkerx_relay_messages`))
+		finish(9999)
+		time.Sleep(time.Hour)
+		for _, stop := range stops {
+			require.NoError(t, stop())
+		}
+		require.EqualValues(t, 6, testkit.QueryInt(t, db.SQL(), countMessages))
+	})
+}
+
+// Messages that another program has put where no processor takes them stay in the file, and the
+// log tells of them. Those of a queue that is registered later are delivered.
+func TestRelay_Strays(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 2)
+		send(t, q, text("a"))
+		testkit.Exec(t, db, `INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('orders', 2, 'x'), ('orders', 2, 'x'), ('orders', -1, 'y'), ('later', 1, 'z')`)
+		var got seen
+		handle := func(_ context.Context, m *relay.Message) error { got.add(m); return nil }
+		q.Handle(handle)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"a"}, got.payloads())
+		require.EqualValues(t, 4, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.Equal(t, 3, log.Times("partition that does not exist"))
+		require.Equal(t, 1, log.Times("queue=orders partition=2"))
+
+		r.Queue("later", 2).Handle(handle)
+		stop = start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"a", "z"}, got.payloads())
+	})
+}
+
+// A relay that waits writes nothing.
+func TestRelay_Idle(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 16)
+		q.Handle(func(context.Context, *relay.Message) error { return nil })
+		send(t, q, text("a"))
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		conn, err := db.SQL().Conn(context.Background())
+		require.NoError(t, err)
+		defer conn.Close()
+		version := func() (n int64) {
+			require.NoError(t, conn.QueryRowContext(context.Background(), `PRAGMA data_version`).Scan(&n))
+			return n
+		}
+		before := version()
+		time.Sleep(48 * time.Hour)
+		require.Equal(t, before, version())
+		require.NoError(t, stop())
+	})
+}

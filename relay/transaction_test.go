@@ -1,0 +1,172 @@
+package relay_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+type txHandler = func(ctx context.Context, tx *sql.Tx, m *relay.Message) error
+
+// effect is what the handlers of these tests write.
+func effect(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?, ?)`, m.Seq, m.Attempt)
+	return err
+}
+
+// effectsOf runs h for five messages of one partition, for an hour: "seq/attempt" of each effect.
+func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, dead []string, log *testkit.Log) {
+	t.Helper()
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, l *testkit.Log) {
+		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		q.HandleTx(h, opts...)
+		sendN(t, q, 0, 5)
+		stop := start(t, r)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		var err error
+		effects, err = testkit.Rows(db.SQL(), `SELECT seq || '/' || attempt FROM effects`)
+		require.NoError(t, err)
+		dead, log = deadLetters(t, db), l
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.EqualValues(t, 5, testkit.QueryInt(t, db.SQL(), `SELECT processed FROM _honkerx_relay_partitions`))
+	})
+	return effects, dead, log
+}
+
+// The effects of each message are there once: those of an attempt that failed, by an error or a
+// panic, were undone, and those of the messages before it were not.
+func TestRelay_HandleTx_Once(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errDown },
+		"panic": func() error { panic("boom") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			effects, dead, _ := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+				require.NoError(t, effect(ctx, tx, m))
+				if m.Seq == 3 && m.Attempt < 2 {
+					return fail()
+				}
+				return nil
+			})
+			require.Equal(t, []string{"1/0", "2/0", "3/2", "4/0", "5/0"}, effects)
+			require.Empty(t, dead)
+		})
+	}
+}
+
+// A reject undoes the effects of its message alone, which is a dead letter in the same commit.
+func TestRelay_HandleTx_Reject(t *testing.T) {
+	effects, dead, _ := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		require.NoError(t, effect(ctx, tx, m))
+		if m.Seq == 3 {
+			return relay.Reject(errDown)
+		}
+		return nil
+	})
+	require.Equal(t, []string{"1/0", "2/0", "4/0", "5/0"}, effects)
+	require.Equal(t, []string{"0/3 1 " + errDown.Error() + " 2"}, dead)
+}
+
+// A handler that ends its transaction, or its goroutine, has failed, and nothing of its batch is
+// finished.
+func TestRelay_HandleTx_Ended(t *testing.T) {
+	for name, end := range map[string]func(ctx context.Context, tx *sql.Tx){
+		"rollback":         func(_ context.Context, tx *sql.Tx) { _ = tx.Rollback() },
+		"rollback as text": func(ctx context.Context, tx *sql.Tx) { _, _ = tx.ExecContext(ctx, "ROLLBACK") },
+		"commit as text":   func(ctx context.Context, tx *sql.Tx) { _, _ = tx.ExecContext(ctx, "COMMIT") },
+		"savepoint":        func(ctx context.Context, tx *sql.Tx) { _, _ = tx.ExecContext(ctx, "RELEASE honker_message") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			broke := false
+			effects, _, log := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+				if err := effect(ctx, tx, m); err != nil {
+					return err
+				}
+				if m.Seq == 3 && !broke {
+					broke = true
+					end(ctx, tx)
+				}
+				return nil
+			})
+			require.Equal(t, []string{"1/1", "2/0", "3/0", "4/0", "5/0"}, effects)
+			require.Equal(t, 1, log.Times("nothing of the batch is kept"))
+		})
+	}
+}
+
+// TxTimeout ends the ctx of the handler, and the batch goes on in a later transaction; one that
+// has used up the time without an error keeps what it has done.
+func TestRelay_HandleTx_Timeout(t *testing.T) {
+	slow := true
+	effects, _, log := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		if m.Seq == 2 && slow {
+			slow = false
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		time.Sleep(400 * time.Millisecond)
+		return effect(ctx, tx, m)
+	}, relay.TxTimeout(time.Second))
+	require.Equal(t, []string{"1/0", "2/1", "3/0", "4/0", "5/0"}, effects)
+	require.Equal(t, 1, log.Times("TxTimeout has passed"))
+}
+
+// What a handler sends and enqueues in the transaction is there with its effects, and woken for.
+func TestRelay_HandleTx_Sends(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		from, to := r.Queue("from", 1), r.Queue("to", 1)
+		var got seen
+		from.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+			_, err := to.SendTx(ctx, tx, relay.Outgoing{Payload: m.Payload})
+			if m.Attempt == 0 {
+				return errDown
+			}
+			return err
+		})
+		to.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+		stop := start(t, r)
+		sendN(t, from, 0, 5)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0", "1", "2", "3", "4"}, got.payloads())
+	})
+}
+
+// A lease that another process has taken meanwhile: nothing of the batch is kept.
+func TestRelay_HandleTx_LeaseLost(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
+	var lost events[relay.LeaseLost]
+	r := relay.New(db, &relay.Options{Observer: &relay.Observer{LeaseLost: lost.add}})
+	q := r.Queue("orders", 1)
+	stolen := false
+	q.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		if !stolen {
+			stolen = true
+			_, err := tx.ExecContext(ctx, `UPDATE _honkerx_relay_partitions SET epoch = epoch + 1`)
+			require.NoError(t, err)
+		}
+		return effect(ctx, tx, m)
+	}, relay.Lease(500*time.Millisecond, 100*time.Millisecond))
+	sendN(t, q, 0, 3)
+	stop := start(t, r)
+	drained(t, db)
+	require.NoError(t, stop())
+	require.Len(t, lost.list(), 1)
+	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2", "3"}, effects, fmt.Sprint("once"))
+}
