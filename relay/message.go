@@ -18,7 +18,7 @@ type Message struct {
 	Type      string // what Outgoing said
 	Payload   []byte
 	CreatedAt time.Time // in whole milliseconds
-	Attempt   int       // how often it was begun before: 0 at the first delivery. A process that died counts
+	Attempt   int       // how often the partition was taken for it before, as its first message: 0 at first. A process that died counts
 }
 
 // IdempotencyKey is "queue/partition/seq", the same at each delivery of this message and of no

@@ -231,9 +231,11 @@ func TestRelay_Run_Two(t *testing.T) {
 		stops = append(stops, start(t, r))
 	}
 	for range each / 2 {
-		for p := range partitions {
-			send(t, q, relay.Outgoing{Partition: p})
+		var all [partitions]relay.Outgoing
+		for p := range all {
+			all[p].Partition = p
 		}
+		send(t, q, all[:]...)
 	}
 	drained(t, db)
 	for _, stop := range stops {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -169,4 +170,74 @@ func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"1", "2", "3"}, effects, fmt.Sprint("once"))
+}
+
+// A pool of the application's carries a relay too, and a handler that ends its transaction there
+// is found out as well.
+func TestRelay_Attached(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	path := filepath.Join(t.TempDir(), "app.db")
+	testkit.MakeFile(t, path)
+	db := testkit.Attach(t, path)
+	testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
+	r := relay.New(db, &relay.Options{Profile: relay.LowLatency})
+	q, plain := r.Queue("orders", 2), r.Queue("plain", 2)
+	var got seen
+	plain.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+	q.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		if m.Seq == 2 && m.Attempt == 0 {
+			_, err := tx.ExecContext(ctx, "ROLLBACK")
+			return err
+		}
+		return effect(ctx, tx, m)
+	})
+	stop := start(t, r)
+	for range 3 {
+		tx, err := db.SQL().BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = q.SendTx(ctx, tx, text("a"))
+		require.NoError(t, err)
+		_, err = plain.SendTx(ctx, tx, text("a"), text("b"))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+	}
+	drained(t, db)
+	require.NoError(t, stop())
+	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects ORDER BY seq`)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2", "3"}, effects)
+	require.Equal(t, 6, got.len())
+}
+
+// While another transaction keeps the writer, nothing is lost and no attempt is spent.
+func TestRelay_Busy(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
+		r := relay.New(db, nil)
+		one, tx := r.Queue("one", 1), r.Queue("tx", 1)
+		var got seen
+		hold := make(chan struct{}, 1)
+		one.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			hold <- struct{}{}
+			time.Sleep(time.Second)
+			return nil
+		}, relay.MaxAttempts(1))
+		tx.HandleTx(effect, relay.MaxAttempts(1))
+		stop := start(t, r)
+		send(t, one, text("a"))
+		<-hold
+		require.NoError(t, db.Tx(context.Background(), func(ctx context.Context, sqlTx *sql.Tx) error {
+			_, err := tx.SendTx(ctx, sqlTx, text("b"))
+			time.Sleep(20 * time.Second) // four times BusyTimeout
+			return err
+		}))
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/0"}, got.seqs())
+		effects, err := testkit.Rows(db.SQL(), `SELECT seq || '/' || attempt FROM effects`)
+		require.NoError(t, err)
+		require.Equal(t, []string{"1/0"}, effects)
+		require.Empty(t, deadLetters(t, db))
+	})
 }
