@@ -50,8 +50,12 @@ func (r Relays) Exists(ctx context.Context, q Querier) (found bool, err error) {
 	return one(ctx, q, r.named(sqlHasRelay), nil, &x)
 }
 
-// Bootstrap makes the tables, inside the caller's write transaction.
+// Bootstrap makes the tables, inside the caller's transaction. That may be a deferred one: it could
+// not write any more once it has read and another writer has committed, so the lock comes first.
 func (r Relays) Bootstrap(ctx context.Context, q Querier, ddl string) error {
+	if err := TakeWriteLock(ctx, q); err != nil {
+		return err
+	}
 	if found, err := r.Exists(ctx, q); err != nil || found {
 		return err
 	}
