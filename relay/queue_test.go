@@ -171,3 +171,60 @@ func TestRelay_Family(t *testing.T) {
 		require.EqualValues(t, 10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_`+table+`messages`))
 	}
 }
+
+// Send is refused where it would wait for its own caller, and SendTx what is no transaction of
+// this file.
+func TestRelay_Send_Refused(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db, other := honkertest.Open(t, nil), honkertest.Open(t, nil)
+	q := relay.New(db, nil).Queue("orders", 2)
+	err := db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error { _, err := q.Send(ctx, text("a")); return err })
+	require.ErrorIs(t, err, honker.ErrInTx)
+	require.ErrorContains(t, err, "SendTx")
+	var none context.Context
+	_, err = q.Send(none, text("a"))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = q.SendTx(ctx, nil, text("a"))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = q.SendTx(ctx, db.SQL(), text("a"))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorIs(t, other.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.SendTx(ctx, tx, text("a"))
+		return err
+	}), honker.ErrInvalid)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = q.Send(ended, text("a"))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
+}
+
+// A queue is looked up until a commit with it was seen, of either kind of transaction.
+func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	for name, inTx := range map[string]func(f func(context.Context, honker.Tx) error) error{
+		"DB.Tx": func(f func(context.Context, honker.Tx) error) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return f(ctx, tx) })
+		},
+		"DB.SQL": func(f func(context.Context, honker.Tx) error) error {
+			tx, err := db.SQL().BeginTx(ctx, nil)
+			require.NoError(t, err)
+			require.NoError(t, f(ctx, tx))
+			return tx.Commit()
+		},
+	} {
+		q := relay.New(db, nil).Queue(name, 2)
+		send := func() error {
+			return inTx(func(ctx context.Context, tx honker.Tx) error {
+				_, err := q.SendTx(ctx, tx, text("a"))
+				return err
+			})
+		}
+		require.NoError(t, send())
+		testkit.Exec(t, db, `UPDATE _honkerx_relay_queues SET partitions = 4 WHERE name = ?1`, name)
+		require.NoError(t, send(), "not looked up again")
+		_, err := relay.New(db, nil).Queue(name, 2).Send(ctx, text("a"))
+		require.ErrorIs(t, err, relay.ErrPartitions, "another relay looks")
+	}
+}
