@@ -3,7 +3,6 @@ package relay_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -169,7 +168,7 @@ func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 	require.Len(t, lost.list(), 1)
 	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects`)
 	require.NoError(t, err)
-	require.Equal(t, []string{"1", "2", "3"}, effects, fmt.Sprint("once"))
+	require.Equal(t, []string{"1", "2", "3"}, effects, "once")
 }
 
 // A pool of the application's carries a relay too, and a handler that ends its transaction there
