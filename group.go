@@ -224,10 +224,10 @@ func (g *group) drop(ctx context.Context) error {
 	if g.err != nil {
 		return g.err
 	}
-	p := pace{db: g.db, size: firstChunk}
+	p := g.db.engine.NewPace()
 	var id int64
 	n := 0
-	err := p.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil && row.Unreadable == nil {
 			return err
@@ -236,30 +236,30 @@ func (g *group) drop(ctx context.Context) error {
 		if err := g.db.groups.Drop(ctx, q, id); err != nil {
 			return err
 		}
-		n, err = g.db.groups.DropClaims(ctx, q, id, p.size) // mostly all there are
+		n, err = g.db.groups.DropClaims(ctx, q, id, p.Size) // mostly all there are
 		return err
 	})
-	if err != nil || n < p.size {
+	if err != nil || n < p.Size {
 		return err
 	}
-	if err := p.rest(ctx); err != nil {
+	if err := p.Rest(ctx); err != nil {
 		return err
 	}
-	return p.dropClaims(ctx, id)
+	return g.db.dropClaims(ctx, p, id)
 }
 
 // dropClaims deletes what a deleted group has held.
-func (p *pace) dropClaims(ctx context.Context, id int64) error {
+func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	for {
 		n := 0
-		err := p.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
-			n, err = p.db.groups.DropClaims(ctx, q, id, p.size)
+		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+			n, err = db.groups.DropClaims(ctx, q, id, p.Size)
 			return err
 		})
-		if err != nil || n < p.size {
+		if err != nil || n < p.Size {
 			return err
 		}
-		if err := p.rest(ctx); err != nil {
+		if err := p.Rest(ctx); err != nil {
 			return err
 		}
 	}

@@ -185,7 +185,7 @@ func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 	}
 	d := deaths{db: db, queue: queue}
 	defer d.end()
-	return db.inChunks(ctx, find, take, func() { d.report(dead) })
+	return db.engine.InChunks(ctx, find, take, func() { d.report(dead) })
 }
 
 // sweepBefore deletes what is older than age.
@@ -194,7 +194,7 @@ func (db *DB) sweepBefore(ctx context.Context, s store.Sweep, age time.Duration)
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
 		return s.Found(ctx, q, before(now), limit)
 	}
-	return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
+	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
 		return s.Drop(ctx, q, before(now), ids)
 	}, nil)
 }
@@ -207,8 +207,8 @@ func (db *DB) dropLeftClaims(ctx context.Context) error {
 		return err
 	})
 	for _, id := range left {
-		p := pace{db: db, size: firstChunk}
-		err = errors.Join(err, p.dropClaims(ctx, id))
+		p := db.engine.NewPace()
+		err = errors.Join(err, db.dropClaims(ctx, p, id))
 	}
 	return err
 }
@@ -245,99 +245,4 @@ func (db *DB) compactAll(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// pace runs a large change in transactions of some milliseconds, however large the rows are,
-// and lets other writers in between them.
-type pace struct {
-	db   *DB
-	size int           // rows of the next transaction, which follows from what the last one took
-	took time.Duration // by the last one
-}
-
-const (
-	firstChunk = 256
-	mostChunk  = 4096
-	chunkTime  = 10 * time.Millisecond
-)
-
-// write runs do in a transaction. The wait for the writer does not count.
-func (p *pace) write(ctx context.Context, do func(ctx context.Context, q engine.Querier, now time.Time) error) error {
-	return p.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		began := time.Now()
-		defer func() { p.took = time.Since(began) }()
-		return do(ctx, q, now)
-	}))
-}
-
-// rest chooses the size of the next transaction, and leaves the write lock alone for as long as
-// it was held: a writer that waits for it inside SQLite, as those of other programs do, looks
-// only now and then.
-func (p *pace) rest(ctx context.Context) error {
-	switch {
-	case p.took > chunkTime:
-		p.size = max(1, p.size/2)
-	case p.took < chunkTime/4:
-		p.size = min(2*p.size, mostChunk)
-	}
-	return engine.Sleep(ctx, max(p.took, time.Millisecond))
-}
-
-// takeFunc changes those of ids that are still as they were found, and counts them.
-type takeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error)
-
-// inChunks finds rows without the write lock, and takes it for a few at a time, until no more
-// are found or none of those found is taken. It returns how many were taken, also with an error.
-// committed is called after each transaction; it may be nil.
-func (db *DB) inChunks(ctx context.Context,
-	find func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error),
-	take takeFunc, committed func()) (total int, err error) {
-	if err := db.engine.RefuseInTx(ctx, ""); err != nil {
-		return 0, err
-	}
-	p := pace{db: db, size: firstChunk}
-	for {
-		var ids []int64
-		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			ids, err = find(ctx, q, time.Now(), foundRows)
-			return err
-		})
-		if err != nil || len(ids) == 0 {
-			return total, err
-		}
-		taken, err := p.takeAll(ctx, ids, take, committed)
-		total += taken
-		if err != nil || taken == 0 || len(ids) < foundRows {
-			return total, err
-		}
-	}
-}
-
-// foundRows is how many rows are found at a time: finding them may read the whole table.
-const foundRows = 1 << 16
-
-// takeAll takes ids a few at a time.
-func (p *pace) takeAll(ctx context.Context, ids []int64, take takeFunc, committed func()) (total int, err error) {
-	for len(ids) > 0 {
-		part := ids[:min(p.size, len(ids))]
-		taken := 0
-		err := p.write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			taken, err = take(ctx, q, part, now)
-			return err
-		})
-		if err != nil {
-			return total, err
-		}
-		total, ids = total+taken, ids[len(part):]
-		if committed != nil {
-			committed()
-		}
-		if len(ids) == 0 {
-			return total, nil
-		}
-		if err := p.rest(ctx); err != nil {
-			return total, err
-		}
-	}
-	return total, nil
 }

@@ -264,7 +264,7 @@ func (db *DB) dropSurplus(ctx context.Context, keep int) (int, error) {
 	find := func(ctx context.Context, q engine.Querier, _ time.Time, limit int) ([]int64, error) {
 		return db.notifications.Surplus(ctx, q, keep, limit)
 	}
-	return db.inChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
+	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
 		return db.notifications.Drop(ctx, q, ids)
 	}, nil)
 }

@@ -95,7 +95,7 @@ func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 }
 
 func (s *stream) compact(ctx context.Context) (CompactStats, error) {
-	c := compaction{s: s, pace: pace{db: s.db, size: firstChunk}}
+	c := compaction{s: s, Pace: s.db.engine.NewPace()}
 	if err := s.checkTopic(); err != nil {
 		return c.stats, err
 	}
@@ -123,7 +123,7 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 
 // compaction is a Compact that is running.
 type compaction struct {
-	pace
+	*engine.Pace
 	s     *stream
 	stats CompactStats
 	after int64 // up to here is deleted
@@ -135,13 +135,13 @@ type compaction struct {
 func (c *compaction) deleteChunk(ctx context.Context) error {
 	retentions, topic := c.s.db.retentions, c.s.name
 	n, last := 0, int64(0)
-	err := c.write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	err := c.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		pin, pinned, err := retentions.LowestPin(ctx, q, topic)
 		if err != nil {
 			return err
 		}
 		c.limit(pin, pinned)
-		n, last, err = retentions.Compact(ctx, q, topic, c.after, c.stats.Cutoff, c.size)
+		n, last, err = retentions.Compact(ctx, q, topic, c.after, c.stats.Cutoff, c.Size)
 		return err
 	})
 	if err != nil {
@@ -149,11 +149,11 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 	}
 	c.stats.Deleted += int64(n)
 	c.after = last
-	c.done = n < c.size
+	c.done = n < c.Size
 	if c.done {
 		return nil
 	}
-	return c.rest(ctx)
+	return c.Rest(ctx)
 }
 
 // limit says how far events may be deleted, given the reader that has seen least.

@@ -389,16 +389,16 @@ func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 // they fire nothing. A nil lock is not checked.
 func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told func([]Fire)) error {
 	var broken []error
-	p := pace{db: s.db, size: firstChunk}
+	p := s.db.engine.NewPace()
 	for {
 		var did store.Ticked
-		err := p.write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 			if lock != nil {
 				if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
 					return err
 				}
 			}
-			did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.size)
+			did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size)
 			return err
 		})
 		if err != nil {
@@ -413,7 +413,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 		if !did.More {
 			return errors.Join(broken...)
 		}
-		if err := p.rest(ctx); err != nil {
+		if err := p.Rest(ctx); err != nil {
 			return errors.Join(append(broken, err)...)
 		}
 	}
