@@ -45,7 +45,8 @@ CREATE TABLE IF NOT EXISTS _honkerx_relay_partitions (
 ) WITHOUT ROWID;
 
 -- Messages that were rejected or have failed too often. id is the message's. state is
--- 'pending'; 'replaying', held by holder until hold_until_ms; 'resolved'; or 'discarded'.
+-- 'pending'; 'replaying', held by holder until hold_until_ms; 'resolved'; or 'discarded'. In
+-- the others hold_until_ms is when the row got there, 0 for one that nothing has touched.
 CREATE TABLE IF NOT EXISTS _honkerx_relay_dead (
   id INTEGER PRIMARY KEY,
   queue TEXT NOT NULL,
@@ -62,4 +63,4 @@ CREATE TABLE IF NOT EXISTS _honkerx_relay_dead (
   hold_until_ms INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS _honkerx_relay_letters
-  ON _honkerx_relay_dead(queue, state, id);
+  ON _honkerx_relay_dead(queue, state, hold_until_ms);

@@ -53,9 +53,10 @@ var siblingMayImport = map[string][]string{
 var testRooms = []string{"internal/arch", "internal/testkit"}
 
 // nestedMayImport is what the nested modules of the tests may import, besides what every user
-// has: the helpers of the tests, and tests/ what stops the library between two statements.
+// has of the root: the helpers of the tests, and tests/ what stops the library between two
+// statements, and the packages that it tests.
 var nestedMayImport = map[string][]string{
-	"tests": {"internal/sqlite", "internal/testkit"},
+	"tests": {"internal/sqlite", "internal/testkit", "relay"},
 	"bench": {"internal/testkit"},
 }
 

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+)
+
+// RelayDead is a dead letter. It is pending, held by a replayer, resolved or discarded.
+type RelayDead struct {
+	RelayMessage
+	Seq, Attempts int64
+	LastError     string
+	DiedMS        int64
+	State         string
+	MovedMS       int64 // the end of the hold, or when it came back or was settled; 0: it was never taken
+}
+
+// RelayDeadFilter selects dead letters of a queue.
+type RelayDeadFilter struct {
+	Queue     string
+	Partition sql.NullInt64
+	Type      string // "": any
+	State     string // "": any
+	SinceMS   int64  // 0: any
+}
+
+// args are the parameters of every statement with a filter, ?1 to ?5.
+func (f RelayDeadFilter) args(more ...any) []any {
+	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS}, more...)
+}
+
+const (
+	deadColumns = `id, partition, seq, type, payload, created_ms, attempts, ifnull(last_error, ''), died_ms, state, hold_until_ms`
+
+	deadFilter = `(?2 IS NULL OR partition = ?2) AND (?3 = '' OR type = ?3) AND (?4 = '' OR state = ?4) AND (?5 = 0 OR died_ms >= ?5)`
+
+	// By primary key: the pages together read each dead letter of the family once.
+	sqlRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead NOT INDEXED
+WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?6 ORDER BY id LIMIT ?7 + 0`
+
+	// By the index of the states, without the rows unless a filter asks for what is in them.
+	sqlCountRelayDead = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND ` + deadFilter
+	sqlOpenRelayDead  = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND state IN ('pending', 'replaying')`
+)
+
+// Dead reads up to limit of the dead letters that f selects with ids above after, in order, as
+// far as pageBytes allows.
+func (r Relays) Dead(ctx context.Context, q Querier, f RelayDeadFilter, after int64, limit int) ([]RelayDead, error) {
+	return deadPage(ctx, q, r.named(sqlRelayDead), f.args(after, limit))
+}
+
+// deadPage reads the rows of a query for deadColumns.
+func deadPage(ctx context.Context, q Querier, query string, args []any) (out []RelayDead, err error) {
+	size := 0
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var d RelayDead
+		err := rows.Scan(&d.ID, (*number)(&d.Partition), (*number)(&d.Seq), &d.Type, &d.Payload, (*number)(&d.CreatedMS),
+			(*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS), &d.State, (*number)(&d.MovedMS))
+		if err != nil {
+			return err
+		}
+		out = append(out, d)
+		if size += len(d.Payload) + len(d.LastError); size >= pageBytes {
+			return errPageFull
+		}
+		return nil
+	}, args...)
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return out, err
+}
+
+// CountDead counts the dead letters that f selects.
+func (r Relays) CountDead(ctx context.Context, q Querier, f RelayDeadFilter) (n int64, err error) {
+	_, err = one(ctx, q, r.named(sqlCountRelayDead), f.args(), &n)
+	return n, err
+}
+
+// Two ranges of the index of the states, each in the order that is asked for. ?6 is the time.
+const (
+	sqlFreeRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
+WHERE queue = ?1 AND state = 'pending' AND ` + deadFilter + `
+UNION ALL
+SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
+WHERE queue = ?1 AND state = 'replaying' AND hold_until_ms < ?6 AND ` + deadFilter + `
+ORDER BY hold_until_ms, id LIMIT ?7 + 0`
+
+	// By primary key.
+	sqlHoldRelayDead = `UPDATE _honkerx_relay_dead SET state = 'replaying', holder = ?2, hold_until_ms = ?3
+WHERE id IN (SELECT value FROM json_each(?1))`
+)
+
+// Replay gives up to limit of the dead letters that f selects to holder until untilMS: of those
+// that are pending or of which the hold is over. What was not taken for the longest time comes
+// first.
+func (r Relays) Replay(ctx context.Context, q Querier, f RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]RelayDead, error) {
+	page, err := deadPage(ctx, q, r.named(sqlFreeRelayDead), f.args(nowMS, limit))
+	if err != nil || len(page) == 0 {
+		return nil, err
+	}
+	ids := make([]int64, len(page))
+	for i := range page {
+		ids[i] = page[i].ID
+		page[i].State, page[i].MovedMS = "replaying", untilMS
+	}
+	n, err := affected(ctx, q, r.named(sqlHoldRelayDead), idList(ids), holder, untilMS)
+	return page, allMoved(n, len(ids), "taken", err)
+}
+
+// allMoved is an error where a trigger has kept some rows as they were.
+func allMoved(n, of int, what string, err error) error {
+	if err == nil && n != of {
+		return fmt.Errorf("%d of %d dead letters %s: %w", n, of, what, ErrStuck)
+	}
+	return err
+}
+
+// By primary key. A hold is over after its last millisecond.
+const (
+	whereHeldDead = ` WHERE id = ?1 AND queue = ?2 AND state = 'replaying' AND holder = ?3 AND hold_until_ms >= ?4`
+
+	sqlResolveRelayDead = `UPDATE _honkerx_relay_dead SET state = 'resolved', holder = '', hold_until_ms = ?4` + whereHeldDead
+	sqlRejectRelayDead  = `UPDATE _honkerx_relay_dead
+SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1, last_error = nullif(?5, '')` + whereHeldDead
+)
+
+// RelayHold is the right to settle a dead letter.
+type RelayHold struct {
+	ID            int64
+	Queue, Holder string
+}
+
+// Resolve settles a dead letter; false when the hold is over.
+func (r Relays) Resolve(ctx context.Context, q Querier, h RelayHold, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, r.named(sqlResolveRelayDead), h.ID, h.Queue, h.Holder, nowMS)
+	return n > 0, err
+}
+
+// RejectDead makes a dead letter pending again, with one attempt more; false when the hold is
+// over.
+func (r Relays) RejectDead(ctx context.Context, q Querier, h RelayHold, cause string, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, r.named(sqlRejectRelayDead), h.ID, h.Queue, h.Holder, nowMS, cause)
+	return n > 0, err
+}
+
+// By primary key. ?3 is the time.
+const (
+	whereFreeIDs = ` WHERE id IN (SELECT value FROM json_each(?2)) AND +queue = ?1
+  AND (+state = 'pending' OR +state = 'replaying' AND hold_until_ms < ?3)`
+
+	sqlRequeueRelayDead = `INSERT INTO _honkerx_relay_messages (queue, partition, type, payload, created_ms)
+SELECT queue, partition, type, payload, ?3 FROM _honkerx_relay_dead` + whereFreeIDs + ` ORDER BY id RETURNING id`
+
+	sqlDropRequeued = `DELETE FROM _honkerx_relay_dead` + whereFreeIDs
+
+	sqlDiscardRelayDead = `UPDATE _honkerx_relay_dead SET state = 'discarded', holder = '', hold_until_ms = ?3` + whereFreeIDs
+)
+
+// Requeue makes messages of those of ids that Replay could take, the last of their partitions,
+// and returns their new ids. They are dead letters no more.
+func (r Relays) Requeue(ctx context.Context, q Querier, queue string, ids []int64, nowMS int64) ([]int64, error) {
+	sent, err := returnedIDs(ctx, q, r.named(sqlRequeueRelayDead), 0, queue, idList(ids), nowMS)
+	if err != nil || len(sent) == 0 {
+		return nil, err
+	}
+	dropped, err := affected(ctx, q, r.named(sqlDropRequeued), queue, idList(ids), nowMS)
+	return sent, allMoved(dropped, len(sent), "requeued", err)
+}
+
+// Discard gives up those of ids that Replay could take, and counts them.
+func (r Relays) Discard(ctx context.Context, q Querier, queue string, ids []int64, nowMS int64) (int, error) {
+	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), nowMS)
+}
+
+// By the index of the states.
+const (
+	sqlSettledRelayDead = `SELECT id FROM _honkerx_relay_dead
+WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 LIMIT ?3 + 0`
+
+	// By primary key.
+	sqlDropRelayDead = `DELETE FROM _honkerx_relay_dead WHERE id IN (SELECT value FROM json_each(?3))
+  AND +queue = ?1 AND +state IN ('resolved', 'discarded') AND hold_until_ms <= ?2`
+)
+
+// SettledDead returns up to limit dead letters of queue that were resolved or discarded by then.
+func (r Relays) SettledDead(ctx context.Context, q Querier, queue string, unixMS int64, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, unixMS, limit)
+}
+
+// DropDead deletes those of ids that SettledDead would return still, and counts them.
+func (r Relays) DropDead(ctx context.Context, q Querier, queue string, ids []int64, unixMS int64) (int, error) {
+	return affected(ctx, q, r.named(sqlDropRelayDead), queue, unixMS, idList(ids))
+}

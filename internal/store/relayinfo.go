@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// RelayPartitionInfo is how far a partition has come.
+type RelayPartitionInfo struct {
+	Partition                              int64
+	Processed, Waiting, OldestMS           int64 // OldestMS 0: nothing waits
+	Owner                                  string
+	Epoch, LeaseUntilMS, Attempts, RetryMS int64
+	LastError                              string
+}
+
+// By the index of the order: the first message that waits is a seek, and the count reads an entry
+// of the index for each. The row of a partition may be missing where another program has
+// registered the queue.
+const sqlRelayInfo = `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
+SELECT n.i, ifnull(p.processed, 0),
+  (SELECT count(*) FROM _honkerx_relay_messages AS m WHERE m.queue = ?1 AND m.partition = n.i AND m.id > ifnull(p.cursor, 0)),
+  (SELECT m.created_ms FROM _honkerx_relay_messages AS m
+    WHERE m.queue = ?1 AND m.partition = n.i AND m.id > ifnull(p.cursor, 0) ORDER BY m.id LIMIT 1),
+  ifnull(p.owner, ''), p.epoch, p.lease_until_ms, p.attempts, p.retry_at_ms, ifnull(p.last_error, '')
+FROM n LEFT JOIN _honkerx_relay_partitions AS p ON p.queue = ?1 AND p.partition = n.i`
+
+// Info describes each partition of a queue.
+func (r Relays) Info(ctx context.Context, q Querier, queue string, partitions int) (out []RelayPartitionInfo, err error) {
+	err = each(ctx, q, r.named(sqlRelayInfo), func(rows *sql.Rows) error {
+		var p RelayPartitionInfo
+		err := rows.Scan(&p.Partition, (*number)(&p.Processed), &p.Waiting, (*number)(&p.OldestMS),
+			&p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS), (*number)(&p.Attempts), (*number)(&p.RetryMS), &p.LastError)
+		out = append(out, p)
+		return err
+	}, queue, partitions)
+	return out, err
+}
+
+// Two ranges of the index of the order. A partition of any other type than a number is beyond
+// the last one.
+const sqlRelayMisplaced = `SELECT
+  (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition < 0)
+  + (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition >= ?2)`
+
+// Misplaced counts the messages in partitions that the queue does not have. Only another program
+// can have put them there.
+func (r Relays) Misplaced(ctx context.Context, q Querier, queue string, partitions int) (n int64, err error) {
+	_, err = one(ctx, q, r.named(sqlRelayMisplaced), []any{queue, partitions}, &n)
+	return n, err
+}
+
+// OpenDead counts the dead letters that are neither resolved nor discarded.
+func (r Relays) OpenDead(ctx context.Context, q Querier, queue string) (n int64, err error) {
+	_, err = one(ctx, q, r.named(sqlOpenRelayDead), []any{queue}, &n)
+	return n, err
+}

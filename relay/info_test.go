@@ -1,0 +1,115 @@
+package relay_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+func infoOf(t testing.TB, q *relay.Queue) relay.QueueInfo {
+	t.Helper()
+	info, err := q.Info(t.Context())
+	require.NoError(t, err)
+	return info
+}
+
+// Info of a queue that nothing was sent to has all its partitions, and leaves the file alone.
+func TestQueue_Info_Unused(t *testing.T) {
+	q := relay.New(honkertest.Open(t, nil), nil).Queue("hooks", 4)
+	require.Equal(t, relay.QueueInfo{
+		Name:       "hooks",
+		Partitions: []relay.PartitionInfo{{Partition: 0}, {Partition: 1}, {Partition: 2}, {Partition: 3}},
+	}, infoOf(t, q))
+}
+
+// Info says what the file says: what is finished, what waits, and the partition's own state.
+func TestQueue_Info_Partitions(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q := relay.New(db, nil).Queue("hooks", 4)
+		sent := time.Now().Truncate(time.Millisecond)
+		_, err := q.Send(t.Context(), relay.Outgoing{Partition: 1}, relay.Outgoing{Partition: 1}, relay.Outgoing{Partition: 3})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		ids, err := q.Send(t.Context(), relay.Outgoing{Partition: 1}, relay.Outgoing{Partition: 2})
+		require.NoError(t, err)
+		_, err = relay.New(db, nil).Queue("other", 4).Send(t.Context(), relay.Outgoing{Partition: 1})
+		require.NoError(t, err)
+
+		now := time.Now().Truncate(time.Millisecond)
+		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET processed = 10, cursor = ?1 WHERE queue = 'hooks' AND partition = 2`, ids[1])
+		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET attempts = 3, last_error = 'down', retry_at_ms = ?1
+			WHERE queue = 'hooks' AND partition = 1`, now.Add(time.Second).UnixMilli())
+		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET owner = 'me', epoch = 7, lease_until_ms = ?1
+			WHERE queue = 'hooks' AND partition = 3`, now.Add(time.Minute).UnixMilli())
+
+		info := infoOf(t, q)
+		require.Zero(t, info.Dead)
+		require.Zero(t, info.Misplaced)
+		want := []relay.PartitionInfo{
+			{Partition: 0},
+			{Partition: 1, Seq: 3, Waiting: 3, Oldest: sent, Attempt: 3, LastError: "down", RetryAt: now.Add(time.Second)},
+			{Partition: 2, Seq: 10, Processed: 10},
+			{Partition: 3, Seq: 1, Waiting: 1, Oldest: sent, Owner: "me", Epoch: 7, LeaseUntil: now.Add(time.Minute)},
+		}
+		require.Len(t, info.Partitions, len(want))
+		for i, p := range info.Partitions {
+			p.Oldest, p.RetryAt, p.LeaseUntil = local(p.Oldest), local(p.RetryAt), local(p.LeaseUntil)
+			w := want[i]
+			w.Oldest, w.RetryAt, w.LeaseUntil = local(w.Oldest), local(w.RetryAt), local(w.LeaseUntil)
+			require.Equal(t, w, p)
+		}
+		time.Sleep(time.Second)
+		require.Zero(t, infoOf(t, q).Partitions[1].RetryAt, "its time has come")
+	})
+}
+
+// local is t in one zone, for comparisons; the zero time stays.
+func local(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return time.UnixMilli(t.UnixMilli())
+}
+
+// Dead counts what waits for a decision, held or not.
+func TestQueue_Info_Dead(t *testing.T) {
+	_, q := deadQueue(t, 6)
+	require.EqualValues(t, 6, infoOf(t, q).Dead)
+	held := replay(t, q, 2, time.Hour)
+	require.EqualValues(t, 6, infoOf(t, q).Dead)
+	require.NoError(t, held[0].Resolve(t.Context()))
+	_, err := q.Discard(t.Context(), 5)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, infoOf(t, q).Dead)
+
+}
+
+// Messages that another program has put into partitions that do not exist are counted.
+func TestQueue_Info_Misplaced(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := relay.New(db, nil).Queue("hooks", 2)
+	_, err := q.Send(t.Context(), relay.Outgoing{})
+	require.NoError(t, err)
+	for _, partition := range []any{-1, 2, 1 << 40, "one"} {
+		testkit.Exec(t, db, `INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('hooks', ?1, '')`, partition)
+	}
+	info := infoOf(t, q)
+	require.EqualValues(t, 4, info.Misplaced)
+	require.EqualValues(t, 1, info.Partitions[0].Waiting)
+}
+
+// Families have queues of their own.
+func TestQueue_Info_Family(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	family := relay.New(db, &relay.Options{Family: "billing"}).Queue("hooks", 4)
+	_, err := family.Send(t.Context(), relay.Outgoing{}, relay.Outgoing{})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, infoOf(t, family).Partitions[0].Waiting)
+	require.Zero(t, infoOf(t, relay.New(db, nil).Queue("hooks", 2)).Partitions[0].Waiting)
+}
