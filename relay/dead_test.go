@@ -322,7 +322,7 @@ func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
 func TestQueue_CleanupDead_Many(t *testing.T) {
 	const n = 20_000
 	db, q := deadQueue(t, n)
-	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = iif(id % 2, 'resolved', 'discarded') WHERE id % 10`)
+	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = iif(id % 2, 'resolved', 'discarded'), hold_until_ms = 1 WHERE id % 10`)
 	done, err := q.CleanupDead(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, n*9/10, done)
@@ -433,7 +433,7 @@ func TestQueue_Dead_NoTables(t *testing.T) {
 // Queues and families do not see each other's dead letters.
 func TestQueue_Dead_OthersUntouched(t *testing.T) {
 	db, q := deadQueue(t, 4)
-	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = 'resolved' WHERE id = 4`)
+	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = 'resolved', hold_until_ms = 1 WHERE id = 4`)
 	before := testkit.Dump(t, db.SQL())
 	family := relay.New(db, &relay.Options{Family: "billing"}).Queue("hooks", 2)
 	for _, other := range []*relay.Queue{relay.New(db, nil).Queue("other", 2), family} {

@@ -42,7 +42,8 @@ func TestQueue_Info_Partitions(t *testing.T) {
 		require.NoError(t, err)
 
 		now := time.Now().Truncate(time.Millisecond)
-		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET processed = 10, cursor = ?1 WHERE queue = 'hooks' AND partition = 2`, ids[1])
+		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET processed = 2, cursor = ?1 WHERE queue = 'hooks' AND partition = 2`, ids[1])
+		testkit.Exec(t, db, `DELETE FROM _honkerx_relay_messages WHERE id = ?1`, ids[1])
 		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET attempts = 3, last_error = 'down', retry_at_ms = ?1
 			WHERE queue = 'hooks' AND partition = 1`, now.Add(time.Second).UnixMilli())
 		testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET owner = 'me', epoch = 7, lease_until_ms = ?1
@@ -54,7 +55,7 @@ func TestQueue_Info_Partitions(t *testing.T) {
 		want := []relay.PartitionInfo{
 			{Partition: 0},
 			{Partition: 1, Seq: 3, Waiting: 3, Oldest: sent, Attempt: 3, LastError: "down", RetryAt: now.Add(time.Second)},
-			{Partition: 2, Seq: 10, Processed: 10},
+			{Partition: 2, Seq: 2, Processed: 2},
 			{Partition: 3, Seq: 1, Waiting: 1, Oldest: sent, Owner: "me", Epoch: 7, LeaseUntil: now.Add(time.Minute)},
 		}
 		require.Len(t, info.Partitions, len(want))
@@ -102,6 +103,8 @@ func TestQueue_Info_Misplaced(t *testing.T) {
 	info := infoOf(t, q)
 	require.EqualValues(t, 4, info.Misplaced)
 	require.EqualValues(t, 1, info.Partitions[0].Waiting)
+	require.ErrorContains(t, db.Check(t.Context()), "never delivered: 1 in hooks/-1")
+	testkit.Exec(t, db, `DELETE FROM _honkerx_relay_messages WHERE partition <> 0`)
 }
 
 // Families have queues of their own.

@@ -58,5 +58,6 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 			return nil, err
 		}
 	}
-	return broken, nil
+	relays, err := checkRelays(ctx, q)
+	return append(broken, relays...), err
 }

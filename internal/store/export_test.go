@@ -170,6 +170,7 @@ func Statements() []Statement {
 		hot("sqlDropRelayDead", sqlDropRelayDead),
 		cold("sqlRelayInfo", sqlRelayInfo),
 		cold("sqlRelayMisplaced", sqlRelayMisplaced),
+		cold("sqlRelayTables", sqlRelayTables),
 		hot("sqlDropGroupClaims", sqlDropGroupClaims),
 		hot("sqlClaimsLeft", sqlClaimsLeft),
 		hot("sqlHasRelay", sqlHasRelay),
@@ -201,8 +202,19 @@ func Statements() []Statement {
 	for _, s := range []Selection{{Topic: "t"}, {Topic: "t:*"}, {Topic: "t", Filter: either}, {Topic: "*", Filter: either}} {
 		all = append(all, hot(fmt.Sprintf("read[%s %v]", s.Topic, s.Filter != nil), s.read(0, 0, 0).sql.String()))
 	}
+	for i, v := range relayInvariants {
+		all = append(all, cold(fmt.Sprintf("relayInvariants[%d]", i), v.query))
+	}
 	for i, v := range invariants {
 		all = append(all, cold(fmt.Sprintf("invariants[%d]", i), v.query))
 	}
 	return all
+}
+
+// RelayRules are those of the tables of a relay.
+func RelayRules() (rules []string) {
+	for _, i := range relayInvariants {
+		rules = append(rules, i.rule)
+	}
+	return rules
 }

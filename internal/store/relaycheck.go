@@ -1,0 +1,113 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// relayInvariants are the rules that hold between any two transactions in the tables of a relay.
+// Each is a search for what breaks it, as text. What a plain INSERT of another program can break
+// is told once for each queue, since there may be a million of it.
+var relayInvariants = []struct{ rule, query string }{
+	{"a queue has 1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each",
+		`SELECT 'queue ' || name FROM _honkerx_relay_queues AS q WHERE partitions NOT IN (1, 2, 4, 8, 16, 32, 64)
+  OR partitions <> (SELECT count(*) FROM _honkerx_relay_partitions WHERE queue = q.name)`},
+	{"a partition is one of its queue's",
+		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions AS p` + withoutPartition},
+	{"a partition counts what it has finished, up to its cursor, and never back",
+		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions
+WHERE typeof(processed) <> 'integer' OR processed < 0 OR typeof(cursor) <> 'integer' OR cursor < processed
+  OR typeof(epoch) <> 'integer' OR epoch < 0 OR typeof(attempts) <> 'integer' OR attempts < 0
+  OR typeof(retry_at_ms) <> 'integer' OR retry_at_ms < 0`},
+	{"a cursor is that of a message that there was",
+		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions
+WHERE cursor > ifnull((SELECT seq FROM sqlite_sequence WHERE name = '_honkerx_relay_messages'), 0)`},
+	{"a lease has an owner and an end, or neither",
+		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions
+WHERE typeof(lease_until_ms) <> 'integer' OR lease_until_ms < 0 OR (owner = '') <> (lease_until_ms = 0)`},
+	{"a message is of a registered queue and of one of its partitions, or it is never delivered",
+		`SELECT count(*) || ' in ' || queue || '/' || partition FROM _honkerx_relay_messages AS p` + withoutPartition + ` GROUP BY queue, partition`},
+	{"a message lies above its partition's cursor: another program has given these an id of the past, so they count as finished and will be deleted",
+		`SELECT count(*) || ' in ' || m.queue || '/' || m.partition FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
+  ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor GROUP BY m.queue, m.partition`},
+	{"a type is 1 to 1024 printable ASCII characters",
+		`SELECT count(*) || ' in ' || queue FROM _honkerx_relay_messages WHERE typeof(type) <> 'text'
+  OR length(CAST(type AS BLOB)) NOT BETWEEN 1 AND 1024 OR instr(type, char(0)) OR type GLOB '*[^ -~]*' GROUP BY queue`},
+	{"a message waits or is dead, not both",
+		`SELECT 'message ' || id FROM _honkerx_relay_dead JOIN _honkerx_relay_messages USING (id)`},
+	{"a dead letter is of a registered queue and of one of its partitions",
+		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead AS p` + withoutPartition},
+	{"a dead letter has a number of those that its partition has finished, and no other has the same",
+		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead AS d WHERE typeof(seq) <> 'integer' OR seq < 1
+  OR seq > (SELECT processed FROM _honkerx_relay_partitions WHERE queue = d.queue AND partition = d.partition)
+UNION ALL
+SELECT 'dead letter ' || max(id) FROM _honkerx_relay_dead GROUP BY queue, partition, seq HAVING count(*) > 1`},
+	{"a dead letter is pending, replaying, resolved or discarded",
+		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead WHERE state NOT IN ('pending', 'replaying', 'resolved', 'discarded')`},
+	{"a dead letter that is replaying has a holder and an end of the hold, and no other has a holder",
+		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead WHERE (state = 'replaying') <> (holder <> '')
+  OR typeof(hold_until_ms) <> 'integer' OR hold_until_ms < 0 OR state <> 'pending' AND hold_until_ms = 0`},
+	{"a dead letter has died at a time, after some attempts",
+		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead
+WHERE typeof(attempts) <> 'integer' OR attempts < 0 OR typeof(died_ms) <> 'integer' OR typeof(created_ms) <> 'integer'`},
+}
+
+// withoutPartition are rows of which the queue does not have the partition.
+const withoutPartition = ` WHERE typeof(partition) <> 'integer' OR partition < 0
+  OR NOT EXISTS (SELECT 1 FROM _honkerx_relay_queues AS q WHERE q.name = p.queue AND p.partition < q.partitions)`
+
+const sqlRelayTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_honkerx_relay_*' ORDER BY name`
+
+// relayTable recognises a table of a relay, and its family. What is called otherwise is not ours.
+var relayTable = regexp.MustCompile(`^_honkerx_relay_(?:([a-z][a-z0-9_]*)_)?(queues|messages|partitions|dead)$`)
+
+// relayFamilies are the families that the file has tables of, "" being the one without a name, and
+// which tables.
+func relayFamilies(ctx context.Context, q Querier) (map[string][]string, error) {
+	names, err := texts(ctx, q, sqlRelayTables)
+	families := make(map[string][]string)
+	for _, name := range names {
+		if m := relayTable.FindStringSubmatch(name); m != nil {
+			families[m[1]] = append(families[m[1]], m[2])
+		}
+	}
+	return families, err
+}
+
+// checkRelays returns what is broken in the tables of the relays, of every family.
+func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
+	families, err := relayFamilies(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, family := range slices.Sorted(maps.Keys(families)) {
+		lines, err := Relays{family}.check(ctx, q, families[family])
+		if err != nil {
+			return nil, err
+		}
+		broken = append(broken, lines...)
+	}
+	return broken, nil
+}
+
+// check returns what is broken in the tables of one family, of which there are those of tables.
+func (r Relays) check(ctx context.Context, q Querier, tables []string) (broken []string, err error) {
+	name := strings.TrimSpace("relay " + r.Family)
+	if len(tables) < 4 {
+		return []string{fmt.Sprintf("%s: there are four tables, not only %s", name, strings.Join(tables, ", "))}, nil
+	}
+	for _, i := range relayInvariants {
+		found, err := texts(ctx, q, r.named(i.query))
+		if err != nil {
+			return nil, err
+		}
+		for _, what := range found {
+			broken = append(broken, fmt.Sprintf("%s: %s: %s", name, i.rule, what))
+		}
+	}
+	return broken, nil
+}

@@ -1,0 +1,130 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// relayTables makes the tables of a family in a transaction, with the queue a of two partitions:
+// 0 has finished the messages 1 and 2, of which 2 is dead, and 3 waits.
+func relayTables(t *testing.T, q store.Querier, family string) {
+	t.Helper()
+	ddl, err := os.ReadFile("../../relay/schema.sql")
+	require.NoError(t, err)
+	r := store.Relays{Family: family}
+	require.NoError(t, r.Bootstrap(ctx, q, string(ddl)))
+	_, err = r.Register(ctx, q, "a", 2, 1)
+	require.NoError(t, err)
+	_, err = r.Send(ctx, q, "a", make([]store.RelayMessage, 0), 1)
+	require.NoError(t, err)
+	for _, statement := range []string{
+		`INSERT INTO _honkerx_relay_messages (id, queue, payload) VALUES (3, 'a', 'x')`,
+		`UPDATE _honkerx_relay_partitions SET processed = 2, cursor = 2 WHERE partition = 0`,
+		`INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, type, payload, created_ms, attempts, died_ms)
+			VALUES (2, 'a', 0, 2, 'text/plain', '', 1, 1, 1)`,
+	} {
+		exec(t, q, ofFamily(statement, family))
+	}
+}
+
+func ofFamily(statement, family string) string {
+	if family != "" {
+		statement = strings.ReplaceAll(statement, "_honkerx_relay_", "_honkerx_relay_"+family+"_")
+	}
+	return statement
+}
+
+// breakages are statements that break a file by hand, and what the check says to each.
+var breakages = []struct{ statement, says string }{
+	{`UPDATE _honkerx_relay_queues SET partitions = 3`, "1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each: queue a"},
+	{`DELETE FROM _honkerx_relay_partitions WHERE partition = 1`, "a row for each: queue a"},
+	{`INSERT INTO _honkerx_relay_queues VALUES ('b', 1, 1)`, "a row for each: queue b"},
+	{`INSERT INTO _honkerx_relay_partitions (queue, partition) VALUES ('b', 0)`, "a partition is one of its queue's: partition b/0"},
+	{`UPDATE _honkerx_relay_partitions SET processed = -1`, "counts what it has finished, up to its cursor, and never back: partition a/0"},
+	{`UPDATE _honkerx_relay_partitions SET processed = 9`, "counts what it has finished, up to its cursor, and never back: partition a/1"},
+	{`UPDATE _honkerx_relay_partitions SET attempts = 'many'`, "counts what it has finished, up to its cursor, and never back: partition a/0"},
+	{`UPDATE _honkerx_relay_partitions SET cursor = 4 WHERE partition = 1`, "a cursor is that of a message that there was: partition a/1"},
+	{`UPDATE _honkerx_relay_partitions SET owner = 'me' WHERE partition = 0`, "a lease has an owner and an end, or neither: partition a/0"},
+	{`UPDATE _honkerx_relay_partitions SET lease_until_ms = 5 WHERE partition = 0`, "a lease has an owner and an end, or neither: partition a/0"},
+	{`INSERT INTO _honkerx_relay_messages (queue, payload) VALUES ('b', ''), ('b', '')`, "or it is never delivered: 2 in b/0"},
+	{`INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('a', 2, '')`, "or it is never delivered: 1 in a/2"},
+	{`INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('a', -1, '')`, "or it is never delivered: 1 in a/-1"},
+	{`INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('a', 0.5, '')`, "or it is never delivered: 1 in a/0.5"},
+	{`INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('a', 'zero', '')`, "or it is never delivered: 1 in a/zero"},
+	{`INSERT INTO _honkerx_relay_messages (id, queue, payload) VALUES (1, 'a', '')`, "they count as finished and will be deleted: 1 in a/0"},
+	{`UPDATE _honkerx_relay_messages SET type = ''`, "a type is 1 to 1024 printable ASCII characters: 1 in a"},
+	{`UPDATE _honkerx_relay_messages SET type = 'tüpe'`, "a type is 1 to 1024 printable ASCII characters: 1 in a"},
+	{`UPDATE _honkerx_relay_messages SET type = 'a' || char(0) || 'b'`, "a type is 1 to 1024 printable ASCII characters: 1 in a"},
+	{`UPDATE _honkerx_relay_messages SET type = 'a' || char(10)`, "a type is 1 to 1024 printable ASCII characters: 1 in a"},
+	{`UPDATE _honkerx_relay_messages SET type = hex(zeroblob(513))`, "a type is 1 to 1024 printable ASCII characters: 1 in a"},
+	{`UPDATE _honkerx_relay_messages SET type = x'41'`, "a type is 1 to 1024 printable ASCII characters: 1 in a"},
+	{`UPDATE _honkerx_relay_dead SET id = 3`, "a message waits or is dead, not both: message 3"},
+	{`UPDATE _honkerx_relay_dead SET queue = 'b'`, "a dead letter is of a registered queue and of one of its partitions: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET partition = 2`, "a dead letter is of a registered queue and of one of its partitions: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET seq = 3`, "no other has the same: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET seq = 0`, "no other has the same: dead letter 2"},
+	{`INSERT INTO _honkerx_relay_dead SELECT 1, queue, partition, seq, type, payload, 1, 1, '', 1, state, '', 0 FROM _honkerx_relay_dead`,
+		"no other has the same: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET state = 'gone', hold_until_ms = 1`, "a dead letter is pending, replaying, resolved or discarded: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET state = 'replaying', hold_until_ms = 1`, "and no other has a holder: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET state = 'replaying', holder = 'me'`, "and no other has a holder: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET holder = 'me'`, "and no other has a holder: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET state = 'resolved'`, "and no other has a holder: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET attempts = -1`, "a dead letter has died at a time, after some attempts: dead letter 2"},
+	{`UPDATE _honkerx_relay_dead SET died_ms = 'soon'`, "a dead letter has died at a time, after some attempts: dead letter 2"},
+	{`DROP TABLE _honkerx_relay_dead`, "there are four tables, not only messages, partitions, queues"},
+}
+
+// Each rule of a relay's tables finds the file that breaks it, in any family.
+func TestCheck_BrokenRelay(t *testing.T) {
+	db := openFresh(t)
+	for _, family := range []string{"", "billing", "a_dead"} {
+		for _, b := range breakages {
+			tx := begin(t, db)
+			relayTables(t, tx, family)
+			broken, err := store.Check(ctx, tx)
+			require.NoError(t, err)
+			require.Empty(t, broken, "before")
+
+			exec(t, tx, ofFamily(b.statement, family))
+			broken, err = store.Check(ctx, tx)
+			require.NoError(t, err, b.statement)
+			require.NotEmpty(t, broken, b.statement)
+			require.Contains(t, fmt.Sprint(broken), strings.TrimSpace("relay "+family)+": ", b.statement)
+			require.Contains(t, strings.Join(broken, "\n")+"\n", b.says+"\n", b.statement)
+			require.NoError(t, tx.Rollback())
+		}
+	}
+}
+
+// Each rule is broken by one of them.
+func TestCheck_BrokenRelay_EachRule(t *testing.T) {
+	for _, rule := range store.RelayRules() {
+		found := false
+		for _, b := range breakages {
+			text, _, _ := strings.Cut(b.says, ": ")
+			found = found || strings.Contains(rule, text) || strings.HasSuffix(rule, text)
+		}
+		require.True(t, found, rule)
+	}
+}
+
+// Families are told apart, and tables that are named like ours and are none are left alone.
+func TestCheck_Relay_Families(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	relayTables(t, tx, "")
+	relayTables(t, tx, "billing")
+	exec(t, tx, `CREATE TABLE "_honkerx_relay_x; DROP TABLE y_dead" (id)`)
+	exec(t, tx, `CREATE TABLE _honkerx_relay_notes (id)`)
+	exec(t, tx, `UPDATE _honkerx_relay_billing_dead SET state = 'gone', hold_until_ms = 1`)
+	broken, err := store.Check(context.Background(), tx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"relay billing: a dead letter is pending, replaying, resolved or discarded: dead letter 2"}, broken)
+}
