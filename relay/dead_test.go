@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -276,6 +277,45 @@ func TestQueue_Requeue_EndOfPartition(t *testing.T) {
 	n, err = q.Requeue(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// What a handler has rejected can be requeued while the relay runs, and is handled at once, with a
+// number of its own.
+func TestQueue_Requeue_Handled(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	var sent []relay.Sent
+	r := relay.New(db, &relay.Options{Observer: &relay.Observer{Sent: func(s relay.Sent) { sent = append(sent, s) }}})
+	q := r.Queue("hooks", 2)
+	var got seen
+	var mended atomic.Bool
+	q.Handle(func(_ context.Context, m *relay.Message) error {
+		got.add(m)
+		if string(m.Payload) == "1" && !mended.Load() {
+			return relay.Reject(errDown)
+		}
+		return nil
+	})
+	start(t, r)
+	sendN(t, q, 1, 3)
+	drained(t, db)
+	dead := deadIDs(t, q, nil)
+	require.Len(t, dead, 1)
+	for d := range q.Dead(t.Context(), nil) {
+		require.Equal(t, "hooks/1/2", d.IdempotencyKey())
+		require.Equal(t, errDown.Error(), d.LastError)
+		require.Equal(t, 1, d.Attempt)
+		require.WithinRange(t, d.DiedAt, d.CreatedAt, time.Now())
+	}
+	mended.Store(true)
+	n, err := q.Requeue(t.Context(), dead...)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	drained(t, db)
+	require.Equal(t, []string{"1/1/0", "1/2/0", "1/3/0", "1/4/0"}, got.seqs())
+	require.Equal(t, []string{"0", "1", "2", "1"}, got.payloads())
+	require.Len(t, sent, 2)
+	require.Greater(t, sent[1].IDs[0], sent[0].IDs[2], "a new id")
+	require.Empty(t, deadIDs(t, q, nil))
 }
 
 // Requeue is all or nothing, where a trigger of the application's keeps a dead letter too.
