@@ -162,6 +162,9 @@ var sqliteStores = stores{
 
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
+	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
+		return stream.(pipeable).pipe(ctx, e, consumer, to)
+	})
 }
 
 // newDB builds the DB on a backend. It starts nothing.

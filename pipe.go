@@ -29,36 +29,58 @@ func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *S
 	if fn == nil {
 		return fail("pipe", from.name, errNilFunction)
 	}
-	transform := func(ctx context.Context, row *store.Event) (string, error) {
-		e, err := newEvent[A](row)
-		if err != nil {
-			return "", err
-		}
+	if err := checkPipe(from.stream, to.stream); err != nil {
+		return fail("pipe", from.name, err)
+	}
+	transform := func(ctx context.Context, event any) (successor, error) {
+		e := event.(*Event[A])
+		key := storedKey(e.Key)
 		out, err := fn(ctx, e)
 		if err != nil {
-			return "", err
+			return successor{}, err
 		}
-		return to.db.encode(out)
+		payload, err := to.db.encode(out)
+		return successor{key, payload}, err
 	}
-	return fail("pipe", from.name, from.pipe(ctx, consumer, to.stream, transform))
+	return fail("pipe", from.name, from.pipe(ctx, to.db.engine, consumer, &streamSink{to: to.stream, transform: transform}))
 }
 
-// transform makes the payload of an event's successor.
-type transform func(context.Context, *store.Event) (payload string, err error)
+// pipeable is a *Stream of any type of events.
+type pipeable interface {
+	pipe(ctx context.Context, e *engine.Engine, consumer string, to engine.Sink) error
+}
 
-// pipeRun is a Pipe that is running.
+// pipe is [Pipe] into to, which writes by e.
+func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string, to engine.Sink) error {
+	if s.err != nil {
+		return s.err
+	}
+	if s.db.engine != e {
+		return fmt.Errorf("%w: they are of different databases", ErrInvalid)
+	}
+	decode := func(row *store.Event) (any, error) { return newEvent[E](row) }
+	return s.db.runLoop(ctx, func(ctx context.Context) error {
+		sub, err := s.subscribe(ctx, consumer, &SubscribeOptions{SaveEvery: -1, SaveInterval: -1})
+		if err != nil {
+			return err
+		}
+		p := &pipeRun{subscription: sub, decode: decode, to: to}
+		err = p.run(ctx)
+		// What was finished is kept, also when ctx has ended.
+		if last := p.commit(context.WithoutCancel(ctx)); last != nil {
+			return errors.Join(last, err)
+		}
+		return err
+	})
+}
+
+// pipeRun is a pipe that is running.
 type pipeRun struct {
 	*subscription
-	to        *stream
-	transform transform
-	batch     []successor
-	began     time.Time // of the batch
-}
-
-// successor is what becomes of one event.
-type successor struct {
-	key     any
-	payload string
+	decode func(*store.Event) (any, error)
+	to     engine.Sink
+	batch  int       // events that were added and are not committed
+	began  time.Time // of the batch
 }
 
 // A batch is what was read and not committed yet, up to this many events and this time:
@@ -72,32 +94,10 @@ func checkPipe(from, to *stream) error {
 	if err := errors.Join(from.err, to.checkTopic()); err != nil {
 		return err
 	}
-	if from.db != to.db {
-		return fmt.Errorf("%w: the streams are of different databases", ErrInvalid)
-	}
 	if from.selection(nil).Matches(to.name) {
 		return fmt.Errorf("%w: %q would read what it writes", ErrInvalid, from.name)
 	}
 	return nil
-}
-
-func (s *stream) pipe(ctx context.Context, consumer string, to *stream, fn transform) error {
-	if err := checkPipe(s, to); err != nil {
-		return err
-	}
-	return s.db.runLoop(ctx, func(ctx context.Context) error {
-		sub, err := s.subscribe(ctx, consumer, &SubscribeOptions{SaveEvery: -1, SaveInterval: -1})
-		if err != nil {
-			return err
-		}
-		p := &pipeRun{subscription: sub, to: to, transform: fn}
-		err = p.run(ctx)
-		// What was finished is kept, also when ctx has ended.
-		if last := p.commit(context.WithoutCancel(ctx)); last != nil {
-			return errors.Join(last, err)
-		}
-		return err
-	})
 }
 
 // run transforms events until something fails.
@@ -110,7 +110,7 @@ func (p *pipeRun) run(ctx context.Context) error {
 		if err := p.add(ctx, row); err != nil {
 			return fmt.Errorf("event %d: %w", row.Offset, err)
 		}
-		if len(p.page) > 0 && len(p.batch) < pipeBatch && time.Since(p.began) < pipeTime {
+		if len(p.page) > 0 && p.batch < pipeBatch && time.Since(p.began) < pipeTime {
 			continue
 		}
 		if err := p.commit(ctx); err != nil {
@@ -124,26 +124,19 @@ func (p *pipeRun) add(ctx context.Context, row *store.Event) error {
 	if p.handled == p.saved {
 		p.began = time.Now()
 	}
-	payload, err := p.transform(ctx, row)
-	if err != nil && !errors.Is(err, ErrSkip) {
+	e, err := p.decode(row)
+	if err != nil {
 		return err
 	}
-	if err == nil {
-		p.batch = append(p.batch, successor{storedKey(row), payload})
+	if err := p.to.Add(ctx, e); err != nil && !errors.Is(err, ErrSkip) {
+		return err
 	}
+	p.batch++
 	p.handle(row.Offset)
 	return nil
 }
 
-// storedKey keeps an event without a key without one.
-func storedKey(row *store.Event) any {
-	if row.Key == "" {
-		return nil
-	}
-	return row.Key
-}
-
-// commit publishes the batch and saves the offset, or does neither: when the offset is no
+// commit writes the batch and saves the offset, or does neither: when the offset is no
 // longer where this pipe left it, a Seek or another pipe has moved it, and this one goes on
 // from there.
 func (p *pipeRun) commit(ctx context.Context) error {
@@ -151,9 +144,8 @@ func (p *pipeRun) commit(ctx context.Context) error {
 		return nil
 	}
 	consumers := p.s.db.consumers
-	var first, last, found int64
+	var found int64
 	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		first, last = 0, 0
 		found, _, err = consumers.Offset(ctx, q, p.consumer, p.s.name)
 		if err != nil || found != p.saved {
 			return err
@@ -161,39 +153,81 @@ func (p *pipeRun) commit(ctx context.Context) error {
 		if _, err = consumers.SaveOffset(ctx, q, p.consumer, p.s.name, p.handled, now.UnixMilli()); err != nil {
 			return err
 		}
-		first, last, err = p.publish(ctx, q, now)
-		return err
+		return p.to.Write(ctx, q, now)
 	}))
 	if err != nil {
 		return err
 	}
-	keys := make([]any, len(p.batch))
-	for i, s := range p.batch {
-		keys[i] = s.key
-	}
-	p.batch = p.batch[:0]
+	p.batch = 0
 	if found != p.saved {
+		p.to.Dropped()
 		p.page, p.at, p.handled, p.saved = nil, found, found, found
 		return nil
 	}
 	p.saved = p.handled
-	if last > 0 {
-		p.s.db.engine.Notifier.Wake(p.to.added(keys)...)
-		p.to.published(first, last, false)
+	p.to.Committed()
+	return nil
+}
+
+// streamSink publishes the successors of events as events of a stream.
+type streamSink struct {
+	to          *stream
+	transform   func(ctx context.Context, event any) (successor, error)
+	batch       []successor
+	first, last int64 // offsets of what was written
+}
+
+// successor is what becomes of one event.
+type successor struct {
+	key     any
+	payload string
+}
+
+// storedKey keeps an event without a key without one.
+func storedKey(key string) any {
+	if key == "" {
+		return nil
+	}
+	return key
+}
+
+// Add implements engine.Sink.
+func (k *streamSink) Add(ctx context.Context, event any) error {
+	next, err := k.transform(ctx, event)
+	if err != nil {
+		return err
+	}
+	k.batch = append(k.batch, next)
+	return nil
+}
+
+// Write implements engine.Sink.
+func (k *streamSink) Write(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	for i, s := range k.batch {
+		k.last, err = k.to.db.streams.Insert(ctx, q, k.to.name, s.key, s.payload, now.Unix())
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			k.first = k.last
+		}
 	}
 	return nil
 }
 
-// publish appends the batch, and returns 0 and 0 for an empty one.
-func (p *pipeRun) publish(ctx context.Context, q engine.Querier, now time.Time) (first, last int64, err error) {
-	for i, s := range p.batch {
-		last, err = p.s.db.streams.Insert(ctx, q, p.to.name, s.key, s.payload, now.Unix())
-		if err != nil {
-			return 0, 0, err
-		}
-		if i == 0 {
-			first = last
-		}
+// Committed implements engine.Sink.
+func (k *streamSink) Committed() {
+	if len(k.batch) == 0 {
+		return
 	}
-	return first, last, nil
+	keys := make([]any, len(k.batch))
+	for i, s := range k.batch {
+		keys[i] = s.key
+	}
+	k.to.db.engine.Notifier.Wake(k.to.added(keys)...)
+	k.to.published(k.first, k.last, false)
+	k.Dropped()
 }
+
+// Dropped implements engine.Sink.
+func (k *streamSink) Dropped() { k.batch = k.batch[:0] }
