@@ -1,0 +1,108 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+var publicTransport = sync.OnceValue(func() *http.Transport { return guard(newTransport()) })
+
+// publicVersion returns a copy of a client's transport that dials public addresses only.
+func publicVersion(rt http.RoundTripper) (http.RoundTripper, error) {
+	t, ok := rt.(*http.Transport)
+	if !ok {
+		return nil, fmt.Errorf("%w: PublicOnly needs a client with an *http.Transport, not a %T", honker.ErrInvalid, rt)
+	}
+	//lint:ignore SA1019 an old client may have one
+	if t.DialTLSContext != nil || t.DialTLS != nil {
+		return nil, fmt.Errorf("%w: PublicOnly cannot look behind the transport's DialTLS", honker.ErrInvalid)
+	}
+	return guard(t.Clone()), nil
+}
+
+// guard makes t, which has made no connection yet, dial public addresses only. The address is
+// checked when it is dialed, after the name was resolved, so that a name that changes its
+// address in between gains nothing.
+func guard(t *http.Transport) *http.Transport {
+	//lint:ignore SA1019 it would be used instead of DialContext
+	t.Dial = nil
+	t.DialContext = dialer(checkPublic).DialContext
+	if len(t.TLSNextProto) > 0 {
+		t.TLSNextProto = nil // of the original: it would lead to its connections
+	}
+	if proxy := t.Proxy; proxy != nil {
+		t.Proxy = func(r *http.Request) (*url.URL, error) { return refuseProxy(proxy(r)) }
+	}
+	return t
+}
+
+func dialer(control func(network, address string, c syscall.RawConn) error) *net.Dialer {
+	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: control}
+}
+
+// refuseProxy: the address of the endpoint is the proxy's business, and not known here.
+func refuseProxy(proxy *url.URL, err error) (*url.URL, error) {
+	if err == nil && proxy != nil {
+		return nil, errors.New("PublicOnly cannot look behind a proxy: the client is to have none for this URL")
+	}
+	return nil, err
+}
+
+func checkPublic(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q refused: %w", address, err)
+	}
+	if !isPublic(at.Addr()) {
+		return fmt.Errorf("address %s refused: it is not public", at.Addr())
+	}
+	return nil
+}
+
+// Of IPv4 all is public but these, of IPv6 nothing but 2000::/3 without these: the special
+// purpose registries of IANA (RFC 6890), and multicast.
+var (
+	special4 = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+		"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+		"192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4")
+	special6 = prefixes("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
+	unicast6 = netip.MustParsePrefix("2000::/3")
+	nat64    = netip.MustParsePrefix("64:ff9b::/96") // the last four bytes are an address of IPv4
+)
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, text := range texts {
+		out = append(out, netip.MustParsePrefix(text))
+	}
+	return out
+}
+
+func isPublic(a netip.Addr) bool {
+	a = a.Unmap()
+	if nat64.Contains(a) {
+		b := a.As16()
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
+	special := special4
+	if a.Is6() {
+		if !unicast6.Contains(a) {
+			return false
+		}
+		special = special6
+	}
+	for _, p := range special {
+		if p.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
