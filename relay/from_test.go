@@ -1,0 +1,229 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// sentTexts are the payloads of all messages in the file, by id.
+func sentTexts(t testing.TB, db *honker.DB) []string {
+	t.Helper()
+	rows, err := testkit.Rows(db.SQL(), `SELECT CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
+	require.NoError(t, err)
+	return rows
+}
+
+// numbers are "0" up to n, exclusive.
+func numbers(n int) (texts []string) {
+	for i := range n {
+		texts = append(texts, strconv.Itoa(i))
+	}
+	return texts
+}
+
+// number sends the event's number, in one buffer for all of them.
+func number() func(context.Context, *honker.Event[int]) ([]relay.Outgoing, error) {
+	buffer := make([]byte, 0, 20)
+	return func(_ context.Context, e *honker.Event[int]) ([]relay.Outgoing, error) {
+		buffer = strconv.AppendInt(buffer[:0], int64(e.Data), 10)
+		return []relay.Outgoing{{Key: e.Key, Payload: buffer}}, nil
+	}
+}
+
+// untilSent waits for that many messages in the file, which may have no tables for them yet.
+func untilSent(t testing.TB, db *honker.DB, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		rows, err := testkit.Rows(db.SQL(), countMessages)
+		return err == nil && rows[0] == strconv.Itoa(n)
+	}, testkit.Timeout, time.Millisecond)
+}
+
+// Each event becomes what fn makes of it: one message, several or none, in the order of the events.
+func TestFrom(t *testing.T) {
+	_, db, events := testkit.NewStream[int](t, "orders")
+	q := relay.New(db, nil).Queue("hooks", 4)
+	stop := testkit.Background(t, func(ctx context.Context) error {
+		return relay.From(ctx, events, "relay", q, func(_ context.Context, e *honker.Event[int]) ([]relay.Outgoing, error) {
+			if e.Data == 3 {
+				return nil, honker.ErrSkip
+			}
+			var out []relay.Outgoing
+			for i := range e.Data {
+				out = append(out, relay.Outgoing{Key: e.Key, Type: "text/plain", Payload: fmt.Appendf(nil, "%d.%d", e.Data, i)})
+			}
+			return out, nil
+		})
+	})
+	for _, n := range []int{2, 0, 3} {
+		testkit.Publish(t, events, n, honker.EventKey("a"))
+	}
+	untilSent(t, db, 2)
+	testkit.Publish(t, events, 1, honker.EventKey("b"))
+	untilSent(t, db, 3)
+	require.NoError(t, stop())
+	rows, err := testkit.Rows(db.SQL(), `SELECT partition, type, CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
+	require.NoError(t, err)
+	a, b := q.Partition("a"), q.Partition("b")
+	require.Equal(t, []string{fmt.Sprintf("%d|text/plain|2.0", a), fmt.Sprintf("%d|text/plain|2.1", a), fmt.Sprintf("%d|text/plain|1.0", b)}, rows)
+	at, err := events.Offset(t.Context(), "relay")
+	require.NoError(t, err)
+	head, err := events.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, head, at, "what has no messages is passed too")
+}
+
+// However often it is stopped and started, each event is sent once, in order.
+func TestFrom_Restarts(t *testing.T) {
+	const n = 3000
+	_, db, events := testkit.NewStream[int](t, "orders")
+	q := relay.New(db, nil).Queue("hooks", 1)
+	testkit.PublishUpTo(t, events, n)
+	for calls := 0; calls < n; {
+		ctx, cancel := context.WithCancel(t.Context())
+		send := number()
+		until := calls + 170
+		require.NoError(t, relay.From(ctx, events, "relay", q, func(ctx context.Context, e *honker.Event[int]) ([]relay.Outgoing, error) {
+			if calls++; calls == until {
+				cancel()
+			}
+			if calls == n {
+				cancel()
+			}
+			return send(ctx, e)
+		}))
+		cancel()
+	}
+	require.Equal(t, numbers(n), sentTexts(t, db))
+}
+
+// Several for one consumer, as in several processes, send each event once, in order.
+func TestFrom_SeveralForOneConsumer(t *testing.T) {
+	const n = 2000
+	_, db, events := testkit.NewStream[int](t, "orders")
+	q := relay.New(db, nil).Queue("hooks", 1)
+	var stops []func() error
+	for range 3 {
+		stops = append(stops, testkit.Background(t, func(ctx context.Context) error {
+			return relay.From(ctx, events, "relay", q, number())
+		}))
+	}
+	for i := range n / 100 {
+		data := make([]int, 100)
+		for j := range data {
+			data[j] = 100*i + j
+		}
+		_, _, err := events.PublishMany(t.Context(), data)
+		require.NoError(t, err)
+	}
+	untilSent(t, db, n)
+	for _, stop := range stops {
+		require.NoError(t, stop())
+	}
+	require.Equal(t, numbers(n), sentTexts(t, db))
+}
+
+// An error ends it; what was finished before is kept, and the event comes again.
+func TestFrom_Error(t *testing.T) {
+	_, db, events := testkit.NewStream[int](t, "orders")
+	q := relay.New(db, &relay.Options{MaxPayload: 10}).Queue("hooks", 1)
+	testkit.PublishUpTo(t, events, 10)
+	broken := errors.New("broken")
+	send := number()
+	for _, c := range []struct {
+		bad  relay.Outgoing
+		err  error
+		want error
+	}{
+		{err: broken, want: broken},
+		{bad: relay.Outgoing{Payload: make([]byte, 11)}, want: honker.ErrInvalid},
+		{bad: relay.Outgoing{Type: "\n"}, want: honker.ErrInvalid},
+		{bad: relay.Outgoing{Partition: 1}, want: honker.ErrInvalid},
+	} {
+		err := relay.From(t.Context(), events, "relay", q, func(ctx context.Context, e *honker.Event[int]) ([]relay.Outgoing, error) {
+			if e.Data < 4 {
+				return send(ctx, e)
+			}
+			return []relay.Outgoing{{}, c.bad}, c.err
+		})
+		require.ErrorIs(t, err, c.want)
+		require.ErrorContains(t, err, `relay from "orders": event 5: `)
+		require.Equal(t, numbers(4), sentTexts(t, db))
+	}
+	stop := testkit.Background(t, func(ctx context.Context) error { return relay.From(ctx, events, "relay", q, send) })
+	untilSent(t, db, 10)
+	require.NoError(t, stop())
+	require.Equal(t, numbers(10), sentTexts(t, db))
+}
+
+// The offset and the messages are saved together or not at all.
+func TestFrom_NothingIsHalf(t *testing.T) {
+	_, db, events := testkit.NewStream[int](t, "orders")
+	_, err := relay.New(db, nil).Queue("hooks", 4).Send(t.Context(), text("first"))
+	require.NoError(t, err)
+	testkit.PublishUpTo(t, events, 10)
+	err = relay.From(t.Context(), events, "relay", relay.New(db, nil).Queue("hooks", 8), number())
+	require.ErrorIs(t, err, relay.ErrPartitions)
+	at, err := events.Offset(t.Context(), "relay")
+	require.NoError(t, err)
+	require.Zero(t, at)
+	require.Equal(t, []string{"first"}, sentTexts(t, db))
+}
+
+func TestFrom_BadArguments(t *testing.T) {
+	_, db, events := testkit.NewStream[int](t, "orders")
+	r := relay.New(db, nil)
+	require.ErrorIs(t, relay.From(t.Context(), events, "relay", r.Queue("hooks", 1), nil), honker.ErrInvalid)
+	require.ErrorIs(t, relay.From(t.Context(), events, "relay", r.Queue("hooks", 3), number()), honker.ErrInvalid)
+	require.ErrorIs(t, relay.From(t.Context(), events, "", r.Queue("hooks", 1), number()), honker.ErrInvalid)
+	require.ErrorIs(t, relay.From(t.Context(), honker.NewStream[int](db, "", nil), "relay", r.Queue("hooks", 1), number()), honker.ErrInvalid)
+	other := relay.New(honkertest.Open(t, nil), nil).Queue("hooks", 1)
+	require.ErrorIs(t, relay.From(t.Context(), events, "relay", other, number()), honker.ErrInvalid)
+	consumers, err := events.Consumers(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, consumers, "nothing was changed")
+}
+
+// Close ends it.
+func TestFrom_Close(t *testing.T) {
+	db, err := honker.Open(t.Context(), filepath.Join(t.TempDir(), "app.db"), nil)
+	require.NoError(t, err)
+	events := honker.NewStream[int](db, "orders", nil)
+	q := relay.New(db, nil).Queue("hooks", 1)
+	ended := make(chan error)
+	go func() { ended <- relay.From(t.Context(), events, "relay", q, number()) }()
+	testkit.PublishUpTo(t, events, 1)
+	untilSent(t, db, 1)
+	require.NoError(t, db.Close())
+	require.ErrorIs(t, <-ended, honker.ErrClosed)
+}
+
+// What it sends wakes a relay that waits.
+func TestFrom_WakesHandlers(t *testing.T) {
+	_, db, events := testkit.NewStream[int](t, "orders")
+	r := relay.New(db, nil)
+	q := r.Queue("hooks", 1)
+	var got seen
+	q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+	stopRun := start(t, r)
+	stop := testkit.Background(t, func(ctx context.Context) error { return relay.From(ctx, events, "relay", q, number()) })
+	for i := range 20 {
+		testkit.Publish(t, events, i)
+		testkit.Eventually(t, testkit.Timeout, "message handled", func() bool { return got.len() == i+1 })
+	}
+	require.NoError(t, stop())
+	require.NoError(t, stopRun())
+	require.Equal(t, numbers(20), got.payloads())
+}
