@@ -241,3 +241,11 @@ func TestArch_TestModules(t *testing.T) {
 		importFaults(parse(t, "bench/micro/x.go", true, text)))
 	require.Len(t, importFaults(parse(t, "examples/orm/x.go", true, text)), 3)
 }
+
+// Those that applications import stand on what every application has: their version and the
+// root's can differ.
+func TestArch_BrokerModules(t *testing.T) {
+	text := "package x\n" + imports(module) + imports(module+"/relay") + imports(module+"/internal/engine")
+	require.Equal(t, []string{"imports " + module + "/internal/engine"}, importFaults(parse(t, "relay/jetstream/x.go", true, text)))
+	require.Empty(t, importFaults(parse(t, "relay/http.go", false, text)))
+}

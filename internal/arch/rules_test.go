@@ -87,7 +87,7 @@ func (s source) mayEnter(to string) bool {
 		return slices.Contains(mayImport[s.room], to)
 	case s.room == "":
 		return below && !slices.Contains(testRooms, to) || s.test && (to == "honkertest" || to == "task")
-	case slices.Contains(siblings, s.room):
+	case slices.Contains(siblings, s.room) && !s.nested:
 		return to == "" || to == "honkertest" || to == "internal/engine" || slices.Contains(siblingMayImport[s.room], to)
 	default: // everything else has what every user has
 		return to == "" || to == "honkertest"
