@@ -22,8 +22,9 @@ type HTTPOptions struct {
 	// separated by spaces, give several signatures, while one secret replaces another.
 	// Default: no signature.
 	Secret string
-	// Source stands before each idempotency key, and a slash between them. Queues of several
-	// databases count alike: give each a Source where they feed the same endpoint.
+	// Source stands before each idempotency key, and a slash between them. Queues of the same
+	// name in several databases or families count alike: give each a Source where they feed the
+	// same endpoint.
 	Source string
 	// Header goes with each request. What HTTP sets itself replaces what is here.
 	Header http.Header
@@ -192,8 +193,11 @@ func portOf(u *url.URL) string {
 // quoteURL leaves out what can hold a secret.
 func quoteURL(u *url.URL) string { return quote([]byte(u.Scheme + "://" + u.Host)) }
 
-// handle posts one message.
+// handle posts one message. Its type was checked by Send, but not by another program's INSERT.
 func (s *sink) handle(ctx context.Context, m *Message) error {
+	if err := checkType(m.Type); err != nil {
+		return Reject(err)
+	}
 	resp, err := s.post(ctx, m)
 	if err != nil {
 		return fmt.Errorf("post to %s: %w", quoteURL(s.url), err)

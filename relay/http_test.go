@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/internal/worker"
 	"github.com/honker-go/honker/relay"
 )
@@ -152,6 +155,95 @@ func TestHTTP_EndpointHangs_LeaseEnds(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, honker.ErrInvalid)
 	<-gone
+}
+
+// A message of which the request was cut by the end of the lease is posted again, with the same
+// key, before the next one.
+func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
+	cut := make(chan time.Duration, 1)
+	var mu sync.Mutex
+	var keys []string
+	s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		first := len(keys) == 1
+		mu.Unlock()
+		if first {
+			began := time.Now()
+			<-r.Context().Done()
+			cut <- time.Since(began)
+		}
+	})
+	db := honkertest.Open(t, nil)
+	r := relay.New(db, &relay.Options{RetryBase: time.Millisecond})
+	q := r.Queue("orders", 1)
+	q.Handle(relay.HTTP(nil, s.URL, nil), relay.Lease(3*time.Second, 2500*time.Millisecond))
+	sendN(t, q, 0, 2)
+	stop := start(t, r)
+	drained(t, db)
+	require.NoError(t, stop())
+	require.Equal(t, []string{"orders/0/1", "orders/0/1", "orders/0/2"}, keys)
+	require.Less(t, <-cut, 3*time.Second, "before the lease ended")
+}
+
+// What an endpoint refuses for good becomes a dead letter with its answer, and the partition
+// goes on; what it refuses for now is tried again when it has asked for it.
+func TestHTTP_RefusedMessages(t *testing.T) {
+	var calls atomic.Int32
+	s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
+		switch key := r.Header.Get("Idempotency-Key"); {
+		case key == "orders/0/2":
+			http.Error(w, "no such order", http.StatusUnprocessableEntity)
+		case key == "orders/0/3" && calls.Add(1) == 1:
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	db := honkertest.Open(t, nil)
+	died, retried := make(chan relay.Died, 9), make(chan relay.Retried, 9)
+	r := relay.New(db, &relay.Options{RetryBase: time.Hour, Observer: &relay.Observer{
+		Dead:    func(d relay.Died) { died <- d },
+		Retried: func(r relay.Retried) { retried <- r },
+	}})
+	q := r.Queue("orders", 1)
+	q.Handle(relay.HTTP(nil, s.URL, nil))
+	sendN(t, q, 0, 4)
+	stop := start(t, r)
+	drained(t, db)
+	require.NoError(t, stop())
+	d := <-died
+	require.EqualValues(t, 2, d.Seq)
+	require.Contains(t, d.Reason, "422 Unprocessable Entity: no such order")
+	require.Empty(t, died)
+	require.ErrorContains(t, (<-retried).Err, "429 Too Many Requests")
+	require.Empty(t, retried)
+}
+
+// A type that cannot be a header, which another program's INSERT can have, is the message's fault.
+func TestHTTP_BadType(t *testing.T) {
+	s := endpoint(t, status(200))
+	m := order()
+	m.Type = "text/plain\r\nX-Admin: 1"
+	require.Equal(t, "reject", verdict(relay.HTTP(nil, s.URL, nil)(t.Context(), m)))
+}
+
+// A sink that cannot work costs no message: they wait.
+func TestHTTP_BadURL_MessagesWait(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	retried := make(chan relay.Retried, 99)
+	r := relay.New(db, &relay.Options{RetryBase: time.Millisecond, RetryMax: time.Millisecond, Observer: &relay.Observer{
+		Retried: func(r relay.Retried) { retried <- r },
+	}})
+	q := r.Queue("orders", 1)
+	q.Handle(relay.HTTP(nil, "example.com/hook", nil))
+	sendN(t, q, 0, 3)
+	stop := start(t, r)
+	for range 3 {
+		require.ErrorIs(t, (<-retried).Err, honker.ErrInvalid)
+	}
+	require.NoError(t, stop())
+	require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages))
 }
 
 // Timeout ends a request, and says so; the handler's ctx goes on.

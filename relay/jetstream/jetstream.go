@@ -24,9 +24,9 @@ import (
 type Options struct {
 	// Subject returns the subject of a message; default: the one that was given.
 	Subject func(*relay.Message) string
-	// Source stands before each Nats-Msg-Id, and a slash between them. Queues of several
-	// databases count alike: without a Source for each, a stream that they share would drop
-	// the messages of one as repetitions of the other's.
+	// Source stands before each Nats-Msg-Id, and a slash between them. Queues of the same name
+	// in several databases or families count alike: without a Source for each, a stream that
+	// they share would drop the messages of one as repetitions of the other's.
 	Source string
 }
 

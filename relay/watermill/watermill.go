@@ -27,8 +27,9 @@ const (
 type Options struct {
 	// Topic returns the topic of a message; default: the one that was given.
 	Topic func(*relay.Message) string
-	// Source stands before each idempotency key, and a slash between them. Queues of several
-	// databases count alike: give each a Source where they feed the same topic.
+	// Source stands before each idempotency key, and a slash between them. Queues of the same
+	// name in several databases or families count alike: give each a Source where they feed the
+	// same topic.
 	Source string
 }
 
