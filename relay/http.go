@@ -115,22 +115,22 @@ func parseURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// newClient is client, or one of the shared ones, with the redirects of a sink.
+// newClient is client, or one on the shared connections, with the redirects of a sink.
 func newClient(client *http.Client, publicOnly bool) (*http.Client, error) {
-	var c http.Client
+	c := http.Client{Transport: sharedTransport()}
 	if client != nil {
 		c = *client
 	}
-	var err error
-	switch {
-	case c.Transport == nil && publicOnly:
-		c.Transport = publicTransport()
-	case c.Transport == nil:
-		c.Transport = sharedTransport()
-	case publicOnly:
-		c.Transport, err = publicVersion(c.Transport)
-	}
 	c.CheckRedirect = redirects(c.CheckRedirect)
+	if !publicOnly {
+		return &c, nil
+	}
+	if client == nil || client.Transport == nil {
+		c.Transport = publicTransport()
+		return &c, nil
+	}
+	var err error
+	c.Transport, err = publicVersion(client.Transport)
 	return &c, err
 }
 

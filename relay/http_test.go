@@ -133,6 +133,20 @@ func TestHTTP_Status(t *testing.T) {
 	require.Equal(t, "retry", verdict(post(t.Context(), order())))
 }
 
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A client without a transport has http.DefaultTransport, as everywhere, which an application may
+// have replaced.
+func TestHTTP_ClientWithoutTransport(t *testing.T) {
+	was := http.DefaultTransport
+	defer func() { http.DefaultTransport = was }()
+	replaced := errors.New("replaced")
+	http.DefaultTransport = roundTrip(func(*http.Request) (*http.Response, error) { return nil, replaced })
+	require.ErrorIs(t, relay.HTTP(&http.Client{}, "http://127.0.0.1", nil)(t.Context(), order()), replaced)
+}
+
 // A message is done by any 2xx, also without a body.
 func TestHTTP_Done(t *testing.T) {
 	for _, code := range []int{200, 201, 202, 204, 299} {
