@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -197,7 +198,8 @@ func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
 	stop := start(t, r)
 	drained(t, db)
 	require.NoError(t, stop())
-	require.Equal(t, []string{"orders/0/1", "orders/0/1", "orders/0/2"}, keys)
+	require.Greater(t, len(keys), 2)
+	require.Equal(t, []string{"orders/0/1", "orders/0/2"}, slices.Compact(keys))
 	require.Less(t, <-cut, 3*time.Second, "before the lease ended")
 }
 
