@@ -1,0 +1,334 @@
+package model_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// relayModel is what the handlers of a queue may be given, in plain Go:
+//
+//   - The numbers of a partition are 1, 2, 3 … in the order in which its messages were sent, at each
+//     delivery.
+//   - A message begins when all before it are finished: no handler has another one of the partition,
+//     but one that was left behind when its lease had lapsed.
+//   - It has as many attempts behind it as it was begun before, by processes that have died too.
+//   - It does not begin before the pause after a failure is over, nor while the lease of a process
+//     that has died holds.
+//   - It is finished when its handler has returned nil in time, was rejected, or has been begun
+//     MaxAttempts times.
+type relayModel struct {
+	sent  map[int][]string // payloads of each partition
+	begun map[int][]int    // how often each of them was begun
+	free  map[int]time.Time
+	calls []*relayCall // that handlers are in
+	wrong []string
+}
+
+// relayCall is a handler that was given a message.
+type relayCall struct {
+	relay.Message
+	lapses time.Time // the lease
+	stuck  bool      // it ignores its ctx
+	reply  chan func() error
+}
+
+const (
+	relayLease    = 30 * time.Second
+	relayHeadroom = 2 * time.Second
+)
+
+// begin compares a message with what the model expects.
+func (m *relayModel) begin(c *relayCall, maxAttempts int) {
+	p, now := c.Partition, time.Now()
+	fault := func(format string, args ...any) {
+		m.wrong = append(m.wrong, fmt.Sprintf("%s: ", c.IdempotencyKey())+fmt.Sprintf(format, args...))
+	}
+	if c.Seq < 1 || c.Seq > int64(len(m.sent[p])) || m.sent[p][c.Seq-1] != string(c.Payload) {
+		fault("payload %q of %q", c.Payload, m.sent[p])
+		return
+	}
+	if c.Attempt != m.begun[p][c.Seq-1] {
+		fault("attempt %d, it was begun %d times", c.Attempt, m.begun[p][c.Seq-1])
+	}
+	if maxAttempts > 0 && c.Attempt >= maxAttempts {
+		fault("begun for the time %d of %d", c.Attempt+1, maxAttempts)
+	}
+	if slices.ContainsFunc(m.begun[p][c.Seq:], func(n int) bool { return n > 0 }) {
+		fault("a later one was begun before")
+	}
+	if slices.Contains(m.begun[p][:c.Seq-1], 0) {
+		fault("an earlier one was never begun")
+	}
+	if now.Before(m.free[p]) {
+		fault("begun at %v, the partition was to wait until %v", now, m.free[p])
+	}
+	for _, other := range m.calls {
+		if other.Partition == p && other.lapses.After(now) {
+			fault("%s is being handled", other.IdempotencyKey())
+		}
+	}
+	m.begun[p][c.Seq-1]++
+	m.calls = append(m.calls, c)
+}
+
+// relayMachine lets the handlers of two relays on one file end in every way.
+type relayMachine struct {
+	mu sync.Mutex
+	relayModel
+	ctx         context.Context
+	db          *honker.DB
+	q           *relay.Queue
+	maxAttempts int
+	over        chan struct{} // closed when all handlers are to return nil
+	once        sync.Once     // closes it
+	met         map[string]int
+}
+
+func (m *relayMachine) count(what string) {
+	m.mu.Lock()
+	m.met[what]++
+	m.mu.Unlock()
+}
+
+// handle is in a handler until the machine lets it out.
+func (m *relayMachine) handle(ctx context.Context, msg *relay.Message) error {
+	c := &relayCall{Message: *msg, lapses: time.Now().Add(relayLease), reply: make(chan func() error)}
+	m.mu.Lock()
+	m.begin(c, m.maxAttempts)
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.calls = slices.DeleteFunc(m.calls, func(other *relayCall) bool { return other == c })
+		m.mu.Unlock()
+	}()
+	for {
+		select {
+		case end := <-c.reply:
+			if end != nil {
+				return end()
+			}
+			ctx = context.WithoutCancel(ctx) // it is stuck from now on
+		case <-ctx.Done():
+			m.count("ctx ended")
+			return ctx.Err()
+		case <-m.over:
+			return nil
+		}
+	}
+}
+
+// list are the handlers that run, by partition.
+func (m *relayMachine) list(ok func(*relayCall) bool) []*relayCall {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []*relayCall
+	for _, c := range m.calls {
+		if ok(c) {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, func(a, b *relayCall) int { return strings.Compare(a.IdempotencyKey(), b.IdempotencyKey()) })
+	return found
+}
+
+func (m *relayMachine) Send(t *rapid.T) {
+	partition, n := rapid.IntRange(0, 3).Draw(t, "partition"), rapid.IntRange(1, 3).Draw(t, "n")
+	all := make([]relay.Outgoing, n)
+	m.mu.Lock()
+	for i := range all {
+		payload := fmt.Sprint(len(m.sent[partition]))
+		all[i] = relay.Outgoing{Partition: partition, Payload: []byte(payload)}
+		m.sent[partition] = append(m.sent[partition], payload)
+		m.begun[partition] = append(m.begun[partition], 0)
+	}
+	m.mu.Unlock()
+	_, err := m.q.Send(m.ctx, all...)
+	require.NoError(t, err)
+	synctest.Wait()
+}
+
+// end lets a handler out that is in time, and reads until when its partition waits.
+func (m *relayMachine) end(t *rapid.T, how string, with func() error) {
+	calls := m.list(func(c *relayCall) bool { return !c.stuck })
+	if len(calls) == 0 {
+		return // no handler runs
+	}
+	c := rapid.SampledFrom(calls).Draw(t, "handler")
+	c.reply <- with
+	synctest.Wait()
+	info, err := m.q.Info(m.ctx)
+	require.NoError(t, err)
+	p := info.Partitions[c.Partition]
+	m.mu.Lock()
+	m.free[c.Partition] = p.RetryAt
+	m.mu.Unlock()
+	finished := how != "fail" || m.maxAttempts > 0 && c.Attempt+1 >= m.maxAttempts
+	require.Equal(t, finished, p.Processed >= c.Seq, how)
+	m.count(how)
+}
+
+func (m *relayMachine) Finish(t *rapid.T) { m.end(t, "finish", func() error { return nil }) }
+
+func (m *relayMachine) Fail(t *rapid.T) { m.end(t, "fail", func() error { return testkit.ErrCause }) }
+
+func (m *relayMachine) Panic(t *rapid.T) {
+	m.end(t, "fail", func() error { panic("a handler of the test") })
+}
+
+func (m *relayMachine) Reject(t *rapid.T) {
+	m.end(t, "reject", func() error { return relay.Reject(errors.New("poison")) })
+}
+
+// Stick makes a handler deaf to its ctx.
+func (m *relayMachine) Stick(t *rapid.T) {
+	calls := m.list(func(c *relayCall) bool { return !c.stuck })
+	if len(calls) == 0 || len(m.list(func(c *relayCall) bool { return c.stuck })) > 2 {
+		return // none runs, or too many are stuck
+	}
+	c := rapid.SampledFrom(calls).Draw(t, "handler")
+	if m.maxAttempts > 0 && c.Attempt+1 >= m.maxAttempts {
+		return // its message dies when its ctx ends, and the partition goes on beside it until the lease is over
+	}
+	c.stuck = true
+	c.reply <- nil
+	m.count("stuck")
+}
+
+// Unstick lets a deaf handler return nil: too late, unless its ctx has yet to end.
+func (m *relayMachine) Unstick(t *rapid.T) {
+	calls := m.list(func(c *relayCall) bool { return c.stuck })
+	if len(calls) == 0 {
+		return // no handler is stuck
+	}
+	c := rapid.SampledFrom(calls).Draw(t, "handler")
+	c.reply <- func() error { return nil }
+	synctest.Wait()
+	if !time.Now().Before(c.lapses) {
+		m.count("lapsed")
+	}
+}
+
+// Crash takes a partition as a process does that dies at once.
+func (m *relayMachine) Crash(t *rapid.T) {
+	partition := rapid.IntRange(0, 3).Draw(t, "partition")
+	now := time.Now().UnixMilli()
+	var processed int
+	err := m.db.SQL().QueryRowContext(m.ctx, `UPDATE _honkerx_relay_partitions AS p
+SET owner = 'dead', epoch = epoch + 1, attempts = attempts + 1, lease_until_ms = ?3
+WHERE queue = ?1 AND partition = ?2 AND lease_until_ms <= ?4 AND retry_at_ms <= ?4
+  AND EXISTS (SELECT 1 FROM _honkerx_relay_messages AS m WHERE m.queue = p.queue AND m.partition = p.partition)
+RETURNING processed`, m.q.Name(), partition, now+relayLease.Milliseconds(), now).Scan(&processed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return // the partition is held, or has nothing
+	}
+	require.NoError(t, err)
+	m.mu.Lock()
+	m.begun[partition][processed]++
+	m.free[partition] = time.UnixMilli(now).Add(relayLease)
+	m.mu.Unlock()
+	m.count("crash")
+}
+
+func (m *relayMachine) Advance(t *rapid.T) {
+	time.Sleep(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 10 * time.Second, 40 * time.Second}).Draw(t, "for"))
+	synctest.Wait()
+}
+
+func (m *relayMachine) Check(t *rapid.T) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	require.Empty(t, m.wrong)
+}
+
+// release lets all handlers return nil, from now on.
+func (m *relayMachine) release() {
+	m.once.Do(func() { close(m.over) })
+}
+
+// drain lets all handlers return nil until nothing waits, and compares what has become of the
+// messages.
+func (m *relayMachine) drain(t *rapid.T) {
+	m.release()
+	var info relay.QueueInfo
+	for range 100 {
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		var err error
+		info, err = m.q.Info(m.ctx)
+		require.NoError(t, err)
+		if !slices.ContainsFunc(info.Partitions, func(p relay.PartitionInfo) bool { return p.Waiting > 0 }) {
+			break
+		}
+	}
+	m.Check(t)
+	for i, p := range info.Partitions {
+		require.EqualValues(t, len(m.sent[i]), p.Processed, "finished of partition %d", i)
+		require.Zero(t, p.Waiting)
+		require.Empty(t, p.Owner)
+		require.NotContains(t, m.begun[i], 0, "all were begun")
+	}
+	for d, err := range m.q.Dead(m.ctx, nil) {
+		require.NoError(t, err)
+		require.Equal(t, m.sent[d.Partition][d.Seq-1], string(d.Payload))
+		require.Equal(t, m.begun[d.Partition][d.Seq-1], d.Attempt)
+		if d.LastError != "poison" {
+			require.Positive(t, m.maxAttempts)
+			require.GreaterOrEqual(t, d.Attempt, m.maxAttempts)
+			m.count("exhausted")
+		}
+	}
+}
+
+// The handlers of two relays on one file are given what the model says.
+func TestRelay_Model(t *testing.T) {
+	met := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		checks := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			checks++
+			ctx, stop := context.WithCancel(context.Background())
+			m := &relayMachine{ctx: context.Background(), db: db, over: make(chan struct{}), met: met,
+				relayModel:  relayModel{sent: map[int][]string{}, begun: map[int][]int{}, free: map[int]time.Time{}},
+				maxAttempts: rapid.SampledFrom([]int{0, 3}).Draw(t, "max attempts")}
+			var running sync.WaitGroup
+			for range 2 {
+				r := relay.New(db, &relay.Options{Processors: 3, Batch: 1, RetryBase: time.Second, RetryMax: 10 * time.Second})
+				m.q = r.Queue(fmt.Sprint("queue", checks), 4)
+				m.q.Handle(m.handle, relay.Lease(relayLease, relayHeadroom), relay.MaxAttempts(m.maxAttempts))
+				running.Go(func() { _ = r.Run(ctx) })
+			}
+			defer running.Wait()
+			defer stop()
+			defer m.release()
+			synctest.Wait() // both are running
+			actions := rapid.StateMachineActions(m)
+			actions["Send more"], actions["Finish more"], actions["Fail more"] = m.Send, m.Finish, m.Fail
+			actions["Fail again"], actions["Crash more"], actions["Wait"] = m.Fail, m.Crash, m.Advance
+			for range 4 { // rapid's steps are few
+				t.Repeat(actions)
+			}
+			m.drain(t)
+		})
+	})
+	for _, what := range strings.Split("finish,fail,reject,stuck,lapsed,crash,ctx ended,exhausted", ",") {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+}
