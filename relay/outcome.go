@@ -79,12 +79,11 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 		o.finish(b, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
-		return
+	} else {
+		o.progress.LastError = engine.Describe(o.err)
+		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), r.pause(o))
 	}
-	now := time.Now()
-	o.progress.LastError = engine.Describe(o.err)
-	o.progress.RetryAtMS = engine.DeadlineMS(now, r.pause(o))
-	// The handler may still do what its lease allows.
+	// The handler may still do what its lease allows, beside no other message of its partition.
 	if errors.Is(o.err, ErrStuck) {
 		o.progress.RetryAtMS = max(o.progress.RetryAtMS, engine.DeadlineMS(a.lapses, 0))
 	}

@@ -203,9 +203,6 @@ func (m *relayMachine) Stick(t *rapid.T) {
 		return // none runs, or too many are stuck
 	}
 	c := rapid.SampledFrom(calls).Draw(t, "handler")
-	if m.maxAttempts > 0 && c.Attempt+1 >= m.maxAttempts {
-		return // its message dies when its ctx ends, and the partition goes on beside it until the lease is over
-	}
 	c.stuck = true
 	c.reply <- nil
 	m.count("stuck")
