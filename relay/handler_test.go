@@ -282,3 +282,37 @@ func TestRelay_MaxAttempts_Crashes(t *testing.T) {
 		require.Equal(t, []string{"0/1 3 max attempts exceeded 0"}, deadLetters(t, db))
 	})
 }
+
+// A handler owns its message: what it writes into it changes nothing in the file.
+func TestRelay_Handle_MessageChanged(t *testing.T) {
+	for name, change := range map[string]func(m *relay.Message){
+		"cleared": func(m *relay.Message) { *m = relay.Message{} },
+		"later":   func(m *relay.Message) { m.ID, m.Seq, m.Partition, m.Queue = 1<<40, 1<<40, 1, "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				r := relay.New(db, nil)
+				q := r.Queue("orders", 2)
+				var got seen
+				q.Handle(func(_ context.Context, m *relay.Message) error {
+					got.add(m)
+					defer change(m)
+					switch m.Seq {
+					case 2:
+						return relay.Reject(errDown)
+					case 12:
+						return errDown
+					}
+					return nil
+				}, relay.MaxAttempts(1))
+				sendN(t, q, 0, 15)
+				stop := start(t, r)
+				time.Sleep(time.Hour)
+				require.NoError(t, stop())
+				require.Len(t, got.list(), 15)
+				require.Equal(t, []string{"0/2 1 " + errDown.Error() + " 1", "0/12 1 " + errDown.Error() + " 11"}, deadLetters(t, db))
+				require.NoError(t, db.Check(context.Background()))
+			})
+		})
+	}
+}

@@ -28,7 +28,7 @@ func (r *run) outcomeOf(a *active, err error) *outcome {
 		o.err = errors.Join(b.misused, err)
 	}
 	if b.finished > 0 {
-		o.finish(b, b.finished)
+		o.finish(a, b.finished)
 	}
 	for _, rejected := range b.rejected {
 		o.deadLetter(a, rejected.index, engine.Describe(rejected.cause), true)
@@ -38,17 +38,18 @@ func (r *run) outcomeOf(a *active, err error) *outcome {
 }
 
 // finish notes that n messages are finished.
-func (o *outcome) finish(b *Batch, n int) {
+func (o *outcome) finish(a *active, n int) {
 	o.progress.Finished = int64(n)
-	o.progress.Cursor = b.messages[n-1].ID
+	o.progress.Cursor = a.ids[n-1]
 }
 
 // deadLetter adds the message at index to the dead letters.
 func (o *outcome) deadLetter(a *active, index int, reason string, rejected bool) {
-	m := &a.batch.messages[index]
-	o.progress.Dead = append(o.progress.Dead, store.RelayDeath{ID: m.ID, Seq: m.Seq, Attempts: a.attempts(index), Reason: reason})
+	t, id := a.taken, a.ids[index]
+	seq := t.Processed + 1 + int64(index)
+	o.progress.Dead = append(o.progress.Dead, store.RelayDeath{ID: id, Seq: seq, Attempts: a.attempts(index), Reason: reason})
 	o.died = append(o.died, Died{
-		Queue: m.Queue, Partition: m.Partition, Seq: m.Seq, ID: m.ID, Rejected: rejected, Reason: worker.Reason(errors.New(reason)),
+		Queue: t.Queue, Partition: int(t.Partition), Seq: seq, ID: id, Rejected: rejected, Reason: worker.Reason(errors.New(reason)),
 	})
 }
 
@@ -76,7 +77,7 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 	// Of several messages that were handed out, it is not known which has failed: the next
 	// batch is smaller.
 	if most := a.handler.maxAttempts; most > 0 && b.handed == rest+1 && o.progress.Attempts >= int64(most) {
-		o.finish(b, rest+1)
+		o.finish(a, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
 	} else {

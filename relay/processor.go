@@ -17,6 +17,7 @@ type active struct {
 	taken    store.RelayTaken
 	size     int // the most messages that it might have had
 	batch    *Batch
+	ids      []int64   // of the messages, which themselves are the handler's to change
 	deadline time.Time // of the handler's ctx
 	lapses   time.Time // the lease, at the latest
 	began    time.Time
@@ -26,8 +27,9 @@ type active struct {
 
 func newActive(h *handler, op *stepOp) *active {
 	t := op.taken
-	messages := make([]Message, len(op.rows))
+	messages, ids := make([]Message, len(op.rows)), make([]int64, len(op.rows))
 	for i, row := range op.rows {
+		ids[i] = row.ID
 		messages[i] = Message{
 			Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1 + int64(i), ID: row.ID, Epoch: t.Epoch,
 			Type: row.Type, Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS),
@@ -36,7 +38,7 @@ func newActive(h *handler, op *stepOp) *active {
 	messages[0].Attempt = int(t.Attempts) - 1
 	deadline := op.at.Add(h.lease - h.headroom) // op.at was read before the lease was written
 	return &active{
-		handler: h, taken: t, size: op.size,
+		handler: h, taken: t, size: op.size, ids: ids,
 		batch:    &Batch{messages: messages, deadline: deadline},
 		deadline: deadline, lapses: op.at.Add(h.lease),
 	}
