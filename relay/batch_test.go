@@ -203,3 +203,24 @@ func TestRelay_Batch_Late(t *testing.T) {
 	})
 	require.Equal(t, []string{"1+3", "1+1", "2+2"}, batches)
 }
+
+// A handler of batches that fails before it takes a message, because it has no connection, waits
+// longer each time, as one of single messages does.
+func TestRelay_Batch_NothingTaken(t *testing.T) {
+	var at []time.Time
+	handleBatches(t, 3, nil, func(i int, b *relay.Batch) error {
+		if at = append(at, time.Now()); i < 6 {
+			return errDown
+		}
+		if m, _ := b.Next(); i == 6 && m.Attempt != 6 {
+			t.Errorf("attempt %d", m.Attempt)
+		}
+		b.Ack()
+		return nil
+	})
+	for i := range 5 {
+		pause := at[i+1].Sub(at[i])
+		require.GreaterOrEqual(t, pause, time.Second<<i/2, "pause %d", i)
+	}
+	require.Greater(t, at[6].Sub(at[5]), 10*time.Second)
+}

@@ -71,12 +71,14 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 		}
 		return
 	}
-	if b.handed > rest {
+	// A handler of batches may fail before it asks for the first message.
+	if b.handed > rest || rest == 0 {
 		o.progress.Attempts = a.attempts(rest)
 	}
 	// Of several messages that were handed out, it is not known which has failed: the next
 	// batch is smaller.
-	if most := a.handler.maxAttempts; most > 0 && b.handed == rest+1 && o.progress.Attempts >= int64(most) {
+	alone := b.handed == rest+1 || len(a.ids) == 1
+	if most := a.handler.maxAttempts; most > 0 && alone && o.progress.Attempts >= int64(most) {
 		o.finish(a, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
