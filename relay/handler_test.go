@@ -316,3 +316,42 @@ func TestRelay_Handle_MessageChanged(t *testing.T) {
 		})
 	}
 }
+
+// badError is an error of which every method panics.
+type badError struct{}
+
+func (badError) Error() string { panic("Error") }
+func (badError) Is(error) bool { panic("Is") }
+func (badError) As(any) bool   { panic("As") }
+func (badError) Unwrap() error { panic("Unwrap") }
+
+// An error with methods that panic is a failure like any other.
+func TestRelay_Handle_ErrorPanics(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		handle := func(m *relay.Message) error {
+			if m.Attempt == 0 {
+				return badError{}
+			}
+			return nil
+		}
+		one, batch, tx := r.Queue("one", 1), r.Queue("batch", 1), r.Queue("tx", 1)
+		one.Handle(func(_ context.Context, m *relay.Message) error { return handle(m) })
+		tx.HandleTx(func(_ context.Context, _ *sql.Tx, m *relay.Message) error { return handle(m) })
+		batch.HandleBatch(func(_ context.Context, b *relay.Batch) error {
+			m, _ := b.Next()
+			if err := handle(m); err != nil {
+				return err
+			}
+			b.Ack()
+			return nil
+		})
+		for _, q := range []*relay.Queue{one, batch, tx} {
+			sendN(t, q, 0, 2)
+		}
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+	})
+}

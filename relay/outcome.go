@@ -87,7 +87,7 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), r.pause(o))
 	}
 	// The handler may still do what its lease allows, beside no other message of its partition.
-	if errors.Is(o.err, ErrStuck) {
+	if is(o.err, ErrStuck) {
 		o.progress.RetryAtMS = max(o.progress.RetryAtMS, engine.DeadlineMS(a.lapses, 0))
 	}
 }

@@ -139,6 +139,16 @@ func directiveOf(err error) (d *worker.Directive) {
 	return nil
 }
 
+// is is errors.Is for an error of a handler: its methods may panic too.
+func is(err, target error) (found bool) {
+	defer func() {
+		if recover() != nil {
+			found = false
+		}
+	}()
+	return errors.Is(err, target)
+}
+
 // watched runs f in a goroutine and waits for it, but not beyond limit: then the handler is left
 // behind, and its batch is closed to it.
 func (r *run) watched(a *active, limit time.Time, f func() error) error {

@@ -28,7 +28,7 @@ func (r *run) handleTx(a *active) (next *active) {
 	var failure error // of the handler, that took the transaction with it
 	err := r.relay.engine.Tx(r.lasting, func(ctx context.Context, tx *sql.Tx) error {
 		err := r.handleIn(ctx, tx, a)
-		if errors.Is(err, errTxBroken) || errors.Is(err, ErrStuck) || errors.Is(err, worker.ErrGoexit) {
+		if is(err, errTxBroken) || is(err, ErrStuck) || is(err, worker.ErrGoexit) {
 			failure = err
 			return err
 		}
