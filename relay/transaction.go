@@ -26,6 +26,7 @@ const txGrace = 100 * time.Millisecond
 func (r *run) handleTx(a *active) (next *active) {
 	op := &stepOp{run: r, done: a}
 	var failure error // of the handler, that took the transaction with it
+	handled := false
 	err := r.relay.engine.Tx(r.lasting, func(ctx context.Context, tx *sql.Tx) error {
 		err := r.handleIn(ctx, tx, a)
 		if is(err, errTxBroken) || is(err, ErrStuck) || is(err, worker.ErrGoexit) {
@@ -40,8 +41,12 @@ func (r *run) handleTx(a *active) (next *active) {
 		if !op.held {
 			return errLeaseLost
 		}
+		handled = true
 		return nil
 	})
+	if handled && engine.Refused(err) {
+		failure = err // by a constraint that is checked at the commit: the handler's writes break it
+	}
 	switch {
 	case err == nil:
 		return r.stepped(op)

@@ -240,3 +240,31 @@ func TestRelay_Busy(t *testing.T) {
 		require.Empty(t, deadLetters(t, db))
 	})
 }
+
+// Writes that only the commit refuses, by a deferred constraint, are a failure of the message that
+// made them: it is found out by smaller batches, waits longer each time, and has MaxAttempts.
+func TestRelay_HandleTx_CommitRefused(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		testkit.Exec(t, db, `CREATE TABLE parents (id INTEGER PRIMARY KEY)`)
+		testkit.Exec(t, db, `CREATE TABLE children (parent INTEGER REFERENCES parents(id) DEFERRABLE INITIALLY DEFERRED)`)
+		r := relay.New(db, nil)
+		q := r.Queue("orders", 1)
+		var got seen
+		q.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+			if got.add(m); m.Seq != 3 {
+				return nil
+			}
+			_, err := tx.ExecContext(ctx, `INSERT INTO children VALUES (1)`)
+			return err
+		}, relay.MaxAttempts(3))
+		sendN(t, q, 0, 5)
+		stop := start(t, r)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		dead := deadLetters(t, db)
+		require.Len(t, dead, 1)
+		require.Regexp(t, "^0/3 3 .*FOREIGN KEY constraint failed.* 2$", dead[0])
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM children`))
+	})
+}

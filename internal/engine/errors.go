@@ -78,6 +78,9 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
+// Refused reports a write that a constraint or a trigger of the file refuses.
+func Refused(err error) bool { return sqlite.IsConstraint(err) }
+
 // Final reports an error after which no later try can succeed: the DB is closed, or its file
 // was replaced.
 func Final(err error) bool {
