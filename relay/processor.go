@@ -150,8 +150,11 @@ func is(err, target error) (found bool) {
 }
 
 // watched runs f in a goroutine and waits for it, but not beyond limit: then the handler is left
-// behind, and its batch is closed to it.
+// behind, and its batch is closed to it. A lease that is over by now is not begun with.
 func (r *run) watched(a *active, limit time.Time, f func() error) error {
+	if a.batch.Remaining() == 0 {
+		return nil
+	}
 	a.began = time.Now()
 	defer func() {
 		a.took = time.Since(a.began)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -266,5 +267,33 @@ func TestRelay_HandleTx_CommitRefused(t *testing.T) {
 		require.Regexp(t, "^0/3 3 .*FOREIGN KEY constraint failed.* 2$", dead[0])
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM children`))
+	})
+}
+
+// A batch that gets the writer after its lease has begun nothing: it has spent no attempt, and no
+// handler is taken for one that is stuck.
+func TestRelay_Busy_LeaseOver(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		hold := func() {
+			held := make(chan struct{})
+			go db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
+				close(held)
+				time.Sleep(4 * time.Second)
+				return nil
+			})
+			<-held
+		}
+		first := sync.OnceFunc(hold)
+		r := relay.New(db, &relay.Options{Observer: &relay.Observer{Taken: func(relay.Taken) { first() }}})
+		q := r.Queue("orders", 1)
+		var got seen
+		q.HandleTx(func(_ context.Context, _ *sql.Tx, m *relay.Message) error { got.add(m); return nil },
+			relay.Lease(6*time.Second, 4*time.Second), relay.MaxAttempts(1))
+		stop := start(t, r)
+		send(t, q, text("a"))
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Zero(t, log.Times("ignores the end"))
+		require.Equal(t, []string{"0/1/0"}, got.seqs())
 	})
 }
