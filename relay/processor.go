@@ -209,8 +209,9 @@ func (r *run) handlerReturned(a *active) {
 	}
 }
 
-// settle saves what has become of a batch, and takes the next one unless Run has ended. What
-// cannot be saved while its lease holds is left to lapse.
+// settle saves what has become of a batch, and takes the next one unless Run has ended. After a
+// failure it takes none: a partition that cannot be taken must not keep back what is finished.
+// What cannot be saved while its lease holds is left to lapse.
 func (r *run) settle(a *active, ended *outcome) (next *active) {
 	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
 	defer cancel()
@@ -218,7 +219,7 @@ func (r *run) settle(a *active, ended *outcome) (next *active) {
 	op := &stepOp{run: r, done: a, ended: ended}
 	retry := r.retry("progress not saved, retrying", "queue", a.taken.Queue, "partition", a.taken.Partition)
 	for {
-		op.want = !r.draining.Load()
+		op.want = !r.draining.Load() && retry.Failures() == 0
 		err := r.relay.engine.Write(ctx, "", op)
 		if err == nil {
 			return r.stepped(op)

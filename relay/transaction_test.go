@@ -297,3 +297,25 @@ func TestRelay_Busy_LeaseOver(t *testing.T) {
 		require.Equal(t, []string{"0/1/0"}, got.seqs())
 	})
 }
+
+// What is finished is saved, also where another partition cannot be taken, here because of a
+// trigger of the application.
+func TestRelay_Save_NothingCanBeTaken(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, &relay.Options{Processors: 1})
+		q := r.Queue("orders", 2)
+		var got seen
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			got.add(m)
+			testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE UPDATE OF owner ON _honkerx_relay_partitions
+				WHEN NEW.owner <> '' BEGIN SELECT RAISE(ABORT, 'refused'); END`)
+			return nil
+		})
+		send(t, q, relay.Outgoing{Partition: 0}, relay.Outgoing{Partition: 1})
+		stop := start(t, r)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/0"}, got.seqs())
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages))
+	})
+}
