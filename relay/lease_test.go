@@ -3,6 +3,7 @@ package relay_test
 import (
 	"context"
 	"database/sql"
+	"math"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -240,5 +241,31 @@ func TestRelay_Run_Close(t *testing.T) {
 		_, err = q.Send(context.Background(), text("a"))
 		require.ErrorIs(t, err, honker.ErrClosed)
 		require.ErrorIs(t, r.Run(context.Background()), honker.ErrClosed)
+	})
+}
+
+// A lease that is meant to last for ever lasts: no other process takes the partition.
+func TestRelay_Lease_Longest(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		var got seen
+		release := make(chan struct{})
+		var stops []func() error
+		for range 2 {
+			r := relay.New(db, nil)
+			q := r.Queue("orders", 1)
+			q.Handle(func(_ context.Context, m *relay.Message) error {
+				got.add(m)
+				<-release
+				return nil
+			}, relay.Lease(math.MaxInt64, time.Second))
+			stops = append(stops, start(t, r))
+		}
+		send(t, relay.New(db, nil).Queue("orders", 1), text("a"))
+		time.Sleep(time.Hour)
+		close(release)
+		for _, stop := range stops {
+			require.NoError(t, stop())
+		}
+		require.Equal(t, []string{"0/1/0"}, got.seqs())
 	})
 }

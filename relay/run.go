@@ -103,7 +103,7 @@ func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
 	}
 	queues := make([]store.RelayQueue, 0, len(handlers))
 	for name, h := range handlers {
-		queues = append(queues, store.RelayQueue{Name: name, LeaseMS: (h.lease + time.Millisecond - 1).Milliseconds()})
+		queues = append(queues, store.RelayQueue{Name: name, LeaseMS: int64((h.lease-1)/time.Millisecond) + 1})
 	}
 	run.queues = store.RelayQueueList(queues)
 	return run
