@@ -86,7 +86,7 @@ func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []
 	}
 	var committed func()
 	if !op.known {
-		committed = func() { q.relay.learn(q.name, q.partitions) }
+		committed = func() { q.relay.noteSent(q.name) }
 	}
 	joined, _, err := q.relay.engine.JoinThen(ctx, tx, committed, q.change())
 	if err == nil {
@@ -94,6 +94,9 @@ func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []
 	}
 	if err != nil {
 		return nil, q.fail("send", err)
+	}
+	if !op.known {
+		q.relay.found(q.name, q.partitions, op.added)
 	}
 	q.relay.opts.Observer.Sent(Sent{Queue: q.name, IDs: op.ids, Tx: true})
 	return op.ids, nil
@@ -104,6 +107,7 @@ type sendOp struct {
 	queue    *Queue
 	messages []store.RelayMessage
 	known    bool // the queue is in the file
+	added    bool // the queue was not, until now
 	ids      []int64
 }
 
@@ -161,7 +165,7 @@ func checkType(text string) error {
 func (op *sendOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	queue := op.queue
 	if !op.known {
-		if err := queue.register(ctx, q, now); err != nil {
+		if op.added, err = queue.register(ctx, q, now); err != nil {
 			return err
 		}
 	}
@@ -173,15 +177,15 @@ func (op *sendOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err
 func (op *sendOp) Single() bool { return op.known && len(op.messages) == 1 }
 
 // register makes the tables and the queue, where they are not there.
-func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) error {
+func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) (added bool, err error) {
 	if err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil {
-		return err
+		return false, err
 	}
-	found, err := q.relay.store.Register(ctx, tx, q.name, q.partitions, now.UnixMilli())
+	found, added, err := q.relay.store.Register(ctx, tx, q.name, q.partitions, now.UnixMilli())
 	if err != nil {
-		return err
+		return false, err
 	}
-	return q.compare(found)
+	return added, q.compare(found)
 }
 
 func (q *Queue) compare(found int) error {
@@ -207,6 +211,25 @@ func (r *Relay) learn(queue string, partitions int) {
 	r.mu.Lock()
 	r.known[queue] = partitions
 	r.mu.Unlock()
+}
+
+// noteSent notes that a transaction with a SendTx to queue was committed. That does not say that
+// the queue is in the file: the SendTx may have been within a savepoint that was rolled back.
+func (r *Relay) noteSent(queue string) {
+	r.mu.Lock()
+	r.sent[queue] = true
+	r.mu.Unlock()
+}
+
+// found notes what a SendTx has found, in a transaction that may still be rolled back. A queue that
+// was there, and was not added by the same transaction, was left by one that was committed.
+func (r *Relay) found(queue string, partitions int, added bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sent[queue] && !added {
+		r.known[queue] = partitions
+	}
+	delete(r.sent, queue)
 }
 
 // key is what waiters for messages of the queue wait for.

@@ -199,7 +199,7 @@ func TestRelay_Send_Refused(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
 }
 
-// A queue is looked up until a commit with it was seen, of either kind of transaction.
+// A queue is looked up until it was found after a commit with it, of either kind of transaction.
 func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -221,11 +221,43 @@ func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 				return err
 			})
 		}
-		require.NoError(t, send())
+		for range 3 { // adds it, finds it in the transaction of the caller, and knows it
+			require.NoError(t, send())
+		}
 		testkit.Exec(t, db, `UPDATE _honkerx_relay_queues SET partitions = 4 WHERE name = ?1`, name)
 		require.NoError(t, send(), "not looked up again")
 		_, err := relay.New(db, nil).Queue(name, 2).Send(ctx, text("a"))
 		require.ErrorIs(t, err, relay.ErrPartitions, "another relay looks")
 		testkit.Exec(t, db, `UPDATE _honkerx_relay_queues SET partitions = 2 WHERE name = ?1`, name)
 	}
+}
+
+// A queue that was first used within a savepoint that was rolled back is not in the file, although
+// the transaction was committed: it is put there by the next use.
+func TestRelay_SendTx_Savepoint(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	db := honkertest.Open(t, nil)
+	r := relay.New(db, nil)
+	q := r.Queue("orders", 2)
+	inTx := func(end string) {
+		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `SAVEPOINT part`)
+			require.NoError(t, err)
+			for range 2 {
+				_, err = q.SendTx(ctx, tx, text("a"))
+				require.NoError(t, err)
+			}
+			_, err = tx.ExecContext(ctx, end)
+			return err
+		}))
+	}
+	inTx(`ROLLBACK TO part`)
+	info, err := q.Info(ctx)
+	require.NoError(t, err)
+	require.Zero(t, info.Partitions[0].Waiting)
+	inTx(`ROLLBACK TO part`)
+	inTx(`RELEASE part`)
+	send(t, q, text("b"))
+	require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages))
+	require.NoError(t, db.Check(ctx))
 }

@@ -69,7 +69,8 @@ type Relay struct {
 	store  relayStore
 
 	mu       sync.Mutex
-	known    map[string]int // partitions of the queues that are in the file
+	known    map[string]int  // partitions of the queues that are in the file
+	sent     map[string]bool // queues that a SendTx has found or added in a transaction that was committed
 	handlers []*handler
 }
 
@@ -78,7 +79,7 @@ type relayStore interface {
 	Exists(ctx context.Context, q engine.Querier) (bool, error)
 	Bootstrap(ctx context.Context, q engine.Querier, ddl string) error
 	Partitions(ctx context.Context, q engine.Querier, queue string) (int, error)
-	Register(ctx context.Context, q engine.Querier, queue string, partitions int, nowMS int64) (int, error)
+	Register(ctx context.Context, q engine.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
 	Send(ctx context.Context, q engine.Querier, queue string, messages []store.RelayMessage, nowMS int64) ([]int64, error)
 	States(ctx context.Context, q engine.Querier, queues, except string, nowMS int64) ([]store.RelayState, error)
 	Take(ctx context.Context, q engine.Querier, queues, except, owner string, nowMS int64) (store.RelayTaken, bool, error)
@@ -92,7 +93,7 @@ type relayStore interface {
 // New returns a relay on db. It touches nothing: a bad option is [honker.ErrInvalid] from the
 // first verb. nil opts means defaults.
 func New(db *honker.DB, opts *Options) *Relay {
-	r := &Relay{engine: engine.Of(db), known: make(map[string]int)}
+	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool)}
 	r.opts, r.err = opts.withDefaults()
 	r.opts.Observer = r.opts.Observer.contained(r.engine.Logger)
 	r.store = store.Relays{Family: r.opts.Family}

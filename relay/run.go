@@ -174,7 +174,7 @@ func (r *run) register(ctx context.Context) error {
 	}
 	return r.relay.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		for name, h := range r.handlers {
-			if err := h.queue.register(ctx, q, now); err != nil {
+			if _, err := h.queue.register(ctx, q, now); err != nil {
 				return engine.Wrap("relay handle", name, err)
 			}
 		}

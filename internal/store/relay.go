@@ -80,16 +80,16 @@ func (r Relays) Partitions(ctx context.Context, q Querier, queue string) (n int,
 }
 
 // Register gives a queue its number of partitions, unless it has one, and returns that which it
-// has then.
-func (r Relays) Register(ctx context.Context, q Querier, queue string, partitions int, nowMS int64) (int, error) {
+// has then, and whether the queue was added.
+func (r Relays) Register(ctx context.Context, q Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error) {
 	if found, err := r.Partitions(ctx, q, queue); err != nil || found != 0 {
-		return found, err
+		return found, false, err
 	}
 	if n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, nowMS); err != nil || n == 0 {
-		return 0, orNotInserted(err)
+		return 0, false, orNotInserted(err)
 	}
-	_, err := q.ExecContext(ctx, r.named(sqlAddRelayPartitions), queue, partitions)
-	return partitions, err
+	_, err = q.ExecContext(ctx, r.named(sqlAddRelayPartitions), queue, partitions)
+	return partitions, true, err
 }
 
 const relayMessages = `_honkerx_relay_messages`

@@ -20,7 +20,7 @@ func relayTables(t *testing.T, q store.Querier, family string) {
 	require.NoError(t, err)
 	r := store.Relays{Family: family}
 	require.NoError(t, r.Bootstrap(ctx, q, string(ddl)))
-	_, err = r.Register(ctx, q, "a", 2, 1)
+	_, _, err = r.Register(ctx, q, "a", 2, 1)
 	require.NoError(t, err)
 	_, err = r.Send(ctx, q, "a", make([]store.RelayMessage, 0), 1)
 	require.NoError(t, err)
