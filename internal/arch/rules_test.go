@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"internal/sqlfunc": {"internal/cron", "internal/sqlite", "internal/store"},
 	"internal/sqlite":  {},
 	"internal/store":   {"internal/sqlite"},
-	"internal/testkit": {"", "honkertest"},
+	"internal/testkit": {"", "honkertest", "relay"},
 	"internal/wake":    {"internal/sqlite", "internal/store", "internal/watch"},
 	"internal/watch":   {"internal/sqlite"},
 	"internal/worker":  {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},

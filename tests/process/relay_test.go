@@ -1,0 +1,408 @@
+//go:build unix
+
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+func init() {
+	children["relay"] = func() { relayAndNote(nil) }
+	children["relay without a poll"] = func() { relayAndNote(&honker.Options{PollInterval: time.Hour}) }
+	children["moody relay"] = relayMoodily
+	children["slow relay"] = relayOnDemand
+	children["other relay"] = relayOtherPartitions
+}
+
+const hookPartitions = 16
+
+func carried(m *relay.Message) int64 {
+	n, err := strconv.ParseInt(string(m.Payload), 10, 64)
+	testkit.Must(err)
+	return n
+}
+
+// relayAndNote handles hooks and notes them, and says them unless it is to be quiet.
+func relayAndNote(o *honker.Options) {
+	a := testkit.ChildArgs[testkit.Task]()
+	db, err := honker.Open(context.Background(), a.Path, o)
+	testkit.Must(err)
+	note := testkit.ChildLedger(a.Ledger)
+	r := relay.New(db, &relay.Options{Observer: testkit.RelayObserver(note)})
+	r.Queue("hooks", hookPartitions).Handle(func(_ context.Context, m *relay.Message) error {
+		testkit.NoteGiven(note, m, carried(m))
+		if !a.Quiet {
+			testkit.Say(carried(m))
+		}
+		return nil
+	}, relay.Lease(a.Span, a.Span/4))
+	testkit.Must(r.Run(testkit.ChildContext()))
+	testkit.Must(db.Close())
+}
+
+// hooks are what a test has sent, by partition and in order.
+type hooks struct {
+	*relay.Queue
+	sent [hookPartitions][]int64
+	last int64
+}
+
+func newHooks(db *honker.DB) *hooks {
+	return &hooks{Queue: relay.New(db, nil).Queue("hooks", hookPartitions)}
+}
+
+// next are the next n messages, for one partition after another.
+func (h *hooks) next(n int) (all []relay.Outgoing) {
+	for range n {
+		h.last++
+		p := int(h.last % hookPartitions)
+		h.sent[p] = append(h.sent[p], h.last)
+		all = append(all, relay.Outgoing{Partition: p, Payload: []byte(strconv.FormatInt(h.last, 10))})
+	}
+	return all
+}
+
+func (h *hooks) send(t *testing.T, n int) {
+	t.Helper()
+	for n > 0 {
+		some := min(n, 200)
+		_, err := h.Send(context.Background(), h.next(some)...)
+		require.NoError(t, err)
+		n -= some
+	}
+}
+
+// processed counts the messages of all partitions that are finished.
+func (h *hooks) processed(t *testing.T) (n int64) {
+	t.Helper()
+	info, err := h.Info(context.Background())
+	require.NoError(t, err)
+	for _, p := range info.Partitions {
+		n += p.Processed
+	}
+	return n
+}
+
+func (h *hooks) waitForAll(t *testing.T) {
+	t.Helper()
+	testkit.Eventually(t, 3*testkit.Timeout, "all messages finished", func() bool { return h.processed(t) == h.last })
+}
+
+// compare returns what the ledgers say when it is what was sent.
+func (h *hooks) compare(t *testing.T, ledgers string) *testkit.RelayHistory {
+	t.Helper()
+	history, err := testkit.ReadRelayHistory(ledgers)
+	require.NoError(t, err)
+	for p, sent := range h.sent {
+		require.Equal(t, sent, history.Numbers[testkit.RelayPartition{Queue: "hooks", Partition: p}], "partition %d", p)
+	}
+	return history
+}
+
+func hasNotes(ledger string) bool {
+	info, err := os.Stat(ledger)
+	return err == nil && info.Size() > 0
+}
+
+// Two processes share the partitions: each message is delivered once and in order.
+func TestRelay_Process_Shared(t *testing.T) {
+	messages := 20_000
+	if testing.Short() {
+		messages = 2000
+	}
+	path, db := testkit.OpenShared(t)
+	h := newHooks(db)
+	var relays [2]*testkit.Child
+	var ledgers [2]string
+	for i := range relays {
+		ledgers[i] = filepath.Join(filepath.Dir(path), fmt.Sprint("relay-", i))
+		relays[i] = testkit.StartChild(t, "relay", testkit.Task{Path: path, Ledger: ledgers[i], Span: time.Minute, Quiet: true})
+	}
+	h.send(t, messages/2)
+	testkit.Eventually(t, testkit.Timeout, "both at work", func() bool {
+		h.send(t, 100)
+		return hasNotes(ledgers[0]) && hasNotes(ledgers[1])
+	})
+	h.send(t, messages/2)
+	h.waitForAll(t)
+	for _, r := range relays {
+		require.Empty(t, r.End())
+	}
+	history := h.compare(t, filepath.Join(filepath.Dir(path), "relay-*"))
+	require.Zero(t, history.Again, "messages that were delivered twice")
+	require.Zero(t, history.Lost)
+	t.Logf("%d messages", h.last)
+}
+
+// No message is lost when processes are killed, and each partition stays in order: what comes again
+// begins after the last progress.
+func TestRelay_Process_Killed(t *testing.T) {
+	const lease = time.Second
+	kills := 15
+	if testing.Short() {
+		kills = 4
+	}
+	path, db := testkit.OpenShared(t)
+	h := newHooks(db)
+	h.send(t, 200)
+	var relays [2]*testkit.Child
+	started := 0
+	start := func(i int) {
+		started++
+		relays[i] = testkit.StartChild(t, "relay", testkit.Task{
+			Path: path, Ledger: filepath.Join(filepath.Dir(path), fmt.Sprint("relay-", started)), Span: lease, Quiet: true,
+		})
+	}
+	start(0)
+	start(1)
+	for i := range kills {
+		before := h.processed(t)
+		h.send(t, 400)
+		testkit.Eventually(t, testkit.Timeout, "some more messages finished", func() bool { return h.processed(t) >= before+int64(20+7*i) })
+		relays[i%2].Kill() // in the middle of the others
+		start(i % 2)
+	}
+	h.waitForAll(t)
+	for _, r := range relays {
+		require.Empty(t, r.End())
+	}
+	history := h.compare(t, filepath.Join(filepath.Dir(path), "relay-*"))
+	t.Logf("%d messages, %d delivered again, %d leases lost", h.last, history.Again, history.Lost)
+}
+
+// relayMoodily has a row for each message in the transaction of the progress, and then all kinds of
+// ends.
+func relayMoodily() {
+	a, db := testkit.OpenChild(nil)
+	luck := testkit.Rand(a.Seed, 1)
+	r := relay.New(db, &relay.Options{Processors: 1, RetryBase: time.Millisecond, RetryMax: 5 * time.Millisecond})
+	r.Queue("hooks", hookPartitions).HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO audit VALUES (?, ?, ?)`, m.Partition, m.Seq, carried(m)); err != nil {
+			return err
+		}
+		switch luck.IntN(60) {
+		case 0:
+			return relay.RetryAfter(0, errors.New("not yet"))
+		case 1:
+			return errors.New("not now")
+		case 2:
+			return relay.Reject(errors.New("never"))
+		case 3:
+			panic("oh")
+		case 4:
+			<-ctx.Done() // it is too slow
+			return ctx.Err()
+		}
+		return nil
+	}, relay.Lease(time.Second, time.Second/4), relay.TxTimeout(5*time.Millisecond))
+	testkit.Must(r.Run(testkit.ChildContext()))
+	testkit.Must(db.Close())
+}
+
+// Whatever a handler does, and however often its process is killed: each message that was not
+// rejected is in the audit once, and those of a partition are in its order.
+func TestRelay_HandleTx_Process_Killed(t *testing.T) {
+	messages, kills := 2000, 20
+	if testing.Short() {
+		messages, kills = 500, 4
+	}
+	path, db := testkit.OpenShared(t)
+	luck := testkit.Rand(testkit.Seed(t), 0)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE audit (partition INTEGER, seq INTEGER, number INTEGER)`)
+	h := newHooks(db)
+	h.send(t, messages)
+	var relays [2]*testkit.Child
+	start := func(i int) {
+		relays[i] = testkit.StartChild(t, "moody relay", testkit.Task{Path: path, Seed: luck.Uint64()})
+	}
+	start(0)
+	start(1)
+	for i := range kills {
+		goal := min(h.processed(t)+1+luck.Int64N(int64(messages/kills)), int64(messages-1))
+		testkit.Eventually(t, testkit.Timeout, "some more are finished", func() bool { return h.processed(t) >= goal })
+		audited := testkit.QueryInt(t, db.SQL(), `SELECT (SELECT count(*) FROM audit) + (SELECT count(*) FROM _honkerx_relay_dead)
+  - (SELECT sum(processed) FROM _honkerx_relay_partitions)`)
+		require.Zero(t, audited, "the audit is what was processed, at any time")
+		relays[i%2].Kill()
+		start(i % 2)
+	}
+	h.waitForAll(t)
+	for _, r := range relays {
+		require.Empty(t, r.End())
+	}
+	dead := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_dead WHERE last_error LIKE '%never%'`)
+	require.Positive(t, dead)
+	require.Equal(t, dead, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_dead`), "none died of anything else")
+	for p, sent := range h.sent {
+		rows, err := testkit.Rows(db.SQL(), `SELECT seq, number FROM audit WHERE partition = ?1
+UNION ALL SELECT seq, CAST(payload AS INTEGER) FROM _honkerx_relay_dead WHERE partition = ?1 ORDER BY 1`, p)
+		require.NoError(t, err)
+		var want []string
+		for i, n := range sent {
+			want = append(want, fmt.Sprintf("%d|%d", i+1, n))
+		}
+		require.Equal(t, want, rows, "partition %d", p)
+	}
+}
+
+// relayOnDemand finishes a message when it is told to, and says what becomes of that.
+func relayOnDemand() {
+	a, db := testkit.OpenChild(nil)
+	r := relay.New(db, &relay.Options{Observer: &relay.Observer{
+		Finished:  func(e relay.Finished) { testkit.Say("saved", e.Epoch, e.Processed) },
+		LeaseLost: func(e relay.LeaseLost) { testkit.Say("lost", e.Epoch) },
+	}})
+	r.Queue("hooks", hookPartitions).Handle(func(_ context.Context, m *relay.Message) error {
+		testkit.Say("given", m.Epoch, m.Seq)
+		testkit.ReadLine()
+		return nil
+	}, relay.Lease(a.Span, a.Span/4))
+	testkit.Must(r.Run(testkit.ChildContext()))
+	testkit.Must(db.Close())
+}
+
+// A process that was stopped beyond its lease can save nothing: there are duplicates, and no more.
+func TestRelay_Process_Stopped(t *testing.T) {
+	const lease = 500 * time.Millisecond
+	path, db := testkit.OpenShared(t)
+	stale := testkit.StartChild(t, "slow relay", testkit.Task{Path: path, Span: lease})
+	r := relay.New(db, nil)
+	q := r.Queue("hooks", hookPartitions)
+	_, err := q.Send(context.Background(), relay.Outgoing{})
+	require.NoError(t, err)
+	require.Equal(t, "given 1 1", stale.Line(testkit.Timeout))
+	stale.Stop()
+	_, err = q.Send(context.Background(), relay.Outgoing{}, relay.Outgoing{})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
+	var given []string
+	q.Handle(func(_ context.Context, m *relay.Message) error {
+		given = append(given, fmt.Sprint(m.Epoch, " ", m.Seq, " ", m.Attempt))
+		if m.Seq == 1 {
+			stale.Cont()
+			stale.Tell("go on")
+			assert.Equal(t, "lost 1", stale.Line(testkit.Timeout))
+		}
+		if m.Seq == 3 {
+			stop()
+		}
+		return nil
+	})
+	require.NoError(t, r.Run(ctx))
+	require.Equal(t, []string{"2 1 1", "3 2 0", "3 3 0"}, given, "after a take without progress, a batch has one message")
+	require.Empty(t, stale.End())
+	info, err := q.Info(context.Background())
+	require.NoError(t, err)
+	require.EqualValues(t, []int64{3, 3, 3}, []int64{info.Partitions[0].Seq, info.Partitions[0].Processed, info.Partitions[0].Epoch})
+}
+
+var errRefused = errors.New("refused")
+
+// hearEach sends messages in all ways there are, each once the one before it was handled by a child.
+func hearEach(t *testing.T, child string, ways func(h *hooks, db *honker.DB, path string) map[string]func(context.Context, relay.Outgoing) error) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, 3*testkit.Timeout)
+	ledger := filepath.Join(filepath.Dir(path), "relay-0")
+	p := testkit.StartChild(t, child, testkit.Task{Path: path, Ledger: ledger, Span: time.Minute})
+	h := newHooks(db)
+	h.send(t, 1) // so the queue is in the file
+	require.Equal(t, "1", p.Line(testkit.Timeout))
+	all := ways(h, db, path)
+	for range hookPartitions {
+		for name, way := range all {
+			require.NoError(t, way(ctx, h.next(1)[0]), name)
+			require.Equal(t, fmt.Sprint(h.last), p.Line(testkit.Timeout), name)
+		}
+	}
+	h.waitForAll(t)
+	require.Empty(t, p.End())
+	require.Zero(t, h.compare(t, ledger).Again)
+}
+
+// A relay hears what another process sends without a poll, and what was rolled back leaves no gap.
+func TestRelay_Process_Wake(t *testing.T) {
+	hearEach(t, "relay without a poll", func(h *hooks, db *honker.DB, _ string) map[string]func(context.Context, relay.Outgoing) error {
+		return map[string]func(context.Context, relay.Outgoing) error{
+			"Send": func(ctx context.Context, m relay.Outgoing) error { _, err := h.Send(ctx, m); return err },
+			"SendTx": func(ctx context.Context, m relay.Outgoing) error {
+				if err := sendInTx(ctx, db, h, m, errRefused); !errors.Is(err, errRefused) {
+					return fmt.Errorf("a transaction to be rolled back: %w", err)
+				}
+				return sendInTx(ctx, db, h, m, nil)
+			},
+		}
+	})
+}
+
+func sendInTx(ctx context.Context, db *honker.DB, h *hooks, m relay.Outgoing, outcome error) error {
+	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := h.SendTx(ctx, tx, m)
+		return errors.Join(err, outcome)
+	})
+}
+
+// A plain INSERT of another program is a message, and what it rolls back leaves no gap.
+func TestRelay_Process_Insert(t *testing.T) {
+	const insert = `INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('hooks', ?, ?)`
+	hearEach(t, "relay", func(_ *hooks, _ *honker.DB, path string) map[string]func(context.Context, relay.Outgoing) error {
+		plain := testkit.OpenBinding(t, path).Pool
+		return map[string]func(context.Context, relay.Outgoing) error{
+			"INSERT": func(ctx context.Context, m relay.Outgoing) error {
+				_, err := plain.ExecContext(ctx, insert, m.Partition, m.Payload)
+				return err
+			},
+			"INSERT after a rollback": func(ctx context.Context, m relay.Outgoing) error {
+				for _, end := range []func(*sql.Tx) error{(*sql.Tx).Rollback, (*sql.Tx).Commit} {
+					tx, err := plain.BeginTx(ctx, nil)
+					if err != nil {
+						return err
+					}
+					_, err = tx.ExecContext(ctx, insert, m.Partition, m.Payload)
+					if err := errors.Join(err, end(tx)); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		}
+	})
+}
+
+// relayOtherPartitions says what becomes of a handle with another number of partitions.
+func relayOtherPartitions() {
+	_, db := testkit.OpenChild(nil)
+	r := relay.New(db, nil)
+	q := r.Queue("hooks", 2*hookPartitions)
+	q.Handle(func(context.Context, *relay.Message) error { return nil })
+	_, err := q.Send(context.Background(), relay.Outgoing{})
+	testkit.Say(errors.Is(err, relay.ErrPartitions), errors.Is(r.Run(testkit.ChildContext()), relay.ErrPartitions))
+	testkit.Must(db.Close())
+}
+
+// A process that wants another number of partitions is refused, and changes nothing.
+func TestRelay_Process_Partitions(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	h := newHooks(db)
+	h.send(t, 1)
+	other := testkit.StartChild(t, "other relay", testkit.Task{Path: path})
+	require.Equal(t, "true true", other.Line(testkit.Timeout))
+	require.Empty(t, other.End())
+	require.Zero(t, h.processed(t))
+	require.EqualValues(t, hookPartitions, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_partitions`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_messages`))
+}
