@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/relay"
 )
 
 // Run runs the suite on pools that open returns for a path.
@@ -25,6 +27,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 	for name, test := range map[string]func(*testing.T, *sql.DB){
 		"the verbs":                       verbs,
 		"a sleeper hears the pool commit": sleeper,
+		"a relay":                         relays,
 	} {
 		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
 			t.Run(name+pools, func(t *testing.T) {
@@ -116,6 +119,69 @@ func sleeper(t *testing.T, pool *sql.DB) {
 	}
 	require.NoError(t, db.Close())
 	require.ErrorIs(t, <-worked, honker.ErrClosed)
+}
+
+// relays sends in the application's transactions, by a plain INSERT of its driver, and by verbs.
+func relays(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	_, err = pool.ExecContext(ctx, `CREATE TABLE audit (seq INTEGER, payload TEXT)`)
+	require.NoError(t, err)
+
+	r := relay.New(db, &relay.Options{RetryBase: time.Millisecond})
+	hooks, audited := r.Queue("hooks", 1), r.Queue("audited", 1)
+	given := make(chan string, 100)
+	hooks.Handle(func(_ context.Context, m *relay.Message) error {
+		given <- fmt.Sprint(m.Seq, " ", string(m.Payload))
+		return nil
+	})
+	audited.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO audit VALUES (?, ?)`, m.Seq, string(m.Payload))
+		if m.Seq == 2 && m.Attempt == 0 {
+			return errors.New("its row is undone")
+		}
+		return err
+	})
+	_, err = hooks.Send(ctx, relay.Outgoing{Payload: []byte("verb")})
+	require.NoError(t, err)
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(running) }()
+	require.Equal(t, "1 verb", <-given)
+
+	sendInTransactions(ctx, t, pool, hooks, audited)
+	require.Equal(t, "2 in a tx", <-given)
+	_, err = pool.ExecContext(ctx, `INSERT INTO _honkerx_relay_messages (queue, payload) VALUES ('hooks', 'plain')`)
+	require.NoError(t, err)
+	require.Equal(t, "3 plain", <-given)
+	require.Eventually(t, func() bool {
+		var left int
+		return pool.QueryRowContext(ctx, `SELECT count(*) FROM _honkerx_relay_messages`).Scan(&left) == nil && left == 0
+	}, 20*time.Second, 5*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	var audit string
+	require.NoError(t, pool.QueryRowContext(ctx, `SELECT group_concat(seq || payload) FROM (SELECT * FROM audit ORDER BY rowid)`).Scan(&audit))
+	require.Equal(t, "1a,2b", audit)
+	require.Empty(t, given)
+	require.NoError(t, db.Check(ctx))
+}
+
+// sendInTransactions sends to both queues in a transaction that is rolled back, and in one that is
+// committed.
+func sendInTransactions(ctx context.Context, t *testing.T, pool *sql.DB, hooks, audited *relay.Queue) {
+	for _, end := range []func(*sql.Tx) error{(*sql.Tx).Rollback, (*sql.Tx).Commit} {
+		tx, err := pool.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		_, err = hooks.SendTx(ctx, tx, relay.Outgoing{Payload: []byte("in a tx")})
+		require.NoError(t, err)
+		_, err = audited.SendTx(ctx, tx, relay.Outgoing{Payload: []byte("a")}, relay.Outgoing{Payload: []byte("b")})
+		require.NoError(t, err)
+		require.NoError(t, end(tx))
+	}
 }
 
 const busyTimeout = 500 * time.Millisecond
