@@ -20,6 +20,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
 	"github.com/honker-go/honker/tests/torture"
 )
 
@@ -224,6 +225,35 @@ func setStage(t *testing.T, path string) {
 	require.NoError(t, err)
 	testkit.ExecAll(t, db.SQL(), stageTimes...)
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
+	setRelayStage(t, db)
+}
+
+// setRelayStage rejects the messages 1 to 3.
+func setRelayStage(t *testing.T, db *honker.DB) {
+	t.Helper()
+	r := relay.New(db, nil)
+	q := r.Queue("hooks", 2)
+	q.Handle(func(context.Context, *relay.Message) error { return relay.Reject(testkit.ErrCause) })
+	_, err := q.Send(context.Background(), make([]relay.Outgoing, 3)...)
+	require.NoError(t, err)
+	stop := testkit.Background(t, r.Run)
+	testkit.Eventually(t, testkit.Timeout, "dead letters", func() bool {
+		n, err := q.CountDead(context.Background(), nil)
+		return err == nil && n == 3
+	})
+	require.NoError(t, stop())
+}
+
+func onRelay(do func(context.Context, *relay.Queue) error) failVerb {
+	return onDB(func(ctx context.Context, db *honker.DB) error { return do(ctx, relay.New(db, nil).Queue("hooks", 2)) })
+}
+
+func withDead(do func(context.Context, *relay.DeadMessage) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		dead, err := relay.New(db, nil).Queue("hooks", 2).Replay(context.Background(), 1, time.Minute, nil)
+		testkit.Must(err)
+		return func(ctx context.Context) error { return do(ctx, dead[0]) }
+	}
 }
 
 // verb prepares something, and returns what is to be killed.
@@ -352,6 +382,17 @@ var failVerbs = map[string]failVerb{
 			return second(db.NotifyTx(c, tx, "news", 1))
 		})
 	}),
+	"relay.Send": onRelay(func(c context.Context, q *relay.Queue) error {
+		return second(q.Send(c, relay.Outgoing{}, relay.Outgoing{}))
+	}),
+	"relay.Send, the first": onDB(func(c context.Context, db *honker.DB) error {
+		return second(relay.New(db, &relay.Options{Family: "new"}).Queue("hooks", 4).Send(c, relay.Outgoing{}))
+	}),
+	"relay.Replay":  onRelay(func(c context.Context, q *relay.Queue) error { return second(q.Replay(c, 2, time.Minute, nil)) }),
+	"relay.Requeue": onRelay(func(c context.Context, q *relay.Queue) error { return second(q.Requeue(c, 1, 2)) }),
+	"relay.Discard": onRelay(func(c context.Context, q *relay.Queue) error { return second(q.Discard(c, 1, 2)) }),
+	"relay.Resolve": withDead(func(c context.Context, d *relay.DeadMessage) error { return d.Resolve(c) }),
+	"relay.Reject":  withDead(func(c context.Context, d *relay.DeadMessage) error { return d.Reject(c, testkit.ErrCause) }),
 	"SQL functions": onDB(func(c context.Context, db *honker.DB) error {
 		return second(db.SQL().ExecContext(c, `SELECT notify('news', '1'), honker_stream_publish('events', NULL, '1')`))
 	}),
