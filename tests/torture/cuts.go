@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -81,8 +82,11 @@ func (c *cutter) checkpoints(ctx context.Context, conn driver.Conn) error {
 	return err
 }
 
+// quiet is the logger of what goes wrong on purpose, all the time.
+var quiet = slog.New(slog.DiscardHandler)
+
 func (c *cutter) options() *honker.Options {
-	o := &honker.Options{NoFileNotices: true, Readers: 1, OnConnect: c.checkpoints}
+	o := &honker.Options{NoFileNotices: true, Readers: 1, OnConnect: c.checkpoints, Logger: quiet}
 	if c.full {
 		o.Durability = honker.Full
 	}

@@ -58,6 +58,8 @@ type storm struct {
 	pause    time.Duration   // the longest between two kills
 	patience time.Duration   // BusyTimeout; 0: the default
 	clocks   []time.Duration // by which the children set theirs ahead, one after another; nil: never
+	span     time.Duration   // of the kills; 0: ten seconds
+	freeze   time.Duration   // processes are stopped as well, for up to twice as long; 0: they are not
 
 	path  string
 	db    *honker.DB // the parent's; it only looks
@@ -92,16 +94,23 @@ var tables = []string{
 }
 
 func (s *storm) prepare(ctx context.Context) (err error) {
-	for _, table := range tables {
-		if _, err := s.db.SQL().ExecContext(ctx, table); err != nil {
-			return err
-		}
+	if err := s.makeTables(ctx); err != nil {
+		return err
 	}
 	if err := s.db.Scheduler().Register(ctx, honker.Schedule{Name: "second", Queue: "fired", Spec: "@every 1s"}); err != nil {
 		return err
 	}
 	s.first, err = s.db.Scheduler().Soonest(ctx)
 	return err
+}
+
+func (s *storm) makeTables(ctx context.Context) error {
+	for _, table := range tables {
+		if _, err := s.db.SQL().ExecContext(ctx, table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *storm) options() *honker.Options {
@@ -116,9 +125,13 @@ func (s *storm) rage(ctx context.Context) error {
 			return err
 		}
 	}
-	for span := time.After(10 * time.Second); ; {
+	span := s.span
+	if span == 0 {
+		span = 10 * time.Second
+	}
+	for over := time.After(span); ; {
 		select {
-		case <-span:
+		case <-over:
 			return nil
 		case <-ctx.Done():
 			return nil
@@ -131,6 +144,9 @@ func (s *storm) rage(ctx context.Context) error {
 }
 
 func (s *storm) strike() error {
+	if s.freeze > 0 && s.oneIn(8) {
+		return s.stopAndGo()
+	}
 	victims := []int{s.Rand.IntN(len(s.slots))}
 	if s.oneIn(10) {
 		victims = s.Rand.Perm(len(s.slots))

@@ -43,6 +43,8 @@ var roles = map[string]func(*actor, context.Context) error{
 	"piper":      (*actor).pipe,
 	"member":     (*actor).takePart,
 	"ticker":     (*actor).tick,
+	"sender":     (*actor).sendMessages,
+	"relay":      (*actor).handleMessages,
 }
 
 // play is the child: its roles at once, until it is killed or its stdin ends.

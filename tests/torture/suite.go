@@ -35,6 +35,7 @@ var Suites = []Suite{
 	{"tails", 2, Tails},
 	{"wakes", 9, Wakes},
 	{"leaks", 6, Leaks},
+	{"relay", 12, Relays},
 }
 
 // Round is one repetition of a suite. It ends early, and well, when its ctx does.

@@ -127,6 +127,18 @@ func TestTorture_Models(t *testing.T) {
 	require.Zero(t, c.Get("mismatches"))
 }
 
+// A relay loses nothing and keeps its order under kills, power cuts and a failing disk, and effects
+// happen once.
+func TestTorture_Relay(t *testing.T) {
+	c := run(t, "relay", 3, 12*time.Second, 2*time.Second) // three rounds are one of each form
+	for _, some := range []string{"kills", "cuts", "faults", "messages", "effects"} {
+		require.Positive(t, c.Get(some), some)
+	}
+	for _, none := range []string{"acked_lost", "acked_lost_full", "phantoms", "duplicates", "order_violations", "hung"} {
+		require.Zero(t, c.Get(none), none)
+	}
+}
+
 // A cut or damaged log gives the state after one of the commits.
 func TestTorture_DamagedLog(t *testing.T) {
 	c := run(t, "tails", 1, 4*time.Second, time.Second)

@@ -1,0 +1,233 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/relay"
+)
+
+// Relays shows what a relay keeps: the order of each partition, every message, and the effects of
+// HandleTx once. Its processes are killed and stopped, the power is cut, or the disk fails.
+func Relays(ctx context.Context, r *Round) error {
+	for _, name := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "hung"} {
+		r.Add(name, 0)
+	}
+	switch r.Seed % 3 {
+	case 0:
+		return relayKills(ctx, r)
+	case 1:
+		return relayCuts(ctx, r)
+	default:
+		return relayFaults(ctx, r)
+	}
+}
+
+// relayParts are two processes that send and handle.
+var relayParts = [][]string{{"sender", "relay"}, {"sender", "relay"}}
+
+const (
+	relayPartitions = 4
+	relayLease      = 400 * time.Millisecond
+	relayHeadroom   = 100 * time.Millisecond
+)
+
+var relayQueues = []string{"one", "batch", "tx"}
+
+// relayKills kills the processes, or stops them for longer than a lease, while they send and
+// handle. Ledgers keep what each meant to send, what was acknowledged, and what it was given.
+func relayKills(ctx context.Context, r *Round) (err error) {
+	s := &storm{Round: r, parts: relayParts, pause: 60 * time.Millisecond, span: 4 * time.Second, path: filepath.Join(r.Dir, "app.db")}
+	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	s.db, s.freeze = db, relayLease
+	defer func() { s.end(); keep(s.path, &err) }()
+	if err := s.makeTables(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	if err := s.rage(ctx); err != nil {
+		return err
+	}
+	for _, c := range s.slots {
+		if err := c.kill(); err != nil {
+			return err
+		}
+	}
+	s.slots = []*child{nil}
+	if err := s.spawn(0, []string{"relay"}, nil); err != nil {
+		return err
+	}
+	if err := s.until(60*time.Second, s.relayed); err != nil {
+		return err
+	}
+	s.end()
+	return s.checkRelay()
+}
+
+// relayed says what is left of the messages.
+func (s *storm) relayed(ctx context.Context) (string, error) {
+	there, err := one[bool](ctx, s.db.SQL(), `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = '_honkerx_relay_messages')`)
+	if err != nil || !there {
+		return "no relay has begun", err
+	}
+	left, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honkerx_relay_messages`)
+	if err != nil || left > 0 {
+		return fmt.Sprint(left, " messages are left"), err
+	}
+	held, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honkerx_relay_partitions WHERE owner <> ''`)
+	if err != nil || held > 0 {
+		return fmt.Sprint(held, " partitions are held"), err
+	}
+	return "", nil
+}
+
+// stopAndGo stops a process for a while, which may be longer than its leases, and lets it go on.
+func (s *storm) stopAndGo() error {
+	victim := s.slots[s.Rand.IntN(len(s.slots))]
+	if err := victim.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return errors.Join(err, victim.alive())
+	}
+	time.Sleep(time.Duration(s.Rand.Int64N(int64(2 * s.freeze))))
+	s.Add("stops", 1)
+	return victim.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// What the ledgers say of the senders.
+const messageMeant, messageAcked = "message?", "message"
+
+// relayOf is the actor's relay with its queues.
+func (a *actor) relayOf() (r *relay.Relay, queues []*relay.Queue) {
+	o := testkit.RelayObserver(func(what any, n int64) { a.note(fmt.Sprint(what), n) })
+	r = relay.New(a.db, &relay.Options{Observer: o, RetryBase: time.Millisecond, RetryMax: 20 * time.Millisecond, Batch: 6})
+	for _, name := range relayQueues {
+		queues = append(queues, r.Queue(name, relayPartitions))
+	}
+	return r, queues
+}
+
+// sendMessages sends in all ways there are, each once the one before is committed.
+func (a *actor) sendMessages(ctx context.Context) error {
+	luck := rand.New(rand.NewPCG(uint64(a.Number), 6))
+	_, queues := a.relayOf()
+	ways := []func(context.Context, *relay.Queue, *rand.Rand) error{a.sendSome, a.sendSome, a.sendInTx, a.sendDoomed}
+	for ctx.Err() == nil {
+		q := queues[luck.IntN(len(queues))]
+		if err := ways[luck.IntN(len(ways))](ctx, q, luck); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(luck.IntN(3000)) * time.Microsecond)
+	}
+	return nil
+}
+
+// outgoing are a few messages with numbers of their own.
+func (a *actor) outgoing(luck *rand.Rand) (all []relay.Outgoing, numbers []int64) {
+	for range 1 + luck.IntN(4) {
+		n := a.number()
+		numbers = append(numbers, n)
+		all = append(all, relay.Outgoing{Partition: luck.IntN(relayPartitions), Payload: strconv.AppendInt(nil, n, 10)})
+	}
+	return all, numbers
+}
+
+func (a *actor) sendSome(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
+	all, numbers := a.outgoing(luck)
+	a.note(messageMeant, numbers...)
+	if _, err := q.Send(ctx, all...); err != nil {
+		return err
+	}
+	a.note(messageAcked, numbers...)
+	return nil
+}
+
+// sendInTx writes a row of the application's with its messages.
+func (a *actor) sendInTx(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
+	all, numbers := a.outgoing(luck)
+	a.note(messageMeant, numbers...)
+	if err := a.sendWithRows(ctx, q, all, numbers, nil); err != nil {
+		return err
+	}
+	a.note(messageAcked, numbers...)
+	return nil
+}
+
+func (a *actor) sendDoomed(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
+	all, numbers := a.outgoing(luck)
+	a.note(doomed, numbers...)
+	return ignore(a.sendWithRows(ctx, q, all, numbers, errOnPurpose), errOnPurpose)
+}
+
+func (a *actor) sendWithRows(ctx context.Context, q *relay.Queue, all []relay.Outgoing, numbers []int64, end error) error {
+	return a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for _, n := range numbers {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, n); err != nil {
+				return err
+			}
+		}
+		_, err := q.SendTx(ctx, tx, all...)
+		return errors.Join(err, end)
+	})
+}
+
+// handleMessages notes what it is given. A few fail at first, a few are rejected.
+func (a *actor) handleMessages(ctx context.Context) error {
+	r, queues := a.relayOf()
+	lease := relay.Lease(relayLease, relayHeadroom)
+	queues[0].Handle(func(_ context.Context, m *relay.Message) error {
+		if m.ID%8 == 0 {
+			time.Sleep(5 * time.Millisecond) // so a process is stopped or killed here
+		}
+		return a.given(m)
+	}, lease)
+	queues[1].HandleBatch(func(_ context.Context, b *relay.Batch) error {
+		for m, ok := b.Next(); ok; m, ok = b.Next() {
+			err := a.given(m)
+			switch {
+			case isRejected(messageNumber(m)):
+				b.Reject(err)
+			case err != nil:
+				return err
+			default:
+				b.Ack()
+			}
+		}
+		return nil
+	}, lease)
+	queues[2].HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, messageNumber(m))
+		return errors.Join(err, a.given(m))
+	}, lease)
+	return r.Run(ctx)
+}
+
+func (a *actor) given(m *relay.Message) error {
+	n := messageNumber(m)
+	testkit.NoteGiven(func(what any, n int64) { a.note(fmt.Sprint(what), n) }, m, n)
+	switch {
+	case isRejected(n):
+		return relay.Reject(errOnPurpose)
+	case failsFirst(n) && m.Attempt == 0:
+		return errOnPurpose
+	}
+	return nil
+}
+
+func messageNumber(m *relay.Message) int64 {
+	n, err := strconv.ParseInt(string(m.Payload), 10, 64)
+	testkit.Must(err)
+	return n
+}

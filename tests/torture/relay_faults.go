@@ -1,0 +1,87 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/tests/faultvfs"
+)
+
+// relayFaults has calls of the disk fail while a relay is at work: what was acknowledged is
+// delivered, effects are there once, and Run goes on.
+func relayFaults(ctx context.Context, r *Round) error {
+	dir, err := r.sub("run")
+	if err != nil {
+		return err
+	}
+	disk, err := faultvfs.New(dir)
+	if err != nil {
+		return err
+	}
+	defer disk.Remove()
+	f := &faulter{Round: r, disk: disk, path: filepath.Join(dir, "app.db")}
+	o := f.options()
+	o.Logger = quiet
+	if f.db, err = honker.Open(context.WithoutCancel(ctx), f.path, o); err != nil {
+		return err
+	}
+	defer func() { _ = f.db.Close() }()
+	d, err := newDiskRelay(context.WithoutCancel(ctx), f.db)
+	if err != nil {
+		return err
+	}
+	err = f.relay(ctx, d)
+	keep(f.path, &err)
+	return err
+}
+
+// relay sends while something fails now and then, and waits until all is handled.
+func (f *faulter) relay(ctx context.Context, d *diskRelay) error {
+	stop, ended := d.start()
+	for i := 0; i < 60 && ctx.Err() == nil; i++ {
+		t := f.arm(faultvfs.Write, faultvfs.Sync, faultvfs.Read)
+		if err := f.sendSome(d); err != nil {
+			return fmt.Errorf("send during %v: %w", t, err)
+		}
+		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond) // it is the handlers' turn to fail
+		f.disarm(t)
+		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond)
+	}
+	for _, queue := range diskQueues {
+		for p := range diskPartitions {
+			if err := d.send(context.Background(), queue, p, 1, false); err != nil {
+				return fmt.Errorf("send without a fault: %w", err)
+			}
+		}
+	}
+	if err := d.drained(ended); err != nil {
+		if errors.Is(err, errHung) {
+			f.Add("hung", 1)
+		}
+		return err
+	}
+	f.Add("redelivered", d.again)
+	return errors.Join(stop(), d.result(context.Background()))
+}
+
+// sendSome sends a few times. That a send fails is no error.
+func (f *faulter) sendSome(d *diskRelay) error {
+	for range 1 + f.Rand.IntN(3) {
+		f.Add("operations", 1)
+		queue, partition, n, inTx := diskQueues[f.Rand.IntN(2)], f.Rand.IntN(diskPartitions), 1+f.Rand.IntN(4), f.oneIn(3)
+		err := f.within(func(ctx context.Context) error { return d.send(ctx, queue, partition, n, inTx) })
+		if errors.Is(err, errHung) {
+			return err
+		}
+		if err != nil {
+			f.Add("surfaced", 1)
+		}
+	}
+	return nil
+}
