@@ -6,6 +6,7 @@
 //     one, ReadLine reads one. Its context ends when its stdin closes, so no child
 //     outlives its parent.
 //   - Ledgers: files of notes outside of the database, the oracle of tests that kill.
+//     ReadRelayHistory says whether those of a relay are in order.
 //   - Seeds: Seed and Rand draw what a failed run can draw again, with -seed.
 //   - Bindings: honker's own SQL on a plain connection, as another language runs it.
 //   - Short forms of verbs that must succeed: Enqueue, ClaimOne, Publish, Register and
