@@ -108,6 +108,7 @@ var snippets = map[string][]snippet{
 		{"cmd/honker/x.go", imports(ours + "/cmd/honker/internal/table"), ""},
 		{"task/x.go", imports(ours + "/internal/engine"), ""},
 		{"relay/x.go", imports(ours + "/internal/engine"), ""},
+		{"examples/a/main.go", imports(ours + "/relay"), ""},
 		{"ui/x.go", imports(ours + "/honkertest"), ""},
 	},
 	"sql": {

@@ -1,0 +1,87 @@
+// Relay turns the orders of three customers into webhooks, which reach each customer in order,
+// also one that was down for a while. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	db           string
+	orders, rate int
+	down, lease  time.Duration
+	keep         bool // the database, when all is done
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal does not wait
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run returns the exit code: 1 for a failure or a webhook in the wrong place, 2 for wrong flags.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := serve(ctx, c, stdout); err != nil {
+		fmt.Fprintln(stderr, "relay:", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("relay", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.db, "db", "", "keep the database in this `file`, and what customers note beside it (default: one in the temporary directory, removed when all webhooks have arrived)")
+	f.IntVar(&c.orders, "orders", 400, "how many orders there are to be in all")
+	f.IntVar(&c.rate, "rate", 80, "orders per second; 0: as fast as it goes")
+	f.DurationVar(&c.down, "down", 2500*time.Millisecond, "how long the endpoint of "+unreliable+" is down, from a second after the start")
+	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its messages")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if c.orders < 0 || c.rate < 0 || c.down < 0 || c.lease < time.Millisecond {
+		err := errors.New("-orders, -rate and -down must not be negative, -lease be a millisecond or more")
+		fmt.Fprintln(stderr, "relay:", err)
+		return c, err
+	}
+	c.keep = c.db != ""
+	if !c.keep { // the same at each start, so that one that was killed goes on
+		c.db = filepath.Join(os.TempDir(), "honker-relay", "relay.db")
+	}
+	return c, nil
+}
+
+// serve runs the shop until all webhooks have arrived or ctx ends, and prints what has come of it.
+func serve(ctx context.Context, c config, stdout io.Writer) error {
+	if err := os.MkdirAll(filepath.Dir(c.db), 0o755); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "The database is %s.\n\n", c.db)
+	s, err := open(ctx, c, stdout)
+	if err != nil {
+		return err
+	}
+	all, err := s.serve(ctx)
+	if err := errors.Join(err, s.close()); err != nil {
+		return err // what is there is evidence
+	}
+	if all && !c.keep {
+		return os.RemoveAll(filepath.Dir(c.db))
+	}
+	return nil
+}
