@@ -54,6 +54,12 @@
 // [DB.Notify] and [DB.Listen] pass messages to the current listeners; [DB.Updates] ticks
 // after each commit to the file, by any process.
 //
+// # Packages
+//
+// Package relay delivers messages in order for each key, such as a customer's webhooks, to
+// HTTP endpoints, brokers or handlers. Package task speaks the envelope of honker's task
+// workers in other languages, and package honkertest is for tests of code that uses honker.
+//
 // # Verbs
 //
 // Every write that belongs in a business transaction has two forms. X runs in a transaction

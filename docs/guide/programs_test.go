@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	_ "github.com/honker-go/honker/honkertest" // what is built here; go test repeats a test when it has changed
+	_ "github.com/honker-go/honker/relay"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -122,6 +123,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/relay"
 )
 
 type (
@@ -140,6 +142,7 @@ var (
 	mails    *honker.Queue[Mail]
 	receipts *honker.Queue[Receipt]
 	geocode  *honker.Queue[Address]
+	hooks    *relay.Queue
 	r        *http.Request
 	w        http.ResponseWriter
 	flusher  http.Flusher
@@ -152,9 +155,10 @@ var (
 	apply  func(context.Context, *honker.Event[Change]) error
 	index  func(context.Context, Change) error
 	locate func(context.Context, Address) error
+	repair func(context.Context, *relay.DeadMessage) error
 	report func(context.Context, string, time.Time) error
 
-	_ = []any{errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc}
+	_ = []any{errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, relay.New}
 )
 
 `

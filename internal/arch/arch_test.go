@@ -109,6 +109,7 @@ var snippets = map[string][]snippet{
 		{"task/x.go", imports(ours + "/internal/engine"), ""},
 		{"relay/x.go", imports(ours + "/internal/engine"), ""},
 		{"examples/a/main.go", imports(ours + "/relay"), ""},
+		{"docs/guide/x_test.go", imports(ours + "/relay"), ""},
 		{"ui/x.go", imports(ours + "/honkertest"), ""},
 	},
 	"sql": {

@@ -89,7 +89,7 @@ func (s source) mayEnter(to string) bool {
 		return below && !slices.Contains(testRooms, to) || s.test && (to == "honkertest" || to == "task")
 	case slices.Contains(siblings, s.room) && !s.nested:
 		return to == "" || to == "honkertest" || to == "internal/engine" || slices.Contains(siblingMayImport[s.room], to)
-	case s.room == "examples" && slices.Contains(siblings, to):
+	case (s.room == "examples" || s.room == "docs") && slices.Contains(siblings, to):
 		return true
 	default: // everything else has what every user has
 		return to == "" || to == "honkertest"
