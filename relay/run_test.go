@@ -181,6 +181,7 @@ func TestRelay_Run_Invalid(t *testing.T) {
 		"nil tx":            {func(q *relay.Queue) { q.HandleTx(nil) }, "nil function"},
 		"two":               {func(q *relay.Queue) { q.Handle(handle); q.Handle(handle) }, "it has a handler already"},
 		"headroom as lease": {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Second)) }, "headroom 1s is not below"},
+		"headroom above":    {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Minute)) }, "headroom 1m0s is not below"},
 		"no headroom":       {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, 0)) }, "headroom 0s is not positive"},
 		"no lease":          {func(q *relay.Queue) { q.Handle(handle, relay.Lease(0, -1)) }, "lease 0s is not positive"},
 		"attempts":          {func(q *relay.Queue) { q.Handle(handle, relay.MaxAttempts(-1)) }, "negative MaxAttempts"},
