@@ -82,6 +82,10 @@ func (t task) run(ctx context.Context) error {
 			return t.follow(ctx, c)
 		case "enqueue":
 			return t.enqueue(ctx, c)
+		case "deliver":
+			return t.deliver(ctx, c)
+		case "haul":
+			return t.haul(ctx, c)
 		}
 	}
 	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)

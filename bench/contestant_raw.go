@@ -88,7 +88,9 @@ func (c *rawConn) stmt(query string) (*sql.Stmt, error) {
 		return s, nil
 	}
 	s, err := c.conn.PrepareContext(context.Background(), query)
-	c.stmts[query] = s
+	if err == nil {
+		c.stmts[query] = s
+	}
 	return s, err
 }
 

@@ -20,6 +20,7 @@ type Case struct {
 	X          float64 // and where
 	Durability Durability
 	Shortest   time.Duration // turn, unless the run is a hasty one; 0: any
+	Once       bool          // one round, however many there are of the others
 	Metrics    []Metric
 	Turn       func(ctx context.Context, t *Turn) ([]float64, error) // a value per metric
 }
@@ -151,7 +152,11 @@ func (r *Runner) table(ctx context.Context, suite string, contestants []Contesta
 	for _, one := range contestants {
 		entries = append(entries, &entry{Contestant: one, kept: map[string]Queue{}})
 	}
-	for round := range r.Rounds {
+	rounds := r.Rounds
+	if c.Once {
+		rounds = 1
+	}
+	for round := range rounds {
 		r.round(ctx, c, entries, Turn{Durability: c.Durability, Length: length, Scale: r.Scale, Bound: r.Bound, Fewest: r.Fewest, Rand: r.rand(suite, c, round), dir: dir})
 	}
 	for _, e := range entries {

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The load of a queue of which one partition has most.
+const (
+	skewPartitions = 64
+	skewOthers     = 200  // messages a second for all partitions but the first
+	skewHot        = 1800 // for that
+)
+
+var skewMetrics = []Metric{
+	{"p99 of the others", "× alone", false}, {"p99", "ms", false}, {"p99 alone", "ms", false},
+	{"p50", "ms", false}, {"p50 alone", "ms", false}, {"hot partition", "messages/s", true},
+}
+
+// skewCase is the time from the call of a send to the handler, for the messages of 63 partitions:
+// alone, and then while the first one has nine times their load. A handler takes as long as work
+// says; with a millisecond the first partition gets more than it can have done.
+func skewCase(work time.Duration) Case {
+	name := fmt.Sprintf("%d partitions, one with 90 %% of the load, a handler takes %v", skewPartitions, work)
+	return Case{Name: name, Durability: Normal, Shortest: 6 * time.Second, Metrics: skewMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		if t.Name != honkerName {
+			return nil, fmt.Errorf("%w: has one loop, not several processors", errNA)
+		}
+		q, r, _, err := relayFile(ctx, t, skewPartitions)
+		if err != nil {
+			return nil, err
+		}
+		defer q.Close()
+		l, err := openLedger(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		s := &skewed{Relayer: r, length: t.Length / 2, fewest: t.Fewest, sent: make([][]time.Time, skewPartitions)}
+		stop := background(ctx, func(ctx context.Context) error {
+			return r.Deliver(ctx, delivery{Kind: byMessage}, func(partition int, seq int64, payload []byte) {
+				s.started(partition, seq)
+				l.deliver(partition, seq, payload)
+				time.Sleep(work)
+			})
+		})
+		values, err := s.measure(ctx)
+		if err == nil {
+			err = untilDone(ctx, q)
+		}
+		if err = errors.Join(err, stop()); err != nil {
+			return nil, err
+		}
+		return values, errors.Join(l.verify(ctx, q, s.total()), verifyDrained(ctx, q, delivery{}, 0))
+	}}
+}
+
+// skewed sends to the partitions and takes the times.
+type skewed struct {
+	Relayer
+	length time.Duration
+	fewest int
+	hot    atomic.Int64 // messages that the first partition has started
+
+	mu   sync.Mutex
+	sent [][]time.Time // of each partition, by the numbers of the messages
+	due  int           // messages that were sent to the others
+	took latencies     // of the others
+}
+
+func (s *skewed) measure(ctx context.Context) ([]float64, error) {
+	alone, _, err := s.others(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := background(ctx, func(ctx context.Context) error {
+		return pace(ctx, skewHot, func(int64) error { return s.send(ctx, 0) })
+	})
+	beside, hot, err := s.others(ctx)
+	if err = errors.Join(err, stop()); err != nil {
+		return nil, err
+	}
+	p99, p99Alone := quantile(beside, 0.99), quantile(alone, 0.99)
+	return []float64{p99 / p99Alone, p99, p99Alone, quantile(beside, 0.5), quantile(alone, 0.5), hot}, nil
+}
+
+// others sends to all partitions but the first, in turn, for the length of time. It returns what they
+// took, and how many messages a second the first partition has started meanwhile.
+func (s *skewed) others(ctx context.Context) (took latencies, hot float64, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	began := time.Now()
+	err = pace(ctx, skewOthers, func(n int64) error {
+		if time.Since(began) > s.length && int(n) >= s.fewest {
+			cancel()
+			return nil
+		}
+		return s.send(ctx, 1+int(n)%(skewPartitions-1))
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	hot = float64(s.hot.Swap(0)) / time.Since(began).Seconds()
+	took, err = s.taken()
+	return took, hot, err
+}
+
+func (s *skewed) send(ctx context.Context, partition int) error {
+	s.mu.Lock()
+	s.sent[partition] = append(s.sent[partition], time.Now())
+	n := len(s.sent[partition])
+	if partition > 0 {
+		s.due++
+	}
+	s.mu.Unlock()
+	return s.Send(context.WithoutCancel(ctx), partition, int64(n))
+}
+
+// total is how many messages were sent.
+func (s *skewed) total() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sent := range s.sent {
+		n += len(sent)
+	}
+	return n
+}
+
+func (s *skewed) started(partition int, seq int64) {
+	if partition == 0 {
+		s.hot.Add(1)
+		return
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int(seq) <= len(s.sent[partition]) { // otherwise the ledger finds it
+		s.took.add(now.Sub(s.sent[partition][seq-1]))
+	}
+}
+
+// taken waits for what was sent to the others, and returns its times.
+func (s *skewed) taken() (latencies, error) {
+	for began := time.Now(); time.Since(began) < tooLate; time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		took, due := s.took, s.due
+		if len(took) == due {
+			s.took, s.due = nil, 0
+		}
+		s.mu.Unlock()
+		if len(took) == due {
+			return took, nil
+		}
+	}
+	return nil, fmt.Errorf("messages of the others did not come within %v", tooLate)
+}
+
+// untilDone waits until no message is left.
+func untilDone(ctx context.Context, q Queue) error {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		waiting, err := count(ctx, q.SQL(), "_honkerx_relay_messages")
+		if err != nil || waiting == 0 {
+			return err
+		}
+		if time.Since(began) > patience {
+			return fmt.Errorf("%d messages are left after %v", waiting, patience)
+		}
+	}
+}
