@@ -219,7 +219,7 @@ func TestHTTP_RefusedMessages(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	died, retried := make(chan relay.Died, 9), make(chan relay.Retried, 9)
 	r := relay.New(db, &relay.Options{RetryBase: time.Hour, Observer: &relay.Observer{
-		Dead:    func(d relay.Died) { died <- d },
+		Dead: func(d relay.Died) { died <- d },
 		Retried: func(r relay.Retried) {
 			select {
 			case retried <- r:
