@@ -17,8 +17,8 @@ const (
 )
 
 var skewMetrics = []Metric{
-	{"p99 of the others", "× alone", false}, {"p99", "ms", false}, {"p99 alone", "ms", false},
-	{"p50", "ms", false}, {"p50 alone", "ms", false}, {"hot partition", "messages/s", true},
+	{"p99 of the others", "× alone", false}, {"p99 beside", "ms", false}, {"p99 alone", "ms", false},
+	{"p50 beside", "ms", false}, {"p50 alone", "ms", false}, {"hot partition", "messages/s", true},
 }
 
 // skewCase is the time from the call of a send to the handler, for the messages of 63 partitions:
