@@ -113,11 +113,9 @@ func verifyHaul(ctx context.Context, q Queue, journal string, n int) (again int,
 
 // verifyBatches returns the last message of a partition.
 func verifyBatches(batches []haulBatch) (last int64, err error) {
-	before := haulBatch{}
+	before := haulBatch{first: 1}
 	for _, b := range batches {
-		next := before.first + before.finished
-		killed := before.finished < 0 && (b.first == before.first || b.first == before.first+before.count)
-		if b.epoch <= before.epoch || b.first != max(1, next) && !killed {
+		if b.epoch <= before.epoch || !before.precedes(b.first) {
 			return 0, fmt.Errorf("the batch %+v comes after %+v", b, before)
 		}
 		before = b
@@ -126,6 +124,15 @@ func verifyBatches(batches []haulBatch) (last int64, err error) {
 		return before.first + before.count - 1, nil
 	}
 	return before.first + before.finished - 1, nil
+}
+
+// precedes tells whether a batch may begin with the message first after b. When the process of b was
+// killed, all of b was saved or nothing.
+func (b haulBatch) precedes(first int64) bool {
+	if b.finished < 0 {
+		return first == b.first || first == b.first+b.count
+	}
+	return first == b.first+b.finished
 }
 
 // readJournal returns the batches of each partition, in the order in which they were begun.

@@ -57,7 +57,7 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 // statements, and the packages that it tests.
 var nestedMayImport = map[string][]string{
 	"tests": {"internal/sqlite", "internal/testkit", "relay"},
-	"bench": {"internal/testkit"},
+	"bench": {"internal/testkit", "relay"},
 }
 
 func importFaults(s source) (faults []string) {
