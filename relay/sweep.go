@@ -45,46 +45,27 @@ func (r *run) warnOfStrays(ctx context.Context) error {
 	return err
 }
 
-// Chunks of a vacuum: how many messages the first one deletes and the largest one, and how long a
-// chunk should hold the writer.
-const (
-	vacuumFirst = 100
-	vacuumMost  = 10_000
-	vacuumHold  = 10 * time.Millisecond
-)
-
-// vacuum deletes the finished messages of a queue in chunks, and leaves the writer free for as
-// long as each has taken. Without any it only reads.
+// vacuum deletes the finished messages of a queue a few at a time. Without any it only reads.
 func (r *run) vacuum(ctx context.Context, queue string) error {
 	var some bool
 	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		some, err = r.relay.store.Finished(ctx, q, queue)
 		return err
 	})
-	if err != nil {
+	if err != nil || !some {
 		return err
 	}
-	for limit, deleted := vacuumFirst, 0; some; {
-		began := time.Now()
-		err := r.relay.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+	for p := r.relay.engine.NewPace(); ; {
+		limit, deleted := p.Size, 0
+		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
 			deleted, err = r.relay.store.Vacuum(ctx, q, queue, limit)
 			return err
-		}))
-		if err != nil {
+		})
+		if err != nil || deleted < limit {
 			return err
 		}
-		took := time.Since(began)
-		some = deleted == limit
-		if took < vacuumHold/2 {
-			limit = min(2*limit, vacuumMost)
-		} else if took > vacuumHold {
-			limit = max(limit/2, vacuumFirst/10)
-		}
-		if some {
-			if err := engine.Sleep(ctx, took); err != nil {
-				return err
-			}
+		if err := p.Rest(ctx); err != nil {
+			return err
 		}
 	}
-	return nil
 }
