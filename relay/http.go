@@ -87,7 +87,7 @@ func newSink(client *http.Client, address string, opts *HTTPOptions) (*sink, err
 	s := &sink{}
 	if opts != nil {
 		s.opts = *opts
-		s.opts.Header = opts.Header.Clone()
+		s.opts.Header = canonical(opts.Header)
 	}
 	var errURL, errSecret, errClient error
 	s.url, errURL = parseURL(address)
@@ -98,6 +98,17 @@ func newSink(client *http.Client, address string, opts *HTTPOptions) (*sink, err
 		err = errors.Join(err, fmt.Errorf("%w: negative Timeout %s", honker.ErrInvalid, s.opts.Timeout))
 	}
 	return s, err
+}
+
+// canonical is a copy of header with keys as HTTP sets them: of two that differ by case, as those
+// of a literal may, both would be sent.
+func canonical(header http.Header) http.Header {
+	out := make(http.Header, len(header))
+	for key, values := range header {
+		key = http.CanonicalHeaderKey(key)
+		out[key] = append(out[key], values...)
+	}
+	return out
 }
 
 // parseURL says nothing of the url's path and query, which can hold a secret.

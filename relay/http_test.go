@@ -53,7 +53,7 @@ func TestHTTP_Request(t *testing.T) {
 		got = r
 		body, _ = io.ReadAll(r.Body)
 	})
-	header := http.Header{"Authorization": {"Bearer x"}, "Content-Type": {"text/wrong"}, "Idempotency-Key": {"wrong"}, "X-Shop": {"a", "b"}}
+	header := http.Header{"Authorization": {"Bearer x"}, "Content-Type": {"text/wrong"}, "idempotency-key": {"wrong"}, "X-Shop": {"a", "b"}}
 	post := relay.HTTP(nil, s.URL+"/hook?shop=1", &relay.HTTPOptions{Header: header})
 	header.Set("Authorization", "changed later")
 	require.NoError(t, post(t.Context(), order()))
