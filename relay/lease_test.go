@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"math"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,13 +115,15 @@ func TestRelay_Stuck(t *testing.T) {
 	}
 }
 
-// Run ends without a handler that ignores its ctx, and names it.
+// Run ends without a handler that ignores its ctx, and names it. A later Run of the relay waits for it.
 func TestRelay_Stuck_End(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
 		q := r.Queue("orders", 4)
 		release := make(chan struct{})
-		q.Handle(func(context.Context, *relay.Message) error { <-release; return nil }, relay.Lease(10*time.Second, 2*time.Second))
+		var calls atomic.Int32
+		q.Handle(func(context.Context, *relay.Message) error { calls.Add(1); <-release; return nil },
+			relay.Lease(10*time.Second, 2*time.Second))
 		stop := start(t, r)
 		send(t, q, relay.Outgoing{Partition: 3})
 		synctest.Wait()
@@ -129,9 +132,17 @@ func TestRelay_Stuck_End(t *testing.T) {
 		require.ErrorIs(t, err, relay.ErrStuck)
 		require.ErrorContains(t, err, `queue "orders", partition 3`)
 		require.Equal(t, 9*time.Second, time.Since(began))
+		stop = start(t, r)
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 1, calls.Load(), "begun beside the first by another Run")
+		require.NoError(t, stop(), "of the Run before")
 		close(release)
 		synctest.Wait()
 		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages), "acked by no late return")
+		stop = start(t, r)
+		time.Sleep(time.Second)
+		require.NoError(t, stop())
+		require.EqualValues(t, 2, calls.Load())
 	})
 }
 

@@ -22,7 +22,7 @@ type active struct {
 	lapses   time.Time // the lease, at the latest
 	began    time.Time
 	took     time.Duration
-	returned bool // the handler; guarded by run.mu
+	returned bool // the handler; guarded by Relay.mu
 }
 
 func newActive(h *handler, op *stepOp) *active {
@@ -186,26 +186,26 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 
 // leaveBehind notes that a's handler is not waited for; false when it has returned.
 func (r *run) leaveBehind(a *active) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.relay.mu.Lock()
+	defer r.relay.mu.Unlock()
 	if a.returned {
 		return false
 	}
-	r.stuck[a.taken.RelayPartition] = a
+	r.relay.stuck[a.taken.RelayPartition] = a
 	return true
 }
 
 // handlerReturned lets the partition of a handler that was left behind be taken again.
 func (r *run) handlerReturned(a *active) {
-	r.mu.Lock()
+	r.relay.mu.Lock()
 	a.returned = true
-	behind := r.stuck[a.taken.RelayPartition] == a
+	behind := r.relay.stuck[a.taken.RelayPartition] == a
 	if behind {
-		delete(r.stuck, a.taken.RelayPartition)
+		delete(r.relay.stuck, a.taken.RelayPartition)
 	}
-	r.mu.Unlock()
+	r.relay.mu.Unlock()
 	if behind {
-		r.waiter.Wake()
+		r.relay.engine.Notifier.Wake(a.handler.queue.change())
 	}
 }
 

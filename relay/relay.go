@@ -72,6 +72,7 @@ type Relay struct {
 	known    map[string]int  // partitions of the queues that are in the file
 	sent     map[string]bool // queues that a SendTx has found or added in a transaction that was committed
 	handlers []*handler
+	stuck    map[store.RelayPartition]*active // handlers that have outlived their lease, of every Run
 }
 
 // relayStore are the statements of a relay. The numbers of the messages come from it.
@@ -93,7 +94,7 @@ type relayStore interface {
 // New returns a relay on db. It touches nothing: a bad option is [honker.ErrInvalid] from the
 // first verb. nil opts means defaults.
 func New(db *honker.DB, opts *Options) *Relay {
-	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool)}
+	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool), stuck: make(map[store.RelayPartition]*active)}
 	r.opts, r.err = opts.withDefaults()
 	r.opts.Observer = r.opts.Observer.contained(r.engine.Logger)
 	r.store = store.Relays{Family: r.opts.Family}

@@ -85,8 +85,7 @@ type run struct {
 	draining   atomic.Bool
 
 	mu    sync.Mutex
-	sizes map[store.RelayPartition]int     // of the next batch, where it is smaller than Options.Batch
-	stuck map[store.RelayPartition]*active // of handlers that have outlived their lease
+	sizes map[store.RelayPartition]int // of the next batch, where it is smaller than Options.Batch
 }
 
 func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
@@ -99,7 +98,6 @@ func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
 		lasting:  context.WithoutCancel(ctx),
 		slots:    make(chan struct{}, r.opts.Processors),
 		sizes:    make(map[store.RelayPartition]int),
-		stuck:    make(map[store.RelayPartition]*active),
 	}
 	queues := make([]store.RelayQueue, 0, len(handlers))
 	for name, h := range handlers {
@@ -279,20 +277,25 @@ func (r *run) ready(ctx context.Context, q engine.Querier, now time.Time) (bool,
 	return false, nil
 }
 
-// exceptions are the partitions that are not to be taken, since an earlier handler still runs.
+// exceptions are the partitions that are not to be taken, since an earlier handler still runs. It
+// may be one of another Run, also of one that has ended without it.
 func (r *run) exceptions() (all []store.RelayPartition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for p := range r.stuck {
+	r.relay.mu.Lock()
+	defer r.relay.mu.Unlock()
+	for p := range r.relay.stuck {
 		all = append(all, p)
 	}
 	return all
 }
 
-// leftBehind names the handlers that still run when all else has ended.
+// leftBehind names the handlers of this run that still run when all else of it has ended.
 func (r *run) leftBehind() (err error) {
-	for _, p := range r.exceptions() {
-		err = errors.Join(err, fmt.Errorf("%w: queue %q, partition %d", ErrStuck, p.Queue, p.Partition))
+	r.relay.mu.Lock()
+	defer r.relay.mu.Unlock()
+	for p, a := range r.relay.stuck {
+		if a.taken.Owner == r.owner {
+			err = errors.Join(err, fmt.Errorf("%w: queue %q, partition %d", ErrStuck, p.Queue, p.Partition))
+		}
 	}
 	return err
 }
