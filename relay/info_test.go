@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -67,6 +68,42 @@ func TestQueue_Info_Partitions(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		require.Zero(t, infoOf(t, q).Partitions[1].RetryAt, "its time has come")
+	})
+}
+
+// While a relay runs Info says what its handlers do, why they fail, and when they try again.
+func TestQueue_Info_Running(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, &relay.Options{RetryBase: time.Minute})
+		q := r.Queue("hooks", 1)
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			time.Sleep(time.Second)
+			if m.Seq == 2 && m.Attempt < 2 {
+				return errDown
+			}
+			return nil
+		})
+		sendN(t, q, 0, 3)
+		stop := start(t, r)
+		time.Sleep(1500 * time.Millisecond)
+		busy := infoOf(t, q).Partitions[0]
+		require.Regexp(t, "^[0-9a-f]{32}$", busy.Owner)
+		require.False(t, busy.LeaseUntil.IsZero())
+		require.EqualValues(t, 3, busy.Waiting, "progress is saved with the batch")
+		require.Empty(t, busy.LastError)
+
+		time.Sleep(time.Second)
+		failed := infoOf(t, q).Partitions[0]
+		require.Empty(t, failed.Owner)
+		require.Equal(t, []int64{1, 2, 3}, []int64{failed.Processed, failed.Waiting, failed.Seq})
+		require.Equal(t, 1, failed.Attempt)
+		require.Equal(t, errDown.Error(), failed.LastError)
+		require.InDelta(t, time.Minute, time.Until(failed.RetryAt), float64(13*time.Second))
+
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		done := infoOf(t, q).Partitions[0]
+		require.Equal(t, relay.PartitionInfo{Seq: 3, Processed: 3, Epoch: done.Epoch}, done)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"math"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,63 @@ func TestRelay_Lease_NoTimeLeft(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/4/0", "0/5/0"}, got.seqs())
+	})
+}
+
+// A handler may take minutes, if its lease says so.
+func TestRelay_Lease_Long(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, nil)
+		q := r.Queue("reports", 1)
+		var got seen
+		q.Handle(func(ctx context.Context, m *relay.Message) error {
+			got.add(m)
+			work := 290 * time.Second
+			if m.Seq == 2 && m.Attempt == 0 {
+				work = 300 * time.Second
+			}
+			select {
+			case <-time.After(work):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}, relay.Lease(300*time.Second, 5*time.Second))
+		stop := start(t, r)
+		send(t, q, text("in time"))
+		time.Sleep(294 * time.Second)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		send(t, q, text("too long at first"))
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []string{"0/1/0", "0/2/0", "0/2/1"}, got.seqs())
+	})
+}
+
+// Queues of one relay have leases of their own.
+func TestRelay_Lease_EachQueue(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		r := relay.New(db, &relay.Options{Batch: 500, VacuumEvery: 5 * time.Minute})
+		orders, notes := r.Queue("orders", 16), r.Queue("notifications", 4)
+		left := map[string]time.Duration{}
+		var mu sync.Mutex
+		handle := func(ctx context.Context, m *relay.Message) error {
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			mu.Lock()
+			defer mu.Unlock()
+			left[m.Queue] = time.Until(deadline)
+			return nil
+		}
+		orders.Handle(handle, relay.Lease(time.Minute, 5*time.Second))
+		notes.Handle(handle)
+		sendN(t, orders, 15, 3)
+		sendN(t, notes, 3, 3)
+		stop := start(t, r)
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, map[string]time.Duration{"orders": 55 * time.Second, "notifications": 28 * time.Second}, left)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
 	})
 }
 

@@ -13,6 +13,32 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
+// An observer is told of each message that has died, by its handler or by its last attempt, in this
+// process or in one that has died with it.
+func TestRelay_Observer_Dead(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		var died events[relay.Died]
+		r := relay.New(db, &relay.Options{Observer: &relay.Observer{Dead: died.add}})
+		q := r.Queue("orders", 1)
+		q.Handle(func(_ context.Context, m *relay.Message) error {
+			if m.Seq == 2 {
+				return relay.Reject(errDown)
+			}
+			return errDown
+		}, relay.MaxAttempts(2))
+		sendN(t, q, 0, 3)
+		dies(t, db, "orders", 2, time.Minute)
+		stop := start(t, r)
+		time.Sleep(time.Hour)
+		require.NoError(t, stop())
+		require.Equal(t, []relay.Died{
+			{Queue: "orders", Seq: 1, ID: 1, Reason: "max attempts exceeded"},
+			{Queue: "orders", Seq: 2, ID: 2, Rejected: true, Reason: errDown.Error()},
+			{Queue: "orders", Seq: 3, ID: 3, Reason: errDown.Error()},
+		}, died.list())
+	})
+}
+
 // An observer is told of what is sent, taken and finished; one that panics stops nothing.
 func TestRelay_Observer(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -42,6 +43,28 @@ func TestRelay_Send(t *testing.T) {
 	ids, err = q.Send(ctx)
 	require.NoError(t, err)
 	require.Empty(t, ids, "no messages")
+}
+
+// Many messages of one call, for several partitions, keep their order and are all or none.
+func TestRelay_Send_Many(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := relay.New(db, nil).Queue("orders", 4)
+	all := make([]relay.Outgoing, 2500)
+	for i := range all {
+		all[i] = relay.Outgoing{Partition: i % 4, Payload: fmt.Append(nil, i)}
+	}
+	ids := send(t, q, all...)
+	require.Len(t, ids, len(all))
+	rows, err := testkit.Rows(db.SQL(), `SELECT id || ' ' || partition || ' ' || CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
+	require.NoError(t, err)
+	require.Len(t, rows, len(all))
+	for i, row := range rows {
+		require.Equal(t, fmt.Sprint(ids[i], " ", i%4, " ", i), row)
+	}
+	all[2499].Type = "\n"
+	_, err = q.Send(t.Context(), all...)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.EqualValues(t, 2500, testkit.QueryInt(t, db.SQL(), countMessages))
 }
 
 // A transaction that is rolled back leaves nothing behind, the tables included, and the next one

@@ -166,6 +166,40 @@ func TestRelay_Run_Queues(t *testing.T) {
 	}
 }
 
+// Families run side by side: queues of the same name, each with its own messages, numbers,
+// partitions and dead letters.
+func TestRelay_Family_Run(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	families := []string{"", "billing", "audit"}
+	got := make([]seen, len(families))
+	queues := make([]*relay.Queue, len(families))
+	for i, family := range families {
+		r := relay.New(db, &relay.Options{Family: family})
+		queues[i] = r.Queue("orders", 1<<i)
+		queues[i].Handle(func(_ context.Context, m *relay.Message) error {
+			got[i].add(m)
+			if family == "billing" && m.Seq == 2 {
+				return relay.Reject(errDown)
+			}
+			return nil
+		})
+		start(t, r)
+	}
+	for n := range 3 {
+		for i, q := range queues {
+			send(t, q, text(fmt.Sprint(families[i], n)))
+		}
+	}
+	for i, family := range families {
+		testkit.Eventually(t, testkit.Timeout, family, func() bool { return infoOf(t, queues[i]).Partitions[0].Processed == 3 })
+		require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0"}, got[i].seqs())
+		require.Equal(t, []string{family + "0", family + "1", family + "2"}, got[i].payloads())
+		dead, err := queues[i].CountDead(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, family == "billing", dead == 1, family)
+	}
+}
+
 // A handler that cannot be, and two for one queue, are errors of Run, which writes nothing.
 func TestRelay_Run_Invalid(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
