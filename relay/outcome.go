@@ -23,7 +23,7 @@ func (r *run) outcomeOf(a *active, err error) *outcome {
 	b := a.batch
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	o := &outcome{err: err}
+	o := &outcome{err: err, progress: store.RelayProgress{After: a.taken.Cursor}}
 	if b.misused != nil {
 		o.err = errors.Join(b.misused, err)
 	}

@@ -73,7 +73,7 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 	died := Died{Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1, ID: first.ID, Reason: store.ReasonExhausted}
 	op.exhausted = append(op.exhausted, died)
 	_, err = s.Save(ctx, q, t.RelayLease, store.RelayProgress{
-		Finished: 1, Cursor: first.ID,
+		Finished: 1, After: t.Cursor, Cursor: first.ID,
 		Dead: []store.RelayDeath{{ID: died.ID, Seq: died.Seq, Attempts: t.Attempts - 1, Reason: died.Reason}},
 	}, now.UnixMilli())
 	return err

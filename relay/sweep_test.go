@@ -2,12 +2,19 @@ package relay_test
 
 import (
 	"context"
+	"database/sql/driver"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/relay"
 )
@@ -43,6 +50,51 @@ func TestRelay_Vacuum(t *testing.T) {
 		}
 		require.EqualValues(t, 6, testkit.QueryInt(t, db.SQL(), countMessages))
 	})
+}
+
+// A sweep is many transactions, each of so few messages that other writers do not wait long.
+func TestRelay_Vacuum_Chunks(t *testing.T) {
+	var chunks []int // messages that each transaction has deleted
+	var open int
+	var mu sync.Mutex
+	onConnect := func(_ context.Context, c driver.Conn) error {
+		hooks := c.(sqlite.HookRegisterer)
+		hooks.RegisterPreUpdateHook(func(d sqlite.SQLitePreUpdateData) {
+			mu.Lock()
+			defer mu.Unlock()
+			if d.Op == sqlite3.SQLITE_DELETE && d.TableName == "_honkerx_relay_messages" {
+				open++
+			}
+		})
+		hooks.RegisterCommitHook(func() int32 {
+			mu.Lock()
+			defer mu.Unlock()
+			if open > 0 {
+				chunks = append(chunks, open)
+			}
+			open = 0
+			return 0
+		})
+		return nil
+	}
+	db := honkertest.Open(t, &honker.Options{OnConnect: onConnect})
+	r := relay.New(db, nil)
+	q := r.Queue("orders", 1)
+	const n = 60_000
+	for range n / 1000 {
+		sendN(t, q, 0, 1000)
+	}
+	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET processed = ?1, cursor = ?1`, n-1)
+	var got seen
+	q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
+	stop := start(t, r)
+	drained(t, db)
+	require.NoError(t, stop())
+	require.Equal(t, []string{fmt.Sprint("0/", n, "/0")}, got.seqs())
+	mu.Lock()
+	defer mu.Unlock()
+	require.LessOrEqual(t, slices.Max(chunks), 10_000+1)
+	require.Greater(t, len(chunks), n/10_000)
 }
 
 // Messages that another program has put where no processor takes them stay in the file, and the

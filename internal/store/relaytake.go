@@ -105,6 +105,7 @@ func (r Relays) Read(ctx context.Context, q Querier, p RelayPartition, after int
 // RelayProgress is what a partition has come to by the end of a batch.
 type RelayProgress struct {
 	Finished  int64 // messages, rejected ones included
+	After     int64 // the cursor at the take: they are the ones above it
 	Cursor    int64 // the last of them
 	Attempts  int64 // takes of the message after it
 	RetryAtMS int64
@@ -123,8 +124,9 @@ const sqlRelaySave = `UPDATE _honkerx_relay_partitions
 SET processed = processed + ?5, cursor = max(cursor, ?6), owner = '', lease_until_ms = 0, attempts = ?7, retry_at_ms = ?8, last_error = nullif(?9, '')
 WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
 
-// By the index of the order.
-const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id <= ?3`
+// By the index of the order, and no more than the batch: what lies below it is the sweep's, which
+// takes its time.
+const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id > ?3 AND id <= ?4`
 
 // Save ends a lease with its progress; false when it was lost, and then nothing is changed.
 func (r Relays) Save(ctx context.Context, q Querier, l RelayLease, p RelayProgress, nowMS int64) (held bool, err error) {
@@ -139,7 +141,7 @@ func (r Relays) Save(ctx context.Context, q Querier, l RelayLease, p RelayProgre
 		}
 	}
 	if p.Finished > 0 {
-		_, err = q.ExecContext(ctx, r.named(sqlRelayDelete), l.Queue, l.Partition, p.Cursor)
+		_, err = q.ExecContext(ctx, r.named(sqlRelayDelete), l.Queue, l.Partition, p.After, p.Cursor)
 	}
 	return true, err
 }
