@@ -240,7 +240,9 @@ func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 // run are in the batch too, since they have left the queue.
 func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
 	now := time.Now() // one time for all that is committed together
-	for len(batch) < maxBatch && time.Since(now) < c.bound {
+	// The first round whatever the time: the leader's op is in it, and the machine may have taken
+	// the processor away since now was read.
+	for len(batch) == 0 || len(batch) < maxBatch && time.Since(now) < c.bound {
 		taken := c.take(maxBatch - len(batch))
 		if len(taken) == 0 {
 			return batch, nil

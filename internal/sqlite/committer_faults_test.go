@@ -96,6 +96,20 @@ func TestCommitter_NoConnection(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// A batch has the leader's op at least, also where the machine took the processor away for longer
+// than a batch may take, before its first op: an op that is not run must not be answered.
+func TestCommitter_LateStart(t *testing.T) {
+	s, stored := newScene(t)
+	s.hold(t)
+	s.bound = -1 // the time is over when the batch begins
+	outcomes := s.pile(t, multi(insert(0)), multi(insert(1)), insert(2))
+	s.connector.gate.leave()
+	for _, outcome := range outcomes {
+		require.NoError(t, ends(t, "op", outcome))
+	}
+	require.Equal(t, []int64{0, 1, 2}, stored())
+}
+
 // A full disk fails the op and is survived.
 // A disk that is really full, for a moment.
 func TestCommitter_DiskFull(t *testing.T) {
