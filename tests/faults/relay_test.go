@@ -186,7 +186,7 @@ func TestRelay_DiskFails_Drain(t *testing.T) {
 			once.Do(func() { d.refuse(f.kind, f.code, 0); close(refused) })
 		}
 		return nil
-	}, relay.Lease(400*time.Millisecond, 100*time.Millisecond))
+	}, relay.Lease(time.Second, 200*time.Millisecond))
 	stop := testkit.Background(t, d.relay.Run)
 	<-refused
 	require.NoError(t, stop())

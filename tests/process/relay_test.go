@@ -276,6 +276,26 @@ func relayOnDemand() {
 	testkit.Must(db.Close())
 }
 
+// stopBesideWrites stops a child at a moment when it does not write: a process that is stopped with
+// the write lock keeps all others from writing.
+func stopBesideWrites(t *testing.T, path string, p *testkit.Child) {
+	t.Helper()
+	pool, err := sql.Open("sqlite", path+"?_txlock=immediate")
+	require.NoError(t, err)
+	defer pool.Close()
+	testkit.Eventually(t, testkit.Timeout, "stopped without the write lock", func() bool {
+		p.Stop()
+		tx, err := pool.BeginTx(context.Background(), nil)
+		if err != nil {
+			require.ErrorContains(t, err, "locked")
+			p.Cont()
+			return false
+		}
+		require.NoError(t, tx.Rollback())
+		return true
+	})
+}
+
 // A process that was stopped beyond its lease can save nothing: there are duplicates, and no more.
 func TestRelay_Process_Stopped(t *testing.T) {
 	const lease = 500 * time.Millisecond
@@ -286,7 +306,7 @@ func TestRelay_Process_Stopped(t *testing.T) {
 	_, err := q.Send(context.Background(), relay.Outgoing{})
 	require.NoError(t, err)
 	require.Equal(t, "given 1 1", stale.Line(testkit.Timeout))
-	stale.Stop()
+	stopBesideWrites(t, path, stale)
 	_, err = q.Send(context.Background(), relay.Outgoing{}, relay.Outgoing{})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
