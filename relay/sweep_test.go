@@ -80,7 +80,7 @@ func TestRelay_Vacuum_Chunks(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{OnConnect: onConnect})
 	r := relay.New(db, nil)
 	q := r.Queue("orders", 1)
-	const n = 60_000
+	const n = 15_000
 	for range n / 1000 {
 		sendN(t, q, 0, 1000)
 	}
@@ -94,7 +94,7 @@ func TestRelay_Vacuum_Chunks(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	require.LessOrEqual(t, slices.Max(chunks), 10_000+1)
-	require.Greater(t, len(chunks), n/10_000)
+	require.Greater(t, len(chunks), 2)
 }
 
 // Messages that another program has put where no processor takes them stay in the file, and the
