@@ -134,7 +134,7 @@ func TestQueue_Info_Misplaced(t *testing.T) {
 	q := relay.New(db, nil).Queue("hooks", 2)
 	_, err := q.Send(t.Context(), relay.Outgoing{})
 	require.NoError(t, err)
-	for _, partition := range []any{-1, 2, 1 << 40, "one"} {
+	for _, partition := range []any{-1, 2, int64(1 << 40), "one"} {
 		testkit.Exec(t, db, `INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('hooks', ?1, '')`, partition)
 	}
 	info := infoOf(t, q)
