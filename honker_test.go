@@ -255,9 +255,12 @@ func TestReadme_CodeOfExamples(t *testing.T) {
 }
 
 func exampleLines(t *testing.T) map[string]bool {
-	files, err := filepath.Glob("example*_test.go")
-	require.NoError(t, err)
-	files = append(files, "examples/quickstart/main.go")
+	files := []string{"examples/quickstart/main.go"}
+	for _, pattern := range []string{"example*_test.go", "relay/example*_test.go"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
 	lines := make(map[string]bool)
 	for _, file := range files {
 		text, err := os.ReadFile(file)

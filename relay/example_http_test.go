@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -314,4 +315,23 @@ func ExampleFrom() {
 	// 1 {"Customer":"acme","State":"created"}
 	// 2 {"Customer":"acme","State":"paid"}
 	// <nil> <nil>
+}
+
+// Webhooks of customers, without what an application has around it.
+func ExampleHTTP_webhooks() {
+	var (
+		ctx      context.Context
+		db       *honker.DB
+		tx       *sql.Tx
+		customer string
+		secret   string // "whsec_…"
+		body     []byte
+	)
+	r := relay.New(db, nil)
+	hooks := r.Queue("webhooks", 16) // partitions
+	hooks.Handle(relay.HTTP(nil, "https://example.com/hooks", &relay.HTTPOptions{Secret: secret}))
+	go r.Run(ctx)
+
+	// in the transaction of the change that it tells of
+	hooks.SendTx(ctx, tx, relay.Outgoing{Key: customer, Payload: body})
 }
