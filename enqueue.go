@@ -252,5 +252,5 @@ func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.Ne
 }
 
 func (op *enqueueOp) observe(inTx bool) {
-	op.q.db.opts.Observer.enqueued(Enqueued{Queue: op.q.name, IDs: op.ids, Tx: inTx})
+	op.q.db.opts.Observer.Enqueued(Enqueued{Queue: op.q.name, IDs: op.ids, Tx: inTx})
 }

@@ -177,7 +177,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		},
 		Logger:     o.Logger,
 		MaxPayload: o.MaxPayload,
-		Woke:       func(cause string, waiters int) { o.Observer.woke(Woke{Cause: cause, Waiters: waiters}) },
+		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
 	})
 	return db
 }

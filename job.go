@@ -119,7 +119,7 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.S
 
 // started tells the observer of a handler that is about to run.
 func (q *queue) started(c *worker.Claim) {
-	q.db.opts.Observer.started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
+	q.db.opts.Observer.Started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
 }
 
 // unsettled refuses a claim that this handle has ended. The fence alone would not: after a
@@ -171,7 +171,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 		q.db.opts.Logger.Warn("honker: job dead-lettered", "queue", q.name, "job", end.Claim.ID,
 			"attempt", end.Claim.Attempt, "worker", end.Claim.Worker, "error", end.Reason())
 	}
-	q.db.opts.Observer.settled(Settled{
+	q.db.opts.Observer.Settled(Settled{
 		Queue:   q.name,
 		ID:      end.Claim.ID,
 		Worker:  end.Claim.Worker,

@@ -3,9 +3,9 @@ package honker
 import (
 	"errors"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -69,7 +69,8 @@ const (
 
 // Settled says how a claim ended. A settle in a transaction of the caller's is reported once that
 // is committed; on a pool of Attach, outside of [DB.Tx], the commit is not seen, and it is
-// reported when the verb returns, and may still be rolled back. AckMany does not look at single jobs and is not reported.
+// reported when the verb returns, and may still be rolled back. AckMany does not look at single
+// jobs and is not reported.
 //
 // Each death that this process finds or causes is reported, also that of a job that was not
 // settled: one with a last claim that has lapsed, which the next claim or Maintain finds, and
@@ -107,76 +108,19 @@ type Woke struct {
 	Waiters int    // how many
 }
 
-// contained is o with functions of which no panic gets out: what they observe goes on, also
-// where it runs in a goroutine of the library.
+// contained is o with functions of which no panic gets out. nil is an observer of nothing.
 func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o == nil {
-		return nil
+		o = &Observer{}
 	}
 	return &Observer{
-		Enqueued:  contain(log, "Enqueued", o.Enqueued),
-		Claimed:   contain(log, "Claimed", o.Claimed),
-		Started:   contain(log, "Started", o.Started),
-		Settled:   contain(log, "Settled", o.Settled),
-		Published: contain(log, "Published", o.Published),
-		Fired:     contain(log, "Fired", o.Fired),
-		Woke:      contain(log, "Woke", o.Woke),
-	}
-}
-
-func contain[E any](log *slog.Logger, name string, f func(E)) func(E) {
-	if f == nil {
-		return nil
-	}
-	return func(e E) {
-		defer func() {
-			if r := recover(); r != nil {
-				log.Error("honker: Observer."+name+" panicked", "panic", r, "stack", string(debug.Stack()))
-			}
-		}()
-		f(e)
-	}
-}
-
-func (o *Observer) enqueued(e Enqueued) {
-	if o != nil && o.Enqueued != nil {
-		o.Enqueued(e)
-	}
-}
-
-func (o *Observer) claimed(e Claimed) {
-	if o != nil && o.Claimed != nil {
-		o.Claimed(e)
-	}
-}
-
-func (o *Observer) started(e Started) {
-	if o != nil && o.Started != nil {
-		o.Started(e)
-	}
-}
-
-func (o *Observer) settled(e Settled) {
-	if o != nil && o.Settled != nil {
-		o.Settled(e)
-	}
-}
-
-func (o *Observer) published(e Published) {
-	if o != nil && o.Published != nil {
-		o.Published(e)
-	}
-}
-
-func (o *Observer) fired(e Fire) {
-	if o != nil && o.Fired != nil {
-		o.Fired(e)
-	}
-}
-
-func (o *Observer) woke(e Woke) {
-	if o != nil && o.Woke != nil {
-		o.Woke(e)
+		Enqueued:  engine.Contained(log, "Observer.Enqueued", o.Enqueued),
+		Claimed:   engine.Contained(log, "Observer.Claimed", o.Claimed),
+		Started:   engine.Contained(log, "Observer.Started", o.Started),
+		Settled:   engine.Contained(log, "Observer.Settled", o.Settled),
+		Published: engine.Contained(log, "Observer.Published", o.Published),
+		Fired:     engine.Contained(log, "Observer.Fired", o.Fired),
+		Woke:      engine.Contained(log, "Observer.Woke", o.Woke),
 	}
 }
 
@@ -197,7 +141,7 @@ func (d *deaths) report(dead []store.Death) {
 			d.db.opts.Logger.Warn("honker: job dead-lettered", "queue", d.queue, "job", j.ID,
 				"attempt", j.Attempts, "worker", j.Worker, "error", j.Reason)
 		}
-		d.db.opts.Observer.settled(Settled{
+		d.db.opts.Observer.Settled(Settled{
 			Queue: d.queue, ID: j.ID, Worker: j.Worker, Attempt: int(j.Attempts), Outcome: OutcomeDied, Err: errors.New(j.Reason),
 		})
 	}
@@ -217,7 +161,7 @@ var errExhausted = errors.New(store.ReasonExhausted)
 func (g *group) reportDeath(offset int64, attempts int, cause error) {
 	g.db.opts.Logger.Warn("honker: event dead-lettered", "topic", g.s.name, "group", g.name, "event", offset,
 		"attempt", attempts, "error", worker.Reason(cause))
-	g.db.opts.Observer.settled(Settled{
+	g.db.opts.Observer.Settled(Settled{
 		Topic: g.s.name, Group: g.name, ID: offset, Attempt: attempts, Outcome: OutcomeDied, Err: cause,
 	})
 }

@@ -160,7 +160,7 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	d.report(op.Dead)
 	d.end()
 	if len(op.Rows) > 0 {
-		q.db.opts.Observer.claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
+		q.db.opts.Observer.Claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
 	}
 }
 

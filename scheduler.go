@@ -425,7 +425,7 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}
 		s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: r.Queue})
-		s.db.opts.Observer.fired(fires[i])
+		s.db.opts.Observer.Fired(fires[i])
 	}
 	return fires
 }

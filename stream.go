@@ -261,7 +261,7 @@ func (s *stream) added(keys []any) []wake.Change {
 
 // published tells the observer.
 func (s *stream) published(first, last int64, inTx bool) {
-	s.db.opts.Observer.published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
+	s.db.opts.Observer.Published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }
 
 // Publish appends an event and returns its offset when it is committed. It waits for the

@@ -2,8 +2,9 @@ package relay
 
 import (
 	"log/slog"
-	"runtime/debug"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Observer is told what happens, for metrics and traces. Nil fields are skipped, and later
@@ -76,25 +77,11 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		o = &Observer{}
 	}
 	return &Observer{
-		Sent:      contain(log, "Sent", o.Sent),
-		Taken:     contain(log, "Taken", o.Taken),
-		Finished:  contain(log, "Finished", o.Finished),
-		Retried:   contain(log, "Retried", o.Retried),
-		Dead:      contain(log, "Dead", o.Dead),
-		LeaseLost: contain(log, "LeaseLost", o.LeaseLost),
-	}
-}
-
-func contain[E any](log *slog.Logger, name string, f func(E)) func(E) {
-	if f == nil {
-		return func(E) {}
-	}
-	return func(e E) {
-		defer func() {
-			if r := recover(); r != nil {
-				log.Error("honker: relay: Observer."+name+" panicked", "panic", r, "stack", string(debug.Stack()))
-			}
-		}()
-		f(e)
+		Sent:      engine.Contained(log, "relay: Observer.Sent", o.Sent),
+		Taken:     engine.Contained(log, "relay: Observer.Taken", o.Taken),
+		Finished:  engine.Contained(log, "relay: Observer.Finished", o.Finished),
+		Retried:   engine.Contained(log, "relay: Observer.Retried", o.Retried),
+		Dead:      engine.Contained(log, "relay: Observer.Dead", o.Dead),
+		LeaseLost: engine.Contained(log, "relay: Observer.LeaseLost", o.LeaseLost),
 	}
 }

@@ -85,8 +85,12 @@ func (r Relays) Register(ctx context.Context, q Querier, queue string, partition
 	if found, err := r.Partitions(ctx, q, queue); err != nil || found != 0 {
 		return found, false, err
 	}
-	if n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, nowMS); err != nil || n == 0 {
-		return 0, false, orNotInserted(err)
+	n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, nowMS)
+	if err == nil && n == 0 {
+		err = ErrNotInserted
+	}
+	if err != nil {
+		return 0, false, err
 	}
 	_, err = q.ExecContext(ctx, r.named(sqlAddRelayPartitions), queue, partitions)
 	return partitions, true, err
@@ -170,12 +174,4 @@ func (r Relays) Finished(ctx context.Context, q Querier, queue string) (some boo
 // Vacuum deletes up to limit messages that are finished and still there, and counts them.
 func (r Relays) Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error) {
 	return affected(ctx, q, r.named(sqlRelayVacuum), queue, limit)
-}
-
-// orNotInserted is err, or what a row that was not inserted without an error is.
-func orNotInserted(err error) error {
-	if err == nil {
-		return ErrNotInserted
-	}
-	return err
 }
