@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/honker-go/honker"
@@ -82,6 +83,42 @@ func ExampleQueue_Work() {
 	// "https://example.com": timeout
 	// https://example.com fetched, attempt 2
 	// drained: <nil>
+}
+
+func ExampleNewPool() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	pool := honker.NewPool(1) // of one, for the sake of the example: handlers of both queues take turns
+	var ended sync.WaitGroup
+	var running, done atomic.Int32
+	for _, name := range []string{"mails", "thumbnails"} {
+		queue := honker.NewQueue[int](db, name, nil)
+		queue.EnqueueMany(ctx, []int{1, 2, 3})
+		ended.Go(func() {
+			queue.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+				if running.Add(1) > 1 {
+					fmt.Println("two at once")
+				}
+				defer running.Add(-1)
+				if done.Add(1) == 6 {
+					stop()
+				}
+				return nil
+			}, &honker.WorkOptions{Pool: pool})
+		})
+	}
+	ended.Wait()
+	fmt.Println("done:", done.Load())
+	// Output:
+	// done: 6
 }
 
 func ExampleQueue_WorkTx() {

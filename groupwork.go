@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -16,9 +15,10 @@ import (
 
 // GroupWorkOptions of one Work of a group. The zero value of a field means its default.
 type GroupWorkOptions struct {
-	Workers      int           // handlers at once; default runtime.GOMAXPROCS(0)
+	Workers      int           // handlers at once; default runtime.GOMAXPROCS(0), or with a Pool its size, but no more than 256
 	Member       string        // the name in the group, unique among its members; default host-pid-random
 	DrainTimeout time.Duration // default 20s: how long handlers may go on when ctx has ended, before their ctx is cancelled
+	Pool         *Pool         // bounds the handlers of all the Work loops that share it; default nil: Workers alone does
 }
 
 func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
@@ -29,8 +29,11 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 	if out.Workers < 0 {
 		return out, fmt.Errorf("%w: %d workers", ErrInvalid, out.Workers)
 	}
+	if err := out.Pool.check(); err != nil {
+		return out, err
+	}
 	if out.Workers == 0 {
-		out.Workers = runtime.GOMAXPROCS(0)
+		out.Workers = out.Pool.workers()
 	}
 	if out.Member == "" {
 		out.Member = newWorkerID()
@@ -87,16 +90,17 @@ type groupWork[E any] struct {
 	settleCtx      context.Context // ends when what is not settled is given up
 	giveUp         context.CancelFunc
 
-	slots    chan struct{}  // a value for each handler that runs or is about to
-	running  sync.WaitGroup // handlers
-	finished atomic.Int64   // quick handlers since the last claim
+	pool     *worker.Reservation // of slots that other loops share; each event that is claimed has one
+	slots    chan struct{}       // a value for each handler that runs or is about to
+	running  sync.WaitGroup      // handlers
+	finished atomic.Int64        // quick handlers since the last claim
 
 	mu     sync.Mutex // guards active
 	active map[*heldEvent]context.CancelCauseFunc
 }
 
 func newGroupWork[E any](ctx context.Context, g *Group[E], o GroupWorkOptions, fn func(context.Context, *Delivery[E]) error) *groupWork[E] {
-	w := &groupWork[E]{group: g, opts: o, fn: fn}
+	w := &groupWork[E]{group: g, opts: o, fn: fn, pool: o.Pool.shared().Reserve()}
 	w.slots = make(chan struct{}, o.Workers)
 	w.active = make(map[*heldEvent]context.CancelCauseFunc)
 	// The end of ctx ends the claiming. Handlers, and what they settle, have the drain.
@@ -147,7 +151,8 @@ func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err 
 // dispatch starts a handler for each event. It takes a slot before it claims, so that no
 // event is held that has to wait for one.
 func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error {
-	events := &prefetcher[E]{member: w.member, size: w.claimSize}
+	events := &prefetcher[E]{member: w.member, size: w.claimSize, pool: w.pool}
+	defer w.pool.Release()
 	defer events.giveBack()
 	for {
 		if err := w.takeSlot(ctx, events); err != nil {
@@ -155,11 +160,13 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 		}
 		d, err := events.next(ctx)
 		if err != nil && d != nil {
-			<-w.slots
+			w.pool.Start(1)
+			w.endSlots()
 			continue
 		}
 		if err != nil {
 			<-w.slots
+			w.pool.Release()
 			if err := w.retryAfter(ctx, retry, err); err != nil {
 				return err
 			}
@@ -173,11 +180,12 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 // claimSize is the slot that was taken and those that are free. Where the claim before was
 // handled quickly, it also counts the quick handlers that have finished since: as many will
 // have finished before the next claim. Slow ones do not count, since they may well end
-// together, without another event for each soon after.
+// together, without another event for each soon after. Slots that are shared with other loops
+// are never used for an event that waits: nothing is claimed ahead.
 func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	n := 1 + cap(w.slots) - len(w.slots)
 	finished := int(w.finished.Swap(0))
-	if pace < quickPace {
+	if pace < quickPace && w.pool == nil {
 		n += finished
 	}
 	return min(n, mostAhead)
@@ -204,7 +212,14 @@ func (w *groupWork[E]) takeSlot(ctx context.Context, events *prefetcher[E]) erro
 	}
 }
 
+// endSlots gives back the slots of an event.
+func (w *groupWork[E]) endSlots() {
+	w.pool.End()
+	<-w.slots
+}
+
 func (w *groupWork[E]) start(d *Delivery[E]) {
+	w.pool.Start(1)
 	ctx, cancel := context.WithCancelCause(w.handlerCtx)
 	w.mu.Lock()
 	w.active[d.heldEvent] = cancel
@@ -225,7 +240,7 @@ func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFun
 		if time.Since(began) < quickPace {
 			w.finished.Add(1)
 		}
-		<-w.slots
+		w.endSlots()
 	}()
 	err = w.attempt(ctx, d)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/internal/worker"
 )
 
 // Member takes events of a group. It is safe for concurrent use.
@@ -129,7 +130,7 @@ func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m
 // [ErrNotFound]: the group was deleted. An n that is not positive is [ErrInvalid].
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	for {
-		claimed, err := m.claim(ctx, n)
+		claimed, err := m.claim(ctx, n, nil)
 		if err != nil || len(claimed) == 0 {
 			return nil, fail("claim from group", m.group.name, err)
 		}
@@ -151,7 +152,8 @@ type decoded[E any] struct {
 	err      error // why it did not decode
 }
 
-func (m *Member[E]) claim(ctx context.Context, n int) ([]decoded[E], error) {
+// claim is Claim, of as many events as pool has slots for.
+func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation) ([]decoded[E], error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("%w: claim of %d events", ErrInvalid, n)
 	}
@@ -163,7 +165,7 @@ func (m *Member[E]) claim(ctx context.Context, n int) ([]decoded[E], error) {
 		if !ready {
 			return nil, m.renew(ctx)
 		}
-		rows, err := m.claimRows(ctx, n)
+		rows, err := m.claimRows(ctx, n, pool)
 		if err != nil {
 			return nil, err
 		}
@@ -194,11 +196,11 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 }
 
 // claimRows may return nothing where there is something further on.
-func (m *member) claimRows(ctx context.Context, n int) (rows []store.Delivery, err error) {
+func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (rows []store.Delivery, err error) {
 	var dead []store.GroupDeath
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		rows, dead, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
-			Member: m.identity, N: min(n, store.ClaimRows), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
+			Member: m.identity, N: pool.Fill(min(n, store.ClaimRows)), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
 			return err
@@ -287,6 +289,7 @@ type prefetcher[E any] struct {
 	last   int                          // size of the last claim of sizeByPace
 	held   []decoded[E]                 // claimed, and not handed out
 	taken  time.Time                    // when held was claimed
+	pool   *worker.Reservation          // has a slot for each of held; nil: none is needed
 }
 
 const (
@@ -335,12 +338,29 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 
 // fill claims, or waits until that may find something.
 func (p *prefetcher[E]) fill(ctx context.Context) error {
-	held, err := p.member.claim(ctx, p.size(time.Since(p.taken)))
+	if err := p.waitForSlot(ctx); err != nil {
+		return err
+	}
+	held, err := p.member.claim(ctx, p.size(time.Since(p.taken)), p.pool)
 	p.held, p.taken = held, time.Now()
 	if err != nil || len(held) > 0 {
 		return err
 	}
+	p.pool.Release()
 	return p.member.waitForEvents(ctx)
+}
+
+// waitForSlot waits for one of those that are shared, with something to claim: an idle group
+// reserves none.
+func (p *prefetcher[E]) waitForSlot(ctx context.Context) error {
+	if p.pool == nil {
+		return nil
+	}
+	p.pool.Release() // what the last claim has not used
+	if err := p.member.waitForEvents(ctx); err != nil {
+		return err
+	}
+	return p.pool.Wait(ctx)
 }
 
 // waitForEvents returns when a claim may find something. The member stays one meanwhile.
@@ -374,6 +394,7 @@ func (p *prefetcher[E]) giveBack() {
 		}
 	}
 	p.held = nil
+	p.pool.Release()
 	err := m.db.engine.Write(context.Background(), "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		return m.db.groups.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
 	}))

@@ -9,7 +9,6 @@ import (
 	"math"
 	mathrand "math/rand/v2"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -20,11 +19,12 @@ import (
 
 // WorkOptions of one Work. The zero value of a field means its default.
 type WorkOptions struct {
-	Workers      int           // handlers at once; default runtime.GOMAXPROCS(0)
+	Workers      int           // handlers at once; default runtime.GOMAXPROCS(0), or with a Pool its size, but no more than 256
 	WorkerID     string        // default host-pid-random; unique per running worker
 	Lease        time.Duration // default 30s, renewed at a third of it by one statement for all jobs held
 	DrainTimeout time.Duration // default 20s: after ctx ends, handlers finish; then their ctx is cancelled and what is unfinished is released, attempt unspent
 	Middleware   []Middleware  // the first is the outermost
+	Pool         *Pool         // bounds the handlers of all the Work loops that share it; default nil: Workers alone does
 	// OnError is called for each attempt that failed, with the error that the handler
 	// returned, and for a job that lost its claim (ErrClaimLost). It runs in the
 	// worker's goroutine. The log and the Observer are told of failures without it too.
@@ -48,11 +48,12 @@ func (o *WorkOptions) withDefaults() (WorkOptions, error) {
 	if out.Workers < 0 {
 		err = fmt.Errorf("%w: %d workers", ErrInvalid, out.Workers)
 	}
+	err = errors.Join(err, out.Pool.check())
 	if slices.ContainsFunc(out.Middleware, func(m Middleware) bool { return m == nil }) {
 		err = errors.Join(err, fmt.Errorf("%w: nil Middleware", ErrInvalid))
 	}
 	if out.Workers == 0 {
-		out.Workers = runtime.GOMAXPROCS(0)
+		out.Workers = out.Pool.workers()
 	}
 	if out.WorkerID == "" {
 		out.WorkerID = newWorkerID()
@@ -98,7 +99,8 @@ func newWorkerID() string {
 // run elsewhere.
 //
 // Fast handlers are fed by claims of up to 256 jobs at once; what was claimed ahead and
-// has not started is given back when handlers turn slow, and when ctx ends.
+// has not started is given back when handlers turn slow, and when ctx ends. With a
+// [Pool] nothing is claimed ahead.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	c, err := q.workConfig(ctx, fn, opts)
 	if err != nil {
@@ -109,7 +111,8 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 
 // WorkDue runs fn for each job that is due, one after another in the caller's goroutine, until
 // none is due any more, and returns how often fn was called. Jobs are claimed, handled and
-// settled as by [Queue.Work], by the same options but Workers. One that is retried without a
+// settled as by [Queue.Work], by the same options but Workers; with a Pool, it waits for a slot
+// before each claim. One that is retried without a
 // delay is due again. It is for programs that run now and then, and for tests.
 //
 // The end of ctx is returned as an error: there may be more that is due. So is an error of
@@ -169,6 +172,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		ResultTTL:    q.opts.ResultTTL,
 		Backoff:      q.opts.Backoff,
 		Logger:       q.db.opts.Logger,
+		Slots:        o.Pool.shared(),
 		OnClaimed:    q.claimed,
 		OnStarted:    q.started,
 		OnSettled: func(end *worker.SettleOp, ran time.Duration) {

@@ -104,13 +104,20 @@ func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64,
 	return nil
 }
 
+// newClaim returns a claim of up to want jobs, and of no more than there are slots for by then.
+func (p *Pool) newClaim(want int) *ClaimOp {
+	c := p.source.NewClaim(p.WorkerID, want, p.Lease)
+	c.slots = p.slots
+	return c
+}
+
 // runBatch settles done and claims up to want jobs, in one commit. After an error that may
 // pass, done is settled by a later batch: until then the leases are renewed.
 //
 // It returns the error, and the caller paces the next try: a batch of the loop waits
 // differently from one of the drain.
 func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error {
-	b := &batchOp{ClaimOp: p.source.NewClaim(p.WorkerID, want, p.Lease), done: done}
+	b := &batchOp{ClaimOp: p.newClaim(want), done: done}
 	if err := p.write(ctx, b); err != nil {
 		p.keep(ctx, done, err)
 		if want > 0 {
@@ -161,7 +168,7 @@ func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
 // settleAlone lets j go if it cannot be settled: its lease will lapse.
 func (p *Pool) settleAlone(ctx context.Context, j *activeJob) {
 	done := []*activeJob{j}
-	b := &batchOp{ClaimOp: p.source.NewClaim(p.WorkerID, 0, p.Lease), done: done, exact: true}
+	b := &batchOp{ClaimOp: p.newClaim(0), done: done, exact: true}
 	if err := p.write(ctx, b); err != nil {
 		p.forget(done)
 		return

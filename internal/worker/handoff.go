@@ -73,9 +73,11 @@ func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job store.New
 	if foreign, err := jobs.ForeignTriggers(ctx, tx); err != nil || foreign {
 		return nil, err
 	}
+	// What there is no slot for is left to a claim that waits for one.
+	slots := c.slots.Fill(min(len(payloads), c.Want, handoffLimit))
 	c.handedOver = true
 	expires := now.Unix() + engine.Seconds(c.Hold)
-	for _, payload := range payloads[:min(len(payloads), c.Want, handoffLimit)] {
+	for _, payload := range payloads[:slots] {
 		row, inserted, err := jobs.InsertClaimed(ctx, tx, job, payload, c.Worker, expires)
 		if err != nil || !inserted { // not inserted: another job is due, and comes first
 			return ids, err

@@ -26,7 +26,8 @@ type Config struct {
 	ResultTTL    time.Duration
 	Backoff      func(attempt int, err error) time.Duration
 	Logger       *slog.Logger
-	Due          bool // run what is due, one job after another in the goroutine of Run, and end
+	Slots        *Slots // shared with other loops: a handler needs one; nil: Workers alone bounds them
+	Due          bool   // run what is due, one job after another in the goroutine of Run, and end
 
 	Handle    func(ctx context.Context, claim *Claim, job store.Job) error
 	OnError   func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
@@ -51,6 +52,7 @@ type Pool struct {
 	Config
 	source *Source
 
+	slots    *Reservation    // of Config.Slots
 	jobs     chan *activeJob // claimed and not started
 	signal   chan struct{}   // one slot: something has finished
 	began    chan struct{}   // one slot: jobs are held, see watchLoop
@@ -86,6 +88,7 @@ func NewPool(s *Source, c Config) *Pool {
 	return &Pool{
 		Config: c,
 		source: s,
+		slots:  c.Slots.Reserve(),
 		jobs:   make(chan *activeJob, c.Workers+prefetchLimit),
 		signal: make(chan struct{}, 1),
 		began:  make(chan struct{}, 1),
@@ -143,6 +146,7 @@ func (p *Pool) Run(ctx context.Context) error {
 // end drains within limit, and waits for all goroutines.
 func (p *Pool) end(limit func() (stop func()), stopRenewing func()) {
 	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
+	p.slots.Release()
 	defer limit()()
 	p.drain()
 	close(p.jobs)
@@ -161,6 +165,7 @@ func (p *Pool) loop(ctx context.Context) error {
 		if !p.more {
 			want = 0 // the read of the next wait is cheaper than a claim of nothing
 		}
+		want = p.reserve(want)
 		var err error
 		if len(done) == 0 && want == 0 {
 			err = p.waitForWork(ctx)
@@ -170,6 +175,7 @@ func (p *Pool) loop(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
+		p.slots.Release() // others can use it during the pause
 		if err := p.failures.After(ctx, err); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -180,11 +186,33 @@ func (p *Pool) loop(ctx context.Context) error {
 // loopDue runs batches of one job until none is due. The first error ends it.
 func (p *Pool) loopDue(ctx context.Context) error {
 	for p.more = true; p.more && ctx.Err() == nil; {
-		if err := p.runBatch(p.settleCtx, p.takeFinished(), 1); err != nil {
+		done := p.takeFinished()
+		want := p.reserve(1)
+		if len(done) == 0 && want == 0 {
+			select {
+			case <-p.slots.Granted():
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := p.runBatch(p.settleCtx, done, want); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// reserve returns want where the pool may claim, and 0 where all slots that it shares are taken:
+// then it waits for one, and may settle meanwhile. A pool that wants nothing holds none.
+func (p *Pool) reserve(want int) int {
+	if want == 0 {
+		p.slots.Release()
+		return 0
+	}
+	if !p.slots.Ask() {
+		return 0
+	}
+	return want
 }
 
 const (
@@ -202,7 +230,12 @@ const (
 // want is how many jobs to claim once done are settled: one for each idle worker, and ahead
 // what finished in the last few milliseconds, so that fast handlers see batches and slow ones
 // hoard nothing.
+//
+// Slots that are shared are never used for a job that waits: nothing is claimed ahead.
 func (p *Pool) want(done int) int {
+	if p.slots != nil {
+		return max(0, min(p.idle(done), prefetchLimit))
+	}
 	ahead := p.prefetch.size(time.Now(), done)
 	return max(0, min(p.idle(done)+ahead, prefetchLimit))
 }
@@ -250,15 +283,16 @@ func (p *Pool) waitForWork(ctx context.Context) error {
 		defer cancel()
 	}
 	var err error
-	if p.want(0) > 0 {
+	if p.want(0) > 0 && !p.more {
 		// An enqueue may hand jobs over: for idle workers only, since the pace of the handlers
 		// by then is not known.
-		claim := p.source.NewClaim(p.WorkerID, max(0, p.idle(0)), p.Lease)
+		claim := p.newClaim(max(0, p.idle(0)))
 		p.more, err = p.source.Await(limited, claim, p.signal)
 		p.start(claim)
 	} else {
 		select {
 		case <-p.signal:
+		case <-p.slots.Granted():
 		case <-limited.Done():
 		}
 	}
@@ -293,6 +327,7 @@ func (p *Pool) start(claimed *ClaimOp) {
 	// until the end, since what came once comes again.
 	needed := min(len(p.held), p.Workers)
 	p.mu.Unlock()
+	p.slots.Start(len(jobs))
 	// Nor does an idle queue have leases: its renewer would wake up for nothing three times in a
 	// Lease, and a process may have a thousand files open.
 	p.startRenewer()
@@ -302,6 +337,14 @@ func (p *Pool) start(claimed *ClaimOp) {
 	}
 	if p.Due {
 		p.runJob(jobs[0]) // batches are of one
+		return
+	}
+	if p.slots != nil {
+		// The slots bound the goroutines as well: they end with their handlers, since many loops
+		// that were busy once would keep as many as they have workers together.
+		for _, j := range jobs {
+			p.workers.Go(func() { p.runJob(j) })
+		}
 		return
 	}
 	for ; p.started < needed; p.started++ {
@@ -330,6 +373,7 @@ func (p *Pool) finish(j *activeJob, end *SettleOp) {
 		p.finished = append(p.finished, j)
 	}
 	p.mu.Unlock()
+	p.slots.End() // before the signal: the batch that settles j may use it again
 	// One value in the channel stands for any number of finished jobs.
 	select {
 	case p.signal <- struct{}{}:

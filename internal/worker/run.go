@@ -74,7 +74,7 @@ func (p *Pool) runJob(j *activeJob) {
 // t.FailNow does. The job is retried, and another goroutine takes the place of this one.
 func (p *Pool) replaceWorker(j *activeJob, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
-	if !p.Due { // else it is the goroutine of Run, which drains and ends with it
+	if !p.Due && p.slots == nil { // else it is the goroutine of Run, which drains and ends with it, or that of one job
 		p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
 		go p.work()
 	}

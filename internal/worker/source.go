@@ -60,6 +60,7 @@ type ClaimOp struct {
 
 	more         bool // after Run: it has stopped at a bound, and there may be others
 	sum, largest int  // of the payloads of Rows, in bytes
+	slots        *Reservation
 	handedOver   bool // by an enqueue, at Began
 }
 
@@ -90,6 +91,7 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := now.Unix() + engine.Seconds(c.Hold)
 	c.Rows, c.Dead, c.sum, c.largest = nil, nil, 0, 0 // it may run again
+	c.Want = c.slots.Fill(c.Want)
 	for n := c.first(); n > 0; n = c.next() {
 		rows, dead, err := c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, n, now.Unix(), expires)
 		if err != nil {
