@@ -144,7 +144,38 @@ CREATE TABLE IF NOT EXISTS _honkerx_meta (
 -- What a live job carries beyond honker's columns. No row for a plain job.
 CREATE TABLE IF NOT EXISTS _honkerx_job (
   job_id INTEGER PRIMARY KEY,
-  last_error TEXT
+  last_error TEXT,
+  queue TEXT,            -- of a job with a unique key
+  unique_key TEXT,
+  unique_until INTEGER   -- has it 0: until it has ended, 1: until its first claim, 2: no longer
+);
+-- What has a unique key: job_id, or next_id, a job that is held until job_id has ended. Until
+-- until_ms the key is taken even if both are gone. first_ms is when it was taken. The triggers that
+-- keep this true are made with the first key of a file.
+CREATE TABLE IF NOT EXISTS _honkerx_unique (
+  queue TEXT NOT NULL,
+  key TEXT NOT NULL,
+  job_id INTEGER NOT NULL,
+  next_id INTEGER,
+  until_ms INTEGER,
+  first_ms INTEGER NOT NULL,
+  PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS _honkerx_unique_timed
+  ON _honkerx_unique(job_id)
+  WHERE until_ms IS NOT NULL;
+-- What a dead job takes along, and what the last jobs that went took with them, slot id % 64: other
+-- bindings delete a job before it is dead.
+CREATE TABLE IF NOT EXISTS _honkerx_dead_job (
+  job_id INTEGER PRIMARY KEY,
+  unique_key TEXT,
+  unique_until INTEGER
+);
+CREATE TABLE IF NOT EXISTS _honkerx_gone (
+  slot INTEGER PRIMARY KEY,
+  job_id INTEGER NOT NULL,
+  unique_key TEXT,
+  unique_until INTEGER
 );
 -- Other bindings delete jobs without knowing of the side row.
 CREATE TRIGGER IF NOT EXISTS _honkerx_job_gone AFTER DELETE ON _honker_live

@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the schema version of our own tables that this code writes.
-const Version = 3
+const Version = 4
 
 // ErrTooNew reports a file that a newer version of this package has written.
 var ErrTooNew = errors.New("the schema is newer than this version of honker")
@@ -24,12 +24,15 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value`
 	sqlHasColumn = `SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2`
 )
 
-// laterColumns are those that honker added to a table after its first release.
+// laterColumns are those that a table got after its first release: honker's, and ours.
 var laterColumns = []struct{ table, column, alter string }{
 	{"_honker_scheduler_tasks", "enabled",
 		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN enabled INTEGER NOT NULL DEFAULT 1`},
 	{"_honker_scheduler_tasks", "max_attempts",
 		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN max_attempts INTEGER NOT NULL DEFAULT 3`},
+	{"_honkerx_job", "queue", `ALTER TABLE _honkerx_job ADD COLUMN queue TEXT`},
+	{"_honkerx_job", "unique_key", `ALTER TABLE _honkerx_job ADD COLUMN unique_key TEXT`},
+	{"_honkerx_job", "unique_until", `ALTER TABLE _honkerx_job ADD COLUMN unique_until INTEGER`},
 }
 
 // Current tells whether the file has this version's schema, so that opening it needs no

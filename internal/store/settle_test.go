@@ -142,7 +142,7 @@ func TestSettle_Ack(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID), s.name)
 		require.Empty(t, deadRows(t, tx), s.name)
-		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT * FROM _honkerx_job`), s.name)
+		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT job_id, last_error FROM _honkerx_job`), s.name)
 		require.NoError(t, tx.Rollback())
 	}
 }
@@ -237,7 +237,7 @@ func TestSettle_Retry_NoError(t *testing.T) {
 	exec(t, tx, `DELETE FROM _honkerx_job`)
 	_, _, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "", 10)
 	require.NoError(t, err)
-	require.Empty(t, lines(t, tx, `SELECT * FROM _honkerx_job`))
+	require.Empty(t, lines(t, tx, `SELECT job_id, last_error FROM _honkerx_job`))
 }
 
 // A retry of the last attempt makes a dead letter.
@@ -252,7 +252,7 @@ func TestSettle_Retry_LastAttempt(t *testing.T) {
 		require.True(t, dead)
 		require.Equal(t, map[int64]store.Job{1: last.dead("timeout", 10)}, deadRows(t, tx))
 		require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
-		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT * FROM _honkerx_job`))
+		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT job_id, last_error FROM _honkerx_job`))
 	}
 }
 
@@ -317,16 +317,16 @@ func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	exec(t, db, `INSERT INTO _honker_live (id, queue, payload) VALUES (1, 'a', '1'), (2, 'a', '1'), (3, 'a', '1')`)
 	exec(t, db, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'x'), (2, 'y'), (3, 'z')`)
 	exec(t, openPlain(t, path), `DELETE FROM _honker_live WHERE id = 2`)
-	require.Equal(t, []string{"1|x", "3|z"}, lines(t, db, `SELECT * FROM _honkerx_job`))
+	require.Equal(t, []string{"1|x", "3|z"}, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))
 	cancelled, err := store.Jobs{}.Cancel(ctx, db, "a", 1)
 	require.NoError(t, err)
 	require.True(t, cancelled)
-	require.Equal(t, []string{"3|z"}, lines(t, db, `SELECT * FROM _honkerx_job`))
+	require.Equal(t, []string{"3|z"}, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))
 	_, err = store.Jobs{}.SweepExpired(ctx, db, "a", 10)
 	require.NoError(t, err)
 	exec(t, db, `UPDATE _honker_live SET expires_at = 5`)
 	swept, err := store.Jobs{}.SweepExpired(ctx, db, "a", 10)
 	require.NoError(t, err)
 	require.Len(t, swept, 1)
-	require.Empty(t, lines(t, db, `SELECT * FROM _honkerx_job`))
+	require.Empty(t, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))
 }
