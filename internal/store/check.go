@@ -13,8 +13,25 @@ var invariants = []struct{ rule, query string }{
 		`SELECT id FROM _honker_live WHERE state = 'processing' AND (worker_id IS NULL OR claim_expires_at IS NULL OR attempts < 1)`},
 	{"a pending job has neither worker nor deadline",
 		`SELECT id FROM _honker_live WHERE state = 'pending' AND (worker_id IS NOT NULL OR claim_expires_at IS NOT NULL)`},
-	{"a job is pending or processing",
-		`SELECT id FROM _honker_live WHERE state NOT IN ('pending', 'processing')`},
+	{"a job is pending or processing, or held",
+		`SELECT id FROM _honker_live WHERE state NOT IN ('pending', 'processing', 'held')`},
+	{"a side row of a dead job belongs to one",
+		`SELECT job_id FROM _honkerx_dead_job WHERE job_id NOT IN (SELECT id FROM _honker_dead)`},
+	{"a job that is held waits for the one that has its unique key",
+		`SELECT id FROM _honker_live WHERE state = 'held' AND id NOT IN (SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL)`},
+	{"a job that waits for the one that has its unique key is held",
+		`SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL AND next_id NOT IN (SELECT id FROM _honker_live WHERE state = 'held')`},
+	{"a unique key has a live job, or is kept for a time",
+		`SELECT job_id FROM _honkerx_unique WHERE (until_ms IS NULL OR next_id IS NOT NULL) AND job_id NOT IN (SELECT id FROM _honker_live)`},
+	{"a job with a unique key says so",
+		`SELECT s.job_id FROM _honkerx_unique AS u JOIN _honkerx_job AS s ON s.job_id IN (u.job_id, u.next_id)
+WHERE s.queue IS NOT u.queue OR s.unique_key IS NOT u.key`},
+	// One that has expired or spent its attempts may have lost the key to another.
+	{"a job has its unique key until it has ended",
+		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
+WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL AND l.attempts < l.max_attempts
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_unique AS u
+    WHERE u.queue = s.queue AND u.key = s.unique_key AND s.job_id IN (u.job_id, u.next_id))`},
 	{"a job is live or dead, not both",
 		`SELECT id FROM _honker_live JOIN _honker_dead USING (id)`},
 	{"a side row belongs to a live job",

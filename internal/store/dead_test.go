@@ -69,7 +69,7 @@ func TestCheck_NamesBroken(t *testing.T) {
 	for statement, rule := range map[string]string{
 		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'processing')`: "a processing job has a worker and a deadline: row 7",
 		`INSERT INTO _honker_live (id, queue, payload, worker_id) VALUES (7, 'a', '1', 'w')`:      "a pending job has neither worker nor deadline: row 7",
-		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a job is pending or processing: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a job is pending or processing, or held: row 7",
 		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                            "a side row belongs to a live job: row 7",
 		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:       "a lock has an owner: row 7",
 		`INSERT INTO _honkerx_group_members VALUES (7, 'm', 'i', 1, 1)`:                           "a member belongs to a group: row 7",

@@ -187,6 +187,20 @@ func Statements() []Statement {
 		cold("sqlRelayStrays", sqlRelayStrays),
 		cold("sqlRelayFinished", sqlRelayFinished),
 		cold("sqlRelayVacuum", sqlRelayVacuum),
+		hot("sqlInsertUnique", sqlInsertUnique),
+		hot("sqlInsertHeld", sqlInsertHeld),
+		hot("sqlSaveKey", sqlSaveKey),
+		hot("sqlTakeKey", sqlTakeKey),
+		hot("sqlSetNext", sqlSetNext),
+		hot("sqlGetKey", sqlGetKey),
+		hot("sqlDeadKey", sqlDeadKey),
+		hot("sqlReplaceJob", sqlReplaceJob),
+		hot("sqlHasTrigger", sqlHasTrigger),
+		hot("sqlFreeNext", sqlFreeNext),
+		hot("sqlForgetKey", sqlForgetKey),
+		hot("sqlReleaseKey", sqlReleaseKey),
+		cold("sqlKeysOver", sqlKeysOver),
+		hot("sqlDropKeysOver", sqlDropKeysOver),
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))

@@ -25,6 +25,7 @@ type Job struct {
 	ExpiresAt      int64
 	LastError      string
 	DiedAt         int64
+	Unique         string // with Find and Get
 }
 
 // NewJob is a job to be inserted, without its payload.
@@ -134,7 +135,8 @@ func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 // By primary key.
 const (
 	sqlFindJob = `SELECT ` + jobColumns + `,
-  (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at, queue
+  (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at, queue,
+  (SELECT unique_key FROM _honkerx_job WHERE job_id = _honker_live.id)
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
@@ -151,15 +153,16 @@ func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bo
 
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	var state, queue string
-	var worker sql.NullString
+	var worker, unique sql.NullString
 	var expires number
-	row := newJobRow(&state, &worker, &expires, &queue)
+	row := newJobRow(&state, &worker, &expires, &queue, &unique)
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
 		job, err = row.scan(rows)
 		return err
 	}, args...)
 	job.State, job.WorkerID, job.ClaimExpiresAt, job.Queue = state, worker.String, int64(expires), queue
+	job.Unique = unique.String
 	return job, found, err
 }
 

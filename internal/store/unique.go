@@ -1,0 +1,363 @@
+package store
+
+import (
+	"context"
+)
+
+// Unique is what an enqueue with a unique key says of it.
+//
+// A key is a row of _honkerx_unique. It belongs to the job job_id, or to next_id, the job that
+// waits for that one to end; and until until_ms to no other, even if they are gone. There is
+// one row for a key and one writer at a time, so of two enqueues one finds the row of the
+// other.
+type Unique struct {
+	Key      string
+	Started  bool  // the job has the key until its first claim; else until it is gone
+	UntilMS  int64 // and until then anyway; 0: no longer
+	Conflict Conflict
+	MaxMS    int64 // with a conflict: RunAt is no later than so long after the key was taken; 0: as it is
+	NowMS    int64
+}
+
+// Conflict is what an enqueue does when another job has its key.
+type Conflict int
+
+const (
+	KeepExisting   Conflict = iota // nothing
+	ReplaceWaiting                 // changes the job, if it waits
+	RunAgain                       // changes it if it waits; if it runs, adds one that waits for its end
+)
+
+// PlaceResult is what became of an enqueue with a key.
+type PlaceResult string
+
+const (
+	PlacedNew      PlaceResult = "new"      // a job was added, and has the key
+	PlacedExisting PlaceResult = "existing" // nothing was changed
+	PlacedReplaced PlaceResult = "replaced" // the job that waits was changed
+	PlacedAgain    PlaceResult = "again"    // a job was added that waits for the one that runs
+)
+
+// Placed is the outcome of an enqueue with a key.
+type Placed struct {
+	ID     int64 // of the job that was added, changed or found
+	Result PlaceResult
+	Of     Job // the job that had the key, as it was; only its ID and queue when it is gone
+}
+
+// Held is the state of a job that waits for another one. No claim sees it, of any binding.
+const Held = "held"
+
+// What _honkerx_job.unique_until says of a job's key.
+const (
+	untilFinished = 0
+	untilStarted  = 1
+	hasStarted    = 2 // was untilStarted, and the first claim was given back: its attempt does not tell
+)
+
+// keyTaken is the condition that a job has the key, at a second and its millisecond. A job that
+// can run no more has let go of its key, although it is there: the sweep that it waits for may
+// be far. The arguments are SQL expressions.
+func keyTaken(queue, key, now, nowMS string) string {
+	return `EXISTS (SELECT 1 FROM _honkerx_unique AS u
+  LEFT JOIN _honker_live AS l ON l.id = u.job_id
+  LEFT JOIN _honkerx_job AS s ON s.job_id = u.job_id
+  WHERE u.queue = ` + queue + ` AND u.key = ` + key + ` AND (u.next_id IS NOT NULL OR u.until_ms > ` + nowMS + `
+    OR (l.state = 'processing' AND l.claim_expires_at >= ` + now + `
+      OR l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ` + now + `))
+    AND CASE s.unique_until WHEN 1 THEN l.attempts = 0 WHEN 2 THEN 0 ELSE 1 END))`
+}
+
+// By primary keys. The columns are those of sqlInsertJobs.
+var (
+	sqlInsertUnique = `INSERT INTO _honker_live (queue, priority, run_at, max_attempts, created_at, expires_at, payload)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT ` + keyTaken("?1", "?8", "?5", "?9")
+
+	sqlGetKey = `SELECT ifnull(next_id, job_id), first_ms, until_ms, ` + keyTaken("?1", "?2", "?3", "?4") + `
+FROM _honkerx_unique WHERE queue = ?1 AND key = ?2`
+)
+
+// By primary keys.
+const (
+	sqlInsertHeld = `INSERT INTO _honker_live (queue, priority, run_at, max_attempts, created_at, expires_at, payload, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, 'held')`
+
+	sqlSaveKey = `INSERT INTO _honkerx_job (job_id, queue, unique_key, unique_until) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (job_id) DO UPDATE SET queue = excluded.queue, unique_key = excluded.unique_key, unique_until = excluded.unique_until`
+
+	// What is there is of a job that has let go, see keyTaken.
+	sqlTakeKey = `INSERT INTO _honkerx_unique (queue, key, job_id, until_ms, first_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (queue, key) DO UPDATE SET
+  job_id = excluded.job_id, next_id = NULL, until_ms = excluded.until_ms, first_ms = excluded.first_ms`
+
+	sqlSetNext = `UPDATE _honkerx_unique
+SET next_id = ?3, until_ms = nullif(max(ifnull(until_ms, 0), ifnull(?4, 0)), 0), first_ms = ?5
+WHERE queue = ?1 AND key = ?2`
+
+	// A job that is held stays so. Attempts are never reset, since claims are fenced by them.
+	sqlReplaceJob = `UPDATE _honker_live
+SET payload = ?2, priority = ?3, run_at = ?4, expires_at = ?5, max_attempts = attempts + ?6,
+  state = iif(state = 'processing', 'pending', state), worker_id = NULL, claim_expires_at = NULL
+WHERE id = ?1`
+)
+
+// InsertUnique enqueues a job that is to have the key u.Key, or does what u says where another
+// job has it.
+func (j Jobs) InsertUnique(ctx context.Context, q Querier, n NewJob, payload string, u Unique) (Placed, error) {
+	res, err := q.ExecContext(ctx, sqlInsertUnique, append(n.columns(), payload, u.Key, u.NowMS)...)
+	if err != nil {
+		return Placed{}, err
+	}
+	rows, err := res.RowsAffected()
+	if err != nil {
+		return Placed{}, err
+	}
+	if rows == 0 {
+		return j.conflict(ctx, q, n, payload, u)
+	}
+	id, err := res.LastInsertId()
+	if err != nil {
+		return Placed{}, err
+	}
+	if err := j.takeKey(ctx, q, n.Queue, id, u); err != nil {
+		return Placed{}, err
+	}
+	return Placed{ID: id, Result: PlacedNew}, nil
+}
+
+// takeKey gives the key to the job.
+func (j Jobs) takeKey(ctx context.Context, q Querier, queue string, id int64, u Unique) error {
+	if err := ensureKeyTriggers(ctx, q, u.Started); err != nil {
+		return err
+	}
+	if err := saveKey(ctx, q, queue, id, u.Key, u.until()); err != nil {
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlTakeKey, queue, u.Key, id, nullable(u.UntilMS), u.NowMS)
+	return err
+}
+
+func (u Unique) until() int64 {
+	if u.Started {
+		return untilStarted
+	}
+	return untilFinished
+}
+
+func saveKey(ctx context.Context, q Querier, queue string, id int64, key string, until int64) error {
+	_, err := q.ExecContext(ctx, sqlSaveKey, id, queue, key, until)
+	return err
+}
+
+// keyRow is what there is of a key.
+type keyRow struct {
+	job   int64 // that has it, or the one that waits for that
+	first int64 // ms
+	kept  int64 // until then, ms; 0: no longer than by its job
+	taken bool
+}
+
+// getKey returns the zero keyRow for a key that is not there.
+func getKey(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (k keyRow, err error) {
+	_, err = one(ctx, q, sqlGetKey, []any{queue, key, now, nowMS}, (*number)(&k.job), (*number)(&k.first), (*number)(&k.kept), &k.taken)
+	return k, err
+}
+
+// conflict does what u says where another job has its key.
+func (j Jobs) conflict(ctx context.Context, q Querier, n NewJob, payload string, u Unique) (Placed, error) {
+	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
+	if err != nil {
+		return Placed{}, err
+	}
+	if !key.taken { // it was a trigger of the application's that has dropped the job
+		return Placed{}, ErrNotInserted
+	}
+	was, live, err := j.Find(ctx, q, key.job)
+	if err != nil {
+		return Placed{}, err
+	}
+	p := Placed{ID: key.job, Result: PlacedExisting, Of: was}
+	if !live {
+		p.Of = Job{ID: key.job, Queue: n.Queue}
+		return p, nil
+	}
+	runs := was.State == "processing" && was.ClaimExpiresAt >= n.CreatedAt
+	switch {
+	case u.Conflict == RunAgain && runs:
+		p.Result = PlacedAgain
+		p.ID, err = insertNext(ctx, q, n, payload, u)
+	case u.Conflict != KeepExisting && !runs:
+		p.Result = PlacedReplaced
+		if u.MaxMS > 0 {
+			n.RunAt = min(n.RunAt, (key.first+u.MaxMS+999)/1000)
+		}
+		err = replace(ctx, q, key.job, n, payload)
+	}
+	return p, err
+}
+
+// insertNext adds a job that waits for the one that has the key.
+func insertNext(ctx context.Context, q Querier, n NewJob, payload string, u Unique) (int64, error) {
+	id, err := inserted(ctx, q, sqlInsertHeld, 1, append(n.columns(), payload)...)
+	if err != nil {
+		return 0, err
+	}
+	if u.Started { // the job before may not be
+		if err := ensureKeyTriggers(ctx, q, true); err != nil {
+			return 0, err
+		}
+	}
+	if err := saveKey(ctx, q, n.Queue, id, u.Key, u.until()); err != nil {
+		return 0, err
+	}
+	_, err = q.ExecContext(ctx, sqlSetNext, n.Queue, u.Key, id, nullable(u.UntilMS), u.NowMS)
+	return id, err
+}
+
+// replace changes a job that waits.
+func replace(ctx context.Context, q Querier, id int64, n NewJob, payload string) error {
+	changed, err := affected(ctx, q, sqlReplaceJob, id, payload, n.Priority, n.RunAt, nullable(n.ExpiresAt), n.MaxAttempts)
+	if err == nil && changed == 0 {
+		return ErrStuck
+	}
+	return err
+}
+
+// The triggers that keep the keys true, whichever binding claims and settles. They are of
+// built-in SQL, and on a table of which a plain job has no row: so the one costs such a job
+// nothing, and the other a comparison at its claim. They are made when a file has its first
+// key, and stay.
+const (
+	createKeyGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_gone AFTER DELETE ON _honkerx_job
+WHEN OLD.unique_key IS NOT NULL
+BEGIN
+  UPDATE _honker_live SET state = 'pending' WHERE state = 'held' AND id = (
+    SELECT next_id FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id);
+  UPDATE _honkerx_unique SET next_id = NULL
+  WHERE queue = OLD.queue AND key = OLD.unique_key AND next_id = OLD.job_id;
+  DELETE FROM _honkerx_unique
+  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NULL AND until_ms IS NULL;
+  UPDATE _honkerx_unique SET job_id = next_id, next_id = NULL
+  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NOT NULL;
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until)
+  SELECT OLD.job_id, OLD.unique_key, OLD.unique_until FROM _honker_dead WHERE id = OLD.job_id;
+  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, unique_key, unique_until)
+  SELECT OLD.job_id % 64, OLD.job_id, OLD.unique_key, OLD.unique_until
+  WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
+END`
+
+	// Other bindings delete a job before they add the dead one, up to 64 of them at a time.
+	createKeyDead = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_dead AFTER INSERT ON _honker_dead
+BEGIN
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until)
+  SELECT job_id, unique_key, unique_until FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
+  DELETE FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
+END`
+
+	createKeyForgotten = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_forgotten AFTER DELETE ON _honker_dead
+BEGIN
+  DELETE FROM _honkerx_dead_job WHERE job_id = OLD.id;
+END`
+
+	// A claim spends an attempt, by which keyTaken knows it. Only one that is given back, with its
+	// attempt, would be forgotten.
+	createKeyStarted = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_started AFTER UPDATE OF attempts ON _honker_live
+WHEN NEW.attempts < OLD.attempts
+BEGIN
+  UPDATE _honkerx_job SET unique_until = 2 WHERE job_id = NEW.id AND unique_until = 1;
+END`
+
+	sqlHasTrigger = `SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?1`
+)
+
+// ensureKeyTriggers makes the triggers unless they are there; that of the first claim only for
+// a key that needs it.
+func ensureKeyTriggers(ctx context.Context, q Querier, started bool) error {
+	err := ensureTriggers(ctx, q, "_honkerx_unique_gone", createKeyDead, createKeyForgotten, createKeyGone)
+	if err != nil || !started {
+		return err
+	}
+	return ensureTriggers(ctx, q, "_honkerx_unique_started", createKeyStarted)
+}
+
+// ensureTriggers makes triggers that are there if the one called name is.
+func ensureTriggers(ctx context.Context, q Querier, name string, create ...string) error {
+	var x int
+	found, err := one(ctx, q, sqlHasTrigger, []any{name}, &x)
+	if err != nil || found {
+		return err
+	}
+	return execAll(ctx, q, create)
+}
+
+// By primary keys. The job that waits for another needs to wait no more.
+const (
+	sqlFreeNext = `UPDATE _honker_live SET state = 'pending' WHERE state = 'held' AND id = (
+  SELECT next_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2)`
+	sqlForgetKey = `UPDATE _honkerx_job SET unique_key = NULL, unique_until = NULL WHERE job_id IN (
+  SELECT job_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2
+  UNION ALL SELECT next_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2)`
+	sqlReleaseKey = `DELETE FROM _honkerx_unique WHERE queue = ?1 AND key = ?2`
+)
+
+// ReleaseUnique takes the key from its job; false when it was free.
+func (Jobs) ReleaseUnique(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (bool, error) {
+	k, err := getKey(ctx, q, queue, key, now, nowMS)
+	if err != nil {
+		return false, err
+	}
+	for _, query := range []string{sqlFreeNext, sqlForgetKey, sqlReleaseKey} {
+		if _, err := q.ExecContext(ctx, query, queue, key); err != nil {
+			return false, err
+		}
+	}
+	return k.taken, nil
+}
+
+// By primary keys.
+const sqlDeadKey = `SELECT d.unique_key, d.unique_until, j.attempts
+FROM _honkerx_dead_job AS d JOIN _honker_dead AS j ON j.id = d.job_id WHERE d.job_id = ?1 AND d.unique_key IS NOT NULL`
+
+// RetakeUnique gives a dead job that is to live again, in queue, the unique key that it had when it
+// died. Where another job has that key, it changes nothing and returns that job: the dead one
+// has to stay. key is empty where there was none. It is for the transaction that moves the job,
+// before the dead row goes.
+func (Jobs) RetakeUnique(ctx context.Context, q Querier, id int64, queue string, now, nowMS int64) (key string, by int64, err error) {
+	var until, attempts number
+	found, err := one(ctx, q, sqlDeadKey, []any{id}, &key, &until, &attempts)
+	if err != nil || !found {
+		return "", 0, err
+	}
+	if until == hasStarted || until == untilStarted && attempts > 0 {
+		return key, 0, saveKey(ctx, q, queue, id, key, hasStarted) // it had let go before it died
+	}
+	k, err := getKey(ctx, q, queue, key, now, nowMS)
+	if err != nil {
+		return key, 0, err
+	}
+	if k.taken && k.job != id { // kept for a time, it may be the dead job's own
+		return key, k.job, nil
+	}
+	u := Unique{Key: key, Started: until == untilStarted, UntilMS: k.kept, NowMS: nowMS}
+	return key, 0, Jobs{}.takeKey(ctx, q, queue, id, u)
+}
+
+// The keys that were kept for a time that is over. Found reads the whole table, without the write
+// lock; Drop goes by _honkerx_unique_timed.
+const (
+	whereKeyOver = ` FROM _honkerx_unique AS u WHERE until_ms <= ?1 AND next_id IS NULL
+  AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = u.job_id)`
+
+	sqlKeysOver     = `SELECT job_id` + whereKeyOver + ` LIMIT ?2 + 0`
+	sqlDropKeysOver = `DELETE` + whereKeyOver + ` AND job_id IN (SELECT value FROM json_each(?2))`
+)
+
+// KeysOver returns the jobs, which are gone, of up to limit keys that are kept no longer.
+func (Jobs) KeysOver(ctx context.Context, q Querier, nowMS int64, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlKeysOver, 0, nowMS, limit)
+}
+
+// DropKeysOver deletes the keys of those of ids that are still as KeysOver has found them.
+func (Jobs) DropKeysOver(ctx context.Context, q Querier, ids []int64, nowMS int64) (int, error) {
+	return affected(ctx, q, sqlDropKeysOver, nowMS, idList(ids))
+}

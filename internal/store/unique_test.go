@@ -1,0 +1,200 @@
+package store_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// keyed enqueues a job for queue "a" at second 5, with the key "k".
+func keyed(t *testing.T, q store.Querier, u store.Unique) store.Placed {
+	t.Helper()
+	u.Key, u.NowMS = "k", 5000
+	n := store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
+	p, err := store.Jobs{}.InsertUnique(ctx, q, n, "1", u)
+	require.NoError(t, err)
+	return p
+}
+
+// die claims the only job and dead-letters it.
+func die(t *testing.T, q store.Querier) int64 {
+	t.Helper()
+	jobs, _, err := store.Jobs{}.Claim(ctx, q, "a", "w", 1, 5, 90)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	died, err := store.Jobs{}.DeadLetter(ctx, q, store.Claim{ID: jobs[0].ID, Worker: "w", Attempt: jobs[0].Attempts}, "no", 6)
+	require.NoError(t, err)
+	require.True(t, died)
+	return jobs[0].ID
+}
+
+// revive moves a dead job back as an operator does, and retakes its key.
+func revive(t *testing.T, q store.Querier, id int64, queue string) (key string, by int64) {
+	t.Helper()
+	key, by, err := store.Jobs{}.RetakeUnique(ctx, q, id, queue, 7, 7000)
+	require.NoError(t, err)
+	if by == 0 {
+		exec(t, q, `INSERT INTO _honker_live (id, queue, payload, run_at, attempts, max_attempts)
+			SELECT id, ?2, payload, run_at, attempts, attempts + 3 FROM _honker_dead WHERE id = ?1`, id, queue)
+		exec(t, q, `DELETE FROM _honker_dead WHERE id = ?1`, id)
+	}
+	broken, err := store.Check(ctx, q)
+	require.NoError(t, err)
+	require.Empty(t, broken)
+	return key, by
+}
+
+// A dead job that comes back has its key again, if that is free, and else is told which job has it.
+func TestUnique_Retake(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	first := keyed(t, tx, store.Unique{})
+	require.Equal(t, first.ID, die(t, tx))
+	second := keyed(t, tx, store.Unique{})
+	require.Equal(t, store.PlacedNew, second.Result)
+	before := dump(t, tx)
+	key, by := revive(t, tx, first.ID, "a")
+	require.Equal(t, "k", key)
+	require.Equal(t, second.ID, by)
+	require.Equal(t, before, dump(t, tx), "nothing is changed")
+
+	key, by = revive(t, tx, first.ID, "b")
+	require.Equal(t, []any{"k", int64(0)}, []any{key, by}, "it is free in another queue")
+	job, _, err := store.Jobs{}.Find(ctx, tx, first.ID)
+	require.NoError(t, err)
+	require.Equal(t, "k", job.Unique)
+
+	require.Equal(t, second.ID, die(t, tx))
+	_, by = revive(t, tx, second.ID, "a")
+	require.Zero(t, by)
+	require.Equal(t, second.ID, keyed(t, tx, store.Unique{}).ID)
+}
+
+// A key that had ended before the job died does not come back with it.
+func TestUnique_Retake_Started(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	first := keyed(t, tx, store.Unique{Started: true})
+	require.Equal(t, first.ID, die(t, tx))
+	second := keyed(t, tx, store.Unique{Started: true})
+	key, by := revive(t, tx, first.ID, "a")
+	require.Equal(t, []any{"k", int64(0)}, []any{key, by})
+	require.Equal(t, second.ID, keyed(t, tx, store.Unique{}).ID)
+	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
+	require.Equal(t, store.PlacedNew, keyed(t, tx, store.Unique{}).Result)
+}
+
+// A job that dies before its first claim takes the key until then, and one that has its key kept for
+// a time finds it there.
+func TestUnique_Retake_NeverStarted(t *testing.T) {
+	for _, u := range []store.Unique{{Started: true}, {UntilMS: 9000}} {
+		tx := begin(t, openFresh(t))
+		first := keyed(t, tx, u)
+		exec(t, tx, `UPDATE _honker_live SET expires_at = 5`)
+		require.Equal(t, 1, sweep(t, tx, "a", 5))
+		_, by := revive(t, tx, first.ID, "a")
+		require.Zero(t, by)
+		require.Equal(t, first.ID, keyed(t, tx, u).ID)
+	}
+}
+
+// A key that was released by hand does not come back with a later death, whatever the job had at an
+// earlier one.
+func TestUnique_Retake_Released(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	first := keyed(t, tx, store.Unique{})
+	for range 2 {
+		require.Equal(t, first.ID, die(t, tx))
+		_, by := revive(t, tx, first.ID, "a")
+		require.Zero(t, by)
+	}
+	released, err := store.Jobs{}.ReleaseUnique(ctx, tx, "a", "k", 7, 7000)
+	require.NoError(t, err)
+	require.True(t, released)
+	die(t, tx)
+	key, _ := revive(t, tx, first.ID, "a")
+	require.Empty(t, key)
+}
+
+// A plain job has no key to retake.
+func TestUnique_Retake_Plain(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	_, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", MaxAttempts: 1}, "1")
+	require.NoError(t, err)
+	id := die(t, tx)
+	key, by := revive(t, tx, id, "a")
+	require.Equal(t, []any{"", int64(0)}, []any{key, by})
+}
+
+// Another binding deletes a job before it adds the dead one: the key goes with it all the same, for as
+// many at a time as the ring has slots.
+func TestUnique_Retake_DeletedFirst(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	n := store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
+	for i := range 64 {
+		_, err := store.Jobs{}.InsertUnique(ctx, tx, n, "1", store.Unique{Key: fmt.Sprint("k", i), NowMS: 5000})
+		require.NoError(t, err)
+	}
+	exec(t, tx, `CREATE TEMP TABLE gone AS SELECT * FROM _honker_live`)
+	exec(t, tx, `DELETE FROM _honker_live`)
+	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honkerx_unique`))
+	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) SELECT id, queue, payload FROM gone`)
+	require.Equal(t, "64", value(t, tx, `SELECT count(DISTINCT unique_key) FROM _honkerx_dead_job`))
+	key, by := revive(t, tx, 1, "a")
+	require.Equal(t, []any{"k0", int64(0)}, []any{key, by})
+	exec(t, tx, `DELETE FROM _honker_dead`)
+	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
+}
+
+// The check names keys and jobs that do not belong together.
+func TestCheck_Unique(t *testing.T) {
+	db := openFresh(t)
+	for statement, rule := range map[string]string{
+		`UPDATE _honker_live SET state = 'held' WHERE id = 1`:    "a job that is held waits for the one that has its unique key: row 1",
+		`UPDATE _honker_live SET state = 'pending' WHERE id = 2`: "a job that waits for the one that has its unique key is held: row 2",
+		`UPDATE _honkerx_unique SET job_id = 7`:                  "a unique key has a live job, or is kept for a time: row 7",
+		`UPDATE _honkerx_job SET unique_key = 'x'`:               "a job with a unique key says so: row 1",
+		`UPDATE _honkerx_job SET queue = 'x' WHERE job_id = 2`:   "a job with a unique key says so: row 2",
+		`DELETE FROM _honkerx_unique`:                            "a job has its unique key until it has ended: row 1",
+		`INSERT INTO _honkerx_dead_job (job_id) VALUES (7)`:      "a side row of a dead job belongs to one: row 7",
+	} {
+		tx := begin(t, db)
+		keyed(t, tx, store.Unique{})
+		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 5, 90)
+		require.NoError(t, err)
+		require.Equal(t, store.PlacedAgain, keyed(t, tx, store.Unique{Conflict: store.RunAgain}).Result)
+		broken, err := store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Empty(t, broken)
+		exec(t, tx, statement)
+		broken, err = store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Contains(t, broken, rule, statement)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+// The key of arguments is that of their canonical form, which any language can write.
+func TestArgsKey(t *testing.T) {
+	// printf '%s' '{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}' | sha256sum
+	const canonical = `{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}`
+	want, err := store.ArgsKey(canonical, nil)
+	require.NoError(t, err)
+	require.Equal(t, "h:19027884fa9f720e8ab68bf59256d250", want)
+	for _, same := range []string{
+		` { "b" : {"y":12345678901234567890, "x":null}, "a" : [1.0, "\u00e9\u003c&>"] } `,
+	} {
+		got, err := store.ArgsKey(same, nil)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	chosen, err := store.ArgsKey(`{"c":1,`+strings.TrimPrefix(canonical, "{"), []string{"b", "a", "b"})
+	require.NoError(t, err)
+	require.Equal(t, want, chosen)
+	for _, bad := range []struct{ payload, field string }{{`[1]`, "a"}, {`null`, "a"}, {`{"A":1}`, "a"}, {`{"a":{"b":1}}`, "a.b"}, {`x`, "a"}} {
+		_, err := store.ArgsKey(bad.payload, []string{bad.field})
+		require.Error(t, err, bad)
+	}
+}

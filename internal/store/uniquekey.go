@@ -1,0 +1,51 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// ArgsKey is the unique key of a payload: of these fields of its object, or of all of it if there
+// are none. It is a digest of canonical JSON: keys in order, numbers as they are written, no
+// blanks, and escapes only where JSON needs them.
+func ArgsKey(payload string, fields []string) (string, error) {
+	value, err := argsOf(payload, fields)
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text) // sorts keys
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(bytes.TrimSuffix(text.Bytes(), []byte("\n")))
+	return "h:" + hex.EncodeToString(sum[:16]), nil
+}
+
+// argsOf is what the key is made of.
+func argsOf(payload string, fields []string) (any, error) {
+	var value any
+	dec := json.NewDecoder(bytes.NewReader([]byte(payload)))
+	dec.UseNumber()
+	if err := dec.Decode(&value); err != nil {
+		return nil, fmt.Errorf("the arguments are not JSON: %w", err)
+	}
+	if len(fields) == 0 {
+		return value, nil
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("the arguments have no field %q: they are no JSON object", fields[0])
+	}
+	chosen := make(map[string]any, len(fields))
+	for _, field := range fields {
+		if chosen[field], ok = object[field]; !ok {
+			return nil, fmt.Errorf("the arguments have no field %q", field)
+		}
+	}
+	return chosen, nil
+}
