@@ -29,6 +29,9 @@
 // the caller. [WaitResult] waits for what a handler has saved with [Job.SetResult], and
 // [Queue.Cancel] ends the handler of a job that runs.
 //
+// A job may have a key to itself: [Unique] and [UniqueArgs] make an enqueue find the job that
+// waits or runs, [Debounce] and [Throttle] space them out.
+//
 // A job that fails is logged and runs again, 25 attempts over about half a day unless
 // [QueueOptions] says otherwise; then it goes to the dead letters.
 //

@@ -22,6 +22,8 @@ type enqueueOptions struct {
 	priority    int
 	maxAttempts int
 	expiresIn   time.Duration
+	unique      *uniqueOptions
+	placed      *Placement
 	err         error
 }
 
@@ -169,6 +171,7 @@ type enqueueOp struct {
 	handOver bool              // a worker of this DB waits for jobs of the queue
 	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
 	ids      []int64           // after Run
+	places   []store.Placed    // of jobs with a unique key, after Run
 }
 
 // newEnqueueOp checks the handle and the options, and encodes args.
@@ -182,6 +185,9 @@ func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, 
 	}
 	if op.delayed && op.timed {
 		op.err = errors.Join(op.err, fmt.Errorf("%w: Delay together with RunAt", ErrInvalid))
+	}
+	if op.unique != nil || op.placed != nil {
+		op.err = errors.Join(op.err, op.checkUnique(len(args)))
 	}
 	if err := errors.Join(q.err, op.err); err != nil {
 		return nil, err
@@ -197,19 +203,24 @@ func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, 
 		}
 		op.payloads[i] = payload
 	}
-	return op, nil
+	if op.unique == nil {
+		return op, nil
+	}
+	var err error
+	op.unique.keys, err = op.unique.keysOf(op.payloads)
+	return op, err
 }
 
 // commit writes the jobs in a transaction of their own.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
-	op.handOver = !later && op.q.db.handoffs.Waiting(op.q.name)
+	op.handOver = !later && op.unique == nil && op.q.db.handoffs.Waiting(op.q.name)
 	err := op.q.db.engine.Write(ctx, txForm, op)
 	handed := op.idle.Fill(err)
 	if err != nil {
 		return err
 	}
-	if handed < len(op.ids) && !later {
+	if handed < len(op.ids) && (!later || op.unique != nil) { // one that is debounced may be due by its max
 		op.q.db.engine.Notifier.Wake(op.q.ready())
 	}
 	op.observe(false)
@@ -222,7 +233,8 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := op.insert(ctx, on, op.job(op.q.name, time.Now())); err != nil {
+	now := time.Now()
+	if err := op.insert(ctx, on, op.job(op.q.name, now), now); err != nil {
 		return err
 	}
 	op.observe(true)
@@ -230,7 +242,9 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 }
 
 // Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
-func (op *enqueueOp) Single() bool { return len(op.payloads) == 1 && !op.handOver }
+func (op *enqueueOp) Single() bool {
+	return len(op.payloads) == 1 && !op.handOver && op.unique == nil
+}
 
 // Run implements engine.Op.
 func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -241,16 +255,25 @@ func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) 
 	if op.ids, err = op.idle.Insert(ctx, tx, job, op.payloads, now); err != nil {
 		return err
 	}
-	return op.insert(ctx, tx, job)
+	return op.insert(ctx, tx, job, now)
 }
 
 // insert adds the jobs that were not handed over.
-func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.NewJob) error {
+func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.NewJob, now time.Time) error {
+	if op.unique != nil {
+		return op.insertUnique(ctx, tx, job, now)
+	}
 	ids, err := op.q.db.jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
 	op.ids = append(op.ids, ids...)
 	return err
 }
 
 func (op *enqueueOp) observe(inTx bool) {
-	op.q.db.opts.Observer.Enqueued(Enqueued{Queue: op.q.name, IDs: op.ids, Tx: inTx})
+	added := op.ids
+	if op.unique != nil || op.placed != nil {
+		if added = op.tellPlaces(inTx); len(added) == 0 {
+			return
+		}
+	}
+	op.q.db.opts.Observer.Enqueued(Enqueued{Queue: op.q.name, IDs: added, Tx: inTx})
 }

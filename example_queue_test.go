@@ -138,3 +138,64 @@ func ExampleWaitResult() {
 	// true too cold
 	// <nil>
 }
+
+// One job per key waits or runs. RunAgain runs it once more if it was running.
+func ExampleUnique() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	pages := honker.NewQueue[string](db, "pages", nil)
+	for _, text := range []string{"draft", "second draft", "final"} {
+		var p honker.Placement
+		_, err := pages.Enqueue(ctx, text, honker.Placed(&p),
+			honker.Unique("home", &honker.Uniqueness{Conflict: honker.RunAgain}))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(p.Result)
+	}
+	pages.WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		fmt.Println("rendered", job.Args)
+		return nil
+	}, nil)
+	// Output:
+	// new
+	// replaced
+	// replaced
+	// rendered final
+}
+
+// One index job per document, however often that changes: when it has rested for a second, and
+// after a minute at the latest.
+func ExampleDebounce() {
+	type Document struct{ ID int }
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	index := honker.NewQueue[Document](db, "index", nil)
+	for range 100 {
+		_, err := index.Enqueue(ctx, Document{7}, honker.Debounce("document:7", time.Second, time.Minute))
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	work, stop := context.WithCancel(ctx)
+	index.Work(work, func(_ context.Context, job *honker.Job[Document]) error {
+		fmt.Println("indexed document", job.Args.ID)
+		stop()
+		return nil
+	}, nil)
+	// Output: indexed document 7
+}

@@ -38,13 +38,22 @@ type JobInfo struct {
 	ExpiresAt      time.Time // not started by then: never started
 	ClaimExpiresAt time.Time // the claim is valid through this second
 	DiedAt         time.Time
+	Unique         string // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
+}
+
+// stateOf shows a job that is held for another one as one that waits.
+func stateOf(stored string) State {
+	if stored == store.Held {
+		return StatePending
+	}
+	return State(stored)
 }
 
 func infoOf(row store.Job) JobInfo {
 	return JobInfo{
 		ID:             row.ID,
 		Queue:          row.Queue,
-		State:          State(row.State),
+		State:          stateOf(row.State),
 		Payload:        engine.PayloadText(row.Payload),
 		Priority:       int(row.Priority),
 		Attempts:       int(row.Attempts),
@@ -56,6 +65,7 @@ func infoOf(row store.Job) JobInfo {
 		ExpiresAt:      engine.Instant(row.ExpiresAt),
 		ClaimExpiresAt: engine.Instant(row.ClaimExpiresAt),
 		DiedAt:         engine.Instant(row.DiedAt),
+		Unique:         row.Unique,
 	}
 }
 

@@ -35,7 +35,8 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //   - moves jobs to the dead letters that have expired, or of which the last attempt never
 //     ended,
 //   - compacts every topic with a [Retention],
-//   - deletes results that have expired and windows of rate limits that are over,
+//   - deletes results that have expired, windows of rate limits that are over, and unique keys
+//     that were kept [Uniqueness] For a time that is over,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,
 //   - truncates the write-ahead log when it is larger than Options.WALLimit.
 //
@@ -86,6 +87,7 @@ func (db *DB) chores() []chore {
 	return []chore{
 		{"overdue jobs", db.settleOverdue},
 		{"expired jobs", db.deadLetterExpired},
+		{"unique keys", db.dropKeysOver},
 		{"deleted groups", db.dropLeftClaims},
 		{"retention", db.compactAll},
 		{"results", db.sweep(store.SweepResults, 0)},
@@ -186,6 +188,17 @@ func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 	d := deaths{db: db, queue: queue}
 	defer d.end()
 	return db.engine.InChunks(ctx, find, take, func() { d.report(dead) })
+}
+
+// dropKeysOver deletes the unique keys that no job has and that were kept for a time.
+func (db *DB) dropKeysOver(ctx context.Context) error {
+	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
+		return db.jobs.KeysOver(ctx, q, now.UnixMilli(), limit)
+	}
+	_, err := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
+		return db.jobs.DropKeysOver(ctx, q, ids, now.UnixMilli())
+	}, nil)
+	return err
 }
 
 // sweepBefore deletes what is older than age.

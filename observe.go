@@ -17,13 +17,14 @@ import (
 // or at once from several: they must be quick and safe for concurrent use. A panic in one
 // of them is logged and changes nothing else.
 type Observer struct {
-	Enqueued  func(Enqueued)
-	Claimed   func(Claimed)
-	Started   func(Started)
-	Settled   func(Settled)
-	Published func(Published)
-	Fired     func(Fire)
-	Woke      func(Woke)
+	Enqueued     func(Enqueued)
+	Deduplicated func(Deduplicated)
+	Claimed      func(Claimed)
+	Started      func(Started)
+	Settled      func(Settled)
+	Published    func(Published)
+	Fired        func(Fire)
+	Woke         func(Woke)
 }
 
 // Enqueued says that jobs were added to a queue.
@@ -31,6 +32,15 @@ type Enqueued struct {
 	Queue string
 	IDs   []int64
 	Tx    bool // in the caller's transaction, which may still be rolled back
+}
+
+// Deduplicated says that enqueues have found a job with their unique key, instead of adding one:
+// see [Unique]. Enqueued is told of those that were added.
+type Deduplicated struct {
+	Queue    string
+	Existing int  // enqueues that have changed nothing
+	Replaced int  // enqueues that have changed the job they found
+	Tx       bool // in the caller's transaction, which may still be rolled back
 }
 
 // Claimed says that jobs were given to a worker.
@@ -114,13 +124,14 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		o = &Observer{}
 	}
 	return &Observer{
-		Enqueued:  engine.Contained(log, "Observer.Enqueued", o.Enqueued),
-		Claimed:   engine.Contained(log, "Observer.Claimed", o.Claimed),
-		Started:   engine.Contained(log, "Observer.Started", o.Started),
-		Settled:   engine.Contained(log, "Observer.Settled", o.Settled),
-		Published: engine.Contained(log, "Observer.Published", o.Published),
-		Fired:     engine.Contained(log, "Observer.Fired", o.Fired),
-		Woke:      engine.Contained(log, "Observer.Woke", o.Woke),
+		Enqueued:     engine.Contained(log, "Observer.Enqueued", o.Enqueued),
+		Deduplicated: engine.Contained(log, "Observer.Deduplicated", o.Deduplicated),
+		Claimed:      engine.Contained(log, "Observer.Claimed", o.Claimed),
+		Started:      engine.Contained(log, "Observer.Started", o.Started),
+		Settled:      engine.Contained(log, "Observer.Settled", o.Settled),
+		Published:    engine.Contained(log, "Observer.Published", o.Published),
+		Fired:        engine.Contained(log, "Observer.Fired", o.Fired),
+		Woke:         engine.Contained(log, "Observer.Woke", o.Woke),
 	}
 }
 

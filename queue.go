@@ -18,6 +18,8 @@ import (
 type jobStore interface {
 	worker.Jobs
 	InsertMany(ctx context.Context, q engine.Querier, j store.NewJob, payloads []string) ([]int64, error)
+	InsertUnique(ctx context.Context, q engine.Querier, j store.NewJob, payload string, u store.Unique) (store.Placed, error)
+	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
 	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
@@ -31,6 +33,8 @@ type jobStore interface {
 	SettleOverdue(ctx context.Context, q engine.Querier, queue string, now int64) ([]store.Death, error)
 	Expired(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]int64, error)
 	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]store.Death, error)
+	KeysOver(ctx context.Context, q engine.Querier, nowMS int64, limit int) ([]int64, error)
+	DropKeysOver(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) (int, error)
 }
 
 // defaultAttempts is how often a job may be claimed. With the default Backoff they are

@@ -20,6 +20,7 @@ import (
 // events counts what this process does. Sum them over processes.
 type events struct {
 	enqueued *prometheus.CounterVec
+	found    *prometheus.CounterVec
 	settled  *prometheus.CounterVec
 	died     *prometheus.CounterVec
 	ran      *prometheus.HistogramVec
@@ -28,12 +29,13 @@ type events struct {
 func newEvents(reg prometheus.Registerer) *events {
 	e := &events{
 		enqueued: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_enqueued_total"}, []string{"queue"}),
+		found:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_deduplicated_total"}, []string{"queue", "result"}),
 		settled:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_jobs_settled_total"}, []string{"queue", "outcome"}),
 		died:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "honker_group_events_died_total"}, []string{"topic", "group"}),
 		ran: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "honker_job_run_seconds",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}, []string{"queue"}),
 	}
-	reg.MustRegister(e.enqueued, e.settled, e.died, e.ran)
+	reg.MustRegister(e.enqueued, e.found, e.settled, e.died, e.ran)
 	return e
 }
 
@@ -41,6 +43,10 @@ func newEvents(reg prometheus.Registerer) *events {
 func (e *events) observer() *honker.Observer {
 	return &honker.Observer{
 		Enqueued: func(q honker.Enqueued) { e.enqueued.WithLabelValues(q.Queue).Add(float64(len(q.IDs))) },
+		Deduplicated: func(d honker.Deduplicated) { // enqueues that found a job with their unique key
+			e.found.WithLabelValues(d.Queue, "existing").Add(float64(d.Existing))
+			e.found.WithLabelValues(d.Queue, "replaced").Add(float64(d.Replaced))
+		},
 		Settled: func(s honker.Settled) {
 			if s.Group != "" { // of a group only deaths are reported
 				e.died.WithLabelValues(s.Topic, s.Group).Inc()
