@@ -153,7 +153,7 @@ func getJob(c call) (driver.Value, error) {
 
 func described(j store.Job) []member {
 	worker := any(j.WorkerID)
-	if j.WorkerID == "" && j.State == "pending" {
+	if j.WorkerID == "" && j.State != "processing" {
 		worker = nil
 	}
 	return []member{

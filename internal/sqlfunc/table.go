@@ -28,6 +28,7 @@ var table = []function{
 
 	{"honker_enqueue", "queue TEXT, payload TEXT, run_at INTEGER?, delay INTEGER?, priority INTEGER, max_attempts INTEGER, expires INTEGER?",
 		sqlite.WritesOnce, enqueue},
+	{"honkerx_enqueue", "queue TEXT, payload TEXT, options_json TEXT?", sqlite.Writes, enqueueWith},
 	{"honker_claim_batch", "queue TEXT, worker_id TEXT, n INTEGER, timeout_s INTEGER", sqlite.Writes, claimBatch},
 	{"honker_ack", "job_id INTEGER, worker_id TEXT", sqlite.WritesOnce, ack},
 	{"honker_ack_batch", "ids_json TEXT, worker_id TEXT", sqlite.WritesOnce, ackBatch},

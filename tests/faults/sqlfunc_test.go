@@ -18,11 +18,12 @@ import (
 )
 
 // signatures are honker's: T and I are TEXT and INTEGER, S a schedule, small where NULL
-// is one too. A name that has two has the number of arguments behind it.
+// is one too; O is an object of options. A name that has two has the number of arguments behind it.
 var signatures = map[string]string{
 	"notify":                     "TT",
 	"honker_bootstrap":           "",
 	"honker_enqueue":             "TTiiIIi",
+	"honkerx_enqueue":            "TTo",
 	"honker_claim_batch":         "TTII",
 	"honker_ack":                 "IT",
 	"honker_ack_batch":           "TT",
@@ -73,7 +74,7 @@ func callOf(name string, args []string) string {
 func good(name string) []string {
 	var args []string
 	for _, class := range signatures[name] {
-		args = append(args, map[rune]string{'T': `'[]'`, 'I': `7`, 'S': `'* * * * *'`}[class&^0x20])
+		args = append(args, map[rune]string{'T': `'[]'`, 'I': `7`, 'S': `'* * * * *'`, 'O': `'{}'`}[class&^0x20])
 	}
 	return args
 }
@@ -108,7 +109,7 @@ func TestSQL_Arguments_StorageClass(t *testing.T) {
 	for name, signature := range signatures {
 		for i, want := range signature {
 			for literal, class := range classes {
-				if class == map[rune]string{'T': "Text", 'I': "Integer", 'S': "Text"}[want&^0x20] || class == "Null" && want >= 'a' {
+				if class == map[rune]string{'T': "Text", 'I': "Integer", 'S': "Text", 'O': "Text"}[want&^0x20] || class == "Null" && want >= 'a' {
 					continue
 				}
 				args := good(name)

@@ -1,0 +1,133 @@
+package sqlfunc
+
+import (
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// enqueueOptions are those of honkerx_enqueue. Spans are seconds; those of keys may have
+// fractions.
+type enqueueOptions struct {
+	Delay       *int64 `json:"delay"`
+	RunAt       *int64 `json:"run_at"`
+	Priority    int64  `json:"priority"`
+	MaxAttempts *int64 `json:"max_attempts"`
+	Expires     *int64 `json:"expires"`
+
+	Unique     *string   `json:"unique"`
+	UniqueArgs *[]string `json:"unique_args"`
+	Until      string    `json:"until"`
+	For        float64   `json:"for"`
+	Conflict   string    `json:"conflict"`
+	Wait       float64   `json:"wait"`
+	Max        float64   `json:"max"`
+}
+
+var conflicts = map[string]store.Conflict{"": store.KeepExisting, "keep": store.KeepExisting, "replace": store.ReplaceWaiting, "again": store.RunAgain}
+
+// enqueueWith is an enqueue with all that a Go enqueue can be given, for the application's
+// triggers.
+func enqueueWith(c call) (driver.Value, error) {
+	o := enqueueOptions{}
+	if c.given(2) {
+		dec := json.NewDecoder(strings.NewReader(c.text(2)))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&o); err != nil || dec.More() {
+			return nil, fmt.Errorf("%w: options %q: %w", sqlite.ErrInvalid, c.text(2), err)
+		}
+	}
+	job := o.job(c)
+	if o.Unique == nil && o.UniqueArgs == nil {
+		if o.Until != "" || o.For != 0 || o.Conflict != "" || o.Wait != 0 || o.Max != 0 {
+			return nil, fmt.Errorf("%w: options of a unique key, and no key", sqlite.ErrInvalid)
+		}
+		return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
+	}
+	u, err := o.unique(c)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", sqlite.ErrInvalid, err)
+	}
+	if o.Wait > 0 {
+		job.RunAt = (u.NowMS + milliseconds(o.Wait) + 999) / 1000
+	}
+	p, err := store.Jobs{}.InsertUnique(c.ctx, c.q, job, c.text(1), u)
+	return result(p.ID, err)
+}
+
+// job lets the delay win over run_at where both are given, as honker_enqueue does.
+func (o enqueueOptions) job(c call) store.NewJob {
+	job := store.NewJob{Queue: c.text(0), Priority: o.Priority, RunAt: c.now(), MaxAttempts: defaultAttempts, CreatedAt: c.now()}
+	switch {
+	case o.Delay != nil:
+		job.RunAt = c.in(*o.Delay)
+	case o.RunAt != nil:
+		job.RunAt = *o.RunAt
+	}
+	if o.MaxAttempts != nil {
+		job.MaxAttempts = *o.MaxAttempts
+	}
+	if o.Expires != nil {
+		job.ExpiresAt = store.ExpiryIn(c.now(), *o.Expires)
+	}
+	return job
+}
+
+// unique checks the key and what goes with it.
+func (o enqueueOptions) unique(c call) (u store.Unique, err error) {
+	if u.Key, err = o.key(c.text(1)); err != nil {
+		return u, err
+	}
+	conflict, known := conflicts[o.Conflict]
+	switch {
+	case !known:
+		return u, fmt.Errorf("unknown conflict %q", o.Conflict)
+	case o.Until != "" && o.Until != "finished" && o.Until != "started":
+		return u, fmt.Errorf("unknown until %q", o.Until)
+	case o.For < 0 || o.Wait < 0 || o.Max < 0:
+		return u, fmt.Errorf("a negative span")
+	}
+	u.Started, u.Conflict, u.NowMS = o.Until == "started", conflict, c.time.UnixMilli()
+	if o.For > 0 {
+		u.UntilMS = u.NowMS + milliseconds(o.For)
+	}
+	if o.Wait == 0 && o.Max == 0 {
+		return u, nil
+	}
+	switch {
+	case o.Wait == 0 || o.Max < o.Wait:
+		return u, fmt.Errorf("wait %v and max %v: wait is to be positive, and max no less", o.Wait, o.Max)
+	case o.Delay != nil || o.RunAt != nil:
+		return u, fmt.Errorf("wait together with delay or run_at")
+	case o.Until == "finished" || o.Conflict != "" && conflict != store.ReplaceWaiting:
+		return u, fmt.Errorf("wait is until started, and replaces what waits")
+	}
+	u.Started, u.Conflict, u.MaxMS = true, store.ReplaceWaiting, milliseconds(o.Max)
+	return u, nil
+}
+
+// maxKey is what all keys are held to, in bytes.
+const maxKey = 1024
+
+func (o enqueueOptions) key(payload string) (string, error) {
+	switch {
+	case o.Unique == nil:
+		return store.ArgsKey(payload, *o.UniqueArgs)
+	case o.UniqueArgs != nil:
+		return "", fmt.Errorf("unique together with unique_args")
+	case *o.Unique == "" || len(*o.Unique) > maxKey || strings.ContainsRune(*o.Unique, 0):
+		return "", fmt.Errorf("a unique key has 1 to %d bytes, and no NUL", maxKey)
+	}
+	return *o.Unique, nil
+}
+
+// milliseconds rounds a span up. One that is longer than a column holds is as long as that.
+func milliseconds(seconds float64) int64 {
+	return int64(math.Min(math.Ceil(seconds*1000), float64(math.MaxInt64/4/int64(time.Millisecond))))
+}
