@@ -36,12 +36,17 @@ import (
 type model struct {
 	jobs map[int64]*modelJob
 	met  map[string]int // how often what has happened
+	over func()         // called when a claim has taken care of jobs; nil: nothing
 }
 
-type modelJob struct{ honker.JobInfo }
+type modelJob struct {
+	honker.JobInfo
+	held    bool // waits for another job, see uniqueModel
+	started bool // has been claimed
+}
 
 func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enqueued) {
-	j := &modelJob{honker.JobInfo{
+	j := &modelJob{JobInfo: honker.JobInfo{
 		ID: id, Queue: queue, State: honker.StatePending, Payload: json.RawMessage(strconv.Itoa(args)),
 		Priority: o.priority, MaxAttempts: o.maxAttempts, CreatedAt: now, RunAt: notBefore(o.delay),
 	}}
@@ -66,9 +71,12 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 			m.met["lapsed"]++
 		}
 	}
+	if m.over != nil {
+		m.over()
+	}
 	var due []*modelJob
 	for _, j := range m.jobs {
-		if j.State == honker.StatePending && !j.RunAt.After(now) && !j.expired(now) {
+		if j.State == honker.StatePending && !j.held && !j.RunAt.After(now) && !j.expired(now) {
 			due = append(due, j)
 		}
 	}
@@ -78,7 +86,10 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 	for _, j := range due[:min(n, len(due))] {
 		j.State, j.WorkerID, j.ClaimExpiresAt = honker.StateProcessing, worker, later(now, hold)
 		j.Attempts++
-		claimed = append(claimed, j.JobInfo)
+		j.started = true
+		info := j.JobInfo
+		info.Unique = "" // a claim does not read it
+		claimed = append(claimed, info)
 	}
 	return claimed
 }
@@ -94,7 +105,7 @@ func (m *model) held(now time.Time, c honker.JobInfo) *modelJob {
 
 func (m *model) sweep(now time.Time) (swept int) {
 	for _, j := range m.jobs {
-		if j.expired(now) && (j.State == honker.StatePending || j.lapsed(now)) {
+		if j.expired(now) && !j.held && (j.State == honker.StatePending || j.lapsed(now)) {
 			j.die(now, "expired")
 			m.met["swept"]++
 			swept++
@@ -110,7 +121,7 @@ func (m *model) next(now time.Time) (first time.Time) {
 		if j.State == honker.StateProcessing {
 			at = j.ClaimExpiresAt.Add(time.Second)
 		}
-		if j.State == honker.StateDead || j.Attempts >= j.MaxAttempts || j.expired(now) || !at.After(now) {
+		if j.held || j.State == honker.StateDead || j.Attempts >= j.MaxAttempts || j.expired(now) || !at.After(now) {
 			continue
 		}
 		if first.IsZero() || at.Before(first) {
@@ -378,7 +389,7 @@ func TestQueue_Model(t *testing.T) {
 		rapid.Check(undated{t}, func(t *rapid.T) {
 			checks++ // a queue of its own, and the second hand at the same place
 			time.Sleep(time.Until(now().Add(time.Second)))
-			m := &machine{model: model{map[int64]*modelJob{}, met}, ctx: context.Background(), db: db, name: fmt.Sprint("queue", checks)}
+			m := &machine{model: model{jobs: map[int64]*modelJob{}, met: met}, ctx: context.Background(), db: db, name: fmt.Sprint("queue", checks)}
 			m.q = honker.NewQueue[int](db, m.name, nil)
 			actions := rapid.StateMachineActions(m)
 			actions["Claim more"], actions["Wait"] = m.Claim, m.Advance

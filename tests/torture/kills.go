@@ -28,7 +28,7 @@ func Crowd(ctx context.Context, r *Round) error {
 
 func (s *storm) run(ctx context.Context) (err error) {
 	s.path, s.began = filepath.Join(s.Dir, "app.db"), time.Now()
-	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations"} {
+	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations"} {
 		s.Add(name, 0)
 	}
 	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
@@ -72,15 +72,15 @@ type storm struct {
 // parts are what runs at the same time. The last one also has a worker to hand jobs to.
 var parts = [][]string{
 	{"producer"},
-	{"worker", "mailer"},
+	{"worker", "mailer", "counter"},
 	{"subscriber", "piper", "member"},
-	{"producer", "worker", "member", "ticker"},
+	{"producer", "worker", "member", "ticker", "counter"},
 }
 
 // manyParts are twenty processes. A consumer and a pipe belong to one process at a time.
 var manyParts = slices.Concat(
 	slices.Repeat([][]string{{"producer"}}, 4),
-	slices.Repeat([][]string{{"worker", "mailer"}}, 5),
+	slices.Repeat([][]string{{"worker", "mailer", "counter"}}, 5),
 	[][]string{{"subscriber", "piper", "member"}},
 	slices.Repeat([][]string{{"member"}}, 4),
 	slices.Repeat([][]string{{"producer", "worker", "member", "ticker"}}, 3),
@@ -91,6 +91,7 @@ var tables = []string{
 	`CREATE TABLE effects (number INTEGER NOT NULL)`,
 	`CREATE TABLE orders (number INTEGER NOT NULL)`,
 	`CREATE TABLE taken (number INTEGER NOT NULL, event INTEGER NOT NULL)`,
+	countersTable,
 }
 
 func (s *storm) prepare(ctx context.Context) (err error) {

@@ -39,6 +39,7 @@ var roles = map[string]func(*actor, context.Context) error{
 	"producer":   (*actor).produce,
 	"worker":     (*actor).work,
 	"mailer":     (*actor).mail,
+	"counter":    (*actor).see,
 	"subscriber": (*actor).subscribe,
 	"piper":      (*actor).pipe,
 	"member":     (*actor).takePart,
@@ -102,7 +103,7 @@ func (a *actor) events() *honker.Stream[int64] { return honker.NewStream[int64](
 // produce makes jobs, mails and events in all ways there are.
 func (a *actor) produce(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 3))
-	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send}
+	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send, a.increment}
 	for ctx.Err() == nil {
 		if err := ways[luck.IntN(len(ways))](ctx); err != nil {
 			return err

@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 		"the verbs":                       verbs,
 		"a sleeper hears the pool commit": sleeper,
 		"a relay":                         relays,
+		"unique keys":                     uniqueKeys,
 	} {
 		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
 			t.Run(name+pools, func(t *testing.T) {
@@ -93,6 +94,52 @@ func enqueueInTransactions(ctx context.Context, t *testing.T, db *honker.DB, q *
 	}
 	_, err = q.EnqueueMany(ctx, []string{"many"})
 	require.NoError(t, err)
+}
+
+// uniqueKeys are freed by the file's own trigger, where a binding that knows nothing of them settles
+// by honker's SQL on the driver's SQLite.
+func uniqueKeys(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	place := func(n int, u *honker.Uniqueness) (p honker.Placement) {
+		_, err := q.Enqueue(ctx, n, honker.Unique("k", u), honker.Placed(&p))
+		require.NoError(t, err)
+		return p
+	}
+	exec := func(query string, args ...any) {
+		_, err := pool.ExecContext(ctx, query, args...)
+		require.NoError(t, err)
+	}
+	const claim = `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
+WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'jobs' AND state = 'pending' AND run_at <= unixepoch())`
+	for _, end := range []string{
+		`DELETE FROM _honker_live WHERE id = ?1 AND worker_id = 'py'`,
+		`DELETE FROM _honker_live WHERE id = ?1`,
+	} {
+		first := place(1, nil)
+		require.Equal(t, honker.PlacedNew, first.Result)
+		exec(claim)
+		next := place(2, &honker.Uniqueness{Conflict: honker.RunAgain})
+		require.Equal(t, honker.PlacedAgain, next.Result)
+		exec(claim) // finds none: the successor is held
+		exec(end, first.ID)
+		info, err := q.Get(ctx, next.ID)
+		require.NoError(t, err)
+		require.Zero(t, info.Attempts)
+		exec(claim)
+		info, err = q.Get(ctx, next.ID)
+		require.NoError(t, err)
+		require.Equal(t, 1, info.Attempts)
+		exec(end, next.ID)
+	}
+	place(3, &honker.Uniqueness{Until: honker.UntilStarted})
+	exec(claim)
+	require.Equal(t, honker.PlacedNew, place(4, nil).Result)
+	require.NoError(t, db.Check(ctx))
 }
 
 func sleeper(t *testing.T, pool *sql.DB) {

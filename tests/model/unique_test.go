@@ -1,0 +1,306 @@
+package model_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// uniqueModel is what unique keys mean, over the model of a queue. A key has a job, perhaps a
+// successor that waits for that job's end, and a time until which it is kept. After each step,
+// a key with a job that is gone or dead passes to the successor.
+type uniqueModel struct {
+	*model
+	keys map[string]*modelKey
+	how  map[int64]honker.UniqueUntil // of each job with a key
+}
+
+type modelKey struct {
+	job, next int64
+	until     time.Time
+	first     time.Time // when the key was taken, or the successor came
+}
+
+// holder is the last job that the key was given to.
+func (k *modelKey) holder() int64 {
+	if k.next != 0 {
+		return k.next
+	}
+	return k.job
+}
+
+// live is a job that is neither gone nor dead.
+func (m *uniqueModel) live(id int64) *modelJob {
+	if j := m.jobs[id]; j != nil && j.State != honker.StateDead {
+		return j
+	}
+	return nil
+}
+
+// pass frees keys, or passes them on.
+func (m *uniqueModel) pass() {
+	for name, k := range m.keys {
+		if k.next != 0 && m.live(k.next) == nil {
+			k.next = 0
+		}
+		switch {
+		case m.live(k.job) != nil:
+		case k.next != 0:
+			m.jobs[k.next].held = false
+			k.job, k.next = k.next, 0
+			m.met["passed on"]++
+		case k.until.IsZero():
+			delete(m.keys, name)
+		}
+	}
+}
+
+// taken tells whether an enqueue finds the key.
+func (m *uniqueModel) taken(name string) bool {
+	k := m.keys[name]
+	if k == nil {
+		return false
+	}
+	if k.next != 0 || time.Now().Before(k.until) {
+		return true
+	}
+	j := m.live(k.job)
+	if j == nil || m.how[k.job] == honker.UntilStarted && j.started {
+		return false
+	}
+	runs := j.State == honker.StateProcessing && !j.lapsed(now())
+	return runs || j.Attempts < j.MaxAttempts && !j.expired(now())
+}
+
+// unique is what an enqueue with a key is given.
+type unique struct {
+	key       string
+	u         honker.Uniqueness
+	wait, max time.Duration // of Debounce
+}
+
+func (u unique) option() honker.EnqueueOption {
+	if u.wait > 0 {
+		return honker.Debounce(u.key, u.wait, u.max)
+	}
+	return honker.Unique(u.key, &u.u)
+}
+
+// place decides what becomes of an enqueue. For a job that is added, id is its id.
+func (m *uniqueModel) place(id int64, queue string, args int, e enqueued, u unique) (p honker.Placement) {
+	if u.wait > 0 {
+		e.delay, u.u = u.wait, honker.Uniqueness{Until: honker.UntilStarted, Conflict: honker.ReplaceWaiting}
+	}
+	add := func() {
+		m.enqueue(now(), id, queue, args, e)
+		m.jobs[id].Unique = u.key
+		m.how[id] = u.u.Until
+	}
+	var until time.Time
+	if u.u.For > 0 {
+		until = time.Now().Add(u.u.For + time.Millisecond - 1).Truncate(time.Millisecond)
+	}
+	if !m.taken(u.key) {
+		add()
+		m.keys[u.key] = &modelKey{job: id, until: until, first: time.Now().Truncate(time.Millisecond)}
+		return honker.Placement{ID: id, Result: honker.PlacedNew}
+	}
+	k := m.keys[u.key]
+	found := k.holder()
+	p = honker.Placement{ID: found, Result: honker.PlacedExisting, Of: honker.JobInfo{ID: found, Queue: queue}}
+	j := m.live(found)
+	if j == nil {
+		return p
+	}
+	p.Of = j.JobInfo
+	runs := j.State == honker.StateProcessing && !j.lapsed(now())
+	switch {
+	case u.u.Conflict == honker.KeepExisting || runs && u.u.Conflict == honker.ReplaceWaiting:
+	case runs:
+		add()
+		m.jobs[id].held = true
+		p.ID, p.Result = id, honker.PlacedAgain
+		k.next, k.first = id, time.Now().Truncate(time.Millisecond)
+		if until.After(k.until) {
+			k.until = until
+		}
+	default:
+		p.Result = honker.PlacedReplaced
+		m.replace(j, k, args, e, u)
+	}
+	return p
+}
+
+func (m *uniqueModel) replace(j *modelJob, k *modelKey, args int, e enqueued, u unique) {
+	j.wait()
+	j.Payload, j.Priority, j.RunAt = json.RawMessage(strconv.Itoa(args)), e.priority, notBefore(e.delay)
+	j.MaxAttempts = j.Attempts + e.maxAttempts
+	j.ExpiresAt = time.Time{}
+	if e.expires > 0 {
+		j.ExpiresAt = notBefore(e.expires)
+	}
+	if u.wait > 0 {
+		if last := k.first.Add(u.max + time.Second - 1).Truncate(time.Second); last.Before(j.RunAt) {
+			j.RunAt = last
+			m.met["max"]++
+		}
+	}
+}
+
+// uniqueMachine drives a queue with keys and its model alike.
+type uniqueMachine struct {
+	*machine
+	keyed uniqueModel
+}
+
+var uniqueKeys = rapid.SampledFrom([]string{"k", "l"})
+
+func (m *uniqueMachine) draw(t *rapid.T) unique {
+	u := unique{key: uniqueKeys.Draw(t, "key")}
+	if rapid.IntRange(0, 3).Draw(t, "debounce?") == 0 {
+		u.wait = spans.Draw(t, "wait") + time.Millisecond
+		u.max = u.wait + spans.Draw(t, "max")
+		return u
+	}
+	u.u = honker.Uniqueness{
+		Until:    rapid.SampledFrom([]honker.UniqueUntil{honker.UntilFinished, honker.UntilStarted}).Draw(t, "until"),
+		Conflict: rapid.SampledFrom([]honker.Conflict{honker.KeepExisting, honker.ReplaceWaiting, honker.RunAgain, honker.RunAgain}).Draw(t, "conflict"),
+		For:      maybe(t, "for"),
+	}
+	return u
+}
+
+func (m *uniqueMachine) EnqueueUnique(t *rapid.T) {
+	u := m.draw(t)
+	e := enqueued{priority: rapid.IntRange(-1, 1).Draw(t, "priority"), maxAttempts: rapid.IntRange(1, 3).Draw(t, "max attempts"), expires: maybe(t, "expires")}
+	opts := []honker.EnqueueOption{u.option(), honker.Priority(e.priority), honker.MaxAttempts(e.maxAttempts)}
+	if u.wait == 0 {
+		e.delay = maybe(t, "delay")
+		opts = append(opts, honker.Delay(e.delay))
+	}
+	if e.expires > 0 {
+		opts = append(opts, honker.ExpiresIn(e.expires))
+	}
+	args := len(m.ids)
+	var got honker.Placement
+	id, err := m.q.Enqueue(m.ctx, args, append(opts, honker.Placed(&got))...)
+	require.NoError(t, err)
+	require.Equal(t, id, got.ID)
+	require.Equal(t, m.keyed.place(id, m.name, args, e, u), got)
+	if got.Result == honker.PlacedNew || got.Result == honker.PlacedAgain {
+		require.NotContains(t, m.ids, id)
+		m.ids = append(m.ids, id)
+	}
+	m.met[string(got.Result)]++
+}
+
+// ForeignAck ends a job as another binding does.
+func (m *uniqueMachine) ForeignAck(t *rapid.T) {
+	job := m.pick(t)
+	held := m.held(now(), job.JobInfo)
+	if held == nil {
+		t.Skip("it is not held")
+	}
+	_, err := m.db.SQL().Exec(`DELETE FROM _honker_live WHERE id = ? AND worker_id = ?`, job.ID, job.WorkerID)
+	require.NoError(t, err)
+	delete(m.jobs, job.ID)
+	m.met["foreign ack"]++
+}
+
+func (m *uniqueMachine) Release(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
+		t.Skip("rarely")
+	}
+	key := uniqueKeys.Draw(t, "key")
+	want := m.keyed.taken(key)
+	released, err := m.q.ReleaseUnique(m.ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, want, released)
+	k := m.keyed.keys[key]
+	if k == nil {
+		return
+	}
+	for _, id := range []int64{k.job, k.next} {
+		if j := m.keyed.live(id); j != nil {
+			j.Unique, j.held = "", false
+		}
+	}
+	delete(m.keyed.keys, key)
+	m.met["released"]++
+}
+
+// Check compares all that can be seen.
+func (m *uniqueMachine) Check(t *rapid.T) {
+	m.keyed.pass()
+	for _, id := range m.ids {
+		got, err := m.q.Get(m.ctx, id)
+		j := m.jobs[id]
+		if j == nil {
+			require.ErrorIs(t, err, honker.ErrNotFound)
+			continue
+		}
+		if j.State == honker.StateDead {
+			j.held = false
+		}
+		require.NoError(t, err)
+		require.Equal(t, j.JobInfo, *got)
+	}
+	next, err := m.q.NextClaimAt(m.ctx)
+	require.NoError(t, err)
+	require.Equal(t, m.next(now()), next)
+	m.twice(t)
+}
+
+// twice fails when two jobs of a key are claimed at once, although each was to have it to its end.
+func (m *uniqueMachine) twice(t *rapid.T) {
+	runs := map[string]int64{}
+	for id, j := range m.jobs {
+		if j.Unique == "" || m.keyed.how[id] == honker.UntilStarted || j.State != honker.StateProcessing || j.lapsed(now()) {
+			continue
+		}
+		require.Zero(t, runs[j.Unique], "jobs %d and %d have the key %q", id, runs[j.Unique], j.Unique)
+		runs[j.Unique] = id
+	}
+}
+
+// A queue with unique keys does what its model does.
+func TestUnique_Model(t *testing.T) {
+	met := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		checks := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			checks++ // a queue of its own, and the second hand at the same place
+			time.Sleep(time.Until(now().Add(time.Second)))
+			base := &machine{model: model{jobs: map[int64]*modelJob{}, met: met}, ctx: context.Background(), db: db, name: fmt.Sprint("queue", checks)}
+			base.q = honker.NewQueue[int](db, base.name, nil)
+			m := &uniqueMachine{base, uniqueModel{&base.model, map[string]*modelKey{}, map[int64]honker.UniqueUntil{}}}
+			base.over = m.keyed.pass // a job that dies by a claim lets its successor be claimed by it
+			actions := rapid.StateMachineActions(m)
+			delete(actions, "Enqueue")
+			actions["Claim more"], actions["Wait"] = m.Claim, m.Advance
+			for _, n := range []string{"2", "3", "4"} {
+				actions["EnqueueUnique"+n] = m.EnqueueUnique
+			}
+			for range 8 { // rapid's steps are few
+				t.Repeat(actions)
+				require.NoError(t, db.Check(m.ctx))
+			}
+		})
+	})
+	for _, what := range []string{"new", "existing", "replaced", "again", "passed on", "max", "released", "foreign ack",
+		"ack", "retry", "fail", "snooze", "stale", "lapsed", "swept"} {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+	t.Log(met)
+}

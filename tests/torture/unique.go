@@ -1,0 +1,85 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// Each counter has a job with its name as the unique key. tally is how often it was incremented, seen is
+// what its newest handler was given, and crowded counts handlers that found another job of the key.
+const countersTable = `CREATE TABLE counters (name INTEGER PRIMARY KEY, tally INTEGER NOT NULL, seen INTEGER NOT NULL DEFAULT 0,
+  crowded INTEGER NOT NULL DEFAULT 0)`
+
+const counterNames = 4
+
+// count is a counter and what it stood at.
+type count struct{ Name, Tally int64 }
+
+func (a *actor) counts() *honker.Queue[count] {
+	return honker.NewQueue[count](a.db, "counts", &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
+}
+
+// increment raises a counter and enqueues its job, which runs again if it runs: in one transaction,
+// which may be rolled back.
+func (a *actor) increment(ctx context.Context) error {
+	n := a.number()
+	c := count{Name: n % counterNames}
+	return ignore(a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		row := tx.QueryRowContext(ctx, `INSERT INTO counters (name, tally) VALUES (?, 1)
+ON CONFLICT (name) DO UPDATE SET tally = tally + 1 RETURNING tally`, c.Name)
+		if err := row.Scan(&c.Tally); err != nil {
+			return err
+		}
+		_, err := a.counts().EnqueueTx(ctx, tx, c, honker.Unique(fmt.Sprint(c.Name), &honker.Uniqueness{Conflict: honker.RunAgain}))
+		if err == nil && n%5 == 0 {
+			return errOnPurpose
+		}
+		return err
+	}), errOnPurpose)
+}
+
+// see notes what a counter stood at, in the transaction of the job's ack.
+func (a *actor) see(ctx context.Context) error {
+	return a.counts().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[count]) error {
+		_, err := tx.ExecContext(ctx, `UPDATE counters SET seen = ?2, crowded = crowded + (SELECT count(*) <> 1
+  FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
+  WHERE s.queue = 'counts' AND s.unique_key = ?3 AND l.state <> 'held')
+WHERE name = ?1`, job.Args.Name, job.Args.Tally, fmt.Sprint(job.Args.Name))
+		if failsFirst(job.ID) && job.Attempts == 1 {
+			return errOnPurpose
+		}
+		return err
+	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
+}
+
+// counted: the job of each counter ran after its last increment, never beside another one, and no
+// key is left.
+func (r *reckoning) counted(ctx context.Context) error {
+	total, err := one[int64](ctx, r.db.SQL(), `SELECT ifnull(sum(tally), 0) FROM counters`)
+	if err != nil {
+		return err
+	}
+	r.Add("increments", total)
+	var errs []error
+	for query, what := range map[string]string{
+		`SELECT count(*) FROM counters WHERE seen <> tally`:           "counters were not seen at their last",
+		`SELECT count(*) FROM counters WHERE crowded > 0`:             "counters had two jobs at once",
+		`SELECT count(*) FROM _honkerx_unique WHERE queue = 'counts'`: "keys are left behind",
+		`SELECT count(*) FROM _honker_dead WHERE queue = 'counts'`:    "jobs of counters are dead",
+	} {
+		n, err := one[int64](ctx, r.db.SQL(), query)
+		if err == nil && n > 0 {
+			r.Add("unique_violations", n)
+			err = fmt.Errorf("%d %s", n, what)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
