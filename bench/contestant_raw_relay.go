@@ -15,15 +15,14 @@ const (
 
 	rawRelayTake = `UPDATE _honkerx_relay_partitions AS t
 SET owner = ?4, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
-FROM (SELECT p.queue, p.partition, p.lease, p.last + 1 AS taken
-  FROM (SELECT p.queue, p.partition, p.cursor, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () AS last
-    FROM json_each(?1) AS k CROSS JOIN _honkerx_relay_partitions AS p ON p.queue = json_extract(k.value, '$[0]')
-    WHERE EXISTS (SELECT 1 FROM _honkerx_relay_messages AS a WHERE a.queue = json_extract(k.value, '$[0]'))
-      AND p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
-      AND (?3 = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(?3) AS x
-        WHERE json_extract(x.value, '$[0]') = p.queue AND json_extract(x.value, '$[1]') = p.partition))
-    ORDER BY p.taken, iif(p.taken = 0, ` + rawRelayFirst + `, 0) LIMIT -1) AS p
-  WHERE ` + rawRelayFirst + ` IS NOT NULL LIMIT 1) AS c
+FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
+  FROM json_each(?1) AS k CROSS JOIN _honkerx_relay_partitions AS p ON p.queue = json_extract(k.value, '$[0]')
+  WHERE EXISTS (SELECT 1 FROM _honkerx_relay_messages AS a WHERE a.queue = json_extract(k.value, '$[0]'))
+    AND p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
+    AND (?3 = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(?3) AS x
+      WHERE json_extract(x.value, '$[0]') = p.queue AND json_extract(x.value, '$[1]') = p.partition))
+    AND ` + rawRelayFirst + ` IS NOT NULL
+  ORDER BY p.taken, iif(p.taken = 0, ` + rawRelayFirst + `, 0) LIMIT 1) AS c
 WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor`
 

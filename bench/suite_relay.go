@@ -135,6 +135,9 @@ func verifySent(ctx context.Context, q Queue, n int64) error {
 
 func deliverCase(where string, partitions int, d delivery) Case {
 	name := fmt.Sprintf("%s, %s, batches of %d", where, d.Kind, d.size())
+	if d.Processors > 0 {
+		name = fmt.Sprintf("%s, %d processors", name, d.Processors)
+	}
 	return Case{Name: name, Durability: Normal, Metrics: rate("messages/s"), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
 		q, r, _, err := relayFile(ctx, t, partitions)
 		if err != nil {

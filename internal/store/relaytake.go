@@ -58,16 +58,14 @@ const (
 )
 
 // The partition that was taken longest ago comes first, so that a busy one lets the others in, and
-// of those that were never taken the one with the oldest message. LIMIT -1 keeps the inner SELECT
-// and its order apart: then the seeks for messages end at the first partition that has one.
+// of those that were never taken the one with the oldest message. What takes have told apart needs
+// no second seek.
 const sqlRelayTake = `UPDATE _honkerx_relay_partitions AS t
 SET owner = ?4, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
-FROM (SELECT p.queue, p.partition, p.lease, p.last + 1 AS taken
-  FROM (SELECT p.queue, p.partition, p.cursor, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () AS last
-    FROM json_each(?1) AS k CROSS JOIN _honkerx_relay_partitions AS p ON p.queue = json_extract(k.value, '$[0]')
-    WHERE ` + relayAwake + ` AND ` + relayReady + `
-    ORDER BY p.taken, iif(p.taken = 0, ` + relayFirst + `, 0) LIMIT -1) AS p
-  WHERE ` + relayFirst + ` IS NOT NULL LIMIT 1) AS c
+FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
+  FROM json_each(?1) AS k CROSS JOIN _honkerx_relay_partitions AS p ON p.queue = json_extract(k.value, '$[0]')
+  WHERE ` + relayAwake + ` AND ` + relayReady + ` AND ` + relayFirst + ` IS NOT NULL
+  ORDER BY p.taken, iif(p.taken = 0, ` + relayFirst + `, 0) LIMIT 1) AS c
 WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor`
 
