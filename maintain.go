@@ -37,6 +37,8 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //   - compacts every topic with a [Retention],
 //   - deletes results that have expired, windows of rate limits that are over, and unique keys
 //     that were kept [Uniqueness] For a time that is over,
+//   - deletes what package dispatch has noted of jobs that ended an hour ago, and of actors that have
+//     not been heard of,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,
 //   - truncates the write-ahead log when it is larger than Options.WALLimit.
 //
@@ -91,6 +93,7 @@ func (db *DB) chores() []chore {
 		{"deleted groups", db.dropLeftClaims},
 		{"retention", db.compactAll},
 		{"results", db.sweep(store.SweepResults, 0)},
+		{"dispatch", db.sweepDispatch},
 		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
 		{"notifications", db.sweepNotifications},
 		{"write-ahead log", func(ctx context.Context) error { return db.engine.Backend.Shrink(ctx, db.opts.WALLimit) }},
@@ -239,6 +242,46 @@ func (db *DB) sweepNotifications(ctx context.Context) error {
 		return nil
 	}
 	return db.sweep(store.SweepMessages, db.opts.NotificationTTL)(ctx)
+}
+
+// dispatchAge is how long the end of a job of package dispatch is known, as long as its result by
+// default.
+const dispatchAge = time.Hour
+
+// sweepDispatch is for the tables of package dispatch, where the file has them.
+func (db *DB) sweepDispatch(ctx context.Context) error {
+	var s store.Dispatches
+	there, stale, unneeded := false, false, false
+	look := func(ctx context.Context, q engine.Querier) (err error) {
+		if there, err = s.Exists(ctx, q); err != nil || !there {
+			return err
+		}
+		if stale, err = s.Stale(ctx, q, time.Now().UnixMilli()); err != nil {
+			return err
+		}
+		parts, err := s.Unneeded(ctx, q)
+		unneeded = len(parts) > 0
+		return err
+	}
+	if err := db.engine.Read(ctx, look); err != nil || !there {
+		return err
+	}
+	before := func(now time.Time) int64 { return now.Add(-dispatchAge).UnixMilli() }
+	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
+		return s.Over(ctx, q, before(now), limit)
+	}
+	_, err := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
+		return s.Drop(ctx, q, before(now), ids)
+	}, nil)
+	if err != nil || !stale && !unneeded {
+		return err
+	}
+	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		if _, err := s.DropPresences(ctx, q, now.UnixMilli()); err != nil {
+			return err
+		}
+		return s.DropUnneeded(ctx, q)
+	}))
 }
 
 func (db *DB) compactAll(ctx context.Context) error {

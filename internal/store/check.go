@@ -75,6 +75,12 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 			return nil, err
 		}
 	}
-	relays, err := checkRelays(ctx, q)
-	return append(broken, relays...), err
+	for _, check := range []func(context.Context, Querier) ([]string, error){checkRelays, checkDispatch} {
+		found, err := check(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		broken = append(broken, found...)
+	}
+	return broken, nil
 }

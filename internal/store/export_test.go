@@ -201,6 +201,30 @@ func Statements() []Statement {
 		hot("sqlReleaseKey", sqlReleaseKey),
 		cold("sqlKeysOver", sqlKeysOver),
 		hot("sqlDropKeysOver", sqlDropKeysOver),
+		hot("sqlDispatchObjects", sqlDispatchObjects),
+		hot("sqlAddSent", sqlAddSent),
+		hot("sqlAddTwin", sqlAddTwin),
+		hot("sqlDispatched", sqlDispatched),
+		hot("sqlDispatchStatus", sqlDispatchStatus),
+		hot("sqlDispatchCopies", sqlDispatchCopies),
+		hot("sqlStopSent", sqlStopSent),
+		hot("sqlEndStopped", sqlEndStopped),
+		hot("sqlLogStopped", sqlLogStopped),
+		hot("sqlDispatchWaiting", sqlDispatchWaiting),
+		hot("sqlDispatchRunning", sqlDispatchRunning),
+		hot("sqlAddPresence", sqlAddPresence),
+		hot("sqlBeatPresences", sqlBeatPresences),
+		hot("sqlDropPresence", sqlDropPresence),
+		hot("sqlPresences", sqlPresences),
+		hot("sqlDropTwins", sqlDropTwins),
+		cold("sqlDispatchLoads", sqlDispatchLoads),
+		cold("sqlOverSent", sqlOverSent),
+		cold("sqlDropSent", sqlDropSent),
+		cold("sqlDropPresences", sqlDropPresences),
+		cold("sqlStalePresence", sqlStalePresence),
+		cold("sqlNeedsLife", sqlNeedsLife),
+		cold("sqlNeedsLegacy", sqlNeedsLegacy),
+		cold("sqlNeedsReplies", sqlNeedsReplies),
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
@@ -218,6 +242,9 @@ func Statements() []Statement {
 	}
 	for i, v := range relayInvariants {
 		all = append(all, cold(fmt.Sprintf("relayInvariants[%d]", i), v.query))
+	}
+	for i, v := range dispatchInvariants {
+		all = append(all, cold(fmt.Sprintf("dispatchInvariants[%d]", i), v.query))
 	}
 	for i, v := range invariants {
 		all = append(all, cold(fmt.Sprintf("invariants[%d]", i), v.query))

@@ -90,6 +90,20 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
+// withDispatch makes the tables of dispatch, which come with its first write.
+func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
+	t.Helper()
+	var parts []store.DispatchPart
+	for _, part := range [][2]string{{store.DispatchTables, "schema"}, {store.DispatchLife, "life"},
+		{store.DispatchLegacy, "legacy"}, {store.DispatchReplies, "reply"}} {
+		ddl, err := os.ReadFile("../../dispatch/" + part[1] + ".sql")
+		require.NoError(t, err)
+		parts = append(parts, store.DispatchPart{Name: part[0], DDL: string(ddl)})
+	}
+	require.NoError(t, store.Dispatches{}.Bootstrap(ctx, db, parts...))
+	return db
+}
+
 // openShared makes a file that a honker binding made first, with its own indexes.
 func openShared(t *testing.T) *sql.DB {
 	t.Helper()

@@ -1,0 +1,329 @@
+package dispatch_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/dispatch"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+type args struct{ N int }
+
+// ran is what actors have run: the instance of each task, by its number.
+type ran struct {
+	mu sync.Mutex
+	by map[int][]string
+}
+
+func (r *ran) note(n int, by string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by == nil {
+		r.by = make(map[int][]string)
+	}
+	r.by[n] = append(r.by[n], by)
+}
+
+// counts are the tasks of each instance.
+func (r *ran) counts() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := make(map[string]int)
+	for _, all := range r.by {
+		for _, by := range all {
+			counts[by]++
+		}
+	}
+	return counts
+}
+
+func (r *ran) len() (n int) {
+	for _, c := range r.counts() {
+		n += c
+	}
+	return n
+}
+
+// handler notes what an instance is given, and echoes its number.
+func (r *ran) handler(instance string) func(context.Context, *dispatch.Task[args]) (any, error) {
+	return func(_ context.Context, t *dispatch.Task[args]) (any, error) {
+		r.note(t.Args.N, instance)
+		return t.Args.N, nil
+	}
+}
+
+func osis(instance string) dispatch.Identity {
+	return dispatch.Identity{Type: "osis", Group: "default", Instance: instance, Version: "v1", Capabilities: []string{"math"}}
+}
+
+var typeOsis = dispatch.Target{Type: "osis"}
+
+// start runs an actor until stop or the end of the test, and returns once it is registered.
+func start(t testing.TB, d *dispatch.Dispatcher, id dispatch.Identity, h func(context.Context, *dispatch.Task[args]) (any, error), o *dispatch.ActorOptions) (stop func() error) {
+	t.Helper()
+	stop = testkit.Background(t, dispatch.NewActor(d, id, h, o).Run)
+	at := dispatch.Target{Type: id.Type, Group: id.Group, Instance: id.Instance}
+	testkit.Eventually(t, testkit.Timeout, "registered", func() bool { return len(actors(t, d, at)) == 1 })
+	return stop
+}
+
+func actors(t testing.TB, d *dispatch.Dispatcher, at dispatch.Target) []dispatch.Presence {
+	t.Helper()
+	all, err := d.Actors(context.Background(), at)
+	require.NoError(t, err)
+	return all
+}
+
+func send(t testing.TB, d *dispatch.Dispatcher, to dispatch.Target, n int, opts ...dispatch.SendOption) int64 {
+	t.Helper()
+	id, err := d.Send(context.Background(), to, args{n}, opts...)
+	require.NoError(t, err)
+	return id
+}
+
+func waitState(t testing.TB, d *dispatch.Dispatcher, id int64, want dispatch.State) dispatch.Status {
+	t.Helper()
+	var s dispatch.Status
+	testkit.Eventually(t, testkit.Timeout, fmt.Sprint(want), func() bool {
+		var err error
+		s, err = d.Status(context.Background(), id)
+		require.NoError(t, err)
+		return s.State == want
+	})
+	return s
+}
+
+// blocked is a handler that says that it has begun, and waits for release or the end of its ctx.
+func blocked(began chan int, release chan struct{}) func(context.Context, *dispatch.Task[args]) (any, error) {
+	return func(ctx context.Context, t *dispatch.Task[args]) (any, error) {
+		began <- t.Args.N
+		select {
+		case <-release:
+			return t.Args.N, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// Two instances of a type share its work, each more than three tenths.
+func TestActor_Type_Shared(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	var r ran
+	for n := range 1000 {
+		send(t, d, typeOsis, n)
+	}
+	for _, i := range []string{"1", "2"} {
+		start(t, d, osis(i), r.handler(i), nil)
+	}
+	testkit.Eventually(t, testkit.Timeout, "all ran", func() bool { return r.len() == 1000 })
+	for i, n := range r.counts() {
+		require.Greater(t, n, 300, "instance %s of %v", i, r.counts())
+	}
+	require.Len(t, r.by, 1000)
+}
+
+// What is for an instance runs nowhere else, also where the others have nothing to do.
+func TestActor_Instance_Pinned(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	var r ran
+	for _, i := range []string{"1", "2", "3", "4"} {
+		start(t, d, dispatch.Identity{Type: "sal", Group: "io", Instance: i}, r.handler(i), nil)
+	}
+	for n := range 100 {
+		send(t, d, dispatch.Target{Type: "sal", Group: "io", Instance: "3"}, n)
+	}
+	testkit.Eventually(t, testkit.Timeout, "all ran", func() bool { return r.len() == 100 })
+	require.Equal(t, map[string]int{"3": 100}, r.counts())
+}
+
+// The tasks say where they were sent to.
+func TestActor_Task_Target(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 2})
+	got := make(chan *dispatch.Task[args], 1)
+	start(t, d, osis("1"), func(_ context.Context, task *dispatch.Task[args]) (any, error) {
+		got <- task
+		return nil, nil
+	}, nil)
+	for _, to := range []dispatch.Target{typeOsis, {Type: "osis", Group: "default"}, {Type: "osis", Group: "default", Instance: "1", Prio: 1}} {
+		id := send(t, d, to, 5)
+		task := <-got
+		require.Equal(t, to, task.Target)
+		require.Equal(t, id, task.ID)
+		require.Equal(t, 5, task.Args.N)
+		require.Equal(t, 1, task.Attempt)
+	}
+}
+
+// A second actor of a name is refused while the first lives, and not after it has ended.
+func TestActor_Run_NameTaken(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	var r ran
+	stop := start(t, d, osis("1"), r.handler("1"), nil)
+	err := dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run(context.Background())
+	require.ErrorIs(t, err, dispatch.ErrInstanceTaken)
+	require.ErrorContains(t, err, "osis/default/1")
+	require.NoError(t, stop())
+	require.Empty(t, actors(t, d, typeOsis), "it has gone with its clean end")
+	start(t, d, osis("1"), r.handler("1"), nil)
+}
+
+// An actor that was not heard of for the TTL does not count, and its name is free.
+func TestActor_Killed_NameFree(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
+	var r ran
+	stop := start(t, d, osis("1"), r.handler("1"), nil)
+	require.NoError(t, stop())
+	// As a process that was killed leaves it.
+	testkit.Exec(t, db, `INSERT INTO _honkerx_dispatch_presence VALUES ('hero:meta:actor:inst:osis:default:1', 'gone', '{}', ?)`,
+		time.Now().Add(time.Second).UnixMilli())
+	require.Len(t, actors(t, d, typeOsis), 1)
+	run := dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run
+	require.ErrorIs(t, run(context.Background()), dispatch.ErrInstanceTaken)
+	testkit.Eventually(t, testkit.Timeout, "gone", func() bool { return len(actors(t, d, typeOsis)) == 0 })
+	start(t, d, osis("1"), r.handler("1"), nil)
+}
+
+// An actor that stood still while another took its name ends.
+func TestActor_Run_NameLost(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
+	var r ran
+	ended := make(chan error, 1)
+	go func() { ended <- dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run(context.Background()) }()
+	testkit.Eventually(t, testkit.Timeout, "registered", func() bool { return len(actors(t, d, typeOsis)) == 1 })
+	testkit.Exec(t, db, `UPDATE _honkerx_dispatch_presence SET owner = 'another', expires_ms = ?`, time.Now().Add(time.Hour).UnixMilli())
+	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), dispatch.ErrInstanceTaken)
+	require.Len(t, actors(t, d, typeOsis), 1, "the other's")
+}
+
+// An actor registers anew when its row was swept.
+func TestActor_Run_Swept(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
+	var r ran
+	start(t, d, osis("1"), r.handler("1"), nil)
+	testkit.Exec(t, db, `DELETE FROM _honkerx_dispatch_presence`)
+	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
+}
+
+// Bad names and options are refused before anything is written.
+func TestActor_BadInput(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, nil)
+	var r ran
+	ctx := context.Background()
+	for _, id := range []dispatch.Identity{{}, {Type: "a"}, {Type: "a:b", Instance: "1"}, {Type: "a", Instance: ":"},
+		{Type: "a", Group: "x:y", Instance: "1"}, {Type: strings.Repeat("a", 256), Instance: "1"}} {
+		require.ErrorIs(t, dispatch.NewActor(d, id, r.handler(""), nil).Run(ctx), honker.ErrInvalid)
+	}
+	require.ErrorIs(t, dispatch.NewActor[args](d, osis("1"), nil, nil).Run(ctx), honker.ErrInvalid)
+	for _, o := range []dispatch.ActorOptions{{Workers: -1}, {Lease: -1}, {DrainTimeout: -1}} {
+		require.ErrorIs(t, dispatch.NewActor(d, osis("1"), r.handler(""), &o).Run(ctx), honker.ErrInvalid)
+	}
+	for _, o := range []dispatch.Options{{Prefix: "*"}, {Prios: -1}, {Prios: 9}, {Legacy: 7}, {IfAbsent: 9}, {TTL: time.Millisecond}} {
+		bad := dispatch.New(db, &o)
+		require.ErrorIs(t, dispatch.NewActor(bad, osis("1"), r.handler(""), nil).Run(ctx), honker.ErrInvalid)
+		_, err := bad.Send(ctx, typeOsis, args{})
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		_, err = bad.Stats(ctx)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	require.ErrorIs(t, d.SetLegacy(3), honker.ErrInvalid)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`))
+}
+
+// What FinishTx writes beside the end of the task happens with it or not at all.
+func TestTask_FinishTx(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, nil)
+	testkit.Exec(t, db, `CREATE TABLE effects (n INTEGER)`)
+	fails := true
+	start(t, d, osis("1"), func(ctx context.Context, task *dispatch.Task[args]) (any, error) {
+		return nil, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, task.Args.N); err != nil {
+				return err
+			}
+			if err := task.FinishTx(ctx, tx, "done"); err != nil || !fails {
+				return err
+			}
+			fails = false
+			return errors.New("rolled back")
+		})
+	}, &dispatch.ActorOptions{Backoff: honker.Constant(0)})
+	out, err := dispatch.Call[string](testkit.Context(t, testkit.Timeout), d, typeOsis, args{1})
+	require.NoError(t, err)
+	require.Equal(t, "done", out)
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
+}
+
+// At the end of ctx handlers finish; after DrainTimeout they are told, and the task is given back with
+// its attempt unspent.
+func TestActor_Run_Drain(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	began, release := make(chan int, 100), make(chan struct{})
+	id := send(t, d, typeOsis, 1)
+	stop := start(t, d, osis("1"), blocked(began, release), &dispatch.ActorOptions{DrainTimeout: time.Millisecond})
+	<-began
+	require.NoError(t, stop())
+	s, err := d.Status(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.Dispatched, s.State)
+	require.Zero(t, s.Attempt)
+	close(release)
+	start(t, d, osis("1"), blocked(began, release), nil)
+	<-began
+	waitState(t, d, id, dispatch.Finished)
+}
+
+// Run ends with the DB.
+func TestActor_Run_Closed(t *testing.T) {
+	db, err := honker.Open(context.Background(), t.TempDir()+"/app.db", nil)
+	require.NoError(t, err)
+	d := dispatch.New(db, nil)
+	var r ran
+	ended := make(chan error, 1)
+	go func() { ended <- dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run(context.Background()) }()
+	testkit.Eventually(t, testkit.Timeout, "registered", func() bool { return len(actors(t, d, typeOsis)) == 1 })
+	require.NoError(t, db.Close())
+	require.ErrorIs(t, <-ended, honker.ErrClosed)
+}
+
+// A process with many actors refreshes them by one write.
+func TestActor_Presence_OneWrite(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
+	var r ran
+	for i := range 20 {
+		start(t, d, osis(fmt.Sprint(i)), r.handler(""), nil)
+	}
+	beat := func() (all map[time.Time]bool) {
+		all = make(map[time.Time]bool)
+		for _, p := range actors(t, d, typeOsis) {
+			all[p.LastHeartbeat] = true
+		}
+		return all
+	}
+	testkit.Eventually(t, testkit.Timeout, "all by one", func() bool { return len(beat()) == 1 })
+	p := actors(t, d, dispatch.Target{Type: "osis", Instance: "0"})[0]
+	require.Equal(t, osis("0"), p.Identity)
+	require.NotZero(t, p.PID)
+	require.NotEmpty(t, p.Hostname)
+	require.WithinDuration(t, time.Now(), p.StartedAt, time.Minute)
+	first := p.LastHeartbeat
+	testkit.Eventually(t, testkit.Timeout, "again", func() bool {
+		return actors(t, d, dispatch.Target{Type: "osis", Instance: "0"})[0].LastHeartbeat.After(first)
+	})
+}

@@ -1,0 +1,91 @@
+package dispatch_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/dispatch"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Call returns what the handler has returned; a reply that came before the wait is found.
+func TestCall_Reply(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	var r ran
+	start(t, d, osis("1"), r.handler("1"), nil)
+	n, err := dispatch.Call[int](ctx, d, typeOsis, args{7})
+	require.NoError(t, err)
+	require.Equal(t, 7, n)
+	id := send(t, d, typeOsis, 8)
+	s := waitState(t, d, id, dispatch.Finished)
+	require.JSONEq(t, "8", string(s.Output))
+	require.False(t, s.SentAt.IsZero() || s.StartedAt.Before(s.SentAt) || s.EndedAt.Before(s.StartedAt), "%+v", s)
+	n, err = dispatch.Await[int](ctx, d, id)
+	require.NoError(t, err)
+	require.Equal(t, 8, n)
+	_, err = dispatch.Await[string](ctx, d, id)
+	require.ErrorContains(t, err, "does not decode")
+	_, err = dispatch.Await[int](ctx, d, 1000)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+}
+
+// A worker that saves nothing ends the wait as well.
+func TestCall_StatusOnly(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	stop := testkit.Background(t, func(ctx context.Context) error {
+		return honker.NewQueue[args](db, d.Keys().Work(typeOsis), nil).Work(ctx, func(context.Context, *honker.Job[args]) error { return nil }, nil)
+	})
+	n, err := dispatch.Call[int](ctx, d, typeOsis, args{7})
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.NoError(t, stop())
+	start(t, d, osis("1"), func(context.Context, *dispatch.Task[args]) (any, error) { return nil, nil }, nil)
+	n, err = dispatch.Call[int](ctx, d, typeOsis, args{7})
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// A job that fails ends the wait, and so does one that is stopped.
+func TestCall_Failed(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	start(t, d, osis("1"), func(context.Context, *dispatch.Task[args]) (any, error) { return nil, honker.Reject(testkit.ErrCause) }, nil)
+	_, err := dispatch.Call[int](ctx, d, typeOsis, args{7})
+	var failed *honker.JobFailedError
+	require.ErrorAs(t, err, &failed)
+	require.Equal(t, testkit.ErrCause.Error(), failed.LastError)
+	require.Equal(t, 1, failed.Attempts)
+	s, err := d.Status(ctx, failed.ID)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.Failed, s.State)
+	require.Equal(t, testkit.ErrCause.Error(), s.Error)
+
+	ended := make(chan error, 1)
+	id := send(t, d, dispatch.Target{Type: "none"}, 1)
+	go func() { _, err := dispatch.Await[int](ctx, d, id); ended <- err }()
+	_, err = d.StopJob(ctx, id)
+	require.NoError(t, err)
+	require.ErrorIs(t, <-ended, honker.ErrCancelled)
+}
+
+// The end of ctx leaves the job running.
+func TestCall_CtxEnds(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	began, release := make(chan int, 100), make(chan struct{})
+	start(t, d, osis("1"), blocked(began, release), nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { _, err := dispatch.Call[int](ctx, d, typeOsis, args{7}); ended <- err }()
+	<-began
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	close(release)
+	waitState(t, d, 1, dispatch.Finished)
+}

@@ -1,0 +1,83 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// Presence is an actor that lives, as it was when it was last heard of.
+type Presence struct {
+	Identity
+	PID           int
+	Hostname      string
+	StartedAt     time.Time
+	LastHeartbeat time.Time
+	InFlight      int  // tasks that it handled then
+	Busy          bool // it could not take another
+	Paused        bool // it takes none
+}
+
+// presenceJSON is a Presence in the file.
+type presenceJSON struct {
+	PID           int       `json:"pid"`
+	Hostname      string    `json:"hostname"`
+	StartedAt     time.Time `json:"started_at"`
+	Version       string    `json:"version"`
+	Capabilities  []string  `json:"capabilities"`
+	LastHeartbeat time.Time `json:"last_heartbeat"`
+	InFlight      int       `json:"in_flight"`
+	Busy          bool      `json:"busy"`
+	Paused        bool      `json:"paused"`
+}
+
+// Actors returns the actors of t that live: those of all types for the zero Target. It is ordered by
+// type, group and instance. An actor that was killed is in it until its TTL has passed. It never
+// waits for the writer.
+func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, err error) {
+	if t != (Target{}) {
+		if err := t.check(); err != nil {
+			return nil, fail("actors", t.String(), err)
+		}
+	}
+	err = d.read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		found, err = d.presences(ctx, q, t, time.Now())
+		return err
+	})
+	return found, fail("actors", t.String(), err)
+}
+
+// presences reads the actors of t that live.
+func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, now time.Time) (found []Presence, err error) {
+	first := d.keys.prefix() + "meta:actor:inst:"
+	if t.Type != "" {
+		first += t.Type + ":"
+	}
+	end := strings.TrimSuffix(first, ":") + ";" // the next byte after a colon
+	rows, err := d.store.Presences(ctx, q, first, end, now.UnixMilli())
+	for _, row := range rows {
+		key, err := d.keys.Parse(row.Key)
+		if err != nil || key.Kind != KindPresence {
+			continue // another program's: the keys are ours to choose
+		}
+		p := Presence{Identity: Identity{Type: key.Target.Type, Group: key.Target.Group, Instance: key.Target.Instance}}
+		p.fill(row.Value)
+		if t.Type == "" || t.covers(p.Identity) {
+			found = append(found, p)
+		}
+	}
+	return found, err
+}
+
+// fill reads the value of a row. What another program has written there is no reason to fail.
+func (p *Presence) fill(value string) {
+	var v presenceJSON
+	if json.Unmarshal([]byte(value), &v) != nil {
+		return
+	}
+	p.Version, p.Capabilities, p.PID, p.Hostname = v.Version, v.Capabilities, v.PID, v.Hostname
+	p.StartedAt, p.LastHeartbeat, p.InFlight, p.Busy, p.Paused = v.StartedAt, v.LastHeartbeat, v.InFlight, v.Busy, v.Paused
+}

@@ -1,0 +1,356 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// errDrained is the cause of the end of a handler's ctx when the drain has taken too long.
+var errDrained = errors.New("the actor has ended")
+
+// session is one Run of an actor.
+//
+// The goroutine that has called Run heeds commands. Jobs are claimed by a Work, in a goroutine of its
+// own; where the lanes change, or a pause begins, its ctx ends, so that it claims nothing more, and
+// its handlers go on, beside those of the next one. A pool that they share bounds all handlers.
+type session struct {
+	d       *Dispatcher
+	id      Identity
+	opts    ActorOptions
+	key     string
+	token   string
+	started time.Time
+	pool    *honker.Pool
+	work    func(ctx context.Context, queues []string, o *honker.WorkOptions) error
+
+	signal chan struct{} // one slot: mail has come
+	works  sync.WaitGroup
+	ended  chan error // of a Work that has failed
+
+	mu         sync.Mutex
+	registered bool
+	paused     bool
+	mail       []command
+	tasks      map[int64]*running
+}
+
+// running is a task in its handler.
+type running struct {
+	cancel  context.CancelCauseFunc
+	stopped bool
+}
+
+func newSession(d *Dispatcher, id Identity, o ActorOptions) *session {
+	return &session{
+		d: d, id: id, opts: o, key: d.keys.Presence(id), token: rand.Text()[:10], started: time.Now(),
+		pool: honker.NewPool(o.Workers), signal: make(chan struct{}, 1), ended: make(chan error, 1), tasks: make(map[int64]*running),
+	}
+}
+
+// run is the life of the actor.
+func (s *session) run(ctx context.Context) error {
+	run, leave, err := s.d.engine.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	// Before it is registered: what is committed after that is heard.
+	h, err := joinHost(run, s)
+	if err != nil {
+		return err
+	}
+	defer h.leave(s)
+	head, err := s.register(run)
+	if err != nil {
+		return err
+	}
+	defer s.unregister(run)
+	s.d.enter(s)
+	defer s.d.leave(s)
+	err = s.serve(run, head)
+	s.drain()
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return err
+	case errors.Is(context.Cause(run), honker.ErrClosed):
+		return honker.ErrClosed
+	}
+	return nil
+}
+
+// register enters the actor, and returns the offset of the last command that is older than it.
+func (s *session) register(ctx context.Context) (head int64, err error) {
+	err = s.d.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		if err := s.d.store.Bootstrap(ctx, q, tables); err != nil {
+			return err
+		}
+		entered, err := s.d.store.Register(ctx, q, s.row(now), now.UnixMilli())
+		if err != nil {
+			return err
+		}
+		if !entered {
+			return ErrInstanceTaken
+		}
+		head, err = store.Streams{}.Last(ctx, q)
+		return err
+	}))
+	if err == nil {
+		s.mu.Lock()
+		s.registered = true
+		s.mu.Unlock()
+	}
+	return head, err
+}
+
+// leaveTimeout bounds the last write of an actor: its row goes by itself after the TTL.
+const leaveTimeout = 2 * time.Second
+
+func (s *session) unregister(ctx context.Context) {
+	s.mu.Lock()
+	s.registered = false
+	s.mu.Unlock()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	err := s.d.engine.Write(last, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		return s.d.store.Leave(ctx, q, s.key, s.token)
+	}))
+	if err != nil && !engine.Final(err) {
+		s.d.engine.Logger.Warn("honker: dispatch: an actor that has ended stays registered for a while", "actor", s.key, "error", err)
+	}
+}
+
+// presence is the row of a registered actor.
+func (s *session) presence(now time.Time) (store.DispatchPresence, bool) {
+	s.mu.Lock()
+	registered := s.registered
+	s.mu.Unlock()
+	return s.row(now), registered
+}
+
+func (s *session) row(now time.Time) store.DispatchPresence {
+	s.mu.Lock()
+	inFlight, paused := len(s.tasks), s.paused
+	s.mu.Unlock()
+	host, _ := os.Hostname()
+	capabilities := s.id.Capabilities
+	if capabilities == nil {
+		capabilities = []string{}
+	}
+	value, _ := json.Marshal(presenceJSON{ // cannot fail
+		PID: os.Getpid(), Hostname: host, StartedAt: s.started.UTC(), Version: s.id.Version, Capabilities: capabilities,
+		LastHeartbeat: now.UTC(), InFlight: inFlight, Busy: inFlight >= s.opts.Workers, Paused: paused,
+	})
+	return store.DispatchPresence{Key: s.key, Owner: s.token, Value: string(value), ExpiresMS: engine.DeadlineMS(now, s.d.opts.TTL)}
+}
+
+// tell puts a command into the mail.
+func (s *session) tell(c command) {
+	s.mu.Lock()
+	s.mail = append(s.mail, c)
+	s.mu.Unlock()
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (s *session) takeMail() []command {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mail := s.mail
+	s.mail = nil
+	return mail
+}
+
+// serve lets Works claim until ctx ends, the actor is stopped, or nothing can be claimed any more.
+func (s *session) serve(ctx context.Context, head int64) error {
+	for n := 1; ; n++ {
+		stop := s.startWork(ctx, n)
+		end, err := s.heed(ctx, head)
+		stop()
+		if end {
+			return err
+		}
+	}
+}
+
+// startWork starts a Work on the lanes of this moment, unless the actor is paused. stop ends its claims.
+func (s *session) startWork(ctx context.Context, n int) (stop func()) {
+	if s.isPaused() {
+		return func() {}
+	}
+	queues := append(s.d.keys.lanes(s.id, s.d.opts.Prios), s.d.legacyLanes(s.id)...)
+	claiming, stop := context.WithCancel(ctx)
+	o := &honker.WorkOptions{
+		Workers: s.opts.Workers, WorkerID: workerID(s.key, s.token+"-"+strconv.Itoa(n)), Lease: s.opts.Lease, Pool: s.pool,
+		DrainTimeout: math.MaxInt64, // drain bounds it
+		OnError:      s.opts.OnError,
+	}
+	s.works.Go(func() {
+		if err := s.work(claiming, queues, o); err != nil && claiming.Err() == nil {
+			select {
+			case s.ended <- err:
+			default:
+			}
+		}
+	})
+	return stop
+}
+
+func (s *session) isPaused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
+}
+
+// heed does what commands say, until the session ends or what is claimed changes.
+func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
+	for {
+		changed := false
+		for _, c := range s.takeMail() {
+			if c.offset != 0 && c.offset <= head {
+				continue // of before its start
+			}
+			switch c.Cmd {
+			case cmdStop:
+				return true, nil
+			case cmdLost:
+				if _, err := s.register(ctx); err != nil && ctx.Err() == nil {
+					return true, err
+				}
+			default:
+				changed = s.obey(ctx, c) || changed
+			}
+		}
+		if changed {
+			return false, nil
+		}
+		select {
+		case <-s.signal:
+		case err := <-s.ended:
+			return true, err
+		case <-ctx.Done():
+			return true, nil
+		}
+	}
+}
+
+// obey does what a command says that does not end the actor. changed: other lanes are to be claimed.
+func (s *session) obey(ctx context.Context, c command) (changed bool) {
+	switch c.Cmd {
+	case cmdPause, cmdResume:
+		pause := c.Cmd == cmdPause
+		s.mu.Lock()
+		changed = s.paused != pause
+		s.paused = pause
+		s.mu.Unlock()
+		s.show(ctx)
+	case cmdLanes:
+		changed = true
+	case cmdStopJob:
+		s.stopTask(ctx, c.ID)
+	case cmdPing:
+		topic := s.d.keys.Control(s.id.target())
+		_, err := s.d.topic(topic).Publish(ctx, command{Cmd: cmdPong, ID: c.offset}, honker.EventKey(cmdPong))
+		s.report(ctx, "a ping was not answered", err)
+		s.d.retain(ctx, topic)
+	}
+	return changed
+}
+
+// show refreshes the presence at once.
+func (s *session) show(ctx context.Context) {
+	row, _ := s.presence(time.Now())
+	s.report(ctx, "a pause does not show yet", s.d.engine.Write(ctx, "", engine.SingleOp(
+		func(ctx context.Context, q engine.Querier, _ time.Time) error {
+			_, err := s.d.store.Beat(ctx, q, []store.DispatchPresence{row})
+			return err
+		})))
+}
+
+// report logs what a later step makes good, or an operator can.
+func (s *session) report(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.d.engine.Logger.Warn("honker: dispatch: "+what, "actor", s.key, "error", err)
+	}
+}
+
+// begin enters a task, and returns the ctx of its handler. end is called when that has returned.
+func (s *session) begin(ctx context.Context, id int64) (run context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t := &running{cancel: cancel}
+	s.mu.Lock()
+	s.tasks[id] = t
+	s.mu.Unlock()
+	return ctx, func() {
+		s.mu.Lock()
+		if s.tasks[id] == t {
+			delete(s.tasks, id)
+		}
+		stopped := t.stopped || errors.Is(context.Cause(ctx), honker.ErrCancelled)
+		s.mu.Unlock()
+		cancel(nil)
+		if stopped {
+			s.endStopped(context.WithoutCancel(ctx), id)
+		}
+	}
+}
+
+// stopTask ends the handler of a task that was stopped. One that has returned meanwhile has left
+// that to be noted here.
+func (s *session) stopTask(ctx context.Context, id int64) {
+	s.mu.Lock()
+	t := s.tasks[id]
+	if t != nil {
+		t.stopped = true
+		t.cancel(honker.ErrCancelled)
+	}
+	s.mu.Unlock()
+	if t == nil {
+		s.endStopped(ctx, id)
+	}
+}
+
+func (s *session) endStopped(ctx context.Context, id int64) {
+	s.report(ctx, "the end of a stopped task was not noted", s.d.engine.Write(ctx, "", engine.OpFunc(
+		func(ctx context.Context, q engine.Querier, now time.Time) error {
+			return s.d.store.EndStopped(ctx, q, id, now.UnixMilli())
+		})))
+}
+
+// drain waits for the handlers. After DrainTimeout their ctx ends.
+func (s *session) drain() {
+	timer := time.AfterFunc(s.opts.DrainTimeout, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, t := range s.tasks {
+			t.cancel(errDrained)
+		}
+	})
+	defer timer.Stop()
+	s.works.Wait()
+}
+
+// enter and leave keep the sessions of the dispatcher, for SetLegacy.
+func (d *Dispatcher) enter(s *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.sessions[s] = struct{}{}
+}
+
+func (d *Dispatcher) leave(s *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.sessions, s)
+}

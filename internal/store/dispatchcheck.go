@@ -1,0 +1,65 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// dispatchInvariants are the rules that hold between any two transactions in the tables of dispatch.
+// Each is a search for what breaks it, as text.
+var dispatchInvariants = []struct{ rule, query string }{
+	{"a job runs as itself, or as one of its copies",
+		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE run_id <> job_id
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_dispatch_twins WHERE job_id = j.run_id AND sent_id = j.job_id)`},
+	{"a copy is of a job that was sent",
+		`SELECT 'copy ' || job_id FROM _honkerx_dispatch_twins WHERE sent_id NOT IN (SELECT job_id FROM _honkerx_dispatch_jobs)`},
+	{"of a job that is claimed no other copy is there",
+		`SELECT 'job ' || sent_id FROM (
+  SELECT sent_id, job_id FROM _honkerx_dispatch_twins UNION ALL SELECT DISTINCT sent_id, sent_id FROM _honkerx_dispatch_twins) AS c
+JOIN _honker_live AS l ON l.id = c.job_id GROUP BY sent_id HAVING count(*) > 1 AND max(l.state = 'processing')`},
+	{"a job that waits or runs has not ended",
+		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j JOIN _honker_live AS l ON l.id = j.run_id WHERE ended_ms IS NOT NULL`},
+	{"a job that neither waits nor runs has ended",
+		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE ended_ms IS NULL AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = j.run_id)`},
+	{"a job that was stopped neither waits nor runs",
+		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j JOIN _honker_live AS l ON l.id = j.run_id WHERE stop_ms IS NOT NULL`},
+	{"an actor has a name, an owner and an end",
+		`SELECT 'actor ' || key FROM _honkerx_dispatch_presence WHERE key = '' OR owner = '' OR typeof(expires_ms) <> 'integer' OR NOT json_valid(value)`},
+}
+
+// checkDispatch returns what is broken in the tables of dispatch, where there are some.
+func checkDispatch(ctx context.Context, q Querier) (broken []string, err error) {
+	d := Dispatches{}
+	there, err := d.objects(ctx, q)
+	if err != nil || !there[DispatchTables] {
+		return nil, err
+	}
+	for _, i := range dispatchInvariants {
+		found, err := texts(ctx, q, i.query)
+		if err != nil {
+			return nil, err
+		}
+		for _, what := range found {
+			broken = append(broken, fmt.Sprintf("dispatch: %s: %s", i.rule, what))
+		}
+	}
+	missing, err := d.missing(ctx, q, there)
+	return append(broken, missing...), err
+}
+
+// missing are the triggers that rows of the tables need and that are not there: a backup tool, or a
+// migration of the application's, may have dropped them.
+func (Dispatches) missing(ctx context.Context, q Querier, there map[string]bool) (broken []string, err error) {
+	for _, need := range dispatchNeeds {
+		needed := false
+		if _, err := one(ctx, q, need.query, nil, &needed); err != nil {
+			return nil, err
+		}
+		for _, trigger := range dispatchTriggers[need.part] {
+			if needed && !there[trigger] {
+				broken = append(broken, "dispatch: the triggers of what was sent are there: "+trigger)
+			}
+		}
+	}
+	return broken, nil
+}

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+)
+
+// DispatchPresence is a row of _honkerx_dispatch_presence.
+type DispatchPresence struct {
+	Key       string `json:"key"`
+	Owner     string `json:"owner"`
+	Value     string `json:"value"`
+	ExpiresMS int64  `json:"expires_ms"`
+}
+
+// By primary key. Another owner is replaced once its time is over.
+const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, value, expires_ms) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
+WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
+
+// Register enters an actor; false when another lives under its key.
+func (Dispatches) Register(ctx context.Context, q Querier, p DispatchPresence, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, p.Value, p.ExpiresMS, nowMS)
+	return n > 0, err
+}
+
+// By primary key.
+const sqlBeatPresences = `UPDATE _honkerx_dispatch_presence AS p
+SET value = json_extract(b.value, '$.value'), expires_ms = json_extract(b.value, '$.expires_ms')
+FROM json_each(?1) AS b
+WHERE p.key = json_extract(b.value, '$.key') AND p.owner = json_extract(b.value, '$.owner')
+RETURNING key`
+
+// Beat refreshes the rows of actors, and returns the keys of those that still have one.
+func (Dispatches) Beat(ctx context.Context, q Querier, all []DispatchPresence) ([]string, error) {
+	list, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	return texts(ctx, q, sqlBeatPresences, string(list))
+}
+
+// By primary key.
+const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 AND owner = ?2`
+
+// Leave removes an actor.
+func (Dispatches) Leave(ctx context.Context, q Querier, key, owner string) error {
+	_, err := q.ExecContext(ctx, sqlDropPresence, key, owner)
+	return err
+}
+
+// By primary key.
+const sqlPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence
+WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
+
+// Presences returns the actors with a key from first up to end, exclusive, that live.
+func (Dispatches) Presences(ctx context.Context, q Querier, first, end string, nowMS int64) (out []DispatchPresence, err error) {
+	err = each(ctx, q, sqlPresences, func(rows *sql.Rows) error {
+		var p DispatchPresence
+		err := rows.Scan(&p.Key, &p.Owner, &p.Value, (*number)(&p.ExpiresMS))
+		out = append(out, p)
+		return err
+	}, first, end, nowMS)
+	return out, err
+}

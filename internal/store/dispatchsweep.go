@@ -1,0 +1,97 @@
+package store
+
+import "context"
+
+// They read the whole table: an index would cost every job, for a rare sweep.
+const (
+	whereOverSent = ` FROM _honkerx_dispatch_jobs AS j WHERE ended_ms < ?1
+  AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = j.run_id)`
+
+	sqlOverSent = `SELECT job_id` + whereOverSent + ` LIMIT ?2 + 0`
+
+	sqlDropSent = `DELETE` + whereOverSent + ` AND job_id IN (SELECT value FROM json_each(?2))`
+
+	sqlDropTwins = `DELETE FROM _honkerx_dispatch_twins WHERE sent_id IN (SELECT value FROM json_each(?1))
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE job_id = sent_id)`
+
+	sqlDropPresences = `DELETE FROM _honkerx_dispatch_presence WHERE expires_ms <= ?1`
+)
+
+// Over returns up to limit jobs that have ended before a time.
+func (Dispatches) Over(ctx context.Context, q Querier, beforeMS int64, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlOverSent, 0, beforeMS, limit)
+}
+
+// Drop deletes the rows of those of ids that are still over, and counts them.
+func (Dispatches) Drop(ctx context.Context, q Querier, beforeMS int64, ids []int64) (int, error) {
+	n, err := affected(ctx, q, sqlDropSent, beforeMS, idList(ids))
+	if err != nil {
+		return 0, err
+	}
+	_, err = q.ExecContext(ctx, sqlDropTwins, idList(ids))
+	return n, err
+}
+
+// DropPresences deletes the rows of actors that have not been heard of.
+func (Dispatches) DropPresences(ctx context.Context, q Querier, nowMS int64) (int, error) {
+	return affected(ctx, q, sqlDropPresences, nowMS)
+}
+
+// Each looks for one row.
+const (
+	sqlStalePresence = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_presence WHERE expires_ms <= ?1)`
+
+	sqlNeedsLife    = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs)`
+	sqlNeedsLegacy  = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_twins)`
+	sqlNeedsReplies = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE reply_queue IS NOT NULL OR reply_topic IS NOT NULL)`
+)
+
+// Stale tells whether DropPresences would delete a row.
+func (Dispatches) Stale(ctx context.Context, q Querier, nowMS int64) (some bool, err error) {
+	_, err = one(ctx, q, sqlStalePresence, []any{nowMS}, &some)
+	return some, err
+}
+
+var dispatchNeeds = []struct{ part, query string }{
+	{DispatchLife, sqlNeedsLife}, {DispatchLegacy, sqlNeedsLegacy}, {DispatchReplies, sqlNeedsReplies},
+}
+
+// Unneeded returns the parts with triggers that nothing in the file needs any more.
+func (d Dispatches) Unneeded(ctx context.Context, q Querier) (parts []string, err error) {
+	there, err := d.objects(ctx, q)
+	if err != nil || !there[DispatchTables] {
+		return nil, err
+	}
+	for _, need := range dispatchNeeds {
+		if !there[need.part] {
+			continue
+		}
+		needed := false
+		if _, err := one(ctx, q, need.query, nil, &needed); err != nil {
+			return nil, err
+		}
+		if !needed {
+			parts = append(parts, need.part)
+		}
+	}
+	return parts, nil
+}
+
+// DropUnneeded drops the triggers that nothing needs at the time of the transaction.
+func (d Dispatches) DropUnneeded(ctx context.Context, q Querier) error {
+	if err := TakeWriteLock(ctx, q); err != nil {
+		return err
+	}
+	parts, err := d.Unneeded(ctx, q)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		for _, trigger := range dispatchTriggers[part] {
+			if _, err := q.ExecContext(ctx, `DROP TRIGGER IF EXISTS `+trigger); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
