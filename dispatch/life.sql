@@ -1,11 +1,12 @@
 -- The triggers that note when a job of dispatch starts and ends, in the transaction of the claim or
 -- the settle, and publish its log. They exist while there are such jobs.
+-- The time is rounded, since the sum of floats may lie a hair below its millisecond.
 
 CREATE TRIGGER IF NOT EXISTS _honkerx_dispatch_moved AFTER UPDATE OF state ON _honker_live
 WHEN NEW.state <> OLD.state OR NEW.attempts > OLD.attempts
 BEGIN
   UPDATE _honkerx_dispatch_jobs SET run_id = NEW.id, ended_ms = NULL,
-    started_ms = iif(NEW.state = 'processing', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER), started_ms)
+    started_ms = iif(NEW.state = 'processing', CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER), started_ms)
   WHERE job_id = ifnull((SELECT sent_id FROM _honkerx_dispatch_twins WHERE job_id = NEW.id), NEW.id);
   INSERT INTO _honker_stream (topic, key, payload)
   SELECT events, iif(NEW.state = 'processing', 'started', 'dispatched'),
@@ -18,7 +19,7 @@ END;
 -- by then.
 CREATE TRIGGER IF NOT EXISTS _honkerx_dispatch_ended AFTER DELETE ON _honker_live
 BEGIN
-  UPDATE _honkerx_dispatch_jobs SET ended_ms = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+  UPDATE _honkerx_dispatch_jobs SET ended_ms = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
   WHERE job_id = ifnull((SELECT sent_id FROM _honkerx_dispatch_twins WHERE job_id = OLD.id), OLD.id) AND run_id = OLD.id;
   INSERT INTO _honker_stream (topic, key, payload)
   SELECT events, state, json_object('id', job_id, 'queue', OLD.queue, 'state', state, 'attempt', OLD.attempts)
