@@ -127,21 +127,33 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 	if s.ID, err = d.enqueue(ctx, tx, s.Queue, payload, o); err != nil {
 		return 0, err
 	}
+	if d.opts.Log {
+		s.Events = d.events()
+	}
+	added, err := d.store.Add(ctx, on, s, now.UnixMilli())
+	if err != nil || !added { // a unique key has found a job that was sent before
+		return s.ID, err
+	}
 	for _, queue := range old {
-		id, err := d.enqueue(ctx, tx, queue, payload, o)
+		twin, err := d.enqueue(ctx, tx, queue, payload, o)
 		if err != nil {
 			return 0, err
 		}
-		s.Twins = append(s.Twins, id)
-	}
-	if d.opts.Log {
-		s.Events = d.events()
-		event := Event{ID: s.ID, Queue: s.Queue, State: Dispatched}
-		if _, err := honker.NewStream[Event](d.db, s.Events, nil).PublishTx(ctx, tx, event, honker.EventKey(string(Dispatched))); err != nil {
+		if err := d.store.AddTwin(ctx, on, twin, s.ID); err != nil {
 			return 0, err
 		}
 	}
-	return s.ID, d.store.Add(ctx, on, s, now.UnixMilli())
+	return s.ID, d.logSent(ctx, tx, s)
+}
+
+// logSent publishes the first event of a job.
+func (d *Dispatcher) logSent(ctx context.Context, tx honker.Tx, s store.Sent) error {
+	if s.Events == "" {
+		return nil
+	}
+	event := Event{ID: s.ID, Queue: s.Queue, State: Dispatched}
+	_, err := honker.NewStream[Event](d.db, s.Events, nil).PublishTx(ctx, tx, event, honker.EventKey(string(Dispatched)))
+	return err
 }
 
 func (d *Dispatcher) enqueue(ctx context.Context, tx honker.Tx, queue string, payload any, o sendOptions) (int64, error) {

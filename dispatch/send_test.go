@@ -225,3 +225,21 @@ func TestSend_Log(t *testing.T) {
 		never: {"dispatched 0", "stopped 0"},
 	}, lives)
 }
+
+// A Send with a unique key finds the job that has it, and its copies are not sent again.
+func TestSend_Unique(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, Log: true})
+	ctx := testkit.Context(t, testkit.Timeout)
+	unique := dispatch.With(honker.Unique("k", nil))
+	id := send(t, d, typeOsis, 1, unique)
+	require.Equal(t, id, send(t, d, typeOsis, 2, unique))
+	require.EqualValues(t, 2, live(t, db))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`))
+	var r ran
+	start(t, d, osis("1"), r.handler("1"), nil)
+	n, err := dispatch.Await[int](ctx, d, id)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NotEqual(t, id, send(t, d, typeOsis, 3, unique))
+}

@@ -71,7 +71,6 @@ func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...DispatchP
 // Sent is a job that is sent by dispatch.
 type Sent struct {
 	ID         int64
-	Twins      []int64 // copies in legacy queues
 	Queue      string
 	Events     string // the topic of its log; "": none
 	ReplyQueue string
@@ -80,22 +79,22 @@ type Sent struct {
 
 const (
 	sqlAddSent = `INSERT INTO _honkerx_dispatch_jobs (job_id, run_id, queue, events, reply_queue, reply_topic, sent_ms)
-VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6)`
+VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFLICT (job_id) DO NOTHING`
 
-	sqlAddTwin = `INSERT INTO _honkerx_dispatch_twins (job_id, sent_id) VALUES (?1, ?2)`
+	sqlAddTwin = `INSERT INTO _honkerx_dispatch_twins (job_id, sent_id) VALUES (?1, ?2) ON CONFLICT (job_id) DO NOTHING`
 )
 
-// Add notes a job that was sent.
-func (Dispatches) Add(ctx context.Context, q Querier, s Sent, nowMS int64) error {
-	if _, err := q.ExecContext(ctx, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, nowMS); err != nil {
-		return err
-	}
-	for _, twin := range s.Twins {
-		if _, err := q.ExecContext(ctx, sqlAddTwin, twin, s.ID); err != nil {
-			return err
-		}
-	}
-	return nil
+// Add notes a job that was sent; false for one that was noted before, which an enqueue with a unique
+// key has found.
+func (Dispatches) Add(ctx context.Context, q Querier, s Sent, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, nowMS)
+	return n > 0, err
+}
+
+// AddTwin notes a copy of a job in a legacy queue.
+func (Dispatches) AddTwin(ctx context.Context, q Querier, twin, sent int64) error {
+	_, err := q.ExecContext(ctx, sqlAddTwin, twin, sent)
+	return err
 }
 
 // By primary keys.
