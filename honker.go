@@ -134,6 +134,7 @@ type DB struct {
 // that use it; package store implements them for SQLite.
 type stores struct {
 	jobs          jobStore
+	pauses        pauseStore
 	results       resultStore
 	notifications notificationStore
 	streams       streamStore
@@ -148,6 +149,7 @@ type stores struct {
 
 var sqliteStores = stores{
 	jobs:          store.Jobs{},
+	pauses:        store.Pauses{},
 	results:       store.Results{},
 	notifications: store.Notifications{},
 	streams:       store.Streams{},

@@ -90,6 +90,7 @@ func (db *DB) chores() []chore {
 		{"overdue jobs", db.settleOverdue},
 		{"expired jobs", db.deadLetterExpired},
 		{"unique keys", db.dropKeysOver},
+		{"pauses", db.endPauses},
 		{"deleted groups", db.dropLeftClaims},
 		{"retention", db.compactAll},
 		{"results", db.sweep(store.SweepResults, 0)},

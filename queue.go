@@ -322,7 +322,8 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 
 // NextClaimAt returns the next time at which a job of this queue can be claimed that
 // cannot be now: one that waits for its time, or one with a claim that may lapse. The zero
-// time means that nothing is coming. Jobs that are due already do not count.
+// time means that nothing is coming. Jobs that are due already do not count. While the queue is
+// paused nothing can be claimed before the end of the pause, see [Queue.Pause].
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) {
 	if q.err != nil {
 		return time.Time{}, fail("next claim", q.name, q.err)

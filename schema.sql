@@ -183,6 +183,17 @@ BEGIN
   DELETE FROM _honkerx_job WHERE job_id = OLD.id;
 END;
 
+-- What holds for a queue, in all processes. paused_ms NULL: it is not paused. until_ms is a whole
+-- second, and NULL for a pause without an end. While there is a pause, the trigger _honkerx_gate
+-- keeps other bindings from claiming jobs of the queue.
+CREATE TABLE IF NOT EXISTS _honkerx_queues (
+  queue TEXT PRIMARY KEY,
+  paused_ms INTEGER,
+  until_ms INTEGER,
+  reason TEXT,
+  who TEXT
+) WITHOUT ROWID;
+
 -- What honker's row of a consumer has no place for. topic may be a pattern, "orders:*".
 -- filter is JSON, so that any process can count the events that the consumer has not seen.
 CREATE TABLE IF NOT EXISTS _honkerx_consumers (

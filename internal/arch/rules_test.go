@@ -241,7 +241,8 @@ func clockFaults(s source) []string {
 	}
 	faults := s.uses(goClock, nil)
 	for _, text := range s.texts() {
-		if sqlClock.MatchString(text) {
+		// A trigger runs in the statements of other bindings, which have no time for it.
+		if sqlClock.MatchString(text) && !strings.HasPrefix(text, "CREATE TRIGGER") {
 			faults = append(faults, "asks SQLite for the time: "+text)
 		}
 	}

@@ -36,6 +36,13 @@ WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL A
 		`SELECT id FROM _honker_live JOIN _honker_dead USING (id)`},
 	{"a side row belongs to a live job",
 		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
+	{"the trigger that keeps paused jobs from starting exists while a queue is paused",
+		`SELECT 0 WHERE EXISTS (SELECT 1 FROM _honkerx_queues WHERE paused_ms IS NOT NULL) <>
+  EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '_honkerx_gate')`},
+	{"a queue that is not paused has nothing of a pause",
+		`SELECT 0 FROM _honkerx_queues WHERE paused_ms IS NULL AND (until_ms IS NOT NULL OR reason IS NOT NULL OR who IS NOT NULL)`},
+	{"a pause ends at a whole second",
+		`SELECT 0 FROM _honkerx_queues WHERE until_ms % 1000 <> 0`},
 	{"a lock has an owner",
 		`SELECT rowid FROM _honker_locks WHERE owner = ''`},
 	{"an event that a group was given lies at or below the group's cursor",

@@ -65,11 +65,13 @@ WHERE id IN (
   ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
 // levels is the WITH clause of the priorities in use on queue, highest first. Each costs
-// one seek, however many jobs lie between two levels. queue is an SQL expression.
+// one seek, however many jobs lie between two levels. A paused queue has none, so nothing of it
+// is read, however many jobs wait. queue is an SQL expression.
 func levels(queue string) string {
 	return `WITH RECURSIVE lv(p) AS (
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = ` + queue + ` AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+    WHERE NOT ` + paused(queue) + `
     UNION ALL
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = ` + queue + ` AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
@@ -223,15 +225,18 @@ type QueueState struct {
 
 // For each queue of ?1: the same reads as a claim, so that an idle worker does not take
 // the write lock in vain. A job in flight counts from the first second at which its claim
-// has lapsed, also when it has no attempt left: a claim has to dead-letter it.
+// has lapsed, also when it has no attempt left: a claim has to dead-letter it. While the queue is
+// paused nothing is due before the end of the pause.
 var sqlQueueStates = `SELECT k.value,
   ` + overdue("k.value") + `
   OR EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
+  coalesce((SELECT until_ms / 1000 FROM _honkerx_queues
+    WHERE queue = k.value AND ` + pauseHolds + `),
   (` + levels("k.value") + `
     SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = k.value AND state = 'pending' AND priority = lv.p AND run_at > ?2
       ORDER BY run_at LIMIT 1))
-    FROM lv),
+    FROM lv)),
   (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = k.value AND state = 'processing' AND claim_expires_at >= ?2
     ORDER BY claim_expires_at LIMIT 1)
@@ -275,10 +280,22 @@ var sqlNextClaim = `SELECT
     ORDER BY claim_expires_at LIMIT 1)`
 
 // NextClaimAt returns the second after now at which a job of queue can be claimed
-// that cannot be now; 0 when nothing is coming.
-func (Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
+// that cannot be now; 0 when nothing is coming. A pause is waited for, also by jobs that are due.
+func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
+	pause, found, err := Pauses{}.Get(ctx, q, queue, now)
+	switch {
+	case err != nil:
+		return 0, err
+	case found && pause.UntilMS == 0:
+		return 0, nil
+	case found:
+		now = pause.UntilMS / 1000
+		if ready, err := j.Ready(ctx, q, queue, now); err != nil || ready {
+			return now, err
+		}
+	}
 	var due, lapse number
-	_, err := one(ctx, q, sqlNextClaim, []any{queue, now}, &due, &lapse)
+	_, err = one(ctx, q, sqlNextClaim, []any{queue, now}, &due, &lapse)
 	return nextOf(due, lapse), err
 }
 

@@ -81,11 +81,12 @@ func (Jobs) InsertMany(ctx context.Context, q Querier, n NewJob, payloads []stri
 var sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
-WHERE NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
+WHERE NOT ` + paused("?1") + ` AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
 // InsertClaimed enqueues one job that is due and claims it for worker until expires. It
-// inserts nothing, and returns false, where worker's claim would have found another job.
+// inserts nothing, and returns false, where worker's claim would have found another job, or none
+// because the queue is paused.
 // n.CreatedAt is now, and n.RunAt no later.
 func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, worker string, expires int64) (Job, bool, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,

@@ -172,11 +172,11 @@ func TestSchema_OlderFiles(t *testing.T) {
 	}
 }
 
-// A file of version 3 keeps its side rows and gets what keys need.
+// A file of version 3 keeps its side rows and gets what keys and pauses need.
 func TestSchema_Version3(t *testing.T) {
 	db := openFresh(t)
 	execAll(t, db, []string{
-		`DROP TABLE _honkerx_unique`, `DROP TABLE _honkerx_dead_job`, `DROP TABLE _honkerx_gone`, `DROP TABLE _honkerx_job`,
+		`DROP TABLE _honkerx_queues`, `DROP TABLE _honkerx_unique`, `DROP TABLE _honkerx_dead_job`, `DROP TABLE _honkerx_gone`, `DROP TABLE _honkerx_job`,
 		`CREATE TABLE _honkerx_job (job_id INTEGER PRIMARY KEY, last_error TEXT)`,
 		`INSERT INTO _honker_live (id, queue, payload, run_at) VALUES (1, 'a', '1', 5)`,
 		`INSERT INTO _honkerx_job VALUES (1, 'out of paper')`,
@@ -184,7 +184,7 @@ func TestSchema_Version3(t *testing.T) {
 	})
 	require.NoError(t, bootstrap(db, readDDL(t)))
 	require.Equal(t, []string{"1|out of paper|NULL"}, lines(t, db, `SELECT job_id, last_error, unique_key FROM _honkerx_job`))
-	for _, table := range []string{"_honkerx_job", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone"} {
+	for _, table := range []string{"_honkerx_job", "_honkerx_queues", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone"} {
 		require.Equal(t, columns(t, openFresh(t), table), columns(t, db, table), table)
 	}
 	require.Equal(t, store.PlacedNew, keyed(t, db, store.Unique{}).Result)

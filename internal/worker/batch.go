@@ -136,6 +136,9 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 	if want > 0 {
 		p.more = b.full()
 	}
+	if b.paused {
+		p.releaseUnstarted() // claimed ahead, before the pause
+	}
 	p.start(b.ClaimOp)
 	return nil
 }

@@ -56,6 +56,15 @@ func (r *Running) Cancel(queue string, id int64) {
 	}
 }
 
+// Release gives back what these pools have claimed ahead and not begun: the queue was paused.
+func (r *Running) Release(queue string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.pools[queue] {
+		p.releaseUnstarted()
+	}
+}
+
 // cancel ends the handlers of the held jobs that was picks.
 func (p *Pool) cancel(was func(*activeJob) bool) {
 	p.mu.Lock()

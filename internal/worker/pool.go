@@ -417,11 +417,14 @@ func (p *Pool) forget(done []*activeJob) {
 	}
 }
 
-// releaseUnstarted queues what was claimed ahead for release.
+// releaseUnstarted queues what was claimed ahead for release. Any goroutine may call it.
 func (p *Pool) releaseUnstarted() {
 	for {
 		select {
-		case j := <-p.jobs:
+		case j, open := <-p.jobs:
+			if !open {
+				return
+			}
 			p.finish(j, p.source.release(j.claim))
 		default:
 			return

@@ -16,6 +16,7 @@ type Jobs interface {
 	Ready(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 	States(ctx context.Context, q engine.Querier, queues []string, now int64) ([]store.QueueState, error)
 	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
+	Paused(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
 	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
@@ -58,6 +59,7 @@ type ClaimOp struct {
 	Rows  []store.Job   // after Run
 	Dead  []store.Death // after Run: jobs of the queue that could not run again
 
+	paused       bool // after Run: there were no jobs, since the queue is paused
 	more         bool // after Run: it has stopped at a bound, and there may be others
 	sum, largest int  // of the payloads of Rows, in bytes
 	slots        *Reservation
@@ -90,7 +92,7 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 // call: what waited for the writer must not have lost a part of its lease to that.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := now.Unix() + engine.Seconds(c.Hold)
-	c.Rows, c.Dead, c.sum, c.largest = nil, nil, 0, 0 // it may run again
+	c.Rows, c.Dead, c.sum, c.largest, c.paused = nil, nil, 0, 0, false // it may run again
 	c.Want = c.slots.Fill(c.Want)
 	for n := c.first(); n > 0; n = c.next() {
 		rows, dead, err := c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, n, now.Unix(), expires)
@@ -107,6 +109,12 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 		c.sum, c.largest = c.sum+sum, max(c.largest, largest)
 		if c.more = len(rows) == n; !c.more {
 			break
+		}
+	}
+	if c.Want > 0 && len(c.Rows) == 0 {
+		var err error
+		if c.paused, err = c.source.Jobs.Paused(ctx, q, c.source.Queue, now.Unix()); err != nil {
+			return err
 		}
 	}
 	// Large ones are remembered for some claims, where they come among small ones.

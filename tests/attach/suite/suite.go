@@ -29,6 +29,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 		"a sleeper hears the pool commit": sleeper,
 		"a relay":                         relays,
 		"unique keys":                     uniqueKeys,
+		"pauses":                          pauses,
 	} {
 		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
 			t.Run(name+pools, func(t *testing.T) {
@@ -139,6 +140,49 @@ WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'jobs' AND state = 'pendi
 	place(3, &honker.Uniqueness{Until: honker.UntilStarted})
 	exec(claim)
 	require.Equal(t, honker.PlacedNew, place(4, nil).Result)
+	require.NoError(t, db.Check(ctx))
+}
+
+// pauses are kept by the file's own trigger, where a binding that knows nothing of them claims by
+// honker's SQL on the driver's SQLite.
+func pauses(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	paused, free := honker.NewQueue[int](db, "paused", nil), honker.NewQueue[int](db, "free", nil)
+	ids := make(map[string]int64)
+	for name, q := range map[string]*honker.Queue[int]{"paused": paused, "free": free} {
+		ids[name], err = q.Enqueue(ctx, 1)
+		require.NoError(t, err)
+	}
+	claim := func() (claimed []int64) {
+		rows, err := pool.QueryContext(ctx, `UPDATE _honker_live
+SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
+WHERE id IN (SELECT id FROM _honker_live WHERE state = 'pending' AND run_at <= unixepoch()) RETURNING id`)
+		require.NoError(t, err)
+		defer rows.Close()
+		for rows.Next() {
+			var id int64
+			require.NoError(t, rows.Scan(&id))
+			claimed = append(claimed, id)
+		}
+		require.NoError(t, rows.Err())
+		return claimed
+	}
+	changed, err := paused.Pause(ctx, &honker.PauseOptions{Reason: "deploy", Until: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, []int64{ids["free"]}, claim(), "the claim passes over the others, and fails for none")
+	jobs, err := paused.Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	require.Empty(t, jobs)
+	require.NoError(t, db.Check(ctx))
+	was, err := paused.Resume(ctx)
+	require.NoError(t, err)
+	require.True(t, was)
+	require.Equal(t, []int64{ids["paused"]}, claim())
 	require.NoError(t, db.Check(ctx))
 }
 

@@ -1,0 +1,136 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Pauses are the statements on the pauses of queues, columns of _honkerx_queues, and on the
+// trigger by which the claims of other bindings keep to them.
+type Pauses struct{}
+
+// Pause keeps the jobs of a queue from starting.
+type Pause struct {
+	SinceMS int64
+	UntilMS int64 // a whole second; 0: until it is ended
+	Reason  string
+	By      string
+}
+
+// pauseHolds is the condition of a pause at the second ?2. It ends at a whole second, as the
+// times of jobs are.
+const pauseHolds = `paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > ?2 * 1000)`
+
+// paused is the condition that no job of queue may start now, one seek. queue is an SQL expression.
+func paused(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + ` AND ` + pauseHolds + `)`
+}
+
+var sqlPaused = `SELECT ` + paused("?1")
+
+// By primary key.
+const (
+	sqlGetPause = `SELECT paused_ms, until_ms, reason, who FROM _honkerx_queues WHERE queue = ?1 AND ` + pauseHolds
+
+	sqlSetPause = `INSERT INTO _honkerx_queues (queue, paused_ms, until_ms, reason, who) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = excluded.until_ms,
+  reason = excluded.reason, who = excluded.who`
+
+	setNoPause    = `UPDATE _honkerx_queues SET paused_ms = NULL, until_ms = NULL, reason = NULL, who = NULL`
+	sqlEndPause   = setNoPause + ` WHERE queue = ?1 AND paused_ms IS NOT NULL`
+	sqlEndPauses  = setNoPause + ` WHERE until_ms <= ?1 * 1000`
+	sqlAnyPause   = `SELECT EXISTS (SELECT 1 FROM _honkerx_queues WHERE paused_ms IS NOT NULL)`
+	sqlOverPauses = `SELECT EXISTS (SELECT 1 FROM _honkerx_queues WHERE until_ms <= ?1 * 1000)`
+)
+
+// The gate passes over a row of a paused queue that any binding's claim takes: RAISE(IGNORE)
+// drops the change of that row, and the statement goes on with the others. Our own claims do not
+// choose such rows. It costs each claim something, so it exists only while a queue is paused.
+// A heartbeat does not set state, so the update of a job that runs already does not meet it.
+const (
+	makeGate = `CREATE TRIGGER IF NOT EXISTS _honkerx_gate BEFORE UPDATE OF state ON _honker_live
+WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_queues
+  WHERE queue = OLD.queue AND paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > unixepoch() * 1000))
+BEGIN
+  SELECT RAISE(IGNORE);
+END`
+	dropGate = `DROP TRIGGER IF EXISTS _honkerx_gate`
+)
+
+// Get returns the pause of queue; false for none, or one that is over.
+func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p Pause, found bool, err error) {
+	var reason, by sql.NullString
+	found, err = one(ctx, q, sqlGetPause, []any{queue, now}, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by)
+	p.Reason, p.By = reason.String, by.String
+	return p, found, err
+}
+
+// Paused tells whether no job of queue may start now.
+func (Jobs) Paused(ctx context.Context, q Querier, queue string, now int64) (is bool, err error) {
+	_, err = one(ctx, q, sqlPaused, []any{queue, now}, &is)
+	return is, err
+}
+
+// Set pauses queue, and returns the pause that there was, of which SinceMS stays.
+func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p Pause, now int64) (before Pause, was bool, err error) {
+	if before, was, err = ps.Get(ctx, q, queue, now); err != nil {
+		return before, was, err
+	}
+	if was {
+		p.SinceMS = before.SinceMS
+	}
+	n, err := affected(ctx, q, sqlSetPause, queue, p.SinceMS, nullable(p.UntilMS), nullText(p.Reason), nullText(p.By))
+	if err == nil && n == 0 {
+		err = ErrNotInserted
+	}
+	if err != nil {
+		return before, was, err
+	}
+	_, err = q.ExecContext(ctx, makeGate)
+	return before, was, err
+}
+
+// End ends the pause of queue; false where it was over, or there was none.
+func (ps Pauses) End(ctx context.Context, q Querier, queue string, now int64) (was bool, err error) {
+	if _, was, err = ps.Get(ctx, q, queue, now); err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlEndPause, queue)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	return was, ps.tidy(ctx, q)
+}
+
+// Over tells whether EndOver would do something.
+func (Pauses) Over(ctx context.Context, q Querier, now int64) (some bool, err error) {
+	_, err = one(ctx, q, sqlOverPauses, []any{now}, &some)
+	return some, err
+}
+
+// EndOver removes what pauses have left that ended by themselves, and counts them.
+func (ps Pauses) EndOver(ctx context.Context, q Querier, now int64) (int, error) {
+	n, err := affected(ctx, q, sqlEndPauses, now)
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	return n, ps.tidy(ctx, q)
+}
+
+// tidy drops the gate behind the last pause.
+func (Pauses) tidy(ctx context.Context, q Querier) error {
+	var some bool
+	if _, err := one(ctx, q, sqlAnyPause, nil, &some); err != nil || some {
+		return err
+	}
+	_, err := q.ExecContext(ctx, dropGate)
+	return err
+}
+
+// nullText is NULL for an empty text.
+func nullText(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

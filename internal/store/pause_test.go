@@ -1,0 +1,56 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// The check names a pause without the trigger that keeps other bindings to it, the trigger without
+// a pause, and what is left of a pause that is over.
+func TestCheck_Pause(t *testing.T) {
+	db := openFresh(t)
+	const gate = "the trigger that keeps paused jobs from starting exists while a queue is paused: row 0"
+	for statement, rule := range map[string]string{
+		`DROP TRIGGER _honkerx_gate`:                                   gate,
+		`DELETE FROM _honkerx_queues`:                                  gate,
+		`UPDATE _honkerx_queues SET paused_ms = NULL, until_ms = NULL`: "a queue that is not paused has nothing of a pause: row 0",
+		`UPDATE _honkerx_queues SET until_ms = 1500`:                   "a pause ends at a whole second: row 0",
+	} {
+		tx := begin(t, db)
+		_, was, err := store.Pauses{}.Set(ctx, tx, "a", store.Pause{SinceMS: 1, UntilMS: 2000, Reason: "r"}, 1)
+		require.NoError(t, err)
+		require.False(t, was)
+		broken, err := store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Empty(t, broken)
+		exec(t, tx, statement)
+		broken, err = store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Contains(t, broken, rule, statement)
+		require.NoError(t, tx.Rollback())
+	}
+}
+
+// The next claim of a paused queue is at its end, where jobs are due by then, and after it where
+// they are not.
+func TestNextClaimAt_Paused(t *testing.T) {
+	for name, c := range map[string]struct{ runAt, until, want int64 }{
+		"due":           {1, 20, 20},
+		"due meanwhile": {15, 20, 20},
+		"later":         {30, 20, 30},
+		"no end":        {1, 0, 0},
+		"over":          {30, 5, 30},
+	} {
+		tx := begin(t, openFresh(t))
+		_, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", RunAt: c.runAt, MaxAttempts: 3}, "1")
+		require.NoError(t, err)
+		_, _, err = store.Pauses{}.Set(ctx, tx, "a", store.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
+		require.NoError(t, err)
+		next, err := store.Jobs{}.NextClaimAt(ctx, tx, "a", 10)
+		require.NoError(t, err)
+		require.Equal(t, c.want, next, name)
+	}
+}

@@ -1,0 +1,141 @@
+package honker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// pauseStore are the statements about pauses.
+type pauseStore interface {
+	Set(ctx context.Context, q engine.Querier, queue string, p store.Pause, now int64) (before store.Pause, was bool, err error)
+	End(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
+
+	// For Maintain.
+	Over(ctx context.Context, q engine.Querier, now int64) (bool, error)
+	EndOver(ctx context.Context, q engine.Querier, now int64) (int, error)
+}
+
+// PauseOptions of one Pause. The zero value of a field means its default.
+type PauseOptions struct {
+	Until  time.Time // the pause ends by itself, at the first whole second that is not before; zero: it lasts until Resume
+	Reason string    // kept with the pause; at most 1024 bytes
+	By     string    // the operator's name, kept with it; at most 1024 bytes
+}
+
+// maxNote bounds texts of operators in the file.
+const maxNote = 1024
+
+// row is what is stored, at the time now. A time that has passed is ErrInvalid.
+func (o *PauseOptions) row(now time.Time) (p store.Pause, err error) {
+	if o == nil {
+		o = new(PauseOptions)
+	}
+	p = store.Pause{SinceMS: now.UnixMilli(), Reason: o.Reason, By: o.By}
+	switch {
+	case o.Until.IsZero():
+	case !o.Until.After(now):
+		err = fmt.Errorf("%w: a pause until %v, which has passed", ErrInvalid, o.Until)
+	case o.Until.UTC().Year() > 9999: // what SQLite's functions and JSON can show
+		err = fmt.Errorf("%w: a pause until after the year 9999", ErrInvalid)
+	default:
+		p.UntilMS = engine.UnixUp(o.Until) * 1000
+	}
+	return p, errors.Join(err, checkNote("Reason", o.Reason), checkNote("By", o.By))
+}
+
+func checkNote(what, text string) error {
+	if len(text) > maxNote {
+		return fmt.Errorf("%w: %s of %d bytes, at most %d", ErrInvalid, what, len(text), maxNote)
+	}
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return fmt.Errorf("%w: %s is not plain text", ErrInvalid, what)
+	}
+	return nil
+}
+
+// Pause lets no job of the queue start, in any process and by any binding of honker, until
+// [Queue.Resume] or opts.Until. It is kept in the file, so it outlives the process. Jobs that run
+// go on to their end, and are settled. What a [Queue.Work] has claimed ahead and not begun is given
+// back with its attempt unspent: by those of this DB at once; by those of other processes with
+// their next claim, or when no handler has ended for 200 ms, so until then such a job may still
+// begin. Jobs can be enqueued and cancelled meanwhile, and schedules fire; what may not run again
+// goes to the dead letters.
+//
+// It returns false where the queue was paused already: then Until, Reason and By are replaced, and
+// a zero Until leaves no end. nil opts means defaults. An Until that has passed is [ErrInvalid], and
+// so is a text that is too long or not UTF-8.
+//
+// Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it is
+// [ErrInTx]. The first pause of a file and the end of the last one change its schema, after which
+// every connection prepares its statements anew: a pause is for operators, not for pacing.
+func (q *Queue[T]) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
+	paused, err := q.pause(ctx, opts)
+	return paused, fail("pause", q.name, err)
+}
+
+func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
+	if q.err != nil {
+		return false, q.err
+	}
+	row, err := opts.row(time.Now())
+	if err != nil {
+		return false, err
+	}
+	var was bool
+	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+		_, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix())
+		return err
+	}))
+	if err != nil {
+		return false, err
+	}
+	q.db.running.Release(q.name)
+	q.db.engine.Notifier.Wake(q.ready()) // sleepers have to learn of Until
+	return !was, nil
+}
+
+// Resume ends the pause of the queue: its jobs can start again, in all processes. It returns
+// false where the queue was not paused, or Until has passed. It waits for the writer until ctx
+// ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx].
+func (q *Queue[T]) Resume(ctx context.Context) (bool, error) {
+	was, err := q.resume(ctx)
+	return was, fail("resume", q.name, err)
+}
+
+func (q *queue) resume(ctx context.Context) (was bool, err error) {
+	if q.err != nil {
+		return false, q.err
+	}
+	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+		was, err = q.db.pauses.End(ctx, tx, q.name, now.Unix())
+		return err
+	}))
+	if err != nil || !was {
+		return false, err
+	}
+	q.db.engine.Notifier.Wake(q.ready())
+	return true, nil
+}
+
+// endPauses removes what pauses have left that ended by themselves.
+func (db *DB) endPauses(ctx context.Context) error {
+	over := false
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		over, err = db.pauses.Over(ctx, q, time.Now().Unix())
+		return err
+	})
+	if err != nil || !over {
+		return err
+	}
+	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		_, err := db.pauses.EndOver(ctx, q, now.Unix())
+		return err
+	}))
+}
