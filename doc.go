@@ -32,6 +32,8 @@
 // A job may have a key to itself: [Unique] and [UniqueArgs] make an enqueue find the job that
 // waits or runs, [Debounce] and [Throttle] space them out.
 //
+// [Queue.Pause] lets no job of a queue start, in any process, until [Queue.Resume].
+//
 // A job that fails is logged and runs again, 25 attempts over about half a day unless
 // [QueueOptions] says otherwise; then it goes to the dead letters.
 //

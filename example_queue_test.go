@@ -199,3 +199,30 @@ func ExampleDebounce() {
 	}, nil)
 	// Output: indexed document 7
 }
+
+func ExampleQueue_Pause() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	emails := honker.NewQueue[string](db, "emails", nil)
+	emails.Enqueue(ctx, "bob@example.com")
+	if _, err := emails.Pause(ctx, &honker.PauseOptions{Reason: "the mail server is down", Until: time.Now().Add(time.Hour)}); err != nil {
+		log.Fatal(err)
+	}
+	jobs, err := emails.Claim(ctx, "w", 1)
+	fmt.Println(len(jobs), err)
+	was, err := emails.Resume(ctx)
+	fmt.Println(was, err)
+	jobs, err = emails.Claim(ctx, "w", 1)
+	fmt.Println(len(jobs), err)
+	// Output:
+	// 0 <nil>
+	// true <nil>
+	// 1 <nil>
+}
