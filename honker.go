@@ -164,6 +164,10 @@ var sqliteStores = stores{
 
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
+	engine.RegisterViews(engine.Views{
+		Job:   func(row store.Job, now time.Time) any { return infoOf(row, now) },
+		Stats: func(row store.QueueStats, now time.Time) any { return statsOf(row, now) },
+	})
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
 		return stream.(pipeable).pipe(ctx, e, consumer, to)
 	})

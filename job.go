@@ -3,6 +3,7 @@ package honker
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -21,12 +22,29 @@ const (
 	StateDead       State = "dead"       // will not run again
 )
 
+// Phase is where a job is at a moment. [State] is what the file says; the phase also
+// depends on the clock.
+type Phase string
+
+// The phases of a job.
+const (
+	PhaseReady     Phase = "ready"     // can be claimed now
+	PhaseScheduled Phase = "scheduled" // waits for its time: delayed, or between two attempts
+	PhaseRunning   Phase = "running"   // held by a valid claim
+	PhaseLapsed    Phase = "lapsed"    // its claim has run out; can be claimed now
+	PhaseHeld      Phase = "held"      // waits for another job, see [RunAgain]
+	PhaseExpired   Phase = "expired"   // can run no more: its time to start has passed, or its attempts are spent; a claim or a sweep dead-letters it
+	PhaseDead      Phase = "dead"      // among the dead letters
+	PhaseDone      Phase = "done"      // done and kept; no job is kept yet
+)
+
 // JobInfo is a job as it was when it was read. Times are whole seconds; the zero time
 // means none.
 type JobInfo struct {
 	ID             int64
 	Queue          string
 	State          State
+	Phase          Phase           // when it was read; in a handler: when it was given the job
 	Payload        json.RawMessage // as stored; other bindings may store text that is not JSON
 	Priority       int
 	Attempts       int // claims so far, this one included
@@ -49,11 +67,12 @@ func stateOf(stored string) State {
 	return State(stored)
 }
 
-func infoOf(row store.Job) JobInfo {
+func infoOf(row store.Job, now time.Time) JobInfo {
 	return JobInfo{
 		ID:             row.ID,
 		Queue:          row.Queue,
 		State:          stateOf(row.State),
+		Phase:          Phase(row.Phase(now.Unix())),
 		Payload:        engine.PayloadText(row.Payload),
 		Priority:       int(row.Priority),
 		Attempts:       int(row.Attempts),
@@ -67,6 +86,47 @@ func infoOf(row store.Job) JobInfo {
 		DiedAt:         engine.Instant(row.DiedAt),
 		Unique:         row.Unique,
 	}
+}
+
+// Job reads a job of any queue that waits, runs or is dead. [ErrNotFound]: it was done, was
+// cancelled, or never existed. It never waits for the writer.
+func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
+	info, err := db.findJob(ctx, id, db.jobs.Find, db.jobs.FindDead)
+	return info, failID("read job", id, err)
+}
+
+// finder reads a job by its id, where it may be.
+type finder func(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+
+// findJob looks among the live jobs first and then among the dead, the direction in which jobs
+// move: one that moves in between is found.
+func (db *DB) findJob(ctx context.Context, id int64, live, dead finder) (info *JobInfo, err error) {
+	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
+		row, found, err := live(ctx, r, id)
+		if err == nil && !found {
+			row, found, err = dead(ctx, r, id)
+		}
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fmt.Errorf("job %d: %w", id, ErrNotFound)
+		}
+		i := infoOf(row, time.Now())
+		info = &i
+		return nil
+	})
+	return info, err
+}
+
+// Args reads the arguments of a job that was read or listed, rather than claimed. An error is that of
+// a payload that does not decode into T; a nil j is [ErrInvalid].
+func Args[T any](j *JobInfo) (args T, err error) {
+	if j == nil {
+		return args, fail("arguments", "", fmt.Errorf("%w: nil *JobInfo", ErrInvalid))
+	}
+	err = engine.Decode(string(j.Payload), j.Payload, &args)
+	return args, failID("arguments of job", j.ID, err)
 }
 
 // Job is a claimed job. One of its settle verbs ends the claim: Ack, Retry, Reject or
@@ -86,7 +146,7 @@ type Job[T any] struct {
 // newJob makes a job of a claimed row. With an error, the job has no Args, and can
 // only be settled.
 func newJob[T any](q *queue, row store.Job) (*Job[T], error) {
-	job := &Job[T]{JobInfo: infoOf(row), q: q, claim: worker.ClaimOf(row)}
+	job := &Job[T]{JobInfo: infoOf(row, time.Now()), q: q, claim: worker.ClaimOf(row)}
 	return job, engine.Decode(row.Payload, job.Payload, &job.Args)
 }
 

@@ -22,6 +22,9 @@ type jobStore interface {
 	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
 	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
+	Find(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+	Stats(ctx context.Context, q engine.Querier, queue string, now int64) (store.QueueStats, error)
 	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
@@ -247,28 +250,16 @@ func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	return info, fail("get", q.name, err)
 }
 
-// get looks among the live jobs first and then among the dead, the direction in which jobs
-// move: one that moves in between is found.
-func (q *queue) get(ctx context.Context, id int64) (info *JobInfo, err error) {
+func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		row, found, err := q.db.jobs.Get(ctx, r, q.name, id)
-		if err == nil && !found {
-			row, found, err = q.db.jobs.GetDead(ctx, r, q.name, id)
+	in := func(get func(context.Context, engine.Querier, string, int64) (store.Job, bool, error)) finder {
+		return func(ctx context.Context, r engine.Querier, id int64) (store.Job, bool, error) {
+			return get(ctx, r, q.name, id)
 		}
-		if err != nil {
-			return err
-		}
-		if !found {
-			return fmt.Errorf("job %d: %w", id, ErrNotFound)
-		}
-		i := infoOf(row)
-		info = &i
-		return nil
-	})
-	return info, err
+	}
+	return q.db.findJob(ctx, id, in(q.db.jobs.Get), in(q.db.jobs.GetDead))
 }
 
 // ready is what a commit brings after which a job of the queue may be claimed.

@@ -51,7 +51,7 @@ func TestQueue_Job_States(t *testing.T) {
 	after(t, began, 0, pending.CreatedAt)
 	after(t, began, 0, pending.RunAt)
 	require.Equal(t, honker.JobInfo{
-		ID: id, Queue: "jobs", State: honker.StatePending, Payload: pending.Payload, MaxAttempts: 25,
+		ID: id, Queue: "jobs", State: honker.StatePending, Phase: honker.PhaseReady, Payload: pending.Payload, MaxAttempts: 25,
 		CreatedAt: pending.CreatedAt, RunAt: pending.RunAt,
 	}, *pending)
 

@@ -262,7 +262,7 @@ func TestScheduler_Tick_FiredJob(t *testing.T) {
 		fires := testkit.Tick(t, bell, time.Now())
 		require.Len(t, fires, 2)
 		q := honker.NewQueue[int](bell, "mail", nil)
-		want := honker.JobInfo{ID: fires[0].JobID, Queue: "mail", State: honker.StatePending, Payload: json.RawMessage("17"), Priority: 8,
+		want := honker.JobInfo{ID: fires[0].JobID, Queue: "mail", State: honker.StatePending, Phase: honker.PhaseReady, Payload: json.RawMessage("17"), Priority: 8,
 			MaxAttempts: 2, RunAt: due, CreatedAt: now, ExpiresAt: now.Add(90 * time.Second)}
 		require.Equal(t, want, *testkit.GetJob(t, q, fires[0].JobID))
 		plain := testkit.GetJob(t, honker.NewQueue[any](bell, "jobs", nil), fires[1].JobID)
@@ -372,7 +372,7 @@ func TestScheduler_Trigger(t *testing.T) {
 		now := time.Now()
 		id, err = s.Trigger(ctx, "tea")
 		require.NoError(t, err)
-		require.Equal(t, honker.JobInfo{ID: id, Queue: "kitchen", State: honker.StatePending, Payload: json.RawMessage(`"brew"`), Priority: 3,
+		require.Equal(t, honker.JobInfo{ID: id, Queue: "kitchen", State: honker.StatePending, Phase: honker.PhaseReady, Payload: json.RawMessage(`"brew"`), Priority: 3,
 			MaxAttempts: 1, RunAt: now, CreatedAt: now, ExpiresAt: now.Add(time.Minute)}, *testkit.GetJob(t, q, id))
 	})
 }

@@ -47,6 +47,14 @@ CREATE INDEX IF NOT EXISTS _honkerx_live_pending
 CREATE INDEX IF NOT EXISTS _honkerx_live_exhausted
   ON _honker_live(queue, run_at)
   WHERE state = 'pending' AND attempts >= max_attempts;
+-- Two more for counting, which cost only the jobs in them: those with a time by which they
+-- have to start, and those that wait for another one.
+CREATE INDEX IF NOT EXISTS _honkerx_live_deadline
+  ON _honker_live(queue, expires_at)
+  WHERE state = 'pending' AND expires_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS _honkerx_live_held
+  ON _honker_live(queue, id)
+  WHERE state = 'held';
 
 -- Jobs that will not run again. id is the live one's.
 CREATE TABLE IF NOT EXISTS _honker_dead (
@@ -61,6 +69,9 @@ CREATE TABLE IF NOT EXISTS _honker_dead (
   created_at INTEGER NOT NULL DEFAULT (unixepoch()),
   died_at INTEGER NOT NULL DEFAULT (unixepoch())
 );
+-- The dead letters of a queue in the order in which they died.
+CREATE INDEX IF NOT EXISTS _honkerx_dead_queue
+  ON _honker_dead(queue, died_at, id);
 
 -- Named locks with a lifetime.
 CREATE TABLE IF NOT EXISTS _honker_locks (

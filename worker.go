@@ -148,7 +148,7 @@ func (q *Queue[T]) workConfig(ctx context.Context, fn func(context.Context, *Job
 	}
 	c = q.poolConfig(o)
 	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
-		job := &Job[T]{JobInfo: infoOf(row), q: q.queue, claim: claim}
+		job := &Job[T]{JobInfo: infoOf(row, time.Now()), q: q.queue, claim: claim}
 		if err := engine.Decode(row.Payload, job.Payload, &job.Args); err != nil {
 			return Reject(err)
 		}
@@ -182,7 +182,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row store.Job, err error) {
-			info := infoOf(row)
+			info := infoOf(row, time.Now())
 			o.OnError(ctx, &info, err)
 		}
 	}

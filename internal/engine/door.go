@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"github.com/honker-go/honker/internal/store"
 )
 
 // of is set by the root package, which alone can look into a *honker.DB.
@@ -16,6 +18,21 @@ func Register(f func(db any) *Engine) { of = f }
 // the root without being part of it. It panics on anything else, which is a mistake of this
 // module's own.
 func Of(db any) *Engine { return of(db) }
+
+// Views make the types of the root package, honker.JobInfo and honker.QueueStats, of rows as they
+// are at now.
+type Views struct {
+	Job   func(row store.Job, now time.Time) any
+	Stats func(row store.QueueStats, now time.Time) any
+}
+
+var views Views
+
+// RegisterViews tells how to make them, as [Register] does for the engine.
+func RegisterViews(v Views) { views = v }
+
+// View returns what RegisterViews was given.
+func View() Views { return views }
 
 // Sink takes the events of a stream that a package of this module pipes to somewhere in the
 // same file. What it was given by Add since the last Committed or Dropped is a batch.

@@ -7,15 +7,27 @@ import (
 )
 
 // By primary key.
-const sqlGetDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
+const (
+	sqlFindDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
   (SELECT unique_key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
-FROM _honker_dead WHERE id = ?1 AND queue = ?2`
+FROM _honker_dead WHERE id = ?1`
+	sqlGetDead = sqlFindDead + ` AND queue = ?2`
+)
+
+// FindDead reads a dead job of any queue.
+func (Jobs) FindDead(ctx context.Context, q Querier, id int64) (Job, bool, error) {
+	return getDead(ctx, q, sqlFindDead, id)
+}
 
 // GetDead reads a dead job of queue.
-func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (job Job, found bool, err error) {
+func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
+	return getDead(ctx, q, sqlGetDead, id, queue)
+}
+
+func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	job.State = "dead"
 	var lastError, unique sql.NullString
-	found, err = one(ctx, q, sqlGetDead, []any{id, queue}, &job.ID, &job.Queue, &job.Payload,
+	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
 		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), &lastError,
 		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique)
 	job.LastError, job.Unique = lastError.String, unique.String

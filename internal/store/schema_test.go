@@ -87,10 +87,12 @@ func TestBootstrap_SameSchemaInEitherOrder(t *testing.T) {
 	require.NoError(t, bootstrap(oursFirst, readDDL(t)))
 }
 
-// A fresh file has the right three indexes on jobs.
+// A fresh file has the right indexes on jobs.
 func TestSchema_JobIndexes(t *testing.T) {
 	const indexes = `SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live' ORDER BY name`
-	right := []string{"_honker_live_processing_deadline", "_honkerx_live_exhausted", "_honkerx_live_pending"}
+	right := []string{
+		"_honker_live_processing_deadline", "_honkerx_live_deadline", "_honkerx_live_exhausted", "_honkerx_live_held", "_honkerx_live_pending",
+	}
 	require.Equal(t, right, lines(t, openFresh(t), indexes))
 	shared := append(right, "_honker_live_claim", "_honker_live_pending_deadline")
 	require.ElementsMatch(t, shared, lines(t, openShared(t), indexes), "honker's own are kept")

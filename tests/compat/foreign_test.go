@@ -145,7 +145,7 @@ func TestForeign_BootstrapBesideWork(t *testing.T) {
 	stop()
 	require.NoError(t, <-worked)
 	require.EqualValues(t, jobs, ran.Load())
-	require.EqualValues(t, 5, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live'`))
+	require.EqualValues(t, 7, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live'`))
 }
 
 // A listener hands out messages that are not JSON.

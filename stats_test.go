@@ -1,0 +1,123 @@
+package honker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// A count reads well, and says that it is a lower bound.
+func TestCount_String(t *testing.T) {
+	for want, c := range map[string]honker.Count{
+		"0": {}, "999": {N: 999}, "1,000": {N: 1000}, "10,000+": {N: 10_000, More: true},
+		"1,234,567": {N: 1_234_567}, "-999": {N: -999}, "-1,000": {N: -1000},
+	} {
+		require.Equal(t, want, c.String())
+	}
+}
+
+// One job goes through its phases; Get, DB.Job and Stats agree in each.
+func TestQueue_Stats_Phases(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		ctx := context.Background()
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 3, Lease: time.Minute})
+		start := time.Now()
+		id := testkit.Enqueue(t, q, 17, honker.Delay(time.Minute))
+		stats := requirePhase(t, db, q, id, honker.PhaseScheduled)
+		require.True(t, stats.OldestReady.IsZero())
+		require.WithinDuration(t, start.Add(time.Minute), stats.NextAt, time.Second)
+
+		time.Sleep(2 * time.Minute)
+		stats = requirePhase(t, db, q, id, honker.PhaseReady)
+		require.WithinDuration(t, start.Add(time.Minute), stats.OldestReady, time.Second)
+		require.True(t, stats.NextAt.IsZero())
+		require.True(t, time.Now().Equal(stats.AsOf))
+
+		job := testkit.ClaimOne(t, q)
+		require.Equal(t, honker.PhaseRunning, job.Phase)
+		requirePhase(t, db, q, id, honker.PhaseRunning)
+		time.Sleep(2 * time.Minute)
+		requirePhase(t, db, q, id, honker.PhaseLapsed)
+
+		require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, testkit.ErrCause))
+		requirePhase(t, db, q, id, honker.PhaseDead)
+
+		late := testkit.Enqueue(t, q, 18, honker.ExpiresIn(time.Second))
+		time.Sleep(time.Minute)
+		info, err := db.Job(ctx, late)
+		require.NoError(t, err)
+		require.Equal(t, honker.PhaseExpired, info.Phase)
+		require.Equal(t, honker.StatePending, info.State)
+	})
+}
+
+// requirePhase checks that a job, the only one of its queue, is in want wherever it is shown.
+func requirePhase(t *testing.T, db *honker.DB, q *honker.Queue[int], id int64, want honker.Phase) honker.QueueStats {
+	t.Helper()
+	require.Equal(t, want, testkit.GetJob(t, q, id).Phase)
+	info, err := db.Job(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, testkit.GetJob(t, q, id), info)
+	args, err := honker.Args[int](info)
+	require.NoError(t, err)
+	require.Equal(t, 17, args)
+	s, err := q.Stats(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, "jobs", s.Queue)
+	counts := map[honker.Phase]honker.Count{
+		honker.PhaseReady: s.Ready, honker.PhaseScheduled: s.Scheduled, honker.PhaseRunning: s.Running, honker.PhaseLapsed: s.Lapsed,
+		honker.PhaseHeld: s.Held, honker.PhaseExpired: s.Expired, honker.PhaseDead: s.Dead,
+	}
+	for phase, count := range counts {
+		if phase == want {
+			require.EqualValues(t, 1, count.N, phase)
+		} else {
+			require.Zero(t, count, phase)
+		}
+	}
+	return s
+}
+
+// A job that waits for another one is held, although its state is pending.
+func TestQueue_Stats_Held(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	key := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
+	testkit.Enqueue(t, q, 1, key)
+	testkit.ClaimOne(t, q)
+	id := testkit.Enqueue(t, q, 2, key)
+
+	info, err := db.Job(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, honker.PhaseHeld, info.Phase)
+	require.Equal(t, honker.StatePending, info.State)
+	s, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, s.Held.N)
+	require.EqualValues(t, 1, s.Running.N)
+	require.Zero(t, s.Ready)
+}
+
+// A job that is gone is not found, and what is asked wrongly is told.
+func TestDB_Job_Errors(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	_, err := db.Job(ctx, 1)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+	require.ErrorContains(t, err, "read job 1")
+
+	_, err = honker.Args[int](nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	id := testkit.Enqueue(t, q, 17)
+	info, err := db.Job(ctx, id)
+	require.NoError(t, err)
+	_, err = honker.Args[string](info)
+	require.ErrorContains(t, err, "payload does not decode")
+
+	_, err = honker.NewQueue[int](db, "", nil).Stats(ctx)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
