@@ -121,7 +121,8 @@ func TestQueue_Pause_BadOptions(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	_, err = honker.NewQueue[int](db, "", nil).Resume(ctx)
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	_, err = q.Pause(nil, nil) //nolint:staticcheck // a nil ctx is what is tested
+	var none context.Context
+	_, err = q.Pause(none, nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error {
 		_, err := q.Pause(ctx, nil)

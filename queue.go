@@ -104,8 +104,11 @@ func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 	db.mustExist("NewQueue")
 	o, err := opts.withDefaults()
 	err = errors.Join(err, engine.CheckName("queue name", name), engine.CheckPayloadType(reflect.TypeFor[T]()))
-	source := &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Running: &db.running, Queue: name}
-	return &Queue[T]{&queue{db: db, name: name, opts: o, source: source, err: err}}
+	return &Queue[T]{&queue{db: db, name: name, opts: o, source: db.newSource(name), err: err}}
+}
+
+func (db *DB) newSource(queue string) *worker.Source {
+	return &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Running: &db.running, Queue: queue}
 }
 
 // Name returns the name of the queue.

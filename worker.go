@@ -102,7 +102,7 @@ func newWorkerID() string {
 // has not started is given back when handlers turn slow, and when ctx ends. With a
 // [Pool] nothing is claimed ahead.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
-	c, err := q.workConfig(ctx, fn, opts)
+	c, err := workConfig(ctx, q.queue, q.itself, fn, opts)
 	if err != nil {
 		return fail("work", q.name, err)
 	}
@@ -118,7 +118,7 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 // The end of ctx is returned as an error: there may be more that is due. So is an error of
 // storage, at the first try.
 func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (n int, err error) {
-	c, err := q.workConfig(ctx, fn, opts)
+	c, err := workConfig(ctx, q.queue, q.itself, fn, opts)
 	if err != nil {
 		return 0, fail("work", q.name, err)
 	}
@@ -134,8 +134,9 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 	return n, fail("work", q.name, err)
 }
 
-// workConfig checks what a Work is given and makes the configuration of its pool.
-func (q *Queue[T]) workConfig(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
+// workConfig checks what a Work is given and makes the configuration of its pool. Of several
+// queues, q is one, and queueOf finds that of a job.
+func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
 	o, err := opts.withDefaults()
 	if fn == nil {
 		err = errors.Join(err, errNilFunction)
@@ -148,7 +149,7 @@ func (q *Queue[T]) workConfig(ctx context.Context, fn func(context.Context, *Job
 	}
 	c = q.poolConfig(o)
 	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
-		job := &Job[T]{JobInfo: infoOf(row, time.Now()), q: q.queue, claim: claim}
+		job := &Job[T]{JobInfo: infoOf(row, time.Now()), q: queueOf(row), claim: claim}
 		if err := engine.Decode(row.Payload, job.Payload, &job.Args); err != nil {
 			return Reject(err)
 		}
@@ -159,6 +160,15 @@ func (q *Queue[T]) workConfig(ctx context.Context, fn func(context.Context, *Job
 		return run(ctx, &job.JobInfo)
 	}
 	return c, nil
+}
+
+// itself is the queue of each job of a Work of one queue.
+func (q *queue) itself(store.Job) *queue { return q }
+
+// ended is called after the commit that has settled a job of a Work.
+func (q *queue) ended(end *worker.SettleOp, ran time.Duration) {
+	q.wakeSettled(end)
+	q.observeSettled(end, ran)
 }
 
 // poolConfig is a pool's configuration but for its handler.
@@ -175,10 +185,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		Slots:        o.Pool.shared(),
 		OnClaimed:    q.claimed,
 		OnStarted:    q.started,
-		OnSettled: func(end *worker.SettleOp, ran time.Duration) {
-			q.wakeSettled(end)
-			q.observeSettled(end, ran)
-		},
+		OnSettled:    q.ended,
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row store.Job, err error) {

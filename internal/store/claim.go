@@ -111,17 +111,23 @@ func waiting(queue string) string {
     WHERE queue = ` + queue + ` AND state = 'pending')`
 }
 
+var sqlClaim = claiming(levels("?1") + `
+  SELECT l.id FROM ` + due("?1") + `
+  LIMIT ?3 + 0`)
+
+// claiming is the statement that claims the jobs of which the query ids gives the ids.
+//
 // last_error is read only where an earlier attempt can have left one: the subquery costs
-// a seek for each job. The LIMIT is inside, since UPDATE … LIMIT is a build option.
+// a seek for each job. The LIMIT is inside of ids, since UPDATE … LIMIT is a build option.
 // The attempt is made an integer, since a claim is fenced by it.
-var sqlClaim = `UPDATE _honker_live
+func claiming(ids string) string {
+	return `UPDATE _honker_live
 SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = CAST(attempts AS INTEGER) + 1
 WHERE id IN (
-  ` + levels("?1") + `
-  SELECT l.id FROM ` + due("?1") + `
-  LIMIT ?3 + 0)
+  ` + ids + `)
 RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
+}
 
 // Claim gives up to n jobs of queue to worker until expires, in the order in which they
 // are to run; a negative n is no bound. It settles first what is overdue on the queue, and

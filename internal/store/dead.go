@@ -65,6 +65,7 @@ RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + Reas
 // Death is a job that was dead-lettered without being settled: it had no attempt left, or was
 // to start by a time that has passed.
 type Death struct {
+	Queue    string // with ClaimStrict and ClaimFair
 	ID       int64
 	Attempts int64
 	Worker   string // that held it; empty where it waited

@@ -190,12 +190,12 @@ func (p *Pool) settled(done []*activeJob) {
 		p.OnSettled(j.end, j.ran)
 		if j.end.Became == Cancelled {
 			p.Logger.Info("honker: job cancelled while it was claimed",
-				"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
+				"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
 		// A release that comes too late loses nothing: the handler never ran, or was given up.
 		if j.end.Became == Lost && j.end.Outcome != Released {
 			p.Logger.Warn("honker: worker: claim lost before the job was settled",
-				"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
+				"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 			p.reportError(j, engine.WrapID("settle job", j.claim.ID, engine.ErrClaimLost))
 		}
 	}

@@ -26,24 +26,26 @@ type Running struct {
 func (r *Running) add(p *Pool) (twice bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	queue := p.source.Queue
-	for _, other := range r.pools[queue] {
-		twice = twice || other.WorkerID == p.WorkerID
-	}
 	if r.pools == nil {
 		r.pools = make(map[string][]*Pool)
 	}
-	r.pools[queue] = append(r.pools[queue], p)
+	for _, queue := range p.source.queues() {
+		for _, other := range r.pools[queue] {
+			twice = twice || other.WorkerID == p.WorkerID
+		}
+		r.pools[queue] = append(r.pools[queue], p)
+	}
 	return twice
 }
 
 func (r *Running) remove(p *Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	queue := p.source.Queue
-	left := slices.DeleteFunc(r.pools[queue], func(other *Pool) bool { return other == p })
-	if r.pools[queue] = left; len(left) == 0 {
-		delete(r.pools, queue)
+	for _, queue := range p.source.queues() {
+		left := slices.DeleteFunc(r.pools[queue], func(other *Pool) bool { return other == p })
+		if r.pools[queue] = left; len(left) == 0 {
+			delete(r.pools, queue)
+		}
 	}
 }
 

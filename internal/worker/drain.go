@@ -91,7 +91,7 @@ func (p *Pool) releaseHeld() {
 		// A copy: the handler may still set the end of its own.
 		rest = append(rest, &activeJob{claim: j.claim, row: j.row, end: p.source.release(j.claim)})
 		p.Logger.Warn("honker: worker: a handler ignores the end of its context; its job was released",
-			"queue", p.source.Queue, "job", j.claim.ID)
+			"queue", j.claim.Queue, "job", j.claim.ID)
 	}
 	rest = append(rest, p.finished...)
 	p.finished = nil

@@ -305,6 +305,7 @@ func (p *Pool) waitForWork(ctx context.Context) error {
 
 // start hands claimed jobs to workers.
 func (p *Pool) start(claimed *ClaimOp) {
+	claimed.committed()
 	if len(claimed.Rows) > 0 || len(claimed.Dead) > 0 {
 		p.OnClaimed(claimed)
 	}

@@ -106,7 +106,7 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
 	stays := time.AfterFunc(max(p.Timeout, p.Timeout+CancelGrace), func() { // the sum may overflow
 		p.Logger.Warn("honker: worker: a handler goes on after its Timeout, and occupies a worker",
-			"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "timeout", p.Timeout)
+			"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "timeout", p.Timeout)
 	})
 	return ctx, func() { stays.Stop(); end(); cancel(nil) }
 }
@@ -120,7 +120,7 @@ func (t timeoutError) Error() string { return fmt.Sprintf("timeout after %v", ti
 func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = Panicked(p.Logger, r, "queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
+			err = Panicked(p.Logger, r, "queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
 		j.ran = j.claim.Ran()
 		// A handler returns ctx's error as a rule, which does not say that its time was up.
@@ -188,7 +188,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 // reportIgnored tells of an error that came after the handler had settled its job.
 func (p *Pool) reportIgnored(j *activeJob, err error) {
 	p.Logger.Warn("honker: worker: a handler has settled its job and then returned an error, which changes nothing",
-		"queue", p.source.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "error", engine.Describe(err))
+		"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "error", engine.Describe(err))
 	p.reportError(j, err)
 }
 

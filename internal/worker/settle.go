@@ -15,6 +15,7 @@ import (
 // job on by value, and settling one copy settles all.
 type Claim struct {
 	store.Claim
+	Queue     string      // of the job
 	Settled   atomic.Bool // by a plain verb of the handler
 	SettledTx atomic.Bool // by a Tx verb: its transaction may still fail
 	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
@@ -41,7 +42,7 @@ func (c *Claim) Ran() time.Duration {
 
 // ClaimOf is the claim by which row is held.
 func ClaimOf(row store.Job) *Claim {
-	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}}
+	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}, Queue: row.Queue}
 	c.HoldUntil(row.ClaimExpiresAt)
 	return c
 }

@@ -17,6 +17,8 @@ type Jobs interface {
 	States(ctx context.Context, q engine.Querier, queues []string, now int64) ([]store.QueueState, error)
 	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
 	Paused(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
+	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
+	ClaimFair(ctx context.Context, q engine.Querier, lanes []store.Lane, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
 	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
 	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
@@ -43,9 +45,18 @@ type Source struct {
 	Results  Results
 	Handoffs *Handoffs
 	Running  *Running
-	Queue    string
+	Queue    string // of Lanes: their names, for the log
+	Lanes    *Lanes // nil: Queue alone
 
 	largest atomic.Int64 // payload of late, in bytes: 0 is unknown
+}
+
+// queues are the names of the queues that jobs are claimed from.
+func (s *Source) queues() []string {
+	if s.Lanes == nil {
+		return []string{s.Queue}
+	}
+	return s.Lanes.Queues
 }
 
 // ClaimOp is one claim of up to Want jobs, held for Hold.
@@ -59,11 +70,12 @@ type ClaimOp struct {
 	Rows  []store.Job   // after Run
 	Dead  []store.Death // after Run: jobs of the queue that could not run again
 
-	paused       bool // after Run: there were no jobs, since the queue is paused
+	paused       bool // after Run: there were no jobs, and a queue is paused
 	more         bool // after Run: it has stopped at a bound, and there may be others
 	sum, largest int  // of the payloads of Rows, in bytes
 	slots        *Reservation
-	handedOver   bool // by an enqueue, at Began
+	ahead        []store.Lane // after Run, of fair Lanes: where the next claim begins
+	handedOver   bool         // by an enqueue, at Began
 }
 
 // Bounds of one claim, which holds the writer meanwhile: a claimed row is written anew, its payload
@@ -94,8 +106,11 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	expires := now.Unix() + engine.Seconds(c.Hold)
 	c.Rows, c.Dead, c.sum, c.largest, c.paused = nil, nil, 0, 0, false // it may run again
 	c.Want = c.slots.Fill(c.Want)
+	if c.source.Lanes != nil {
+		c.ahead = c.source.Lanes.next
+	}
 	for n := c.first(); n > 0; n = c.next() {
-		rows, dead, err := c.source.Jobs.Claim(ctx, q, c.source.Queue, c.Worker, n, now.Unix(), expires)
+		rows, dead, err := c.claim(ctx, q, n, now.Unix(), expires)
 		if err != nil {
 			return err
 		}
@@ -112,14 +127,40 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 		}
 	}
 	if c.Want > 0 && len(c.Rows) == 0 {
-		var err error
-		if c.paused, err = c.source.Jobs.Paused(ctx, q, c.source.Queue, now.Unix()); err != nil {
+		if err := c.askPaused(ctx, q, now.Unix()); err != nil {
 			return err
 		}
 	}
 	// Large ones are remembered for some claims, where they come among small ones.
 	c.source.largest.Store(max(int64(c.largest), c.source.largest.Load()*7/8))
 	return nil
+}
+
+// askPaused finds out whether a pause, of any of the queues, is why there were no jobs.
+func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (err error) {
+	for _, queue := range c.source.queues() {
+		if c.paused, err = c.source.Jobs.Paused(ctx, q, queue, now); err != nil || c.paused {
+			return err
+		}
+	}
+	return nil
+}
+
+// claim runs one statement.
+func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, now, expires int64) (rows []store.Job, dead []store.Death, err error) {
+	s := c.source
+	if s.Lanes == nil {
+		return s.Jobs.Claim(ctx, q, s.Queue, c.Worker, n, now, expires)
+	}
+	rows, dead, c.ahead, err = s.Lanes.claim(ctx, s.Jobs, q, c.ahead, c.Worker, n, now, expires)
+	return rows, dead, err
+}
+
+// committed is called when the claim is: the next one begins where it has ended.
+func (c *ClaimOp) committed() {
+	if c.ahead != nil {
+		c.source.Lanes.next = c.ahead
+	}
 }
 
 // first is how many jobs the first statement of the claim takes: as many as fit if they are not
@@ -175,7 +216,12 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 		return
 	}
 	_ = s.Engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		return s.Jobs.PostponeOverdue(ctx, q, s.Queue, now.Unix(), now.Add(postponed).Unix())
+		for _, queue := range s.queues() {
+			if err := s.Jobs.PostponeOverdue(ctx, q, queue, now.Unix(), now.Add(postponed).Unix()); err != nil {
+				return err
+			}
+		}
+		return nil
 	}))
 }
 
@@ -192,21 +238,33 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 // than Ready, so it is for a caller that is about to wait.
 func (s *Source) state(ctx context.Context) (state store.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		states, err := s.Jobs.States(ctx, q, []string{s.Queue}, time.Now().Unix())
-		if err != nil {
-			return err
-		}
-		state = states[0]
-		return nil
+		states, err := s.Jobs.States(ctx, q, s.queues(), time.Now().Unix())
+		state = soonest(states)
+		return err
 	})
 	return state, err
 }
 
+// soonest is the state of several queues together.
+func soonest(states []store.QueueState) (all store.QueueState) {
+	for _, s := range states {
+		all.Ready = all.Ready || s.Ready
+		if s.Next != 0 && (all.Next == 0 || s.Next < all.Next) {
+			all.Next = s.Next
+		}
+	}
+	return all
+}
+
 // Await waits for work: true when a claim should find a job, false when interrupt has a value
-// before. Meanwhile c is offered to the enqueues of this process, so whatever is returned,
-// c.Rows may hold jobs. After a wake it does not look again, since the notifier has looked.
+// before. Meanwhile c is offered to the enqueues of this process, unless it is one of Lanes, so
+// whatever is returned, c.Rows may hold jobs. After a wake it does not look again, since the notifier has looked.
 func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{}) (found bool, err error) {
-	waiter := s.Engine.Notifier.Subscribe(wake.Key{Kind: wake.QueueReady, Name: s.Queue})
+	var keys []wake.Key
+	for _, queue := range s.queues() {
+		keys = append(keys, wake.Key{Kind: wake.QueueReady, Name: queue})
+	}
+	waiter := s.Engine.Notifier.Subscribe(keys...)
 	defer waiter.Close()
 	state, err := s.state(ctx) // after subscribing: a commit in between is not missed
 	if err != nil || state.Ready {
@@ -216,7 +274,7 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	// Offered only after the look: with jobs waiting, those come first and an enqueue must not
 	// pass them.
 	var filled <-chan struct{}
-	if c.Want > 0 {
+	if c.Want > 0 && s.Lanes == nil {
 		idle := s.Handoffs.add(c)
 		defer s.Handoffs.remove(idle)
 		filled = idle.filled

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"slices"
+)
+
+// Lane is a queue that shares a worker with others, by start-time fair queueing: each of its jobs
+// has a tag, Start for the next one and Step more for each after that, and jobs run in the order of
+// their tags. A lane with half the Step gets twice the jobs.
+type Lane struct {
+	Queue       string
+	Start, Step int64
+}
+
+var sqlOverdueLanes = `SELECT k.value FROM json_each(?1) AS k WHERE ` + overdue("k.value")
+
+// The levels of all lanes in their order, and then as in a claim of one queue: so SQLite comes to a
+// later lane only when the ones before it have given less than the limit.
+var sqlClaimStrict = claiming(`WITH RECURSIVE lv(lane, queue, p) AS (
+    SELECT k.key, k.value, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+    FROM json_each(?1) AS k WHERE NOT `+paused("k.value")+`
+    UNION ALL
+    SELECT lv.lane, lv.queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = lv.queue AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+    FROM lv WHERE lv.p IS NOT NULL
+    ORDER BY 1, 3 DESC)
+  SELECT l.id FROM `+due("lv.queue")+`
+  LIMIT ?3 + 0`) + `, queue`
+
+// A walk over the jobs of all lanes in the order of their tags. Of each lane it knows the next job;
+// it takes the one with the lowest tag and seeks what follows that in its lane: a job of the same
+// priority and time, or else of a later time, or else of a lower priority. So it reads a row for
+// each job that it gives, and one for each lane, however many wait. A lane at its end has a NULL.
+var sqlClaimFair = claiming(`WITH RECURSIVE walk(tag, lane, queue, step, id) AS (
+    SELECT json_extract(k.value, '$[1]'), k.key, json_extract(k.value, '$[0]'), json_extract(k.value, '$[2]'),
+      (`+levels(laneName)+` SELECT l.id FROM `+due(laneName)+` LIMIT 1)
+    FROM json_each(?1) AS k
+    UNION ALL
+    SELECT w.tag + w.step, w.lane, w.queue, w.step, coalesce(
+      (`+following(`l.run_at = c.run_at AND l.id > c.id`)+`),
+      (`+following(`l.run_at > c.run_at AND l.run_at <= ?2`)+`),
+      (`+levelsBelow("w.queue", "w.id")+` SELECT l.id FROM `+due("w.queue")+` LIMIT 1))
+    FROM walk AS w WHERE w.id IS NOT NULL
+    ORDER BY 1, 2 LIMIT ?3 + json_array_length(?1))
+  SELECT id FROM walk WHERE id IS NOT NULL
+  LIMIT ?3 + 0`) + `, queue`
+
+const laneName = `json_extract(k.value, '$[0]')`
+
+// following is the query of the first job that follows the walk's by then and has its priority. It is
+// asked twice, because by (run_at, id) > (…) SQLite would read all jobs of the second again.
+func following(then string) string {
+	return `SELECT l.id FROM _honker_live AS c CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
+        WHERE c.id = w.id AND l.queue = w.queue AND l.state = 'pending' AND l.priority = c.priority
+          AND ` + then + ` AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)
+        LIMIT 1`
+}
+
+// levelsBelow is levels without those from the priority of the job id up.
+func levelsBelow(queue, id string) string {
+	return `WITH RECURSIVE lv(p) AS (
+    SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ` + queue + ` AND state = 'pending'
+        AND priority < (SELECT priority FROM _honker_live WHERE id = ` + id + `) ORDER BY priority DESC LIMIT 1)
+    UNION ALL
+    SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ` + queue + ` AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+    FROM lv WHERE lv.p IS NOT NULL)`
+}
+
+// ClaimStrict is like Claim, of the jobs of several queues: of a later one only where the ones
+// before it have no more to give.
+func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, now, expires int64) ([]Job, []Death, error) {
+	jobs, dead, err := j.claimLanes(ctx, q, sqlClaimStrict, queues, nameList(queues), worker, n, now, expires)
+	sortStrict(jobs, queues)
+	return jobs, dead, err
+}
+
+// ClaimFair is like Claim, of the jobs of several queues, which take turns as Lane says.
+func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker string, n int, now, expires int64) ([]Job, []Death, error) {
+	queues := make([]string, len(lanes))
+	rows := make([][3]any, len(lanes))
+	for i, l := range lanes {
+		queues[i], rows[i] = l.Queue, [3]any{l.Queue, l.Start, l.Step}
+	}
+	list, err := json.Marshal(rows)
+	if err != nil {
+		return nil, nil, err
+	}
+	jobs, dead, err := j.claimLanes(ctx, q, sqlClaimFair, queues, string(list), worker, n, now, expires)
+	sortFair(jobs, lanes, queues)
+	return jobs, dead, err
+}
+
+// claimLanes runs query, a claim of jobs of queues, which are list there.
+func (j Jobs) claimLanes(ctx context.Context, q Querier, query string, queues []string, list, worker string, n int, now, expires int64) (jobs []Job, dead []Death, err error) {
+	dead, settled, err := j.settleLanes(ctx, q, queues, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	var queue string
+	row := newJobRow(&queue)
+	row.job = Job{State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		job, err := row.scan(rows)
+		job.Queue = queue
+		jobs = append(jobs, job)
+		return err
+	}, list, now, n, worker, expires)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(jobs)+settled > 0 || n == 0 {
+		return jobs, dead, nil
+	}
+	for _, queue := range queues {
+		if err := j.stuck(ctx, q, queue, now); err != nil {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, nil
+}
+
+// settleLanes settles what is overdue on queues, which one read finds, and counts as
+// settleOverdue does.
+func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []Death, settled int, err error) {
+	var late []string
+	var queue string
+	err = each(ctx, q, sqlOverdueLanes, func(rows *sql.Rows) error {
+		err := rows.Scan(&queue)
+		late = append(late, queue)
+		return err
+	}, nameList(queues), now)
+	for _, queue := range late {
+		if err != nil {
+			break
+		}
+		var died []Death
+		var n int
+		died, n, err = j.settleOverdue(ctx, q, queue, now)
+		for i := range died {
+			died[i].Queue = queue
+		}
+		dead, settled = append(dead, died...), settled+n
+	}
+	return dead, settled, err
+}
+
+// sortStrict puts jobs in the order of queues, and of a claim within each.
+func sortStrict(jobs []Job, queues []string) {
+	slices.SortFunc(jobs, func(a, b Job) int {
+		return cmp.Or(cmp.Compare(slices.Index(queues, a.Queue), slices.Index(queues, b.Queue)),
+			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// sortFair puts jobs in the order of their tags.
+func sortFair(jobs []Job, lanes []Lane, queues []string) {
+	sortStrict(jobs, queues)
+	type tagged struct {
+		tag int64
+		job Job
+	}
+	rank := make([]int64, len(lanes))
+	all := make([]tagged, len(jobs))
+	for i, job := range jobs {
+		lane := slices.Index(queues, job.Queue)
+		all[i] = tagged{lanes[lane].Start + rank[lane]*lanes[lane].Step, job}
+		rank[lane]++
+	}
+	// Stable: of two with one tag that of the earlier lane is first.
+	slices.SortStableFunc(all, func(a, b tagged) int { return cmp.Compare(a.tag, b.tag) })
+	for i, t := range all {
+		jobs[i] = t.job
+	}
+}
