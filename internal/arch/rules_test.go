@@ -46,7 +46,7 @@ var siblings = []string{"admin", "cmd", "dispatch", "relay", "task", "ui"}
 // siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
 // format of its own in the file has statements and waiters of its own.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/store"},
+	"admin":    {"internal/store", "internal/wake"},
 	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
 	"relay":    {"internal/store", "internal/wake", "internal/worker"},
 }

@@ -70,6 +70,7 @@ func Statements() []Statement {
 		hot("sqlRenewLock", sqlRenewLock),
 		hot("sqlReleaseLock", sqlReleaseLock),
 		hot("sqlLockStates", sqlLockStates),
+		cold("sqlHeldLocks", sqlHeldLocks),
 		hot("sqlTakeRate", sqlTakeRate),
 		hot("sqlRateCount", sqlRateCount),
 		cold("sqlSweepRates", sqlSweepRates),

@@ -86,3 +86,25 @@ func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (
 	}, nameList(names), now)
 	return out, err
 }
+
+// NamedLock is a lock that is held.
+type NamedLock struct {
+	Name string
+	Lock
+}
+
+// The table has a row for each lock that is held or was not released.
+const sqlHeldLocks = `SELECT name, owner, expires_at FROM _honker_locks WHERE expires_at > ?1 ORDER BY name`
+
+// All returns the locks that are held, by name.
+func (Locks) All(ctx context.Context, q Querier, now int64) (all []NamedLock, err error) {
+	err = each(ctx, q, sqlHeldLocks, func(rows *sql.Rows) error {
+		var l NamedLock
+		var expires moment
+		err := rows.Scan(&l.Name, &l.Owner, &expires)
+		l.ExpiresAt = int64(expires)
+		all = append(all, l)
+		return err
+	}, now)
+	return all, err
+}

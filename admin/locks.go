@@ -1,0 +1,71 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// LockInfo is a lock that is held.
+type LockInfo struct {
+	Name      string
+	Owner     string    // the holder's name in the file
+	ExpiresAt time.Time // unless it is renewed
+}
+
+// lockStore are the statements about locks.
+type lockStore interface {
+	All(ctx context.Context, q engine.Querier, now int64) ([]store.NamedLock, error)
+	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
+}
+
+var locks lockStore = store.Locks{}
+
+// Locks returns the locks that are held, by name, those of leaders included. It never waits for the
+// writer. nil as the DB is [honker.ErrInvalid].
+func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
+	var all []LockInfo
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+		rows, err := locks.All(ctx, q, time.Now().Unix())
+		all = make([]LockInfo, len(rows))
+		for i, row := range rows {
+			all[i] = LockInfo{Name: row.Name, Owner: row.Owner, ExpiresAt: engine.Instant(row.ExpiresAt)}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, engine.Wrap("list locks", "", err)
+	}
+	return all, nil
+}
+
+// BreakLock frees a lock if owner, as [Locks] has shown it, still has it, and reports whether that
+// was so. The holder finds out when it renews the lock, and works on until then: break the lock of
+// one that is gone or hangs. It waits for the writer, until ctx ends. A bad name, or nil as the
+// DB, is [honker.ErrInvalid].
+func BreakLock(ctx context.Context, db *honker.DB, name, owner string) (broken bool, err error) {
+	if db == nil {
+		return false, engine.Wrap("break lock", name, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid))
+	}
+	if err := errors.Join(engine.CheckName("lock name", name), engine.CheckName("lock owner", owner)); err != nil {
+		return false, engine.Wrap("break lock", name, err)
+	}
+	e := engine.Of(db)
+	err = e.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+		broken, err = locks.Release(ctx, q, name, owner)
+		return err
+	}))
+	if err != nil {
+		return false, engine.Wrap("break lock", name, err)
+	}
+	if broken {
+		e.Notifier.Wake(wake.Change{Kind: wake.LockFree, Name: name})
+	}
+	return broken, nil
+}

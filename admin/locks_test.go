@@ -1,0 +1,77 @@
+package admin_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// A lock is listed while it is held, broken for the owner that was seen only, and a waiter gets it.
+func TestLocks_Break(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		ctx := context.Background()
+		held, err := db.TryLock(ctx, "printer", &honker.LockOptions{Owner: "ann", TTL: time.Hour})
+		require.NoError(t, err)
+		all, err := admin.Locks(ctx, db)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		require.Equal(t, "printer", all[0].Name)
+		require.Equal(t, "ann", all[0].Owner)
+		require.WithinDuration(t, time.Now().Add(time.Hour), all[0].ExpiresAt, time.Second)
+
+		next := make(chan *honker.Lock, 1)
+		go func() {
+			l, err := db.Lock(ctx, "printer", &honker.LockOptions{Owner: "bob"})
+			if err != nil {
+				t.Error(err)
+			}
+			next <- l
+		}()
+		synctest.Wait()
+		broken, err := admin.BreakLock(ctx, db, "printer", "bob")
+		require.NoError(t, err)
+		require.False(t, broken)
+		broken, err = admin.BreakLock(ctx, db, "printer", "ann")
+		require.NoError(t, err)
+		require.True(t, broken)
+		synctest.Wait()
+		require.Len(t, next, 1, "at once, without a poll")
+		got := <-next
+		all, err = admin.Locks(ctx, db)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		require.Equal(t, "bob", all[0].Owner)
+		require.ErrorIs(t, held.Unlock(ctx), honker.ErrLockLost)
+		require.NoError(t, got.Unlock(ctx))
+	})
+}
+
+// What is asked wrongly is an error, and changes nothing.
+func TestBreakLock_Errors(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	for _, names := range [][2]string{{"", "ann"}, {"printer", ""}} {
+		_, err := admin.BreakLock(context.Background(), db, names[0], names[1])
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	_, err := admin.BreakLock(context.Background(), nil, "printer", "ann")
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.Locks(context.Background(), nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// A lock that has lapsed is not listed, although its row is there.
+func TestLocks_Lapsed(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	testkit.Exec(t, db, `INSERT INTO _honker_locks (name, owner, expires_at) VALUES ('old', 'ann', unixepoch() - 1)`)
+	all, err := admin.Locks(context.Background(), db)
+	require.NoError(t, err)
+	require.Empty(t, all)
+}
