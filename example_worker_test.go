@@ -210,3 +210,30 @@ func ExampleObserver() {
 	fmt.Println(started.Load(), "started", acked.Load(), "sent", failed.Load(), "failed")
 	// Output: 2 started 1 sent 1 failed
 }
+
+// Two queues share a worker: three jobs of one for each of the other.
+func ExampleNewLanes() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	honker.NewQueue[int](db, "free", nil).EnqueueMany(ctx, []int{1, 2})
+	honker.NewQueue[int](db, "paid", nil).EnqueueMany(ctx, []int{1, 2, 3, 4})
+
+	lanes := honker.NewLanes[int](db, []string{"paid", "free"}, &honker.LaneOptions{Weights: map[string]int{"paid": 3}})
+	jobs := map[string]int{}
+	err = lanes.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+		if jobs[job.Queue]++; jobs["paid"]+jobs["free"] == 6 {
+			stop()
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1})
+	fmt.Println(jobs, err)
+	// Output: map[free:2 paid:4] <nil>
+}
