@@ -78,7 +78,8 @@ func (a *Actor[T]) Run(ctx context.Context) error {
 	}
 	s := newSession(a.d, a.id, a.opts)
 	s.work = func(ctx context.Context, queues []string, o *honker.WorkOptions) error {
-		return workLanes(ctx, a.d.db, queues, a.opts.Backoff, a.handle(s), o)
+		lanes := honker.NewLanes[T](a.d.db, queues, &honker.LaneOptions{Strict: true, Queue: &honker.QueueOptions{Backoff: a.opts.Backoff}})
+		return lanes.Work(ctx, a.handle(s), o)
 	}
 	return fail("run actor", name, s.run(ctx))
 }

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -21,11 +22,13 @@ func PublishRange(t testing.TB, s *honker.Stream[int], first, last int, opts ...
 	require.NoError(t, err)
 }
 
-// GroupInfo reads how a group stands.
+// GroupInfo reads how a group stands: the zero value until its first member has joined.
 func GroupInfo[E any](t testing.TB, g *honker.Group[E]) honker.GroupInfo {
 	t.Helper()
 	info, err := g.Info(context.Background())
-	require.NoError(t, err)
+	if !errors.Is(err, honker.ErrNotFound) {
+		require.NoError(t, err)
+	}
 	return info
 }
 
