@@ -326,3 +326,44 @@ func TestLanes_CancelAndTx(t *testing.T) {
 	require.Len(t, rows, 4)
 	require.Equal(t, 2, slices.Index(rows, rows[2]), "two of each: %v", rows)
 }
+
+// A lane that is paused is passed over, until its pause ends; nothing spins meanwhile.
+func TestLanes_Pause(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]*honker.LaneOptions{"fair": nil, "strict": {Strict: true}} {
+		t.Run(name, func(t *testing.T) {
+			db := honkertest.Open(t, nil)
+			lanes := honker.NewLanes[int](db, lanesOf(t, db, 3, 2), opts)
+			a := honker.NewQueue[int](db, "a", nil)
+			_, err := a.Pause(t.Context(), nil)
+			require.NoError(t, err)
+			require.Equal(t, []string{"b", "b"}, takeLanes(t, lanes, 2))
+
+			ran := make(chan string, 3)
+			stop := testkit.Background(t, func(ctx context.Context) error {
+				return lanes.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
+					ran <- job.Queue
+					return nil
+				}, nil)
+			})
+			within := testkit.Context(t, testkit.Timeout)
+			next := func() string {
+				select {
+				case queue := <-ran:
+					return queue
+				case <-within.Done():
+					return "none"
+				}
+			}
+			_, err = honker.NewQueue[int](db, "b", nil).Enqueue(t.Context(), 7)
+			require.NoError(t, err)
+			require.Equal(t, "b", next())
+			_, err = a.Resume(t.Context())
+			require.NoError(t, err)
+			for range 3 {
+				require.Equal(t, "a", next())
+			}
+			require.NoError(t, stop())
+		})
+	}
+}

@@ -134,6 +134,35 @@ func TestActor_Type_Shared(t *testing.T) {
 	require.Len(t, r.by, 1000)
 }
 
+// Work is taken by levels, and within a level from the instance's queue, the group's and the type's,
+// whatever was sent first.
+func TestActor_Run_Order(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 2})
+	n := 5
+	for _, prio := range []int{1, 0} {
+		for _, to := range []dispatch.Target{{Type: "osis"}, {Type: "osis", Group: "default"}, {Type: "osis", Group: "default", Instance: "1"}} {
+			to.Prio = prio
+			send(t, d, to, n)
+			send(t, d, to, n)
+			n--
+		}
+	}
+	var mu sync.Mutex
+	var order []int
+	start(t, d, osis("1"), func(_ context.Context, t *dispatch.Task[args]) (any, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, t.Args.N)
+		return nil, nil
+	}, &dispatch.ActorOptions{Workers: 1})
+	testkit.Eventually(t, testkit.Timeout, "all ran", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(order) == 12
+	})
+	require.Equal(t, []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}, order)
+}
+
 // What is for an instance runs nowhere else, also where the others have nothing to do.
 func TestActor_Instance_Pinned(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
