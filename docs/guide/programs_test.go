@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	_ "github.com/honker-go/honker/admin"
+	_ "github.com/honker-go/honker/dispatch"
 	_ "github.com/honker-go/honker/honkertest" // what is built here; go test repeats a test when it has changed
 	_ "github.com/honker-go/honker/relay"
 )
