@@ -158,7 +158,8 @@ CREATE TABLE IF NOT EXISTS _honkerx_job (
   last_error TEXT,
   queue TEXT,            -- of a job with a unique key
   unique_key TEXT,
-  unique_until INTEGER   -- has it 0: until it has ended, 1: until its first claim, 2: no longer
+  unique_until INTEGER,  -- has it 0: until it has ended, 1: until its first claim, 2: no longer
+  base INTEGER           -- of a requeued job: its attempts before that
 );
 -- What has a unique key: job_id, or next_id, a job that is held until job_id has ended. Until
 -- until_ms the key is taken even if both are gone. first_ms is when it was taken. The triggers that
@@ -180,13 +181,15 @@ CREATE INDEX IF NOT EXISTS _honkerx_unique_timed
 CREATE TABLE IF NOT EXISTS _honkerx_dead_job (
   job_id INTEGER PRIMARY KEY,
   unique_key TEXT,
-  unique_until INTEGER
+  unique_until INTEGER,
+  base INTEGER
 );
 CREATE TABLE IF NOT EXISTS _honkerx_gone (
   slot INTEGER PRIMARY KEY,
   job_id INTEGER NOT NULL,
   unique_key TEXT,
-  unique_until INTEGER
+  unique_until INTEGER,
+  base INTEGER
 );
 -- Other bindings delete jobs without knowing of the side row.
 CREATE TRIGGER IF NOT EXISTS _honkerx_job_gone AFTER DELETE ON _honker_live

@@ -33,6 +33,7 @@ var laterColumns = []struct{ table, column, alter string }{
 	{"_honkerx_job", "queue", `ALTER TABLE _honkerx_job ADD COLUMN queue TEXT`},
 	{"_honkerx_job", "unique_key", `ALTER TABLE _honkerx_job ADD COLUMN unique_key TEXT`},
 	{"_honkerx_job", "unique_until", `ALTER TABLE _honkerx_job ADD COLUMN unique_until INTEGER`},
+	{"_honkerx_job", "base", `ALTER TABLE _honkerx_job ADD COLUMN base INTEGER`},
 }
 
 // Current tells whether the file has this version's schema, so that opening it needs no

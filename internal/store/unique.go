@@ -226,10 +226,10 @@ func replace(ctx context.Context, q Querier, id int64, n NewJob, payload string)
 // The triggers that keep the keys true, whichever binding claims and settles. They are of
 // built-in SQL, and on a table of which a plain job has no row: so the one costs such a job
 // nothing, and the other a comparison at its claim. They are made when a file has its first
-// key, and stay.
+// key or its first requeued job, and stay.
 const (
 	createKeyGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_gone AFTER DELETE ON _honkerx_job
-WHEN OLD.unique_key IS NOT NULL
+WHEN OLD.unique_key IS NOT NULL OR OLD.base IS NOT NULL
 BEGIN
   UPDATE _honker_live SET state = 'pending' WHERE state = 'held' AND id = (
     SELECT next_id FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id);
@@ -239,18 +239,18 @@ BEGIN
   WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NULL AND until_ms IS NULL;
   UPDATE _honkerx_unique SET job_id = next_id, next_id = NULL
   WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NOT NULL;
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until)
-  SELECT OLD.job_id, OLD.unique_key, OLD.unique_until FROM _honker_dead WHERE id = OLD.job_id;
-  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, unique_key, unique_until)
-  SELECT OLD.job_id % 64, OLD.job_id, OLD.unique_key, OLD.unique_until
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until, base)
+  SELECT OLD.job_id, OLD.unique_key, OLD.unique_until, OLD.base FROM _honker_dead WHERE id = OLD.job_id;
+  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, unique_key, unique_until, base)
+  SELECT OLD.job_id % 64, OLD.job_id, OLD.unique_key, OLD.unique_until, OLD.base
   WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
 END`
 
 	// Other bindings delete a job before they add the dead one, up to 64 of them at a time.
 	createKeyDead = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_dead AFTER INSERT ON _honker_dead
 BEGIN
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until)
-  SELECT job_id, unique_key, unique_until FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until, base)
+  SELECT job_id, unique_key, unique_until, base FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
   DELETE FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
 END`
 

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Requeue says how a dead job is to wait again.
+type Requeue struct {
+	ID       int64
+	Queue    string // "": its own
+	RunAt    int64
+	Attempts int64 // more than it has had; 0: as many as it had been given before it died
+}
+
+// Requeued is what became of a dead job that was to wait again. The zero Requeued is one that is
+// not dead any more.
+type Requeued struct {
+	Queue   string // the one in which it waits
+	Done    bool
+	Key     string // with TakenBy: the unique key that another job has
+	TakenBy int64
+	Live    bool // a live job has its id, so it stays dead
+}
+
+// By primary keys.
+const (
+	sqlDeadJob = `SELECT queue, EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1) FROM _honker_dead WHERE id = ?1`
+
+	// The attempts go on from where they were, since claims are fenced by them: one that comes
+	// back would let a worker of the first life settle the second.
+	sqlRequeueJob = `INSERT INTO _honker_live (id, queue, payload, priority, run_at, attempts, max_attempts, created_at)
+SELECT d.id, ?2, d.payload, d.priority, ?3, CAST(d.attempts AS INTEGER),
+  CAST(d.attempts AS INTEGER) + iif(?4 > 0, ?4, max(1, CAST(d.max_attempts AS INTEGER) - ifnull(s.base, 0))), d.created_at
+FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE d.id = ?1`
+
+	sqlRequeueSide = `INSERT INTO _honkerx_job (job_id, last_error, base)
+SELECT id, last_error, CAST(attempts AS INTEGER) FROM _honker_dead WHERE id = ?1
+ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excluded.base`
+
+	sqlForgetDead = `DELETE FROM _honker_dead WHERE id = ?1`
+	sqlJobBase    = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
+)
+
+// Requeue lets a dead job wait again under its id, with its unique key, if it had one. Where
+// another job has that key meanwhile it changes nothing.
+func (j Jobs) Requeue(ctx context.Context, q Querier, r Requeue, now, nowMS int64) (out Requeued, err error) {
+	found, err := one(ctx, q, sqlDeadJob, []any{r.ID}, &out.Queue, &out.Live)
+	if err != nil || !found || out.Live {
+		return out, err
+	}
+	if r.Queue != "" {
+		out.Queue = r.Queue
+	}
+	if err := ensureKeyTriggers(ctx, q, false); err != nil {
+		return out, err
+	}
+	if out.Key, out.TakenBy, err = j.RetakeUnique(ctx, q, r.ID, out.Queue, now, nowMS); err != nil || out.TakenBy != 0 {
+		return out, err
+	}
+	if _, err := inserted(ctx, q, sqlRequeueJob, 1, r.ID, out.Queue, r.RunAt, r.Attempts); err != nil {
+		return out, err
+	}
+	for _, query := range []string{sqlRequeueSide, sqlForgetDead} {
+		n, err := affected(ctx, q, query, r.ID)
+		if err != nil {
+			return out, err
+		}
+		if n == 0 {
+			return out, ErrStuck // it would be in both tables
+		}
+	}
+	out.Done = true
+	return out, nil
+}
+
+// Base returns how many attempts a live job had when it was last requeued: 0 for one that never
+// was.
+func (Jobs) Base(ctx context.Context, q Querier, id int64) (int64, error) {
+	var base number
+	_, err := one(ctx, q, sqlJobBase, []any{id}, &base)
+	return int64(base), err
+}
+
+// By primary keys.
+const (
+	sqlDiscard = `DELETE FROM _honker_dead WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id, queue`
+
+	sqlCancelMany = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
+  AND (?2 OR state <> 'processing' OR claim_expires_at < ?3) RETURNING id, queue`
+
+	sqlRunNow = `UPDATE _honker_live SET run_at = ?2
+WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND run_at > ?2 RETURNING id, queue`
+)
+
+// Change is a job that was changed, and its queue.
+type Change struct {
+	ID    int64
+	Queue string
+}
+
+// Discard deletes those of ids that are dead.
+func (Jobs) Discard(ctx context.Context, q Querier, ids []int64) ([]Change, error) {
+	return changes(ctx, q, sqlDiscard, idList(ids))
+}
+
+// CancelMany deletes those of ids that are live; with a claim that holds only if running is set.
+func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]Change, error) {
+	return changes(ctx, q, sqlCancelMany, idList(ids), running, now)
+}
+
+// RunNow makes those of ids due that wait for their time.
+func (Jobs) RunNow(ctx context.Context, q Querier, ids []int64, now int64) ([]Change, error) {
+	return changes(ctx, q, sqlRunNow, idList(ids), now)
+}
+
+func changes(ctx context.Context, q Querier, query string, args ...any) (out []Change, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var c Change
+		err := rows.Scan(&c.ID, &c.Queue)
+		out = append(out, c)
+		return err
+	}, args...)
+	return out, err
+}

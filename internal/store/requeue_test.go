@@ -1,0 +1,139 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// deadJob makes a job of queue "a" with three attempts, and dead-letters it at its first.
+func deadJob(t *testing.T, q store.Querier) int64 {
+	t.Helper()
+	_, err := store.Jobs{}.Insert(ctx, q, store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
+	require.NoError(t, err)
+	return die(t, q)
+}
+
+func requeue(t *testing.T, q store.Querier, r store.Requeue) store.Requeued {
+	t.Helper()
+	out, err := store.Jobs{}.Requeue(ctx, q, r, 7, 7000)
+	require.NoError(t, err)
+	broken, err := store.Check(ctx, q)
+	require.NoError(t, err)
+	require.Empty(t, broken)
+	return out
+}
+
+const revived = `SELECT id, queue, payload, state, priority, run_at, attempts, max_attempts, created_at FROM _honker_live`
+
+// A requeued job keeps its id and its attempts, and gets as many more as it had been given, also the
+// second time; base is what it had before.
+func TestRequeue_AttemptsGrow(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	id := deadJob(t, tx)
+	require.Equal(t, store.Requeued{Queue: "a", Done: true}, requeue(t, tx, store.Requeue{ID: id, RunAt: 5}))
+	require.Equal(t, `1|a|{"n":1}|pending|7|5|1|4|5`, value(t, tx, revived))
+	require.Equal(t, `no|1`, value(t, tx, `SELECT last_error, base FROM _honkerx_job`))
+	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_dead`))
+
+	require.Equal(t, id, die(t, tx))
+	require.Equal(t, "1", value(t, tx, `SELECT base FROM _honkerx_dead_job`))
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	require.Equal(t, `1|a|{"n":1}|pending|7|5|2|5|5`, value(t, tx, revived), "three more, as at first")
+	require.Equal(t, id, die(t, tx))
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 9, Queue: "b", Attempts: 1})
+	require.Equal(t, `1|b|{"n":1}|pending|7|9|3|4|5`, value(t, tx, revived))
+	base, err := store.Jobs{}.Base(ctx, tx, id)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, base)
+}
+
+// Another binding deletes a job before it adds the dead one: what it had before stays known.
+func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	id := deadJob(t, tx)
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	exec(t, tx, `CREATE TEMP TABLE kept AS SELECT * FROM _honker_live`)
+	exec(t, tx, `DELETE FROM _honker_live`)
+	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts) SELECT id, queue, payload, 4, max_attempts FROM kept`)
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	require.Equal(t, "4|7", value(t, tx, `SELECT attempts, max_attempts FROM _honker_live`))
+}
+
+// A worker of the first life cannot settle the second, by whatever verb.
+func TestRequeue_StaleWorkerFenced(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	id := deadJob(t, tx)
+	stale := store.Claim{ID: id, Worker: "w", Attempt: 1}
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 8, 90) // the same worker
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.EqualValues(t, 2, jobs[0].Attempts)
+	before := dump(t, tx)
+	held, err := store.Jobs{}.Ack(ctx, tx, stale, 8)
+	require.NoError(t, err)
+	require.False(t, held)
+	held, _, err = store.Jobs{}.Retry(ctx, tx, stale, 9, "no", 8)
+	require.NoError(t, err)
+	require.False(t, held)
+	held, err = store.Jobs{}.DeadLetter(ctx, tx, stale, "no", 8)
+	require.NoError(t, err)
+	require.False(t, held)
+	held, err = store.Jobs{}.PutBack(ctx, tx, stale, 0, 8)
+	require.NoError(t, err)
+	require.False(t, held)
+	require.Equal(t, before, dump(t, tx))
+}
+
+// A unique key that another job has taken leaves the dead job as it is; a free one is taken again.
+func TestRequeue_UniqueKey(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	first := keyed(t, tx, store.Unique{})
+	require.Equal(t, first.ID, die(t, tx))
+	second := keyed(t, tx, store.Unique{})
+	before := dump(t, tx)
+	require.Equal(t, store.Requeued{Queue: "a", Key: "k", TakenBy: second.ID}, requeue(t, tx, store.Requeue{ID: first.ID, RunAt: 5}))
+	require.Equal(t, before, dump(t, tx))
+	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
+	require.True(t, requeue(t, tx, store.Requeue{ID: first.ID, RunAt: 5}).Done)
+	require.Equal(t, store.PlacedExisting, keyed(t, tx, store.Unique{}).Result)
+}
+
+// What is not dead, or what an application has copied back under its id, is left alone.
+func TestRequeue_NotDead(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	require.Equal(t, store.Requeued{}, requeue(t, tx, store.Requeue{ID: 99, RunAt: 5}))
+	id := deadJob(t, tx)
+	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload) VALUES (?1, 'a', '2')`, id)
+	out, err := store.Jobs{}.Requeue(ctx, tx, store.Requeue{ID: id, RunAt: 5}, 7, 7000)
+	require.NoError(t, err)
+	require.Equal(t, store.Requeued{Queue: "a", Live: true}, out)
+	require.Equal(t, "2", value(t, tx, `SELECT payload FROM _honker_live`))
+}
+
+// Discard takes dead jobs only, CancelMany live ones, and claimed ones when told to; RunNow those
+// that wait for their time.
+func TestRequeue_OthersByID(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	dead := deadJob(t, tx)
+	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload, run_at, state, worker_id, claim_expires_at, attempts) VALUES
+		(11, 'a', '1', 5, 'pending', NULL, NULL, 0), (12, 'b', '1', 99, 'pending', NULL, NULL, 0),
+		(13, 'a', '1', 5, 'processing', 'w', 90, 1), (14, 'a', '1', 5, 'processing', 'w', 6, 1)`)
+	all := []int64{dead, 11, 12, 13, 14, 15}
+	got, err := store.Jobs{}.RunNow(ctx, tx, all, 7)
+	require.NoError(t, err)
+	require.Equal(t, []store.Change{{ID: 12, Queue: "b"}}, got)
+	got, err = store.Jobs{}.CancelMany(ctx, tx, all, false, 7)
+	require.NoError(t, err)
+	require.Equal(t, []store.Change{{11, "a"}, {12, "b"}, {14, "a"}}, got)
+	got, err = store.Jobs{}.CancelMany(ctx, tx, all, true, 7)
+	require.NoError(t, err)
+	require.Equal(t, []store.Change{{13, "a"}}, got)
+	got, err = store.Jobs{}.Discard(ctx, tx, all)
+	require.NoError(t, err)
+	require.Equal(t, []store.Change{{dead, "a"}}, got)
+	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_live UNION SELECT id FROM _honker_dead`))
+}
