@@ -184,6 +184,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		Logger:     o.Logger,
 		MaxPayload: o.MaxPayload,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
+		Observe:    o.Observer.observe,
 	})
 	return db
 }

@@ -1,6 +1,7 @@
 package honker
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -25,6 +26,9 @@ type Observer struct {
 	Published    func(Published)
 	Fired        func(Fire)
 	Woke         func(Woke)
+	Requeued     func(Requeued)
+	Discarded    func(Discarded)
+	Cancelled    func(Cancelled)
 }
 
 // Enqueued says that jobs were added to a queue.
@@ -118,6 +122,46 @@ type Woke struct {
 	Waiters int    // how many
 }
 
+// Requeued says that dead jobs wait again, by package admin.
+type Requeued struct {
+	Queue string // the one in which they wait
+	IDs   []int64
+	Actor string // see WithActor
+	Tx    bool   // in the caller's transaction, which may still be rolled back
+}
+
+// Discarded says that dead jobs were deleted, by package admin.
+type Discarded struct {
+	Queue string
+	IDs   []int64
+	Actor string // see WithActor
+}
+
+// Cancelled says that live jobs were removed, by package admin. [Queue.Cancel] is not reported.
+type Cancelled struct {
+	Queue string
+	IDs   []int64
+	Actor string // see WithActor
+}
+
+// observe tells of an event of a package that has no Observer at hand.
+func (o *Observer) observe(event any) {
+	switch e := event.(type) {
+	case Requeued:
+		o.Requeued(e)
+	case Discarded:
+		o.Discarded(e)
+	case Cancelled:
+		o.Cancelled(e)
+	}
+}
+
+// WithActor returns a ctx that names the person or program behind the verbs of package admin that
+// are called with it, for the [Observer]. name is cut to 1024 bytes.
+func WithActor(ctx context.Context, name string) context.Context {
+	return engine.WithActor(ctx, name)
+}
+
 // contained is o with functions of which no panic gets out. nil is an observer of nothing.
 func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o == nil {
@@ -132,6 +176,9 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		Published:    engine.Contained(log, "Observer.Published", o.Published),
 		Fired:        engine.Contained(log, "Observer.Fired", o.Fired),
 		Woke:         engine.Contained(log, "Observer.Woke", o.Woke),
+		Requeued:     engine.Contained(log, "Observer.Requeued", o.Requeued),
+		Discarded:    engine.Contained(log, "Observer.Discarded", o.Discarded),
+		Cancelled:    engine.Contained(log, "Observer.Cancelled", o.Cancelled),
 	}
 }
 

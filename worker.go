@@ -265,9 +265,9 @@ func Snooze(d time.Duration) error {
 func Reject(err error) error { return &worker.Directive{Outcome: worker.Died, Err: err} }
 
 // Backoff says how long a job that failed waits before its next attempt. attempt
-// counts from 1; err is what the handler returned. The job runs again after
-// the delay or up to a second later, since the file keeps whole seconds; a negative one
-// counts as zero.
+// counts from 1, and again from 1 after a requeue by package admin; err is what the handler
+// returned. The job runs again after the delay or up to a second later, since the file keeps
+// whole seconds; a negative one counts as zero.
 type Backoff func(attempt int, err error) time.Duration
 
 // Exponential doubles the delay with each attempt: base, 2·base, 4·base, up to max,

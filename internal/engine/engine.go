@@ -26,6 +26,7 @@ type Config struct {
 	Logger     *slog.Logger
 	MaxPayload int // bytes
 	Woke       func(cause string, waiters int)
+	Observe    func(event any) // an event of the root package's Observer, from another package of this module
 }
 
 // Engine runs the verbs of one DB on its backend. It is safe for concurrent use.

@@ -59,6 +59,14 @@ var (
 	errTxEnded    = fmt.Errorf("%w: the context of a DB.Tx that has ended: use the one that DB.Tx was called with", ErrInvalid)
 )
 
+// CheckContext refuses a nil ctx, for a verb that looks into it.
+func CheckContext(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext
+	}
+	return nil
+}
+
 // Tx runs fn in a write transaction: committed when fn returns nil, rolled back when it
 // returns an error or panics.
 func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {

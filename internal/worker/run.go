@@ -213,7 +213,20 @@ func (p *Pool) reportError(j *activeJob, err error) {
 func (p *Pool) backoff(j *activeJob, err error) (d time.Duration) {
 	d = time.Minute // neither a retry at once, for ever, nor a job that is lost
 	defer p.recoverPanic("Backoff")
-	return max(0, p.Backoff(int(j.row.Attempts), err))
+	return max(0, p.Backoff(int(j.row.Attempts-p.base(j)), err))
+}
+
+// base is how many attempts the job had before it was last requeued. It is read only here, since
+// failures are few. Where that fails, all attempts count.
+func (p *Pool) base(j *activeJob) (base int64) {
+	if j.row.Attempts <= 1 {
+		return 0
+	}
+	_ = p.source.Engine.Read(p.settleCtx, func(ctx context.Context, q engine.Querier) (err error) {
+		base, err = p.source.Jobs.Base(ctx, q, j.claim.ID)
+		return err
+	})
+	return min(base, j.row.Attempts-1)
 }
 
 // recoverPanic keeps a panic of the application's code from ending the process. It is deferred

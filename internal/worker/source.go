@@ -28,6 +28,7 @@ type Jobs interface {
 	Retry(ctx context.Context, q engine.Querier, c store.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
 	DeadLetter(ctx context.Context, q engine.Querier, c store.Claim, cause string, now int64) (bool, error)
 	PutBack(ctx context.Context, q engine.Querier, c store.Claim, runAt, now int64) (bool, error)
+	Base(ctx context.Context, q engine.Querier, id int64) (int64, error)
 	Gone(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
 	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
 }

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 )
@@ -33,6 +34,8 @@ import (
 //   - A sweep moves to the dead, as "expired", what waits or has lapsed with
 //     expires_at <= now, and nothing else.
 //   - The dead keep no claim and no expiry. A job that is done or cancelled is gone.
+//   - A requeued job waits again, without an expiry. Its attempts go on, and it gets as many more
+//     as it had been given since its last requeue, or as many as it is told.
 type model struct {
 	jobs map[int64]*modelJob
 	met  map[string]int // how often what has happened
@@ -43,6 +46,7 @@ type modelJob struct {
 	honker.JobInfo
 	held    bool // waits for another job, see uniqueModel
 	started bool // has been claimed
+	base    int  // attempts before the last requeue
 }
 
 func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enqueued) {
@@ -89,6 +93,9 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 		j.started = true
 		info := j.JobInfo
 		info.Unique = "" // a claim does not read it
+		if j.Attempts == 1 {
+			info.LastError = "" // nor this, which a job has then that has died before its first attempt
+		}
 		claimed = append(claimed, info)
 	}
 	return claimed
@@ -166,6 +173,15 @@ func (j *modelJob) snooze(now time.Time, d time.Duration) {
 	if at := notBefore(d); at.After(j.RunAt) {
 		j.RunAt = at
 	}
+}
+
+func (j *modelJob) requeue(o *admin.RequeueOptions) {
+	more := o.Attempts
+	if more == 0 {
+		more = max(1, j.MaxAttempts-j.base)
+	}
+	j.State, j.DiedAt, j.RunAt = honker.StatePending, time.Time{}, notBefore(o.Delay)
+	j.base, j.MaxAttempts = j.Attempts, j.Attempts+more
 }
 
 // notBefore is the first whole second that is not before d from now.
@@ -349,6 +365,22 @@ func (m *machine) Cancel(t *rapid.T) {
 	}
 }
 
+func (m *machine) Requeue(t *rapid.T) {
+	opts := &admin.RequeueOptions{Delay: spans.Draw(t, "delay"), Attempts: rapid.IntRange(0, 2).Draw(t, "attempts")}
+	f := admin.JobFilter{Queues: []string{m.name}, IDs: m.ids[rapid.IntRange(0, len(m.ids)).Draw(t, "from"):]}
+	want := int64(0)
+	for _, id := range f.IDs {
+		if j := m.jobs[id]; j != nil && j.State == honker.StateDead {
+			j.requeue(opts)
+			m.met["requeue"]++
+			want++
+		}
+	}
+	r, err := admin.Requeue(m.ctx, m.db, f, opts)
+	require.NoError(t, err)
+	require.Equal(t, &admin.Report{Matched: want, Changed: want}, r)
+}
+
 func (m *machine) Sweep(t *rapid.T) {
 	swept, err := m.q.SweepExpired(m.ctx)
 	require.NoError(t, err)
@@ -399,7 +431,7 @@ func TestQueue_Model(t *testing.T) {
 		})
 	})
 	for _, what := range []string{"ack", "retry", "fail", "snooze", "heartbeat", "stale",
-		"lapsed", "lapsed and expired", "lapsed and exhausted", "swept"} {
+		"lapsed", "lapsed and expired", "lapsed and exhausted", "swept", "requeue"} {
 		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
 	}
 }

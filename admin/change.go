@@ -1,0 +1,128 @@
+package admin
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// DiscardOptions of one Discard. The zero value of a field means its default.
+type DiscardOptions struct {
+	DryRun bool // count, and change nothing
+}
+
+// Discard deletes the dead jobs that f picks, for good. It blocks until that is done, in transactions
+// of some milliseconds with pauses between them; when ctx ends it returns its error, and what was done
+// until then. nil opts means defaults.
+func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptions) (*Report, error) {
+	a, err := newAction(ctx, db, f, true)
+	if err != nil {
+		return new(Report), engine.Wrap("discard", "", err)
+	}
+	a.dryRun = opts != nil && opts.DryRun
+	actor := engine.Actor(ctx)
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) ([]store.Change, error) {
+		return changes.Discard(ctx, q, ids)
+	}, func(queue string, ids []int64) {
+		a.engine.Observe(honker.Discarded{Queue: queue, IDs: ids, Actor: actor})
+	})
+	r, err := a.run(ctx)
+	return r, engine.Wrap("discard", "", err)
+}
+
+// CancelOptions of one Cancel. The zero value of a field means its default.
+type CancelOptions struct {
+	Running bool // also jobs that a worker holds: the ctx of their handlers ends
+	DryRun  bool // count, and change nothing
+}
+
+// Cancel removes the live jobs that f picks, and leaves no trace of them, as [honker.Queue.Cancel]
+// does. One that a worker holds by a valid claim is Skipped without Running. It blocks until that is
+// done, in transactions of some milliseconds with pauses between them; when ctx ends it returns its
+// error, and what was done until then. nil opts means defaults.
+func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions) (*Report, error) {
+	a, err := newAction(ctx, db, f, false)
+	if err != nil {
+		return new(Report), engine.Wrap("cancel", "", err)
+	}
+	running := opts != nil && opts.Running
+	a.dryRun = opts != nil && opts.DryRun
+	a.leaves = "a worker holds it"
+	actor := engine.Actor(ctx)
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) ([]store.Change, error) {
+		return changes.CancelMany(ctx, q, ids, running, now.Unix())
+	}, func(queue string, ids []int64) {
+		over := make([]wake.Change, len(ids))
+		for i, id := range ids {
+			over[i] = wake.Change{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)}
+		}
+		a.engine.Notifier.Wake(over...)
+		a.engine.Observe(honker.Cancelled{Queue: queue, IDs: ids, Actor: actor})
+	})
+	r, err := a.run(ctx)
+	return r, engine.Wrap("cancel", "", err)
+}
+
+// RunNowOptions of one RunNow. The zero value of a field means its default.
+type RunNowOptions struct {
+	DryRun bool // count, and change nothing
+}
+
+// RunNow makes the jobs that f picks due that wait for their time: delayed ones, and those between two
+// attempts. Others are Skipped. It blocks until that is done, in transactions of some milliseconds with
+// pauses between them; when ctx ends it returns its error, and what was done until then. nil opts means
+// defaults.
+func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions) (*Report, error) {
+	a, err := newAction(ctx, db, f, false)
+	if err != nil {
+		return new(Report), engine.Wrap("run now", "", err)
+	}
+	a.dryRun = opts != nil && opts.DryRun
+	a.leaves = "it does not wait for its time"
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) ([]store.Change, error) {
+		return changes.RunNow(ctx, q, ids, now.Unix())
+	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(ready(queue)) })
+	r, err := a.run(ctx)
+	return r, engine.Wrap("run now", "", err)
+}
+
+// changeAll makes change one statement for all jobs of a transaction. told is called for each queue,
+// after the commit.
+func (a *action) changeAll(do func(context.Context, engine.Querier, []int64, time.Time) ([]store.Change, error), told func(queue string, ids []int64)) {
+	a.change = func(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, r *Report) (func(), error) {
+		ids := make([]int64, len(found))
+		for i, j := range found {
+			ids[i] = j.ID
+		}
+		changed, err := do(ctx, q, ids, now)
+		if err != nil {
+			return nil, err
+		}
+		r.Changed += int64(len(changed))
+		queues, byName := byQueue(changed)
+		a.skipOthers(r, ids, changed)
+		return func() {
+			for _, queue := range queues {
+				told(queue, byName[queue])
+			}
+		}, nil
+	}
+}
+
+// skipOthers reports those of ids that the statement has left.
+func (a *action) skipOthers(r *Report, ids []int64, changed []store.Change) {
+	done := make(map[int64]bool, len(changed))
+	for _, c := range changed {
+		done[c.ID] = true
+	}
+	for _, id := range ids {
+		if !done[id] {
+			r.skip(id, a.leaves)
+		}
+	}
+}

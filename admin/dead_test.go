@@ -1,0 +1,48 @@
+package admin_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Dead jobs are grouped by queue and kind of error, the most numerous first.
+func TestDeadGroups(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(12)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
+SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || ': no route to "' || n || '"'), 100 + n FROM some`)
+	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 12}, r.Looked)
+	require.Len(t, r.Groups, 3)
+	g := r.Groups[0]
+	require.Equal(t, `job 11: no route to "11"`, g.Sample)
+	require.EqualValues(t, 10, g.N)
+	require.Equal(t, []int64{11, 10, 9, 8, 7, 6, 5, 4, 3, 2}, g.IDs)
+	require.Equal(t, [2]time.Time{time.Unix(102, 0), time.Unix(111, 0)}, [2]time.Time{g.First, g.Last})
+	require.Equal(t, g.Fingerprint, r.Groups[1].Fingerprint, "of another queue")
+	require.Equal(t, "b", r.Groups[1].Queue)
+	require.Equal(t, "out of paper", r.Groups[2].Sample)
+	_, err = admin.DeadGroups(nil, db, admin.JobFilter{}) //nolint:staticcheck // it is what is tested
+	require.Error(t, err)
+}
+
+// The window is bounded, and says so; an action on a group is not.
+func TestDeadGroups_Window(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(10500)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
+SELECT n, 'a', '1', 'error ' || n, n FROM some`)
+	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 10000, More: true}, r.Looked)
+	require.Len(t, r.Groups, 1)
+	require.EqualValues(t, 10000, r.Groups[0].N)
+	done, err := admin.Discard(ctx, db, admin.JobFilter{Fingerprint: r.Groups[0].Fingerprint}, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 10500, done.Changed)
+}

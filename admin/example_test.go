@@ -1,0 +1,48 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// What died of one kind of error while a server was down runs again, spread over an hour.
+func ExampleRequeue() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if _, err := mails.EnqueueMany(ctx, []string{"ada", "bob"}); err != nil {
+		log.Fatal(err)
+	}
+	_, err = mails.WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		return honker.Reject(errors.New("server is down"))
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	report, err := admin.Requeue(ctx, db, admin.JobFilter{Queues: []string{"mails"}, Error: "server is down"},
+		&admin.RequeueOptions{Spread: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Matched, report.Changed)
+	// Output: 2 2
+}

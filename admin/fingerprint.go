@@ -1,0 +1,43 @@
+package admin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+)
+
+// What differs between two errors of one kind, in the order in which it is replaced.
+var varying = []struct {
+	pattern *regexp.Regexp
+	by      string
+}{
+	{regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`"), `"…"`},
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "#"},
+	{regexp.MustCompile(`(?i)\b[\w.+-]+@[\w-]+(\.[\w-]+)+\b`), "@"},
+	{regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s,;)\]}>]+`), "://"},
+	{regexp.MustCompile(`\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`), "#"},
+	{regexp.MustCompile(`(?i)\b0x[0-9a-f]+\b`), "#"},
+	{regexp.MustCompile(`(?i)\b[0-9a-f]*[0-9][0-9a-f]{7,}\b|\b[0-9a-f]{7,}[0-9][0-9a-f]*\b`), "#"},
+	{regexp.MustCompile(`\d+([.,:]\d+)*`), "#"},
+	{regexp.MustCompile(`\s+`), " "},
+}
+
+// maxKind bounds the text that is looked at.
+const maxKind = 1024
+
+// kindOf is the first line of an error without what differs between two of its kind.
+func kindOf(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	line = strings.ToValidUTF8(line[:min(len(line), maxKind)], "")
+	for _, v := range varying {
+		line = v.pattern.ReplaceAllLiteralString(line, v.by)
+	}
+	return strings.TrimSpace(line)
+}
+
+// fingerprint names the kind of an error by 64 bits.
+func fingerprint(text string) string {
+	sum := sha256.Sum256([]byte(kindOf(text)))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,45 @@
+package admin
+
+import (
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Errors of one kind have one fingerprint, whatever numbers, ids, quoted texts and addresses are in them.
+func TestFingerprint_Kinds(t *testing.T) {
+	for kind, texts := range map[string][]string{
+		`dial tcp #: refused`:         {"dial tcp 10.0.0.1:80: refused", "dial tcp [::1]:8080: refused", "  dial tcp 10.1.2.3:5: refused\nstack"},
+		`order # not found`:           {"order 17 not found", "order 4711 not found", "order 0xdeadbeef not found", "order f47ac10b-58cc-4372-a567-0e02b2c3d479 not found", "order 9fceb02d0ae598e95dc970b74767f19372d61af8 not found"},
+		`no such file "…"`:            {`no such file "a"`, `no such file 'b c'`, "no such file `d`"},
+		`mail to @ failed`:            {"mail to anna@example.com failed", "mail to b.c+d@x.example.org failed"},
+		`get :// status #`:            {"get https://example.com/a?b=1: status 500"},
+		`timeout after #s`:            {"timeout after 1.5s", "timeout after 30s"},
+		`defaced facade beaded words`: {"defaced facade beaded words"},
+		``:                            {"", "\n\n"},
+	} {
+		for _, text := range texts {
+			require.Equal(t, kind, kindOf(text), text)
+			require.Equal(t, fingerprint(texts[0]), fingerprint(text))
+		}
+	}
+	require.Len(t, fingerprint("x"), 16)
+	require.NotEqual(t, fingerprint("out of paper"), fingerprint("out of ink"))
+}
+
+// Any text has a fingerprint, the same each time, and its kind is a kind of its own.
+func FuzzFingerprint(f *testing.F) {
+	for _, text := range []string{"", "a\x00\xff", `"`, "[::1", "é…", "0x", "1e5, 2:3"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		kind := kindOf(text)
+		if !utf8.ValidString(kind) || fingerprint(text) != fingerprint(text) || len(fingerprint(text)) != 16 {
+			t.Fatalf("%q: %q", text, kind)
+		}
+		if fingerprint(text+"\nat line 7") != fingerprint(text) && len(text) > 0 && kind != "" {
+			t.Fatalf("%q: the second line counts", text)
+		}
+	})
+}

@@ -1,0 +1,203 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// Report says what a verb did. It comes with an error too, such as that of a ctx that has ended.
+type Report struct {
+	Matched int64  // jobs that the filter has picked, no more than Limit
+	Changed int64  // of these
+	Skipped []Skip // the first 100 that were left as they are for a reason of their own
+	Left    int64  // picked, and not looked at because of the error
+}
+
+// Skip is a job that a verb has left as it is.
+type Skip struct {
+	ID  int64
+	Why string
+}
+
+// maxSkips bounds Report.Skipped.
+const maxSkips = 100
+
+func (r *Report) skip(id int64, why string) {
+	if len(r.Skipped) < maxSkips {
+		r.Skipped = append(r.Skipped, Skip{ID: id, Why: why})
+	}
+}
+
+// changeStore are the statements that find and change many jobs.
+type changeStore interface {
+	Select(ctx context.Context, q engine.Querier, s store.JobSelect, after int64, limit int) ([]store.SelectedJob, error)
+	NewestDead(ctx context.Context, q engine.Querier, s store.JobSelect, limit int) ([]store.SelectedJob, error)
+	Requeue(ctx context.Context, q engine.Querier, r store.Requeue, now, nowMS int64) (store.Requeued, error)
+	Discard(ctx context.Context, q engine.Querier, ids []int64) ([]store.Change, error)
+	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
+	RunNow(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]store.Change, error)
+}
+
+var changes changeStore = store.Jobs{}
+
+// page is how many jobs are found by one read.
+const page = 4096
+
+// action is a verb on the jobs that a filter picks.
+type action struct {
+	engine *engine.Engine
+	filter JobFilter
+	sel    store.JobSelect
+	limit  int
+	dryRun bool
+	leaves string // why change leaves a job that was found
+
+	found func(n int) // is told how many jobs there are, before the first is changed
+	// change changes some jobs, and returns what to tell of them when that is committed.
+	change func(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, r *Report) (tell func(), err error)
+}
+
+// newAction checks what every verb is given.
+func newAction(ctx context.Context, db *honker.DB, f JobFilter, dead bool) (*action, error) {
+	if db == nil {
+		panic("honker: package admin: nil *DB")
+	}
+	sel, err := f.selection(dead)
+	if err := errors.Join(engine.CheckContext(ctx), err, f.checkChange()); err != nil {
+		return nil, err
+	}
+	return &action{engine: engine.Of(db), filter: f, sel: sel, found: func(int) {}}, nil
+}
+
+// run finds the jobs without the write lock and then changes some at a time, in the order of their
+// deaths or of their ids. Those that do not match any more by then are passed over.
+func (a *action) run(ctx context.Context) (*Report, error) {
+	r := new(Report)
+	if err := a.engine.RefuseInTx(ctx, ""); err != nil {
+		return r, err
+	}
+	found, err := a.find(ctx, a.engine.Read)
+	r.Matched = int64(len(found))
+	if err != nil || a.dryRun {
+		return r, err
+	}
+	a.found(len(found))
+	r.Left = r.Matched
+	pace := a.engine.NewPace()
+	for len(found) > 0 {
+		part := found[:min(pace.Size, len(found), chunkLimit)]
+		if err := a.changeChunk(ctx, pace, part, r); err != nil {
+			return r, err
+		}
+		found = found[len(part):]
+		r.Left = int64(len(found))
+		if len(found) == 0 {
+			break
+		}
+		if err := pace.Rest(ctx); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// chunkLimit bounds the jobs of one transaction.
+const chunkLimit = 1000
+
+func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []store.SelectedJob, r *Report) error {
+	var tell func()
+	var after Report
+	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		after = Report{Changed: r.Changed, Skipped: slices.Clone(r.Skipped)} // it may run again
+		still, err := a.still(ctx, q, part)
+		if err != nil {
+			return err
+		}
+		tell, err = a.change(ctx, q, still, now, &after)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.Changed, r.Skipped = after.Changed, after.Skipped
+	if tell != nil {
+		tell()
+	}
+	return nil
+}
+
+// find returns the jobs that the filter picks, the oldest first, in several reads.
+func (a *action) find(ctx context.Context, read readFunc) (found []store.SelectedJob, err error) {
+	for after, more := int64(minID), true; more; {
+		var some []store.SelectedJob
+		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+			some, err = changes.Select(ctx, q, a.sel, after, page)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if more = len(some) == page; more {
+			after = some[page-1].ID
+		}
+		for _, j := range some {
+			if a.filter.matches(j) {
+				j.LastError = "" // there may be a million of them
+				found = append(found, j)
+			}
+		}
+	}
+	slices.SortStableFunc(found, func(a, b store.SelectedJob) int { return cmp.Compare(a.DiedAt, b.DiedAt) })
+	if a.limit > 0 && len(found) > a.limit {
+		found = found[:a.limit]
+	}
+	return found, nil
+}
+
+// readFunc runs f on a connection or transaction.
+type readFunc = func(ctx context.Context, f func(ctx context.Context, q engine.Querier) error) error
+
+// minID is below every id.
+const minID = -1 << 63
+
+// still returns those of found that the filter still picks, in their order, by the writer's
+// transaction: a job may have run and died of something else since it was found.
+func (a *action) still(ctx context.Context, q engine.Querier, found []store.SelectedJob) ([]store.SelectedJob, error) {
+	sel := a.sel
+	sel.IDs = make([]int64, len(found))
+	for i, j := range found {
+		sel.IDs[i] = j.ID
+	}
+	now, err := changes.Select(ctx, q, sel, minID, len(found))
+	if err != nil {
+		return nil, err
+	}
+	picked := make(map[int64]bool, len(now))
+	for _, j := range now {
+		picked[j.ID] = a.filter.matches(j)
+	}
+	return slices.DeleteFunc(slices.Clone(found), func(j store.SelectedJob) bool { return !picked[j.ID] }), nil
+}
+
+// byQueue are the ids of done by queue, in the order in which the queues come.
+func byQueue(done []store.Change) (queues []string, ids map[string][]int64) {
+	ids = make(map[string][]int64)
+	for _, c := range done {
+		if ids[c.Queue] == nil {
+			queues = append(queues, c.Queue)
+		}
+		ids[c.Queue] = append(ids[c.Queue], c.ID)
+	}
+	return queues, ids
+}
+
+// ready is what a commit brings after which a job of queue may be claimed.
+func ready(queue string) wake.Change { return wake.Change{Kind: wake.QueueReady, Name: queue} }
