@@ -91,7 +91,7 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 		j.State, j.WorkerID, j.ClaimExpiresAt = honker.StateProcessing, worker, later(now, hold)
 		j.Attempts++
 		j.started = true
-		info := j.JobInfo
+		info := j.info(now)
 		info.Unique = "" // a claim does not read it
 		if j.Attempts == 1 {
 			info.LastError = "" // nor this, which a job has then that has died before its first attempt
@@ -182,6 +182,32 @@ func (j *modelJob) requeue(o *admin.RequeueOptions) {
 	}
 	j.State, j.DiedAt, j.RunAt = honker.StatePending, time.Time{}, notBefore(o.Delay)
 	j.base, j.MaxAttempts = j.Attempts, j.Attempts+more
+}
+
+// info is what a read at the time now shows.
+func (j *modelJob) info(now time.Time) honker.JobInfo {
+	info := j.JobInfo
+	info.Phase = j.phase(now)
+	return info
+}
+
+func (j *modelJob) phase(now time.Time) honker.Phase {
+	over := j.expired(now) || j.Attempts >= j.MaxAttempts
+	switch {
+	case j.State == honker.StateDead:
+		return honker.PhaseDead
+	case j.held:
+		return honker.PhaseHeld
+	case j.State == honker.StateProcessing && !j.lapsed(now):
+		return honker.PhaseRunning
+	case over:
+		return honker.PhaseExpired
+	case j.State == honker.StateProcessing:
+		return honker.PhaseLapsed
+	case j.RunAt.After(now):
+		return honker.PhaseScheduled
+	}
+	return honker.PhaseReady
 }
 
 // notBefore is the first whole second that is not before d from now.
@@ -400,7 +426,7 @@ func (m *machine) Check(t *rapid.T) {
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, j.JobInfo, *got)
+		require.Equal(t, j.info(now()), *got)
 		want[j.State]++
 	}
 	require.Equal(t, want, m.counts(t))

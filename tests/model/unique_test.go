@@ -122,7 +122,7 @@ func (m *uniqueModel) place(id int64, queue string, args int, e enqueued, u uniq
 	if j == nil {
 		return p
 	}
-	p.Of = j.JobInfo
+	p.Of = j.info(now())
 	runs := j.State == honker.StateProcessing && !j.lapsed(now())
 	switch {
 	case u.u.Conflict == honker.KeepExisting || runs && u.u.Conflict == honker.ReplaceWaiting:
@@ -253,7 +253,7 @@ func (m *uniqueMachine) Check(t *rapid.T) {
 			j.held = false
 		}
 		require.NoError(t, err)
-		require.Equal(t, j.JobInfo, *got)
+		require.Equal(t, j.info(now()), *got)
 	}
 	next, err := m.q.NextClaimAt(m.ctx)
 	require.NoError(t, err)
