@@ -31,7 +31,7 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 	if out.To != "" {
 		err = errors.Join(err, engine.CheckName("queue name", out.To))
 	}
-	if out.Attempts < 0 || out.Attempts > math.MaxInt32 {
+	if out.Attempts < 0 || out.Attempts >= math.MaxInt32 {
 		err = errors.Join(err, fmt.Errorf("%w: Attempts %d", honker.ErrInvalid, out.Attempts))
 	}
 	if out.Limit < 0 {

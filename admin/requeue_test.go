@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -198,7 +199,7 @@ func TestActions_BadInput(t *testing.T) {
 		"a negative delay":        requeue(all, admin.RequeueOptions{Delay: -1}),
 		"a negative spread":       requeue(all, admin.RequeueOptions{Spread: -1}),
 		"negative attempts":       requeue(all, admin.RequeueOptions{Attempts: -1}),
-		"too many attempts":       requeue(all, admin.RequeueOptions{Attempts: 1 << 40}),
+		"too many attempts":       requeue(all, admin.RequeueOptions{Attempts: math.MaxInt}),
 		"a negative limit":        requeue(all, admin.RequeueOptions{Limit: -1}),
 		"a filter of no name":     requeue(admin.JobFilter{Queues: []string{""}}, admin.RequeueOptions{}),
 		"a filter of no field":    requeue(admin.JobFilter{Where: map[string]string{"": "1"}}, admin.RequeueOptions{}),
