@@ -28,7 +28,7 @@ func Crowd(ctx context.Context, r *Round) error {
 
 func (s *storm) run(ctx context.Context) (err error) {
 	s.path, s.began = filepath.Join(s.Dir, "app.db"), time.Now()
-	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations"} {
+	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "pause_violations"} {
 		s.Add(name, 0)
 	}
 	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
@@ -71,7 +71,7 @@ type storm struct {
 
 // parts are what runs at the same time. The last one also has a worker to hand jobs to.
 var parts = [][]string{
-	{"producer"},
+	{"producer", "operator"},
 	{"worker", "mailer", "counter"},
 	{"subscriber", "piper", "member"},
 	{"producer", "worker", "member", "ticker", "counter"},
@@ -185,8 +185,8 @@ func (s *storm) end() {
 	s.slots = nil
 }
 
-// drain lets the children work off what is there, without new work and kills. Their clocks
-// say that all leases are over.
+// drain lets the children work off what is there, without new work, pauses and kills. Their
+// clocks say that all leases are over.
 func (s *storm) drain() error {
 	for _, c := range s.slots {
 		if err := c.kill(); err != nil {
@@ -194,8 +194,11 @@ func (s *storm) drain() error {
 		}
 	}
 	s.slots = nil
+	if err := resumeAll(context.Background(), s.db); err != nil {
+		return err
+	}
 	for _, roles := range s.parts {
-		rest := slices.DeleteFunc(slices.Clone(roles), func(role string) bool { return role == "producer" })
+		rest := slices.DeleteFunc(slices.Clone(roles), func(role string) bool { return role == "producer" || role == "operator" })
 		if len(rest) == 0 {
 			continue
 		}
@@ -240,6 +243,9 @@ func (s *storm) workedOff(ctx context.Context) (string, error) {
 	jobs, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue <> 'fired'`)
 	if err != nil || jobs > 0 {
 		return fmt.Sprint(jobs, " jobs are left"), err
+	}
+	if again, err := requeueDead(ctx, s.db); err != nil || again > 0 {
+		return fmt.Sprint(again, " dead jobs wait again"), err
 	}
 	events := honker.NewStream[int64](s.db, "events", nil)
 	head, err := events.Head(ctx)

@@ -40,6 +40,7 @@ var roles = map[string]func(*actor, context.Context) error{
 	"worker":     (*actor).work,
 	"mailer":     (*actor).mail,
 	"counter":    (*actor).see,
+	"operator":   (*actor).operate,
 	"subscriber": (*actor).subscribe,
 	"piper":      (*actor).pipe,
 	"member":     (*actor).takePart,
@@ -189,8 +190,8 @@ func (a *actor) work(ctx context.Context) error {
 	return a.queue().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.Args)
 		switch {
-		case isRejected(job.Args):
-			return honker.Reject(errOnPurpose) // and the effect is undone
+		case isRejected(job.Args) && job.Attempts == 1:
+			return honker.Reject(errOnPurpose) // and the effect is undone, until an operator lets it wait again
 		case failsFirst(job.Args) && job.Attempts == 1:
 			return errOnPurpose
 		}

@@ -66,9 +66,10 @@ func TestTorture_FailingDisk(t *testing.T) {
 // Nothing is lost or done twice when processes are killed.
 func TestTorture_Killed(t *testing.T) {
 	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
-	require.Positive(t, c.Get("kills"))
-	require.Positive(t, c.Get("jobs"))
-	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations"} {
+	for _, some := range []string{"kills", "jobs", "pauses", "requeued"} {
+		require.Positive(t, c.Get(some), some)
+	}
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "pause_violations"} {
 		require.Zero(t, c.Get(none), none)
 	}
 }

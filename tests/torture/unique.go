@@ -45,14 +45,18 @@ ON CONFLICT (name) DO UPDATE SET tally = tally + 1 RETURNING tally`, c.Name)
 	}), errOnPurpose)
 }
 
-// see notes what a counter stood at, in the transaction of the job's ack.
+// see notes what a counter stood at, in the transaction of the job's ack. A job that died gives its key to the
+// next; when it waits again, it runs after that one, with an older number.
 func (a *actor) see(ctx context.Context) error {
 	return a.counts().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[count]) error {
-		_, err := tx.ExecContext(ctx, `UPDATE counters SET seen = ?2, crowded = crowded + (SELECT count(*) <> 1
+		_, err := tx.ExecContext(ctx, `UPDATE counters SET seen = max(seen, ?2), crowded = crowded + (SELECT count(*) <> 1
   FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
   WHERE s.queue = 'counts' AND s.unique_key = ?3 AND l.state <> 'held')
 WHERE name = ?1`, job.Args.Name, job.Args.Tally, fmt.Sprint(job.Args.Name))
-		if failsFirst(job.ID) && job.Attempts == 1 {
+		switch {
+		case isRejected(job.ID) && job.Attempts == 1:
+			return honker.Reject(errOnPurpose)
+		case failsFirst(job.ID) && job.Attempts == 1:
 			return errOnPurpose
 		}
 		return err

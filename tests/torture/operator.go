@@ -1,0 +1,117 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// What an operator notes.
+const (
+	paused   = "paused"
+	started  = "started" // a job of a paused queue
+	requeued = "requeued"
+)
+
+// operated are the queues that an operator pauses, and of which jobs die.
+var operated = []string{"work", "counts"}
+
+// operate pauses queues and lets dead jobs wait again, while others enqueue and work. It is the only one that
+// does so; the one before it may have been killed anywhere.
+func (a *actor) operate(ctx context.Context) error {
+	luck := rand.New(rand.NewPCG(uint64(a.Number), 9))
+	if err := resumeAll(ctx, a.db); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		opts := new(honker.PauseOptions)
+		if luck.IntN(2) == 0 {
+			opts.Until = time.Now().Add(time.Minute)
+		}
+		err := a.holdStill(ctx, operated[luck.IntN(len(operated))], time.Duration(luck.IntN(60))*time.Millisecond, opts)
+		if err := errors.Join(err, a.requeueDead(ctx)); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(luck.IntN(100)) * time.Millisecond)
+	}
+	return nil
+}
+
+// holdStill pauses a queue for a while and notes the jobs that were claimed meanwhile.
+func (a *actor) holdStill(ctx context.Context, queue string, span time.Duration, opts *honker.PauseOptions) error {
+	q := honker.NewQueue[json.RawMessage](a.db, queue, nil)
+	if _, err := q.Pause(ctx, opts); err != nil {
+		return err
+	}
+	before, err := a.claims(ctx, queue)
+	if err != nil {
+		return err
+	}
+	time.Sleep(span)
+	after, err := a.claims(ctx, queue)
+	if err != nil {
+		return err
+	}
+	for c := range after {
+		if !before[c] {
+			a.note(started, c.id)
+		}
+	}
+	a.note(paused, 1)
+	_, err = q.Resume(ctx)
+	return err
+}
+
+// claim is an attempt that is under way. No two of a job have the same number.
+type claim struct{ id, attempt int64 }
+
+func (a *actor) claims(ctx context.Context, queue string) (map[claim]bool, error) {
+	all := map[claim]bool{}
+	err := eachRow(ctx, a.db.SQL(), `SELECT id, attempts FROM _honker_live WHERE state = 'processing' AND queue = '`+queue+`'`,
+		func(row []any) { all[claim{row[0].(int64), row[1].(int64)}] = true })
+	return all, err
+}
+
+func (a *actor) requeueDead(ctx context.Context) error {
+	n, err := requeueDead(ctx, a.db)
+	if n > 0 {
+		a.note(requeued, n)
+	}
+	return err
+}
+
+func requeueDead(ctx context.Context, db *honker.DB) (int64, error) {
+	r, err := admin.Requeue(ctx, db, admin.JobFilter{Queues: operated}, nil)
+	return r.Changed, err
+}
+
+// resumeAll ends the pauses that a killed operator has left.
+func resumeAll(ctx context.Context, db *honker.DB) error {
+	for _, queue := range operated {
+		if _, err := honker.NewQueue[json.RawMessage](db, queue, nil).Resume(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operated: no job of a queue was claimed while it was paused.
+func (r *reckoning) operated(context.Context) error {
+	for n, times := range r.noted[requeued] {
+		r.Add("requeued", n*int64(times))
+	}
+	r.Add("pauses", int64(r.noted[paused][1]))
+	if n := len(r.noted[started]); n > 0 {
+		r.Add("pause_violations", int64(n))
+		return fmt.Errorf("%d jobs of paused queues were claimed", n)
+	}
+	return nil
+}
