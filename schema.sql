@@ -159,8 +159,26 @@ CREATE TABLE IF NOT EXISTS _honkerx_job (
   queue TEXT,            -- of a job with a unique key
   unique_key TEXT,
   unique_until INTEGER,  -- has it 0: until it has ended, 1: until its first claim, 2: no longer
-  base INTEGER           -- of a requeued job: its attempts before that
+  base INTEGER,          -- of a requeued job: its attempts before that
+  headers TEXT,          -- JSON object
+  key TEXT,              -- what it shares a limit by; then also queue and the three that follow
+  slot INTEGER,          -- 0: it waits, 1: it runs, 2: it is held until its key has room
+  priority INTEGER,      -- of the job, for the order of those that are held
+  run_at INTEGER,
+  batch INTEGER,         -- that it is a member of
+  progress TEXT,         -- JSON
+  checkpoint TEXT        -- JSON
 );
+-- The jobs of a key that run, those that are held in their order, and the members of a batch.
+CREATE INDEX IF NOT EXISTS _honkerx_job_runs
+  ON _honkerx_job(queue, key)
+  WHERE slot = 1;
+CREATE INDEX IF NOT EXISTS _honkerx_job_held
+  ON _honkerx_job(queue, key, priority DESC, run_at, job_id)
+  WHERE slot = 2;
+CREATE INDEX IF NOT EXISTS _honkerx_job_batch
+  ON _honkerx_job(batch)
+  WHERE batch IS NOT NULL;
 -- What has a unique key: job_id, or next_id, a job that is held until job_id has ended. Until
 -- until_ms the key is taken even if both are gone. first_ms is when it was taken. The triggers that
 -- keep this true are made with the first key of a file.
@@ -182,14 +200,27 @@ CREATE TABLE IF NOT EXISTS _honkerx_dead_job (
   job_id INTEGER PRIMARY KEY,
   unique_key TEXT,
   unique_until INTEGER,
-  base INTEGER
+  base INTEGER,
+  headers TEXT,
+  key TEXT,
+  batch INTEGER,
+  progress TEXT,
+  checkpoint TEXT
 );
+CREATE INDEX IF NOT EXISTS _honkerx_dead_job_batch
+  ON _honkerx_dead_job(batch)
+  WHERE batch IS NOT NULL;
 CREATE TABLE IF NOT EXISTS _honkerx_gone (
   slot INTEGER PRIMARY KEY,
   job_id INTEGER NOT NULL,
   unique_key TEXT,
   unique_until INTEGER,
-  base INTEGER
+  base INTEGER,
+  headers TEXT,
+  key TEXT,
+  batch INTEGER,
+  progress TEXT,
+  checkpoint TEXT
 );
 -- Other bindings delete jobs without knowing of the side row.
 CREATE TRIGGER IF NOT EXISTS _honkerx_job_gone AFTER DELETE ON _honker_live
@@ -200,13 +231,140 @@ END;
 -- What holds for a queue, in all processes. paused_ms NULL: it is not paused. until_ms is a whole
 -- second, and NULL for a pause without an end. While there is a pause, the trigger _honkerx_gate
 -- keeps other bindings from claiming jobs of the queue.
+-- The others are NULL where there is no bound: how many jobs run at a time, of the queue and of a
+-- key; a rate, n in per_ms and burst at once, with the time of its next start; and how many jobs
+-- are kept that are done or dead, and how long.
 CREATE TABLE IF NOT EXISTS _honkerx_queues (
   queue TEXT PRIMARY KEY,
   paused_ms INTEGER,
   until_ms INTEGER,
   reason TEXT,
-  who TEXT
+  who TEXT,
+  running INTEGER,
+  per_key INTEGER,
+  in_order INTEGER,      -- 1: jobs of a key run one at a time, as they were enqueued
+  rate_n INTEGER,
+  rate_per_ms INTEGER,
+  rate_burst INTEGER,
+  rate_tat_ms INTEGER,
+  key_rate_n INTEGER,
+  key_rate_per_ms INTEGER,
+  key_rate_burst INTEGER,
+  done_count INTEGER,    -- both NULL: no job is kept that is done
+  done_age_ms INTEGER,
+  dead_count INTEGER,
+  dead_age_ms INTEGER
 ) WITHOUT ROWID;
+-- Keys that are paused or have a rate.
+CREATE TABLE IF NOT EXISTS _honkerx_keys (
+  queue TEXT NOT NULL,
+  key TEXT NOT NULL,
+  paused_ms INTEGER,
+  until_ms INTEGER,
+  reason TEXT,
+  who TEXT,
+  tat_ms INTEGER,
+  PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+
+-- Jobs that were acked, of queues that keep them. Nothing refers to a row.
+CREATE TABLE IF NOT EXISTS _honkerx_done (
+  job_id INTEGER PRIMARY KEY,
+  queue TEXT NOT NULL,
+  payload TEXT NOT NULL,
+  priority INTEGER NOT NULL,
+  run_at INTEGER NOT NULL,
+  worker_id TEXT,
+  attempts INTEGER NOT NULL,
+  max_attempts INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER,
+  done_ms INTEGER NOT NULL,
+  last_error TEXT,
+  base INTEGER,
+  unique_key TEXT,
+  headers TEXT,
+  key TEXT,
+  batch INTEGER,
+  progress TEXT
+);
+CREATE INDEX IF NOT EXISTS _honkerx_done_queue
+  ON _honkerx_done(queue, done_ms, job_id);
+
+-- What a job waits for: job_id, or where that is 0 the batch. state 0: open, 1: done, 2: dead.
+-- if_dead 1: a dead one will do.
+CREATE TABLE IF NOT EXISTS _honkerx_after (
+  job_id INTEGER NOT NULL,
+  batch INTEGER NOT NULL DEFAULT 0,
+  waiter INTEGER NOT NULL,
+  state INTEGER NOT NULL DEFAULT 0,
+  if_dead INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (job_id, batch, waiter)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS _honkerx_after_waiter
+  ON _honkerx_after(waiter, state);
+-- Members are added to a batch while it is open. done_ms: sealed, and none of them is left.
+CREATE TABLE IF NOT EXISTS _honkerx_batches (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT,
+  headers TEXT,
+  total INTEGER NOT NULL DEFAULT 0,
+  open INTEGER NOT NULL DEFAULT 1,
+  created_ms INTEGER NOT NULL,
+  done_ms INTEGER
+);
+-- Attempts that failed, of jobs that are live or dead.
+CREATE TABLE IF NOT EXISTS _honkerx_attempts (
+  job_id INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  worker TEXT NOT NULL,
+  start_ms INTEGER NOT NULL,
+  ran_ms INTEGER NOT NULL,
+  error TEXT,
+  log TEXT,
+  PRIMARY KEY (job_id, attempt)
+) WITHOUT ROWID;
+-- The Work loops that run, and by what the operating system tells whether their processes live.
+CREATE TABLE IF NOT EXISTS _honkerx_workers (
+  worker TEXT NOT NULL,
+  queue TEXT NOT NULL,
+  host TEXT NOT NULL,
+  boot TEXT,
+  pid_space TEXT,
+  pid INTEGER,
+  pid_start INTEGER,
+  version TEXT,
+  slots INTEGER,
+  since_ms INTEGER NOT NULL,
+  seen_ms INTEGER NOT NULL,
+  PRIMARY KEY (worker, queue)
+) WITHOUT ROWID;
+
+-- What happened to the jobs of a queue in a minute, the unix time / 60. The times are sums.
+CREATE TABLE IF NOT EXISTS _honkerx_minutes (
+  minute INTEGER NOT NULL,
+  queue TEXT NOT NULL,
+  enqueued INTEGER NOT NULL DEFAULT 0,
+  claimed INTEGER NOT NULL DEFAULT 0,
+  acked INTEGER NOT NULL DEFAULT 0,
+  retried INTEGER NOT NULL DEFAULT 0,
+  died INTEGER NOT NULL DEFAULT 0,
+  snoozed INTEGER NOT NULL DEFAULT 0,
+  wait_ms INTEGER NOT NULL DEFAULT 0,
+  ran_ms INTEGER NOT NULL DEFAULT 0,
+  max_wait_ms INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (minute, queue)
+) WITHOUT ROWID;
+-- What operators have changed, to how many jobs; filter is JSON.
+CREATE TABLE IF NOT EXISTS _honkerx_audit (
+  id INTEGER PRIMARY KEY,
+  at_ms INTEGER NOT NULL,
+  who TEXT,
+  remote TEXT,
+  verb TEXT NOT NULL,
+  filter TEXT,
+  n INTEGER NOT NULL
+);
 
 -- What honker's row of a consumer has no place for. topic may be a pattern, "orders:*".
 -- filter is JSON, so that any process can count the events that the consumer has not seen.

@@ -62,6 +62,29 @@ func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 	require.Equal(t, "4|7", value(t, tx, `SELECT attempts, max_attempts FROM _honker_live`))
 }
 
+// What a job carries beside honker's columns goes with it to the dead letters and back, also where
+// another binding has dead-lettered it.
+func TestRequeue_SideRowSurvives(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	id := deadJob(t, tx)
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	const side = `SELECT headers, key, batch, progress, checkpoint FROM `
+	const carried = `{"tenant":"acme"}|acme|7|[1,2]|{"page":3}`
+	exec(t, tx, `UPDATE _honkerx_job SET queue = 'a', slot = 1, priority = 7, run_at = 5, key = 'acme', batch = 7,
+  headers = '{"tenant":"acme"}', progress = '[1,2]', checkpoint = '{"page":3}'`)
+
+	require.Equal(t, id, die(t, tx))
+	require.Equal(t, carried, value(t, tx, side+`_honkerx_dead_job`))
+	requeue(t, tx, store.Requeue{ID: id, RunAt: 9, Queue: "b"})
+	require.Equal(t, carried, value(t, tx, side+`_honkerx_job`))
+	require.Equal(t, "b|0|7|9", value(t, tx, `SELECT queue, slot, priority, run_at FROM _honkerx_job`))
+
+	exec(t, tx, `DELETE FROM _honker_live`)
+	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) VALUES (?1, 'b', '1')`, id)
+	require.Equal(t, carried, value(t, tx, side+`_honkerx_dead_job`))
+	require.Empty(t, lines(t, tx, `SELECT job_id FROM _honkerx_gone`))
+}
+
 // A worker of the first life cannot settle the second, by whatever verb.
 func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	tx := begin(t, openFresh(t))

@@ -15,7 +15,9 @@ const Version = 4
 var ErrTooNew = errors.New("the schema is newer than this version of honker")
 
 const (
-	sqlHasMeta = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
+	// Files of this version that are older than its first release lack some tables.
+	sqlHasMeta = `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_audit')
+FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
 	sqlVersion = `SELECT value FROM _honkerx_meta WHERE key = 'schema_version'`
 
 	sqlSetVersion = `INSERT INTO _honkerx_meta (key, value) VALUES ('schema_version', ?1)
@@ -24,23 +26,30 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value`
 	sqlHasColumn = `SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2`
 )
 
-// laterColumns are those that a table got after its first release: honker's, and ours.
-var laterColumns = []struct{ table, column, alter string }{
-	{"_honker_scheduler_tasks", "enabled",
-		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN enabled INTEGER NOT NULL DEFAULT 1`},
-	{"_honker_scheduler_tasks", "max_attempts",
-		`ALTER TABLE _honker_scheduler_tasks ADD COLUMN max_attempts INTEGER NOT NULL DEFAULT 3`},
-	{"_honkerx_job", "queue", `ALTER TABLE _honkerx_job ADD COLUMN queue TEXT`},
-	{"_honkerx_job", "unique_key", `ALTER TABLE _honkerx_job ADD COLUMN unique_key TEXT`},
-	{"_honkerx_job", "unique_until", `ALTER TABLE _honkerx_job ADD COLUMN unique_until INTEGER`},
-	{"_honkerx_job", "base", `ALTER TABLE _honkerx_job ADD COLUMN base INTEGER`},
+// laterColumns are those that a table got after its first release: honker's, and ours. They are
+// in the order in which schema.sql has them.
+var laterColumns = []struct {
+	table   string
+	columns []string // with their types
+}{
+	{"_honker_scheduler_tasks", []string{"enabled INTEGER NOT NULL DEFAULT 1", "max_attempts INTEGER NOT NULL DEFAULT 3"}},
+	{"_honkerx_job", []string{"queue TEXT", "unique_key TEXT", "unique_until INTEGER", "base INTEGER", "headers TEXT",
+		"key TEXT", "slot INTEGER", "priority INTEGER", "run_at INTEGER", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}},
+	{"_honkerx_dead_job", laterKept},
+	{"_honkerx_gone", laterKept},
+	{"_honkerx_queues", []string{"running INTEGER", "per_key INTEGER", "in_order INTEGER",
+		"rate_n INTEGER", "rate_per_ms INTEGER", "rate_burst INTEGER", "rate_tat_ms INTEGER",
+		"key_rate_n INTEGER", "key_rate_per_ms INTEGER", "key_rate_burst INTEGER",
+		"done_count INTEGER", "done_age_ms INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER"}},
 }
+
+var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
 
 // Current tells whether the file has this version's schema, so that opening it needs no
 // write. A newer schema is ErrTooNew.
 func Current(ctx context.Context, q Querier) (bool, error) {
-	var x int
-	found, err := one(ctx, q, sqlHasMeta, nil, &x)
+	var whole bool
+	found, err := one(ctx, q, sqlHasMeta, nil, &whole)
 	if err != nil || !found {
 		return false, err
 	}
@@ -55,7 +64,7 @@ func Current(ctx context.Context, q Querier) (bool, error) {
 	if version > Version {
 		return false, fmt.Errorf("%w: the file has version %d, this code knows %d", ErrTooNew, version, Version)
 	}
-	return version == Version, nil
+	return version == Version && whole, nil
 }
 
 // It changes no row, and takes the write lock all the same.
@@ -78,12 +87,17 @@ func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	if err := execAll(ctx, q, tables); err != nil {
 		return err
 	}
-	for _, c := range laterColumns {
-		if err := addColumn(ctx, q, c.table, c.column, c.alter); err != nil {
-			return err
+	for _, later := range laterColumns {
+		for _, column := range later.columns {
+			if err := addColumn(ctx, q, later.table, column); err != nil {
+				return err
+			}
 		}
 	}
 	if err := execAll(ctx, q, others); err != nil {
+		return err
+	}
+	if err := renewKeyTriggers(ctx, q); err != nil {
 		return err
 	}
 	_, err := q.ExecContext(ctx, sqlSetVersion, strconv.Itoa(Version))
@@ -112,14 +126,15 @@ func execAll(ctx context.Context, q Querier, statements []string) error {
 	return nil
 }
 
-// addColumn runs alter unless the table has the column.
-func addColumn(ctx context.Context, q Querier, table, column, alter string) error {
+// addColumn adds a column, given with its type, to a table unless it has it.
+func addColumn(ctx context.Context, q Querier, table, column string) error {
+	name, _, _ := strings.Cut(column, " ")
 	var x int
-	found, err := one(ctx, q, sqlHasColumn, []any{table, column}, &x)
+	found, err := one(ctx, q, sqlHasColumn, []any{table, name}, &x)
 	if err != nil || found {
 		return err
 	}
-	_, err = q.ExecContext(ctx, alter)
+	_, err = q.ExecContext(ctx, `ALTER TABLE `+table+` ADD COLUMN `+column)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
 		return nil // another binding, which uses no transaction, was faster
 	}

@@ -174,11 +174,19 @@ func TestSchema_OlderFiles(t *testing.T) {
 	}
 }
 
-// A file of version 3 keeps its side rows and gets what keys and pauses need.
+// Tables of version 4.
+var later = []string{
+	"_honkerx_job", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_queues", "_honkerx_keys", "_honkerx_done",
+	"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit",
+}
+
+// A file of version 3 keeps its side rows and gets what keys, pauses and the rest need.
 func TestSchema_Version3(t *testing.T) {
 	db := openFresh(t)
+	for _, table := range later {
+		exec(t, db, `DROP TABLE `+table)
+	}
 	execAll(t, db, []string{
-		`DROP TABLE _honkerx_queues`, `DROP TABLE _honkerx_unique`, `DROP TABLE _honkerx_dead_job`, `DROP TABLE _honkerx_gone`, `DROP TABLE _honkerx_job`,
 		`CREATE TABLE _honkerx_job (job_id INTEGER PRIMARY KEY, last_error TEXT)`,
 		`INSERT INTO _honker_live (id, queue, payload, run_at) VALUES (1, 'a', '1', 5)`,
 		`INSERT INTO _honkerx_job VALUES (1, 'out of paper')`,
@@ -186,13 +194,57 @@ func TestSchema_Version3(t *testing.T) {
 	})
 	require.NoError(t, bootstrap(db, readDDL(t)))
 	require.Equal(t, []string{"1|out of paper|NULL"}, lines(t, db, `SELECT job_id, last_error, unique_key FROM _honkerx_job`))
-	for _, table := range []string{"_honkerx_job", "_honkerx_queues", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone"} {
-		require.Equal(t, columns(t, openFresh(t), table), columns(t, db, table), table)
-	}
+	requireFreshShape(t, db)
 	require.Equal(t, store.PlacedNew, keyed(t, db, store.Unique{}).Result)
 	broken, err := store.Check(ctx, db)
 	require.NoError(t, err)
 	require.Empty(t, broken)
+}
+
+// requireFreshShape requires the columns and indexes of a fresh file.
+func requireFreshShape(t *testing.T, db *sql.DB) {
+	t.Helper()
+	fresh := openFresh(t)
+	for _, table := range later {
+		require.NotEmpty(t, columns(t, fresh, table), table)
+		require.Equal(t, columns(t, fresh, table), columns(t, db, table), table)
+	}
+	const others = `SELECT name FROM sqlite_schema WHERE type <> 'table' AND name NOT LIKE '%unique%' ORDER BY name`
+	require.Equal(t, lines(t, fresh, others), lines(t, db, others))
+}
+
+// A file of version 4 from before its first release gets what it lacks, and the triggers of its
+// keys carry what is new.
+func TestSchema_Version4Unfinished(t *testing.T) {
+	db := openFresh(t)
+	for _, table := range []string{
+		"_honkerx_job", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_queues", "_honkerx_keys", "_honkerx_done",
+		"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit",
+	} {
+		exec(t, db, `DROP TABLE `+table)
+	}
+	execAll(t, db, []string{
+		`CREATE TABLE _honkerx_job (job_id INTEGER PRIMARY KEY, last_error TEXT, queue TEXT, unique_key TEXT, unique_until INTEGER)`,
+		`CREATE TABLE _honkerx_dead_job (job_id INTEGER PRIMARY KEY, unique_key TEXT, unique_until INTEGER)`,
+		`CREATE TABLE _honkerx_gone (slot INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, unique_key TEXT, unique_until INTEGER)`,
+		`CREATE TABLE _honkerx_queues (queue TEXT PRIMARY KEY, paused_ms INTEGER, until_ms INTEGER, reason TEXT, who TEXT) WITHOUT ROWID`,
+		`CREATE TRIGGER _honkerx_unique_gone AFTER DELETE ON _honkerx_job WHEN OLD.unique_key IS NOT NULL
+BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key; END`,
+		`CREATE TRIGGER _honkerx_unique_dead AFTER INSERT ON _honker_dead BEGIN SELECT 1; END`,
+		`INSERT INTO _honker_live (id, queue, payload, run_at) VALUES (1, 'a', '1', 5)`,
+		`INSERT INTO _honkerx_job VALUES (1, NULL, 'a', 'k', 0)`,
+		`INSERT INTO _honkerx_unique (queue, key, job_id, first_ms) VALUES ('a', 'k', 1, 5)`,
+		`INSERT INTO _honkerx_queues VALUES ('b', 5000, NULL, 'deploy', NULL)`,
+	})
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.True(t, current(t, db))
+	requireFreshShape(t, db)
+	require.Equal(t, []string{"b|5000|deploy|NULL"}, lines(t, db, `SELECT queue, paused_ms, reason, done_count FROM _honkerx_queues`))
+
+	exec(t, db, `UPDATE _honkerx_job SET headers = '{"tenant":"acme"}'`)
+	require.EqualValues(t, 1, die(t, db))
+	require.Equal(t, `1|k|{"tenant":"acme"}`, value(t, db, `SELECT job_id, unique_key, headers FROM _honkerx_dead_job`))
 }
 
 // A file with nothing but notifications is completed.

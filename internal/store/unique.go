@@ -228,8 +228,12 @@ func replace(ctx context.Context, q Querier, id int64, n NewJob, payload string)
 // nothing, and the other a comparison at its claim. They are made when a file has its first
 // key or its first requeued job, and stay.
 const (
+	// What a dead job takes along of its side row.
+	keptColumns = `unique_key, unique_until, base, headers, key, batch, progress, checkpoint`
+	oldKept     = `OLD.unique_key, OLD.unique_until, OLD.base, OLD.headers, OLD.key, OLD.batch, OLD.progress, OLD.checkpoint`
+
 	createKeyGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_gone AFTER DELETE ON _honkerx_job
-WHEN OLD.unique_key IS NOT NULL OR OLD.base IS NOT NULL
+WHEN coalesce(` + oldKept + `) IS NOT NULL
 BEGIN
   UPDATE _honker_live SET state = 'pending' WHERE state = 'held' AND id = (
     SELECT next_id FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id);
@@ -239,18 +243,18 @@ BEGIN
   WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NULL AND until_ms IS NULL;
   UPDATE _honkerx_unique SET job_id = next_id, next_id = NULL
   WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NOT NULL;
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until, base)
-  SELECT OLD.job_id, OLD.unique_key, OLD.unique_until, OLD.base FROM _honker_dead WHERE id = OLD.job_id;
-  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, unique_key, unique_until, base)
-  SELECT OLD.job_id % 64, OLD.job_id, OLD.unique_key, OLD.unique_until, OLD.base
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
+  SELECT OLD.job_id, ` + oldKept + ` FROM _honker_dead WHERE id = OLD.job_id;
+  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, ` + keptColumns + `)
+  SELECT OLD.job_id % 64, OLD.job_id, ` + oldKept + `
   WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
 END`
 
 	// Other bindings delete a job before they add the dead one, up to 64 of them at a time.
 	createKeyDead = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_dead AFTER INSERT ON _honker_dead
 BEGIN
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, unique_key, unique_until, base)
-  SELECT job_id, unique_key, unique_until, base FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
+  SELECT job_id, ` + keptColumns + ` FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
   DELETE FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
 END`
 
@@ -278,6 +282,20 @@ func ensureKeyTriggers(ctx context.Context, q Querier, started bool) error {
 		return err
 	}
 	return ensureTriggers(ctx, q, "_honkerx_unique_started", createKeyStarted)
+}
+
+// renewKeyTriggers makes the triggers again in a file that has those of an older state of this
+// version, which copied less.
+func renewKeyTriggers(ctx context.Context, q Querier) error {
+	var x int
+	found, err := one(ctx, q, sqlHasTrigger, []any{"_honkerx_unique_gone"}, &x)
+	if err != nil || !found {
+		return err
+	}
+	return execAll(ctx, q, []string{
+		`DROP TRIGGER IF EXISTS _honkerx_unique_dead`, `DROP TRIGGER IF EXISTS _honkerx_unique_forgotten`, `DROP TRIGGER _honkerx_unique_gone`,
+		createKeyDead, createKeyForgotten, createKeyGone,
+	})
 }
 
 // ensureTriggers makes triggers that are there if the one called name is.
