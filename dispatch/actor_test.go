@@ -330,6 +330,16 @@ func TestActor_Run_Closed(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrClosed)
 }
 
+// Run returns nil with the end of ctx, also when that has come before it has registered.
+func TestActor_Run_CtxEnded(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	var r ran
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.NoError(t, dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run(ctx))
+	require.Empty(t, actors(t, d, typeOsis))
+}
+
 // A process with many actors refreshes them by one write.
 func TestActor_Presence_OneWrite(t *testing.T) {
 	db := honkertest.Open(t, nil)

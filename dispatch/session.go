@@ -58,35 +58,40 @@ func newSession(d *Dispatcher, id Identity, o ActorOptions) *session {
 	}
 }
 
-// run is the life of the actor.
+// run is the life of the actor, until ctx ends, it is stopped, or the DB is closed.
 func (s *session) run(ctx context.Context) error {
 	run, leave, err := s.d.engine.Enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	err = s.live(run)
+	switch {
+	case errors.Is(context.Cause(run), honker.ErrClosed):
+		return honker.ErrClosed
+	case ctx.Err() != nil:
+		return nil
+	}
+	return err
+}
+
+func (s *session) live(ctx context.Context) error {
 	// Before it is registered: what is committed after that is heard.
-	h, err := joinHost(run, s)
+	h, err := joinHost(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer h.leave(s)
-	head, err := s.register(run)
+	head, err := s.register(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.unregister(run)
+	defer s.unregister(ctx)
 	s.d.enter(s)
 	defer s.d.leave(s)
-	err = s.serve(run, head)
+	err = s.serve(ctx, head)
 	s.drain()
-	switch {
-	case err != nil && ctx.Err() == nil:
-		return err
-	case errors.Is(context.Cause(run), honker.ErrClosed):
-		return honker.ErrClosed
-	}
-	return nil
+	return err
 }
 
 // register enters the actor, and returns the offset of the last command that is older than it.
