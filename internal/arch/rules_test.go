@@ -58,7 +58,7 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 // has of the root: the helpers of the tests, and tests/ what stops the library between two
 // statements, and the packages that it tests.
 var nestedMayImport = map[string][]string{
-	"tests": {"internal/sqlite", "internal/testkit", "admin", "relay"},
+	"tests": {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
 	"bench": {"internal/testkit", "relay"},
 }
 

@@ -3,6 +3,7 @@ package testkit
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 
@@ -18,10 +19,15 @@ type Binding struct {
 	Pool *sql.DB
 }
 
-// OpenBinding opens the file at path as a binding does.
+// BindingPool opens the file at path as a binding does.
+func BindingPool(path string) (*sql.DB, error) {
+	return sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_txlock=immediate")
+}
+
+// OpenBinding opens the file at path as a binding does, until the end of the test.
 func OpenBinding(t testing.TB, path string) *Binding {
 	t.Helper()
-	pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_txlock=immediate")
+	pool, err := BindingPool(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pool.Close()) })
 	return &Binding{t, pool}
@@ -95,16 +101,30 @@ func (b *Binding) inTx(do func(run func(query string, args ...any) *sql.Rows)) {
 }
 
 // Claim is honker_claim_batch.
-func (b *Binding) Claim(queue, worker string, n, timeout int) (jobs []BindingJob) {
+func (b *Binding) Claim(queue, worker string, n, timeout int) []BindingJob {
 	b.t.Helper()
+	jobs, err := ClaimAs(context.Background(), b.Pool, queue, worker, n, timeout)
+	require.NoError(b.t, err)
+	return jobs
+}
+
+// ClaimAs is honker_claim_batch on a binding's pool, for processes that have no test.
+func ClaimAs(ctx context.Context, pool *sql.DB, queue, worker string, n, timeout int) (jobs []BindingJob, err error) {
 	const exhausted = ` FROM _honker_live WHERE queue = ?1 AND attempts >= max_attempts
   AND (expires_at IS NULL OR expires_at > unixepoch())
   AND (state = 'pending' AND run_at <= unixepoch() OR state = 'processing' AND claim_expires_at < unixepoch())`
-	b.inTx(func(run func(string, ...any) *sql.Rows) {
-		run(`INSERT INTO _honker_dead (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at)
-SELECT id, queue, payload, priority, run_at, attempts, max_attempts, 'max attempts exceeded', created_at`+exhausted, queue).Close()
-		run(`DELETE`+exhausted, queue).Close()
-		rows := run(`UPDATE _honker_live
+	tx, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback()
+	for _, bury := range []string{`INSERT INTO _honker_dead (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at)
+SELECT id, queue, payload, priority, run_at, attempts, max_attempts, 'max attempts exceeded', created_at`, `DELETE`} {
+		if _, err := tx.ExecContext(ctx, bury+exhausted, queue); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := tx.QueryContext(ctx, `UPDATE _honker_live
 SET state = 'processing', worker_id = ?2, claim_expires_at = unixepoch() + ?4, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live
   WHERE queue = ?1 AND state IN ('pending', 'processing') AND attempts < max_attempts
@@ -112,15 +132,21 @@ WHERE id IN (SELECT id FROM _honker_live
     AND (state = 'pending' AND run_at <= unixepoch() OR state = 'processing' AND claim_expires_at < unixepoch())
   ORDER BY priority DESC, run_at, id LIMIT ?3)
 RETURNING id, attempts, payload`, queue, worker, n, timeout)
-		defer rows.Close()
-		for rows.Next() {
-			var c BindingJob
-			require.NoError(b.t, rows.Scan(&c.ID, &c.Attempts, &c.Payload))
-			jobs = append(jobs, c)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var c BindingJob
+		if err := rows.Scan(&c.ID, &c.Attempts, &c.Payload); err != nil {
+			return nil, err
 		}
-		require.NoError(b.t, rows.Err())
-	})
-	return jobs
+		jobs = append(jobs, c)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil, err
+	}
+	return jobs, tx.Commit()
 }
 
 // ValidClaim selects the job ?1 while the worker ?2 holds it.
@@ -129,7 +155,19 @@ const ValidClaim = ` WHERE id = ?1 AND worker_id = ?2 AND claim_expires_at >= un
 // Ack is honker_ack.
 func (b *Binding) Ack(id int64, worker string) int64 {
 	b.t.Helper()
-	return b.Change(`DELETE FROM _honker_live`+ValidClaim, id, worker)
+	return b.Change(ackJob, id, worker)
+}
+
+const ackJob = `DELETE FROM _honker_live` + ValidClaim
+
+// AckAs is honker_ack in a transaction of a binding's pool, and tells whether the worker held the job.
+func AckAs(ctx context.Context, tx *sql.Tx, id int64, worker string) (bool, error) {
+	res, err := tx.ExecContext(ctx, ackJob, id, worker)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
 }
 
 // Fail is honker_fail.

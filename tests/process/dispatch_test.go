@@ -1,0 +1,356 @@
+//go:build unix
+
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/dispatch"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["actor"] = actAndNote
+	children["old worker"] = workOldQueue
+	children["foreign worker"] = workAsBinding
+	children["slow actor"] = actOnDemand
+}
+
+const oldQueue = "hero:job:actor_queue:osis"
+
+var ofOsis = dispatch.Target{Type: "osis"}
+
+// actorTTL is the shortest that there is.
+const actorTTL = time.Second
+
+func newDispatcher(db *honker.DB) *dispatch.Dispatcher {
+	return dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, TTL: actorTTL})
+}
+
+// notedAcks notes each job with an ack that is committed.
+func notedAcks(note func(what any, number int64)) *honker.Observer {
+	return &honker.Observer{Settled: func(s honker.Settled) {
+		if s.Outcome == honker.OutcomeAcked {
+			note(s.Outcome, s.ID)
+		}
+	}}
+}
+
+// hasEffect: every other task writes a row with its end.
+func hasEffect(n int64) bool { return n%2 == 1 }
+
+const addEffect = `INSERT INTO effects VALUES (?)`
+
+// actAndNote is an actor, called as its task says. It notes each task that it runs, by what that
+// carries, and each that has ended.
+func actAndNote() {
+	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
+	a, db := testkit.OpenChild(notedAcks(note))
+	handle := func(ctx context.Context, t *dispatch.Task[int64]) (any, error) {
+		note("ran", t.Args)
+		if !hasEffect(t.Args) {
+			return t.Args, nil
+		}
+		return nil, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, addEffect, t.Args)
+			return errors.Join(err, t.FinishTx(ctx, tx, t.Args))
+		})
+	}
+	id := dispatch.Identity{Type: "osis", Instance: a.Owner}
+	testkit.Must(dispatch.NewActor(newDispatcher(db), id, handle, &dispatch.ActorOptions{Workers: 2, Lease: a.Span}).Run(testkit.ChildContext()))
+	testkit.Must(db.Close())
+}
+
+// workOldQueue is an actor that knows nothing of dispatch.
+func workOldQueue() {
+	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
+	a, db := testkit.OpenChild(notedAcks(note))
+	q := honker.NewQueue[int64](db, oldQueue, nil)
+	testkit.Must(q.Work(testkit.ChildContext(), func(ctx context.Context, job *honker.Job[int64]) error {
+		note("ran", job.Args)
+		if !hasEffect(job.Args) {
+			return nil
+		}
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, addEffect, job.Args)
+			return errors.Join(err, job.AckTx(ctx, tx))
+		})
+	}, &honker.WorkOptions{Workers: 2, Lease: a.Span}))
+	testkit.Must(db.Close())
+}
+
+// workAsBinding is such an actor in another language: honker's own SQL, by a poll.
+func workAsBinding() {
+	a := testkit.ChildArgs[testkit.Task]()
+	note := testkit.ChildLedger(a.Ledger)
+	pool, err := testkit.BindingPool(a.Path)
+	testkit.Must(err)
+	ctx := context.Background() // what was claimed is ended, also at the end
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
+	for testkit.ChildContext().Err() == nil {
+		jobs, err := testkit.ClaimAs(ctx, pool, oldQueue, a.Owner, 3, int(a.Span/time.Second))
+		testkit.Must(err)
+		for _, job := range jobs {
+			runAsBinding(ctx, pool, a.Owner, job, note)
+		}
+		<-poll.C
+	}
+	testkit.Must(pool.Close())
+}
+
+func runAsBinding(ctx context.Context, pool *sql.DB, worker string, job testkit.BindingJob, note func(what any, number int64)) {
+	n, err := strconv.ParseInt(job.Payload, 10, 64)
+	testkit.Must(err)
+	note("ran", n)
+	tx, err := pool.BeginTx(ctx, nil)
+	testkit.Must(err)
+	defer tx.Rollback()
+	if hasEffect(n) {
+		_, err := tx.ExecContext(ctx, addEffect, n)
+		testkit.Must(err)
+	}
+	held, err := testkit.AckAs(ctx, tx, job.ID, worker)
+	testkit.Must(err)
+	if !held {
+		return
+	}
+	testkit.Must(tx.Commit())
+	note(honker.OutcomeAcked, job.ID)
+}
+
+// crowd are the processes of a test, each started again when it was killed.
+type crowd struct {
+	t       *testing.T
+	path    string
+	kinds   []string
+	procs   []*testkit.Child
+	started int
+}
+
+func newCrowd(t *testing.T, path string, kinds ...string) *crowd {
+	c := &crowd{t: t, path: path, kinds: kinds, procs: make([]*testkit.Child, len(kinds))}
+	for i := range kinds {
+		c.start(i)
+	}
+	return c
+}
+
+// start starts a process under a name that no other has had.
+func (c *crowd) start(i int) {
+	c.started++
+	c.procs[i] = testkit.StartChild(c.t, c.kinds[i], testkit.Task{
+		Path: c.path, Owner: strconv.Itoa(c.started), Span: time.Second,
+		Ledger: filepath.Join(filepath.Dir(c.path), fmt.Sprintf("ledger-%s-%d", c.kinds[i], c.started)),
+	})
+}
+
+func (c *crowd) kill(i int) {
+	c.procs[i].Kill()
+	c.start(i)
+}
+
+func (c *crowd) end() {
+	for _, p := range c.procs {
+		require.Empty(c.t, p.End())
+	}
+}
+
+// sendNumbered sends jobs that carry 1, 2, 3 … and returns the number of each job that stands for one.
+func sendNumbered(t *testing.T, db *honker.DB, jobs int) map[int64]int64 {
+	t.Helper()
+	d := newDispatcher(db)
+	carried := make(map[int64]int64)
+	for n := int64(1); n <= int64(jobs); {
+		require.NoError(t, db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+			for last := n + 99; n <= min(last, int64(jobs)); n++ {
+				id, err := d.SendTx(ctx, tx, ofOsis, n, dispatch.With(honker.MaxAttempts(1000)))
+				if err != nil {
+					return err
+				}
+				carried[id] = n
+			}
+			return nil
+		}))
+	}
+	rows, err := db.SQL().Query(`SELECT job_id, sent_id FROM _honkerx_dispatch_twins`)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var twin, sent int64
+		require.NoError(t, rows.Scan(&twin, &sent))
+		carried[twin] = carried[sent]
+	}
+	require.NoError(t, rows.Err())
+	require.Len(t, carried, 2*jobs)
+	return carried
+}
+
+// Each job that lies in an old and a new queue ends once, and none is stuck, while actors, old
+// workers and those of another binding are killed.
+func TestDispatch_Process_DualPush_Killed(t *testing.T) {
+	jobs, kills := 10_000, 24
+	if testing.Short() {
+		jobs, kills = 1000, 8
+	}
+	path, db := testkit.OpenShared(t)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (number INTEGER NOT NULL)`)
+	carried := sendNumbered(t, db, jobs)
+	crowd := newCrowd(t, path, "actor", "old worker", "actor", "foreign worker")
+	left := func() int64 {
+		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_dispatch_jobs WHERE ended_ms IS NULL`)
+	}
+	for i := range kills {
+		goal := int64(jobs - (i+1)*jobs/(kills+1))
+		testkit.Eventually(t, testkit.Timeout, "some more have ended", func() bool { return left() <= goal })
+		crowd.kill(i % len(crowd.procs))
+	}
+	testkit.Eventually(t, 3*testkit.Timeout, "all have ended", func() bool { return left() == 0 })
+	crowd.end()
+
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
+	var all []int64
+	var want []string
+	for n := int64(1); n <= int64(jobs); n++ {
+		all = append(all, n)
+		if hasEffect(n) {
+			want = append(want, strconv.FormatInt(n, 10))
+		}
+	}
+	effects, err := testkit.Rows(db.SQL(), `SELECT number FROM effects ORDER BY number`)
+	require.NoError(t, err)
+	require.Equal(t, want, effects)
+	ends := make(map[int64]int)
+	dir := filepath.Dir(path)
+	for _, kind := range []string{"actor", "old worker", "foreign worker"} {
+		acked, _ := testkit.Noted(t, filepath.Join(dir, "ledger-"+kind+"-*"), honker.OutcomeAcked)
+		require.NotEmpty(t, acked, kind)
+		for _, id := range acked {
+			ends[carried[id]]++
+		}
+		t.Logf("%s: %d", kind, len(acked))
+	}
+	for n, times := range ends {
+		require.Equal(t, 1, times, "ends of job %d", n)
+	}
+	ran, _ := testkit.Noted(t, filepath.Join(dir, "ledger-*"), "ran")
+	again := len(ran)
+	require.Equal(t, all, slices.Compact(ran))
+	t.Logf("%d jobs, %d kills, %d runs again, %d ends not noted", jobs, kills, again-jobs, jobs-len(ends))
+	require.NoError(t, db.Check(context.Background()))
+}
+
+// actOnDemand is an actor that says what it is given, and has ended it when it is told so. While
+// another has its name it says so, and tries again.
+func actOnDemand() {
+	a, db := testkit.OpenChild(nil)
+	handle := func(ctx context.Context, t *dispatch.Task[int64]) (any, error) {
+		testkit.Say("given", t.Args, t.Attempt)
+		go func() {
+			<-ctx.Done()
+			testkit.Say("told", errors.Is(context.Cause(ctx), honker.ErrClaimLost))
+		}()
+		testkit.ReadLine()
+		return t.Args, ctx.Err()
+	}
+	id := dispatch.Identity{Type: "osis", Instance: a.Owner}
+	actor := dispatch.NewActor(newDispatcher(db), id, handle, &dispatch.ActorOptions{Lease: a.Span})
+	for {
+		err := actor.Run(testkit.ChildContext())
+		if !errors.Is(err, dispatch.ErrInstanceTaken) {
+			testkit.Must(err)
+			break
+		}
+		testkit.Say("taken", time.Now().UnixMilli())
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-testkit.ChildContext().Done():
+		}
+	}
+	testkit.Must(db.Close())
+}
+
+// startSlow starts an actor of the name 1, which dies with its test.
+func startSlow(t *testing.T, path string) *testkit.Child {
+	return testkit.StartChild(t, "slow actor", testkit.Task{Path: path, Owner: "1", Span: time.Second})
+}
+
+// presenceEnds is when the row of the actor 1 does not count any more.
+func presenceEnds(t *testing.T, db *honker.DB) int64 {
+	return testkit.QueryInt(t, db.SQL(), `SELECT expires_ms FROM _honkerx_dispatch_presence WHERE key = 'hero:meta:actor:inst:osis:default:1'`)
+}
+
+// The name of an actor that was killed is taken until its TTL has passed, and then free; its task
+// runs again.
+func TestDispatch_Process_Killed_NameFree(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, 2*testkit.Timeout)
+	d := newDispatcher(db)
+	id, err := d.Send(ctx, dispatch.Target{Type: "osis", Instance: "1"}, int64(7))
+	require.NoError(t, err)
+	victim := startSlow(t, path)
+	require.Equal(t, "given 7 1", victim.Line(testkit.Timeout))
+	victim.Kill()
+	free := presenceEnds(t, db)
+	living, err := d.Actors(ctx, ofOsis)
+	require.NoError(t, err)
+	if time.Now().UnixMilli() < free {
+		require.Len(t, living, 1, "it counts until then")
+	}
+
+	heir := startSlow(t, path)
+	line := heir.Line(testkit.Timeout)
+	for ; line != "given 7 2"; line = heir.Line(testkit.Timeout) {
+		var at int64
+		_, err := fmt.Sscanf(line, "taken %d", &at)
+		require.NoError(t, err, line)
+	}
+	require.GreaterOrEqual(t, time.Now().UnixMilli(), free, "the heir has begun before the name was free")
+	heir.Tell("end it")
+	n, err := dispatch.Await[int64](ctx, d, id)
+	require.NoError(t, err)
+	require.EqualValues(t, 7, n)
+	require.Equal(t, []string{"told false"}, heir.End())
+}
+
+// An actor that stood still while another took its name ends with its handlers told, and what they
+// return then changes nothing.
+func TestDispatch_Process_Stopped(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, 2*testkit.Timeout)
+	d := newDispatcher(db)
+	id, err := d.Send(ctx, dispatch.Target{Type: "osis", Instance: "1"}, int64(7))
+	require.NoError(t, err)
+	stale := startSlow(t, path)
+	require.Equal(t, "given 7 1", stale.Line(testkit.Timeout))
+	stopBesideWrites(t, path, stale)
+	heir := startSlow(t, path)
+	for line := ""; line != "given 7 2"; line = heir.Line(testkit.Timeout) {
+	}
+	stale.Cont()
+	require.Equal(t, "told true", stale.Line(testkit.Timeout))
+	stale.Tell("end it")
+	require.Contains(t, stale.Line(testkit.Timeout), "taken")
+	s, err := d.Status(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, dispatch.Started, s.State)
+	require.Equal(t, 2, s.Attempt)
+	heir.Tell("end it")
+	_, err = dispatch.Await[int64](ctx, d, id)
+	require.NoError(t, err)
+	heir.End()
+	for range stale.End() { // it has tried again meanwhile
+	}
+}
