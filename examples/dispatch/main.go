@@ -1,0 +1,102 @@
+// Dispatch is a supervisor with actors that are processes of their own. It kills some, starts others
+// and stops a type of them, and shows that each job runs where it belongs. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	db                     string
+	shared, pinned, legacy int // jobs of the scenarios A, B and C
+	kills                  int
+	work                   time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal does not wait
+	if len(os.Args) > 1 && os.Args[1] == childCommand {
+		os.Exit(runChild(ctx, os.Args[2:], os.Stdin, os.Stderr))
+	}
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the supervisor. It returns the exit code: 1 for a failure or a check that fails, 2 for wrong
+// flags.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := supervise(ctx, c, stdout); err != nil {
+		fmt.Fprintln(stderr, "dispatch:", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("dispatch", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.db, "db", "", "make the database in this `file`, which must not exist, and keep it (default: one in the temporary directory)")
+	f.IntVar(&c.shared, "shared", 1000, "jobs that two instances share")
+	f.IntVar(&c.pinned, "pinned", 100, "jobs for one instance of four")
+	f.IntVar(&c.legacy, "legacy", 10_000, "jobs that lie in an old and a new queue")
+	f.IntVar(&c.kills, "kills", 8, "processes that are killed meanwhile")
+	f.DurationVar(&c.work, "work", time.Millisecond, "how long a job takes")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if c.shared < 1 || c.pinned < 1 || c.legacy < 1 || c.kills < 0 || c.work < 0 {
+		err := errors.New("-shared, -pinned and -legacy must be 1 or more, -kills and -work not be negative")
+		fmt.Fprintln(stderr, "dispatch:", err)
+		return c, err
+	}
+	return c, nil
+}
+
+// supervise plays the scenarios, and prints what has come of them.
+func supervise(ctx context.Context, c config, stdout io.Writer) (err error) {
+	if c.db == "" {
+		dir, err := os.MkdirTemp("", "honker-dispatch-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		c.db = filepath.Join(dir, "dispatch.db")
+	} else if _, err := os.Stat(c.db); !errors.Is(err, os.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s exists", c.db), err)
+	}
+	s, err := open(ctx, c, stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	began := time.Now()
+	var all []check
+	for _, scenario := range []func(context.Context) (check, error){s.share, s.pin, s.migrate} {
+		result, err := scenario(ctx)
+		if err != nil {
+			return err
+		}
+		all = append(all, result)
+	}
+	if err := s.printProcesses(ctx); err != nil {
+		return err
+	}
+	err = printChecks(stdout, all)
+	fmt.Fprintf(stdout, "It took %v.\n", time.Since(began).Round(100*time.Millisecond))
+	return errors.Join(err, s.db.Check(ctx))
+}
