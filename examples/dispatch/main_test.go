@@ -149,7 +149,7 @@ func TestDispatch_Flags(t *testing.T) {
 
 // small is a run on db that takes little.
 func small(db string) []string {
-	return []string{"-db", db, "-shared", "300", "-pinned", "20", "-legacy", "100", "-kills", "0", "-work", "2ms"}
+	return []string{"-db", db, "-shared", "300", "-pinned", "20", "-legacy", "100", "-kills", "0", "-work", "5ms"}
 }
 
 // runMain runs the supervisor in this process and returns what it prints.
