@@ -67,7 +67,7 @@ func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T
 //
 // The handler's ctx ends when the task was stopped ([honker.ErrCancelled]) or lost
 // ([honker.ErrClaimLost]), and at the end of DrainTimeout. A handler that ignores it keeps Run from
-// returning, and its task from running elsewhere.
+// returning and the name taken, not its task from running elsewhere: a second later it is given back.
 func (a *Actor[T]) Run(ctx context.Context) error {
 	name := a.id.target().String()
 	if a.err != nil {
@@ -92,7 +92,7 @@ func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) erro
 			a.d.engine.Logger.Warn("honker: dispatch: a task from a legacy queue waits, since its origin cannot be read", "job", job.ID, "error", err)
 			return honker.Snooze(time.Second)
 		}
-		ctx, end := s.begin(ctx, t.ID)
+		ctx, end := s.begin(ctx, t.ID, func(ctx context.Context) error { return job.Snooze(ctx, 0) })
 		defer end()
 		output, err := a.handler(ctx, t)
 		switch {

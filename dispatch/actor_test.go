@@ -317,6 +317,41 @@ func TestActor_Run_Drain(t *testing.T) {
 	waitState(t, d, id, dispatch.Finished)
 }
 
+// A handler that ignores its ctx keeps Run from returning, not its task from being run elsewhere.
+func TestActor_Run_Drain_IgnoresContext(t *testing.T) {
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		d := dispatch.New(db, nil)
+		began, released, late := make(chan int, 1), make(chan struct{}), make(chan error, 1)
+		release := sync.OnceFunc(func() { close(released) })
+		defer release()
+		id := send(t, d, typeOsis, 1)
+		stop := start(t, d, osis("1"), func(_ context.Context, task *dispatch.Task[args]) (any, error) {
+			began <- task.Args.N
+			<-released
+			late <- db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error { return task.FinishTx(ctx, tx, "late") })
+			return nil, nil
+		}, &dispatch.ActorOptions{Lease: 3 * time.Second, DrainTimeout: 10 * time.Second})
+		<-began
+		ended := make(chan error, 1)
+		go func() { ended <- stop() }()
+		time.Sleep(10 * time.Second)
+		waitState(t, d, id, dispatch.Started)
+		time.Sleep(2 * time.Second)
+		s := waitState(t, d, id, dispatch.Dispatched)
+		require.Zero(t, s.Attempt)
+		var r ran
+		start(t, d, osis("2"), r.handler("2"), nil)
+		waitState(t, d, id, dispatch.Finished)
+		require.Empty(t, ended)
+		require.Len(t, actors(t, d, typeOsis), 2, "it lives")
+		release()
+		require.ErrorIs(t, <-late, honker.ErrClaimLost)
+		require.NoError(t, <-ended)
+		require.Equal(t, map[string]int{"2": 1}, r.counts())
+		require.Equal(t, 1, log.Times("ignores the end of its context"))
+	})
+}
+
 // Run ends with the DB.
 func TestActor_Run_Closed(t *testing.T) {
 	db, err := honker.Open(context.Background(), t.TempDir()+"/app.db", nil)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/worker"
 )
 
 // errDrained is the cause of the end of a handler's ctx when the drain has taken too long.
@@ -47,8 +49,9 @@ type session struct {
 
 // running is a task in its handler.
 type running struct {
-	cancel  context.CancelCauseFunc
-	stopped bool
+	cancel   context.CancelCauseFunc
+	giveBack func(context.Context) error // so that another may run it, attempt unspent
+	stopped  bool
 }
 
 func newSession(d *Dispatcher, id Identity, o ActorOptions) *session {
@@ -90,7 +93,7 @@ func (s *session) live(ctx context.Context) error {
 	s.d.enter(s)
 	defer s.d.leave(s)
 	err = s.serve(ctx, head)
-	s.drain()
+	s.drain(ctx)
 	return err
 }
 
@@ -292,9 +295,9 @@ func (s *session) report(ctx context.Context, what string, err error) {
 }
 
 // begin enters a task, and returns the ctx of its handler. end is called when that has returned.
-func (s *session) begin(ctx context.Context, id int64) (run context.Context, end func()) {
+func (s *session) begin(ctx context.Context, id int64, giveBack func(context.Context) error) (run context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	t := &running{cancel: cancel}
+	t := &running{cancel: cancel, giveBack: giveBack}
 	s.mu.Lock()
 	s.tasks[id] = t
 	s.mu.Unlock()
@@ -334,17 +337,52 @@ func (s *session) endStopped(ctx context.Context, id int64) {
 		})))
 }
 
-// drain waits for the handlers. After DrainTimeout their ctx ends.
-func (s *session) drain() {
-	timer := time.AfterFunc(s.opts.DrainTimeout, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, t := range s.tasks {
-			t.cancel(errDrained)
+// drain waits for the handlers. After DrainTimeout their ctx ends; a moment later their tasks are
+// given back, as those of a Work are.
+func (s *session) drain(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		s.works.Wait()
+		close(done)
+	}()
+	for _, step := range []struct {
+		after time.Duration
+		do    func()
+	}{{s.opts.DrainTimeout, s.endHandlers}, {worker.CancelGrace, func() { s.giveBack(ctx) }}} {
+		select {
+		case <-done:
+			return
+		case <-time.After(step.after):
+			step.do()
 		}
-	})
-	defer timer.Stop()
-	s.works.Wait()
+	}
+	<-done
+}
+
+func (s *session) endHandlers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.tasks {
+		t.cancel(errDrained)
+	}
+}
+
+// giveBack gives back the tasks of handlers that ignore the end of their ctx. Run still waits for
+// these.
+func (s *session) giveBack(ctx context.Context) {
+	s.mu.Lock()
+	tasks := maps.Clone(s.tasks)
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	for id, t := range tasks {
+		err := t.giveBack(ctx)
+		if errors.Is(err, honker.ErrClaimLost) { // it was ended or stopped meanwhile
+			continue
+		}
+		s.d.engine.Logger.Warn("honker: dispatch: a handler ignores the end of its context; its task was given back",
+			"actor", s.key, "job", id, "error", err)
+	}
 }
 
 // enter and leave keep the sessions of the dispatcher, for SetLegacy.
