@@ -196,6 +196,52 @@ func TestLanes_OrderWithin(t *testing.T) {
 	}
 }
 
+// With many jobs of one second in each lane, of two priorities, claims of one job and of many keep the
+// turns of the lanes, and the order of each.
+func TestLanes_SameSecond(t *testing.T) {
+	names := []string{"a", "b", "c"}
+	for _, handlers := range []int{1, 7, 64} {
+		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+			want := map[string][]int64{} // in the order of a claim
+			for _, name := range names {
+				q := honker.NewQueue[int](db, name, nil)
+				usual, err := q.EnqueueMany(t.Context(), make([]int, 1000))
+				require.NoError(t, err)
+				urgent, err := q.EnqueueMany(t.Context(), make([]int, 50), honker.Priority(1))
+				require.NoError(t, err)
+				want[name] = append(urgent, usual...)
+			}
+			taken, gate := make(chan *honker.Job[int], handlers), make(chan struct{})
+			stop := testkit.Background(t, func(ctx context.Context) error {
+				return honker.NewLanes[int](db, names, &honker.LaneOptions{Weights: map[string]int{"a": 2}}).Work(ctx,
+					func(ctx context.Context, job *honker.Job[int]) error {
+						taken <- job
+						select {
+						case <-gate:
+						case <-ctx.Done():
+						}
+						return nil
+					}, &honker.WorkOptions{Pool: honker.NewPool(handlers), DrainTimeout: time.Second})
+			})
+			got := map[string][]int64{}
+			for n := handlers; n <= 400; n += handlers {
+				for range handlers {
+					job := <-taken
+					got[job.Queue] = append(got[job.Queue], job.ID)
+				}
+				for name, quarters := range map[string]int{"a": 2, "b": 1, "c": 1} {
+					require.InDelta(t, float64(n*quarters)/4, len(got[name]), 1, "%s of %d", name, n)
+					require.Equal(t, slices.Sorted(slices.Values(want[name][:len(got[name])])), slices.Sorted(slices.Values(got[name])))
+				}
+				for range handlers {
+					gate <- struct{}{}
+				}
+			}
+			require.NoError(t, stop())
+		})
+	}
+}
+
 // A commit to any lane wakes the worker.
 func TestLanes_Wake(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {

@@ -61,6 +61,16 @@ func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enque
 }
 
 func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (claimed []honker.JobInfo) {
+	m.lapse(now)
+	due := m.due(now)
+	for _, j := range due[:min(n, len(due))] {
+		claimed = append(claimed, j.claim(now, worker, hold))
+	}
+	return claimed
+}
+
+// lapse takes care of the jobs with a claim that has lapsed.
+func (m *model) lapse(now time.Time) {
 	for _, j := range m.jobs {
 		switch {
 		case !j.lapsed(now):
@@ -78,7 +88,10 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 	if m.over != nil {
 		m.over()
 	}
-	var due []*modelJob
+}
+
+// due are the jobs that a claim would take, in its order.
+func (m *model) due(now time.Time) (due []*modelJob) {
 	for _, j := range m.jobs {
 		if j.State == honker.StatePending && !j.held && !j.RunAt.After(now) && !j.expired(now) {
 			due = append(due, j)
@@ -87,18 +100,19 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 	slices.SortFunc(due, func(a, b *modelJob) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
-	for _, j := range due[:min(n, len(due))] {
-		j.State, j.WorkerID, j.ClaimExpiresAt = honker.StateProcessing, worker, later(now, hold)
-		j.Attempts++
-		j.started = true
-		info := j.info(now)
-		info.Unique = "" // a claim does not read it
-		if j.Attempts == 1 {
-			info.LastError = "" // nor this, which a job has then that has died before its first attempt
-		}
-		claimed = append(claimed, info)
+	return due
+}
+
+func (j *modelJob) claim(now time.Time, worker string, hold time.Duration) honker.JobInfo {
+	j.State, j.WorkerID, j.ClaimExpiresAt = honker.StateProcessing, worker, later(now, hold)
+	j.Attempts++
+	j.started = true
+	info := j.info(now)
+	info.Unique = "" // a claim does not read it
+	if j.Attempts == 1 {
+		info.LastError = "" // nor this, which a job has then that has died before its first attempt
 	}
-	return claimed
+	return info
 }
 
 // held is the job of a claim that is still valid, or nil.

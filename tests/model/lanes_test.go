@@ -1,0 +1,410 @@
+package model_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// lanesModel is a Work over several queues, each of which is a model of its own:
+//
+//   - While a handler is free and a lane has a job that can be claimed, the Work claims one.
+//   - Strict: of the first lane that has one.
+//   - Weighted: of the lane with the earliest tag, the first of several. The time of the lanes is the
+//     tag of the last job that was claimed. The tag of a lane's next job is that time or, if it is
+//     later, the tag of its last job and a step, which is the smaller the larger its weight.
+//   - Of the lane's jobs it is the first in the order of a claim. A lane that is paused has none.
+type lanesModel struct {
+	lanes   []*lane
+	strict  bool
+	slots   int
+	now     int64           // of the lanes
+	running map[int64]*lane // by the id of the job
+}
+
+type lane struct {
+	model
+	name   string
+	q      *honker.Queue[int]
+	weight int
+	tag    int64 // the earliest of its next job
+	paused bool
+	until  time.Time // of the pause; zero: no end
+	ran    int
+
+	// There was nothing to claim after the last claims, and after those before them.
+	lacks, lacked bool
+}
+
+func (l *lane) step() int64 { return 1 << 40 / int64(l.weight) }
+
+// claimable are the jobs of l that a claim would take, in its order.
+func (l *lane) claimable() []*modelJob {
+	if l.paused && (l.until.IsZero() || l.until.After(now())) {
+		return nil
+	}
+	return l.due(now())
+}
+
+// fill claims for the handlers that are free.
+func (m *lanesModel) fill() {
+	for len(m.running) < m.slots {
+		l := m.next()
+		if l == nil {
+			return
+		}
+		if !m.strict {
+			m.now = max(m.now, l.tag)
+			l.tag = m.now + l.step()
+		}
+		j := l.claimable()[0]
+		j.claim(now(), "lanes", time.Hour) // its lease is renewed
+		m.running[j.ID] = l
+		l.ran++
+	}
+}
+
+// next is the lane whose turn it is; nil: there is nothing to claim.
+func (m *lanesModel) next() *lane {
+	var ready []*lane
+	for _, l := range m.lanes {
+		l.lapse(now())
+		if len(l.claimable()) > 0 {
+			ready = append(ready, l)
+		}
+	}
+	if len(ready) == 0 {
+		return nil
+	}
+	if m.strict {
+		return ready[0]
+	}
+	// The first of the least.
+	return slices.MinFunc(ready, func(a, b *lane) int { return cmp.Compare(max(a.tag, m.now), max(b.tag, m.now)) })
+}
+
+// handlers are those of a Work. Each waits for what it is to return.
+type handlers struct {
+	mu      sync.Mutex
+	running map[int64]chan error
+	twice   []int64
+	over    chan struct{}
+}
+
+func (h *handlers) handle(_ context.Context, job *honker.Job[int]) error {
+	end := make(chan error, 1)
+	h.mu.Lock()
+	if h.running[job.ID] != nil {
+		h.twice = append(h.twice, job.ID)
+	}
+	h.running[job.ID] = end
+	h.mu.Unlock()
+	select {
+	case err := <-end:
+		return err
+	case <-h.over:
+		return nil
+	}
+}
+
+// lanesMachine drives a Work of lanes and its model alike.
+type lanesMachine struct {
+	lanesModel
+	ctx      context.Context
+	db       *honker.DB
+	met      map[string]int
+	handlers handlers
+	foreign  []*honker.Job[int] // claims of another worker
+	shares   map[[2]int]*share
+}
+
+// share is how far apart two lanes were, in jobs by their weights, while both had work.
+type share struct{ least, most float64 }
+
+func newLanesMachine(t *rapid.T, db *honker.DB, check int, met map[string]int) (m *lanesMachine, l *honker.Lanes[int]) {
+	m = &lanesMachine{ctx: context.Background(), db: db, met: met, shares: map[[2]int]*share{},
+		lanesModel: lanesModel{running: map[int64]*lane{}},
+		handlers:   handlers{running: map[int64]chan error{}, over: make(chan struct{})}}
+	opts := &honker.LaneOptions{Strict: rapid.Bool().Draw(t, "strict")}
+	m.strict = opts.Strict
+	weighted := !m.strict && rapid.Bool().Draw(t, "weighted")
+	m.slots = rapid.SampledFrom([]int{1, 1, 3, 40}).Draw(t, "handlers")
+	var names []string
+	for i := range rapid.IntRange(1, 5).Draw(t, "lanes") {
+		name := fmt.Sprintf("lane%d-%d", check, i)
+		one := &lane{name: name, weight: 1, q: honker.NewQueue[int](db, name, nil), model: model{jobs: map[int64]*modelJob{}, met: met}}
+		if weighted {
+			one.weight = rapid.IntRange(1, 7).Draw(t, "weight")
+		}
+		m.lanes, names = append(m.lanes, one), append(names, name)
+	}
+	if weighted {
+		opts.Weights = map[string]int{}
+		for _, one := range m.lanes {
+			opts.Weights[one.name] = one.weight
+		}
+	}
+	return m, honker.NewLanes[int](db, names, opts)
+}
+
+func (m *lanesMachine) lane(t *rapid.T) *lane {
+	return m.lanes[rapid.IntRange(0, len(m.lanes)-1).Draw(t, "lane")]
+}
+
+func (m *lanesMachine) Enqueue(t *rapid.T) {
+	l := m.lane(t)
+	e := enqueued{
+		delay:       maybe(t, "delay"),
+		priority:    rapid.IntRange(-1, 1).Draw(t, "priority"),
+		maxAttempts: rapid.IntRange(1, 3).Draw(t, "max attempts"),
+	}
+	if rapid.IntRange(0, 3).Draw(t, "expires?") == 0 {
+		e.expires = spans.Draw(t, "expires")
+	}
+	ids, err := l.q.EnqueueMany(m.ctx, make([]int, rapid.SampledFrom([]int{1, 2, 5, 30}).Draw(t, "jobs")), e.options()...)
+	require.NoError(t, err)
+	for _, id := range ids {
+		l.enqueue(now(), id, l.name, 0, e)
+	}
+}
+
+// End lets some handlers return.
+func (m *lanesMachine) End(t *rapid.T) {
+	ids := slices.Sorted(maps.Keys(m.running))
+	if len(ids) == 0 {
+		t.Skip("nothing runs")
+	}
+	from := rapid.IntRange(0, len(ids)-1).Draw(t, "from")
+	for _, id := range ids[from : from+rapid.IntRange(1, len(ids)-from).Draw(t, "so many")] {
+		m.end(t, id, rapid.SampledFrom([]string{"ack", "ack", "ack", "retry", "reject", "snooze"}).Draw(t, "how"))
+	}
+}
+
+var errHandler = errors.New("out of paper")
+
+// end lets the handler of a job return. None is due again within the second, since several may be
+// settled by several commits.
+func (m *lanesMachine) end(t *rapid.T, id int64, how string) {
+	l := m.running[id]
+	j := l.jobs[id]
+	var returns error
+	switch how {
+	case "ack":
+		delete(l.jobs, id)
+	case "retry":
+		d := spans.Draw(t, "delay") + 1
+		returns = honker.RetryAfter(d, errHandler)
+		j.retry(now(), d, errHandler)
+	case "reject":
+		returns = honker.Reject(errHandler)
+		j.die(now(), errHandler.Error())
+	case "snooze":
+		d := spans.Draw(t, "d") + 1
+		returns = honker.Snooze(d)
+		j.snooze(now(), d)
+	}
+	m.met[how]++
+	delete(m.running, id)
+	m.handlers.mu.Lock()
+	defer m.handlers.mu.Unlock()
+	m.handlers.running[id] <- returns
+	delete(m.handlers.running, id)
+}
+
+// ForeignClaim is by another worker of one of the queues, which may not ack in time.
+func (m *lanesMachine) ForeignClaim(t *rapid.T) {
+	l, n, hold := m.lane(t), rapid.IntRange(1, 5).Draw(t, "n"), holds.Draw(t, "hold")
+	jobs, err := honker.NewQueue[int](m.db, l.name, &honker.QueueOptions{Lease: hold}).Claim(m.ctx, "foreign", n)
+	require.NoError(t, err)
+	m.foreign = append(m.foreign, jobs...)
+	var got []int64
+	for _, job := range jobs {
+		got = append(got, job.ID)
+	}
+	l.lapse(now())
+	var want []int64
+	due := l.claimable()
+	for _, j := range due[:min(n, len(due))] {
+		j.claim(now(), "foreign", hold)
+		want = append(want, j.ID)
+	}
+	require.Equal(t, want, got)
+}
+
+func (m *lanesMachine) ForeignAck(t *rapid.T) {
+	if len(m.foreign) == 0 {
+		t.Skip("no claim of another worker")
+	}
+	job := rapid.SampledFrom(m.foreign).Draw(t, "claim")
+	l := m.lanes[slices.IndexFunc(m.lanes, func(l *lane) bool { return l.name == job.Queue })]
+	err := job.Ack(m.ctx)
+	if l.held(now(), job.JobInfo) == nil {
+		require.ErrorIs(t, err, honker.ErrClaimLost)
+		return
+	}
+	require.NoError(t, err)
+	delete(l.jobs, job.ID)
+}
+
+func (m *lanesMachine) Pause(t *rapid.T) {
+	l := m.lane(t)
+	o := &honker.PauseOptions{}
+	if d := maybe(t, "for"); d > 0 {
+		o.Until = time.Now().Add(d)
+		l.until = notBefore(d)
+	} else {
+		l.until = time.Time{}
+	}
+	_, err := l.q.Pause(m.ctx, o)
+	require.NoError(t, err)
+	l.paused = true
+	m.met["pause"]++
+}
+
+func (m *lanesMachine) Resume(t *rapid.T) {
+	l := m.lane(t)
+	_, err := l.q.Resume(m.ctx)
+	require.NoError(t, err)
+	l.paused = false
+}
+
+// Advance goes second by second: what becomes claimable in one is claimed in it.
+func (m *lanesMachine) Advance(t *rapid.T) {
+	for range rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "seconds") {
+		time.Sleep(time.Second)
+		m.Check(t)
+	}
+}
+
+// Check lets both claim, and compares what runs.
+func (m *lanesMachine) Check(t *rapid.T) {
+	synctest.Wait()
+	m.fill()
+	m.handlers.mu.Lock()
+	defer m.handlers.mu.Unlock()
+	require.Empty(t, m.handlers.twice)
+	require.Equal(t, slices.Sorted(maps.Keys(m.running)), slices.Sorted(maps.Keys(m.handlers.running)))
+	for id := range m.handlers.running {
+		require.NotNil(t, m.running[id].jobs[id], "it has ended")
+	}
+	m.compare(t)
+}
+
+// compare tells how much apart two lanes are that had more than was claimed, before and after each
+// claim: no more than a job of each, by their weights, between any two moments. So a lane with work
+// cannot starve.
+func (m *lanesMachine) compare(t *rapid.T) {
+	if m.strict {
+		return
+	}
+	for _, l := range m.lanes {
+		l.lacked, l.lacks = l.lacks, len(l.claimable()) == 0
+	}
+	for b, two := range m.lanes {
+		for a, one := range m.lanes[:b] {
+			s := m.shares[[2]int{a, b}]
+			wa, wb := float64(one.weight), float64(two.weight)
+			apart := float64(one.ran)/wa - float64(two.ran)/wb
+			if s == nil || one.lacked || one.lacks || two.lacked || two.lacks {
+				m.shares[[2]int{a, b}] = &share{apart, apart}
+				continue
+			}
+			s.least, s.most = min(s.least, apart), max(s.most, apart)
+			require.LessOrEqual(t, s.most-s.least, 1/wa+1/wb+1e-6, "%s and %s", one.name, two.name)
+			if s.most > s.least {
+				m.met["share"]++
+			}
+		}
+	}
+}
+
+// busy tells whether anything runs, or can run some time.
+func (m *lanesMachine) busy() bool {
+	return len(m.running) > 0 || slices.ContainsFunc(m.lanes, func(l *lane) bool { return !l.next(now()).IsZero() })
+}
+
+// finish has all jobs done, and nothing is left then.
+func (m *lanesMachine) finish(t *rapid.T) {
+	for _, l := range m.lanes {
+		_, err := l.q.Resume(m.ctx)
+		require.NoError(t, err)
+		l.paused = false
+	}
+	for m.Check(t); m.busy(); m.Check(t) {
+		if len(m.running) == 0 {
+			time.Sleep(time.Second)
+		}
+		for id := range maps.Clone(m.running) {
+			m.end(t, id, "ack")
+		}
+	}
+	time.Sleep(20 * time.Second) // all claims have lapsed
+	for _, l := range m.lanes {
+		jobs, err := l.q.Claim(m.ctx, "last", 1) // takes care of those
+		require.NoError(t, err)
+		require.Empty(t, jobs)
+		_, err = l.q.SweepExpired(m.ctx)
+		require.NoError(t, err)
+		l.lapse(now())
+		l.sweep(now())
+		for id, j := range l.jobs {
+			require.Equal(t, honker.StateDead, j.State)
+			got, err := l.q.Get(m.ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, honker.StateDead, got.State)
+		}
+		var left int
+		require.NoError(t, m.db.SQL().QueryRow(`SELECT (SELECT count(*) FROM _honker_live WHERE queue = ?1) +
+			(SELECT count(*) FROM _honker_dead WHERE queue = ?1)`, l.name).Scan(&left))
+		require.Equal(t, len(l.jobs), left)
+	}
+}
+
+// A Work over lanes claims what a sort in Go says, in strict order or by weights; nothing is lost, and
+// nothing runs twice at once.
+func TestLanes_Model(t *testing.T) {
+	met := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		checks := 0
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			checks++ // queues of their own; half a second after what the Work does by itself
+			time.Sleep(time.Until(now().Add(1500 * time.Millisecond)))
+			m, l := newLanesMachine(t, db, checks, met)
+			ctx, cancel := context.WithCancel(m.ctx)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- l.Work(ctx, m.handlers.handle, &honker.WorkOptions{WorkerID: "lanes", Pool: honker.NewPool(m.slots)})
+			}()
+			defer func() {
+				cancel()
+				close(m.handlers.over)
+				<-ended
+			}()
+			actions := rapid.StateMachineActions(m)
+			actions["Enqueue more"], actions["End more"], actions["End again"] = m.Enqueue, m.End, m.End
+			for range 4 { // rapid's steps are few
+				t.Repeat(actions)
+			}
+			m.finish(t)
+		})
+	})
+	for _, what := range []string{"ack", "retry", "reject", "snooze", "pause", "share",
+		"lapsed", "lapsed and expired", "lapsed and exhausted", "swept"} {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+	t.Log(met)
+}
