@@ -56,7 +56,8 @@ type JobInfo struct {
 	ExpiresAt      time.Time // not started by then: never started
 	ClaimExpiresAt time.Time // the claim is valid through this second
 	DiedAt         time.Time
-	Unique         string // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
+	DoneAt         time.Time // with PhaseDone
+	Unique         string    // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
 }
 
 // stateOf shows a job that is held for another one as one that waits.
@@ -84,6 +85,7 @@ func infoOf(row store.Job, now time.Time) JobInfo {
 		ExpiresAt:      engine.Instant(row.ExpiresAt),
 		ClaimExpiresAt: engine.Instant(row.ClaimExpiresAt),
 		DiedAt:         engine.Instant(row.DiedAt),
+		DoneAt:         engine.InstantMS(row.DoneMS),
 		Unique:         row.Unique,
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,17 +12,26 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// JobFilter picks jobs. Fields that are set must all match. The zero filter is ErrInvalid for a verb
-// that changes jobs, unless All is set. Times are compared by whole seconds, since the file has no
-// others; a Since is rounded up, a Before is not in the selection.
+// JobFilter picks jobs: for a list, a count, a dry run and a verb alike. Fields that are set must all
+// match. The zero filter picks all for looking, and is ErrInvalid for a verb that changes jobs, unless All
+// is set. Times are compared by whole seconds, since the file has no others; a Since is rounded up, a
+// Before is not in the selection.
+//
+// A list passes over the jobs that a field cannot match, as live ones with DiedSince. A verb refuses a
+// filter that asks for them, as phases in which it can change no job: it acts on what the list shows, or
+// on nothing.
 type JobFilter struct {
 	Queues      []string          // any of these
+	Phases      []honker.Phase    // any of these, when it is looked at
 	IDs         []int64           // any of these
+	Key         string            // what the job shares a limit by
 	Unique      string            // the key of honker.Unique
+	Batch       int64             // that the job is a member of
 	Worker      string            // that holds the job: live jobs only
 	Error       string            // the error of the last attempt contains it
 	Contains    string            // the payload, as stored, contains it
 	Where       map[string]string // fields of the payload: {"order.id": "17"}; numbers as they are written
+	Header      map[string]string // headers of the job, by their names
 	Fingerprint string            // of the error, see DeadGroup: dead jobs only
 	MinAttempts int
 
@@ -35,22 +45,85 @@ type JobFilter struct {
 // maxFilterIDs bounds the lists of a filter.
 const maxFilterIDs = 10000
 
-// selection is what the filter picks among live or dead jobs.
+var (
+	livePhases = []honker.Phase{honker.PhaseReady, honker.PhaseScheduled, honker.PhaseRunning, honker.PhaseLapsed, honker.PhaseHeld, honker.PhaseExpired}
+	deadPhases = []honker.Phase{honker.PhaseDead}
+	allPhases  = append(slices.Clone(livePhases), honker.PhaseDead, honker.PhaseDone)
+)
+
+// selection is what the filter picks among live or dead jobs, for a verb that changes them.
 func (f *JobFilter) selection(dead bool) (store.JobSelect, error) {
+	in, phases, what := store.Live, livePhases, "live"
+	if dead {
+		in, phases, what = store.Dead, deadPhases, "dead"
+	}
+	s := f.selected()
+	s.In = in
+	var errs []error
+	for _, p := range f.Phases {
+		if !slices.Contains(phases, p) {
+			errs = append(errs, fmt.Errorf("%w: the verb changes %s jobs, and none that is %q", honker.ErrInvalid, what, p))
+		}
+	}
+	if dead && f.Worker != "" {
+		errs = append(errs, fmt.Errorf("%w: Worker picks no dead job", honker.ErrInvalid))
+	}
+	if !dead && f.ofDead() {
+		errs = append(errs, fmt.Errorf("%w: Fingerprint, DiedSince and DiedBefore pick no live job", honker.ErrInvalid))
+	}
+	return s, errors.Join(append(errs, f.check())...)
+}
+
+// looking is what the filter picks among all jobs.
+func (f *JobFilter) looking() (store.JobSelect, error) {
+	s := f.selected()
+	only := func(phases ...store.Phase) { s.Phases = narrow(s.Phases, phases) }
+	if f.Worker != "" {
+		only(store.PhaseRunning, store.PhaseLapsed, store.PhaseExpired)
+	}
+	if f.ofDead() {
+		only(store.PhaseDead)
+	}
+	return s, f.check()
+}
+
+// narrow is what both have; nil has all. It is never nil.
+func narrow(phases, to []store.Phase) []store.Phase {
+	both := []store.Phase{}
+	for _, p := range to {
+		if phases == nil || slices.Contains(phases, p) {
+			both = append(both, p)
+		}
+	}
+	return both
+}
+
+// selected is the filter as package store knows it.
+func (f *JobFilter) selected() store.JobSelect {
 	s := store.JobSelect{
-		Dead: dead, Queues: f.Queues, IDs: f.IDs, Unique: f.Unique, Worker: f.Worker, Error: f.Error,
+		Queues: f.Queues, IDs: f.IDs, Key: f.Key, Unique: f.Unique, Batch: f.Batch, Worker: f.Worker, Error: f.Error,
 		Contains: f.Contains, MinAttempts: int64(f.MinAttempts),
 		CreatedSince: since(f.CreatedSince), CreatedBefore: since(f.CreatedBefore),
 		RunSince: since(f.RunSince), RunBefore: since(f.RunBefore),
 		DiedSince: since(f.DiedSince), DiedBefore: since(f.DiedBefore),
+		Where: fields(f.Where, jsonPath), Header: fields(f.Header, jsonName),
 	}
-	if len(f.Where) > 0 {
-		s.Where = make(map[string]string, len(f.Where))
+	for _, p := range f.Phases {
+		s.Phases = append(s.Phases, store.Phase(p))
 	}
-	for field, value := range f.Where {
-		s.Where[jsonPath(field)] = value
+	return s
+}
+
+// fields are those of a filter, by their paths.
+func fields(of map[string]string, path func(string) string) map[string]string {
+	if len(of) == 0 {
+		return nil
 	}
-	return s, f.check(dead)
+	out := make(map[string]string, len(of))
+	for name, value := range of {
+		out[path(name)] = value
+	}
+	return out
 }
 
 // since is the first second that is not before t; 0 for the zero time.
@@ -66,7 +139,10 @@ func jsonPath(field string) string {
 	return `$."` + strings.ReplaceAll(field, ".", `"."`) + `"`
 }
 
-func (f *JobFilter) check(dead bool) error {
+// jsonName is the path of a name in an object, dots and all.
+func jsonName(name string) string { return `$."` + name + `"` }
+
+func (f *JobFilter) check() error {
 	var errs []error
 	invalid := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{honker.ErrInvalid}, args...)...))
@@ -77,29 +153,42 @@ func (f *JobFilter) check(dead bool) error {
 	for _, name := range f.Queues {
 		errs = append(errs, engine.CheckName("queue name", name))
 	}
-	for field := range f.Where {
-		if field == "" || strings.ContainsAny(field, "\"\\\x00") {
-			invalid("field %q of a payload", field)
+	for _, p := range f.Phases {
+		if !slices.Contains(allPhases, p) {
+			invalid("phase %q", p)
 		}
 	}
-	if f.MinAttempts < 0 {
-		invalid("negative MinAttempts %d", f.MinAttempts)
+	for what, of := range map[string]map[string]string{"field": f.Where, "header": f.Header} {
+		for name := range of {
+			if name == "" || strings.ContainsAny(name, "\"\\\x00") {
+				invalid("%s %q", what, name)
+			}
+		}
 	}
-	if dead && f.Worker != "" {
-		invalid("Worker picks no dead job")
-	}
-	if !dead && (f.Fingerprint != "" || !f.DiedSince.IsZero() || !f.DiedBefore.IsZero()) {
-		invalid("Fingerprint, DiedSince and DiedBefore pick no live job")
+	if f.MinAttempts < 0 || f.Batch < 0 {
+		invalid("negative MinAttempts %d or Batch %d", f.MinAttempts, f.Batch)
 	}
 	return errors.Join(errs...)
 }
 
+// ofDead reports that a field is set that only dead jobs can match.
+func (f *JobFilter) ofDead() bool {
+	return f.Fingerprint != "" || !f.DiedSince.IsZero() || !f.DiedBefore.IsZero()
+}
+
+// searches reports that rows have to be read to find out what the filter picks.
+func (f *JobFilter) searches() bool {
+	f2 := *f
+	f2.Queues, f2.Phases, f2.IDs = nil, nil, nil
+	return !f2.empty()
+}
+
 // empty reports that nothing but All is set. An empty list of ids is set: it picks none.
 func (f *JobFilter) empty() bool {
-	return len(f.Queues) == 0 && f.IDs == nil && f.Unique == "" && f.Worker == "" && f.Error == "" && f.Contains == "" &&
-		len(f.Where) == 0 && f.Fingerprint == "" && f.MinAttempts == 0 &&
-		f.CreatedSince.IsZero() && f.CreatedBefore.IsZero() && f.RunSince.IsZero() && f.RunBefore.IsZero() &&
-		f.DiedSince.IsZero() && f.DiedBefore.IsZero()
+	return len(f.Queues) == 0 && len(f.Phases) == 0 && f.IDs == nil && f.Key == "" && f.Unique == "" && f.Batch == 0 &&
+		f.Worker == "" && f.Error == "" && f.Contains == "" && len(f.Where) == 0 && len(f.Header) == 0 &&
+		f.MinAttempts == 0 && f.CreatedSince.IsZero() && f.CreatedBefore.IsZero() &&
+		f.RunSince.IsZero() && f.RunBefore.IsZero() && !f.ofDead()
 }
 
 // checkChange refuses a filter by which a verb would change every job, unless that is said.

@@ -35,6 +35,8 @@ type Engine struct {
 	Backend  Backend
 	Notifier *wake.Notifier
 
+	searches chan struct{} // holds one value while a Search runs
+
 	ctx    context.Context // ends with Close, and all loops with it
 	cancel context.CancelCauseFunc
 
@@ -48,7 +50,7 @@ type Engine struct {
 
 // New returns an engine on b. It starts nothing.
 func New(b Backend, c Config) *Engine {
-	e := &Engine{Config: c, Backend: b}
+	e := &Engine{Config: c, Backend: b, searches: make(chan struct{}, 1)}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.Notifier = wake.New(wake.Config{
 		Statements: c.Statements,

@@ -262,6 +262,9 @@ func Statements() []Statement {
 	for _, s := range []Selection{{Topic: "t"}, {Topic: "t:*"}, {Topic: "t", Filter: either}, {Topic: "*", Filter: either}} {
 		all = append(all, hot(fmt.Sprintf("read[%s %v]", s.Topic, s.Filter != nil), s.read(0, 0, 0).sql.String()))
 	}
+	for _, l := range listStatements() {
+		all = append(all, cold(l[0], l[1]))
+	}
 	for i, v := range relayInvariants {
 		all = append(all, cold(fmt.Sprintf("relayInvariants[%d]", i), v.query))
 	}
@@ -270,6 +273,39 @@ func Statements() []Statement {
 	}
 	for i, v := range invariants {
 		all = append(all, cold(fmt.Sprintf("invariants[%d]", i), v.query))
+	}
+	return all
+}
+
+// listStatements are those that find and load the jobs of lists.
+func listStatements() (all [][2]string) {
+	phase := []Phase{PhaseReady, PhaseExpired}
+	for _, l := range []struct {
+		name  string
+		s     JobSelect
+		order Order
+		by    Access
+		after *Place
+	}{
+		{"newest", JobSelect{}, NewestFirst, Walk, &Place{ID: 1}},
+		{"oldest", JobSelect{}, OldestFirst, Walk, nil},
+		{"ids", JobSelect{IDs: []int64{1}, Phases: phase}, NewestFirst, Walk, nil},
+		{"sides", JobSelect{Key: "k"}, NewestFirst, Walk, nil},
+		{"batch", JobSelect{Batch: 1}, NewestFirst, Walk, nil},
+		{"phases", JobSelect{Phases: append(phase, PhaseLapsed)}, NewestFirst, Collect, nil},
+		{"queue", JobSelect{Queues: []string{"q"}}, NewestFirst, Collect, nil},
+		{"claims", JobSelect{Queues: []string{"q"}}, ClaimOrder, Walk, &Place{ID: 1}},
+		{"deaths", JobSelect{}, LastDiedFirst, Walk, nil},
+		{"later deaths", JobSelect{Queues: []string{"q"}}, LastDiedFirst, Walk, &Place{ID: 1}},
+	} {
+		for i, a := range l.s.arms(l.order, l.by, l.after) {
+			all = append(all, [2]string{fmt.Sprintf("list[%s %d]", l.name, i), a.query})
+		}
+	}
+	s := JobSelect{Queues: []string{"q"}, Phases: phase, Unique: "u"}
+	for in := range tables {
+		query, _ := s.load(Table(in), nil)
+		all = append(all, [2]string{fmt.Sprintf("load[%d]", in), query})
 	}
 	return all
 }

@@ -25,6 +25,7 @@ type Job struct {
 	ExpiresAt      int64
 	LastError      string
 	DiedAt         int64
+	DoneMS         int64  // with State "done"
 	Unique         string // with Find and Get
 }
 

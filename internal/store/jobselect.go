@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -10,16 +11,30 @@ import (
 	"strings"
 )
 
-// JobSelect picks live or dead jobs. What is set must all match. Times are unix seconds, 0 is none.
+// Table is where a job lies.
+type Table int
+
+const (
+	Live Table = iota
+	Dead
+	Done
+)
+
+// JobSelect picks jobs. What is set must all match. Times are unix seconds, 0 is none.
 type JobSelect struct {
-	Dead        bool // of the dead letters; else live ones
-	Queues      []string
+	In          Table    // for Select; a list looks into all that Phases can be in
+	Queues      []string // empty: any
+	Phases      []Phase  // at Now; nil: any
+	Now         int64
 	IDs         []int64 // nil: any
+	Key         string
 	Unique      string
+	Batch       int64
 	Worker      string
 	Error       string
 	Contains    string
 	Where       map[string]string // JSON paths
+	Header      map[string]string // JSON paths
 	MinAttempts int64
 
 	CreatedSince, CreatedBefore, RunSince, RunBefore, DiedSince, DiedBefore int64
@@ -33,38 +48,62 @@ type SelectedJob struct {
 	LastError string
 }
 
-// query returns the statement for up to limit jobs above an id, and its arguments.
-func (s *JobSelect) query(after int64, limit int, order string) (string, []any) {
-	c := conditions{args: []any{after, limit}}
-	c.where = append(c.where, "j.id > ?1")
-	from, died, lastError := "_honker_live AS j LEFT JOIN _honkerx_job AS s ON s.job_id = j.id", "0", "s.last_error"
-	if s.Dead {
-		from, died, lastError = "_honker_dead AS j LEFT JOIN _honkerx_dead_job AS s ON s.job_id = j.id", "j.died_at", "j.last_error"
-	}
-	if s.IDs != nil {
-		c.add("j.id IN (SELECT value FROM json_each(?))", idList(s.IDs))
-	}
+// phaseOfLive is what Job.Phase says of a row of _honker_live, by the same rule. The ? is now, three
+// times.
+const phaseOfLive = `CASE j.state
+  WHEN 'pending' THEN CASE WHEN j.expires_at <= ? THEN 'expired' WHEN j.run_at > ? THEN 'scheduled'
+    WHEN j.attempts >= j.max_attempts THEN 'expired' ELSE 'ready' END
+  WHEN 'processing' THEN CASE WHEN j.claim_expires_at >= ? THEN 'running'
+    WHEN j.expires_at <= ? OR j.attempts >= j.max_attempts THEN 'expired' ELSE 'lapsed' END
+  WHEN '` + Held + `' THEN 'held' ELSE '' END`
+
+// tableOf is a table of jobs with its side rows, and what is named otherwise in it.
+type tableOf struct{ name, from, id, died, lastError string }
+
+var tables = [...]tableOf{
+	Live: {name: "_honker_live", from: "_honker_live AS j LEFT JOIN _honkerx_job AS s ON s.job_id = j.id", id: "id", died: "0", lastError: "s.last_error"},
+	Dead: {name: "_honker_dead", from: "_honker_dead AS j LEFT JOIN _honkerx_dead_job AS s ON s.job_id = j.id", id: "id", died: "j.died_at", lastError: "j.last_error"},
+	Done: {name: "_honkerx_done", from: "_honkerx_done AS j LEFT JOIN _honkerx_done AS s ON s.job_id = j.job_id", id: "job_id", died: "0", lastError: "j.last_error"},
+}
+
+// conditions are those of s on a row j of a table and its side row s.
+func (s *JobSelect) conditions(in Table, c *conditions) {
 	if len(s.Queues) > 0 {
 		c.add("j.queue IN (SELECT value FROM json_each(?))", nameList(s.Queues))
 	}
-	c.text("s.unique_key = ?", s.Unique)
-	c.text("instr("+lastError+", ?) > 0", s.Error)
-	c.text("instr(j.payload, ?) > 0", s.Contains)
-	for _, path := range slices.Sorted(maps.Keys(s.Where)) {
-		c.add("iif(json_valid(j.payload), CAST(j.payload ->> ? AS TEXT) = ?, 0)", path, s.Where[path])
+	if in == Live && s.Phases != nil {
+		c.add("("+phaseOfLive+") IN (SELECT value FROM json_each(?))", s.Now, s.Now, s.Now, s.Now, phaseList(s.Phases))
 	}
+	c.text("s.unique_key = ?", s.Unique)
+	c.text("s.key = ?", s.Key)
+	c.number("s.batch = ?", s.Batch)
+	c.text("instr("+tables[in].lastError+", ?) > 0", s.Error)
+	c.text("instr(j.payload, ?) > 0", s.Contains)
+	c.fields("j.payload", s.Where)
+	c.fields("s.headers", s.Header)
 	c.number("j.attempts >= ?", s.MinAttempts)
 	c.number("j.created_at >= ?", s.CreatedSince)
 	c.number("j.created_at < ?", s.CreatedBefore)
 	c.number("j.run_at >= ?", s.RunSince)
 	c.number("j.run_at < ?", s.RunBefore)
-	if s.Dead {
+	if in == Dead {
 		c.number("j.died_at >= ?", s.DiedSince)
 		c.number("j.died_at < ?", s.DiedBefore)
-	} else {
+	}
+	if in == Live {
 		c.text("j.worker_id = ?", s.Worker)
 	}
-	return `SELECT j.id, j.queue, ` + died + `, ` + lastError + ` FROM ` + from + ` WHERE ` +
+}
+
+// query returns the statement for up to limit jobs above an id, and its arguments.
+func (s *JobSelect) query(after int64, limit int, order string) (string, []any) {
+	t := tables[s.In]
+	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
+	if s.IDs != nil {
+		c.add("j."+t.id+" IN (SELECT value FROM json_each(?))", idList(s.IDs))
+	}
+	s.conditions(s.In, &c)
+	return `SELECT j.` + t.id + `, j.queue, ` + t.died + `, ` + t.lastError + ` FROM ` + t.from + ` WHERE ` +
 		strings.Join(c.where, " AND ") + ` ORDER BY ` + order + ` LIMIT ?2 + 0`, c.args
 }
 
@@ -97,10 +136,23 @@ func (c *conditions) number(condition string, value int64) {
 	}
 }
 
+// fields compares fields of a column of JSON with texts.
+func (c *conditions) fields(column string, of map[string]string) {
+	for _, path := range slices.Sorted(maps.Keys(of)) {
+		c.add("iif(json_valid("+column+"), CAST("+column+" ->> ? AS TEXT) = ?, 0)", path, of[path])
+	}
+}
+
+// phaseList passes phases as one parameter, for json_each.
+func phaseList(phases []Phase) string {
+	b, _ := json.Marshal(phases) // strings cannot fail
+	return string(b)
+}
+
 // Select returns up to limit of the jobs above the id after that s picks, in the order of ids. It
 // goes by primary key, so it costs what it passes.
 func (j Jobs) Select(ctx context.Context, q Querier, s JobSelect, after int64, limit int) ([]SelectedJob, error) {
-	query, args := s.query(after, limit, "j.id")
+	query, args := s.query(after, limit, "j."+tables[s.In].id)
 	return selected(ctx, q, query, args)
 }
 

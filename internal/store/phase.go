@@ -29,6 +29,8 @@ func (j *Job) Phase(now int64) Phase {
 		return PhaseHeld
 	case "dead":
 		return PhaseDead
+	case "done":
+		return PhaseDone
 	}
 	return ""
 }

@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// defaultCount is where a count without a limit of its own ends.
+const defaultCount = 10_000
+
+// CountJobs counts the jobs that f picks, up to limit, and says whether there are more; 0 is 10,000. The zero
+// filter picks all. After 100 ms it ends with what it has found, and says that there may be more: a
+// dry run of a verb counts to the end. It is one read, which takes turns with the searches of [ListJobs] and
+// never waits for the writer.
+func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honker.Count, error) {
+	c, err := countJobs(ctx, db, f, limit)
+	return c, engine.Wrap("count jobs", "", err)
+}
+
+func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c honker.Count, err error) {
+	if db == nil {
+		return c, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)
+	}
+	if limit < 0 {
+		err = fmt.Errorf("%w: negative limit %d", honker.ErrInvalid, limit)
+	}
+	if limit == 0 {
+		limit = defaultCount
+	}
+	sel, bad := f.looking()
+	if err := errors.Join(engine.CheckContext(ctx), err, bad); err != nil {
+		return c, err
+	}
+	err = look(ctx, engine.Of(db), f, func(ctx context.Context, q engine.Querier) (err error) {
+		c, err = countIn(ctx, q, f, sel, int64(limit))
+		return err
+	})
+	return c, err
+}
+
+// countIn looks at candidates in the order of ids until it has counted enough of them.
+func countIn(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, limit int64) (c honker.Count, err error) {
+	s := newScan(sel, store.NewestFirst, defaultBudget, mostStep/4, mostStep)
+	for !s.ended {
+		places, err := s.next(ctx, q)
+		if err != nil {
+			return honker.Count{}, err
+		}
+		n, err := countPicked(ctx, q, f, s.sel, places)
+		if err != nil {
+			return honker.Count{}, err
+		}
+		if c.N += n; c.N > limit {
+			return honker.Count{N: limit, More: true}, nil
+		}
+		if len(places) > 0 {
+			s.at = &places[len(places)-1]
+		}
+		if s.over() && !s.ended {
+			return honker.Count{N: c.N, More: true}, nil
+		}
+	}
+	return c, nil
+}
+
+// countPicked counts the jobs at places that f picks.
+func countPicked(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, places []store.Place) (n int64, err error) {
+	ids := make(map[store.Table][]int64)
+	for _, p := range places {
+		ids[p.In] = append(ids[p.In], p.ID)
+	}
+	for sel.In, sel.IDs = range ids {
+		found, err := changes.Select(ctx, q, sel, minID, len(sel.IDs))
+		if err != nil {
+			return 0, err
+		}
+		for _, j := range found {
+			if f.matches(j) {
+				n++
+			}
+		}
+	}
+	return n, nil
+}

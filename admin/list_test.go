@@ -1,0 +1,238 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// ids are those of the jobs of a page.
+func ids(p *admin.JobPage) []int64 {
+	out := []int64{}
+	for _, j := range p.Jobs {
+		out = append(out, j.ID)
+	}
+	return out
+}
+
+// pages reads all pages of a list, and returns the ids of its jobs.
+func pages(t *testing.T, db *honker.DB, f admin.JobFilter, o admin.PageOptions) []int64 {
+	t.Helper()
+	all := []int64{}
+	for {
+		p, err := admin.ListJobs(context.Background(), db, f, &o)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(p.Jobs), max(o.Limit, 50))
+		all = append(all, ids(p)...)
+		if o.After = p.Next; p.Next == "" {
+			return all
+		}
+	}
+}
+
+// many fills a file with n jobs, of which each third is dead, in two queues.
+func many(t *testing.T, db *honker.DB, n int) {
+	t.Helper()
+	testkit.Exec(t, db, testkit.Numbers(n)+`INSERT INTO _honker_live (id, queue, payload, priority, run_at)
+SELECT n, iif(n % 2, 'a', 'b'), n, n % 4, 1000 + n / 10 FROM some WHERE n % 3 > 0`)
+	testkit.Exec(t, db, testkit.Numbers(n)+`INSERT INTO _honker_dead (id, queue, payload, died_at)
+SELECT n, iif(n % 2, 'a', 'b'), n, 1000 + n * 7 % 11 FROM some WHERE n % 3 = 0`)
+}
+
+// Jobs with the same second, or the same of anything, are neither skipped nor repeated, whatever the limit.
+func TestListJobs_Ties(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	many(t, db, 100)
+	for order, query := range map[admin.Order]string{
+		admin.NewestFirst:   `SELECT id FROM _honker_live WHERE queue = 'a' UNION ALL SELECT id FROM _honker_dead WHERE queue = 'a' ORDER BY id DESC`,
+		admin.OldestFirst:   `SELECT id FROM _honker_live WHERE queue = 'a' UNION ALL SELECT id FROM _honker_dead WHERE queue = 'a' ORDER BY id`,
+		admin.ClaimOrder:    `SELECT id FROM _honker_live WHERE queue = 'a' ORDER BY priority DESC, run_at, id`,
+		admin.LastDiedFirst: `SELECT id FROM _honker_dead WHERE queue = 'a' ORDER BY died_at DESC, id DESC`,
+	} {
+		want := rows(t, db, query)
+		require.Greater(t, len(want), 10)
+		for _, limit := range []int{1, 2, 7, len(want), 1000} {
+			got := pages(t, db, admin.JobFilter{Queues: []string{"a"}}, admin.PageOptions{Order: order, Limit: limit})
+			require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "order %d by %d", order, limit)
+		}
+	}
+	// All queues, by merging what each has.
+	want := rows(t, db, `SELECT id FROM _honker_dead ORDER BY died_at DESC, id DESC`)
+	require.Equal(t, fmt.Sprint(want), fmt.Sprint(pages(t, db, admin.JobFilter{}, admin.PageOptions{Order: admin.LastDiedFirst, Limit: 3})))
+	p, err := admin.ListJobs(ctx, db, admin.JobFilter{}, nil)
+	require.NoError(t, err)
+	require.Len(t, p.Jobs, 50, "by default")
+}
+
+// A cursor is text for a URL, and is good for the filter and the order that it came from, and for no other.
+func TestListJobs_Cursor(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	many(t, db, 30)
+	f := admin.JobFilter{Queues: []string{"a"}, Contains: "1"}
+	p, err := admin.ListJobs(ctx, db, f, &admin.PageOptions{Limit: 1})
+	require.NoError(t, err)
+	require.Regexp(t, `^[0-9A-Za-z_-]+$`, string(p.Next))
+	next, err := admin.ListJobs(ctx, db, f, &admin.PageOptions{Limit: 3, After: p.Next})
+	require.NoError(t, err, "another limit fits")
+	require.Less(t, next.Jobs[0].ID, p.Jobs[0].ID)
+
+	later := f
+	later.CreatedSince = time.Unix(1, 0)
+	for name, try := range map[string]func() (*admin.JobPage, error){
+		"another queue": func() (*admin.JobPage, error) {
+			return list(ctx, db, admin.JobFilter{Queues: []string{"b"}, Contains: "1"}, admin.NewestFirst, p.Next)
+		},
+		"another text": func() (*admin.JobPage, error) {
+			return list(ctx, db, admin.JobFilter{Queues: []string{"a"}, Contains: "2"}, admin.NewestFirst, p.Next)
+		},
+		"another time":  func() (*admin.JobPage, error) { return list(ctx, db, later, admin.NewestFirst, p.Next) },
+		"another order": func() (*admin.JobPage, error) { return list(ctx, db, f, admin.OldestFirst, p.Next) },
+		"a kind of error": func() (*admin.JobPage, error) {
+			return list(ctx, db, admin.JobFilter{Queues: f.Queues, Contains: "1", Fingerprint: "x"}, admin.NewestFirst, p.Next)
+		},
+		"cut":       func() (*admin.JobPage, error) { return list(ctx, db, f, admin.NewestFirst, p.Next[:len(p.Next)-3]) },
+		"no base64": func() (*admin.JobPage, error) { return list(ctx, db, f, admin.NewestFirst, "§") },
+		"no cursor": func() (*admin.JobPage, error) {
+			return list(ctx, db, f, admin.NewestFirst, admin.Cursor(base64.RawURLEncoding.EncodeToString([]byte(`[]`))))
+		},
+		"a stranger": func() (*admin.JobPage, error) {
+			return list(ctx, db, f, admin.NewestFirst, admin.Cursor(base64.RawURLEncoding.EncodeToString([]byte(`{"i":1}`))))
+		},
+	} {
+		_, err := try()
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+	}
+}
+
+func list(ctx context.Context, db *honker.DB, f admin.JobFilter, o admin.Order, after admin.Cursor) (*admin.JobPage, error) {
+	return admin.ListJobs(ctx, db, f, &admin.PageOptions{Order: o, After: after})
+}
+
+// Live, dead and done jobs are in one list, each as it is.
+func TestListJobs_AllTables(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	dead := bury(t, q, 1, "no paper", honker.Unique("k", nil))
+	waiting := testkit.Enqueue(t, q, 2)
+	later := testkit.Enqueue(t, q, 3, honker.Delay(time.Hour))
+	testkit.Exec(t, db, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at, done_ms)
+VALUES (99, 'jobs', '4', 1, 2, 'w', 3, 4, 5, 6789)`)
+	p, err := admin.ListJobs(ctx, db, admin.JobFilter{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []int64{99, later, waiting, dead}, ids(p))
+	require.Empty(t, p.Next)
+	require.EqualValues(t, 4, p.Scanned)
+	require.Equal(t, honker.JobInfo{ID: 99, Queue: "jobs", State: "done", Phase: honker.PhaseDone, Payload: []byte("4"), Priority: 1, Attempts: 3, MaxAttempts: 4,
+		WorkerID: "w", CreatedAt: time.Unix(5, 0), RunAt: time.Unix(2, 0), DoneAt: time.UnixMilli(6789)}, p.Jobs[0])
+	for _, i := range p.Jobs[1:] {
+		want, err := db.Job(ctx, i.ID)
+		require.NoError(t, err)
+		require.Equal(t, *want, i)
+	}
+}
+
+// Ids and numbers in payloads are passed on as they are, beyond what a float64 holds.
+func TestListJobs_Verbatim(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	const payload = `{"big":9007199254740993,  "small":1.10}`
+	for _, id := range []int64{1<<53 + 1, math.MaxInt64} {
+		testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload) VALUES (?, 'a', ?)`, id, payload)
+	}
+	p, err := admin.ListJobs(ctx, db, admin.JobFilter{Where: map[string]string{"big": "9007199254740993"}}, &admin.PageOptions{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, []int64{math.MaxInt64}, ids(p))
+	require.Equal(t, payload, string(p.Jobs[0].Payload))
+	p, err = list(ctx, db, admin.JobFilter{Where: map[string]string{"big": "9007199254740993"}}, admin.NewestFirst, p.Next)
+	require.NoError(t, err)
+	require.Equal(t, []int64{1<<53 + 1}, ids(p))
+}
+
+// A page ends when its budget is over, and its cursor goes on exactly there: nothing is left out.
+func TestListJobs_Early(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	many(t, db, 3000)
+	f := admin.JobFilter{Contains: "7"}
+	o := admin.PageOptions{Budget: 1, Limit: 20}
+	early, scanned := 0, int64(0)
+	got := []int64{}
+	for {
+		p, err := admin.ListJobs(ctx, db, f, &o)
+		require.NoError(t, err)
+		got = append(got, ids(p)...)
+		scanned += p.Scanned
+		if p.Early {
+			early++
+			require.NotEmpty(t, p.Next)
+		}
+		if o.After = p.Next; p.Next == "" {
+			break
+		}
+	}
+	require.EqualValues(t, 3000, scanned, "each job once")
+	require.Greater(t, early, 10)
+	require.Equal(t, pages(t, db, f, admin.PageOptions{Budget: time.Hour, Limit: 1000}), got)
+}
+
+// EachJob goes over all pages, and ends when the loop or ctx does.
+func TestEachJob(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	many(t, db, 200)
+	var got []int64
+	for j, err := range admin.EachJob(ctx, db, admin.JobFilter{}, &admin.PageOptions{Limit: 7, Order: admin.OldestFirst}) {
+		require.NoError(t, err)
+		got = append(got, j.ID)
+		if j.ID == 150 { // what the body does meets no open read
+			testkit.Exec(t, db, `DELETE FROM _honker_dead WHERE id > 180`)
+		}
+	}
+	require.Len(t, got, 194)
+	require.True(t, slices.IsSorted(got))
+	stopping, stop := context.WithCancel(ctx)
+	defer stop()
+	n := 0
+	var last error
+	for _, err := range admin.EachJob(stopping, db, admin.JobFilter{}, &admin.PageOptions{Limit: 2}) {
+		n++
+		stop()
+		last = err
+	}
+	require.Equal(t, 3, n, "the page, and the error")
+	require.ErrorIs(t, last, context.Canceled)
+	for range admin.EachJob(ctx, db, admin.JobFilter{}, nil) {
+		break
+	}
+}
+
+// A count says what the list has, up to its limit.
+func TestCountJobs(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) { // no time passes, so no budget ends
+		ctx := context.Background()
+		many(t, db, 3000)
+		for name, f := range map[string]admin.JobFilter{
+			"all": {}, "a queue": {Queues: []string{"a"}}, "a text": {Contains: "7"}, "dead": {Phases: []honker.Phase{honker.PhaseDead}},
+			"none": {Queues: []string{"c"}}, "ids": {IDs: []int64{1, 2, 3, 3, 4000}},
+			"ready": {Queues: []string{"b"}, Phases: []honker.Phase{honker.PhaseReady, honker.PhaseExpired}},
+		} {
+			n := len(pages(t, db, f, admin.PageOptions{Limit: 1000}))
+			for _, limit := range []int{0, 1, n - 1, n, n + 1} {
+				c, err := admin.CountJobs(ctx, db, f, max(limit, 0))
+				require.NoError(t, err)
+				want := honker.Count{N: int64(n)}
+				if limit > 0 && n > limit {
+					want = honker.Count{N: int64(limit), More: true}
+				}
+				require.Equal(t, want, c, "%s up to %d", name, limit)
+			}
+		}
+	})
+}

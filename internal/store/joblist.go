@@ -1,0 +1,356 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Order is that of a list of jobs.
+type Order int
+
+const (
+	NewestFirst   Order = iota // by id, from the highest
+	OldestFirst                // by id
+	ClaimOrder                 // jobs of one queue that wait, as its claims take them
+	LastDiedFirst              // dead jobs, the last that died first
+)
+
+// Place is where a job stands in an order: what it is ordered by, and its id. A and B are what the
+// file says, of whatever type: the priority and run_at with ClaimOrder, died_at with LastDiedFirst.
+type Place struct {
+	ID   int64
+	In   Table
+	A, B any
+}
+
+// Access is by what the jobs of a list are found.
+type Access int
+
+const (
+	// Walk goes by the order itself, over all jobs or over those with side rows, where only these can
+	// match. It costs what it passes.
+	Walk Access = iota
+	// Collect takes ids from the indexes of the queues and phases that are asked for, and sorts them.
+	// It costs all jobs that lie there.
+	Collect
+)
+
+// collectMost bounds the entries of indexes that a Collect reads: some twenty milliseconds.
+const collectMost = 250_000
+
+// arm is one of the statements that together find the jobs after a place. Each returns up to ?1
+// rows (id, A, B) in the order of the list. Keysets are spelled as one arm for what has the same value, and
+// one for what follows: a comparison of rows, (a, id) > (?, ?), would walk all with the same value.
+type arm struct {
+	in    Table
+	query string
+	args  []any // from ?2
+}
+
+// After returns up to n jobs that follow a place, in order, nil for the first ones. They are
+// candidates: whether s picks them is for Load or Select. Fewer than n are the last ones.
+func (j Jobs) After(ctx context.Context, q Querier, s JobSelect, order Order, by Access, after *Place, n int) ([]Place, error) {
+	var found []Place
+	for _, a := range s.arms(order, by, after) {
+		err := each(ctx, q, a.query, func(rows *sql.Rows) error {
+			p := Place{In: a.in}
+			err := rows.Scan(&p.ID, &p.A, &p.B)
+			found = append(found, p)
+			return err
+		}, parameters(a.query, append([]any{n}, a.args...)...)...)
+		if err != nil {
+			return nil, err
+		}
+		if order == ClaimOrder && len(found) >= n {
+			break // the next arm has what follows
+		}
+	}
+	if order == NewestFirst || order == OldestFirst {
+		slices.SortFunc(found, order.compareIDs)
+		found = slices.Compact(found) // a job may be in two ranges of Collect
+	}
+	return found[:min(n, len(found))], nil
+}
+
+// compareIDs is the order by ids. A live job comes before a dead one with its id, which
+// an application may have made.
+func (o Order) compareIDs(a, b Place) int {
+	if o == NewestFirst {
+		return cmp.Or(cmp.Compare(b.ID, a.ID), cmp.Compare(a.In, b.In))
+	}
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.In, b.In))
+}
+
+func (s *JobSelect) arms(order Order, by Access, after *Place) []arm {
+	switch {
+	case order == ClaimOrder:
+		return s.claimArms(after)
+	case order == LastDiedFirst:
+		return s.deathArms(after)
+	case by == Collect:
+		return s.collectArms(order, after)
+	}
+	var arms []arm
+	for _, in := range s.tables() {
+		arms = append(arms, s.walkArm(order, in, after))
+	}
+	return arms
+}
+
+// tables are those in which jobs of the phases lie.
+func (s *JobSelect) tables() (in []Table) {
+	if s.hasPhase(PhaseReady, PhaseScheduled, PhaseRunning, PhaseLapsed, PhaseHeld, PhaseExpired) {
+		in = append(in, Live)
+	}
+	if s.hasPhase(PhaseDead) {
+		in = append(in, Dead)
+	}
+	if s.hasPhase(PhaseDone) {
+		in = append(in, Done)
+	}
+	return in
+}
+
+func (s *JobSelect) hasPhase(any ...Phase) bool {
+	return s.Phases == nil || slices.ContainsFunc(any, func(p Phase) bool { return slices.Contains(s.Phases, p) })
+}
+
+// beyond is the condition that an id follows a place, of which ?2 is the id, and the direction.
+// From a table to the next one the same id follows.
+func (o Order) beyond(id string, in Table, after *Place) (condition, sort string, args []any) {
+	op, sort, bound := " < ", id+" DESC", int64(math.MaxInt64)
+	if o == OldestFirst {
+		op, sort, bound = " > ", id, math.MinInt64
+	}
+	if after == nil {
+		op = op[:2] + "= "
+	} else if bound = after.ID; in > after.In {
+		op = op[:2] + "= "
+	}
+	return id + op + "?2", sort, []any{bound}
+}
+
+// walkArm goes by the primary key of a table, or of its side table where only jobs with a side row
+// can match: a plain job has none.
+func (s *JobSelect) walkArm(order Order, in Table, after *Place) arm {
+	table, id, distinct := tables[in].name, tables[in].id, ""
+	sided := s.Unique != "" || s.Key != "" || s.Batch != 0 || len(s.Header) > 0
+	switch {
+	case s.IDs != nil:
+		table, id, distinct = "json_each(?3)", "value", "DISTINCT "
+	case in == Live && (sided || s.Error != ""):
+		table, id = "_honkerx_job", "job_id"
+	case in == Dead && sided:
+		table, id = "_honkerx_dead_job", "job_id"
+	}
+	condition, sort, args := order.beyond(id, in, after)
+	switch {
+	case s.IDs != nil:
+		args = append(args, idList(s.IDs))
+	case s.Batch != 0 && in != Done: // by the index of batches
+		condition += " AND batch = ?3"
+		args = append(args, s.Batch)
+	}
+	return arm{in, `SELECT ` + distinct + id + `, NULL, NULL FROM ` + table + ` WHERE ` + condition + ` ORDER BY ` + sort + ` LIMIT ?1 + 0`, args}
+}
+
+// claimArms go by the pending index of the queue.
+func (s *JobSelect) claimArms(after *Place) []arm {
+	find := func(condition string, args ...any) arm {
+		return arm{Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, run_at, id LIMIT ?1 + 0`, append([]any{s.Queues[0]}, args...)}
+	}
+	if after == nil {
+		return []arm{find("")}
+	}
+	return []arm{
+		find(` AND priority = ?3 AND run_at = ?4 AND id > ?5`, after.A, after.B, after.ID),
+		find(` AND priority = ?3 AND run_at > ?4`, after.A, after.B),
+		find(` AND priority < ?3`, after.A),
+	}
+}
+
+// deathArms merge the dead letters of the queues, each in the order of the index: the recursion has the
+// head of each queue in its own queue, which is sorted, and puts the next of a queue there for the one
+// that it takes.
+func (s *JobSelect) deathArms(after *Place) []arm {
+	head := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue ORDER BY died_at DESC, id DESC LIMIT 1)`
+	names := skipScan("n", "_honker_dead", "_honkerx_dead_queue", "1")
+	if len(s.Queues) > 0 {
+		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
+	}
+	if after == nil && s.DiedBefore != 0 {
+		after = &Place{A: s.DiedBefore, ID: math.MinInt64}
+	}
+	args := []any{nil, nil, nameList(s.Queues)}
+	if after != nil {
+		head = nextDeath("n.queue", "?2", "?3")
+		args[0], args[1] = after.A, after.ID
+	}
+	return []arm{{Dead, `WITH RECURSIVE ` + names + `,
+  m(id, queue, died_at) AS (
+    SELECT d.id, d.queue, d.died_at FROM n CROSS JOIN _honker_dead AS d ON d.id = ` + head + `
+    UNION ALL
+    SELECT d.id, d.queue, d.died_at FROM m CROSS JOIN _honker_dead AS d ON d.id = ` + nextDeath("m.queue", "m.died_at", "m.id") + `
+    ORDER BY 3 DESC, 1 DESC LIMIT ?1 + 0)
+SELECT id, died_at, NULL FROM m`, args}}
+}
+
+// nextDeath is the id of the job of a queue that died before a job, or at its second.
+func nextDeath(queue, diedAt, id string) string {
+	find := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = ` + queue + ` AND `
+	return `coalesce(` + find + `died_at = ` + diedAt + ` AND id < ` + id + ` ORDER BY id DESC LIMIT 1),
+      ` + find + `died_at < ` + diedAt + ` ORDER BY died_at DESC, id DESC LIMIT 1))`
+}
+
+// span is a range of an index in which jobs of some phases lie, by queue.
+type span struct {
+	in     Table
+	index  string
+	all    string // the condition of the partial index; "1": it has all rows
+	within string // what is asked of a row; ?3 is now
+	levels bool   // by priority and time, which lie behind the queue in the index
+}
+
+// spans are those of the phases of s. They may hold other jobs too, and one in two of them.
+func (s *JobSelect) spans() (all []span) {
+	add := func(wanted bool, in span) {
+		if wanted {
+			all = append(all, in)
+		}
+	}
+	ready, scheduled := s.hasPhase(PhaseReady), s.hasPhase(PhaseScheduled)
+	waiting := span{index: "_honkerx_live_pending", all: "state = 'pending'"}
+	claimed := span{index: "_honker_live_processing_deadline", all: "state = 'processing'"}
+	add(ready && scheduled, waiting)
+	waiting.levels, waiting.within = true, " AND j.run_at <= ?3"
+	add(ready && !scheduled, waiting)
+	waiting.within = " AND j.run_at > ?3"
+	add(!ready && scheduled, waiting)
+	claimed.within = " AND j.claim_expires_at >= ?3"
+	add(s.hasPhase(PhaseRunning), claimed)
+	claimed.within = " AND j.claim_expires_at < ?3"
+	add(s.hasPhase(PhaseLapsed, PhaseExpired), claimed)
+	add(s.hasPhase(PhaseExpired), span{index: "_honkerx_live_deadline", all: "state = 'pending' AND expires_at IS NOT NULL", within: " AND j.expires_at <= ?3"})
+	add(s.hasPhase(PhaseExpired), span{index: "_honkerx_live_exhausted", all: "state = 'pending' AND attempts >= max_attempts", within: " AND j.run_at <= ?3"})
+	add(s.hasPhase(PhaseHeld), span{index: "_honkerx_live_held", all: "state = '" + Held + "'"})
+	add(s.hasPhase(PhaseDead), span{in: Dead, index: "_honkerx_dead_queue", all: "1"})
+	add(s.hasPhase(PhaseDone), span{in: Done, index: "_honkerx_done_queue", all: "1"})
+	return all
+}
+
+// query selects what from the jobs j of a span, in the queues of s or in all. ?3 is now, and ?4 has the
+// queues.
+func (in span) query(s *JobSelect, what string) string {
+	t := tables[in.in].name
+	names := skipScan("n", t, in.index, in.all)
+	if len(s.Queues) > 0 {
+		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
+	}
+	from := `n CROSS JOIN ` + t + ` AS j INDEXED BY ` + in.index + ` WHERE j.queue = n.queue AND ` + in.all + in.within
+	if in.levels {
+		names += `,
+  lv(queue, p) AS (SELECT queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = n.queue AND state = 'pending' ORDER BY priority DESC LIMIT 1) FROM n
+    UNION ALL SELECT queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = lv.queue AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1) FROM lv WHERE p IS NOT NULL)`
+		from = `lv CROSS JOIN ` + t + ` AS j INDEXED BY ` + in.index + ` WHERE j.queue = lv.queue AND j.priority = lv.p AND ` + in.all + in.within
+	}
+	return `WITH RECURSIVE ` + names + `
+SELECT ` + what + ` FROM ` + from
+}
+
+// collectArms sort what lies in the spans.
+func (s *JobSelect) collectArms(order Order, after *Place) (arms []arm) {
+	for _, in := range s.spans() {
+		id := "j." + tables[in.in].id
+		condition, sort, args := order.beyond(id, in.in, after)
+		query := in.query(s, id+", NULL, NULL") + " AND " + condition + " ORDER BY " + sort + " LIMIT ?1 + 0"
+		arms = append(arms, arm{in.in, query, append(args, s.Now, nameList(s.Queues))})
+	}
+	return arms
+}
+
+// CanCollect tells whether few enough jobs lie in the queues and phases that s asks for.
+func (j Jobs) CanCollect(ctx context.Context, q Querier, s JobSelect) (bool, error) {
+	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.tables(), Live) || len(s.Queues) == 0 && s.Phases == nil {
+		return false, nil
+	}
+	left := int64(collectMost)
+	for _, in := range s.spans() {
+		var n int64
+		query := `SELECT count(*) FROM (` + in.query(&s, "1") + ` LIMIT ?1 + 0)`
+		if _, err := one(ctx, q, query, parameters(query, left, nil, s.Now, nameList(s.Queues)), &n); err != nil {
+			return false, err
+		}
+		if left -= n; left <= 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// parameters are those of values that a query has, up to the last: it has a part of them, by number.
+func parameters(query string, values ...any) []any {
+	for n := len(values); n > 0; n-- {
+		if strings.Contains(query, "?"+strconv.Itoa(n)) {
+			return values[:n]
+		}
+	}
+	return nil
+}
+
+// Load returns those of the jobs at places that s picks, by their places in the list.
+func (j Jobs) Load(ctx context.Context, q Querier, s JobSelect, at []Place) (map[Place]Job, error) {
+	ids := make(map[Table][]int64)
+	for _, p := range at {
+		ids[p.In] = append(ids[p.In], p.ID)
+	}
+	found := make(map[Place]Job, len(at))
+	for in := range ids {
+		query, args := s.load(in, ids[in])
+		err := each(ctx, q, query, func(rows *sql.Rows) error {
+			job, err := scanListed(rows)
+			found[Place{ID: job.ID, In: in}] = job
+			return err
+		}, args...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// listed are the columns of a job of each table; what it has none of is NULL.
+var listed = [...]string{
+	Live: `j.id, j.state, j.worker_id, j.claim_expires_at, j.expires_at, s.last_error, NULL, NULL`,
+	Dead: `j.id, 'dead', NULL, NULL, NULL, j.last_error, j.died_at, NULL`,
+	Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms`,
+}
+
+// load is the statement for those of ids that s picks, by primary key.
+func (s *JobSelect) load(in Table, ids []int64) (string, []any) {
+	c := conditions{args: []any{idList(ids)}}
+	s.conditions(in, &c)
+	where := ""
+	if len(c.where) > 0 {
+		where = " WHERE " + strings.Join(c.where, " AND ")
+	}
+	t := tables[in]
+	return `SELECT ` + listed[in] + `, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, s.unique_key
+FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j ON j."+t.id+" = c.value", 1) + where, c.args
+}
+
+func scanListed(rows *sql.Rows) (j Job, err error) {
+	var worker, lastError, unique sql.NullString
+	err = rows.Scan(&j.ID, &j.State, &worker, (*number)(&j.ClaimExpiresAt), (*number)(&j.ExpiresAt), &lastError,
+		(*number)(&j.DiedAt), (*number)(&j.DoneMS), &j.Queue, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt),
+		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), &unique)
+	j.WorkerID, j.LastError, j.Unique = worker.String, lastError.String, unique.String
+	return j, err
+}
