@@ -15,11 +15,12 @@ import (
 // State is where a job is.
 type State string
 
-// The states of a job. A job that was done or cancelled is gone.
+// The states of a job. A job that was cancelled, or was done and is not kept, is gone.
 const (
 	StatePending    State = "pending"    // waits to be claimed
 	StateProcessing State = "processing" // a worker holds it
 	StateDead       State = "dead"       // will not run again
+	StateDone       State = "done"       // was acked, and is kept: see Queue.SetRetention
 )
 
 // Phase is where a job is at a moment. [State] is what the file says; the phase also
@@ -35,7 +36,7 @@ const (
 	PhaseHeld      Phase = "held"      // waits for another job, see [RunAgain]
 	PhaseExpired   Phase = "expired"   // can run no more: its time to start has passed, or its attempts are spent; a claim or a sweep dead-letters it
 	PhaseDead      Phase = "dead"      // among the dead letters
-	PhaseDone      Phase = "done"      // done and kept; no job is kept yet
+	PhaseDone      Phase = "done"      // acked, and kept: see Queue.SetRetention
 )
 
 // JobInfo is a job as it was when it was read. Times are whole seconds; the zero time
@@ -49,14 +50,14 @@ type JobInfo struct {
 	Priority       int
 	Attempts       int // claims so far, this one included
 	MaxAttempts    int
-	WorkerID       string // that holds it
-	LastError      string // of the last attempt that failed, or the reason of death
+	WorkerID       string // that holds it; of a job that is done, that acked it
+	LastError      string // of the last attempt that failed, be it before a requeue, or the reason of death
 	CreatedAt      time.Time
 	RunAt          time.Time // not before
 	ExpiresAt      time.Time // not started by then: never started
 	ClaimExpiresAt time.Time // the claim is valid through this second
 	DiedAt         time.Time
-	DoneAt         time.Time // with PhaseDone
+	DoneAt         time.Time // of a job that is done and was kept
 	Unique         string    // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
 }
 
@@ -90,33 +91,33 @@ func infoOf(row store.Job, now time.Time) JobInfo {
 	}
 }
 
-// Job reads a job of any queue that waits, runs or is dead. [ErrNotFound]: it was done, was
-// cancelled, or never existed. It never waits for the writer.
+// Job reads a job of any queue that waits, runs, is dead, or is done and was kept: see
+// [Queue.SetRetention]. [ErrNotFound]: it was done, was cancelled, or never existed. It never waits for
+// the writer.
 func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
-	info, err := db.findJob(ctx, id, db.jobs.Find, db.jobs.FindDead)
+	info, err := db.findJob(ctx, id, db.jobs.Find, db.jobs.FindDead, db.jobs.FindDone)
 	return info, failID("read job", id, err)
 }
 
 // finder reads a job by its id, where it may be.
 type finder func(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 
-// findJob looks among the live jobs first and then among the dead, the direction in which jobs
-// move: one that moves in between is found.
-func (db *DB) findJob(ctx context.Context, id int64, live, dead finder) (info *JobInfo, err error) {
+// findJob looks among the live jobs first and then among the dead and the done, the direction in
+// which jobs move: one that moves in between is found. The last look is for one that was requeued.
+func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (info *JobInfo, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		row, found, err := live(ctx, r, id)
-		if err == nil && !found {
-			row, found, err = dead(ctx, r, id)
+		for _, find := range []finder{live, dead, done, live} {
+			row, found, err := find(ctx, r, id)
+			if err != nil {
+				return err
+			}
+			if found {
+				i := infoOf(row, time.Now())
+				info = &i
+				return nil
+			}
 		}
-		if err != nil {
-			return err
-		}
-		if !found {
-			return fmt.Errorf("job %d: %w", id, ErrNotFound)
-		}
-		i := infoOf(row, time.Now())
-		info = &i
-		return nil
+		return fmt.Errorf("job %d: %w", id, ErrNotFound)
 	})
 	return info, err
 }

@@ -35,6 +35,7 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //   - moves jobs to the dead letters that have expired, or of which the last attempt never
 //     ended,
 //   - compacts every topic with a [Retention],
+//   - deletes jobs that are done or dead beyond the [QueueRetention] of their queue,
 //   - deletes results that have expired, windows of rate limits that are over, and unique keys
 //     that were kept [Uniqueness] For a time that is over,
 //   - deletes what package dispatch has noted of jobs that ended an hour ago, and of actors that have
@@ -93,6 +94,7 @@ func (db *DB) chores() []chore {
 		{"pauses", db.endPauses},
 		{"deleted groups", db.dropLeftClaims},
 		{"retention", db.compactAll},
+		{"queue retention", db.trimQueues},
 		{"results", db.sweep(store.SweepResults, 0)},
 		{"dispatch", db.sweepDispatch},
 		{"rate limits", db.sweep(store.SweepWindows, windowAge)},

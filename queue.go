@@ -24,6 +24,8 @@ type jobStore interface {
 	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	Find(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
+	FindDone(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 	Stats(ctx context.Context, q engine.Querier, queue string, now int64) (store.QueueStats, error)
 	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
@@ -246,8 +248,8 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	return n, fail("ack", q.name, err)
 }
 
-// Get reads a job of this queue that waits, runs or is dead. [ErrNotFound]: it was
-// done, was cancelled, or never existed.
+// Get reads a job of this queue that waits, runs, is dead, or is done and was kept: see
+// [Queue.SetRetention]. [ErrNotFound]: it was done, was cancelled, or never existed.
 func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := q.get(ctx, id)
 	return info, fail("get", q.name, err)
@@ -262,7 +264,7 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 			return get(ctx, r, q.name, id)
 		}
 	}
-	return q.db.findJob(ctx, id, in(q.db.jobs.Get), in(q.db.jobs.GetDead))
+	return q.db.findJob(ctx, id, in(q.db.jobs.Get), in(q.db.jobs.GetDead), in(q.db.jobs.GetDone))
 }
 
 // ready is what a commit brings after which a job of the queue may be claimed.

@@ -10,8 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// retentionStore are the statements on the table of retentions, and those that delete
-// events by it.
+// retentionStore are the statements about what is kept, and those that delete what is not.
 type retentionStore interface {
 	Set(ctx context.Context, q engine.Querier, r store.Retention) error
 	Get(ctx context.Context, q engine.Querier, topic string) (store.Retention, error)
@@ -19,13 +18,17 @@ type retentionStore interface {
 	Cutoff(ctx context.Context, q engine.Querier, r store.Retention, now int64) (int64, error)
 	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest store.Pin, found bool, err error)
 	Compact(ctx context.Context, q engine.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
+
+	SetQueue(ctx context.Context, q engine.Querier, r store.QueueRetention) error
+	GetQueue(ctx context.Context, q engine.Querier, queue string) (store.QueueRetention, error)
+	Queues(ctx context.Context, q engine.Querier) ([]store.QueueRetention, error)
 }
 
-// Retention says how much of a topic is kept. Zero is no bound; the zero Retention keeps
-// everything. An event that falls under either bound is deleted once every consumer and
-// every group has seen it.
+// Retention says how much of a topic is kept, or, in a [QueueRetention], of the jobs of a queue.
+// Zero is no bound; the zero Retention keeps every event. An event that falls under either bound
+// is deleted once every consumer and every group has seen it.
 type Retention struct {
-	MaxCount int64         // the newest so many events of the topic
+	MaxCount int64         // the newest so many
 	MaxAge   time.Duration // rounded up to seconds
 }
 
@@ -47,7 +50,8 @@ func (s *stream) setRetention(ctx context.Context, r Retention) error {
 	if err := errors.Join(s.checkTopic(), r.check()); err != nil {
 		return err
 	}
-	row := store.Retention{Topic: s.name, MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
+	row := r.row()
+	row.Topic = s.name
 	return s.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		return s.db.retentions.Set(ctx, q, row)
 	}))
@@ -67,7 +71,7 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 	var r Retention
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		row, err := s.db.retentions.Get(ctx, q, s.name)
-		r = Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)}
+		r = retentionOf(row)
 		return err
 	})
 	return r, err
@@ -163,4 +167,108 @@ func (c *compaction) limit(pin store.Pin, pinned bool) {
 		c.stats.Cutoff = pin.Offset
 		c.stats.PinnedBy = fmt.Sprintf("%s %q", pin.Kind, pin.Name)
 	}
+}
+
+// QueueRetention says how much is kept of the jobs of a queue that have ended.
+type QueueRetention struct {
+	// Done are the jobs that were acked, for [DB.Job] and package admin. The zero Retention keeps
+	// none, which is the default: an ack is fast because it only deletes. So a history without an
+	// end has a bound that is out of reach.
+	Done Retention
+	// Dead are the dead letters. The zero Retention keeps all.
+	Dead Retention
+}
+
+// SetRetention keeps r in the file: it holds for all processes and handles, from the next ack on. A job
+// that is kept is written by its ack, in the same transaction, by whatever verb and SQL function of
+// this package; those that another binding acks are not kept. What falls under either bound is deleted
+// when [DB.Maintain] runs. Without it there are at most twice Done.MaxCount jobs that are done, since each ack
+// beyond that deletes the oldest. A dead job that others wait for stays.
+//
+// The same r again writes nothing. It waits for the writer until ctx ends or BusyTimeout has passed.
+// Inside [DB.Tx] it is [ErrInTx]. A negative bound is [ErrInvalid].
+func (q *Queue[T]) SetRetention(ctx context.Context, r QueueRetention) error {
+	return fail("set retention", q.name, q.setRetention(ctx, r))
+}
+
+func (q *queue) setRetention(ctx context.Context, r QueueRetention) error {
+	if err := errors.Join(q.err, r.Done.check(), r.Dead.check()); err != nil {
+		return err
+	}
+	row := store.QueueRetention{Queue: q.name, Done: r.Done.row(), Dead: r.Dead.row()}
+	return q.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, tx engine.Querier, _ time.Time) error {
+		return q.db.retentions.SetQueue(ctx, tx, row)
+	}))
+}
+
+// row is what is stored of a bound.
+func (r Retention) row() store.Retention {
+	return store.Retention{MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
+}
+
+func retentionOf(row store.Retention) Retention {
+	return Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)}
+}
+
+// Retention returns how much is kept of the jobs of the queue that have ended. It reads and never waits for
+// the writer.
+func (q *Queue[T]) Retention(ctx context.Context) (QueueRetention, error) {
+	r, err := q.retention(ctx)
+	return r, fail("retention", q.name, err)
+}
+
+func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
+	if q.err != nil {
+		return r, q.err
+	}
+	err = q.db.engine.Read(ctx, func(ctx context.Context, tx engine.Querier) error {
+		row, err := q.db.retentions.GetQueue(ctx, tx, q.name)
+		r = QueueRetention{Done: retentionOf(row.Done), Dead: retentionOf(row.Dead)}
+		return err
+	})
+	return r, err
+}
+
+// trimQueues deletes the jobs that have ended and are not kept.
+func (db *DB) trimQueues(ctx context.Context) error {
+	var queues []store.QueueRetention
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		queues, err = db.retentions.Queues(ctx, q)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range queues {
+		_, err := db.trim(ctx, store.KeptDone, r.Queue, r.Done, r.Done == store.Retention{})
+		dead, deadErr := db.trim(ctx, store.KeptDead, r.Queue, r.Dead, false)
+		if dead > 0 {
+			db.opts.Logger.Info("honker: dead letters deleted, by the retention of their queue", "queue", r.Queue, "jobs", dead)
+		}
+		if err := errors.Join(err, deadErr); err != nil {
+			errs = append(errs, fmt.Errorf("queue %q: %w", r.Queue, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// trim deletes those of the jobs of a queue that r gives up, or all.
+func (db *DB) trim(ctx context.Context, kept store.Kept, queue string, r store.Retention, all bool) (int, error) {
+	cutoff := store.Everything
+	if !all {
+		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+			cutoff, err = kept.Cutoff(ctx, q, queue, r, time.Now().Unix())
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	find := func(ctx context.Context, q engine.Querier, _ time.Time, limit int) ([]int64, error) {
+		return kept.Over(ctx, q, queue, cutoff, limit)
+	}
+	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
+		return kept.Drop(ctx, q, queue, cutoff, ids)
+	}, nil)
 }

@@ -233,7 +233,8 @@ END;
 -- keeps other bindings from claiming jobs of the queue.
 -- The others are NULL where there is no bound: how many jobs run at a time, of the queue and of a
 -- key; a rate, n in per_ms and burst at once, with the time of its next start; and how many jobs
--- are kept that are done or dead, and how long.
+-- are kept that are dead, and how long. Of those that are done none is kept where done_count is
+-- NULL, and 0 is no bound; done_kept is how many there are, NULL where there never was one.
 CREATE TABLE IF NOT EXISTS _honkerx_queues (
   queue TEXT PRIMARY KEY,
   paused_ms INTEGER,
@@ -250,8 +251,9 @@ CREATE TABLE IF NOT EXISTS _honkerx_queues (
   key_rate_n INTEGER,
   key_rate_per_ms INTEGER,
   key_rate_burst INTEGER,
-  done_count INTEGER,    -- both NULL: no job is kept that is done
+  done_count INTEGER,
   done_age_ms INTEGER,
+  done_kept INTEGER,
   dead_count INTEGER,
   dead_age_ms INTEGER
 ) WITHOUT ROWID;
@@ -267,7 +269,8 @@ CREATE TABLE IF NOT EXISTS _honkerx_keys (
   PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;
 
--- Jobs that were acked, of queues that keep them. Nothing refers to a row.
+-- Jobs that were acked, of queues that keep them. To insert a row is the ack: a trigger removes the
+-- live job in the same statement, and the oldest row of a queue that has twice of what it keeps.
 CREATE TABLE IF NOT EXISTS _honkerx_done (
   job_id INTEGER PRIMARY KEY,
   queue TEXT NOT NULL,
@@ -290,6 +293,22 @@ CREATE TABLE IF NOT EXISTS _honkerx_done (
 );
 CREATE INDEX IF NOT EXISTS _honkerx_done_queue
   ON _honkerx_done(queue, done_ms, job_id);
+CREATE TRIGGER IF NOT EXISTS _honkerx_done_acked BEFORE INSERT ON _honkerx_done
+BEGIN
+  DELETE FROM _honkerx_done WHERE job_id = NEW.job_id;
+  DELETE FROM _honker_live WHERE id = NEW.job_id;
+  SELECT RAISE(ABORT, 'a trigger keeps a job that is done from being removed')
+  WHERE EXISTS (SELECT 1 FROM _honker_live WHERE id = NEW.job_id);
+  UPDATE _honkerx_queues SET done_kept = done_kept + 1 WHERE queue = NEW.queue;
+  DELETE FROM _honkerx_done WHERE job_id = (
+    SELECT d.job_id FROM _honkerx_queues AS k JOIN _honkerx_done AS d ON d.queue = k.queue
+    WHERE k.queue = NEW.queue AND k.done_count > 0 AND k.done_kept > 2 * k.done_count
+    ORDER BY d.done_ms, d.job_id LIMIT 1);
+END;
+CREATE TRIGGER IF NOT EXISTS _honkerx_done_gone AFTER DELETE ON _honkerx_done
+BEGIN
+  UPDATE _honkerx_queues SET done_kept = done_kept - 1 WHERE queue = OLD.queue;
+END;
 
 -- What a job waits for: job_id, or where that is 0 the batch. state 0: open, 1: done, 2: dead.
 -- if_dead 1: a dead one will do.

@@ -8,8 +8,8 @@ import (
 // Jobs are the statements on _honker_live, _honker_dead and _honkerx_job.
 type Jobs struct{}
 
-// Job is a row of _honker_live, or of _honker_dead where State is "dead". A time that a
-// job does not have is 0.
+// Job is a row of _honker_live, or of _honker_dead where State is "dead", or of _honkerx_done where
+// it is "done". A time that a job does not have is 0.
 type Job struct {
 	ID             int64
 	Queue          string

@@ -40,7 +40,7 @@ var laterColumns = []struct {
 	{"_honkerx_queues", []string{"running INTEGER", "per_key INTEGER", "in_order INTEGER",
 		"rate_n INTEGER", "rate_per_ms INTEGER", "rate_burst INTEGER", "rate_tat_ms INTEGER",
 		"key_rate_n INTEGER", "key_rate_per_ms INTEGER", "key_rate_burst INTEGER",
-		"done_count INTEGER", "done_age_ms INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER"}},
+		"done_count INTEGER", "done_age_ms INTEGER", "done_kept INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER"}},
 }
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}

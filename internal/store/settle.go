@@ -3,53 +3,75 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
+	"math"
 )
 
 // A claim holds while its row is still this worker's attempt, and not lapsed. A pending
 // row has no worker and no deadline, so state need not be asked for.
 const whereClaim = ` WHERE id = ?1 AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 
-// By primary key.
-const sqlAck = `DELETE FROM _honker_live` + whereClaim
+// By primary key. Jobs of one batch are mostly of one attempt, so that one statement acks
+// them all. honker's ack_batch knows no attempt to fence by.
+const (
+	whereAttempt = ` WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
+	whereAll     = ` WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3`
+	whereMany    = whereAll + ` AND _honker_live.queue = ?4`
+
+	dropAcked     = `DELETE FROM _honker_live`
+	sqlAck        = dropAcked + whereClaim + ` AND NOT ` + keepsDone
+	sqlAckAttempt = dropAcked + whereAttempt + ` AND NOT ` + keepsDone
+	sqlAckAll     = dropAcked + whereAll + ` AND NOT ` + keepsDone
+	sqlAckMany    = dropAcked + whereMany + ` AND NOT ` + keepsDone
+)
 
 // Ack removes a job that is done; false when the claim no longer holds.
 func (Jobs) Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
-	n, err := affected(ctx, q, sqlAck, c.ID, c.Worker, c.Attempt, now)
+	n, err := ack(ctx, q, sqlAck, sqlKeep, 1, c.ID, c.Worker, c.Attempt, now)
 	return n > 0, err
 }
 
-// By primary key. Jobs of one batch are mostly of one attempt, so that one statement acks
-// them all.
-const sqlAckAttempt = `DELETE FROM _honker_live
-WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
+// ack runs the statement that acks jobs of queues that keep none that are done, and, where that were
+// fewer than want, the one for the others. Each alone is all of the ack of its jobs.
+func ack(ctx context.Context, q Querier, drop, keep string, want int, args ...any) (int, error) {
+	n, err := affected(ctx, q, drop, args...)
+	if err != nil || n >= want {
+		return n, err
+	}
+	kept, err := affected(ctx, q, keep, args...)
+	return n + kept, err
+}
 
 // AckAttempt removes those of ids that worker holds by a valid claim of that
 // attempt, and counts them. AckAttemptIDs also returns them, for a third more.
 func (Jobs) AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
-	return affected(ctx, q, sqlAckAttempt, idList(ids), worker, attempt, now)
+	return ack(ctx, q, sqlAckAttempt, sqlKeepAttempt, len(ids), idList(ids), worker, attempt, now)
 }
 
 // AckAttemptIDs is like AckAttempt and returns the ids of the jobs that it removed.
 func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlAckAttempt+` RETURNING id`, len(ids), idList(ids), worker, attempt, now)
+	dropped, err := returnedIDs(ctx, q, sqlAckAttempt+` RETURNING id`, len(ids), idList(ids), worker, attempt, now)
+	if err != nil || len(dropped) == len(ids) {
+		return dropped, err
+	}
+	kept, err := returnedIDs(ctx, q, sqlKeepAttempt+` RETURNING job_id`, 0, idList(ids), worker, attempt, now)
+	return append(dropped, kept...), err
 }
-
-// By primary key. honker's ack_batch, which knows no attempt to fence by.
-const (
-	sqlAckAll = `DELETE FROM _honker_live
-WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3`
-	sqlAckMany = sqlAckAll + ` AND queue = ?4`
-)
 
 // AckAll removes those of ids that worker holds on any queue, and counts them. ids is a
 // JSON array, as the caller of the SQL function wrote it.
 func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
-	return affected(ctx, q, sqlAckAll, ids, worker, now)
+	want := math.MaxInt
+	var list []json.RawMessage
+	if json.Unmarshal([]byte(ids), &list) == nil {
+		want = len(list)
+	}
+	return ack(ctx, q, sqlAckAll, sqlKeepAll, want, ids, worker, now)
 }
 
 // AckMany removes those of ids that worker holds on queue, and counts them.
 func (Jobs) AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
-	return affected(ctx, q, sqlAckMany, idList(ids), worker, now, queue)
+	return ack(ctx, q, sqlAckMany, sqlKeepMany, len(ids), idList(ids), worker, now, queue)
 }
 
 // By primary key.

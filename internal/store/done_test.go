@@ -1,0 +1,269 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// counting counts the statements that run on a Querier.
+type counting struct {
+	store.Querier
+	statements int
+}
+
+func (c *counting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	c.statements++
+	return c.Querier.ExecContext(ctx, query, args...)
+}
+
+func (c *counting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	c.statements++
+	return c.Querier.QueryContext(ctx, query, args...)
+}
+
+// keep sets what is kept of the jobs of queue "a".
+func keep(t *testing.T, q store.Querier, done, dead store.Retention) {
+	t.Helper()
+	require.NoError(t, store.Retentions{}.SetQueue(ctx, q, store.QueueRetention{Queue: "a", Done: done, Dead: dead}))
+}
+
+func requireSound(t *testing.T, q store.Querier) {
+	t.Helper()
+	broken, err := store.Check(ctx, q)
+	require.NoError(t, err)
+	require.Empty(t, broken)
+}
+
+// acks are the settles that say that a job is done.
+var acks = settles[:4]
+
+// An ack keeps the job of a queue that keeps those that are done, with all that is known of it, and
+// nothing else of it stays.
+func TestDone_Ack_Keeps(t *testing.T) {
+	for _, s := range acks {
+		t.Run(s.name, func(t *testing.T) {
+			tx := held(t, openFresh(t), heldRow())
+			keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+			exec(t, tx, `UPDATE _honkerx_job SET unique_key = 'k', unique_until = 2, queue = 'a', headers = '{}', batch = 7 WHERE job_id = 1`)
+			ok, err := s.perform(tx, mine, 9)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, []string{`1|a|"p"|4|5|me|2|3|3|900|9000|first|k|{}|7`}, lines(t, tx, `SELECT job_id, queue, payload, priority, run_at, worker_id,
+  attempts, max_attempts, created_at, expires_at, done_ms, last_error, unique_key, headers, batch FROM _honkerx_done`))
+			require.Equal(t, []string{"2"}, lines(t, tx, `SELECT id FROM _honker_live`))
+			require.Equal(t, []string{"2"}, lines(t, tx, `SELECT job_id FROM _honkerx_job`))
+			requireSound(t, tx)
+
+			ok, err = s.perform(tx, mine, 9)
+			require.NoError(t, err)
+			require.False(t, ok, "once")
+			require.Equal(t, "1", value(t, tx, `SELECT done_kept FROM _honkerx_queues`))
+		})
+	}
+}
+
+// A claim that does not hold keeps nothing.
+func TestDone_Ack_Fenced(t *testing.T) {
+	for _, s := range acks {
+		t.Run(s.name, func(t *testing.T) {
+			tx := held(t, openFresh(t), heldRow())
+			keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+			before := dump(t, tx)
+			for _, c := range []store.Claim{{ID: 1, Worker: "other", Attempt: 2}, {ID: 1, Worker: "me", Attempt: 1}} {
+				if c.Worker == "me" && !s.fenced {
+					continue
+				}
+				ok, err := s.perform(tx, c, 9)
+				require.NoError(t, err)
+				require.False(t, ok)
+			}
+			ok, err := s.perform(tx, mine, lastValid+1)
+			require.NoError(t, err)
+			require.False(t, ok)
+			require.Equal(t, before, dump(t, tx))
+		})
+	}
+}
+
+// The ack of a job of a queue that keeps none is one statement, as if there were no such queues.
+func TestDone_PlainAck_OneStatement(t *testing.T) {
+	for _, others := range []bool{false, true} {
+		for _, s := range acks {
+			tx := held(t, openFresh(t), heldRow())
+			if others {
+				require.NoError(t, store.Retentions{}.SetQueue(ctx, tx, store.QueueRetention{Queue: "b", Done: store.Retention{MaxCount: 9}}))
+			}
+			c := &counting{Querier: tx}
+			ids := []int64{1}
+			var err error
+			switch s.name {
+			case "ack":
+				_, err = store.Jobs{}.Ack(ctx, c, mine, 9)
+			case "ack of one attempt":
+				_, err = store.Jobs{}.AckAttempt(ctx, c, ids, "me", 2, 9)
+			case "ack of one attempt by ids":
+				_, err = store.Jobs{}.AckAttemptIDs(ctx, c, ids, "me", 2, 9)
+			case "ack of many":
+				_, err = store.Jobs{}.AckMany(ctx, c, "a", ids, "me", 9)
+			}
+			require.NoError(t, err)
+			require.Equal(t, 1, c.statements, s.name)
+			require.Equal(t, []string{"2"}, lines(t, tx, `SELECT id FROM _honker_live`))
+			require.Empty(t, lines(t, tx, `SELECT job_id FROM _honkerx_done`))
+		}
+	}
+	c := &counting{Querier: held(t, openFresh(t), heldRow())}
+	n, err := store.Jobs{}.AckAll(ctx, c, `[1]`, "me", 9)
+	require.NoError(t, err)
+	require.Equal(t, [2]int{1, 1}, [2]int{n, c.statements})
+}
+
+// honker's ack of many, of any queue, keeps jobs too.
+func TestDone_AckAll(t *testing.T) {
+	for _, ids := range []string{`[1]`, `[1, 77]`, `"1"`} {
+		tx := held(t, openFresh(t), heldRow())
+		keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+		n, err := store.Jobs{}.AckAll(ctx, tx, ids, "me", 9)
+		require.NoError(t, err)
+		require.Equal(t, 1, n, ids)
+		require.Equal(t, []string{"1"}, lines(t, tx, `SELECT job_id FROM _honkerx_done`))
+		requireSound(t, tx)
+	}
+}
+
+// A batch may have jobs of queues that keep them and of others.
+func TestDone_Ack_SeveralQueues(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	keep(t, tx, store.Retention{MaxAgeMS: 1000}, store.Retention{})
+	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload, state, attempts, worker_id, claim_expires_at)
+VALUES (1, 'a', '1', 'processing', 1, 'w', 20), (2, 'b', '1', 'processing', 1, 'w', 20), (3, 'a', '1', 'processing', 1, 'w', 20)`)
+	n, err := store.Jobs{}.AckAttempt(ctx, tx, []int64{1, 2, 3, 4}, "w", 1, 9)
+	require.NoError(t, err)
+	require.Equal(t, 3, n)
+	require.Equal(t, []string{"1", "3"}, lines(t, tx, `SELECT job_id FROM _honkerx_done`))
+	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_live`))
+	requireSound(t, tx)
+}
+
+// Above twice its count, each ack deletes the oldest job that is done.
+func TestDone_Ack_TrimsAtTwice(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	keep(t, tx, store.Retention{MaxCount: 2}, store.Retention{})
+	for id := range int64(7) {
+		exec(t, tx, `INSERT INTO _honker_live (id, queue, payload, state, attempts, worker_id, claim_expires_at)
+VALUES (?1, 'a', '1', 'processing', 1, 'w', 20)`, id+1)
+		ok, err := store.Jobs{}.Ack(ctx, tx, store.Claim{ID: id + 1, Worker: "w", Attempt: 1}, 9)
+		require.NoError(t, err)
+		require.True(t, ok)
+		requireSound(t, tx)
+	}
+	require.Equal(t, []string{"4", "5", "6", "7"}, lines(t, tx, `SELECT job_id FROM _honkerx_done`))
+}
+
+// A job that is copied back under its id, and acked again, is kept as it is now.
+func TestDone_Ack_Again(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+	for range 2 {
+		ok, err := store.Jobs{}.Ack(ctx, tx, mine, 9)
+		require.NoError(t, err)
+		require.True(t, ok)
+		requireSound(t, tx)
+		again := heldRow()
+		writeRows(t, tx, []row{again})
+	}
+	require.Equal(t, "1", value(t, tx, `SELECT done_kept FROM _honkerx_queues`))
+}
+
+// Where a trigger of the application keeps the live job, the ack fails and changes nothing.
+func TestDone_Ack_LiveRowKept(t *testing.T) {
+	tx := held(t, openFresh(t), heldRow())
+	keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+	exec(t, tx, `CREATE TRIGGER app BEFORE DELETE ON _honker_live BEGIN SELECT RAISE(IGNORE); END`)
+	before := dump(t, tx)
+	_, err := store.Jobs{}.Ack(ctx, tx, mine, 9)
+	require.ErrorContains(t, err, "a trigger keeps a job that is done from being removed")
+	require.Equal(t, before, dump(t, tx))
+
+	keep(t, tx, store.Retention{}, store.Retention{})
+	before = dump(t, tx)
+	_, err = store.Jobs{}.Ack(ctx, tx, mine, 9)
+	require.ErrorContains(t, err, "a trigger keeps", "it was kept once")
+	require.Equal(t, before, dump(t, tx))
+}
+
+// A retention is one row; the same again writes nothing; one that ends leaves what there is.
+func TestRetention_Queue(t *testing.T) {
+	path := newPath(t)
+	db := openBootstrapped(t, path)
+	get := func() store.QueueRetention {
+		r, err := store.Retentions{}.GetQueue(ctx, db, "a")
+		require.NoError(t, err)
+		return r
+	}
+	require.Equal(t, store.QueueRetention{Queue: "a"}, get())
+	done, dead := store.Retention{MaxAgeMS: 60000}, store.Retention{MaxCount: 5, MaxAgeMS: 1000}
+	keep(t, db, done, dead)
+	require.Equal(t, store.QueueRetention{Queue: "a", Done: done, Dead: dead}, get())
+	unchanged(t, path, func() { keep(t, db, done, dead) })
+	exec(t, db, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, attempts, max_attempts, created_at, done_ms) VALUES (1, 'a', '1', 0, 0, 1, 3, 0, 5)`)
+	keep(t, db, store.Retention{}, store.Retention{})
+	require.Equal(t, "NULL|NULL|1", value(t, db, `SELECT done_count, done_age_ms, done_kept FROM _honkerx_queues`))
+	all, err := store.Retentions{}.Queues(ctx, db)
+	require.NoError(t, err)
+	require.Equal(t, []store.QueueRetention{{Queue: "a"}}, all, "the job is still there")
+	exec(t, db, `DELETE FROM _honkerx_done`)
+	all, err = store.Retentions{}.Queues(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, all)
+	requireSound(t, db)
+}
+
+// What is kept is the newest by count, and what is young enough: the stricter of both. Dead jobs that
+// others wait for stay.
+func TestKept_Cutoff(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, died_at) VALUES
+  (1, 'a', '1', 10), (2, 'a', '1', 30), (3, 'a', '1', 20), (4, 'a', '1', 30), (5, 'b', '1', 1), (6, 'a', '1', 30)`)
+	over := func(r store.Retention) []int64 {
+		c, err := store.KeptDead.Cutoff(ctx, tx, "a", r, 35)
+		require.NoError(t, err)
+		ids, err := store.KeptDead.Over(ctx, tx, "a", c, 10)
+		require.NoError(t, err)
+		return ids
+	}
+	require.Empty(t, over(store.Retention{}))
+	require.Empty(t, over(store.Retention{MaxCount: 5}))
+	require.Equal(t, []int64{1, 3, 2}, over(store.Retention{MaxCount: 2}))
+	require.Equal(t, []int64{1}, over(store.Retention{MaxAgeMS: 15000}), "15 s is not more than 15 s")
+	require.Equal(t, []int64{1, 3}, over(store.Retention{MaxAgeMS: 14000, MaxCount: 5}))
+	require.Equal(t, []int64{1, 3, 2}, over(store.Retention{MaxAgeMS: 14000, MaxCount: 2}))
+	require.Equal(t, []int64{1, 3, 2, 4, 6}, over(store.Retention{MaxAgeMS: 1000}))
+
+	exec(t, tx, `INSERT INTO _honkerx_after (job_id, waiter) VALUES (3, 99)`)
+	c, err := store.KeptDead.Cutoff(ctx, tx, "a", store.Retention{MaxCount: 2}, 35)
+	require.NoError(t, err)
+	n, err := store.KeptDead.Drop(ctx, tx, "a", c, []int64{1, 2, 3, 4, 5, 6})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, []string{"3", "4", "5", "6"}, lines(t, tx, `SELECT id FROM _honker_dead ORDER BY id`))
+}
+
+// A dead job that is trimmed leaves nothing of its side row.
+func TestKept_SideRows(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	require.Equal(t, store.PlacedNew, keyed(t, tx, store.Unique{}).Result)
+	id := die(t, tx)
+	require.Equal(t, "1", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
+	n, err := store.KeptDead.Drop(ctx, tx, "a", store.Everything, []int64{id})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	for _, table := range []string{"_honker_dead", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_unique", "_honkerx_job"} {
+		require.Empty(t, lines(t, tx, `SELECT 1 FROM `+table), table)
+	}
+}
