@@ -125,6 +125,7 @@ func TestListJobs_AllTables(t *testing.T) {
 	dead := bury(t, q, 1, "no paper", honker.Unique("k", nil))
 	waiting := testkit.Enqueue(t, q, 2)
 	later := testkit.Enqueue(t, q, 3, honker.Delay(time.Hour))
+	require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: 10}}))
 	testkit.Exec(t, db, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at, done_ms)
 VALUES (99, 'jobs', '4', 1, 2, 'w', 3, 4, 5, 6789)`)
 	p, err := admin.ListJobs(ctx, db, admin.JobFilter{}, nil)

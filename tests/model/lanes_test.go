@@ -77,7 +77,7 @@ func (m *lanesModel) fill() {
 	}
 }
 
-// next is the lane whose turn it is; nil: there is nothing to claim.
+// next is the lane that is claimed from next; nil: there is nothing to claim.
 func (m *lanesModel) next() *lane {
 	var ready []*lane
 	for _, l := range m.lanes {
