@@ -11,7 +11,7 @@ import (
 )
 
 // maintenanceLock is held by the process that maintains the file.
-const maintenanceLock = "honker-maintenance"
+const maintenanceLock = store.MaintenanceLock
 
 // MaintainOptions of one Maintain. The zero value of a field means its default.
 type MaintainOptions struct {

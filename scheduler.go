@@ -2,14 +2,12 @@ package honker
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/honker-go/honker/internal/cron"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
@@ -38,135 +36,12 @@ type Scheduler struct{ db *DB }
 // Scheduler returns the file's scheduler.
 func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
 
-// Schedule says when which job is enqueued. Name is unique in the file.
-//
-// Spec is 5 fields, minute, hour, day of month, month, day of week, or 6 with the second
-// before them. A field is a list of values and ranges, or *, with steps: "0 9-17/2 * * MON-FRI".
-// Months and days may be named; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly"
-// and "@yearly" are short for the first moment of each. "@every 90s" counts from the
-// registration, then from each fire: a number with the unit s, m, h or d, or a duration of
-// whole seconds such as 1h30m.
-//
-// Two rules come from honker, since its schedulers in other languages read the same rows, and
-// differ from other crons. Both day fields have to match: "0 2 1 * 1" fires on the first of a
-// month only if that is a Monday. And a step needs a range or *: "5/15" is the value 5.
-//
-// Times are those of the local zone of the process that fires, time.Local: a time that a zone
-// skips fires when the clocks have moved on, one that it has twice fires the second time.
-// Where the machine has no zones, Go takes UTC for local: import time/tzdata. A schedule has
-// no zone of its own, because no other binding would know of it; "?" and CRON_TZ= are
-// [ErrInvalid].
-type Schedule struct {
-	Name        string
-	Queue       string
-	Spec        string
-	Payload     any           // of each job, as JSON; nil is null, which decodes into a zero value
-	Priority    int           // larger first
-	MaxAttempts int           // default 25
-	ExpiresIn   time.Duration // not started so long after it was enqueued: never started; 0: none
-	Missed      Missed        // default FireAll
-}
-
-// Missed is what a schedule does with times that have passed while no scheduler ran, or while
-// it was paused. It is kept in the file for schedulers of this package; honker's in other
-// languages always fire all.
-type Missed int
-
-const (
-	FireAll  Missed = iota // each of them, the oldest 64 at most, and passes over the others
-	FireLast               // only the last of them
-	Skip                   // none; a time that is up to 90 seconds over counts as now, so that nothing is lost when another process takes over from one that died
-)
-
-func (m Missed) check() error {
-	if m < FireAll || m > Skip {
-		return fmt.Errorf("%w: Missed %d", ErrInvalid, m)
-	}
-	return nil
-}
-
-// ScheduleInfo is a schedule as it is in the file. Spec is in honker's dialect, "0 0 * * *" for
-// "@daily".
-type ScheduleInfo struct {
-	Name        string
-	Queue       string
-	Spec        string
-	Payload     json.RawMessage
-	Priority    int
-	MaxAttempts int
-	ExpiresIn   time.Duration // 0: none
-	Missed      Missed
-	Enabled     bool      // false: paused
-	NextFireAt  time.Time // may be over: the next Tick fires it
-}
-
-// ScheduleChange is what [Scheduler.Update] changes; nil leaves a field as it is.
-type ScheduleChange struct {
-	Spec        *string // the next fire is computed from now
-	Payload     *any
-	Priority    *int
-	MaxAttempts *int           // 0: the default, 25
-	ExpiresIn   *time.Duration // 0: none
-	Missed      *Missed
-}
-
 // Fire is a schedule that was due and became a job.
 type Fire struct {
 	Name   string
 	Queue  string
 	FireAt time.Time // when it was due; the job's RunAt
 	JobID  int64
-}
-
-// calendar has the dialect of the file and the local zone.
-var calendar cron.Local
-
-// NextAfter returns the first second after from at which spec is due, see [Schedule]. It
-// reads no file. A spec that makes no sense, or is never due, is [ErrInvalid].
-func NextAfter(spec string, from time.Time) (time.Time, error) {
-	_, at, err := plan(spec, from)
-	return at, fail("schedule", spec, err)
-}
-
-// plan returns spec in the dialect of the file, and when it is due first after from.
-func plan(spec string, from time.Time) (plain string, next time.Time, err error) {
-	plain, next, err = calendar.Plan(spec, from)
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	return plain, next, nil
-}
-
-// task checks sch and turns it into a row that is due next after now.
-func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) {
-	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
-		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
-	if err != nil {
-		return t, err
-	}
-	spec, next, err := plan(sch.Spec, now)
-	if err != nil {
-		return t, err
-	}
-	text, err := s.db.encode(sch.Payload)
-	return store.Task{
-		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: store.Missed(sch.Missed),
-		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
-		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next.Unix(),
-	}, err
-}
-
-func attemptsOr(n, otherwise int) int64 {
-	if n == 0 {
-		n = otherwise
-	}
-	return int64(n)
-}
-
-// expiresIn is what is stored for d. A 0 in the file is no NULL: honker's SQL functions store it
-// as it is given, and the jobs expire with the second in which they are enqueued.
-func expiresIn(d time.Duration) sql.NullInt64 {
-	return sql.NullInt64{Int64: engine.Seconds(d), Valid: d > 0}
 }
 
 // Register adds a schedule, or changes the one of that name, which stays paused if it is.
@@ -259,48 +134,6 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 	})
 }
 
-// prepare checks what can be checked without the schedule.
-func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*store.Task, time.Time) error, err error) {
-	var text string
-	if ch.Payload != nil {
-		text, err = encode(*ch.Payload)
-	}
-	if ch.ExpiresIn != nil {
-		err = errors.Join(err, engine.NotNegative("ExpiresIn", *ch.ExpiresIn))
-	}
-	if ch.MaxAttempts != nil {
-		err = errors.Join(err, checkMaxAttempts(*ch.MaxAttempts))
-	}
-	if ch.Missed != nil {
-		err = errors.Join(err, ch.Missed.check())
-	}
-	return func(t *store.Task, now time.Time) error { return ch.apply(t, text, now) }, err
-}
-
-func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) error {
-	if ch.Payload != nil {
-		t.Payload = text
-	}
-	if ch.Priority != nil {
-		t.Priority = int64(*ch.Priority)
-	}
-	if ch.MaxAttempts != nil {
-		t.MaxAttempts = attemptsOr(*ch.MaxAttempts, defaultAttempts)
-	}
-	if ch.ExpiresIn != nil {
-		t.ExpiresIn = expiresIn(*ch.ExpiresIn)
-	}
-	if ch.Missed != nil {
-		t.Missed = store.Missed(*ch.Missed)
-	}
-	if ch.Spec == nil {
-		return nil
-	}
-	spec, next, err := plan(*ch.Spec, now)
-	t.Spec, t.NextFire = spec, next.Unix()
-	return err
-}
-
 // change runs a verb that reports whether it changed something.
 func (s *Scheduler) change(ctx context.Context, verb, name string, run func(context.Context, engine.Querier, time.Time) (bool, error)) (changed bool, err error) {
 	if err := engine.CheckName("schedule name", name); err != nil {
@@ -328,6 +161,64 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 		return err
 	})
 	return infos, fail("list schedules", "", err)
+}
+
+// maxNext bounds the times that Next computes.
+const maxNext = 1000
+
+// Next returns the next n times at which a schedule fires, as it is now, in the local zone of this
+// process, see [Schedule]. The first may be over, where no scheduler has fired it yet; the others
+// are to come. One that is paused would fire at these times if it were resumed. It reads and never
+// waits for the writer. An n that is not between 1 and 1000 is [ErrInvalid], and so is a Spec in the
+// file that makes no sense. [ErrNotFound]: there is no such schedule.
+func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
+	times, err := s.next(ctx, name, n)
+	return times, fail("next times of schedule", name, err)
+}
+
+func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, error) {
+	err := engine.CheckName("schedule name", name)
+	if n < 1 || n > maxNext {
+		err = errors.Join(err, fmt.Errorf("%w: %d times, at most %d", ErrInvalid, n, maxNext))
+	}
+	if err != nil {
+		return nil, err
+	}
+	var t store.Task
+	found := false
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		t, found, err = s.db.schedules.Get(ctx, q, name)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, ErrNotFound
+	}
+	times, err := timesOf(t, time.Now().Unix(), n)
+	if err != nil { // only another program can have written such a spec
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return times, nil
+}
+
+// timesOf are n times of t. Those between the stored one and now are passed over, in its steps.
+func timesOf(t store.Task, now int64, n int) (times []time.Time, err error) {
+	after := t.NextFire
+	if after < now {
+		if after, err = calendar.Last(t.Spec, after, now); err != nil {
+			return nil, err
+		}
+	}
+	times = append(times, engine.Instant(t.NextFire))
+	for len(times) < n {
+		if after, err = calendar.Next(t.Spec, after); err != nil {
+			return nil, err
+		}
+		times = append(times, engine.Instant(after))
+	}
+	return times, nil
 }
 
 // Soonest returns when a schedule is due next that is not paused; it may be over. The
@@ -431,7 +322,7 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 }
 
 // schedulerLock is held by the process that fires, in whatever language.
-const schedulerLock = "honker-scheduler"
+const schedulerLock = store.SchedulerLock
 
 // Run fires schedules when they are due, until ctx ends; then it returns nil. Run it in
 // any number of processes: the one that has the lock "honker-scheduler" leads, the others

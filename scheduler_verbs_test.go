@@ -425,6 +425,7 @@ func schedulerVerbs(db *honker.DB) map[string]testkit.Refusal {
 		},
 		"List":     func(c c) error { _, err := s.List(c); return err },
 		"Soonest":  func(c c) error { _, err := s.Soonest(c); return err },
+		"Next":     func(c c) error { _, err := s.Next(c, "tea", 1); return err },
 		"Tick":     func(c c) error { _, err := s.Tick(c, time.Now()); return err },
 		"Trigger":  func(c c) error { _, err := s.Trigger(c, "tea"); return err },
 		"Run":      func(c c) error { return s.Run(c) },
@@ -441,6 +442,7 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 	verbs := schedulerVerbs(db)
 	delete(verbs, "List") // read only
 	delete(verbs, "Soonest")
+	delete(verbs, "Next")
 	require.NoError(t, db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, _ *sql.Tx) error {
 		for name, call := range verbs {
 			require.ErrorIs(t, call(ctx), honker.ErrInTx, name)

@@ -1,6 +1,6 @@
-// Package admin is for the operators of a honker file: it tells what lies in each queue and which
-// locks are held, and changes many jobs at once. Its functions take the DB, and work on any queue of the file, whichever binding
-// of honker uses it. What an application says of its own work is in package honker.
+// Package admin is for the operators of a honker file: it tells what lies in each queue and topic, which
+// locks are held and what the file is like, and changes many jobs at once. Its functions take the DB, and
+// work on any queue of the file, whichever binding of honker uses it. What an application says of its own work is in package honker.
 //
 // A look writes nothing and costs the file little: it goes by indexes, never waits for the writer and
 // holds up no writer. Nothing runs when no function is called.

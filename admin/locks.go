@@ -17,6 +17,7 @@ type LockInfo struct {
 	Name      string
 	Owner     string    // the holder's name in the file
 	ExpiresAt time.Time // unless it is renewed
+	Leads     bool      // it is that of a Scheduler.Run or a Maintain, see Leaders
 }
 
 // lockStore are the statements about locks.
@@ -25,7 +26,15 @@ type lockStore interface {
 	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
 }
 
-var locks lockStore = store.Locks{}
+// scheduleStore are the statements about schedules.
+type scheduleStore interface {
+	Soonest(ctx context.Context, q engine.Querier) (int64, error)
+}
+
+var (
+	locks     lockStore     = store.Locks{}
+	schedules scheduleStore = store.Schedules{}
+)
 
 // Locks returns the locks that are held, by name, those of leaders included. It never waits for the
 // writer. nil as the DB is [honker.ErrInvalid].
@@ -35,7 +44,7 @@ func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 		rows, err := locks.All(ctx, q, time.Now().Unix())
 		all = make([]LockInfo, len(rows))
 		for i, row := range rows {
-			all[i] = LockInfo{Name: row.Name, Owner: row.Owner, ExpiresAt: engine.Instant(row.ExpiresAt)}
+			all[i] = lockOf(row)
 		}
 		return err
 	})
@@ -43,6 +52,63 @@ func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 		return nil, engine.Wrap("list locks", "", err)
 	}
 	return all, nil
+}
+
+func lockOf(row store.NamedLock) LockInfo {
+	return LockInfo{
+		Name:      row.Name,
+		Owner:     row.Owner,
+		ExpiresAt: engine.Instant(row.ExpiresAt),
+		Leads:     row.Name == store.SchedulerLock || row.Name == store.MaintenanceLock,
+	}
+}
+
+// LeaderInfo says which processes lead.
+type LeaderInfo struct {
+	// Scheduler is the lock of the process that fires schedules, by honker.Scheduler.Run or in
+	// another language; nil: none does.
+	Scheduler *LockInfo
+	// Overdue is since when a schedule has been due and was not fired; the zero time: none is. It
+	// is up to a second ago while a process leads.
+	Overdue time.Time
+	// Maintenance is the lock of the process that runs honker.DB.Maintain; nil: none does.
+	Maintenance *LockInfo
+}
+
+// Leaders returns which processes fire the schedules of the file and maintain it. That none does is
+// a problem where there are schedules, or anything that [honker.DB.Maintain] cares for. One that has
+// died leads until its lock expires. It never waits for the writer. nil as the DB is
+// [honker.ErrInvalid].
+func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
+	info := new(LeaderInfo)
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+		now := time.Now()
+		held, err := locks.All(ctx, q, now.Unix())
+		if err != nil {
+			return err
+		}
+		info.Scheduler, info.Maintenance = find(held, store.SchedulerLock), find(held, store.MaintenanceLock)
+		soonest, err := schedules.Soonest(ctx, q)
+		if soonest <= now.Unix() {
+			info.Overdue = engine.Instant(soonest)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, engine.Wrap("list leaders", "", err)
+	}
+	return info, nil
+}
+
+// find is nil for a lock that is free.
+func find(held []store.NamedLock, name string) *LockInfo {
+	for _, row := range held {
+		if row.Name == name {
+			lock := lockOf(row)
+			return &lock
+		}
+	}
+	return nil
 }
 
 // BreakLock frees a lock if owner, as [Locks] has shown it, still has it, and reports whether that

@@ -75,3 +75,35 @@ func TestLocks_Lapsed(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, all)
 }
+
+// Leaders are listed while a scheduler and a maintenance run, and since when a schedule is overdue.
+func TestLeaders(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		ctx := t.Context()
+		began := time.Now().Truncate(time.Second)
+		testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+		none, err := admin.Leaders(ctx, db)
+		require.NoError(t, err)
+		require.Equal(t, &admin.LeaderInfo{}, none)
+		time.Sleep(2 * time.Hour)
+		late, err := admin.Leaders(ctx, db)
+		require.NoError(t, err)
+		require.True(t, late.Overdue.Equal(began.Add(time.Hour)), late.Overdue)
+
+		stopRun := testkit.Background(t, db.Scheduler().Run)
+		stopMaintain := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+		synctest.Wait()
+		led, err := admin.Leaders(ctx, db)
+		require.NoError(t, err)
+		require.True(t, led.Overdue.IsZero())
+		held, err := admin.Locks(ctx, db)
+		require.NoError(t, err)
+		require.Equal(t, []admin.LockInfo{*led.Maintenance, *led.Scheduler}, held)
+		require.True(t, held[0].Leads && held[1].Leads)
+		require.NoError(t, stopRun())
+		require.NoError(t, stopMaintain())
+		left, err := admin.Leaders(ctx, db)
+		require.NoError(t, err)
+		require.Equal(t, &admin.LeaderInfo{}, left)
+	})
+}

@@ -9,6 +9,12 @@ import (
 // behind, so every statement compares expires_at.
 type Locks struct{}
 
+// The locks by which one process of all leads, in whatever language.
+const (
+	SchedulerLock   = "honker-scheduler"
+	MaintenanceLock = "honker-maintenance" // of this package alone
+)
+
 // Lock is a row of _honker_locks.
 type Lock struct {
 	Owner     string

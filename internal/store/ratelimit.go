@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"database/sql"
+)
 
 // RateLimits are the statements on _honker_rate_limits.
 type RateLimits struct{}
@@ -34,4 +37,29 @@ const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 // counts them.
 func (RateLimits) Sweep(ctx context.Context, q Querier, before int64) (int, error) {
 	return affected(ctx, q, sqlSweepRates, before)
+}
+
+// RateWindow is the last window of a rate limit.
+type RateWindow struct {
+	Name  string
+	Start int64
+	Count int64
+}
+
+// By primary key: one seek finds the next name, and one its last window.
+const sqlRateWindows = `WITH RECURSIVE names(name) AS (SELECT (SELECT min(name) FROM _honker_rate_limits) UNION ALL
+    SELECT (SELECT min(name) FROM _honker_rate_limits WHERE name > n.name) FROM names AS n WHERE n.name IS NOT NULL)
+SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
+WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honker_rate_limits WHERE name = n.name)
+ORDER BY n.name`
+
+// Last returns the last window of each limit, by name.
+func (RateLimits) Last(ctx context.Context, q Querier) (all []RateWindow, err error) {
+	err = each(ctx, q, sqlRateWindows, func(rows *sql.Rows) error {
+		var w RateWindow
+		err := rows.Scan(&w.Name, (*number)(&w.Start), (*number)(&w.Count))
+		all = append(all, w)
+		return err
+	})
+	return all, err
 }

@@ -1,0 +1,93 @@
+package admin_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// A topic is listed while it has events, and while it has a retention.
+func TestTopics_EventsOrRetention(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	none, err := admin.Topics(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	orders := honker.NewStream[int](db, "orders", nil)
+	mails := honker.NewStream[int](db, "mails", nil)
+	first := testkit.Publish(t, orders, 1)
+	testkit.Publish(t, mails, 1)
+	head := testkit.Publish(t, orders, 2)
+	require.NoError(t, orders.SetRetention(ctx, honker.Retention{MaxCount: 10, MaxAge: time.Hour}))
+	require.NoError(t, honker.NewStream[int](db, "quiet", nil).SetRetention(ctx, honker.Retention{MaxCount: 1}))
+
+	all, err := admin.Topics(ctx, db)
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	require.Equal(t, []string{"mails", "orders", "quiet"}, []string{all[0].Name, all[1].Name, all[2].Name})
+	require.Equal(t, honker.Retention{}, all[0].Retention)
+	o := all[1]
+	require.WithinDuration(t, time.Now(), o.LastAt, time.Minute)
+	o.LastAt = time.Time{}
+	require.Equal(t, admin.TopicInfo{Name: "orders", Events: honker.Count{N: 2}, First: first, Head: head,
+		Retention: honker.Retention{MaxCount: 10, MaxAge: time.Hour}}, o)
+	require.Equal(t, admin.TopicInfo{Name: "quiet", Retention: honker.Retention{MaxCount: 1}}, all[2])
+}
+
+// Events that were deleted are not counted, although offsets go on.
+func TestTopics_DeletedEvents(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.PublishUpTo(t, s, 10)
+	require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 3}))
+	_, err := s.Compact(ctx)
+	require.NoError(t, err)
+	testkit.Exec(t, db, `DELETE FROM _honker_stream WHERE offset = 9`)
+	all, err := admin.Topics(ctx, db)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 2}, all[0].Events)
+	require.EqualValues(t, 8, all[0].First)
+	require.EqualValues(t, 10, all[0].Head)
+}
+
+// The count has a bound, which many topics share, and says so.
+func TestTopics_CountIsBounded(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(100_100)+`INSERT INTO _honker_stream (topic, payload) SELECT 'big', '1' FROM some`)
+	all, err := admin.Topics(ctx, db)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 100_000, More: true}, all[0].Events)
+	testkit.Exec(t, db, testkit.Numbers(200)+`INSERT INTO _honkerx_retention (topic, max_count, max_age_ms) SELECT 'small ' || n, 1, 0 FROM some`)
+	testkit.Exec(t, db, testkit.Numbers(1000)+`INSERT INTO _honker_stream (topic, payload) SELECT 'exact', '1' FROM some`)
+	all, err = admin.Topics(ctx, db)
+	require.NoError(t, err)
+	require.Len(t, all, 202)
+	require.Equal(t, honker.Count{N: 1000, More: true}, all[0].Events, "a thousand at least")
+	require.Equal(t, honker.Count{N: 1000}, all[1].Events)
+}
+
+// What cannot be read is an error that says what was attempted.
+func TestLooks_Errors(t *testing.T) {
+	_, db, _, _ := open(t)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for what, look := range map[string]func(context.Context, *honker.DB) error{
+		"list topics":      func(ctx context.Context, db *honker.DB) error { _, err := admin.Topics(ctx, db); return err },
+		"describe file":    func(ctx context.Context, db *honker.DB) error { _, err := admin.File(ctx, db); return err },
+		"list rate limits": func(ctx context.Context, db *honker.DB) error { _, err := admin.RateLimits(ctx, db); return err },
+		"list leaders":     func(ctx context.Context, db *honker.DB) error { _, err := admin.Leaders(ctx, db); return err },
+	} {
+		err := look(context.Background(), nil)
+		require.ErrorIs(t, err, honker.ErrInvalid, what)
+		require.ErrorContains(t, err, what)
+		require.ErrorIs(t, look(ended, db), context.Canceled, what)
+		var none context.Context
+		require.ErrorIs(t, look(none, db), honker.ErrInvalid, what)
+	}
+}

@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// TopicState is what the file has of a topic.
+type TopicState struct {
+	Retention
+	Events      int64 // as many as were counted
+	More        bool  // there are others
+	First, Head int64 // offsets; 0: there are no events
+	LastAt      int64 // of the event at Head
+}
+
+// Events that are counted of all topics together, as long as each topic gets its least.
+const (
+	countedEvents = `100000`
+	leastPerTopic = `1000`
+)
+
+// By the index on (topic, offset): one seek finds the next topic, one each its first and its last
+// event, and the count reads as many of its entries as it is allowed.
+const sqlTopicStates = `WITH RECURSIVE
+  streamed(topic) AS (SELECT (SELECT min(topic) FROM _honker_stream INDEXED BY _honker_stream_topic) UNION ALL
+    SELECT (SELECT min(topic) FROM _honker_stream INDEXED BY _honker_stream_topic WHERE topic > s.topic)
+    FROM streamed AS s WHERE s.topic IS NOT NULL),
+  topics(topic) AS (SELECT topic FROM streamed WHERE topic IS NOT NULL UNION SELECT topic FROM _honkerx_retention),
+  most(n) AS (SELECT max(` + leastPerTopic + `, ` + countedEvents + ` / max(1, count(*))) FROM topics)
+SELECT t.topic, m.n,
+  (SELECT count(*) FROM (SELECT 1` + byTopic + `t.topic LIMIT (SELECT n + 1 FROM most))),
+  (SELECT min(offset)` + byTopic + `t.topic), h.offset, h.created_at, r.max_count, r.max_age_ms
+FROM most AS m CROSS JOIN topics AS t
+LEFT JOIN _honkerx_retention AS r ON r.topic = t.topic
+LEFT JOIN _honker_stream AS h ON h.offset = (SELECT max(offset)` + byTopic + `t.topic)
+ORDER BY t.topic`
+
+// Topics describes each topic that has events or a retention, by name.
+func (Streams) Topics(ctx context.Context, q Querier) (all []TopicState, err error) {
+	err = each(ctx, q, sqlTopicStates, func(rows *sql.Rows) error {
+		var t TopicState
+		var most int64
+		err := rows.Scan(&t.Topic, &most, &t.Events, (*number)(&t.First), (*number)(&t.Head), (*number)(&t.LastAt),
+			(*number)(&t.MaxCount), (*number)(&t.MaxAgeMS))
+		if t.Events > most {
+			t.Events, t.More = most, true
+		}
+		all = append(all, t)
+		return err
+	})
+	return all, err
+}
