@@ -13,7 +13,7 @@ import (
 var (
 	// ErrUnsupported reports what cannot be safe: an in-memory database, a network
 	// filesystem, a read-only file opened for writing, a file that is not a database,
-	// an engine with a known corruption bug.
+	// an engine with a known corruption bug; in a bubble of testing/synctest, notices of the system.
 	ErrUnsupported = engine.ErrUnsupported
 	// ErrSchemaTooNew reports a file that a newer version of honker has written.
 	// Nothing was changed.

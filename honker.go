@@ -15,6 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/internal/watch"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -58,8 +59,8 @@ type Options struct {
 
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest. Its
-	// bubbles do not know of them: set a long PollInterval there, and open the DB inside
-	// of the bubble, as package honkertest does.
+	// bubbles do not know of them, so there Open and Attach are [ErrUnsupported] without it: set a
+	// long PollInterval too, and open the DB inside of the bubble, as package honkertest does.
 	NoFileNotices bool
 	// PosixLocks leaves the process on POSIX record locks. By default honker switches
 	// the driver to Linux OFD locks before the first connection: POSIX locks vanish
@@ -112,6 +113,16 @@ func (o *Options) validate() error {
 	}
 	return errors.Join(engine.NotNegative("BusyTimeout", o.BusyTimeout), engine.NotNegative("PollInterval", o.PollInterval),
 		engine.NotNegative("NotificationTTL", o.NotificationTTL))
+}
+
+// refuseBubble refuses what would stand still without a word: in a bubble of testing/synctest time
+// passes when all goroutines wait for each other, and an event of the system comes from outside.
+func (o *Options) refuseBubble() error {
+	if o.NoFileNotices || !watch.InBubble() {
+		return nil
+	}
+	return fmt.Errorf("%w: in a bubble of testing/synctest the notices of the operating system keep time from passing: "+
+		"open the DB with package honkertest, or set NoFileNotices and a PollInterval of an hour", ErrUnsupported)
 }
 
 // DB is one SQLite file with its queues, streams, locks and schedules. It is safe for

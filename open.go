@@ -42,6 +42,9 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.refuseBubble(); err != nil {
+		return nil, err
+	}
 	connector, err := newConnector(path, o)
 	if err != nil {
 		return nil, err
@@ -273,6 +276,9 @@ func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
+		return nil, err
+	}
+	if err := o.refuseBubble(); err != nil {
 		return nil, err
 	}
 	if pool == nil {

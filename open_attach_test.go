@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -35,6 +36,36 @@ func TestDB_Attach_DoesAll(t *testing.T) {
 				require.EqualValues(t, 1, testkit.QueryInt(t, pool, `SELECT count(*) FROM orders`), "the pool is still open")
 			})
 		}
+	}
+}
+
+// In a bubble the notices of the system would keep time from passing, for ever: that is said instead.
+func TestOpen_InBubble_Refused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	testkit.MakeFile(t, path)
+	quiet := &honker.Options{NoFileNotices: true, PollInterval: time.Hour}
+	for name, open := range map[string]func(*testing.T, *honker.Options) (*honker.DB, error){
+		"opened": func(t *testing.T, o *honker.Options) (*honker.DB, error) { return honker.Open(t.Context(), path, o) },
+		"attached": func(t *testing.T, o *honker.Options) (*honker.DB, error) {
+			return honker.Attach(t.Context(), testkit.OpenPool(t, path), o)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, err := open(t, nil)
+				require.ErrorIs(t, err, honker.ErrUnsupported)
+				require.ErrorContains(t, err, "honkertest")
+				require.ErrorContains(t, err, "NoFileNotices")
+				db, err := open(t, quiet)
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				for _, err := range honker.NewQueue[int](db, "jobs", nil).Jobs(ctx, "w") {
+					require.NoError(t, err)
+				}
+				require.NoError(t, db.Close(), "the hour has passed")
+			})
+		})
 	}
 }
 

@@ -58,7 +58,7 @@ func MakeApplication(t testing.TB, path string) {
 // MakeFile makes a file with honker's schema, and closes it.
 func MakeFile(t testing.TB, path string) {
 	t.Helper()
-	db, err := honker.Open(context.Background(), path, nil)
+	db, err := honker.Open(context.Background(), path, &honker.Options{NoFileNotices: true}) // also in a bubble
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 }

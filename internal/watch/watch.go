@@ -163,6 +163,7 @@ type Watcher struct {
 	stop    context.CancelFunc
 	done    chan struct{}
 	events  *fileEvents
+	bubble  bool // it was made in a bubble of testing/synctest
 
 	mu       sync.Mutex
 	waiters  int
@@ -195,7 +196,7 @@ type Watcher struct {
 // New returns a watcher that does nothing before the first AddWaiter.
 func New(cfg Config) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{})}
+	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), bubble: InBubble()}
 }
 
 // AddWaiter has the watcher look for commits. Commits after it returns are noticed, those
@@ -294,6 +295,10 @@ func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 func (w *Watcher) run() {
 	defer close(w.done)
 	defer w.cfg.Version.Close()
+	if w.bubble != InBubble() { // the wait below is on channels from elsewhere, for which a bubble's time does not pass
+		w.cfg.Logger.Error("honker: a DB is used in a bubble of testing/synctest that was not opened there, so time does not pass: open it in the bubble, as package honkertest does",
+			"path", w.cfg.Path)
+	}
 	w.events = newFileEvents(w.cfg)
 	defer w.events.close()
 	defer w.signals.close(w.events)

@@ -1,10 +1,12 @@
 package watch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -372,6 +374,35 @@ func TestWatcher_Lost(t *testing.T) {
 		require.NoError(t, w.Close())
 		require.EqualValues(t, 1, f.closed.Load())
 	})
+}
+
+// In a bubble time does not pass for a watcher that waits for channels from outside, and a test hangs.
+// The log says why.
+func TestWatcher_InBubble_MadeOutside(t *testing.T) {
+	for name, made := range map[string]struct {
+		inside bool
+		said   int
+	}{"outside": {false, 1}, "inside": {true, 0}} {
+		t.Run(name, func(t *testing.T) {
+			var w *Watcher
+			var log bytes.Buffer
+			watch := func(t *testing.T) {
+				w, _ = watchFake(t, time.Hour)
+				w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			}
+			if !made.inside {
+				watch(t)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				if made.inside {
+					watch(t)
+				}
+				w.AddWaiter(1)
+				require.NoError(t, w.Close())
+			})
+			require.Equal(t, made.said, strings.Count(log.String(), "open it in the bubble"))
+		})
+	}
 }
 
 // Close ends everything and may come at any time.
