@@ -87,3 +87,13 @@ type JobFailedError struct {
 func (e *JobFailedError) Error() string {
 	return fmt.Sprintf("job %d failed after %d attempts: %s", e.ID, e.Attempts, e.LastError)
 }
+
+// BrokenError reports that [DB.Check] has read the file, and that it is not sound.
+type BrokenError struct {
+	Rules []string // that the file breaks, and examples of what breaks them
+}
+
+// Error implements error.
+func (e *BrokenError) Error() string {
+	return fmt.Sprintf("%d rules broken: %q", len(e.Rules), e.Rules)
+}

@@ -235,7 +235,7 @@ func (db *DB) Close() error { return fail("close", "", db.engine.Close()) }
 
 // Check verifies the file: SQLite's integrity check, then honker's own invariants,
 // such as that a job is either live or dead. It reads everything: for tests and
-// operators. nil means sound; the error lists what is broken.
+// operators. nil means sound; a [*BrokenError] lists what is broken.
 func (db *DB) Check(ctx context.Context) error {
 	name := db.engine.Backend.Name()
 	if err := db.engine.Usable(ctx, ""); err != nil {
@@ -246,7 +246,7 @@ func (db *DB) Check(ctx context.Context) error {
 		return fail("check", name, err)
 	}
 	if len(broken) > 0 {
-		return fail("check", name, fmt.Errorf("%d rules broken: %q", len(broken), broken))
+		return fail("check", name, &BrokenError{Rules: broken})
 	}
 	return nil
 }

@@ -360,5 +360,9 @@ func TestDB_Check_Broken(t *testing.T) {
 	defer db.Close()
 	require.NoError(t, db.Check(ctx))
 	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, state) VALUES ('jobs', '1', 'processing')`)
-	require.ErrorContains(t, db.Check(ctx), "1 rules broken: [\"a processing job has a worker and a deadline: row 1\"]")
+	err = db.Check(ctx)
+	require.ErrorContains(t, err, "1 rules broken: [\"a processing job has a worker and a deadline: row 1\"]")
+	var broken *honker.BrokenError
+	require.ErrorAs(t, err, &broken)
+	require.Equal(t, []string{"a processing job has a worker and a deadline: row 1"}, broken.Rules)
 }
