@@ -18,7 +18,7 @@ func TestSourcesKeepTheRules(t *testing.T) {
 	for _, s := range all {
 		rooms[s.room]++
 	}
-	for _, room := range []string{"", "internal/engine", "internal/sqlite", "internal/store", "internal/worker", "task", "tests", "honkertest"} {
+	for _, room := range []string{"", "internal/engine", "internal/sqlite", "internal/store", "internal/worker", "task", "tests", "cmd", "honkertest"} {
 		require.NotZero(t, rooms[room], "the walk has missed %q", room)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -242,6 +242,13 @@ func TestArch_TestModules(t *testing.T) {
 	require.ElementsMatch(t, []string{"imports " + module + "/internal/sqlite", "imports " + module + "/internal/store"},
 		importFaults(parse(t, "bench/micro/x.go", true, text)))
 	require.Len(t, importFaults(parse(t, "examples/orm/x.go", true, text)), 3)
+}
+
+// The command has what is exported, and no statement of its own.
+func TestArch_Command(t *testing.T) {
+	text := "package x\n" + imports(module) + imports(module+"/admin") + imports(module+"/internal/engine") + imports(module+"/internal/store")
+	require.ElementsMatch(t, []string{"imports " + module + "/internal/engine", "imports " + module + "/internal/store"},
+		importFaults(parse(t, "cmd/honker/x.go", true, text)))
 }
 
 // Those that applications import stand on what every application has: their version and the

@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 
 // siblings are the packages of this module that build on the root. They reach the engine of
 // a DB through engine.Of, so that the root does not have to export it.
-var siblings = []string{"admin", "cmd", "dispatch", "relay", "task", "ui"}
+var siblings = []string{"admin", "dispatch", "relay", "task", "ui"}
 
 // siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
 // format of its own in the file has statements and waiters of its own.
@@ -54,10 +54,12 @@ var siblingMayImport = map[string][]string{
 // testRooms are for tests only.
 var testRooms = []string{"internal/arch", "internal/testkit"}
 
-// nestedMayImport is what the nested modules of the tests may import, besides what every user
-// has of the root: the helpers of the tests, and tests/ what stops the library between two
-// statements, and the packages that it tests.
+// nestedMayImport is what nested modules may import besides what every user has of the root. Those
+// of the tests: the helpers of the tests, and tests/ what stops the library between two statements,
+// and the packages that it tests. The command: what is exported, so that all it can do can be done
+// by any program.
 var nestedMayImport = map[string][]string{
+	"cmd":   {"admin"},
 	"tests": {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
 	"bench": {"internal/testkit", "relay"},
 }

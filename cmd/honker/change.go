@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// changing are the flags of a command that may change many jobs.
+type changing struct {
+	yes, dryRun bool
+}
+
+func (c *changing) addTo(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only count; the exit code is 10 if something would change")
+	cmd.Annotations = map[string]string{nameless: "yes"}
+}
+
+// verb is what is done to jobs.
+type verb struct {
+	name, done string // "requeue", "requeued"
+	what       string // "dead job"
+	do         func(ctx context.Context, dryRun bool) (*admin.Report, error)
+}
+
+// outcome is what has become of the jobs, or would become of them.
+type outcome struct {
+	Verb    string
+	DryRun  bool
+	Matched int64
+	Changed int64
+	Skipped []admin.Skip
+	Left    int64
+}
+
+var outcomeView = view[outcome]{columns: []column[outcome]{
+	{"verb", func(o outcome) cell { return text(o.Verb) }},
+	{"dry_run", func(o outcome) cell { return truth(o.DryRun) }},
+	{"matched", func(o outcome) cell { return number(o.Matched) }},
+	{"changed", func(o outcome) cell { return number(o.Changed) }},
+	{"skipped", func(o outcome) cell { return number(int64(len(o.Skipped))) }},
+	{"left", func(o outcome) cell { return number(o.Left) }},
+}}
+
+// apply counts, asks if it is more than one job, and does it.
+func (a *app) apply(ctx context.Context, v verb, c changing) error {
+	if !c.dryRun && c.yes {
+		return a.act(ctx, v)
+	}
+	would, err := v.do(ctx, true)
+	if err != nil {
+		return err
+	}
+	if c.dryRun {
+		return a.wouldDo(v, would)
+	}
+	if would.Matched > 1 {
+		if err := a.confirm(ctx, fmt.Sprintf("%s %s?", v.name, plural(would.Matched, v.what))); err != nil {
+			return err
+		}
+	}
+	return a.act(ctx, v)
+}
+
+func (a *app) wouldDo(v verb, r *admin.Report) error {
+	if err := a.report(v, r, true); err != nil {
+		return err
+	}
+	if r.Matched > 0 {
+		return &coded{code: codeWouldChange}
+	}
+	return nil
+}
+
+func (a *app) act(ctx context.Context, v verb) error {
+	r, err := v.do(ctx, false)
+	if err != nil && r.Changed == 0 && r.Left == 0 {
+		return err
+	}
+	told := a.report(v, r, false)
+	if err != nil {
+		return partly(err, "%s %s of %s, %d left", v.done, honker.Count{N: r.Changed}, plural(r.Matched, v.what), r.Left)
+	}
+	return told
+}
+
+// partly is the end of a command that has done a part of its work.
+func partly(err error, format string, args ...any) *coded {
+	why := err.Error()
+	if errors.Is(err, context.Canceled) {
+		why = "interrupted"
+	}
+	return &coded{code: codeInterrupted, err: fmt.Errorf("%s: "+format, append([]any{why}, args...)...), try: "the same again"}
+}
+
+func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
+	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, Left: r.Left}
+	if a.shown() != formatTable {
+		return one(a, outcomeView, o)
+	}
+	line := fmt.Sprintf("%s %s", v.done, plural(o.Changed, v.what))
+	if dryRun {
+		line = fmt.Sprintf("would %s %s", v.name, plural(o.Matched, v.what))
+	}
+	if _, err := fmt.Fprintln(a.out, line); err != nil {
+		return err
+	}
+	for _, s := range o.Skipped {
+		if _, err := fmt.Fprintf(a.out, "left job %d: %s\n", s.ID, clean(s.Why)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func plural(n int64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return honker.Count{N: n}.String() + " " + what
+}
+
+// confirm asks the person at the terminal, and refuses where there is no terminal.
+func (a *app) confirm(ctx context.Context, question string) error {
+	if !a.inTerm {
+		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to ask on", question)
+	}
+	fmt.Fprint(a.stderr, question+" [y/N] ")
+	answer := make(chan string, 1)
+	go func() { // ends with the process, if it is not answered
+		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(a.stderr)
+		return &coded{code: codeInterrupted, err: errors.New("interrupted, nothing was changed"), try: "the same again"}
+	case yes := <-answer:
+		if yes == "y" || yes == "yes" {
+			return nil
+		}
+		return &coded{code: codeNo, err: errors.New("nothing was changed"), try: "the same with --yes"}
+	}
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+// brokenRule is a rule of the format that the file breaks.
+type brokenRule struct{ Rule string }
+
+var ruleView = view[brokenRule]{
+	columns: []column[brokenRule]{{"rule", func(r brokenRule) cell { return text(r.Rule) }}},
+	name:    func(r brokenRule) string { return r.Rule },
+}
+
+func (a *app) check() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Verify the file: SQLite's integrity, and honker's own rules",
+		Long: `check verifies the file: SQLite's integrity check, then honker's own rules, such as that a job is either live or
+dead. It reads everything, and holds up no writer. It prints the rules that are broken; the exit code is 1 then.`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			err := db.Check(ctx)
+			var broken *honker.BrokenError
+			if err != nil && !errors.As(err, &broken) {
+				return err
+			}
+			return a.listBroken(broken)
+		})
+	})
+}
+
+func (a *app) listBroken(broken *honker.BrokenError) error {
+	l := newList(a, ruleView)
+	if broken == nil {
+		return l.close("broken rules: the file is sound")
+	}
+	for _, rule := range broken.Rules {
+		if err := l.add(brokenRule{rule}); err != nil {
+			return err
+		}
+	}
+	if err := l.close(""); err != nil {
+		return err
+	}
+	return no()
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+func (a *app) dead() *cobra.Command {
+	var f filter
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "dead",
+		Short: "Dead letters: list them, what they died of, and what becomes of them",
+		Long: `dead lists dead jobs, the last that died first. Its commands group them by what they died of, and requeue,
+discard, export and import them.`,
+		Example: `  honker dead --queue emails --died-since 1h
+  honker dead groups
+  honker dead requeue --group 3f2a --spread 10m`,
+		GroupID: groupChange,
+		Args:    cobra.NoArgs,
+	}
+	f.addTo(a, cmd, true)
+	l.addTo(cmd, "died")
+	cmd.AddCommand(a.deadGroups(), a.deadRequeue(), a.deadDiscard())
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			picked, err := a.pickDead(ctx, db, &f, args)
+			if err != nil {
+				return err
+			}
+			picked.Phases = []honker.Phase{honker.PhaseDead}
+			return a.listJobs(ctx, db, picked, l, deadView)
+		})
+	})
+}
+
+// deadView shows a dead job among others.
+var deadView = view[honker.JobInfo]{
+	columns: []column[honker.JobInfo]{
+		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
+		{"queue", func(j honker.JobInfo) cell { return text(j.Queue) }},
+		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
+		{"died_at", func(j honker.JobInfo) cell { return when(j.DiedAt) }},
+		{"last_error", func(j honker.JobInfo) cell { return long(j.LastError) }},
+		{"payload", func(j honker.JobInfo) cell { return long(string(j.Payload)) }},
+	},
+	name: rowView.name,
+}
+
+var groupView = view[admin.DeadGroup]{
+	columns: []column[admin.DeadGroup]{
+		{"fingerprint", func(g admin.DeadGroup) cell { return text(g.Fingerprint) }},
+		{"queue", func(g admin.DeadGroup) cell { return text(g.Queue) }},
+		{"n", func(g admin.DeadGroup) cell { return number(g.N) }},
+		{"first", func(g admin.DeadGroup) cell { return when(g.First) }},
+		{"last", func(g admin.DeadGroup) cell { return when(g.Last) }},
+		{"sample", func(g admin.DeadGroup) cell { return long(g.Sample) }},
+	},
+	name: func(g admin.DeadGroup) string { return g.Fingerprint },
+}
+
+func (a *app) deadGroups() *cobra.Command {
+	var f filter
+	cmd := &cobra.Command{
+		Use:   "groups [JOB...]",
+		Short: "Dead jobs by queue and kind of error, the most numerous first",
+		Long: `groups puts dead jobs together by queue and kind of error: those of which the errors differ in numbers,
+ids, quoted texts and addresses only. It looks at the newest 10,000.`,
+	}
+	f.addTo(a, cmd, true)
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			picked, err := a.pickDead(ctx, db, &f, args)
+			if err != nil {
+				return err
+			}
+			r, err := admin.DeadGroups(ctx, db, picked)
+			if err != nil {
+				return err
+			}
+			return a.listGroups(r)
+		})
+	})
+}
+
+func (a *app) listGroups(r *admin.DeadReport) error {
+	l := newList(a, groupView)
+	for _, g := range r.Groups {
+		if err := l.add(g); err != nil {
+			return err
+		}
+	}
+	if r.Looked.More {
+		a.note("the newest %s dead jobs were looked at; there are more", honker.Count{N: r.Looked.N})
+	}
+	return l.close("dead jobs")
+}
+
+// pickDead returns the filter, with the fingerprint that begins as --group says.
+func (a *app) pickDead(ctx context.Context, db *honker.DB, f *filter, args []string) (admin.JobFilter, error) {
+	picked, err := f.pick(args)
+	const whole = 16
+	if err != nil || picked.Fingerprint == "" || len(picked.Fingerprint) >= whole {
+		return picked, err
+	}
+	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{Queues: picked.Queues})
+	if err != nil {
+		return picked, err
+	}
+	begins, found := picked.Fingerprint, map[string]bool{}
+	for _, g := range r.Groups {
+		if strings.HasPrefix(g.Fingerprint, begins) {
+			found[g.Fingerprint] = true
+			picked.Fingerprint = g.Fingerprint
+		}
+	}
+	switch len(found) {
+	case 1:
+		return picked, nil
+	case 0:
+		return picked, &coded{code: codeNo, err: errors.New("no group begins with " + begins), try: a.command("dead", "groups")}
+	default:
+		return picked, usage(a.command("dead", "groups"), "%d groups begin with %s", len(found), begins)
+	}
+}
+
+// addDead are the flags of a command that changes dead jobs.
+func (a *app) addDead(cmd *cobra.Command, f *filter, c *changing) {
+	f.addTo(a, cmd, true)
+	c.addTo(cmd)
+	cmd.Flags().BoolVar(&f.All, "all", false, "all dead jobs of the file")
+}
+
+// onDead picks dead jobs and does v to them. What dies while the question is asked is left: it was not
+// in the number that was shown.
+func (a *app) onDead(ctx context.Context, f *filter, c changing, args []string,
+	verbOf func(db *honker.DB, picked admin.JobFilter) verb) error {
+	return a.change(ctx, func(db *honker.DB) error {
+		picked, err := a.pickDead(ctx, db, f, args)
+		if err != nil {
+			return err
+		}
+		if reflect.ValueOf(picked).IsZero() {
+			return usage("the same with --all", "which dead jobs? Pick them by id or by a flag, or say --all")
+		}
+		if picked.DiedBefore.IsZero() && picked.IDs == nil {
+			picked.DiedBefore = time.Now().Truncate(time.Second).Add(time.Second)
+		}
+		return a.apply(ctx, verbOf(db, picked), c)
+	})
+}
+
+func (a *app) deadRequeue() *cobra.Command {
+	var f filter
+	var c changing
+	var opts admin.RequeueOptions
+	cmd := &cobra.Command{
+		Use:   "requeue [JOB...]",
+		Short: "Let dead jobs wait again",
+		Long: `requeue lets dead jobs wait again, the oldest first. They keep their ids, and get as many attempts more as they
+had. It asks before it changes more than one job.`,
+		Example: `  honker dead requeue 17
+  honker dead requeue --group 3f2a --spread 10m
+  honker dead requeue --queue emails --died-since 2h --yes`,
+	}
+	a.addDead(cmd, &f, &c)
+	flags := cmd.Flags()
+	flags.StringVar(&opts.To, "to", "", "into another `queue`")
+	flags.Var(spanFlag{&opts.Delay}, "delay", "before the first of them can run: 30s, 5m")
+	flags.Var(spanFlag{&opts.Spread}, "spread", "their times to run are spread evenly over this span")
+	flags.IntVar(&opts.Attempts, "attempts", 0, "`n` attempts more; default as many as the job had")
+	flags.IntVar(&opts.Limit, "limit", 0, "the oldest `n`; default all")
+	must(cmd.RegisterFlagCompletionFunc("to", a.completeQueues))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.onDead(ctx, &f, c, args, func(db *honker.DB, picked admin.JobFilter) verb {
+			return verb{name: "requeue", done: "requeued", what: "dead job", do: func(ctx context.Context, dryRun bool) (*admin.Report, error) {
+				o := opts
+				o.DryRun = dryRun
+				return admin.Requeue(ctx, db, picked, &o)
+			}}
+		})
+	})
+}
+
+func (a *app) deadDiscard() *cobra.Command {
+	var f filter
+	var c changing
+	cmd := &cobra.Command{
+		Use:   "discard [JOB...]",
+		Short: "Delete dead jobs, for good",
+		Long: `discard deletes dead jobs, for good. It asks before it deletes more than one. Export them first if they may
+still be wanted.`,
+		Example: `  honker dead discard 17
+  honker dead discard --queue emails --error "no such address" --dry-run
+  honker dead discard --died-before 30d --yes`,
+	}
+	a.addDead(cmd, &f, &c)
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.onDead(ctx, &f, c, args, func(db *honker.DB, picked admin.JobFilter) verb {
+			return verb{name: "discard", done: "discarded", what: "dead job", do: func(ctx context.Context, dryRun bool) (*admin.Report, error) {
+				return admin.Discard(ctx, db, picked, &admin.DiscardOptions{DryRun: dryRun})
+			}}
+		})
+	})
+}
+
+func (a *app) completeGroups(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (offers []string, err error) {
+		r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range r.Groups {
+			what := plural(g.N, "job") + " of " + g.Queue + ": " + long(g.Sample).human
+			offers = append(offers, g.Fingerprint+"\t"+clean(what))
+		}
+		return offers, nil
+	})
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+// placed is a job that was enqueued, or that had its unique key.
+type placed struct {
+	ID     int64
+	Queue  string
+	Result string
+}
+
+var placedView = view[placed]{
+	columns: []column[placed]{
+		{"id", func(p placed) cell { return id(p.ID) }},
+		{"queue", func(p placed) cell { return text(p.Queue) }},
+		{"result", func(p placed) cell { return text(p.Result) }},
+	},
+	name: func(p placed) string { return strconv.FormatInt(p.ID, 10) },
+}
+
+// enqueueing are the flags of enqueue.
+type enqueueing struct {
+	delay, expires     time.Duration
+	at                 time.Time
+	priority, attempts int
+	unique             string
+}
+
+func (a *app) enqueue() *cobra.Command {
+	var e enqueueing
+	cmd := &cobra.Command{
+		Use:   "enqueue QUEUE JSON|-",
+		Short: "Add a job; with - one for each line of standard input",
+		Long: `enqueue adds a job. With - it adds one for each line of standard input, which is JSON, in transactions of
+up to 1,000; of a line that is no JSON nothing of its transaction is added, and its number is said.`,
+		Example: `  honker enqueue emails '{"to": "ann@example.com"}' --delay 10m
+  honker enqueue emails - < emails.jsonl`,
+		GroupID:           groupChange,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeQueue,
+	}
+	flags := cmd.Flags()
+	flags.Var(spanFlag{&e.delay}, "delay", "not before this span has passed: 30s, 10m, 1d")
+	flags.Var(fromNow(&e.at), "at", "not before this `time`")
+	flags.Var(spanFlag{&e.expires}, "expires-in", "not after this span has passed")
+	flags.IntVar(&e.priority, "priority", 0, "larger comes first")
+	flags.IntVar(&e.attempts, "max-attempts", 0, "how often it is tried; default 25")
+	flags.StringVar(&e.unique, "unique", "", "find the job with this `key` rather than add a second one")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if args[1] == "-" && e.unique != "" {
+			return usage("", "--unique is for one job: it would be the key of all lines")
+		}
+		return a.change(ctx, func(db *honker.DB) error {
+			if args[1] == "-" {
+				return a.enqueueLines(ctx, db, args[0], e.options(cmd))
+			}
+			return a.enqueueOne(ctx, db, args[0], args[1], e.options(cmd))
+		})
+	})
+}
+
+// options are those that were set; their values are for the library to judge.
+func (e *enqueueing) options(cmd *cobra.Command) (opts []honker.EnqueueOption) {
+	add := func(flag string, opt honker.EnqueueOption) {
+		if cmd.Flags().Changed(flag) {
+			opts = append(opts, opt)
+		}
+	}
+	add("delay", honker.Delay(e.delay))
+	add("at", honker.RunAt(e.at))
+	add("expires-in", honker.ExpiresIn(e.expires))
+	add("priority", honker.Priority(e.priority))
+	add("max-attempts", honker.MaxAttempts(e.attempts))
+	add("unique", honker.Unique(e.unique, nil))
+	return opts
+}
+
+func (a *app) enqueueOne(ctx context.Context, db *honker.DB, queue, args string, opts []honker.EnqueueOption) error {
+	if !json.Valid([]byte(args)) {
+		return usage(`honker enqueue `+queue+` '{"to": "ann"}'`, "%q is not JSON", args)
+	}
+	var p honker.Placement
+	if _, err := byName(db, queue).Enqueue(ctx, json.RawMessage(args), append(opts, honker.Placed(&p))...); err != nil {
+		return err
+	}
+	return one(a, placedView, placed{ID: p.ID, Queue: queue, Result: string(p.Result)})
+}
+
+const (
+	linesPerTx = 1000
+	lineWait   = 100 * time.Millisecond // for another line, before those that have come are added
+)
+
+// line is a line of the input, or the error that ended it.
+type line struct {
+	number int
+	text   []byte
+	err    error
+}
+
+func (a *app) enqueueLines(ctx context.Context, db *honker.DB, queue string, opts []honker.EnqueueOption) error {
+	q, l := byName(db, queue), newList(a, placedView)
+	input := readLines(ctx, a.stdin)
+	for {
+		chunk, end := nextChunk(ctx, input)
+		if len(chunk) > 0 && (end == nil || errors.Is(end, io.EOF)) {
+			if err := enqueueChunk(ctx, q, chunk, opts, l); err != nil {
+				return stopped(err, l.n)
+			}
+		}
+		switch {
+		case end == nil:
+			continue
+		case errors.Is(end, io.EOF):
+			return l.close("lines")
+		default:
+			return stopped(end, l.n)
+		}
+	}
+}
+
+// stopped says how much was added before the error. A mistake of the first lines has changed nothing.
+func stopped(err error, added int) error {
+	if added == 0 && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	c := partly(err, "added %s", plural(int64(added), "job"))
+	c.try = "the rest of the lines alone"
+	return c
+}
+
+func enqueueChunk(ctx context.Context, q *honker.Queue[json.RawMessage], chunk []json.RawMessage, opts []honker.EnqueueOption, l *list[placed]) error {
+	ids, err := q.EnqueueMany(ctx, chunk, opts...)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := l.add(placed{ID: id, Queue: q.Name(), Result: string(honker.PlacedNew)}); err != nil {
+			return err
+		}
+	}
+	return l.app.out.Flush() // what reads them can go on with these
+}
+
+// nextChunk collects lines for one transaction. It does not wait long for more: what writes them
+// may be slow, and its first jobs can run meanwhile.
+func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage, end error) {
+	var waited <-chan time.Time
+	for len(chunk) < linesPerTx {
+		select {
+		case in := <-input:
+			switch {
+			case in.err != nil:
+				return chunk, in.err
+			case !json.Valid(in.text):
+				return nil, usage("", "line %d is not JSON: %s", in.number, long(string(in.text)).human)
+			}
+			chunk = append(chunk, in.text)
+			waited = time.After(lineWait)
+		case <-waited:
+			return chunk, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return chunk, nil
+}
+
+// readLines reads in a goroutine, since a read of a terminal or a pipe does not end with ctx: it ends
+// with the input, or with the process.
+func readLines(ctx context.Context, r io.Reader) <-chan line {
+	lines := make(chan line, linesPerTx)
+	go func() {
+		in := bufio.NewReader(r)
+		for n := 1; ; n++ {
+			text, err := in.ReadBytes('\n')
+			if text = bytes.TrimSpace(text); len(text) > 0 && !send(ctx, lines, line{number: n, text: text}) {
+				return
+			}
+			if err != nil {
+				send(ctx, lines, line{err: readError(err)})
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+func readError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.EOF
+	}
+	return fmt.Errorf("read the lines: %w", err)
+}
+
+func send(ctx context.Context, lines chan<- line, l line) bool {
+	select {
+	case lines <- l:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+// The exit codes. They are part of what scripts rely on.
+const (
+	codeFine        = 0
+	codeNo          = 1 // nothing found, problems found
+	codeUsage       = 2 // the command line or the input is wrong
+	codeRefused     = 3 // busy, read-only, no honker file, too new
+	codeInterrupted = 4
+	codeWouldChange = 10 // of a dry run
+)
+
+// failure is an error of a command that has begun.
+type failure struct{ err error }
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// coded is an error with an exit code of its own, and what to try next. Without an error the
+// command has said all there is to say.
+type coded struct {
+	code int
+	err  error
+	try  string
+}
+
+func (c *coded) Error() string {
+	if c.err == nil {
+		return fmt.Sprint("exit code ", c.code)
+	}
+	return c.err.Error()
+}
+func (c *coded) Unwrap() error { return c.err }
+
+// no is the answer no, which the output has given.
+func no() error { return &coded{code: codeNo} }
+
+// usage is a mistake in the command line that only the file, or the input, shows. try "" is the
+// command's help.
+func usage(try, format string, args ...any) error {
+	return &coded{code: codeUsage, err: fmt.Errorf(format, args...), try: try}
+}
+
+// end prints err and the next command to try, and returns the exit code.
+func (a *app) end(cmd *cobra.Command, err error) int {
+	var own *coded
+	var began *failure
+	switch {
+	case err == nil, errors.Is(err, syscall.EPIPE): // the reader has had enough
+		return codeFine
+	case errors.As(err, &own):
+		if own.err != nil {
+			a.complain(own.err, cmp.Or(own.try, cmd.CommandPath()+" --help"))
+		}
+		return own.code
+	case !errors.As(err, &began):
+		a.complain(err, cmd.CommandPath()+" --help")
+		return codeUsage
+	}
+	code, try := a.judge(began.err, cmd)
+	a.complain(began.err, try)
+	return code
+}
+
+func (a *app) complain(err error, try string) {
+	fmt.Fprintln(a.stderr, clean(err.Error()))
+	fmt.Fprintln(a.stderr, "try: "+try)
+}
+
+// judge returns the exit code of an error of the library, and what to try next.
+func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return codeInterrupted, "the same again"
+	case errors.Is(err, honker.ErrInvalid):
+		return codeUsage, cmd.CommandPath() + " --help"
+	case errors.Is(err, honker.ErrNotFound):
+		return codeNo, a.command("jobs")
+	case errors.Is(err, honker.ErrBusy):
+		return codeRefused, "the same with --timeout 1m"
+	case errors.Is(err, honker.ErrSchemaTooNew):
+		return codeRefused, "go install github.com/honker-go/honker/cmd/honker@latest"
+	case errors.Is(err, os.ErrPermission):
+		return codeRefused, "the same as a user that may use the file"
+	default:
+		return codeRefused, a.command("check")
+	}
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// filter are the flags that pick jobs.
+type filter struct {
+	admin.JobFilter
+	phases, where, headers []string
+}
+
+// addTo gives cmd the flags for dead jobs, or for all.
+func (f *filter) addTo(a *app, cmd *cobra.Command, dead bool) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.Queues, "queue", nil, "of this `queue`; can be repeated")
+	flags.StringVar(&f.Error, "error", "", "the last error contains this `text`")
+	flags.StringVar(&f.Contains, "contains", "", "the payload, as it is stored, contains this `text`")
+	flags.StringArrayVar(&f.where, "where", nil, "a `field=value` of the payload, such as order.id=17; can be repeated")
+	flags.StringArrayVar(&f.headers, "header", nil, "a `name=value` of the job's headers; can be repeated")
+	flags.StringVar(&f.Key, "key", "", "with this `key`, by which jobs share a limit")
+	flags.StringVar(&f.Unique, "unique", "", "with this unique `key`")
+	flags.Int64Var(&f.Batch, "batch", 0, "of the batch with this `id`")
+	flags.IntVar(&f.MinAttempts, "min-attempts", 0, "claimed at least `n` times")
+	flags.Var(ago(&f.CreatedSince), "created-since", "enqueued at or after this `time`, or since so long ago: 2h, 7d")
+	flags.Var(ago(&f.CreatedBefore), "created-before", "enqueued before this `time`, or longer ago")
+	flags.StringVar(&f.Fingerprint, "group", "", "with an error of this `group` of dead groups, or of the one that begins so")
+	flags.Var(ago(&f.DiedSince), "died-since", "dead since this `time`, or since so long ago: 2h, 7d")
+	flags.Var(ago(&f.DiedBefore), "died-before", "dead before this `time`, or for longer")
+	must(cmd.RegisterFlagCompletionFunc("queue", a.completeQueues))
+	must(cmd.RegisterFlagCompletionFunc("group", a.completeGroups))
+	if dead {
+		return
+	}
+	flags.StringSliceVar(&f.phases, "phase", nil, "in these `phases`: "+strings.Join(phases, ", "))
+	flags.StringVar(&f.Worker, "worker", "", "held by this `worker`")
+	flags.Var(ago(&f.RunSince), "run-since", "to run at or after this `time`, or since so long ago")
+	flags.Var(ago(&f.RunBefore), "run-before", "to run before this `time`, or longer ago")
+	must(cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+var phases = []string{
+	string(honker.PhaseReady), string(honker.PhaseScheduled), string(honker.PhaseRunning), string(honker.PhaseLapsed),
+	string(honker.PhaseHeld), string(honker.PhaseExpired), string(honker.PhaseDead), string(honker.PhaseDone),
+}
+
+// pick returns the filter, with the ids that are arguments.
+func (f *filter) pick(args []string) (admin.JobFilter, error) {
+	for _, phase := range f.phases {
+		f.Phases = append(f.Phases, honker.Phase(phase))
+	}
+	var bad [3]error
+	f.Where, bad[0] = pairs("--where", f.where)
+	f.Header, bad[1] = pairs("--header", f.headers)
+	f.IDs, bad[2] = idsOf(args)
+	return f.JobFilter, errors.Join(bad[:]...)
+}
+
+func pairs(flag string, texts []string) (map[string]string, error) {
+	if texts == nil {
+		return nil, nil
+	}
+	out := make(map[string]string, len(texts))
+	for _, text := range texts {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, usage("", "%s %q: a name and a value, such as order.id=17", flag, text)
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+func idsOf(args []string) ([]int64, error) {
+	var ids []int64
+	for _, arg := range args {
+		id, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil {
+			return nil, usage("", "%q is not the id of a job", arg)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// instant is a flag of a time: RFC 3339, a day, or a span that is counted from now.
+type instant struct {
+	t    *time.Time
+	sign time.Duration // -1: spans are in the past
+}
+
+func ago(t *time.Time) instant     { return instant{t, -1} }
+func fromNow(t *time.Time) instant { return instant{t, 1} }
+
+// String implements pflag.Value.
+func (i instant) String() string {
+	if i.t == nil || i.t.IsZero() {
+		return ""
+	}
+	return i.t.Format(time.RFC3339)
+}
+
+// Type implements pflag.Value.
+func (i instant) Type() string { return "time" }
+
+// Set implements pflag.Value.
+func (i instant) Set(text string) error {
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			*i.t = t
+			return nil
+		}
+	}
+	d, err := parseSpan(text)
+	if err != nil {
+		return fmt.Errorf("a time such as 2026-11-23T09:00:00Z or 2026-11-23, or a span such as 30m or 7d")
+	}
+	*i.t = time.Now().Add(i.sign * d)
+	return nil
+}
+
+// spanFlag is a flag of a duration, also of days.
+type spanFlag struct{ d *time.Duration }
+
+// String implements pflag.Value.
+func (s spanFlag) String() string {
+	if s.d == nil || *s.d == 0 {
+		return ""
+	}
+	return s.d.String()
+}
+
+// Type implements pflag.Value.
+func (s spanFlag) Type() string { return "span" }
+
+// Set implements pflag.Value.
+func (s spanFlag) Set(text string) error {
+	d, err := parseSpan(text)
+	if err == nil {
+		*s.d = d
+	}
+	return err
+}
+
+// parseSpan is time.ParseDuration that knows days, and no negative span.
+func parseSpan(text string) (time.Duration, error) {
+	bad := fmt.Errorf("a span such as 90s, 30m, 2h or 7d")
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 32)
+		if err != nil || n > math.MaxInt64/uint64(24*time.Hour) {
+			return 0, bad
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, bad
+	}
+	return d, nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// inFile runs f in a bubble, where the time is the same each time, with a person at a file that
+// has jobs in all phases.
+func inFile(t *testing.T, f func(t *testing.T, s *session)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "app.db")
+	t.Chdir(filepath.Dir(path))
+	synctest.Test(t, func(t *testing.T) {
+		fill(t, path)
+		f(t, &session{person: person{t: t, env: map[string]string{"HONKER_FILE": "app.db"}}})
+	})
+}
+
+func open(t *testing.T, path string) *honker.DB {
+	t.Helper()
+	db, err := honker.Open(t.Context(), path, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	return db
+}
+
+func fill(t *testing.T, path string) {
+	t.Helper()
+	ctx := t.Context()
+	db := open(t, path)
+	defer func() { require.NoError(t, db.Close()) }()
+	emails := honker.NewQueue[json.RawMessage](db, "emails", &honker.QueueOptions{Lease: time.Hour})
+	enqueue := func(q *honker.Queue[json.RawMessage], args string, opts ...honker.EnqueueOption) int64 {
+		id, err := q.Enqueue(ctx, json.RawMessage(args), opts...)
+		require.NoError(t, err)
+		return id
+	}
+	for _, reason := range []string{
+		`job 1: no such address "ann@example.com"`, `job 2: no such address "bob@example.com"`, "server is down\nconnection refused",
+	} {
+		enqueue(emails, `{"to": "ann", "order": {"id": 12345678901234567890}}`, honker.MaxAttempts(3))
+		_, err := emails.WorkDue(ctx, func(context.Context, *honker.Job[json.RawMessage]) error { return honker.Reject(errors.New(reason)) }, nil)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+	}
+	reports := honker.NewQueue[json.RawMessage](db, "nightly reports", &honker.QueueOptions{Lease: time.Minute})
+	enqueue(reports, `1`)
+	_, err := reports.Claim(ctx, "worker-1", 1)
+	require.NoError(t, err)
+	enqueue(reports, `2`, honker.ExpiresIn(time.Minute))
+	time.Sleep(10 * time.Minute)
+	enqueue(emails, `{"to": "cleo"}`, honker.Priority(5))
+	_, err = emails.Claim(ctx, "worker-2", 1)
+	require.NoError(t, err)
+	enqueue(emails, `{"to": "dan"}`)
+	enqueue(emails, `{"to": "eve"}`, honker.Delay(2*time.Hour), honker.Unique("eve", nil))
+	require.NoError(t, db.Scheduler().Register(ctx, honker.Schedule{Name: "nightly", Queue: "nightly reports", Spec: "@every 2m"}))
+	time.Sleep(4*time.Minute + 30*time.Second)
+}
+
+// each runs a command in all formats.
+func (s *session) each(args ...string) {
+	s.atTerm = true
+	s.do(args...)
+	s.atTerm = false
+	s.do(args...)
+	for _, format := range []string{"json", "jsonl", "name"} {
+		s.do(append(args, "-o", format)...)
+	}
+}
+
+func TestGolden_Status(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("status")
+		s.do("status", "--fail-on", "none")
+		s.do("status", "--fail-on", "warn,error", "-q", "-o", "name")
+		s.matches("status")
+	})
+}
+
+func TestGolden_Queues(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("queues")
+		s.each("queue", "show", "emails")
+		s.do("queue", "show", "nothing")
+		s.matches("queues")
+	})
+}
+
+func TestGolden_Jobs(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("jobs")
+		s.do("jobs", "--queue", "emails", "--phase", "ready,running")
+		s.do("jobs", "--where", "to=eve", "-o", "name")
+		s.do("jobs", "--count", "--phase", "dead")
+		s.do("jobs", "--queue", "nobody's")
+		s.do("jobs", "--queue", "nobody's", "-o", "json")
+		s.matches("jobs")
+	})
+}
+
+func TestGolden_Job(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("job", "show", "1")
+		s.do("job", "show", "3", "-o", "table")
+		s.do("job", "show", "99")
+		s.do("job", "show", "one")
+		s.do("job", "run-now", "8")
+		s.do("job", "run-now", "8", "-o", "table")
+		s.do("job", "cancel", "7", "-o", "json")
+		s.do("job", "cancel", "7", "8", "--yes")
+		s.do("job", "cancel", "99")
+		s.matches("job")
+	})
+}
+
+func TestGolden_Dead(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("dead")
+		s.each("dead", "groups")
+		s.do("dead", "requeue")
+		s.do("dead", "requeue", "--all")
+		s.do("dead", "requeue", "--all", "--dry-run")
+		s.do("dead", "requeue", "--group", "nope")
+		s.do("dead", "requeue", "--group", "", "--queue", "nothing", "--dry-run")
+		s.do("dead", "requeue", "3", "--to", "again", "--delay", "1h", "-o", "table")
+		s.atTerm, s.stdin = true, "n\n"
+		s.do("dead", "discard", "--queue", "emails")
+		s.stdin = "y\n"
+		s.do("dead", "discard", "--queue", "emails")
+		s.do("dead", "discard", "--queue", "emails", "--yes")
+		s.atTerm = false
+		s.do("dead")
+		s.matches("dead")
+	})
+}
+
+func TestGolden_Pause(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.do("queue", "pause", "emails", "--until", "30m", "--reason", "mail server is down", "-o", "table")
+		s.do("queue", "pause", "emails", "-o", "table")
+		s.do("queue", "pause", "emails")
+		s.do("queue", "resume", "emails", "-o", "json")
+		s.do("queue", "resume", "emails", "-o", "table")
+		s.do("queue", "pause", "emails", "--until", "1999-12-31T00:00:00Z")
+		s.do("queue", "pause", "emails", "--until", "soon")
+		s.matches("pause")
+	})
+}
+
+func TestGolden_Enqueue(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("enqueue", "emails", `{"to": "fay"}`)
+		s.do("enqueue", "emails", "{to: fay}")
+		s.do("enqueue", "emails", "1", "--unique", "eve")
+		s.do("enqueue", "emails", "1", "--delay", "-1s")
+		s.do("enqueue", "emails", "1", "--max-attempts", "0")
+		s.stdin = "1\n\n{\"to\": 2}\n3"
+		s.do("enqueue", "emails", "-")
+		s.stdin = "1\nx\n"
+		s.do("enqueue", "emails", "-")
+		s.do("enqueue", "emails", "-", "--unique", "k")
+		s.matches("enqueue")
+	})
+}
+
+func TestGolden_Check(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("check")
+		s.matches("check")
+	})
+}
+
+func TestGolden_Usage(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.do()
+		s.do("no-such")
+		s.do("queue")
+		s.do("queue", "stop")
+		s.do("status", "extra")
+		s.do("status", "--fail-on", "fatal")
+		s.do("status", "-o", "xml")
+		s.do("status", "--timeout", "0")
+		s.do("status", "--timeout", "long")
+		s.do("dead", "discard", "1", "-o", "name")
+		s.do("jobs", "--where", "order")
+		s.do("jobs", "--order", "best")
+		s.do("jobs", "--limit", "-1")
+		s.do("jobs", "--phase", "gone")
+		s.do("jobs", "--after", "nonsense")
+		s.do("jobs", "--created-since", "yesterday")
+		s.do("jobs", "--count", "-o", "name")
+		s.do("status", "-f", "no.db")
+		s.do("status", "-f", ".")
+		s.matches("usage")
+	})
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// rowView shows a job among others.
+var rowView = view[honker.JobInfo]{
+	columns: []column[honker.JobInfo]{
+		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
+		{"queue", func(j honker.JobInfo) cell { return text(j.Queue) }},
+		{"phase", func(j honker.JobInfo) cell { return text(string(j.Phase)) }},
+		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
+		{"created_at", func(j honker.JobInfo) cell { return when(j.CreatedAt) }},
+		{"run_at", func(j honker.JobInfo) cell { return when(j.RunAt) }},
+		{"worker_id", func(j honker.JobInfo) cell { return long(j.WorkerID) }},
+		{"last_error", func(j honker.JobInfo) cell { return long(j.LastError) }},
+		{"payload", func(j honker.JobInfo) cell { return long(string(j.Payload)) }},
+	},
+	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
+}
+
+// listing are the flags of a command that lists jobs.
+type listing struct {
+	limit int
+	after string
+	order string
+	count bool
+}
+
+var orders = map[string]admin.Order{
+	"newest": admin.NewestFirst, "oldest": admin.OldestFirst, "claim": admin.ClaimOrder, "died": admin.LastDiedFirst,
+}
+
+func (l *listing) addTo(cmd *cobra.Command, order string) {
+	names := slices.Sorted(maps.Keys(orders))
+	cmd.Flags().IntVar(&l.limit, "limit", 50, "list at most `n`; 0: all")
+	cmd.Flags().StringVar(&l.after, "after", "", "go on after the `cursor` that the list before has ended with")
+	cmd.Flags().StringVar(&l.order, "order", order, "`order`: "+strings.Join(names, ", ")+"; claim is the order in which the jobs of one queue are claimed")
+	cmd.Flags().BoolVar(&l.count, "count", false, "only say how many there are")
+	must(cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func (a *app) jobs() *cobra.Command {
+	var f filter
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "jobs",
+		Short: "List, search and count jobs",
+		Long: `jobs lists jobs: those that wait and run, dead ones, and done ones that are kept. All flags that pick jobs have to
+match. A search by other flags than --queue and --phase reads the jobs themselves, without holding up any writer.`,
+		Example: `  honker jobs --queue emails --phase ready,running
+  honker jobs --where order.id=17
+  honker jobs --phase dead --count
+  honker jobs --queue emails --phase scheduled -o name | xargs honker job run-now --yes`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	f.addTo(a, cmd, false)
+	l.addTo(cmd, "newest")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			picked, err := a.pickDead(ctx, db, &f, args)
+			if err != nil {
+				return err
+			}
+			return a.listJobs(ctx, db, picked, l, rowView)
+		})
+	})
+}
+
+// listJobs lists the jobs that f picks, page by page, and says how to go on.
+func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l listing, v view[honker.JobInfo]) error {
+	order, ok := orders[l.order]
+	if !ok || l.limit < 0 {
+		return usage("", "--order %q, --limit %d: an order is one of %s, and a limit not negative", l.order, l.limit, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
+	}
+	if l.count {
+		return a.countJobs(ctx, db, f)
+	}
+	out := newList(a, v)
+	opts := &admin.PageOptions{Order: order, After: admin.Cursor(l.after)}
+	for {
+		opts.Limit = pageSize
+		if l.limit > 0 {
+			opts.Limit = min(pageSize, l.limit-out.n)
+		}
+		page, err := admin.ListJobs(ctx, db, f, opts)
+		if err != nil {
+			return err
+		}
+		for _, job := range page.Jobs {
+			if err := out.add(job); err != nil {
+				return err
+			}
+		}
+		opts.After = page.Next
+		if page.Next == "" || l.limit > 0 && out.n >= l.limit {
+			break
+		}
+	}
+	if err := out.close("such jobs"); err != nil {
+		return err
+	}
+	if opts.After != "" {
+		a.note("there may be more: the same with --after %s", opts.After)
+	}
+	return nil
+}
+
+const pageSize = 1000
+
+// counted is how many jobs there are.
+type counted struct{ Jobs honker.Count }
+
+var countedView = view[counted]{columns: []column[counted]{{"jobs", func(c counted) cell { return count(c.Jobs) }}}}
+
+// countJobs counts to the end, however long that takes: a number that is cut short is of no use to
+// a script.
+func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) error {
+	var n int64
+	for _, err := range admin.EachJob(ctx, db, f, &admin.PageOptions{Limit: pageSize}) {
+		if err != nil {
+			return err
+		}
+		n++
+	}
+	return one(a, countedView, counted{honker.Count{N: n}})
+}
+
+func (a *app) job() *cobra.Command {
+	return parent("job", "One job: show it, cancel it, run it now", groupChange, a.jobShow(), a.jobCancel(), a.jobRunNow())
+}
+
+// jobView shows a job by itself: all of it.
+var jobView = view[honker.JobInfo]{
+	columns: []column[honker.JobInfo]{
+		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
+		{"queue", func(j honker.JobInfo) cell { return text(j.Queue) }},
+		{"phase", func(j honker.JobInfo) cell { return text(string(j.Phase)) }},
+		{"priority", func(j honker.JobInfo) cell { return number(int64(j.Priority)) }},
+		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
+		{"max_attempts", func(j honker.JobInfo) cell { return number(int64(j.MaxAttempts)) }},
+		{"worker_id", func(j honker.JobInfo) cell { return text(j.WorkerID) }},
+		{"unique", func(j honker.JobInfo) cell { return text(j.Unique) }},
+		{"created_at", func(j honker.JobInfo) cell { return at(j.CreatedAt) }},
+		{"run_at", func(j honker.JobInfo) cell { return at(j.RunAt) }},
+		{"expires_at", func(j honker.JobInfo) cell { return at(j.ExpiresAt) }},
+		{"claim_expires_at", func(j honker.JobInfo) cell { return at(j.ClaimExpiresAt) }},
+		{"died_at", func(j honker.JobInfo) cell { return at(j.DiedAt) }},
+		{"last_error", func(j honker.JobInfo) cell { return text(j.LastError) }},
+		{"payload", func(j honker.JobInfo) cell { return text(string(j.Payload)) }},
+	},
+	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
+}
+
+func (a *app) jobShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show JOB",
+		Short: "All that is known of a job",
+		Args:  cobra.ExactArgs(1),
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		ids, err := idsOf(args)
+		if err != nil {
+			return err
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			job, err := db.Job(ctx, ids[0])
+			if errors.Is(err, honker.ErrNotFound) {
+				return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done or cancelled, or never was", ids[0]), try: a.command("jobs")}
+			}
+			if err != nil {
+				return err
+			}
+			return one(a, jobView, *job)
+		})
+	})
+}
+
+func (a *app) jobCancel() *cobra.Command {
+	var c changing
+	var running bool
+	cmd := &cobra.Command{
+		Use:   "cancel JOB...",
+		Short: "Remove jobs that wait; with --running those that a worker holds too",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	c.addTo(cmd)
+	cmd.Flags().BoolVar(&running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job"},
+			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
+				return admin.Cancel(ctx, db, f, &admin.CancelOptions{Running: running, DryRun: dryRun})
+			})
+	})
+}
+
+func (a *app) jobRunNow() *cobra.Command {
+	var c changing
+	cmd := &cobra.Command{
+		Use:   "run-now JOB...",
+		Short: "Let jobs run now that wait for their time",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	c.addTo(cmd)
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.onJobs(ctx, args, c, verb{name: "run", done: "made due", what: "job"},
+			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
+				return admin.RunNow(ctx, db, f, &admin.RunNowOptions{DryRun: dryRun})
+			})
+	})
+}
+
+// onJobs does v to the live jobs with these ids. That there is none of them is the answer no.
+func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
+	do func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error)) error {
+	ids, err := idsOf(args)
+	if err != nil {
+		return err
+	}
+	return a.change(ctx, func(db *honker.DB) error {
+		none := false
+		v.do = func(ctx context.Context, dryRun bool) (*admin.Report, error) {
+			r, err := do(ctx, db, admin.JobFilter{IDs: ids}, dryRun)
+			none = err == nil && (r.Matched == 0 || !dryRun && r.Changed == 0)
+			return r, err
+		}
+		if err := a.apply(ctx, v, c); err != nil || !none {
+			return err
+		}
+		return no()
+	})
+}

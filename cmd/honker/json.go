@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/honker-go/honker"
+)
+
+// marshal turns a value of the API into JSON: the fields of a struct by their names in Go, in
+// snake_case and in their order; times in RFC 3339, and null for none; payloads as they are. indent
+// "" makes it one line.
+func marshal(value any, indent string) (string, error) {
+	var compact bytes.Buffer
+	if err := appendJSON(&compact, reflect.ValueOf(value)); err != nil {
+		return "", err
+	}
+	if indent == "" {
+		return compact.String(), nil
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, compact.Bytes(), indent, "  "); err != nil {
+		return "", err
+	}
+	return b.String(), nil
+}
+
+func writeJSON(w io.Writer, value any, indent string) error {
+	line, err := marshal(value, "")
+	if err != nil {
+		return err
+	}
+	if indent != "" {
+		var b bytes.Buffer
+		if err := json.Indent(&b, []byte(line), "", indent); err != nil {
+			return err
+		}
+		line = b.String()
+	}
+	_, err = io.WriteString(w, line+"\n")
+	return err
+}
+
+func appendJSON(b *bytes.Buffer, v reflect.Value) error {
+	if v.IsValid() {
+		switch value := v.Interface().(type) {
+		case time.Time:
+			return appendTime(b, value)
+		case time.Duration:
+			return appendText(b, value.String())
+		case json.RawMessage:
+			return appendPayload(b, value)
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface, reflect.Invalid:
+		if v.Kind() == reflect.Invalid || v.IsNil() {
+			b.WriteString("null")
+			return nil
+		}
+		return appendJSON(b, v.Elem())
+	case reflect.Struct:
+		return appendStruct(b, v)
+	case reflect.Slice:
+		return appendSlice(b, v)
+	default:
+		return appendValue(b, v.Interface())
+	}
+}
+
+func appendTime(b *bytes.Buffer, t time.Time) error {
+	if t.IsZero() {
+		b.WriteString("null")
+		return nil
+	}
+	return appendText(b, t.UTC().Format(time.RFC3339Nano))
+}
+
+// appendPayload passes JSON on as it is, numbers as they were written. Other bindings may have
+// stored text that is no JSON: it becomes a string.
+func appendPayload(b *bytes.Buffer, p json.RawMessage) error {
+	if json.Compact(b, p) == nil {
+		return nil
+	}
+	return appendText(b, string(p))
+}
+
+// appendValue is what encoding/json does, without its escapes for HTML.
+func appendValue(b *bytes.Buffer, value any) error {
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(value); err != nil {
+		return err
+	}
+	b.Truncate(b.Len() - 1) // the line's end
+	return nil
+}
+
+func appendText(b *bytes.Buffer, text string) error { return appendValue(b, text) }
+
+func appendSlice(b *bytes.Buffer, v reflect.Value) error {
+	b.WriteByte('[')
+	for i := range v.Len() {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := appendJSON(b, v.Index(i)); err != nil {
+			return err
+		}
+	}
+	b.WriteByte(']')
+	return nil
+}
+
+// appendStruct writes all fields, so that a program finds each of them each time. A Count is its
+// number; those that are lower bounds are named in a field of their own, at_least.
+func appendStruct(b *bytes.Buffer, v reflect.Value) error {
+	b.WriteByte('{')
+	var bounds []string
+	for i := range v.NumField() {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name := snake(v.Type().Field(i).Name)
+		fmt.Fprintf(b, "%q:", name)
+		field := v.Field(i)
+		if c, ok := field.Interface().(honker.Count); ok {
+			if c.More {
+				bounds = append(bounds, name)
+			}
+			field = reflect.ValueOf(c.N)
+		}
+		if err := appendJSON(b, field); err != nil {
+			return err
+		}
+	}
+	if bounds != nil {
+		b.WriteString(`,"at_least":`)
+		if err := appendSlice(b, reflect.ValueOf(bounds)); err != nil {
+			return err
+		}
+	}
+	b.WriteByte('}')
+	return nil
+}
+
+// snake turns WorkerID into worker_id, and IDs into ids.
+func snake(name string) string {
+	name = strings.ReplaceAll(name, "ID", "Id")
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

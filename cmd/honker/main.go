@@ -1,0 +1,26 @@
+// Command honker looks into a honker file and steers it: queues, jobs, dead letters. It needs no
+// daemon and no connection, only the file.
+//
+//	honker status -f app.db
+//	honker dead groups
+//	honker dead requeue --group 3f2a --spread 10m
+//
+// The guide to it is docs/guide/cli.md.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() { os.Exit(mainCode()) }
+
+func mainCode() int {
+	signal.Ignore(syscall.SIGPIPE) // a reader that goes is an error of the write, after which the file is closed
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second one ends the process
+	return run(ctx, os.Args[1:], stdConsole())
+}

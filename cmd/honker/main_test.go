@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// binary is the command, built once; golden is where the golden files are.
+var binary, golden string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir := must1(os.MkdirTemp("", "honker"))
+	binary, golden = filepath.Join(dir, "honker"), must1(filepath.Abs("testdata"))
+	if runtime.GOOS == "windows" {
+		binary += ".exe"
+	}
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+func must1[T any](value T, err error) T {
+	must(err)
+	return value
+}
+
+// person runs commands on one file, at a terminal or not.
+type person struct {
+	t      *testing.T
+	stdin  string
+	atTerm bool
+	env    map[string]string
+}
+
+// said is what a command has printed, and its exit code.
+type said struct {
+	out, err string
+	code     int
+}
+
+// run runs a command within the test.
+func (p *person) run(args ...string) said {
+	p.t.Helper()
+	return p.runCtx(p.t.Context(), args...)
+}
+
+func (p *person) runCtx(ctx context.Context, args ...string) said {
+	var out, err bytes.Buffer
+	code := run(ctx, args, console{
+		stdin: strings.NewReader(p.stdin), stdout: &out, stderr: &err,
+		inTerm: p.atTerm, outTerm: p.atTerm,
+		getenv: func(name string) string { return p.env[name] },
+		actor:  "ann@example",
+	})
+	return said{out.String(), err.String(), code}
+}
+
+// session runs commands one after the other, and writes down what they print as a terminal
+// would show it. Lines of standard error begin with "! ".
+type session struct {
+	person
+	text strings.Builder
+}
+
+func (s *session) do(args ...string) said {
+	s.t.Helper()
+	got := s.run(args...)
+	line := make([]string, len(args))
+	for i, arg := range args {
+		line[i] = shellWord(arg)
+	}
+	fmt.Fprintf(&s.text, "$ honker %s\n%s", strings.Join(line, " "), got.out)
+	for line := range strings.Lines(got.err) {
+		fmt.Fprintf(&s.text, "! %s\n", strings.TrimRight(line, " \n"))
+	}
+	if got.code != 0 {
+		fmt.Fprintf(&s.text, "[exit code %d]\n", got.code)
+	}
+	s.text.WriteString("\n")
+	return got
+}
+
+// matches compares the session with its golden file.
+func (s *session) matches(name string) {
+	s.t.Helper()
+	path := filepath.Join(golden, name+".golden")
+	if *update {
+		require.NoError(s.t, os.MkdirAll(golden, 0o755))
+		require.NoError(s.t, os.WriteFile(path, []byte(s.text.String()), 0o644))
+		return
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(s.t, err, "go test -update writes it")
+	require.Equal(s.t, string(want), s.text.String(), "go test -update, if this is what it should say")
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// deadline is far beyond what a command takes.
+const deadline = time.Minute
+
+// command is the binary with args, in dir.
+func command(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), deadline)
+	t.Cleanup(stop)
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HONKER_FILE=", "NO_COLOR=")
+	return cmd
+}
+
+// ran runs the binary to its end.
+func ran(t *testing.T, dir string, args ...string) said {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := command(t, dir, args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	code := codeOf(t, cmd.Run())
+	return said{out.String(), errs.String(), code}
+}
+
+func codeOf(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return 0
+}
+
+// newFile is a file with a queue, which stays open: other processes use it too.
+func newFile(t *testing.T) (dir string, db *honker.DB, q *honker.Queue[int]) {
+	t.Helper()
+	dir = t.TempDir()
+	db = honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
+	return dir, db, honker.NewQueue[int](db, "jobs", nil)
+}
+
+// Scripts rely on the exit codes.
+func TestProcess_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dir, _, q := newFile(t)
+	for n := range 2 {
+		_, err := q.Enqueue(t.Context(), n)
+		require.NoError(t, err)
+	}
+	_, err := q.WorkDue(t.Context(), func(context.Context, *honker.Job[int]) error { return honker.Reject(io.ErrUnexpectedEOF) }, nil)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		code int
+		args string
+	}{
+		{0, "version"},
+		{0, "status"},
+		{0, "queues -f app.db"},
+		{0, "check"},
+		{0, "dead requeue --queue others --dry-run"},
+		{1, "status --fail-on warn"},
+		{1, "job show 99"},
+		{1, "job cancel 99"},
+		{2, "no-such"},
+		{2, "job show"},
+		{2, "job show x"},
+		{2, "dead requeue --queue jobs"},
+		{2, "queues -f no.db"},
+		{10, "dead requeue --queue jobs --dry-run"},
+		{0, "dead requeue --queue jobs --yes"},
+		{0, "dead requeue --queue jobs --dry-run"},
+	} {
+		got := ran(t, dir, strings.Fields(c.args)...)
+		require.Equal(t, c.code, got.code, "%s: %s%s", c.args, got.out, got.err)
+		if c.code != 0 && c.code != 10 && !strings.HasPrefix(c.args, "status") && c.args != "job cancel 99" {
+			require.Contains(t, got.err, "\ntry: ", c.args)
+		}
+	}
+	require.NoFileExists(t, filepath.Join(dir, "no.db"))
+}
+
+// A reader that has seen enough is no error, and no noise.
+func TestProcess_ClosedPipe(t *testing.T) {
+	t.Parallel()
+	dir, _, q := newFile(t)
+	many := make([]int, 20_000) // more than a pipe takes
+	_, err := q.EnqueueMany(t.Context(), many)
+	require.NoError(t, err)
+	for _, format := range formats {
+		cmd := command(t, dir, "jobs", "--limit", "0", "-o", format)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		require.NoError(t, cmd.Start())
+		_, err = bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		require.NoError(t, out.Close())
+		require.Zero(t, codeOf(t, cmd.Wait()), format)
+		require.Empty(t, errs.String(), format)
+	}
+}
+
+// An interrupt ends a command that waits for input, and what was added is said.
+func TestProcess_Interrupt(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("os.Interrupt cannot be sent")
+	}
+	dir, _, _ := newFile(t)
+	cmd := command(t, dir, "enqueue", "jobs", "-", "-o", "name")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	var errs bytes.Buffer
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = &errs
+	require.NoError(t, cmd.Start())
+	_, err = io.WriteString(in, "1\n2\n3\n")
+	require.NoError(t, err)
+	ids := bufio.NewReader(out)
+	for _, want := range []string{"1\n", "2\n", "3\n"} { // they do not wait for the end of the input
+		id, err := ids.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, want, id)
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	require.Equal(t, codeInterrupted, codeOf(t, cmd.Wait()))
+	require.Contains(t, errs.String(), "interrupted: added 3 jobs\n")
+}
+
+// A transaction that does not end is waited for as long as --timeout says. Looks do not wait.
+func TestProcess_Busy(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := newFile(t)
+	require.NoError(t, db.Tx(t.Context(), func(_ context.Context, _ *sql.Tx) error {
+		for _, args := range []string{"enqueue jobs 1", "queue pause jobs", "queue resume jobs"} {
+			got := ran(t, dir, append(strings.Fields(args), "--timeout", "50ms")...)
+			require.Equal(t, codeRefused, got.code, "%s: %s", args, got.err)
+			require.Contains(t, got.err, "busy")
+			require.Contains(t, got.err, "try: the same with --timeout")
+		}
+		for _, args := range []string{"status", "queues", "jobs", "check", "dead groups"} {
+			got := ran(t, dir, strings.Fields(args)...)
+			require.Zero(t, got.code, "%s: %s", args, got.err)
+		}
+		return nil
+	}))
+}
+
+// Without -f and $HONKER_FILE it is the only honker file here.
+func TestProcess_WhichFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	got := ran(t, dir, "queues")
+	require.Equal(t, said{"", "no honker file here: name one with -f or $HONKER_FILE\ntry: honker status -f FILE\n", codeUsage}, got)
+
+	other, err := honker.Open(t.Context(), filepath.Join(dir, "app.db"), nil)
+	require.NoError(t, err)
+	require.NoError(t, other.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.db"), []byte("some text, and no database at all"), 0o644))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.db"), 0o755))
+	got = ran(t, dir, "queues", "-q")
+	require.Equal(t, said{}, got)
+
+	second, err := honker.Open(t.Context(), filepath.Join(dir, "two.db"), nil)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+	got = ran(t, dir, "queues")
+	require.Equal(t, codeUsage, got.code)
+	require.Contains(t, got.err, "2 honker files here, app.db, two.db")
+	require.Zero(t, ran(t, dir, "queues", "-f", "two.db").code)
+}
+
+// Names of queues that are in the file are completed, in bash as by hand.
+func TestProcess_Completion(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := newFile(t)
+	for _, name := range []string{"emails", "email digests", "reports"} {
+		_, err := honker.NewQueue[int](db, name, nil).Enqueue(t.Context(), 1)
+		require.NoError(t, err)
+	}
+	require.Equal(t, "email digests\nemails\nreports\n:4\n", ran(t, dir, "__complete", "queue", "pause", "").out)
+	require.Equal(t, ":4\n", ran(t, dir, "__complete", "queue", "pause", "emails", "").out)
+	require.Equal(t, "email digests\nemails\nreports\n:4\n", ran(t, dir, "__complete", "jobs", "--queue", "").out)
+	require.Equal(t, ":4\n", ran(t, dir, "__complete", "jobs", "-f", "no.db", "--queue", "").out, "an error is no offer")
+
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	script := `
+set -u
+source <(honker completion bash)
+_init_completion() { cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
+_get_comp_words_by_ref() { _init_completion; }
+offer() {
+  COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9 COMP_KEY=9 COMPREPLY=()
+  __start_honker
+  printf '%s|' "${COMPREPLY[@]}"; echo
+}
+compopt() { :; }
+offer honker queue pause rep
+offer honker jobs --queue em
+offer honker queue show 'email\ d'
+offer honker sta
+offer honker jobs --phase la
+`
+	cmd := exec.Command(bash, "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HONKER_FILE=app.db", "PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "reports|\nemail digests|emails|\nemail\\ digests|\nstatus|\nlapsed|\n", string(out))
+}

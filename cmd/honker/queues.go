@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var queueView = view[honker.QueueStats]{
+	columns: []column[honker.QueueStats]{
+		{"queue", func(s honker.QueueStats) cell { return text(s.Queue) }},
+		{"ready", func(s honker.QueueStats) cell { return count(s.Ready) }},
+		{"running", func(s honker.QueueStats) cell { return count(s.Running) }},
+		{"scheduled", func(s honker.QueueStats) cell { return count(s.Scheduled) }},
+		{"held", func(s honker.QueueStats) cell { return count(s.Held) }},
+		{"lapsed", func(s honker.QueueStats) cell { return count(s.Lapsed) }},
+		{"expired", func(s honker.QueueStats) cell { return count(s.Expired) }},
+		{"dead", func(s honker.QueueStats) cell { return count(s.Dead) }},
+		{"oldest_ready", func(s honker.QueueStats) cell { return when(s.OldestReady) }},
+		{"next_at", func(s honker.QueueStats) cell { return when(s.NextAt) }},
+	},
+	name: func(s honker.QueueStats) string { return s.Queue },
+}
+
+func (a *app) queues() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "queues",
+		Short:   "What lies in each queue",
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			all, err := admin.Queues(ctx, db)
+			if err != nil {
+				return err
+			}
+			return a.listQueues(all)
+		})
+	})
+}
+
+func (a *app) listQueues(all []honker.QueueStats) error {
+	l := newList(a, queueView)
+	for _, s := range all {
+		if err := l.add(s); err != nil {
+			return err
+		}
+	}
+	return l.close("queues with jobs")
+}
+
+func (a *app) queue() *cobra.Command {
+	return parent("queue", "One queue: show, pause and resume it", groupChange, a.queueShow(), a.queuePause(), a.queueResume())
+}
+
+// byName is a queue of any payload.
+func byName(db *honker.DB, name string) *honker.Queue[json.RawMessage] {
+	return honker.NewQueue[json.RawMessage](db, name, nil)
+}
+
+func (a *app) queueShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show QUEUE",
+		Short:             "What lies in a queue",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			stats, err := byName(db, args[0]).Stats(ctx)
+			if err != nil {
+				return err
+			}
+			if vacant(stats) {
+				a.note("nothing lies in %s; see honker queues for those with jobs", clean(args[0]))
+			}
+			return one(a, queueView, stats)
+		})
+	})
+}
+
+// vacant reports that nothing lies in a queue, of which it may be that its name is wrong.
+func vacant(s honker.QueueStats) bool {
+	zero := honker.Count{}
+	return s.Ready == zero && s.Running == zero && s.Scheduled == zero && s.Held == zero &&
+		s.Lapsed == zero && s.Expired == zero && s.Dead == zero
+}
+
+// steered is what a pause or its end has changed.
+type steered struct {
+	Queue   string
+	Verb    string
+	Changed bool      // false: it was so already
+	Until   time.Time // of a pause
+	Reason  string
+}
+
+var steeredView = view[steered]{
+	columns: []column[steered]{
+		{"queue", func(s steered) cell { return text(s.Queue) }},
+		{"verb", func(s steered) cell { return text(s.Verb) }},
+		{"changed", func(s steered) cell { return truth(s.Changed) }},
+		{"until", func(s steered) cell { return at(s.Until) }},
+		{"reason", func(s steered) cell { return text(s.Reason) }},
+	},
+	name: func(s steered) string { return s.Queue },
+}
+
+func (a *app) queuePause() *cobra.Command {
+	opts := &honker.PauseOptions{By: a.actor}
+	cmd := &cobra.Command{
+		Use:   "pause QUEUE",
+		Short: "Let no job of a queue start, in any process",
+		Long: `pause lets no job of the queue start, in any process and by any binding of honker, until resume or
+--until. What runs goes on to its end. The pause is in the file, and outlives processes. Of a queue that is
+paused, the reason and the end are replaced.`,
+		Example:           `  honker queue pause emails --until 30m --reason "the mail server is down"`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	cmd.Flags().Var(fromNow(&opts.Until), "until", "it ends by itself at this `time`, or after so long: 30m; default: it lasts until resume")
+	cmd.Flags().StringVar(&opts.Reason, "reason", "", "why; kept with the pause")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			changed, err := byName(db, args[0]).Pause(ctx, opts)
+			if err != nil {
+				return err
+			}
+			return a.steered(steered{Queue: args[0], Verb: "pause", Changed: changed, Until: opts.Until, Reason: opts.Reason})
+		})
+	})
+}
+
+func (a *app) queueResume() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "resume QUEUE",
+		Short:             "End the pause of a queue",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			changed, err := byName(db, args[0]).Resume(ctx)
+			if err != nil {
+				return err
+			}
+			return a.steered(steered{Queue: args[0], Verb: "resume", Changed: changed})
+		})
+	})
+}
+
+func (a *app) steered(s steered) error {
+	if a.shown() != formatTable {
+		return one(a, steeredView, s)
+	}
+	_, err := fmt.Fprintln(a.out, clean(s.Queue), s.sentence())
+	return err
+}
+
+func (s steered) sentence() string {
+	end := "until honker queue resume"
+	if !s.Until.IsZero() {
+		end = "until " + at(s.Until).human
+	}
+	switch {
+	case s.Verb == "resume" && s.Changed:
+		return "goes on"
+	case s.Verb == "resume":
+		return "was not paused"
+	case s.Changed:
+		return "is paused " + end
+	default:
+		return "was paused already, and is now " + end
+	}
+}
+
+// completeQueue completes the name of one queue, completeQueues that of any number.
+func (a *app) completeQueue(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeQueues(cmd, args, begun)
+}
+
+func (a *app) completeQueues(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+		all, err := admin.Queues(ctx, db)
+		for _, s := range all {
+			if isWord(s.Queue) {
+				names = append(names, s.Queue)
+			}
+		}
+		return names, err
+	})
+}

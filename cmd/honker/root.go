@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+// app is one run of the command.
+type app struct {
+	console
+	out *bufio.Writer
+
+	file    string
+	format  format
+	quiet   bool
+	timeout time.Duration
+}
+
+// run runs the command that args name, and returns its exit code.
+func run(ctx context.Context, args []string, c console) int {
+	a := &app{console: c, out: bufio.NewWriter(c.stdout)}
+	root := a.root()
+	root.SetArgs(append([]string{}, args...)) // of nil cobra makes those of the process
+	root.SetIn(c.stdin)
+	root.SetOut(a.out)
+	root.SetErr(c.stderr)
+	ctx = honker.WithActor(ctx, c.actor)
+	cmd, err := root.ExecuteContextC(ctx)
+	return a.end(cmd, errors.Join(err, a.out.Flush()))
+}
+
+const (
+	groupLook   = "look"
+	groupChange = "change"
+)
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "honker",
+		Short: "Look into a honker file, and steer it",
+		Long: `honker looks into a honker file, and steers it: queues, jobs, dead letters.
+
+It works on the file itself: -f app.db, $HONKER_FILE, or the only *.db here that is a honker
+file. It never creates one. On a terminal it prints tables; piped, values separated by tabs.
+
+Exit codes: 0 fine; 1 no: nothing found, problems found; 2 usage; 3 refused: busy, read-only,
+no honker file, too new; 4 interrupted, and what was done is said.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = false
+	flags := root.PersistentFlags()
+	flags.StringVarP(&a.file, "file", "f", "", "the `path` of the file; default $HONKER_FILE, or the only *.db here")
+	flags.VarP(&a.format, "output", "o", "`format`: table, tsv, json, jsonl, name (only names or ids); default table on a terminal, else tsv")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no headers and no notes")
+	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long to wait for a busy file")
+	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+	must(root.MarkPersistentFlagFilename("file", "db"))
+
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupChange, Title: "Change:"})
+	root.AddCommand(a.status(), a.queues(), a.queue(), a.jobs(), a.job(), a.dead(), a.enqueue(), a.check(), a.version())
+	return root
+}
+
+// action is what a command does, once its arguments are known to be right.
+type action func(ctx context.Context, args []string) error
+
+// does makes f the command's. Whatever fails before f is a mistake in the command line.
+func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.timeout <= 0 {
+			return fmt.Errorf("--timeout %v: it has to be positive", a.timeout)
+		}
+		if a.format == formatName && cmd.Annotations[nameless] != "" {
+			return fmt.Errorf("%s has no names to print", cmd.CommandPath())
+		}
+		if err := f(cmd.Context(), args); err != nil {
+			return &failure{err}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// nameless is the annotation of commands that cannot print names.
+const nameless = "nameless"
+
+// parent is a command that only has others below it.
+func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, GroupID: group, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return fmt.Errorf("%s needs one of its commands", cmd.CommandPath())
+		}}
+	cmd.AddCommand(below...)
+	return cmd
+}
+
+// note tells the person at the terminal something that is not the output.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.stderr, format+"\n", args...)
+	}
+}
+
+// command is a command line of honker's on the same file, to be tried next.
+func (a *app) command(words ...string) string {
+	line := []string{"honker"}
+	if a.file != "" {
+		line = append(line, "-f", a.file)
+	}
+	line = append(line, words...)
+	for i, word := range line {
+		line[i] = shellWord(word)
+	}
+	return strings.Join(line, " ")
+}
+
+// shellWord quotes a word that a shell would take apart.
+func shellWord(word string) string {
+	if word != "" && !strings.ContainsFunc(word, special) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(clean(word), "'", `'\''`) + "'"
+}
+
+func special(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
+}
+
+// must is for mistakes of this program.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// versions is what honker version shows.
+type versions struct {
+	Version string // of this command
+	Library string // of package honker
+	Go      string
+}
+
+func (a *app) version() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "The version of this command and of the library in it", Args: cobra.NoArgs}
+	return a.does(cmd, func(context.Context, []string) error {
+		return one(a, versionView, versionsOf(debug.ReadBuildInfo()))
+	})
+}
+
+var versionView = view[versions]{
+	columns: []column[versions]{
+		{"version", func(v versions) cell { return text(v.Version) }},
+		{"library", func(v versions) cell { return text(v.Library) }},
+		{"go", func(v versions) cell { return text(v.Go) }},
+	},
+	name: func(v versions) string { return v.Version },
+}
+
+func versionsOf(info *debug.BuildInfo, ok bool) versions {
+	if !ok {
+		return versions{Version: "unknown", Library: "unknown", Go: "unknown"}
+	}
+	v := versions{Version: info.Main.Version, Library: "(devel)", Go: info.GoVersion}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/honker-go/honker" && m.Version != "" {
+			v.Library = m.Version
+		}
+	}
+	return v
+}

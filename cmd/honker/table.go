@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/honker-go/honker"
+)
+
+// cell is a value in a table: as people read it, and as programs do.
+type cell struct {
+	human, raw string
+	right      bool // numbers
+	style      style
+}
+
+// style is how a terminal shows a cell that matters.
+type style string
+
+const (
+	plain  style = ""
+	red    style = "\x1b[31m"
+	yellow style = "\x1b[33m"
+	reset        = "\x1b[0m"
+)
+
+func text(s string) cell { return cell{human: s, raw: s} }
+
+func (c cell) in(s style) cell {
+	c.style = s
+	return c
+}
+
+// long is a text that a table shows the beginning of.
+func long(s string) cell {
+	const most = 60
+	human := strings.Join(strings.Fields(s), " ")
+	if utf8.RuneCountInString(human) > most {
+		human = string([]rune(human)[:most-1]) + "…"
+	}
+	return cell{human: human, raw: s}
+}
+
+func truth(yes bool) cell {
+	if yes {
+		return cell{human: "yes", raw: "true"}
+	}
+	return cell{human: "no", raw: "false"}
+}
+
+func number(n int64) cell {
+	return cell{human: honker.Count{N: n}.String(), raw: strconv.FormatInt(n, 10), right: true}
+}
+
+func id(n int64) cell {
+	s := strconv.FormatInt(n, 10)
+	return cell{human: s, raw: s, right: true}
+}
+
+// count is a number that may be a lower bound. Zero is shown as a dash, so that the others stand out.
+func count(c honker.Count) cell {
+	out := number(c.N)
+	if out.human = c.String(); c == (honker.Count{}) {
+		out.human = "-"
+	}
+	if c.More {
+		out.raw += "+"
+	}
+	return out
+}
+
+// when is a time, and how far away it is.
+func when(t time.Time) cell {
+	if t.IsZero() {
+		return cell{human: "-"}
+	}
+	return cell{human: relative(t, time.Now()), raw: t.UTC().Format(time.RFC3339)}
+}
+
+// at is a time with its date, for a value that is shown alone.
+func at(t time.Time) cell {
+	c := when(t)
+	if !t.IsZero() {
+		c.human = c.raw + " (" + c.human + ")"
+	}
+	return c
+}
+
+// relative says how far t is from now, by its two largest units.
+func relative(t, now time.Time) string {
+	d := now.Sub(t).Round(time.Second)
+	switch {
+	case d < 0:
+		return "in " + span(-d)
+	case d == 0:
+		return "now"
+	default:
+		return span(d) + " ago"
+	}
+}
+
+func span(d time.Duration) string {
+	units := []struct {
+		name string
+		size time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
+	for i, u := range units {
+		if d < u.size && u.name != "s" {
+			continue
+		}
+		out := strconv.FormatInt(int64(d/u.size), 10) + u.name
+		if rest := d % u.size; i+1 < len(units) && rest >= units[i+1].size {
+			out += " " + strconv.FormatInt(int64(rest/units[i+1].size), 10) + units[i+1].name
+		}
+		return out
+	}
+	return "0s"
+}
+
+// clean makes text safe for a terminal: a payload could move the cursor, or worse.
+func clean(s string) string {
+	if !strings.ContainsFunc(s, unsafe) && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unsafe(r) || r == utf8.RuneError {
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// unsafe are control characters, and those that turn the direction of the text.
+func unsafe(r rune) bool {
+	return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
+}
+
+var tsvEscapes = strings.NewReplacer(`\`, `\\`, "\t", `\t`, "\n", `\n`, "\r", `\r`)
+
+func writeTSV(w io.Writer, row []cell) error {
+	fields := make([]string, len(row))
+	for i, c := range row {
+		fields[i] = clean(tsvEscapes.Replace(c.raw))
+	}
+	_, err := fmt.Fprintln(w, strings.Join(fields, "\t"))
+	return err
+}
+
+// writeTable prints aligned columns.
+func (a *app) writeTable(header []string, rows [][]cell) error {
+	widths := make([]int, len(header))
+	if !a.quiet {
+		head := make([]cell, len(header))
+		for i, name := range header {
+			head[i] = cell{human: strings.ToUpper(name), right: rows[0][i].right}
+		}
+		rows = append([][]cell{head}, rows...)
+	}
+	for _, row := range rows {
+		for i := range row {
+			row[i].human = clean(strings.ReplaceAll(row[i].human, "\n", " "))
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].human))
+		}
+	}
+	for _, row := range rows {
+		if err := a.writeRow(row, widths); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) writeRow(row []cell, widths []int) error {
+	var b strings.Builder
+	for i, c := range row {
+		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.human))
+		switch {
+		case c.right:
+			b.WriteString(pad + a.styled(c))
+		case i == len(row)-1:
+			b.WriteString(a.styled(c))
+		default:
+			b.WriteString(a.styled(c) + pad)
+		}
+		if i < len(row)-1 {
+			b.WriteString("  ")
+		}
+	}
+	_, err := fmt.Fprintln(a.out, strings.TrimRight(b.String(), " "))
+	return err
+}
+
+func (a *app) styled(c cell) string {
+	if !a.color || c.style == plain || c.human == "" {
+		return c.human
+	}
+	return string(c.style) + c.human + reset
+}
+
+// writeFields prints a name and a value on each line, and those lines of a value that has several
+// below one another.
+func (a *app) writeFields(names []string, row []cell) error {
+	width := 0
+	for _, name := range names {
+		width = max(width, len(name))
+	}
+	w := bufio.NewWriter(a.out)
+	for i, c := range row {
+		if c.human == "" {
+			continue
+		}
+		c.human = strings.ReplaceAll(clean(c.human), "\n", "\n"+strings.Repeat(" ", width+2))
+		fmt.Fprintf(w, "%-*s  %s\n", width, names[i], a.styled(c))
+	}
+	return w.Flush()
+}
