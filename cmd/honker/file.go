@@ -46,7 +46,8 @@ func (a *app) open(ctx context.Context, path string) (*honker.DB, error) {
 	if err := usable(path); err != nil {
 		return nil, err
 	}
-	return honker.Open(ctx, path, &honker.Options{Logger: a.logger(), BusyTimeout: a.timeout})
+	// No command waits for commits.
+	return honker.Open(ctx, path, &honker.Options{Logger: a.logger(), BusyTimeout: a.timeout, NoFileNotices: true})
 }
 
 // logger prints warnings of the library, without the time of day.
