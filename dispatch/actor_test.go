@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -246,6 +247,21 @@ func TestActor_Run_Swept(t *testing.T) {
 	start(t, d, osis("1"), r.handler("1"), nil)
 	testkit.Exec(t, db, `DELETE FROM _honkerx_dispatch_presence`)
 	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
+}
+
+// An actor with a row that is gone goes on when it cannot register at once.
+func TestActor_Run_Swept_Refused(t *testing.T) {
+	log := new(testkit.Log)
+	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
+	var r ran
+	start(t, d, osis("1"), r.handler("1"), nil)
+	testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_dispatch_presence BEGIN SELECT RAISE(ABORT, 'no'); END`)
+	testkit.Exec(t, db, `DELETE FROM _honkerx_dispatch_presence`)
+	testkit.Eventually(t, testkit.Timeout, "refused", func() bool { return log.Times("not registered again") > 0 })
+	testkit.Exec(t, db, `DROP TRIGGER refuse`)
+	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
+	waitState(t, d, send(t, d, typeOsis, 1), dispatch.Finished)
 }
 
 // Bad names and options are refused before anything is written.

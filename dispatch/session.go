@@ -234,9 +234,11 @@ func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
 			case cmdStop:
 				return true, nil
 			case cmdLost:
-				if _, err := s.register(ctx); err != nil && ctx.Err() == nil {
+				_, err := s.register(ctx)
+				if errors.Is(err, ErrInstanceTaken) || engine.Final(err) {
 					return true, err
 				}
+				s.report(ctx, "the actor was not registered again, retrying", err) // the next beat misses the row too
 			default:
 				changed = s.obey(ctx, c) || changed
 			}
