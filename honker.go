@@ -43,6 +43,7 @@ type Options struct {
 	Readers      int           // how many of honker's reads run at a time, and how many idle connections SQL keeps; default 8
 	PollInterval time.Duration // between looks for commits of other processes where the system gives no notice, up to 100ms on a quiet file; default 1ms
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
+	CountLimit   int           // how far each number of QueueStats is counted, see Count.More; default 100,000
 
 	NotificationTTL time.Duration // Maintain deletes notifications that are older; 0: none
 	WALLimit        int64         // Maintain truncates a write-ahead log of more bytes; default 64 MiB; negative: never
@@ -98,6 +99,9 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.MaxPayload == 0 {
 		out.MaxPayload = 1 << 20
 	}
+	if out.CountLimit == 0 {
+		out.CountLimit = 100_000
+	}
 	if out.WALLimit == 0 {
 		out.WALLimit = 64 << 20
 	}
@@ -108,8 +112,8 @@ func (o *Options) validate() error {
 	if o.Durability != Normal && o.Durability != Full {
 		return fmt.Errorf("%w: Durability %d", ErrInvalid, o.Durability)
 	}
-	if o.Readers < 0 || o.MaxPayload < 0 {
-		return fmt.Errorf("%w: negative Readers or MaxPayload", ErrInvalid)
+	if o.Readers < 0 || o.MaxPayload < 0 || o.CountLimit < 0 {
+		return fmt.Errorf("%w: negative Readers, MaxPayload or CountLimit", ErrInvalid)
 	}
 	return errors.Join(engine.NotNegative("BusyTimeout", o.BusyTimeout), engine.NotNegative("PollInterval", o.PollInterval),
 		engine.NotNegative("NotificationTTL", o.NotificationTTL))
@@ -145,6 +149,7 @@ type DB struct {
 // that use it; package store implements them for SQLite.
 type stores struct {
 	jobs          jobStore
+	stats         engine.StatsStore
 	pauses        pauseStore
 	results       resultStore
 	notifications notificationStore
@@ -160,6 +165,7 @@ type stores struct {
 
 var sqliteStores = stores{
 	jobs:          store.Jobs{},
+	stats:         store.Jobs{},
 	pauses:        store.Pauses{},
 	results:       store.Results{},
 	notifications: store.Notifications{},
@@ -177,7 +183,7 @@ func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
 	engine.RegisterViews(engine.Views{
 		Job:   func(row store.Job, now time.Time) any { return infoOf(row, now) },
-		Stats: func(row store.QueueStats, now time.Time) any { return statsOf(row, now) },
+		Stats: func(row engine.QueueStats) any { return statsOf(row) },
 	})
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
 		return stream.(pipeable).pipe(ctx, e, consumer, to)
@@ -193,7 +199,9 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 			Groups: s.groups, Locks: s.locks, Schedules: s.schedules, Relays: s.relays,
 		},
 		Logger:     o.Logger,
+		Stats:      s.stats,
 		MaxPayload: o.MaxPayload,
+		CountLimit: o.CountLimit,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
 		Observe:    o.Observer.observe,
 	})

@@ -29,6 +29,22 @@ type PauseOptions struct {
 	By     string    // the operator's name, kept with it; at most 1024 bytes
 }
 
+// Pause is why no job of a queue starts.
+type Pause struct {
+	Since  time.Time
+	Until  time.Time // when it ends by itself; zero: it lasts until Resume
+	Reason string
+	By     string
+}
+
+// pauseOf is what is stored; nil for none.
+func pauseOf(p *store.Pause) *Pause {
+	if p == nil {
+		return nil
+	}
+	return &Pause{Since: engine.InstantMS(p.SinceMS), Until: engine.InstantMS(p.UntilMS), Reason: p.Reason, By: p.By}
+}
+
 // maxNote bounds texts of operators in the file.
 const maxNote = 1024
 

@@ -26,7 +26,6 @@ type jobStore interface {
 	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	FindDone(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	Stats(ctx context.Context, q engine.Querier, queue string, now int64) (store.QueueStats, error)
 	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)

@@ -2,6 +2,7 @@ package honker_test
 
 import (
 	"context"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -120,4 +121,89 @@ func TestDB_Job_Errors(t *testing.T) {
 
 	_, err = honker.NewQueue[int](db, "", nil).Stats(ctx)
 	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// Many counts are kept for a hundred times as long as they took, for every caller; times and pauses are not.
+func TestQueue_Stats_Budget(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Exec(t, db, testkit.Numbers(50_000)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'jobs', '1', 1000 FROM some`)
+	first, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 50_000, first.Ready.N)
+	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 500 WHERE id = 1`)
+	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 4000000000 WHERE id = 2`)
+	_, err = q.Pause(ctx, &honker.PauseOptions{Reason: "deploy", By: "anna", Until: time.Unix(5_000_000_000, 0)})
+	require.NoError(t, err)
+	second, err := honker.NewQueue[string](db, "jobs", nil).Stats(ctx)
+	require.NoError(t, err)
+	if first.AsOf.Equal(second.AsOf) { // nearly always: 50,000 jobs take some milliseconds
+		require.Equal(t, first.Ready, second.Ready)
+	}
+	require.Equal(t, int64(500), second.OldestReady.Unix())
+	require.Equal(t, int64(5_000_000_000), second.NextAt.Unix(), "at the end of the pause")
+	require.Equal(t, "deploy", second.Pause.Reason)
+	require.Equal(t, "anna", second.Pause.By)
+	require.Equal(t, int64(5_000_000_000), second.Pause.Until.Unix())
+	require.WithinDuration(t, time.Now(), second.Pause.Since, testkit.Timeout)
+	testkit.Eventually(t, testkit.Timeout, "counted again", func() bool {
+		again, err := q.Stats(ctx)
+		require.NoError(t, err)
+		return again.Ready.N == 49_999
+	})
+}
+
+// A few jobs are always counted anew, also in a transaction that has enqueued them.
+func TestQueue_Stats_SmallIsFresh(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	for n := range 20 {
+		testkit.Enqueue(t, q, n)
+		s, err := q.Stats(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, n+1, s.Ready.N)
+	}
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 20)
+		require.NoError(t, err)
+		s, err := q.Stats(ctx)
+		require.EqualValues(t, 21, s.Ready.N)
+		return err
+	}))
+}
+
+// No number is counted beyond the limit, and says so.
+func TestQueue_Stats_CountLimit(t *testing.T) {
+	db := honkertest.Open(t, &honker.Options{CountLimit: 10})
+	q := honker.NewQueue[int](db, "jobs", nil)
+	for n := range 11 {
+		s, err := q.Stats(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, honker.Count{N: int64(n)}, s.Ready)
+		testkit.Enqueue(t, q, n)
+	}
+	s, err := q.Stats(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, "10+", s.Ready.String())
+	_, err = honker.Open(context.Background(), t.TempDir()+"/app.db", &honker.Options{CountLimit: -1})
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// A pause stops no count: what waits in a paused queue is what a claim would take after it.
+func TestQueue_Stats_Paused(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	testkit.Enqueue(t, q, 1)
+	testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
+	testkit.Enqueue(t, q, 3, honker.ExpiresIn(time.Hour))
+	_, err := q.Pause(ctx, nil)
+	require.NoError(t, err)
+	s, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 2}, s.Ready)
+	require.Equal(t, honker.Count{N: 1}, s.Scheduled)
+	require.False(t, s.OldestReady.IsZero())
+	require.True(t, s.NextAt.IsZero(), "a pause without an end")
+	require.Equal(t, &honker.Pause{Since: s.Pause.Since}, s.Pause)
+	next, err := q.NextClaimAt(ctx)
+	require.NoError(t, err)
+	require.True(t, next.Equal(s.NextAt))
+	require.NoError(t, db.Check(ctx))
 }

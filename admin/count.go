@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -14,9 +15,9 @@ import (
 const defaultCount = 10_000
 
 // CountJobs counts the jobs that f picks, up to limit, and says whether there are more; 0 is 10,000. The zero
-// filter picks all. After 100 ms it ends with what it has found, and says that there may be more: a
-// dry run of a verb counts to the end. It is one read, which takes turns with the searches of [ListJobs] and
-// never waits for the writer.
+// filter picks all. Queues and Phases are counted by indexes. With any other field jobs are read, and after
+// 100 ms it ends with what it has found and says that there may be more: a dry run of a verb counts to
+// the end. It is one read, which takes turns with the searches of [ListJobs] and never waits for the writer.
 func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honker.Count, error) {
 	c, err := countJobs(ctx, db, f, limit)
 	return c, engine.Wrap("count jobs", "", err)
@@ -36,10 +37,28 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 	if err := errors.Join(engine.CheckContext(ctx), err, bad); err != nil {
 		return c, err
 	}
+	count := countIn
+	if f.IDs == nil && !f.searches() {
+		count = countLying
+	}
 	err = look(ctx, engine.Of(db), f, func(ctx context.Context, q engine.Querier) (err error) {
-		c, err = countIn(ctx, q, f, sel, int64(limit))
+		c, err = count(ctx, q, f, sel, int64(limit))
 		return err
 	})
+	return c, err
+}
+
+// countLying counts what lies in the indexes of queues and phases.
+func countLying(ctx context.Context, q engine.Querier, _ JobFilter, sel store.JobSelect, limit int64) (c honker.Count, err error) {
+	sel.Now = time.Now().Unix()
+	queues, _, err := lists.Counts(ctx, q, sel, limit)
+	for _, counts := range queues {
+		n := counts.Sum(sel)
+		c.N, c.More = c.N+n.N, c.More || n.More
+	}
+	if c.N > limit {
+		c = honker.Count{N: limit, More: true}
+	}
 	return c, err
 }
 

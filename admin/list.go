@@ -115,6 +115,7 @@ func EachJob(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions)
 type listStore interface {
 	After(ctx context.Context, q engine.Querier, s store.JobSelect, o store.Order, by store.Access, after *store.Place, n int) ([]store.Place, error)
 	Load(ctx context.Context, q engine.Querier, s store.JobSelect, at []store.Place) (map[store.Place]store.Job, error)
+	Counts(ctx context.Context, q engine.Querier, s store.JobSelect, limit int64) (map[string]store.QueueCounts, int64, error)
 	CanCollect(ctx context.Context, q engine.Querier, s store.JobSelect) (bool, error)
 }
 

@@ -237,3 +237,88 @@ func TestCountJobs(t *testing.T) {
 		}
 	})
 }
+
+// What is asked wrongly is told, and looks at nothing.
+func TestListJobs_BadInput(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	many(t, db, 10)
+	var none context.Context
+	a := admin.JobFilter{Queues: []string{"a"}}
+	for name, o := range map[string]admin.PageOptions{
+		"a negative limit":     {Limit: -1},
+		"a page of 1001 jobs":  {Limit: 1001},
+		"a negative budget":    {Budget: -1},
+		"no order":             {Order: 9},
+		"an order below":       {Order: -1},
+		"a cursor of no list":  {After: "AAAA"},
+		"claims of dead jobs":  {Order: admin.ClaimOrder},
+		"deaths of ready ones": {Order: admin.LastDiedFirst},
+	} {
+		f := a
+		switch name {
+		case "claims of dead jobs":
+			f.Phases = []honker.Phase{honker.PhaseReady, honker.PhaseDead}
+		case "deaths of ready ones":
+			f.Phases = []honker.Phase{honker.PhaseReady}
+		}
+		_, err := admin.ListJobs(ctx, db, f, &o)
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+		for _, err := range admin.EachJob(ctx, db, f, &o) {
+			require.ErrorIs(t, err, honker.ErrInvalid, name)
+		}
+	}
+	for name, f := range map[string]admin.JobFilter{
+		"no such phase":      {Phases: []honker.Phase{"asleep"}},
+		"a queue of no name": {Queues: []string{""}},
+		"a header of quotes": {Header: map[string]string{`a"b`: "1"}},
+		"a negative batch":   {Batch: -1},
+	} {
+		_, err := admin.ListJobs(ctx, db, f, nil)
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+		_, err = admin.CountJobs(ctx, db, f, 0)
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+	}
+	for _, queues := range [][]string{nil, {"a", "b"}} {
+		_, err := admin.ListJobs(ctx, db, admin.JobFilter{Queues: queues}, &admin.PageOptions{Order: admin.ClaimOrder})
+		require.ErrorIs(t, err, honker.ErrInvalid, "the order is that of one queue")
+	}
+	_, err := admin.CountJobs(ctx, db, a, -1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.ListJobs(none, db, a, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.ListJobs(ctx, nil, a, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.CountJobs(ctx, nil, a, 0)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// A verb refuses the phases in which it can change no job.
+func TestActions_Phases(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	dead := bury(t, q, 1, "no")
+	ready := testkit.Enqueue(t, q, 2)
+	later := testkit.Enqueue(t, q, 3, honker.Delay(time.Hour))
+	of := func(p ...honker.Phase) admin.JobFilter { return admin.JobFilter{Phases: p} }
+	for name, verb := range map[string]func() (*admin.Report, error){
+		"requeue": func() (*admin.Report, error) {
+			return admin.Requeue(ctx, db, of(honker.PhaseDead, honker.PhaseReady), nil)
+		},
+		"discard": func() (*admin.Report, error) { return admin.Discard(ctx, db, of(honker.PhaseDone), nil) },
+		"cancel":  func() (*admin.Report, error) { return admin.Cancel(ctx, db, of(honker.PhaseDead), nil) },
+		"run now": func() (*admin.Report, error) { return admin.RunNow(ctx, db, of(honker.PhaseDead), nil) },
+		"nothing": func() (*admin.Report, error) { return admin.Cancel(ctx, db, of(), nil) },
+	} {
+		_, err := verb()
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+	}
+	r, err := admin.Cancel(ctx, db, of(honker.PhaseReady), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Changed)
+	require.Equal(t, []int64{later, dead}, pages(t, db, admin.JobFilter{}, admin.PageOptions{}), "%d is gone", ready)
+	r, err = admin.RunNow(ctx, db, of(honker.PhaseScheduled), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Changed)
+	r, err = admin.Requeue(ctx, db, of(honker.PhaseDead), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Changed)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // A queue is listed while it has anything at all, and with what its own handle says.
@@ -74,4 +75,56 @@ func TestQueues_Errors(t *testing.T) {
 	require.NoError(t, closed.Close())
 	_, err = admin.Queues(context.Background(), closed)
 	require.ErrorIs(t, err, honker.ErrClosed)
+}
+
+// A queue that is empty and paused is listed, with its pause.
+func TestQueues_Paused(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	_, err := q.Pause(ctx, &honker.PauseOptions{Reason: "deploy"})
+	require.NoError(t, err)
+	all, err := admin.Queues(ctx, db)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "jobs", all[0].Queue)
+	require.Equal(t, "deploy", all[0].Pause.Reason)
+	_, err = q.Resume(ctx)
+	require.NoError(t, err)
+	all, err = admin.Queues(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, all)
+}
+
+// The counts of all queues are of one moment: a job that moves between two of them is in one.
+func TestQueues_OneMoment(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	const jobs = 200
+	testkit.Exec(t, db, testkit.Numbers(jobs)+`INSERT INTO _honker_live (queue, payload, priority) SELECT iif(n % 2, 'a', 'b'), '1', n % 3 FROM some`)
+	stop := make(chan struct{})
+	moved := make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				moved <- nil
+				return
+			default:
+			}
+			_, err := db.SQL().Exec(`UPDATE _honker_live SET queue = iif(queue = 'a', 'b', 'a'), priority = 3 - priority`)
+			if err != nil {
+				moved <- err
+				return
+			}
+		}
+	}()
+	for range 100 {
+		all, err := admin.Queues(ctx, db)
+		require.NoError(t, err)
+		n := int64(0)
+		for _, s := range all {
+			n += s.Ready.N
+		}
+		require.EqualValues(t, jobs, n)
+	}
+	close(stop)
+	require.NoError(t, <-moved)
 }

@@ -117,7 +117,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 	var after Report
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		after = Report{Changed: r.Changed, Skipped: slices.Clone(r.Skipped)} // it may run again
-		still, err := a.still(ctx, q, part)
+		still, err := a.still(ctx, q, part, now)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,9 @@ func (a *action) find(ctx context.Context, read readFunc) (found []store.Selecte
 	for after, more := int64(minID), true; more; {
 		var some []store.SelectedJob
 		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			some, err = changes.Select(ctx, q, a.sel, after, page)
+			sel := a.sel
+			sel.Now = time.Now().Unix()
+			some, err = changes.Select(ctx, q, sel, after, page)
 			return err
 		})
 		if err != nil {
@@ -170,8 +172,9 @@ const minID = -1 << 63
 
 // still returns those of found that the filter still picks, in their order, by the writer's
 // transaction: a job may have run and died of something else since it was found.
-func (a *action) still(ctx context.Context, q engine.Querier, found []store.SelectedJob) ([]store.SelectedJob, error) {
+func (a *action) still(ctx context.Context, q engine.Querier, found []store.SelectedJob, at time.Time) ([]store.SelectedJob, error) {
 	sel := a.sel
+	sel.Now = at.Unix()
 	sel.IDs = make([]int64, len(found))
 	for i, j := range found {
 		sel.IDs[i] = j.ID

@@ -23,7 +23,7 @@ func Of(db any) *Engine { return of(db) }
 // are at now.
 type Views struct {
 	Job   func(row store.Job, now time.Time) any
-	Stats func(row store.QueueStats, now time.Time) any
+	Stats func(row QueueStats) any
 }
 
 var views Views

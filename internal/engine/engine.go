@@ -24,7 +24,9 @@ type Op = sqlite.Op
 type Config struct {
 	Statements wake.Statements
 	Logger     *slog.Logger
+	Stats      StatsStore
 	MaxPayload int // bytes
+	CountLimit int // of Stats
 	Woke       func(cause string, waiters int)
 	Observe    func(event any) // an event of the root package's Observer, from another package of this module
 }
@@ -35,7 +37,8 @@ type Engine struct {
 	Backend  Backend
 	Notifier *wake.Notifier
 
-	searches chan struct{} // holds one value while a Search runs
+	looks      wake.KeyedMutex // of operators, which take turns
+	lastCounts sync.Map        // counted of a queue, "" for all, where that took long
 
 	ctx    context.Context // ends with Close, and all loops with it
 	cancel context.CancelCauseFunc
@@ -50,7 +53,7 @@ type Engine struct {
 
 // New returns an engine on b. It starts nothing.
 func New(b Backend, c Config) *Engine {
-	e := &Engine{Config: c, Backend: b, searches: make(chan struct{}, 1)}
+	e := &Engine{Config: c, Backend: b}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.Notifier = wake.New(wake.Config{
 		Statements: c.Statements,

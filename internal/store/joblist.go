@@ -208,63 +208,6 @@ func nextDeath(queue, diedAt, id string) string {
       ` + find + `died_at < ` + diedAt + ` ORDER BY died_at DESC, id DESC LIMIT 1))`
 }
 
-// span is a range of an index in which jobs of some phases lie, by queue.
-type span struct {
-	in     Table
-	index  string
-	all    string // the condition of the partial index; "1": it has all rows
-	within string // what is asked of a row; ?3 is now
-	levels bool   // by priority and time, which lie behind the queue in the index
-}
-
-// spans are those of the phases of s. They may hold other jobs too, and one in two of them.
-func (s *JobSelect) spans() (all []span) {
-	add := func(wanted bool, in span) {
-		if wanted {
-			all = append(all, in)
-		}
-	}
-	ready, scheduled := s.hasPhase(PhaseReady), s.hasPhase(PhaseScheduled)
-	waiting := span{index: "_honkerx_live_pending", all: "state = 'pending'"}
-	claimed := span{index: "_honker_live_processing_deadline", all: "state = 'processing'"}
-	add(ready && scheduled, waiting)
-	waiting.levels, waiting.within = true, " AND j.run_at <= ?3"
-	add(ready && !scheduled, waiting)
-	waiting.within = " AND j.run_at > ?3"
-	add(!ready && scheduled, waiting)
-	claimed.within = " AND j.claim_expires_at >= ?3"
-	add(s.hasPhase(PhaseRunning), claimed)
-	claimed.within = " AND j.claim_expires_at < ?3"
-	add(s.hasPhase(PhaseLapsed, PhaseExpired), claimed)
-	add(s.hasPhase(PhaseExpired), span{index: "_honkerx_live_deadline", all: "state = 'pending' AND expires_at IS NOT NULL", within: " AND j.expires_at <= ?3"})
-	add(s.hasPhase(PhaseExpired), span{index: "_honkerx_live_exhausted", all: "state = 'pending' AND attempts >= max_attempts", within: " AND j.run_at <= ?3"})
-	add(s.hasPhase(PhaseHeld), span{index: "_honkerx_live_held", all: "state = '" + Held + "'"})
-	add(s.hasPhase(PhaseDead), span{in: Dead, index: "_honkerx_dead_queue", all: "1"})
-	add(s.hasPhase(PhaseDone), span{in: Done, index: "_honkerx_done_queue", all: "1"})
-	return all
-}
-
-// query selects what from the jobs j of a span, in the queues of s or in all. ?3 is now, and ?4 has the
-// queues.
-func (in span) query(s *JobSelect, what string) string {
-	t := tables[in.in].name
-	names := skipScan("n", t, in.index, in.all)
-	if len(s.Queues) > 0 {
-		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
-	}
-	from := `n CROSS JOIN ` + t + ` AS j INDEXED BY ` + in.index + ` WHERE j.queue = n.queue AND ` + in.all + in.within
-	if in.levels {
-		names += `,
-  lv(queue, p) AS (SELECT queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-      WHERE queue = n.queue AND state = 'pending' ORDER BY priority DESC LIMIT 1) FROM n
-    UNION ALL SELECT queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
-      WHERE queue = lv.queue AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1) FROM lv WHERE p IS NOT NULL)`
-		from = `lv CROSS JOIN ` + t + ` AS j INDEXED BY ` + in.index + ` WHERE j.queue = lv.queue AND j.priority = lv.p AND ` + in.all + in.within
-	}
-	return `WITH RECURSIVE ` + names + `
-SELECT ` + what + ` FROM ` + from
-}
-
 // collectArms sort what lies in the spans.
 func (s *JobSelect) collectArms(order Order, after *Place) (arms []arm) {
 	for _, in := range s.spans() {

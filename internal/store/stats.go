@@ -3,105 +3,153 @@ package store
 import (
 	"context"
 	"database/sql"
+	"strconv"
+	"strings"
 )
 
-// QueueStats is what lies in a queue at one moment. A time that there is not is 0.
+// QueueStats is what lies in a queue. A time that there is not is 0.
 type QueueStats struct {
-	Queue                                                  string
-	Ready, Scheduled, Running, Lapsed, Held, Expired, Dead int64
-	OldestReady, NextAt                                    int64
+	Queue string
+	QueueCounts
+	OldestReady, NextAt int64
+	Pause               *Pause
 }
 
-// Each count reads an entry of an index for each job that it counts, and the rows only of jobs
-// with a claim that has lapsed, a deadline that has passed or no attempt left. The times are
-// heads of indexes. All of it is one statement, and so of one moment.
-const (
-	whereLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = n.queue AND state = 'processing' AND claim_expires_at < ?2`
-	whereOverdueWaiting = ` FROM _honker_live INDEXED BY _honkerx_live_deadline
-    WHERE queue = n.queue AND state = 'pending' AND expires_at <= ?2`
-	whereSpent = ` FROM _honker_live INDEXED BY _honkerx_live_exhausted
-    WHERE queue = n.queue AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
-      AND (expires_at IS NULL OR expires_at > ?2)`
-	canRun = ` attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)`
-)
-
-// countLevels counts the jobs that wait, by a range of the pending index for each priority.
-func countLevels(condition string) string {
-	return `(` + levels("n.queue") + ` SELECT count(*)
-    FROM lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
-    WHERE l.queue = n.queue AND l.state = 'pending' AND l.priority = lv.p AND l.run_at ` + condition + `)`
+// QueueCounts are the jobs of a queue by phase.
+type QueueCounts struct {
+	Ready, Scheduled, Running, Lapsed, Held, Expired, Dead, Done Count
 }
 
-// firstOfLevels is the earliest time of a job that waits and can run, by a seek for each priority.
-func firstOfLevels(condition string) string {
-	return `(` + levels("n.queue") + ` SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
-      WHERE queue = n.queue AND state = 'pending' AND priority = lv.p AND run_at ` + condition + ` AND` + canRun + `
-      ORDER BY run_at LIMIT 1)) FROM lv)`
+// Count is a number of jobs, or a lower bound of it.
+type Count struct {
+	N    int64
+	More bool
 }
 
-var statsColumns = `n.queue,
-  ` + countLevels("<= ?2") + `
-    - (SELECT count(*)` + whereOverdueWaiting + ` AND run_at <= ?2)
-    - (SELECT count(*)` + whereSpent + `),
-  ` + countLevels("> ?2") + `
-    - (SELECT count(*)` + whereOverdueWaiting + ` AND run_at > ?2),
-  (SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = n.queue AND state = 'processing' AND claim_expires_at >= ?2),
-  (SELECT count(*)` + whereLapsed + ` AND` + canRun + `),
-  (SELECT count(*) FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = n.queue AND state = 'held'),
-  (SELECT count(*)` + whereOverdueWaiting + `) + (SELECT count(*)` + whereSpent + `)
-    + (SELECT count(*)` + whereLapsed + ` AND (attempts >= max_attempts OR expires_at <= ?2)),
-  (SELECT count(*) FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue),
-  ` + firstOfLevels("<= ?2") + `,
-  ` + firstOfLevels("> ?2") + `,
-  (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = n.queue AND state = 'processing' AND claim_expires_at >= ?2 AND` + canRun + `
-    ORDER BY claim_expires_at LIMIT 1)`
+// plus adds what another one has.
+func (c Count) plus(d Count) Count { return Count{c.N + d.N, c.More || d.More} }
 
-// skipScan is a table expression, named, of the queues in a partial index: one seek each, however
-// many jobs they have.
-func skipScan(name, table, index, condition string) string {
-	from := `(SELECT min(queue) FROM ` + table + ` INDEXED BY ` + index + ` WHERE ` + condition
-	return name + `(queue) AS (SELECT ` + from + `) UNION ALL
-    SELECT ` + from + ` AND queue > s.queue) FROM ` + name + ` AS s WHERE s.queue IS NOT NULL)`
-}
-
-var (
-	sqlQueueStats = `SELECT ` + statsColumns + ` FROM (SELECT ?1 AS queue) AS n`
-
-	sqlAllStats = `WITH RECURSIVE
-  ` + skipScan("waiting", liveTable, "_honkerx_live_pending", "state = 'pending'") + `,
-  ` + skipScan("running", liveTable, "_honker_live_processing_deadline", "state = 'processing'") + `,
-  ` + skipScan("held", liveTable, "_honkerx_live_held", "state = 'held'") + `,
-  ` + skipScan("dead", "_honker_dead", "_honkerx_dead_queue", "1") + `
-SELECT ` + statsColumns + ` FROM (SELECT queue FROM waiting UNION SELECT queue FROM running
-  UNION SELECT queue FROM held UNION SELECT queue FROM dead) AS n
-WHERE n.queue IS NOT NULL ORDER BY n.queue`
-)
-
-// Stats counts what lies in queue.
-func (Jobs) Stats(ctx context.Context, q Querier, queue string, now int64) (QueueStats, error) {
-	all, err := readStats(ctx, q, sqlQueueStats, queue, now)
-	if err != nil {
-		return QueueStats{}, err
+// minus takes away what is part of it. A bound takes away what it may stand for.
+func (c Count) minus(d Count) Count {
+	if d.More {
+		return Count{More: true}
 	}
-	return all[0], nil
+	return Count{max(0, c.N-d.N), c.More}
 }
 
-// AllStats counts what lies in each queue that has jobs or dead letters, by name.
-func (Jobs) AllStats(ctx context.Context, q Querier, now int64) ([]QueueStats, error) {
-	return readStats(ctx, q, sqlAllStats, nil, now)
+// Stats is what lies in a queue, of what was counted and what is at its head.
+func (h QueueHead) Stats(c QueueCounts) QueueStats {
+	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.Pause}
+	if behind := h.Behind; behind != 0 && c.Ready != (Count{}) && (s.OldestReady == 0 || behind < s.OldestReady) {
+		s.OldestReady = behind
+	}
+	return s
 }
 
-func readStats(ctx context.Context, q Querier, query string, queue any, now int64) (all []QueueStats, err error) {
+// Sum is the number of jobs in some phases.
+func (c QueueCounts) Sum(s JobSelect) (sum Count) {
+	for _, of := range []struct {
+		phase Phase
+		n     Count
+	}{{PhaseReady, c.Ready}, {PhaseScheduled, c.Scheduled}, {PhaseRunning, c.Running}, {PhaseLapsed, c.Lapsed},
+		{PhaseHeld, c.Held}, {PhaseExpired, c.Expired}, {PhaseDead, c.Dead}, {PhaseDone, c.Done}} {
+		if s.hasPhase(of.phase) {
+			sum = sum.plus(of.n)
+		}
+	}
+	return sum
+}
+
+// StatsPhases are those of a look at queues.
+var StatsPhases = []Phase{PhaseReady, PhaseScheduled, PhaseRunning, PhaseLapsed, PhaseHeld, PhaseExpired, PhaseDead}
+
+// counted is a statement's part that counts jobs of a span by up to three conditions, a row for each
+// queue or priority, and where they belong. Each count reads an entry of an index for each job, and
+// the rows only of jobs with a claim that has lapsed, a deadline that has passed or no attempt left.
+type counted struct {
+	span
+	phases     []Phase // that need it
+	conditions []string
+	add        func(c *QueueCounts, n [3]Count)
+}
+
+var allCounted = []counted{
+	{waitingSpan, []Phase{PhaseReady, PhaseScheduled}, []string{"j.run_at <= ?3", "j.run_at > ?3"}, func(c *QueueCounts, n [3]Count) {
+		c.Ready, c.Scheduled = c.Ready.plus(n[0]), c.Scheduled.plus(n[1])
+	}},
+	{claimedSpan, []Phase{PhaseRunning, PhaseLapsed, PhaseExpired}, []string{
+		"j.claim_expires_at >= ?3", "j.claim_expires_at < ?3",
+		"j.claim_expires_at < ?3 AND (j.attempts >= j.max_attempts OR j.expires_at <= ?3)"}, func(c *QueueCounts, n [3]Count) {
+		c.Running, c.Lapsed, c.Expired = n[0], n[1].minus(n[2]), c.Expired.plus(n[2])
+	}},
+	{heldSpan, []Phase{PhaseHeld}, []string{"1"}, func(c *QueueCounts, n [3]Count) { c.Held = n[0] }},
+	{deadSpan, []Phase{PhaseDead}, []string{"1"}, func(c *QueueCounts, n [3]Count) { c.Dead = n[0] }},
+	{doneSpan, []Phase{PhaseDone}, []string{"1"}, func(c *QueueCounts, n [3]Count) { c.Done = n[0] }},
+	// What a range of times has too much: these come after it.
+	{overdueSpan, []Phase{PhaseReady, PhaseScheduled, PhaseExpired}, []string{
+		"j.expires_at <= ?3 AND j.run_at <= ?3", "j.expires_at <= ?3 AND j.run_at > ?3"}, func(c *QueueCounts, n [3]Count) {
+		c.Ready, c.Scheduled, c.Expired = c.Ready.minus(n[0]), c.Scheduled.minus(n[1]), c.Expired.plus(n[0]).plus(n[1])
+	}},
+	{spentSpan, []Phase{PhaseReady, PhaseExpired}, []string{
+		"j.run_at <= ?3 AND (j.expires_at IS NULL OR j.expires_at > ?3)"}, func(c *QueueCounts, n [3]Count) {
+		c.Ready, c.Expired = c.Ready.minus(n[0]), c.Expired.plus(n[0])
+	}},
+}
+
+// countsQuery is one statement, and so of one moment: rows (which of allCounted, queue, numbers).
+// Each number goes up to ?1.
+func countsQuery(s *JobSelect) string {
+	var parts []string
+	for i, c := range allCounted {
+		if !s.hasPhase(c.phases...) {
+			continue
+		}
+		numbers := [3]string{"0", "0", "0"}
+		for k, condition := range c.conditions {
+			numbers[k] = `(SELECT count(*) FROM (SELECT 1 FROM ` + c.jobs() + ` AND ` + condition + ` LIMIT ?1 + 0))`
+		}
+		parts = append(parts, `SELECT * FROM (`+c.queues(s)+`
+SELECT `+strconv.Itoa(i)+`, queue, `+strings.Join(numbers[:], ",\n  ")+` FROM `+c.of()+c.inUse()+`)`)
+	}
+	return strings.Join(parts, "\nUNION ALL\n")
+}
+
+// inUse is the condition that a row is not the end of a skip scan.
+func (in span) inUse() string {
+	if in.levels {
+		return " WHERE p IS NOT NULL"
+	}
+	return " WHERE queue IS NOT NULL"
+}
+
+// Counts counts the jobs in the queues and phases of s, each number up to limit. A queue without such
+// jobs is not in it. cost is about how many entries of indexes were read.
+func (Jobs) Counts(ctx context.Context, q Querier, s JobSelect, limit int64) (counts map[string]QueueCounts, cost int64, err error) {
+	counts = make(map[string]QueueCounts)
+	query := countsQuery(&s)
+	if query == "" {
+		return counts, 0, nil
+	}
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var s QueueStats
-		var oldest, due, lapse number
-		err := rows.Scan(&s.Queue, &s.Ready, &s.Scheduled, &s.Running, &s.Lapsed, &s.Held, &s.Expired, &s.Dead, &oldest, &due, &lapse)
-		s.OldestReady, s.NextAt = int64(oldest), nextOf(due, lapse)
-		all = append(all, s)
-		return err
-	}, queue, now)
-	return all, err
+		var which int
+		var queue string
+		var n [3]int64
+		if err := rows.Scan(&which, &queue, &n[0], &n[1], &n[2]); err != nil {
+			return err
+		}
+		var numbers [3]Count
+		for i := range n {
+			numbers[i] = Count{min(n[i], limit), n[i] > limit}
+			cost += n[i]
+		}
+		cost += costOfSeeks
+		c := counts[queue]
+		allCounted[which].add(&c, numbers)
+		counts[queue] = c
+		return nil
+	}, parameters(query, limit+1, nil, s.Now, nameList(s.Queues))...)
+	return counts, cost, err
 }
+
+// costOfSeeks is that of a row of the counts, in entries of an index that are counted.
+const costOfSeeks = 20

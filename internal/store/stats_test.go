@@ -31,22 +31,32 @@ func TestStats_PhasesOfRows(t *testing.T) {
 			require.True(t, found)
 			tally(want, job, job.Phase(g.now))
 		}
-		all, err := store.Jobs{}.AllStats(ctx, tx, g.now)
-		require.NoError(t, err)
+		all := allStats(t, tx, store.JobSelect{Now: g.now})
 		require.Len(t, all, len(want))
 		for _, s := range all {
 			next, err := store.Jobs{}.NextClaimAt(ctx, tx, s.Queue, g.now)
 			require.NoError(t, err)
 			want[s.Queue].NextAt = next
 			require.Equal(t, *want[s.Queue], s, "%v at %d", liveRows(t, tx), g.now)
-			one, err := store.Jobs{}.Stats(ctx, tx, s.Queue, g.now)
-			require.NoError(t, err)
-			require.Equal(t, s, one)
+			require.Equal(t, []store.QueueStats{s}, allStats(t, tx, store.JobSelect{Now: g.now, Queues: []string{s.Queue}}))
 		}
 	})
 	for _, phase := range []store.Phase{store.PhaseReady, store.PhaseScheduled, store.PhaseRunning, store.PhaseLapsed, store.PhaseHeld, store.PhaseExpired} {
 		requireMet(t, met[phase], string(phase))
 	}
+}
+
+// allStats are those of the queues of s, counted to the end.
+func allStats(t *testing.T, q store.Querier, s store.JobSelect) (all []store.QueueStats) {
+	t.Helper()
+	counts, _, err := store.Jobs{}.Counts(ctx, q, s, 1<<40)
+	require.NoError(t, err)
+	heads, err := store.Jobs{}.Heads(ctx, q, s)
+	require.NoError(t, err)
+	for _, h := range heads {
+		all = append(all, h.Stats(counts[h.Queue]))
+	}
+	return all
 }
 
 // tally counts job among all.
@@ -58,22 +68,22 @@ func tally(all map[string]*store.QueueStats, job store.Job, phase store.Phase) {
 	}
 	switch phase {
 	case store.PhaseReady:
-		s.Ready++
+		s.Ready.N++
 		if s.OldestReady == 0 || job.RunAt < s.OldestReady {
 			s.OldestReady = job.RunAt
 		}
 	case store.PhaseScheduled:
-		s.Scheduled++
+		s.Scheduled.N++
 	case store.PhaseRunning:
-		s.Running++
+		s.Running.N++
 	case store.PhaseLapsed:
-		s.Lapsed++
+		s.Lapsed.N++
 	case store.PhaseHeld:
-		s.Held++
+		s.Held.N++
 	case store.PhaseExpired:
-		s.Expired++
+		s.Expired.N++
 	case store.PhaseDead:
-		s.Dead++
+		s.Dead.N++
 	}
 }
 
@@ -105,11 +115,91 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3, 1
 	best := time.Hour
 	for range 5 {
 		began := time.Now()
-		all, err := store.Jobs{}.AllStats(ctx, tx, 1_000_000)
+		all := allStats(t, tx, store.JobSelect{Now: 1_000_000})
 		best = min(best, time.Since(began))
-		require.NoError(t, err)
-		require.Equal(t, []store.QueueStats{{Queue: "a", Ready: 50_000, Scheduled: 50_000, OldestReady: 1, NextAt: 2_000_001}}, all)
+		n := store.Count{N: 50_000}
+		require.Equal(t, []store.QueueStats{{Queue: "a", QueueCounts: store.QueueCounts{Ready: n, Scheduled: n}, OldestReady: 1, NextAt: 2_000_001}}, all)
 	}
 	t.Logf("%v", best)
 	require.Less(t, best, time.Second)
+}
+
+// A list finds the same jobs by walking over all and by the indexes of their queues and phases, in whatever
+// state the rows are, and those are the jobs that are in the phases.
+func TestJobList_CollectWalks(t *testing.T) {
+	phases := []store.Phase{store.PhaseReady, store.PhaseScheduled, store.PhaseRunning, store.PhaseLapsed, store.PhaseHeld, store.PhaseExpired}
+	met := 0
+	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
+		exec(t, tx, `UPDATE _honker_live SET state = 'held' WHERE id % 7 = 3 AND state = 'pending'`)
+		exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) SELECT id, queue, '1' FROM _honker_live WHERE id % 3 = 0`)
+		for mask := range 1 << len(phases) {
+			s := store.JobSelect{Now: g.now, Queues: []string{"a"}, Phases: []store.Phase{}}
+			for i, p := range phases {
+				if mask&(1<<i) != 0 {
+					s.Phases = append(s.Phases, p)
+				}
+			}
+			if mask%3 == 0 {
+				s.Phases = append(s.Phases, store.PhaseDead)
+			}
+			order := store.Order(mask % 2)
+			want := picked(t, tx, s, order, store.Walk)
+			require.Equal(t, want, picked(t, tx, s, order, store.Collect), "%v at %d: %v", s.Phases, g.now, liveRows(t, tx))
+			met += len(want)
+			for _, job := range want {
+				require.Contains(t, s.Phases, job.Phase(g.now))
+			}
+			counts, _, err := store.Jobs{}.Counts(ctx, tx, s, 1<<40)
+			require.NoError(t, err)
+			require.Equal(t, store.Count{N: int64(len(want))}, counts["a"].Sum(s), "%v", s.Phases)
+		}
+	})
+	requireMet(t, met, "jobs")
+}
+
+// picked are the jobs of a list, found three at a time.
+func picked(t *testing.T, q store.Querier, s store.JobSelect, order store.Order, by store.Access) (jobs []store.Job) {
+	t.Helper()
+	var after *store.Place
+	for {
+		places, err := store.Jobs{}.After(ctx, q, s, order, by, after, 3)
+		require.NoError(t, err)
+		found, err := store.Jobs{}.Load(ctx, q, s, places)
+		require.NoError(t, err)
+		for _, at := range places {
+			if job, is := found[at]; is {
+				jobs = append(jobs, job)
+			}
+		}
+		if len(places) < 3 {
+			return jobs
+		}
+		after = &places[2]
+	}
+}
+
+// Jobs that cannot run are passed at the head of a queue only so far, and the time is then not later than the
+// right one.
+func TestHeads_BehindExpired(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
+INSERT INTO _honker_live (queue, run_at, payload, expires_at) SELECT 'a', i, '1', 5000 FROM n`)
+	of := store.JobSelect{Now: 10_000}
+	require.Equal(t, []store.QueueStats{{Queue: "a", QueueCounts: store.QueueCounts{Expired: store.Count{N: 3000}}}}, allStats(t, tx, of))
+	exec(t, tx, `INSERT INTO _honker_live (queue, run_at, payload) VALUES ('a', 4000, '1')`)
+	require.Equal(t, int64(1000), allStats(t, tx, of)[0].OldestReady, "the last that was passed")
+	exec(t, tx, `DELETE FROM _honker_live WHERE id > 500 AND id < 3000`)
+	require.Equal(t, int64(4000), allStats(t, tx, of)[0].OldestReady)
+}
+
+// A count ends at its limit, and says so.
+func TestCounts_Limit(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', 0, i, '1' FROM n`)
+	for limit, want := range map[int64]store.Count{99: {N: 99, More: true}, 100: {N: 100}, 101: {N: 100}} {
+		counts, _, err := store.Jobs{}.Counts(ctx, tx, store.JobSelect{Now: 1000}, limit)
+		require.NoError(t, err)
+		require.Equal(t, want, counts["a"].Ready)
+	}
 }

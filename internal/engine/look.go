@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// StatsStore are the statements of Stats.
+type StatsStore interface {
+	Counts(ctx context.Context, q Querier, s store.JobSelect, limit int64) (counts map[string]store.QueueCounts, cost int64, err error)
+	Heads(ctx context.Context, q Querier, s store.JobSelect) ([]store.QueueHead, error)
+}
+
+// Search runs f after all other searches of this DB that were begun before: one that reads many rows for
+// an operator is to take no more than one connection and one processor from the jobs. The wait for
+// them ends with ctx, and with Close. In a transaction of [Engine.Tx] it does not wait: those before may
+// wait for its connection.
+func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) error {
+	s, err := e.liveScope(ctx)
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		return f(ctx)
+	}
+	unlock, err := e.inTurn(ctx, "search")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f(ctx)
+}
+
+// inTurn waits until no other look with this name runs.
+func (e *Engine) inTurn(ctx context.Context, name string) (unlock func(), err error) {
+	wait, cancel := e.UntilClose(ctx)
+	defer cancel()
+	return e.looks.Lock(wait, name)
+}
+
+// QueueStats is what lies in a queue, and when that was counted.
+type QueueStats struct {
+	store.QueueStats
+	AsOf time.Time
+}
+
+// Stats returns what lies in a queue, or by name in all that have something where queue is "". The times and
+// the pause are as they are now. Counts that took long are those of a moment before, so that they take no
+// more than a hundredth of one processor, however often they are asked for.
+func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err error) {
+	counted, err := e.counts(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	var heads []store.QueueHead
+	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
+		heads, err = e.Config.Stats.Heads(ctx, q, ofQueue(queue))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if queue != "" && len(heads) == 0 {
+		heads = []store.QueueHead{{Queue: queue}}
+	}
+	all = make([]QueueStats, len(heads))
+	for i, h := range heads {
+		all[i] = QueueStats{h.Stats(counted.counts[h.Queue]), counted.at}
+	}
+	return all, nil
+}
+
+func ofQueue(queue string) store.JobSelect {
+	s := store.JobSelect{Phases: store.StatsPhases, Now: time.Now().Unix()}
+	if queue != "" {
+		s.Queues = []string{queue}
+	}
+	return s
+}
+
+// counted are counts that were taken at a time.
+type counted struct {
+	counts map[string]store.QueueCounts
+	at     time.Time
+	until  time.Time // they are not to be taken again before
+}
+
+const (
+	// freshCost is what may be counted whenever it is asked for, in entries of indexes: half a
+	// millisecond. It is no time, so that a machine with much to do does not make small counts old.
+	freshCost = 10_000
+	// countShare is how many times as long as a count took there is none after it.
+	countShare = 100
+)
+
+// counts returns the last counts of a queue, or takes them. In a transaction they are its own.
+func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error) {
+	if s, err := e.liveScope(ctx); err != nil || s != nil {
+		if err == nil {
+			c, _, err = e.count(ctx, queue)
+		}
+		return c, err
+	}
+	unlock, err := e.inTurn(ctx, "counts "+queue)
+	if err != nil {
+		return c, err
+	}
+	defer unlock()
+	if last, known := e.lastCounts.Load(queue); known && time.Now().Before(last.(counted).until) {
+		return last.(counted), e.Usable(ctx, "")
+	}
+	c, cost, err := e.count(ctx, queue)
+	if err == nil && cost >= freshCost {
+		c.until = time.Now().Add(countShare * time.Since(c.at))
+		e.lastCounts.Store(queue, c)
+	}
+	return c, err
+}
+
+func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
+	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
+		c.at = time.Now()
+		c.counts, cost, err = e.Config.Stats.Counts(ctx, q, ofQueue(queue), int64(e.CountLimit))
+		return err
+	})
+	return c, cost, err
+}

@@ -1,0 +1,99 @@
+package store
+
+// span is a range of an index in which jobs of some phases lie, by queue.
+type span struct {
+	in     Table
+	index  string
+	all    string // the condition of the partial index; "1": it has all rows
+	within string // what else is asked of a row; ?3 is now
+	levels bool   // by priority and time, which lie behind the queue in the index
+}
+
+// spans are those of the phases of s. They may hold other jobs too, and one in two of them.
+func (s *JobSelect) spans() (all []span) {
+	add := func(wanted bool, in span) {
+		if wanted {
+			all = append(all, in)
+		}
+	}
+	ready, scheduled := s.hasPhase(PhaseReady), s.hasPhase(PhaseScheduled)
+	both := waitingSpan
+	both.levels = false
+	add(ready && scheduled, both)
+	add(ready && !scheduled, waitingSpan.where("j.run_at <= ?3"))
+	add(!ready && scheduled, waitingSpan.where("j.run_at > ?3"))
+	add(s.hasPhase(PhaseRunning), claimedSpan.where("j.claim_expires_at >= ?3"))
+	add(s.hasPhase(PhaseLapsed, PhaseExpired), claimedSpan.where("(j.claim_expires_at < ?3 OR j.claim_expires_at IS NULL)"))
+	add(s.hasPhase(PhaseExpired), overdueSpan.where("j.expires_at <= ?3"))
+	add(s.hasPhase(PhaseExpired), spentSpan.where("j.run_at <= ?3"))
+	add(s.hasPhase(PhaseHeld), heldSpan)
+	add(s.hasPhase(PhaseDead), deadSpan)
+	add(s.hasPhase(PhaseDone), doneSpan)
+	return all
+}
+
+// where is the span with a condition.
+func (in span) where(condition string) span {
+	in.within = " AND " + condition
+	return in
+}
+
+// queues is the WITH clause of the queues of s, or of all that have jobs in the index, as n, and where
+// the span needs them of their priorities in use, as lv. ?4 has the queues of s.
+func (in span) queues(s *JobSelect) string {
+	names := skipScan("n", tables[in.in].name, in.index, in.all)
+	if len(s.Queues) > 0 {
+		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
+	}
+	if in.levels {
+		names += `,
+  lv(queue, p) AS (SELECT queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = n.queue AND state = 'pending' ORDER BY priority DESC LIMIT 1) FROM n
+    UNION ALL SELECT queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = lv.queue AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1) FROM lv WHERE p IS NOT NULL)`
+	}
+	return `WITH RECURSIVE ` + names
+}
+
+// of is the table with the queues, or with their priorities.
+func (in span) of() string {
+	if in.levels {
+		return "lv"
+	}
+	return "n"
+}
+
+// jobs is the FROM clause of the jobs j of a queue, or of a priority of it.
+func (in span) jobs() string {
+	from := tables[in.in].name + ` AS j INDEXED BY ` + in.index + ` WHERE j.queue = ` + in.of() + `.queue AND ` + in.all + in.within
+	if in.levels {
+		from += ` AND j.priority = lv.p`
+	}
+	return from
+}
+
+// query selects what from all jobs j of the span.
+func (in span) query(s *JobSelect, what string) string {
+	return in.queues(s) + `
+SELECT ` + what + ` FROM ` + in.of() + ` CROSS JOIN ` + in.jobs()
+}
+
+// The spans there are. Those with a deadline and those without an attempt left are among those that
+// wait, too.
+var (
+	waitingSpan = span{index: "_honkerx_live_pending", all: "state = 'pending'", levels: true}
+	claimedSpan = span{index: "_honker_live_processing_deadline", all: "state = 'processing'"}
+	overdueSpan = span{index: "_honkerx_live_deadline", all: "state = 'pending' AND expires_at IS NOT NULL"}
+	spentSpan   = span{index: "_honkerx_live_exhausted", all: "state = 'pending' AND attempts >= max_attempts"}
+	heldSpan    = span{index: "_honkerx_live_held", all: "state = '" + Held + "'"}
+	deadSpan    = span{in: Dead, index: "_honkerx_dead_queue", all: "1"}
+	doneSpan    = span{in: Done, index: "_honkerx_done_queue", all: "1"}
+)
+
+// skipScan is a table expression, named, of the queues in a partial index: one seek each, however
+// many jobs they have, and NULL at the end.
+func skipScan(name, table, index, condition string) string {
+	from := `(SELECT min(queue) FROM ` + table + ` INDEXED BY ` + index + ` WHERE ` + condition
+	return name + `(queue) AS (SELECT ` + from + `) UNION ALL
+    SELECT ` + from + ` AND queue > s.queue) FROM ` + name + ` AS s WHERE s.queue IS NOT NULL)`
+}
