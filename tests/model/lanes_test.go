@@ -77,7 +77,7 @@ func (m *lanesModel) fill() {
 	}
 }
 
-// next is the lane that is claimed from next; nil: there is nothing to claim.
+// next is the lane that has its turn; nil: there is nothing to claim.
 func (m *lanesModel) next() *lane {
 	var ready []*lane
 	for _, l := range m.lanes {
@@ -342,8 +342,9 @@ func (m *lanesMachine) finish(t *rapid.T) {
 		_, err := l.q.Resume(m.ctx)
 		require.NoError(t, err)
 		l.paused = false
+		m.Check(t)
 	}
-	for m.Check(t); m.busy(); m.Check(t) {
+	for ; m.busy(); m.Check(t) {
 		if len(m.running) == 0 {
 			time.Sleep(time.Second)
 		}
