@@ -156,8 +156,9 @@ func (o *Observer) observe(event any) {
 	}
 }
 
-// WithActor returns a ctx that names the person or program behind the verbs of package admin that
-// are called with it, for the [Observer]. name is cut to 1024 bytes.
+// WithActor returns a ctx that names the person or program behind the verbs that are called with
+// it, for the [Observer] and for the audit in the file: see Audit of package admin. name is cut to
+// 1024 bytes.
 func WithActor(ctx context.Context, name string) context.Context {
 	return engine.WithActor(ctx, name)
 }

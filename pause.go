@@ -105,9 +105,12 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 		return false, err
 	}
 	var was bool
+	audit := engine.AuditActor(ctx, "pause", "queue", q.name)
 	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		_, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix())
-		return err
+		if _, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix()); err != nil {
+			return err
+		}
+		return audit.NoteOne(ctx, tx, now)
 	}))
 	if err != nil {
 		return false, err
@@ -129,9 +132,12 @@ func (q *queue) resume(ctx context.Context) (was bool, err error) {
 	if q.err != nil {
 		return false, q.err
 	}
+	audit := engine.AuditActor(ctx, "resume", "queue", q.name)
 	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		was, err = q.db.pauses.End(ctx, tx, q.name, now.Unix())
-		return err
+		if was, err = q.db.pauses.End(ctx, tx, q.name, now.Unix()); err != nil || !was {
+			return err
+		}
+		return audit.NoteOne(ctx, tx, now)
 	}))
 	if err != nil || !was {
 		return false, err

@@ -19,7 +19,7 @@ type retentionStore interface {
 	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest store.Pin, found bool, err error)
 	Compact(ctx context.Context, q engine.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
 
-	SetQueue(ctx context.Context, q engine.Querier, r store.QueueRetention) error
+	SetQueue(ctx context.Context, q engine.Querier, r store.QueueRetention) (changed bool, err error)
 	GetQueue(ctx context.Context, q engine.Querier, queue string) (store.QueueRetention, error)
 	Queues(ctx context.Context, q engine.Querier) ([]store.QueueRetention, error)
 }
@@ -52,8 +52,12 @@ func (s *stream) setRetention(ctx context.Context, r Retention) error {
 	}
 	row := r.row()
 	row.Topic = s.name
-	return s.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
-		return s.db.retentions.Set(ctx, q, row)
+	audit := engine.AuditActor(ctx, "set retention", "topic", s.name)
+	return s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		if err := s.db.retentions.Set(ctx, q, row); err != nil {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	}))
 }
 
@@ -196,8 +200,13 @@ func (q *queue) setRetention(ctx context.Context, r QueueRetention) error {
 		return err
 	}
 	row := store.QueueRetention{Queue: q.name, Done: r.Done.row(), Dead: r.Dead.row()}
-	return q.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, tx engine.Querier, _ time.Time) error {
-		return q.db.retentions.SetQueue(ctx, tx, row)
+	audit := engine.AuditActor(ctx, "set retention", "queue", q.name)
+	return q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
+		changed, err := q.db.retentions.SetQueue(ctx, tx, row)
+		if err != nil || !changed {
+			return err
+		}
+		return audit.NoteOne(ctx, tx, now)
 	}))
 }
 

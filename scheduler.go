@@ -139,9 +139,12 @@ func (s *Scheduler) change(ctx context.Context, verb, name string, run func(cont
 	if err := engine.CheckName("schedule name", name); err != nil {
 		return false, fail(verb, name, err)
 	}
+	audit := engine.AuditActor(ctx, verb, "schedule", name)
 	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		changed, err = run(ctx, q, now)
-		return err
+		if changed, err = run(ctx, q, now); err != nil || !changed {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	}))
 	return changed, fail(verb, name, err)
 }

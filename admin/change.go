@@ -20,7 +20,7 @@ type DiscardOptions struct {
 // of some milliseconds with pauses between them; when ctx ends it returns its error, and what was done
 // until then. nil opts means defaults.
 func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptions) (*Report, error) {
-	a, err := newAction(ctx, db, f, true)
+	a, err := newAction(ctx, db, "discard", f, true)
 	if err != nil {
 		return new(Report), engine.Wrap("discard", "", err)
 	}
@@ -46,7 +46,7 @@ type CancelOptions struct {
 // done, in transactions of some milliseconds with pauses between them; when ctx ends it returns its
 // error, and what was done until then. nil opts means defaults.
 func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions) (*Report, error) {
-	a, err := newAction(ctx, db, f, false)
+	a, err := newAction(ctx, db, "cancel", f, false)
 	if err != nil {
 		return new(Report), engine.Wrap("cancel", "", err)
 	}
@@ -78,7 +78,7 @@ type RunNowOptions struct {
 // pauses between them; when ctx ends it returns its error, and what was done until then. nil opts means
 // defaults.
 func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions) (*Report, error) {
-	a, err := newAction(ctx, db, f, false)
+	a, err := newAction(ctx, db, "run now", f, false)
 	if err != nil {
 		return new(Report), engine.Wrap("run now", "", err)
 	}

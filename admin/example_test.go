@@ -46,3 +46,40 @@ func ExampleRequeue() {
 	fmt.Println(report.Matched, report.Changed)
 	// Output: 2 2
 }
+
+// Each change by an operator leaves a note of the actor, the verb and its filter.
+func ExampleAudit() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if _, err := mails.EnqueueMany(ctx, []string{"ada", "bob"}); err != nil {
+		log.Fatal(err)
+	}
+
+	ann := honker.WithActor(ctx, "ann")
+	if _, err := mails.Pause(ann, nil); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := admin.Cancel(ann, db, admin.JobFilter{Queues: []string{"mails"}}, nil); err != nil {
+		log.Fatal(err)
+	}
+	entries, err := admin.Audit(ctx, db, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range entries {
+		fmt.Println(e.Actor, e.Verb, string(e.Filter), e.N)
+	}
+	// Output:
+	// ann cancel {"Queues":["mails"]} 2
+	// ann pause {"queue":"mails"} 1
+}

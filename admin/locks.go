@@ -123,9 +123,12 @@ func BreakLock(ctx context.Context, db *honker.DB, name, owner string) (broken b
 		return false, engine.Wrap("break lock", name, err)
 	}
 	e := engine.Of(db)
-	err = e.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
-		broken, err = locks.Release(ctx, q, name, owner)
-		return err
+	audit := engine.NewAudit(ctx, "break lock", engine.AuditTarget("lock", name))
+	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		if broken, err = locks.Release(ctx, q, name, owner); err != nil || !broken {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	}))
 	if err != nil {
 		return false, engine.Wrap("break lock", name, err)

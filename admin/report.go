@@ -59,6 +59,7 @@ type action struct {
 	limit  int
 	dryRun bool
 	leaves string // why change leaves a job that was found
+	audit  *engine.Audit
 
 	found func(n int) // is told how many jobs there are, before the first is changed
 	// change changes some jobs, and returns what to tell of them when that is committed.
@@ -66,7 +67,7 @@ type action struct {
 }
 
 // newAction checks what every verb is given.
-func newAction(ctx context.Context, db *honker.DB, f JobFilter, dead bool) (*action, error) {
+func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dead bool) (*action, error) {
 	if db == nil {
 		panic("honker: package admin: nil *DB")
 	}
@@ -74,7 +75,8 @@ func newAction(ctx context.Context, db *honker.DB, f JobFilter, dead bool) (*act
 	if err := errors.Join(engine.CheckContext(ctx), err, f.checkChange()); err != nil {
 		return nil, err
 	}
-	return &action{engine: engine.Of(db), filter: f, sel: sel, found: func(int) {}}, nil
+	audit := engine.NewAudit(ctx, verb, audited(f))
+	return &action{engine: engine.Of(db), filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
 }
 
 // run finds the jobs without the write lock and then changes some at a time, in the order of their
@@ -113,7 +115,7 @@ func (a *action) run(ctx context.Context) (*Report, error) {
 const chunkLimit = 1000
 
 func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []store.SelectedJob, r *Report) error {
-	var tell func()
+	var tell, noted func()
 	var after Report
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		after = Report{Changed: r.Changed, Skipped: slices.Clone(r.Skipped)} // it may run again
@@ -121,13 +123,17 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 		if err != nil {
 			return err
 		}
-		tell, err = a.change(ctx, q, still, now, &after)
+		if tell, err = a.change(ctx, q, still, now, &after); err != nil {
+			return err
+		}
+		noted, err = a.audit.Note(ctx, q, now, after.Changed-r.Changed)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	r.Changed, r.Skipped = after.Changed, after.Skipped
+	noted()
 	if tell != nil {
 		tell()
 	}

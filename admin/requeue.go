@@ -91,8 +91,12 @@ func requeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, op
 		return r, nil
 	}
 	rq.found(len(found))
-	tell, err := rq.change(ctx, on, found, time.Now(), r)
+	now := time.Now()
+	tell, err := rq.change(ctx, on, found, now, r)
 	if err != nil {
+		return r, err
+	}
+	if _, err := rq.audit.Note(ctx, on, now, r.Changed); err != nil {
 		return r, err
 	}
 	for _, queue := range rq.queues {
@@ -118,7 +122,7 @@ type requeue struct {
 
 func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptions) (*requeue, error) {
 	o, bad := opts.withDefaults()
-	a, err := newAction(ctx, db, f, true)
+	a, err := newAction(ctx, db, "requeue", f, true)
 	if err := errors.Join(bad, err); err != nil {
 		return nil, err
 	}

@@ -82,6 +82,7 @@ func TestLooks_Errors(t *testing.T) {
 		"describe file":    func(ctx context.Context, db *honker.DB) error { _, err := admin.File(ctx, db); return err },
 		"list rate limits": func(ctx context.Context, db *honker.DB) error { _, err := admin.RateLimits(ctx, db); return err },
 		"list leaders":     func(ctx context.Context, db *honker.DB) error { _, err := admin.Leaders(ctx, db); return err },
+		"list audit":       func(ctx context.Context, db *honker.DB) error { _, err := admin.Audit(ctx, db, nil); return err },
 	} {
 		err := look(context.Background(), nil)
 		require.ErrorIs(t, err, honker.ErrInvalid, what)

@@ -50,6 +50,8 @@ WHERE (SELECT done_kept FROM _honkerx_queues AS k WHERE k.queue = n.queue) IS NO
 		`SELECT 0 FROM _honkerx_queues WHERE paused_ms IS NULL AND (until_ms IS NOT NULL OR reason IS NOT NULL OR who IS NOT NULL)`},
 	{"a pause ends at a whole second",
 		`SELECT 0 FROM _honkerx_queues WHERE until_ms % 1000 <> 0`},
+	{"an entry of the audit says what was done, to at least one",
+		`SELECT id FROM _honkerx_audit WHERE verb = '' OR typeof(n) <> 'integer' OR n < 1 OR typeof(at_ms) <> 'integer'`},
 	{"a lock has an owner",
 		`SELECT rowid FROM _honker_locks WHERE owner = ''`},
 	{"an event that a group was given lies at or below the group's cursor",

@@ -80,14 +80,14 @@ WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_
 	sqlQueueRetentions   = queueRetention + `done_kept > 0 OR dead_count > 0 OR dead_age_ms > 0`
 )
 
-// SetQueue sets how much of a queue is kept. It writes nothing where that is so already.
-func (Retentions) SetQueue(ctx context.Context, q Querier, r QueueRetention) error {
+// SetQueue sets how much of a queue is kept. It writes nothing, and returns false, where that is so already.
+func (Retentions) SetQueue(ctx context.Context, q Querier, r QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
 	if r.Done.bounded() {
 		doneCount, doneAge = r.Done.MaxCount, r.Done.MaxAgeMS
 	}
-	_, err := q.ExecContext(ctx, sqlSetQueueRetention, r.Queue, doneCount, doneAge, nullable(r.Dead.MaxCount), nullable(r.Dead.MaxAgeMS))
-	return err
+	n, err := affected(ctx, q, sqlSetQueueRetention, r.Queue, doneCount, doneAge, nullable(r.Dead.MaxCount), nullable(r.Dead.MaxAgeMS))
+	return n > 0, err
 }
 
 // GetQueue returns how much of a queue is kept.

@@ -29,7 +29,8 @@ func (c *counting) QueryContext(ctx context.Context, query string, args ...any) 
 // keep sets what is kept of the jobs of queue "a".
 func keep(t *testing.T, q store.Querier, done, dead store.Retention) {
 	t.Helper()
-	require.NoError(t, store.Retentions{}.SetQueue(ctx, q, store.QueueRetention{Queue: "a", Done: done, Dead: dead}))
+	_, err := store.Retentions{}.SetQueue(ctx, q, store.QueueRetention{Queue: "a", Done: done, Dead: dead})
+	require.NoError(t, err)
 }
 
 func requireSound(t *testing.T, q store.Querier) {
@@ -96,7 +97,8 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 		for _, s := range acks {
 			tx := held(t, openFresh(t), heldRow())
 			if others {
-				require.NoError(t, store.Retentions{}.SetQueue(ctx, tx, store.QueueRetention{Queue: "b", Done: store.Retention{MaxCount: 9}}))
+				_, err := store.Retentions{}.SetQueue(ctx, tx, store.QueueRetention{Queue: "b", Done: store.Retention{MaxCount: 9}})
+				require.NoError(t, err)
 			}
 			c := &counting{Querier: tx}
 			ids := []int64{1}

@@ -1,0 +1,198 @@
+package admin_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// audit is what the file has of it, the newest first, without ids and times.
+func audit(t *testing.T, db *honker.DB) (lines []string) {
+	t.Helper()
+	all, err := admin.Audit(context.Background(), db, nil)
+	require.NoError(t, err)
+	for _, e := range all {
+		require.WithinDuration(t, time.Now(), e.At, time.Hour)
+		lines = append(lines, fmt.Sprintf("%s %q %q %s %d", e.Verb, e.Actor, e.Remote, e.Filter, e.N))
+	}
+	return lines
+}
+
+// Each verb of package admin leaves one entry, with its actor or without, and none where it has changed nothing.
+func TestAudit_Verbs(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	anna := admin.WithRemote(honker.WithActor(ctx, "anna"), "10.0.0.7:4711")
+	for range 3 {
+		bury(t, q, 1, "no")
+	}
+	_, err := admin.Requeue(anna, db, all, &admin.RequeueOptions{Limit: 1, Delay: time.Hour})
+	require.NoError(t, err)
+	_, err = admin.RunNow(ctx, db, all, nil)
+	require.NoError(t, err)
+	_, err = admin.Cancel(ctx, db, all, nil)
+	require.NoError(t, err)
+	_, err = admin.Discard(ctx, db, admin.JobFilter{Queues: []string{"jobs"}, Error: "no"}, nil)
+	require.NoError(t, err)
+	testkit.TakeLock(t, db, "printer", &honker.LockOptions{Owner: "bob"})
+	broken, err := admin.BreakLock(anna, db, "printer", "bob")
+	require.NoError(t, err)
+	require.True(t, broken)
+	want := []string{
+		`break lock "anna" "10.0.0.7:4711" {"lock":"printer"} 1`,
+		`discard "" "" {"Error":"no","Queues":["jobs"]} 2`,
+		`cancel "" "" {"All":true} 1`,
+		`run now "" "" {"All":true} 1`,
+		`requeue "anna" "10.0.0.7:4711" {"All":true} 1`,
+	}
+	require.Equal(t, want, audit(t, db))
+
+	for _, verb := range []func() (*admin.Report, error){
+		func() (*admin.Report, error) { return admin.Requeue(anna, db, all, nil) },
+		func() (*admin.Report, error) { return admin.Discard(anna, db, all, nil) },
+		func() (*admin.Report, error) { return admin.Cancel(anna, db, all, &admin.CancelOptions{DryRun: true}) },
+	} {
+		_, err := verb()
+		require.NoError(t, err)
+	}
+	broken, err = admin.BreakLock(anna, db, "printer", "bob")
+	require.NoError(t, err)
+	require.False(t, broken)
+	require.Equal(t, want, audit(t, db))
+}
+
+// Verbs that are an application's too leave an entry where an actor is named.
+func TestAudit_ActorOnly(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q, s := honker.NewQueue[int](db, "mails", nil), honker.NewStream[int](db, "orders", nil)
+		schedules := db.Scheduler()
+		testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
+		var count int64
+		use := func(ctx context.Context) {
+			count++
+			_, err := q.Resume(ctx)
+			require.NoError(t, err, "not paused: nothing is noted")
+			_, err = q.Pause(ctx, nil)
+			require.NoError(t, err)
+			_, err = q.Resume(ctx)
+			require.NoError(t, err)
+			require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 5}))
+			for range 2 { // the second one changes nothing
+				require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: count}}))
+			}
+			_, err = schedules.Trigger(ctx, "tea")
+			require.NoError(t, err)
+			testkit.RequireChanged(t, true)(schedules.Pause(ctx, "tea"))
+			testkit.RequireChanged(t, false)(schedules.Pause(ctx, "tea"))
+			testkit.RequireChanged(t, true)(schedules.Resume(ctx, "tea"))
+		}
+		use(t.Context())
+		require.Empty(t, audit(t, db))
+		use(honker.WithActor(t.Context(), "anna"))
+		require.Equal(t, []string{
+			`resume schedule "anna" "" {"schedule":"tea"} 1`,
+			`pause schedule "anna" "" {"schedule":"tea"} 1`,
+			`trigger schedule "anna" "" {"schedule":"tea"} 1`,
+			`set retention "anna" "" {"queue":"mails"} 1`,
+			`set retention "anna" "" {"topic":"orders"} 1`,
+			`resume "anna" "" {"queue":"mails"} 1`,
+			`pause "anna" "" {"queue":"mails"} 1`,
+		}, audit(t, db))
+	})
+}
+
+// A verb of many transactions leaves one entry, which says how much was committed.
+func TestAudit_Chunks(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(3000)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
+	testkit.Exec(t, db, `CREATE TRIGGER last BEFORE DELETE ON _honker_dead WHEN OLD.id = 2500 BEGIN SELECT RAISE(ABORT, 'keep it'); END`)
+	r, err := admin.Discard(ctx, db, all, nil)
+	require.ErrorContains(t, err, "keep it")
+	require.Positive(t, r.Changed)
+	require.Less(t, r.Changed, int64(2500))
+	require.Equal(t, []string{fmt.Sprintf(`discard "" "" {"All":true} %d`, r.Changed)}, audit(t, db))
+}
+
+// An entry is in the transaction of the change: it is gone with it.
+func TestAudit_Tx(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	bury(t, q, 1, "no")
+	requeue := func(end error) error {
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := admin.RequeueTx(ctx, db, tx, all, nil)
+			require.NoError(t, err)
+			return end
+		})
+	}
+	require.ErrorIs(t, requeue(testkit.ErrCause), testkit.ErrCause)
+	require.Empty(t, audit(t, db))
+	require.NoError(t, requeue(nil))
+	require.Equal(t, []string{`requeue "" "" {"All":true} 1`}, audit(t, db))
+}
+
+// A filter comes back as it was; one that is too long is cut, or left out.
+func TestAudit_Filter(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	discard := func(f admin.JobFilter) json.RawMessage {
+		testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (7, 'jobs', '{"a":"`+strings.Repeat("x", 9000)+`"}', 'no <way>')`)
+		r, err := admin.Discard(ctx, db, f, nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, r.Changed)
+		entries, err := admin.Audit(ctx, db, &admin.AuditOptions{Limit: 1})
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
+		return entries[0].Filter
+	}
+	f := admin.JobFilter{
+		Queues: []string{"jobs"}, IDs: []int64{7}, Error: "<way>", Contains: "xx", DiedSince: time.Unix(1, 0).UTC(),
+		Where: map[string]string{"a": strings.Repeat("x", 9000)},
+	}
+	require.Nil(t, discard(f))
+	f.Where = nil
+	var back admin.JobFilter
+	require.NoError(t, json.Unmarshal(discard(f), &back))
+	require.Equal(t, f, back)
+	back = admin.JobFilter{}
+	f.IDs = append(f.IDs, make([]int64, 500)...)
+	require.NoError(t, json.Unmarshal(discard(f), &back))
+	require.Equal(t, f.IDs[:100], back.IDs)
+	require.Nil(t, discard(admin.JobFilter{CreatedBefore: time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)}))
+}
+
+// The newest entries are kept, and read in pages.
+func TestAudit_BoundAndPages(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(10_000)+`INSERT INTO _honkerx_audit (at_ms, verb, n) SELECT n, 'old ' || n, 1 FROM some`)
+	for range 3 {
+		_, err := q.Pause(honker.WithActor(ctx, "anna"), nil)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 10_000, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_audit`))
+	require.EqualValues(t, 4, testkit.QueryInt(t, db.SQL(), `SELECT min(id) FROM _honkerx_audit`))
+	var verbs []string
+	var before int64
+	for range 3 {
+		page, err := admin.Audit(ctx, db, &admin.AuditOptions{Limit: 2, Before: before})
+		require.NoError(t, err)
+		require.Len(t, page, 2)
+		for _, e := range page {
+			verbs = append(verbs, e.Verb)
+		}
+		before = page[1].ID
+	}
+	require.Equal(t, []string{"pause", "pause", "pause", "old 10000", "old 9999", "old 9998"}, verbs)
+	for _, bad := range []admin.AuditOptions{{Limit: -1}, {Limit: 1001}, {Before: -1}} {
+		_, err := admin.Audit(ctx, db, &bad)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+}

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// Audit is the row that a verb leaves in the file, by the transactions that it changes something in.
+// A nil Audit leaves none.
+type Audit struct{ row store.AuditRow }
+
+// NewAudit returns the row of a verb that is called with ctx, on what filter says, as JSON.
+func NewAudit(ctx context.Context, verb, filter string) *Audit {
+	return &Audit{store.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
+}
+
+// AuditActor is NewAudit for a verb that is an application's as well as an operator's: nil where
+// ctx names no actor. of says what the verb is for, such as "queue", and name which one.
+func AuditActor(ctx context.Context, verb, of, name string) *Audit {
+	if Actor(ctx) == "" {
+		return nil
+	}
+	return NewAudit(ctx, verb, AuditTarget(of, name))
+}
+
+// AuditTarget is the filter of a verb for one thing.
+func AuditTarget(of, name string) string {
+	text, _ := Marshal(map[string]string{of: name}) // strings cannot fail
+	return text
+}
+
+// Note says, in the transaction on q, that the verb has changed n more. committed is to be called
+// once that is committed.
+func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (committed func(), err error) {
+	if a == nil || n == 0 {
+		return func() {}, nil
+	}
+	row := a.row
+	row.AtMS, row.N = now.UnixMilli(), n
+	id, err := store.Audits{}.Note(ctx, q, row)
+	return func() { a.row.ID = id }, err
+}
+
+// NoteOne is Note for a verb of one transaction.
+func (a *Audit) NoteOne(ctx context.Context, q Querier, now time.Time) error {
+	_, err := a.Note(ctx, q, now, 1)
+	return err
+}

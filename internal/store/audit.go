@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Audits are the statements on _honkerx_audit.
+type Audits struct{}
+
+// AuditRow is a row of _honkerx_audit.
+type AuditRow struct {
+	ID, AtMS    int64
+	Who, Remote string // "": unknown
+	Verb        string
+	Filter      string // JSON; "": none
+	N           int64
+}
+
+// auditRows is how many rows are kept, the newest.
+const auditRows = 10000
+
+// By primary key. Each row that is added takes the one away that is too many, so the table has a
+// bound of its own.
+const (
+	sqlAddAudit = `INSERT INTO _honkerx_audit (at_ms, who, remote, verb, filter, n) VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING id`
+
+	sqlTrimAudit = `DELETE FROM _honkerx_audit WHERE id <= ?1`
+	sqlGrowAudit = `UPDATE _honkerx_audit SET n = n + ?2 WHERE id = ?1`
+
+	sqlAudit = `SELECT id, at_ms, who, remote, verb, filter, n FROM _honkerx_audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2 + 0`
+)
+
+// Note adds r, and returns its id. One that has an id was noted before, by another transaction of the
+// same verb: then N is added to that row.
+func (Audits) Note(ctx context.Context, q Querier, r AuditRow) (id int64, err error) {
+	if r.ID != 0 {
+		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
+		return r.ID, err
+	}
+	_, err = one(ctx, q, sqlAddAudit, []any{r.AtMS, nullText(r.Who), nullText(r.Remote), r.Verb, nullText(r.Filter), r.N}, &id)
+	if err == nil {
+		_, err = q.ExecContext(ctx, sqlTrimAudit, id-auditRows)
+	}
+	return id, err
+}
+
+// List returns up to limit rows below the id before, the newest first.
+func (Audits) List(ctx context.Context, q Querier, before int64, limit int) (all []AuditRow, err error) {
+	err = each(ctx, q, sqlAudit, func(rows *sql.Rows) error {
+		var r AuditRow
+		var who, remote, filter sql.NullString
+		err := rows.Scan(&r.ID, (*number)(&r.AtMS), &who, &remote, &r.Verb, &filter, (*number)(&r.N))
+		r.Who, r.Remote, r.Filter = who.String, remote.String, filter.String
+		all = append(all, r)
+		return err
+	}, before, limit)
+	return all, err
+}
