@@ -36,7 +36,10 @@ func run(ctx context.Context, args []string, c console) int {
 	root.SetErr(c.stderr)
 	ctx = honker.WithActor(ctx, c.actor)
 	cmd, err := root.ExecuteContextC(ctx)
-	return a.end(cmd, errors.Join(err, a.out.Flush()))
+	if unwritten := a.out.Flush(); unwritten != nil {
+		err = errors.Join(err, &coded{code: codeRefused, err: fmt.Errorf("write the output: %w", unwritten), try: "the same into another place"})
+	}
+	return a.end(cmd, err)
 }
 
 const (

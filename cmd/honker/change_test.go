@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// An interrupt between two transactions leaves the rest, and says how much that is.
+func TestChange_Interrupted(t *testing.T) {
+	dir, db, _ := newFile(t)
+	const all = 20_000
+	_, err := db.SQL().ExecContext(t.Context(), `WITH RECURSIVE some(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM some WHERE n < ?)
+INSERT INTO _honker_dead (id, queue, payload, died_at) SELECT n, 'jobs', '1', n FROM some`, all)
+	require.NoError(t, err)
+	left := func() (n int) {
+		require.NoError(t, db.SQL().QueryRowContext(t.Context(), `SELECT count(*) FROM _honker_dead`).Scan(&n))
+		return n
+	}
+	p := &person{t: t, env: map[string]string{"HONKER_FILE": dir + "/app.db"}}
+	ctx, interrupt := context.WithCancel(t.Context())
+	done := make(chan said, 1)
+	go func() { done <- p.runCtx(ctx, "dead", "discard", "--all", "--yes", "-o", "json") }()
+	for left() == all {
+		require.Empty(t, done)
+	}
+	interrupt()
+	got := <-done
+	if left() == 0 {
+		t.Skip("it was done before the interrupt came")
+	}
+	require.Equal(t, codeInterrupted, got.code, got.err)
+	require.Contains(t, got.err, "interrupted: discarded ")
+	require.Contains(t, got.err, " of 20,000 dead jobs, ")
+	require.Contains(t, got.out, `"left": `)
+}
+
+// A question that is not answered ends with an interrupt, and nothing is changed.
+func TestConfirm_Interrupted(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		unanswered, answer := io.Pipe()
+		ctx, interrupt := context.WithTimeout(t.Context(), time.Minute)
+		defer interrupt()
+		var out, errs bytes.Buffer
+		code := run(ctx, []string{"dead", "discard", "--all"}, console{
+			stdin: unanswered, stdout: &out, stderr: &errs, inTerm: true, getenv: func(name string) string { return s.env[name] },
+		})
+		require.NoError(t, answer.Close())
+		require.Equal(t, codeInterrupted, code)
+		require.Contains(t, errs.String(), "nothing was changed")
+		require.Equal(t, "3\n", s.run("dead", "--count", "-q").out)
+	})
+}
+
+// What dies while the question waits is not in the number that was shown, and stays.
+func TestConfirm_LaterDeaths(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		question, answer := io.Pipe()
+		var out bytes.Buffer
+		done := make(chan int)
+		go func() {
+			done <- run(t.Context(), []string{"dead", "discard", "--queue", "emails"}, console{
+				stdin: question, stdout: &out, stderr: io.Discard, inTerm: true, getenv: func(name string) string { return s.env[name] },
+			})
+		}()
+		time.Sleep(time.Hour)
+		db := open(t, "app.db")
+		_, err := db.SQL().ExecContext(t.Context(), `INSERT INTO _honker_dead (id, queue, payload, died_at) VALUES (99, 'emails', '1', ?)`, time.Now().Unix())
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		_, err = io.WriteString(answer, "yes\n")
+		require.NoError(t, err)
+		require.Zero(t, <-done)
+		require.Contains(t, out.String(), "\t3\t3\t0\t0")
+		require.Equal(t, "99\n", s.run("dead", "-o", "name").out)
+	})
+}
+
+// Pages of a list go on where the one before has ended.
+func TestJobs_Pages(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		var pages []string
+		after := ""
+		for range 3 {
+			args := []string{"jobs", "--limit", "3", "-o", "name"}
+			if after != "" {
+				args = append(args, "--after", after)
+			}
+			got := s.run(args...)
+			require.Zero(t, got.code, got.err)
+			pages = append(pages, strings.Fields(got.out)...)
+			_, after, _ = strings.Cut(strings.TrimSpace(got.err), "--after ")
+		}
+		require.Equal(t, []string{"8", "7", "6", "5", "4", "3", "2", "1"}, pages)
+		require.Empty(t, after)
+	})
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// In JSON the fields have the names of the API, numbers are as they were written, and what is no JSON
+// is text.
+func TestJSON_Values(t *testing.T) {
+	t.Parallel()
+	type part struct {
+		WorkerID string
+		IDs      []int64
+		At, Zero time.Time
+		For      time.Duration
+		Payload  json.RawMessage
+		Other    json.RawMessage
+		Nothing  *int
+		Headers  map[string]string
+		Few      honker.Count
+		Many     honker.Count
+	}
+	got, err := marshal(part{
+		WorkerID: "a<b>&\"\u2028", IDs: []int64{math.MaxInt64}, At: time.Date(2026, 11, 23, 9, 0, 0, 5e8, time.FixedZone("", 3600)),
+		For: 90 * time.Second, Payload: json.RawMessage(`{ "n": 12345678901234567890.10, "n": 1e400 }`), Other: json.RawMessage("{not json"),
+		Headers: map[string]string{"b": "2", "a": "1"}, Few: honker.Count{N: 7}, Many: honker.Count{N: 100, More: true},
+	}, "")
+	require.NoError(t, err)
+	require.Equal(t, `{"worker_id":"a<b>&\"\u2028","ids":[9223372036854775807],"at":"2026-11-23T08:00:00.5Z","zero":null,"for":"1m30s",`+
+		`"payload":{"n":12345678901234567890.10,"n":1e400},"other":"{not json","nothing":null,"headers":{"a":"1","b":"2"},"few":7,"many":100,"at_least":["many"]}`, got)
+	for name, want := range map[string]string{"ID": "id", "IDs": "ids", "WorkerID": "worker_id", "AsOf": "as_of", "N": "n", "MaxAttempts": "max_attempts"} {
+		require.Equal(t, want, snake(name))
+	}
+}
+
+// No payload can move the cursor of a terminal, or forge a row of a table.
+func TestOutput_HostileText(t *testing.T) {
+	t.Parallel()
+	hostile := "a\x1b[2Jb\x07\u202ec\u009bd\xffe\x00f\tg\r\nh\\"
+	for _, shown := range []format{formatTable, formatTSV} {
+		var b bytes.Buffer
+		a := &app{console: console{stdout: &b}, out: bufio.NewWriter(&b), format: shown}
+		l := newList(a, view[string]{columns: []column[string]{{"text", text}, {"end", func(string) cell { return text("end") }}}})
+		require.NoError(t, l.add(hostile))
+		require.NoError(t, l.close("texts"))
+		require.NoError(t, a.out.Flush())
+		require.NotContains(t, strings.ReplaceAll(b.String(), "\tend", ""), "\x1b")
+		require.Equal(t, 2, strings.Count(b.String(), "\n"), "%q", b.String())
+		for _, r := range strings.ReplaceAll(strings.ReplaceAll(b.String(), "\t", ""), "\n", "") {
+			require.False(t, unsafe(r), "%q", b.String())
+		}
+		if shown == formatTSV {
+			require.Equal(t, "text\tend\na\\x1b[2Jb\\a\\u202ec\\u009bd\\ufffde\\x00f\\tg\\r\\nh\\\\\tend\n", b.String())
+		}
+	}
+}
+
+// Columns are as wide as their values, also if those have colours or letters of several bytes.
+func TestTable_Aligned(t *testing.T) {
+	t.Parallel()
+	for color, want := range map[bool]string{
+		false: "NAME    N  LAST\nÄäää  999  x\nb       1\n",
+		true:  "NAME    N  LAST\n\x1b[31mÄäää\x1b[0m  999  x\n\x1b[31mb\x1b[0m       1\n",
+	} {
+		var b bytes.Buffer
+		a := &app{console: console{color: color}, out: bufio.NewWriter(&b)}
+		err := a.writeTable([]string{"name", "n", "last"}, [][]cell{
+			{text("Ääää").in(red), number(999), text("x")}, {text("b").in(red), number(1), text("")},
+		})
+		require.NoError(t, errors.Join(err, a.out.Flush()))
+		require.Equal(t, want, b.String())
+	}
+}
+
+func TestTable_Times(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	for d, want := range map[time.Duration]string{
+		0: "now", 400 * time.Millisecond: "now", time.Second: "1s ago", -time.Second: "in 1s", 59 * time.Second: "59s ago",
+		61 * time.Second: "1m 1s ago", time.Hour: "1h ago", time.Hour + 5*time.Second: "1h ago", -25 * time.Hour: "in 1d 1h",
+		400 * 24 * time.Hour: "400d ago",
+	} {
+		require.Equal(t, want, relative(now.Add(-d), now))
+	}
+	require.Equal(t, cell{human: "-"}, when(time.Time{}))
+}
+
+// The pipe may end in the middle of any output.
+func TestOutput_ClosedPipe(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		for _, args := range []string{"status", "queues", "jobs", "dead", "job show 1", "dead groups", "enqueue emails 1", "version", "--help"} {
+			for _, format := range []string{"table", "tsv", "json", "jsonl"} {
+				var errs bytes.Buffer
+				code := run(t.Context(), append(strings.Fields(args), "-o", format), console{
+					stdin: strings.NewReader(""), stdout: closed{}, stderr: &errs, getenv: func(name string) string { return s.env[name] },
+				})
+				require.Zero(t, code, "%s: %s", args, errs.String())
+				require.Empty(t, errs.String(), args)
+			}
+		}
+	})
+}
+
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) { return 0, &ioError{syscall.EPIPE} }
+
+// ioError is as an *os.PathError, which has no Is.
+type ioError struct{ err error }
+
+func (e *ioError) Error() string { return "write |1: " + e.err.Error() }
+func (e *ioError) Unwrap() error { return e.err }
+
+// A full disk is no closed pipe.
+func TestOutput_FullDisk(t *testing.T) {
+	t.Parallel()
+	var errs bytes.Buffer
+	code := run(t.Context(), []string{"version"}, console{stdout: full{}, stderr: &errs, getenv: func(string) string { return "" }})
+	require.Equal(t, codeRefused, code)
+	require.Contains(t, errs.String(), "no space left")
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+var _ io.Writer = full{}
+
+func TestFlags_Times(t *testing.T) {
+	t.Parallel()
+	var past, future time.Time
+	began := time.Now()
+	require.NoError(t, ago(&past).Set("7d"))
+	require.NoError(t, fromNow(&future).Set("90m"))
+	require.WithinDuration(t, began.Add(-7*24*time.Hour), past, time.Hour)
+	require.WithinDuration(t, began.Add(90*time.Minute), future, time.Hour)
+	require.NoError(t, ago(&past).Set("2026-11-23T09:00:00+01:00"))
+	require.True(t, past.Equal(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)))
+	require.NoError(t, ago(&past).Set("2026-11-23"))
+	require.True(t, past.Equal(time.Date(2026, 11, 23, 0, 0, 0, 0, time.Local)))
+	for _, bad := range []string{"", "now", "-1h", "1", "d", "-1d", "1.5d", "99999999999d", "9999999999999h", "2026-13-01"} {
+		require.Error(t, ago(&past).Set(bad), bad)
+		require.Error(t, spanFlag{new(time.Duration)}.Set(bad), bad)
+	}
+}
+
+// What is to be tried next can be pasted into a shell.
+func TestShellWord(t *testing.T) {
+	t.Parallel()
+	for word, want := range map[string]string{
+		"emails": "emails", "a.b/c-d_e:f": "a.b/c-d_e:f", "": "''", "two words": "'two words'", "it's": `'it'\''s'`,
+		"$(rm -rf /)": "'$(rm -rf /)'", "a;b": "'a;b'", "größe": "größe",
+	} {
+		require.Equal(t, want, shellWord(word))
+	}
+}
