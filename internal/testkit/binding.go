@@ -85,21 +85,6 @@ type BindingJob struct {
 	Payload      string
 }
 
-// inTx runs the statements of do in one transaction.
-func (b *Binding) inTx(do func(run func(query string, args ...any) *sql.Rows)) {
-	b.t.Helper()
-	tx, err := b.Pool.BeginTx(context.Background(), nil)
-	require.NoError(b.t, err)
-	defer tx.Rollback()
-	do(func(query string, args ...any) *sql.Rows {
-		b.t.Helper()
-		rows, err := tx.QueryContext(context.Background(), query, args...)
-		require.NoError(b.t, err)
-		return rows
-	})
-	require.NoError(b.t, tx.Commit())
-}
-
 // Claim is honker_claim_batch.
 func (b *Binding) Claim(queue, worker string, n, timeout int) []BindingJob {
 	b.t.Helper()
@@ -173,11 +158,21 @@ func AckAs(ctx context.Context, tx *sql.Tx, id int64, worker string) (bool, erro
 // Fail is honker_fail.
 func (b *Binding) Fail(id int64, worker, cause string) {
 	b.t.Helper()
-	b.inTx(func(run func(string, ...any) *sql.Rows) {
-		run(`INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error)
-SELECT id, queue, payload, attempts, max_attempts, ?3 FROM _honker_live`+ValidClaim, id, worker, cause).Close()
-		run(`DELETE FROM _honker_live`+ValidClaim, id, worker).Close()
-	})
+	tx, err := b.Pool.BeginTx(context.Background(), nil)
+	require.NoError(b.t, err)
+	defer tx.Rollback()
+	_, err = FailAs(context.Background(), tx, id, worker, cause)
+	require.NoError(b.t, err)
+	require.NoError(b.t, tx.Commit())
+}
+
+// FailAs is honker_fail in a transaction of a binding's pool, and tells whether the worker held the job.
+func FailAs(ctx context.Context, tx *sql.Tx, id int64, worker, cause string) (bool, error) {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error)
+SELECT id, queue, payload, attempts, max_attempts, ?3 FROM _honker_live`+ValidClaim, id, worker, cause); err != nil {
+		return false, err
+	}
+	return AckAs(ctx, tx, id, worker)
 }
 
 // SaveResult is honker_result_save.

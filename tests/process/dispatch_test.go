@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/dispatch"
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -353,4 +356,46 @@ func TestDispatch_Process_Stopped(t *testing.T) {
 	heir.End()
 	for range stale.End() { // it has tried again meanwhile
 	}
+}
+
+// idleHour is what actors do in an hour without work.
+type idleHour struct{ commits, statements int64 }
+
+func idle(t *testing.T, n int) (h idleHour) {
+	var commits, statements atomic.Int64
+	sqlite.Failpoint = func(text string) {
+		statements.Add(1)
+		if strings.HasPrefix(text, "COMMIT") {
+			commits.Add(1)
+		}
+	}
+	defer func() { sqlite.Failpoint = nil }()
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		d := dispatch.New(db, nil)
+		for i := range n {
+			id := dispatch.Identity{Type: "osis", Instance: strconv.Itoa(i)}
+			testkit.Background(t, dispatch.NewActor(d, id, func(context.Context, *dispatch.Task[int64]) (any, error) { return nil, nil }, nil).Run)
+		}
+		time.Sleep(time.Minute)
+		living, err := d.Actors(context.Background(), ofOsis)
+		require.NoError(t, err)
+		require.Len(t, living, n)
+		before := idleHour{commits.Load(), statements.Load()}
+		time.Sleep(time.Hour)
+		h = idleHour{commits.Load() - before.commits, statements.Load() - before.statements}
+	})
+	return h
+}
+
+// The actors of a process that wait cost one write every five seconds, of which none of them reads
+// anything: as many commits and statements for fifty as for one.
+func TestDispatch_Idle(t *testing.T) {
+	const beats = 720
+	one, fifty := idle(t, 1), idle(t, 50)
+	t.Logf("one: %+v, fifty: %+v", one, fifty)
+	for _, h := range []idleHour{one, fifty} {
+		require.InDelta(t, beats, h.commits, 2)
+		require.LessOrEqual(t, h.statements, int64(8*beats))
+	}
+	require.InDelta(t, one.statements, fifty.statements, 50)
 }

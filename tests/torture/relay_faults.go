@@ -16,6 +16,17 @@ import (
 // relayFaults has calls of the disk fail while a relay is at work: what was acknowledged is
 // delivered, effects are there once, and Run goes on.
 func relayFaults(ctx context.Context, r *Round) error {
+	return onBadDisk(ctx, r, func(f *faulter) error {
+		d, err := newDiskRelay(context.WithoutCancel(ctx), f.db)
+		if err != nil {
+			return err
+		}
+		return f.relay(ctx, d)
+	})
+}
+
+// onBadDisk opens a file on a disk that may be told to fail, and keeps it when something was found.
+func onBadDisk(ctx context.Context, r *Round, play func(*faulter) error) error {
 	dir, err := r.sub("run")
 	if err != nil {
 		return err
@@ -32,11 +43,7 @@ func relayFaults(ctx context.Context, r *Round) error {
 		return err
 	}
 	defer func() { _ = f.db.Close() }()
-	d, err := newDiskRelay(context.WithoutCancel(ctx), f.db)
-	if err != nil {
-		return err
-	}
-	err = f.relay(ctx, d)
+	err = play(f)
 	keep(f.path, &err)
 	return err
 }

@@ -47,6 +47,11 @@ var roles = map[string]func(*actor, context.Context) error{
 	"ticker":     (*actor).tick,
 	"sender":     (*actor).sendMessages,
 	"relay":      (*actor).handleMessages,
+
+	"supervisor":     (*actor).supervise,
+	"actor":          (*actor).perform,
+	"old worker":     (*actor).workOld,
+	"foreign worker": (*actor).workForeign,
 }
 
 // play is the child: its roles at once, until it is killed or its stdin ends.

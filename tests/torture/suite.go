@@ -36,6 +36,7 @@ var Suites = []Suite{
 	{"wakes", 9, Wakes},
 	{"leaks", 6, Leaks},
 	{"relay", 12, Relays},
+	{"dispatch", 12, Dispatches},
 }
 
 // Round is one repetition of a suite. It ends early, and well, when its ctx does.

@@ -140,6 +140,18 @@ func TestTorture_Relay(t *testing.T) {
 	}
 }
 
+// Work by address ends once, wherever copies of it lie, and none is stuck, under kills, power cuts and
+// a failing disk; what was stopped does not end.
+func TestTorture_Dispatch(t *testing.T) {
+	c := run(t, "dispatch", 3, 12*time.Second, 2*time.Second) // three rounds are one of each form
+	for _, some := range []string{"kills", "cuts", "faults", "jobs", "effects", "stopped_jobs", "replies"} {
+		require.Positive(t, c.Get(some), some)
+	}
+	for _, none := range []string{"acked_lost", "acked_lost_full", "phantoms", "duplicates", "stopped_ran", "hung"} {
+		require.Zero(t, c.Get(none), none)
+	}
+}
+
 // A cut or damaged log gives the state after one of the commits.
 func TestTorture_DamagedLog(t *testing.T) {
 	c := run(t, "tails", 1, 4*time.Second, time.Second)
