@@ -147,6 +147,8 @@ type Cancelled struct {
 // observe tells of an event of a package that has no Observer at hand.
 func (o *Observer) observe(event any) {
 	switch e := event.(type) {
+	case Enqueued:
+		o.Enqueued(e)
 	case Requeued:
 		o.Requeued(e)
 	case Discarded:

@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,4 +83,59 @@ func ExampleAudit() {
 	// Output:
 	// ann cancel {"Queues":["mails"]} 2
 	// ann pause {"queue":"mails"} 1
+}
+
+// What died in one file is taken to another one.
+func ExampleExportJobs() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	here, there := openIn(ctx, dir, "here.db"), openIn(ctx, dir, "there.db")
+	defer here.Close()
+	defer there.Close()
+	mails := honker.NewQueue[string](here, "mails", nil)
+	if _, err := mails.Enqueue(ctx, "ada"); err != nil {
+		log.Fatal(err)
+	}
+	_, err = mails.WorkDue(ctx, func(context.Context, *honker.Job[string]) error {
+		return honker.Reject(errors.New("server is down"))
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	dead := admin.JobFilter{Phases: []honker.Phase{honker.PhaseDead}}
+	var lines bytes.Buffer // or a file
+	if _, err := admin.ExportJobs(ctx, here, dead, &lines); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := admin.Discard(ctx, here, dead, nil); err != nil {
+		log.Fatal(err)
+	}
+	report, err := admin.ImportJobs(ctx, there, &lines, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("imported", report.Changed)
+	_, err = honker.NewQueue[string](there, "mails", nil).WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		fmt.Println("sent to", job.Args)
+		return nil
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// imported 1
+	// sent to ada
+}
+
+func openIn(ctx context.Context, dir, name string) *honker.DB {
+	db, err := honker.Open(ctx, filepath.Join(dir, name), &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return db
 }

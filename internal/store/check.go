@@ -37,8 +37,7 @@ WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL A
 	{"a job that is done is not live",
 		`SELECT job_id FROM _honkerx_done WHERE job_id IN (SELECT id FROM _honker_live)`},
 	{"a queue knows how many of its jobs are done and kept",
-		`SELECT 0 FROM (SELECT queue FROM _honkerx_done UNION SELECT queue FROM _honkerx_queues WHERE done_kept IS NOT NULL) AS n
-WHERE (SELECT done_kept FROM _honkerx_queues AS k WHERE k.queue = n.queue) IS NOT (SELECT count(*) FROM _honkerx_done AS d WHERE d.queue = n.queue)`},
+		`SELECT 0 FROM _honkerx_queues AS k WHERE done_kept <> (SELECT count(*) FROM _honkerx_done AS d WHERE d.queue = k.queue)`},
 	{"a queue that keeps jobs that are done counts them",
 		`SELECT 0 FROM _honkerx_queues WHERE done_count IS NOT NULL AND (done_kept IS NULL OR done_age_ms IS NULL)`},
 	{"a side row belongs to a live job",

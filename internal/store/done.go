@@ -57,6 +57,18 @@ func getDone(ctx context.Context, q Querier, query string, args ...any) (job Job
 	return job, found, err
 }
 
+// By primary keys.
+const sqlSameJob = `SELECT 'live' FROM _honker_live WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
+UNION ALL SELECT 'dead' FROM _honker_dead WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
+UNION ALL SELECT 'done' FROM _honkerx_done WHERE job_id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4`
+
+// Same tells where in the file the job is that has the id, queue, payload and time of creation of j: it is
+// "live", "dead" or "done", and empty where there is none.
+func (Jobs) Same(ctx context.Context, q Querier, j Job) (where string, err error) {
+	_, err = one(ctx, q, sqlSameJob, []any{j.ID, j.Queue, j.CreatedAt, j.Payload}, &where)
+	return where, err
+}
+
 // QueueRetention is how much of what a queue has finished is kept.
 type QueueRetention struct {
 	Queue string
@@ -69,7 +81,7 @@ func (r Retention) bounded() bool { return r.MaxCount > 0 || r.MaxAgeMS > 0 }
 // By primary key.
 const (
 	sqlSetQueueRetention = `INSERT INTO _honkerx_queues (queue, done_count, done_age_ms, done_kept, dead_count, dead_age_ms)
-VALUES (?1, ?2, ?3, iif(?2 IS NULL, NULL, 0), ?4, ?5)
+VALUES (?1, ?2, ?3, iif(?2 IS NULL, NULL, (SELECT count(*) FROM _honkerx_done WHERE queue = ?1)), ?4, ?5)
 ON CONFLICT (queue) DO UPDATE SET done_count = excluded.done_count, done_age_ms = excluded.done_age_ms,
   done_kept = ifnull(done_kept, excluded.done_kept), dead_count = excluded.dead_count, dead_age_ms = excluded.dead_age_ms
 WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_age_ms

@@ -269,3 +269,24 @@ func TestKept_SideRows(t *testing.T) {
 		require.Empty(t, lines(t, tx, `SELECT 1 FROM `+table), table)
 	}
 }
+
+// The check names what is wrong with the jobs that are done.
+func TestCheck_BrokenDone(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+	for rule, by := range map[string]string{
+		"a job that is done is not live":                       `INSERT INTO _honker_live (id, queue, payload) VALUES (1, 'a', '1')`,
+		"a queue knows how many of its jobs are done and kept": `UPDATE _honkerx_queues SET done_kept = 7`,
+		"a queue that keeps jobs that are done counts them":    `UPDATE _honkerx_queues SET done_kept = NULL`,
+	} {
+		exec(t, tx, `SAVEPOINT broken`)
+		exec(t, tx, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, attempts, max_attempts, created_at, done_ms) VALUES (1, 'a', '1', 0, 0, 1, 3, 0, 5)`)
+		requireSound(t, tx)
+		exec(t, tx, by)
+		broken, err := store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Len(t, broken, 1)
+		require.Contains(t, broken[0], rule)
+		exec(t, tx, `ROLLBACK TO broken`)
+	}
+}

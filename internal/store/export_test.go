@@ -101,6 +101,7 @@ func Statements() []Statement {
 		hot("sqlKeepMany", sqlKeepMany),
 		hot("sqlFindDone", sqlFindDone),
 		hot("sqlGetDone", sqlGetDone),
+		hot("sqlSameJob", sqlSameJob),
 		hot("sqlSetQueueRetention", sqlSetQueueRetention),
 		hot("sqlGetQueueRetention", sqlGetQueueRetention),
 		cold("sqlQueueRetentions", sqlQueueRetentions),

@@ -1,0 +1,326 @@
+package admin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// ImportOptions of one ImportJobs. The zero value of a field means its default.
+type ImportOptions struct {
+	To       string        // the queue; default that of the line
+	Delay    time.Duration // before a job can run that was dead
+	Attempts int           // of each job; default the max_attempts of the line
+	Skip     int64         // so many lines at the beginning are passed over: those that an import which has failed has done
+	DryRun   bool          // read all lines, and change nothing
+}
+
+// importAttempts are those of a job of which the line says nothing.
+const importAttempts = 25
+
+func (o *ImportOptions) withDefaults() (ImportOptions, error) {
+	var out ImportOptions
+	if o != nil {
+		out = *o
+	}
+	err := engine.NotNegative("Delay", out.Delay)
+	if out.To != "" {
+		err = errors.Join(err, engine.CheckName("queue name", out.To))
+	}
+	if out.Attempts < 0 || out.Attempts > math.MaxInt32 {
+		err = errors.Join(err, fmt.Errorf("%w: Attempts %d", honker.ErrInvalid, out.Attempts))
+	}
+	if out.Skip < 0 {
+		err = errors.Join(err, fmt.Errorf("%w: negative Skip %d", honker.ErrInvalid, out.Skip))
+	}
+	return out, err
+}
+
+// ImportJobs enqueues the jobs that [ExportJobs] has written, or a program of yours: a line of JSON each, of which
+// only the payload is needed, and the queue without opts.To. They are new jobs, with ids of their own and no
+// attempt spent. One that waited for its time when it was exported still does, and one with a unique key takes
+// the key, until it has ended. So the same lines once more are the same jobs once more.
+//
+// These are passed over, and Skipped: a job that was done; one that is in this file, live, dead or done;
+// one with a unique key that another job has.
+//
+// It blocks until r has ended, reads some lines at a time, and enqueues them in a transaction of some milliseconds. A line
+// that is no job, or has a field that is not known, is [honker.ErrInvalid]: the error has its number, and says up to which line
+// the jobs are imported; Skip goes on from there. When ctx ends it is the same, but a Read of r that blocks
+// is not interrupted. Report.Matched counts the lines with jobs. nil opts means defaults.
+func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOptions) (*Report, error) {
+	o, err := opts.withDefaults()
+	switch {
+	case db == nil:
+		err = errors.Join(err, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid))
+	case r == nil:
+		err = errors.Join(err, fmt.Errorf("%w: nil io.Reader", honker.ErrInvalid))
+	}
+	if err := errors.Join(err, engine.CheckContext(ctx)); err != nil {
+		return new(Report), engine.Wrap("import jobs", "", err)
+	}
+	e := engine.Of(db)
+	i := &importer{ImportOptions: o, engine: e, lines: bufio.NewReaderSize(r, 64<<10), report: new(Report)}
+	return i.report, engine.Wrap("import jobs", "", i.run(ctx))
+}
+
+// importStore are the statements about jobs that come from elsewhere.
+type importStore interface {
+	Insert(ctx context.Context, q engine.Querier, n store.NewJob, payload string) (int64, error)
+	InsertUnique(ctx context.Context, q engine.Querier, n store.NewJob, payload string, u store.Unique) (store.Placed, error)
+	Same(ctx context.Context, q engine.Querier, j store.Job) (where string, err error)
+}
+
+var imports importStore = store.Jobs{}
+
+// importer is one ImportJobs that runs.
+type importer struct {
+	ImportOptions
+	engine *engine.Engine
+	lines  *bufio.Reader
+	read   int64 // lines so far
+	done   int64 // of these, the ones up to the last transaction
+	ended  bool
+	report *Report
+}
+
+// importing is a job of a line.
+type importing struct {
+	line
+	number  int64
+	payload string
+}
+
+// importBytes bounds the payloads of one transaction.
+const importBytes = 1 << 20
+
+func (i *importer) run(ctx context.Context) error {
+	if err := i.engine.RefuseInTx(ctx, ""); err != nil {
+		return err
+	}
+	pace := i.engine.NewPace()
+	for {
+		if err := ctx.Err(); err != nil {
+			return i.failed(engine.Cause(ctx))
+		}
+		some, err := i.next(min(pace.Size, chunkLimit))
+		if err != nil {
+			return i.failed(err)
+		}
+		if err := i.add(ctx, pace, some); err != nil {
+			return i.failed(err)
+		}
+		i.done = i.read
+		if i.ended {
+			return nil
+		}
+		if i.DryRun || len(some) == 0 {
+			continue
+		}
+		if err := pace.Rest(ctx); err != nil {
+			return i.failed(err)
+		}
+	}
+}
+
+// failed says what an error has left.
+func (i *importer) failed(err error) error {
+	switch {
+	case i.DryRun:
+		return err
+	case i.done == 0:
+		return fmt.Errorf("%w; nothing was imported", err)
+	}
+	return fmt.Errorf("%w; the lines up to %d are done", err, i.done)
+}
+
+// next reads up to n jobs.
+func (i *importer) next(n int) (some []importing, err error) {
+	for size := 0; len(some) < n && size < importBytes; {
+		text, err := i.line()
+		if err == io.EOF {
+			i.ended = true
+			return some, nil
+		}
+		if err == nil && i.read > i.Skip && len(text) > 0 {
+			var j importing
+			j, err = i.parse(text)
+			j.number = i.read
+			some, size = append(some, j), size+len(j.payload)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", i.read, err)
+		}
+	}
+	return some, nil
+}
+
+// line returns the next line without its end, and io.EOF behind the last.
+func (i *importer) line() (text []byte, err error) {
+	most := 64<<10 + 6*i.engine.MaxPayload // in a text each byte may be an escape
+	for {
+		part, err := i.lines.ReadSlice('\n')
+		text = append(text, part...)
+		switch {
+		case err == io.EOF && len(text) == 0:
+			return nil, io.EOF
+		case err == nil || err == io.EOF:
+			i.read++
+			return bytes.TrimSpace(text), nil
+		case err != bufio.ErrBufferFull:
+			i.read++
+			return nil, err
+		case len(text) > most:
+			i.read++
+			return nil, fmt.Errorf("%w: more than %d bytes", honker.ErrInvalid, most)
+		}
+	}
+}
+
+// parse reads a line, and checks what an enqueue would.
+func (i *importer) parse(text []byte) (j importing, err error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j.line); err != nil {
+		return j, fmt.Errorf("%w: %w", honker.ErrInvalid, err)
+	}
+	if d.InputOffset() != int64(len(text)) {
+		return j, fmt.Errorf("%w: more than one value", honker.ErrInvalid)
+	}
+	if j.payload, err = j.stored(); err != nil {
+		return j, fmt.Errorf("%w: %w", honker.ErrInvalid, err)
+	}
+	if len(j.payload) > i.engine.MaxPayload {
+		return j, fmt.Errorf("%w: payload of %d bytes, at most %d (Options.MaxPayload)", honker.ErrInvalid, len(j.payload), i.engine.MaxPayload)
+	}
+	if j.MaxAttempts < 0 || j.MaxAttempts > math.MaxInt32 {
+		return j, fmt.Errorf("%w: max_attempts %d", honker.ErrInvalid, j.MaxAttempts)
+	}
+	if j.Unique != "" {
+		err = engine.CheckName("unique key", j.Unique)
+	}
+	if i.To == "" || j.Queue != "" {
+		err = errors.Join(err, engine.CheckName("queue name", j.Queue))
+	}
+	return j, err
+}
+
+// stored is the payload as it is to be stored.
+func (l *line) stored() (string, error) {
+	has := 0
+	for _, set := range []bool{l.Payload != nil, l.Text != nil, l.Base64 != nil} {
+		if set {
+			has++
+		}
+	}
+	switch {
+	case has != 1:
+		return "", fmt.Errorf("%d of payload, payload_text and payload_base64, and one is needed", has)
+	case l.Text != nil:
+		return *l.Text, nil
+	case l.Base64 != nil:
+		b, err := base64.StdEncoding.DecodeString(*l.Base64)
+		return string(b), err
+	}
+	return engine.Marshal(l.Payload)
+}
+
+// add enqueues jobs in a transaction.
+func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing) error {
+	if i.DryRun || len(some) == 0 {
+		i.report.Matched += int64(len(some))
+		return nil
+	}
+	var after Report
+	var added []store.Change
+	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) error {
+		after = Report{Changed: i.report.Changed, Skipped: slices.Clone(i.report.Skipped)} // it may run again
+		added = nil
+		for _, j := range some {
+			id, why, err := i.addOne(ctx, q, j, now)
+			switch {
+			case err != nil:
+				return fmt.Errorf("line %d: %w", j.number, err)
+			case why != "":
+				after.skip(j.ID, fmt.Sprintf("line %d: %s", j.number, why))
+			default:
+				added = append(added, store.Change{ID: id, Queue: i.queue(j)})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	i.report.Matched += int64(len(some))
+	i.report.Changed, i.report.Skipped = after.Changed+int64(len(added)), after.Skipped
+	queues, ids := byQueue(added)
+	for _, queue := range queues {
+		i.engine.Notifier.Wake(ready(queue))
+		i.engine.Observe(honker.Enqueued{Queue: queue, IDs: ids[queue]})
+	}
+	return nil
+}
+
+// addOne enqueues a job, or says why it does not.
+func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
+	if j.State == honker.StateDone {
+		return 0, "it was done", nil
+	}
+	if j.ID != 0 && !j.CreatedAt.IsZero() {
+		where, err := imports.Same(ctx, q, store.Job{ID: j.ID, Queue: j.Queue, CreatedAt: j.CreatedAt.Unix(), Payload: j.payload})
+		if err != nil || where != "" {
+			return 0, "the job is in this file, " + where, err
+		}
+	}
+	n := i.newJob(j, now)
+	if j.Unique == "" {
+		id, err = imports.Insert(ctx, q, n, j.payload)
+		return id, "", err
+	}
+	p, err := imports.InsertUnique(ctx, q, n, j.payload, store.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
+	if err == nil && p.Result != store.PlacedNew {
+		why = fmt.Sprintf("unique key %q is taken by job %d", j.Unique, p.ID)
+	}
+	return p.ID, why, err
+}
+
+func (i *importer) queue(j importing) string {
+	if i.To != "" {
+		return i.To
+	}
+	return j.Queue
+}
+
+// newJob is what is enqueued of a line. Only a job that was not dead has a time to wait for, or to start by.
+func (i *importer) newJob(j importing, now time.Time) store.NewJob {
+	n := store.NewJob{Queue: i.queue(j), Priority: j.Priority, CreatedAt: now.Unix(), RunAt: engine.UnixAfter(now, i.Delay), MaxAttempts: importAttempts}
+	switch {
+	case i.Attempts > 0:
+		n.MaxAttempts = int64(i.Attempts)
+	case j.MaxAttempts > 0:
+		n.MaxAttempts = int64(j.MaxAttempts)
+	}
+	if j.State == honker.StateDead {
+		return n
+	}
+	if !j.RunAt.IsZero() {
+		n.RunAt = max(now.Unix(), engine.UnixUp(j.RunAt))
+	}
+	if !j.ExpiresAt.IsZero() {
+		n.ExpiresAt = max(1, engine.UnixUp(j.ExpiresAt))
+	}
+	return n
+}
