@@ -115,6 +115,9 @@ func (db *DB) newSource(queue string) *worker.Source {
 // Name returns the name of the queue.
 func (q *Queue[T]) Name() string { return q.name }
 
+// DB returns the database that the handle was made with.
+func (q *Queue[T]) DB() *DB { return q.db }
+
 // Claim gives up to n jobs to worker at once, in the order priority DESC, run_at, id,
 // and holds them for the queue's Lease. No job is an empty result and no error;
 // it takes no write lock then. There may be more than it returns: it takes at most 1,000, and

@@ -14,8 +14,6 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m, nil) }
-
 // Two days pass in a moment, on a real file.
 func ExampleBubble() {
 	_ = func(t *testing.T) { // func TestReminder(t *testing.T) {

@@ -144,6 +144,7 @@ var snippets = map[string][]snippet{
 		{"bench/x.go", literal("SELECT id FROM t"), ""},
 		{"tests/torture/x.go", literal("SELECT id FROM t"), ""},
 		{"internal/testkit/x.go", literal("SELECT id FROM t"), ""},
+		{"honkertest/x.go", literal("SELECT id FROM t"), ""},
 	},
 	"files": {
 		{"x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},

@@ -113,7 +113,7 @@ var (
 )
 
 // applications have tables of their own, and tests look at the file as other programs do.
-var applications = []string{"examples", "bench", "tests", "internal/testkit"}
+var applications = []string{"examples", "bench", "tests", "honkertest", "internal/testkit"}
 
 func sqlFaults(s source) (faults []string) {
 	if s.test || s.room == "internal/store" || slices.Contains(applications, s.room) {

@@ -1,0 +1,55 @@
+package honkertest_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Only what the function has done counts, of all queues, and only what is committed.
+func TestDuring(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	events := honker.NewStream[string](db, "orders", nil)
+	others := honker.NewQueue[int](db, "others", nil)
+	for n := range 4 {
+		testkit.Enqueue(t, q, n)
+	}
+	testkit.Publish(t, events, "before")
+	require.NoError(t, testkit.Claim(t, q, 1)[0].Reject(ctx, errCause))
+
+	changes := honkertest.During(t, db, func() {
+		testkit.Enqueue(t, others, 5)
+		require.NoError(t, testkit.Claim(t, q, 1)[0].Ack(ctx))
+		require.NoError(t, testkit.Claim(t, q, 1)[0].Reject(ctx, errCause))
+		_, err := q.Cancel(ctx, 4)
+		require.NoError(t, err)
+		testkit.Enqueue(t, q, 6)
+		require.NoError(t, testkit.Claim(t, q, 1)[0].Ack(ctx))
+		testkit.Publish(t, events, "during", honker.EventKey("k"))
+		require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := q.EnqueueTx(ctx, tx, 7)
+			require.NoError(t, err)
+			return errCause
+		}), errCause)
+	})
+	require.Len(t, changes.Jobs, 1)
+	require.Equal(t, "others", changes.Jobs[0].Queue)
+	require.Len(t, changes.Dead, 1)
+	require.EqualValues(t, 3, changes.Dead[0].ID)
+	require.Equal(t, errCause.Error(), changes.Dead[0].LastError)
+	dead, err := db.Job(ctx, 3)
+	require.NoError(t, err)
+	require.Equal(t, *dead, changes.Dead[0])
+	require.Equal(t, []int64{2, 4, 6}, changes.Done, "acked, cancelled, and enqueued meanwhile")
+	require.Len(t, changes.Events, 1)
+	require.Equal(t, honkertest.Event{Offset: 2, Topic: "orders", Key: "k", Payload: json.RawMessage(`"during"`), CreatedAt: changes.Events[0].CreatedAt}, changes.Events[0])
+	require.False(t, changes.Events[0].CreatedAt.IsZero())
+	require.Equal(t, honkertest.Changes{}, honkertest.During(t, db, func() {}))
+}

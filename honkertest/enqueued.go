@@ -1,0 +1,156 @@
+package honkertest
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/honker-go/honker"
+)
+
+// Found is a job with its arguments.
+type Found[T any] struct {
+	honker.JobInfo
+	Args T
+}
+
+// RequireEnqueued fails the test now unless one job with these arguments waits in q, or as many as
+// [Count] says, and returns the first of them. Arguments are compared as JSON. The failure
+// tells of the jobs that are there, those that nearly match first.
+//
+// Jobs wait from their enqueue to their claim, and between two attempts: one that a worker holds
+// or has finished is not found. So it is for tests without a running Work.
+func RequireEnqueued[T any](t testing.TB, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
+	t.Helper()
+	return requireEnqueued(t, q.DB().SQL(), q, want, opts)
+}
+
+// RequireEnqueuedTx is [RequireEnqueued] within tx, in which nothing has to be committed yet.
+func RequireEnqueuedTx[T any](t testing.TB, tx honker.Tx, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
+	t.Helper()
+	return requireEnqueued(t, tx, q, want, opts)
+}
+
+func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want T, opts []Match) *honker.JobInfo {
+	t.Helper()
+	m := newMatcher(opts)
+	asWanted, err := wanted(want)
+	if err != nil {
+		t.Fatalf("honkertest: the wanted arguments: %v", err)
+	}
+	m.tests = slices.Insert(m.tests, 0, asWanted)
+	found, missed := search(t, on, q, m)
+	if len(found) != m.count {
+		t.Fatalf("honkertest: %d jobs with %s wait in queue %q, want %d\n%s",
+			len(found), compact(want), q.Name(), m.count, seen(t, on, q.Name(), found, missed))
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &found[0].JobInfo
+}
+
+// RequireNone fails the test now if a job waits in q that opts pick; without opts, any job.
+func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
+	t.Helper()
+	if found := Enqueued(t, q, opts...); len(found) > 0 {
+		t.Fatalf("honkertest: %d jobs wait in queue %q, want none\n%s", len(found), q.Name(), seen(t, nil, q.Name(), found, nil))
+	}
+}
+
+// Enqueued returns the jobs that wait in q, or those of them that opts pick, in the order of their
+// ids. A job with a payload that is no T fails the test now.
+func Enqueued[T any](t testing.TB, q *honker.Queue[T], opts ...Match) []Found[T] {
+	t.Helper()
+	found, _ := search(t, q.DB().SQL(), q, newMatcher(opts))
+	return found
+}
+
+// miss is a job that is not as wanted, and why.
+type miss struct {
+	job    honker.JobInfo
+	faults []string
+}
+
+// search looks at each job that waits in q.
+func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (found []Found[T], missed []miss) {
+	t.Helper()
+	if is := reflect.TypeFor[T](); m.argsType != nil && m.argsType != is {
+		t.Fatalf("honkertest: Where takes a %v, and the arguments of queue %q are a %v", m.argsType, q.Name(), is)
+	}
+	jobs, err := readJobs(t.Context(), on, waitingOf, q.Name())
+	if err != nil {
+		t.Fatalf("honkertest: read queue %q: %v", q.Name(), err)
+	}
+	for _, job := range jobs {
+		args, err := honker.Args[T](&job)
+		if err != nil {
+			t.Fatalf("honkertest: %s: %v", describe(&job), err)
+		}
+		if faults := m.faults(&job, args); len(faults) > 0 {
+			missed = append(missed, miss{job, faults})
+			continue
+		}
+		found = append(found, Found[T]{job, args})
+	}
+	slices.SortStableFunc(missed, func(a, b miss) int { return cmp.Compare(len(a.faults), len(b.faults)) })
+	return found, missed
+}
+
+func (m *matcher) faults(j *honker.JobInfo, args any) (all []string) {
+	for _, test := range m.tests {
+		if fault := test(j, args); fault != "" {
+			all = append(all, strings.Split(fault, "\n")...)
+		}
+	}
+	return all
+}
+
+func joined(faults []string) string { return strings.Join(faults, "\n") }
+
+// shown is how many jobs a failure tells of.
+const shown = 10
+
+// seen tells what there is: jobs that match, then near misses. on is nil where that is all.
+func seen[T any](t testing.TB, on honker.Tx, queue string, found []Found[T], missed []miss) string {
+	t.Helper()
+	var lines []string
+	for _, f := range found {
+		lines = append(lines, "  matches: "+describe(&f.JobInfo))
+	}
+	for _, m := range missed {
+		lines = append(lines, "  "+describe(&m.job)+"\n    "+strings.Join(m.faults, "\n    "))
+	}
+	if more := len(lines) - shown; more > 0 {
+		lines = append(lines[:shown], fmt.Sprintf("  and %d more", more))
+	}
+	if on == nil {
+		return strings.Join(lines, "\n")
+	}
+	elsewhere, err := countElsewhere(t.Context(), on, queue)
+	if err != nil {
+		t.Fatalf("honkertest: %v", err)
+	}
+	return strings.Join(append(lines, elsewhere...), "\n")
+}
+
+const sqlElsewhere = `SELECT CASE WHEN state = 'processing' THEN 'a worker holds' ELSE 'wait' END, queue, count(*)
+FROM _honker_live WHERE queue <> ?1 OR state = 'processing' GROUP BY 1, 2
+UNION ALL SELECT 'dead', queue, count(*) FROM _honker_dead WHERE queue = ?1 GROUP BY 2`
+
+// countElsewhere counts what may be the jobs that were looked for: of other queues, held, or dead.
+func countElsewhere(ctx context.Context, on honker.Tx, queue string) (lines []string, err error) {
+	err = each(ctx, on, sqlElsewhere, func(rows *sql.Rows) error {
+		var what, queue string
+		var n int
+		err := rows.Scan(&what, &queue, &n)
+		lines = append(lines, fmt.Sprintf("  queue %q: %s: %d", queue, what, n))
+		return err
+	}, queue)
+	return lines, err
+}
