@@ -24,8 +24,27 @@ var queueView = view[honker.QueueStats]{
 		{"dead", func(s honker.QueueStats) cell { return count(s.Dead) }},
 		{"oldest_ready", func(s honker.QueueStats) cell { return when(s.OldestReady) }},
 		{"next_at", func(s honker.QueueStats) cell { return when(s.NextAt) }},
+		{"paused", func(s honker.QueueStats) cell { return paused(s.Pause) }},
 	},
 	name: func(s honker.QueueStats) string { return s.Queue },
+}
+
+// paused is since when a queue is paused, and for people by what, why and until when.
+func paused(p *honker.Pause) cell {
+	if p == nil {
+		return cell{human: "-"}
+	}
+	c := when(p.Since)
+	if p.By != "" {
+		c.human += " by " + p.By
+	}
+	if !p.Until.IsZero() {
+		c.human += ", ends " + relative(p.Until, time.Now())
+	}
+	if p.Reason != "" {
+		c.human += ": " + p.Reason
+	}
+	return c.in(yellow)
 }
 
 func (a *app) queues() *cobra.Command {
@@ -53,7 +72,7 @@ func (a *app) listQueues(all []honker.QueueStats) error {
 			return err
 		}
 	}
-	return l.close("queues with jobs")
+	return l.close("queues with jobs or a pause")
 }
 
 func (a *app) queue() *cobra.Command {
@@ -86,11 +105,11 @@ func (a *app) queueShow() *cobra.Command {
 	})
 }
 
-// vacant reports that nothing lies in a queue, of which it may be that its name is wrong.
+// vacant reports that there is nothing of a queue, of which it may be that its name is wrong.
 func vacant(s honker.QueueStats) bool {
 	zero := honker.Count{}
 	return s.Ready == zero && s.Running == zero && s.Scheduled == zero && s.Held == zero &&
-		s.Lapsed == zero && s.Expired == zero && s.Dead == zero
+		s.Lapsed == zero && s.Expired == zero && s.Dead == zero && s.Pause == nil
 }
 
 // steered is what a pause or its end has changed.

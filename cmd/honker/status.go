@@ -89,7 +89,7 @@ const lapsedFor = time.Minute
 
 // lapsedProblem finds out since when claims of a queue have run out.
 func (a *app) lapsedProblem(ctx context.Context, db *honker.DB, q honker.QueueStats) (*problem, error) {
-	if q.Lapsed.N == 0 {
+	if q.Lapsed.N == 0 || q.Pause != nil {
 		return nil, nil
 	}
 	f := admin.JobFilter{Queues: []string{q.Queue}, Phases: []honker.Phase{honker.PhaseLapsed}}
@@ -156,8 +156,11 @@ func (a *app) queueProblems(q honker.QueueStats, late time.Duration) (found []pr
 		found = append(found, problem{Level: level, Code: code, Name: q.Queue, Since: since, Try: try, What: fmt.Sprintf(format, args...)})
 	}
 	list := func(phase string) string { return a.command("jobs", "--queue", q.Queue, "--phase", phase) }
-	if !q.OldestReady.IsZero() && q.AsOf.Sub(q.OldestReady) > late {
+	if q.Pause == nil && !q.OldestReady.IsZero() && time.Since(q.OldestReady) > late {
 		say(levelError, "late", q.OldestReady, list("ready"), "%s ready: no worker takes them, or too few", jobCount(q.Ready))
+	}
+	if q.Pause != nil {
+		say(levelWarn, "paused", q.Pause.Since, a.command("queue", "resume", q.Queue), "paused%s", because(*q.Pause))
 	}
 	if q.Dead.N > 0 {
 		say(levelWarn, "dead", time.Time{}, a.command("dead", "groups", "--queue", q.Queue), "%s dead", jobCount(q.Dead))
@@ -166,6 +169,17 @@ func (a *app) queueProblems(q honker.QueueStats, late time.Duration) (found []pr
 		say(levelWarn, "expired", time.Time{}, list("expired"), "%s can run no more, and no process maintains the file", jobCount(q.Expired))
 	}
 	return found
+}
+
+// because is what is known of a pause.
+func because(p honker.Pause) (text string) {
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Reason != "" {
+		text += " (" + p.Reason + ")"
+	}
+	return text
 }
 
 func jobCount(c honker.Count) string {
