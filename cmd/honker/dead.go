@@ -25,7 +25,7 @@ discard, export and import them.`,
   honker dead groups
   honker dead requeue --group 3f2a --spread 10m`,
 		GroupID: groupChange,
-		Args:    cobra.NoArgs,
+		Args:    noSuch,
 	}
 	f.addTo(a, cmd, true)
 	l.addTo(cmd, "died")
@@ -163,8 +163,9 @@ func (a *app) deadRequeue() *cobra.Command {
 	var c changing
 	var opts admin.RequeueOptions
 	cmd := &cobra.Command{
-		Use:   "requeue [JOB...]",
-		Short: "Let dead jobs wait again",
+		Use:        "requeue [JOB...]",
+		SuggestFor: []string{"retry"},
+		Short:      "Let dead jobs wait again",
 		Long: `requeue lets dead jobs wait again, the oldest first. They keep their ids, and get as many attempts more as they
 had. It asks before it changes more than one job.`,
 		Example: `  honker dead requeue 17
@@ -194,8 +195,9 @@ func (a *app) deadDiscard() *cobra.Command {
 	var f filter
 	var c changing
 	cmd := &cobra.Command{
-		Use:   "discard [JOB...]",
-		Short: "Delete dead jobs, for good",
+		Use:        "discard [JOB...]",
+		SuggestFor: []string{"delete", "rm"},
+		Short:      "Delete dead jobs, for good",
 		Long: `discard deletes dead jobs, for good. It asks before it deletes more than one. Export them first if they may
 still be wanted.`,
 		Example: `  honker dead discard 17

@@ -185,26 +185,30 @@ func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage,
 func readLines(ctx context.Context, r io.Reader) <-chan line {
 	lines := make(chan line, linesPerTx)
 	go func() {
-		in := bufio.NewReader(r)
-		for n := 1; ; n++ {
-			text, err := in.ReadBytes('\n')
-			if text = bytes.TrimSpace(text); len(text) > 0 && !send(ctx, lines, line{number: n, text: text}) {
-				return
-			}
-			if err != nil {
-				send(ctx, lines, line{err: readError(err)})
+		in, n := bufio.NewScanner(r), 0
+		in.Buffer(nil, maxPayload+1)
+		for in.Scan() {
+			n++
+			text := bytes.TrimSpace(in.Bytes())
+			if len(text) > 0 && !send(ctx, lines, line{number: n, text: bytes.Clone(text)}) {
 				return
 			}
 		}
+		send(ctx, lines, line{err: ended(in.Err(), n+1)})
 	}()
 	return lines
 }
 
-func readError(err error) error {
-	if errors.Is(err, io.EOF) {
+// ended is the end of the input: io.EOF, or why there is no line n.
+func ended(err error, n int) error {
+	switch {
+	case err == nil:
 		return io.EOF
+	case errors.Is(err, bufio.ErrTooLong):
+		return usage("", "line %d has more than %d bytes", n, maxPayload)
+	default:
+		return fmt.Errorf("read line %d: %w", n, err)
 	}
-	return fmt.Errorf("read the lines: %w", err)
 }
 
 func send(ctx context.Context, lines chan<- line, l line) bool {

@@ -71,6 +71,9 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 		return codeUsage
 	}
 	code, try := a.judge(began.err, cmd)
+	if code == codeInterrupted {
+		began.err = errors.New("interrupted")
+	}
 	a.complain(began.err, try)
 	return code
 }

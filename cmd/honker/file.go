@@ -41,13 +41,18 @@ func (a *app) with(ctx context.Context, path string, f func(db *honker.DB) error
 	return f(db)
 }
 
+// maxPayload is no policy of the command's: an application may allow more than the default.
+const maxPayload = 64 << 20
+
 // open opens the file at path, which must be there.
 func (a *app) open(ctx context.Context, path string) (*honker.DB, error) {
 	if err := usable(path); err != nil {
 		return nil, err
 	}
-	// No command waits for commits.
-	return honker.Open(ctx, path, &honker.Options{Logger: a.logger(), BusyTimeout: a.timeout, NoFileNotices: true})
+	return honker.Open(ctx, path, &honker.Options{
+		Logger: a.logger(), BusyTimeout: a.timeout, MaxPayload: maxPayload,
+		NoFileNotices: true, // no command waits for commits
+	})
 }
 
 // logger prints warnings of the library, without the time of day.

@@ -193,6 +193,8 @@ func TestGolden_Usage(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.do()
 		s.do("no-such")
+		s.do("statsu")
+		s.do("dead", "discrad", "1")
 		s.do("queue")
 		s.do("queue", "stop")
 		s.do("status", "extra")

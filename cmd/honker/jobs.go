@@ -210,9 +210,10 @@ func (a *app) jobCancel() *cobra.Command {
 func (a *app) jobRunNow() *cobra.Command {
 	var c changing
 	cmd := &cobra.Command{
-		Use:   "run-now JOB...",
-		Short: "Let jobs run now that wait for their time",
-		Args:  cobra.MinimumNArgs(1),
+		Use:        "run-now JOB...",
+		SuggestFor: []string{"hurry", "run"},
+		Short:      "Let jobs run now that wait for their time",
+		Args:       cobra.MinimumNArgs(1),
 	}
 	c.addTo(cmd)
 	return a.does(cmd, func(ctx context.Context, args []string) error {

@@ -196,6 +196,33 @@ func TestProcess_WhichFile(t *testing.T) {
 	require.Zero(t, ran(t, dir, "queues", "-f", "two.db").code)
 }
 
+// On a terminal it is a table with colours, unless NO_COLOR is set.
+func TestProcess_Terminal(t *testing.T) {
+	t.Parallel()
+	script, err := exec.LookPath("script")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("no terminal")
+	}
+	dir, _, q := newFile(t)
+	_, err = q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = q.Pause(t.Context(), nil)
+	require.NoError(t, err)
+	for env, want := range map[string]string{
+		"NO_COLOR=":  "\x1b[33mwarn\x1b[0m   jobs: paused",
+		"NO_COLOR=1": "warn   jobs: paused",
+		"TERM=dumb":  "warn   jobs: paused",
+	} {
+		cmd := exec.Command(script, "-qec", binary+" status", os.DevNull)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HONKER_FILE=", "NO_COLOR=", "TERM=xterm", env)
+		out, err := cmd.Output()
+		require.NoError(t, err, "%s", out)
+		require.True(t, strings.HasPrefix(string(out), want), "%s: %q", env, out)
+		require.Contains(t, string(out), "QUEUE  READY")
+	}
+}
+
 // Names of queues that are in the file are completed, in bash as by hand.
 func TestProcess_Completion(t *testing.T) {
 	t.Parallel()

@@ -135,8 +135,9 @@ var steeredView = view[steered]{
 func (a *app) queuePause() *cobra.Command {
 	opts := &honker.PauseOptions{By: a.actor}
 	cmd := &cobra.Command{
-		Use:   "pause QUEUE",
-		Short: "Let no job of a queue start, in any process",
+		Use:        "pause QUEUE",
+		SuggestFor: []string{"stop"},
+		Short:      "Let no job of a queue start, in any process",
 		Long: `pause lets no job of the queue start, in any process and by any binding of honker, until resume or
 --until. What runs goes on to its end. The pause is in the file, and outlives processes. Of a queue that is
 paused, the reason and the end are replaced.`,
@@ -160,6 +161,7 @@ paused, the reason and the end are replaced.`,
 func (a *app) queueResume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "resume QUEUE",
+		SuggestFor:        []string{"start", "unpause"},
 		Short:             "End the pause of a queue",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,

@@ -60,7 +60,7 @@ Exit codes: 0 fine; 1 no: nothing found, problems found; 2 usage; 3 refused: bus
 no honker file, too new; 4 interrupted, and what was done is said.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noSuch,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
@@ -102,12 +102,25 @@ const nameless = "nameless"
 
 // parent is a command that only has others below it.
 func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, GroupID: group, Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: use, Short: short, GroupID: group, Args: noSuch,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return fmt.Errorf("%s needs one of its commands", cmd.CommandPath())
 		}}
 	cmd.AddCommand(below...)
 	return cmd
+}
+
+// noSuch refuses what is none of cmd's commands, and says which one may be meant.
+func noSuch(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return errors.New(text)
 }
 
 // note tells the person at the terminal something that is not the output.
