@@ -164,6 +164,32 @@ func TestActor_Run_Order(t *testing.T) {
 	require.Equal(t, []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}, order)
 }
 
+// An actor that waits hears of a commit in each of its queues, and of the time of a job.
+func TestActor_Run_Wakes(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		d := dispatch.New(db, &dispatch.Options{Prios: 2, Legacy: dispatch.LegacyReadOnly})
+		got := make(chan time.Time, 1)
+		start(t, d, osis("1"), func(context.Context, *dispatch.Task[args]) (any, error) {
+			got <- time.Now()
+			return nil, nil
+		}, nil)
+		for _, to := range []dispatch.Target{typeOsis, {Type: "osis", Group: "default"}, {Type: "osis", Instance: "1"}} {
+			for to.Prio = range 2 {
+				time.Sleep(time.Hour)
+				send(t, d, to, 1)
+				require.WithinDuration(t, time.Now(), <-got, time.Second)
+			}
+		}
+		time.Sleep(time.Hour)
+		_, err := honker.NewQueue[args](db, "hero:job:actor_queue:osis", nil).Enqueue(context.Background(), args{1})
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), <-got, time.Second)
+		due := time.Now().Add(30 * time.Minute)
+		send(t, d, typeOsis, 1, dispatch.With(honker.RunAt(due)))
+		require.WithinDuration(t, due, <-got, 2*time.Second)
+	})
+}
+
 // What is for an instance runs nowhere else, also where the others have nothing to do.
 func TestActor_Instance_Pinned(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
@@ -278,7 +304,7 @@ func TestActor_BadInput(t *testing.T) {
 	for _, o := range []dispatch.ActorOptions{{Workers: -1}, {Lease: -1}, {DrainTimeout: -1}} {
 		require.ErrorIs(t, dispatch.NewActor(d, osis("1"), r.handler(""), &o).Run(ctx), honker.ErrInvalid)
 	}
-	for _, o := range []dispatch.Options{{Prefix: "*"}, {Prios: -1}, {Prios: 9}, {Legacy: 7}, {IfAbsent: 9}, {TTL: time.Millisecond}} {
+	for _, o := range []dispatch.Options{{Prefix: "*"}, {Prios: -1}, {Prios: 9}, {Legacy: 7}, {Legacy: -1}, {IfAbsent: 9}, {TTL: time.Millisecond}} {
 		bad := dispatch.New(db, &o)
 		require.ErrorIs(t, dispatch.NewActor(bad, osis("1"), r.handler(""), nil).Run(ctx), honker.ErrInvalid)
 		_, err := bad.Send(ctx, typeOsis, args{})
@@ -286,7 +312,9 @@ func TestActor_BadInput(t *testing.T) {
 		_, err = bad.Stats(ctx)
 		require.ErrorIs(t, err, honker.ErrInvalid)
 	}
-	require.ErrorIs(t, d.SetLegacy(3), honker.ErrInvalid)
+	for _, mode := range []dispatch.LegacyMode{-1, 3} {
+		require.ErrorIs(t, d.SetLegacy(mode), honker.ErrInvalid)
+	}
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`))
 }
 

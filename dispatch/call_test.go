@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,4 +89,25 @@ func TestCall_CtxEnds(t *testing.T) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 	close(release)
 	waitState(t, d, 1, dispatch.Finished)
+}
+
+// The status of a job says how its last attempt has failed, while it waits for the next.
+func TestStatus_Retried(t *testing.T) {
+	d := dispatch.New(honkertest.Open(t, nil), nil)
+	start(t, d, osis("1"), func(_ context.Context, task *dispatch.Task[args]) (any, error) {
+		if task.Attempt == 1 {
+			return nil, honker.RetryAfter(time.Hour, testkit.ErrCause)
+		}
+		return nil, nil
+	}, nil)
+	id := send(t, d, typeOsis, 1)
+	var s dispatch.Status
+	testkit.Eventually(t, testkit.Timeout, "failed once", func() bool {
+		s = waitState(t, d, id, dispatch.Dispatched)
+		return s.Error != ""
+	})
+	require.Equal(t, testkit.ErrCause.Error(), s.Error)
+	require.Equal(t, 1, s.Attempt)
+	require.False(t, s.StartedAt.IsZero())
+	require.True(t, s.EndedAt.IsZero())
 }

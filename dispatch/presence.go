@@ -1,8 +1,10 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +52,7 @@ func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, er
 	return found, fail("actors", t.String(), err)
 }
 
-// presences reads the actors of t that live.
+// presences reads the actors of t that live, in their order: that of their keys counts the colons.
 func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, now time.Time) (found []Presence, err error) {
 	first := d.keys.prefix() + "meta:actor:inst:"
 	if t.Type != "" {
@@ -69,6 +71,9 @@ func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, 
 			found = append(found, p)
 		}
 	}
+	slices.SortFunc(found, func(a, b Presence) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Instance, b.Instance))
+	})
 	return found, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,35 @@ func TestSend_IfAbsent_LeastLoaded(t *testing.T) {
 	require.Contains(t, queueOf(t, d, send(t, d, dispatch.Target{Type: "osis", Instance: "1"}, 1)), "inst:1", "the one that was named")
 }
 
+// Where a job goes is decided by what its transaction sees: an actor that this takes away is not there
+// any more, and is again when it is rolled back.
+func TestSendTx_IfAbsent_InTx(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.Fallback})
+	began, release := make(chan int, 100), make(chan struct{})
+	defer close(release)
+	start(t, d, osis("1"), blocked(began, release), nil)
+	start(t, d, osis("2"), blocked(began, release), nil)
+	two := dispatch.Target{Type: "osis", Instance: "2"}
+	later := dispatch.With(honker.Delay(time.Hour))
+	sendTx := func(without string, outcome error) (queue string) {
+		err := db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE _honkerx_dispatch_presence SET expires_ms = 1 WHERE key GLOB ?`, without)
+			require.NoError(t, err)
+			id, err := d.SendTx(ctx, tx, two, args{1}, later)
+			require.NoError(t, err)
+			require.NoError(t, tx.QueryRowContext(ctx, `SELECT queue FROM _honker_live WHERE id = ?`, id).Scan(&queue))
+			return outcome
+		})
+		require.ErrorIs(t, err, outcome)
+		return queue
+	}
+	undo := errors.New("undo")
+	require.Equal(t, "hero:q:work:type:osis:group:default", sendTx("*:2", undo))
+	require.Equal(t, "hero:q:work:type:osis", sendTx("*", undo))
+	require.Equal(t, "hero:q:work:type:osis:group:default:inst:2", sendTx("", nil))
+}
+
 // What a transaction that is rolled back has sent does not exist.
 func TestSendTx_Rollback(t *testing.T) {
 	db := honkertest.Open(t, nil)
@@ -124,7 +154,9 @@ func TestSend_BadInput(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
 	ctx := context.Background()
+	long := strings.Repeat("a", 256)
 	for _, to := range []dispatch.Target{{}, {Group: "g"}, {Type: "a:group:b"}, {Type: "a", Group: ":"}, {Type: "a", Instance: "1:prio:0"},
+		{Type: long}, {Type: "a", Group: long}, {Type: "a", Instance: long}, {Type: "a*"}, {Type: "a", Instance: "\x00"}, {Type: "\xff"},
 		{Type: "a", Prio: 1}, {Type: "a", Prio: -1}} {
 		_, err := d.Send(ctx, to, args{})
 		require.ErrorIs(t, err, honker.ErrInvalid, "%v", to)
@@ -152,6 +184,33 @@ func TestSend_BadInput(t *testing.T) {
 	stopped, err := d.StopJob(ctx, 1)
 	require.NoError(t, err)
 	require.False(t, stopped)
+}
+
+// Under the ctx of a transaction no verb waits for the writer that it holds.
+func TestSend_InTx(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	d := dispatch.New(db, nil)
+	var r ran
+	start(t, d, osis("1"), r.handler("1"), nil)
+	id := send(t, d, typeOsis, 1)
+	waitState(t, d, id, dispatch.Finished)
+	require.NoError(t, db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, _ *sql.Tx) error {
+		for name, verb := range map[string]func() error{
+			"Send":    func() error { _, err := d.Send(ctx, typeOsis, args{1}); return err },
+			"Call":    func() error { _, err := dispatch.Call[int](ctx, d, typeOsis, args{1}); return err },
+			"Await":   func() error { _, err := dispatch.Await[int](ctx, d, id); return err },
+			"Stop":    func() error { _, err := d.Stop(ctx, typeOsis); return err },
+			"Pause":   func() error { _, err := d.Pause(ctx, typeOsis); return err },
+			"Resume":  func() error { _, err := d.Resume(ctx, typeOsis); return err },
+			"Ping":    func() error { _, err := d.Ping(ctx, typeOsis); return err },
+			"StopJob": func() error { _, err := d.StopJob(ctx, id); return err },
+			"Run":     func() error { return dispatch.NewActor(d, osis("2"), r.handler("2"), nil).Run(ctx) },
+		} {
+			require.ErrorIs(t, verb(), honker.ErrInTx, name)
+		}
+		return nil
+	}))
+	require.Len(t, actors(t, d, typeOsis), 1)
 }
 
 // A reply comes to the queue and the stream that were named, whatever became of the job.
