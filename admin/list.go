@@ -116,7 +116,7 @@ type listStore interface {
 	After(ctx context.Context, q engine.Querier, s store.JobSelect, o store.Order, by store.Access, after *store.Place, n int) ([]store.Place, error)
 	Load(ctx context.Context, q engine.Querier, s store.JobSelect, at []store.Place) (map[store.Place]store.Job, error)
 	Counts(ctx context.Context, q engine.Querier, s store.JobSelect, limit int64) (map[string]store.QueueCounts, int64, error)
-	CanCollect(ctx context.Context, q engine.Querier, s store.JobSelect) (bool, error)
+	Few(ctx context.Context, q engine.Querier, s store.JobSelect, most int64) (bool, error)
 }
 
 var lists listStore = store.Jobs{}

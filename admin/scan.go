@@ -19,9 +19,9 @@ type scan struct {
 	ended  bool // there are no more candidates
 
 	by     store.Access
-	chosen bool // by stays as it is
-	size   int  // candidates of the next step
-	sorted int  // of the first one by Collect, each of which costs all that lies there
+	looks  []indexLook // that are left
+	size   int         // candidates of the next step
+	sorted int         // of the first one by Collect, each of which costs all that lies there
 	seen   int
 	step   time.Time // when the last step began
 }
@@ -29,16 +29,23 @@ type scan struct {
 const (
 	mostStep = 4096
 	stepTime = 10 * time.Millisecond
-
-	// walkFirst is how many jobs are passed before the indexes are asked whether they have fewer. A page of jobs
-	// that are not rare is full by then.
-	walkFirst = 512
 )
+
+// indexLook is a look at how many jobs lie in the queues and phases that are asked for. A page of jobs that are
+// not rare is full before the first; where they are not few either, a walk is likely to find some soon.
+type indexLook struct {
+	after int   // jobs that were passed
+	most  int64 // jobs that may lie there: they are sorted for each step
+}
+
+var indexLooks = []indexLook{{512, 20_000}, {8192, 250_000}}
 
 func newScan(sel store.JobSelect, order store.Order, budget time.Duration, size, sorted int) *scan {
 	s := &scan{sel: sel, order: order, budget: budget, size: size, sorted: sorted, began: time.Now()}
 	s.sel.Now = s.began.Unix()
-	s.chosen = order != store.NewestFirst && order != store.OldestFirst
+	if order == store.NewestFirst || order == store.OldestFirst {
+		s.looks = indexLooks
+	}
 	return s
 }
 
@@ -67,13 +74,13 @@ func (s *scan) diedBefore(p store.Place) bool {
 
 // choose turns to the indexes of queues and phases where they have few enough jobs to be sorted.
 func (s *scan) choose(ctx context.Context, q engine.Querier) error {
-	if s.chosen || s.seen < walkFirst {
+	if len(s.looks) == 0 || s.seen < s.looks[0].after {
 		return nil
 	}
-	s.chosen = true
-	few, err := lists.CanCollect(ctx, q, s.sel)
+	few, err := lists.Few(ctx, q, s.sel, s.looks[0].most)
+	s.looks = s.looks[1:]
 	if few {
-		s.by, s.size = store.Collect, s.sorted
+		s.by, s.size, s.looks = store.Collect, s.sorted, nil
 	}
 	return err
 }

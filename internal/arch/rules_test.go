@@ -61,7 +61,7 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 var nestedMayImport = map[string][]string{
 	"cmd":   {"admin"},
 	"tests": {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
-	"bench": {"internal/testkit", "relay"},
+	"bench": {"internal/testkit", "admin", "dispatch", "relay"},
 }
 
 func importFaults(s source) (faults []string) {

@@ -1,0 +1,207 @@
+package micro_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// A file as operators fear it: a million live jobs and a hundred thousand dead ones in 500
+// queues, of which each tenth has three priorities. A tenth of the jobs waits for its time, and a
+// thousand run.
+const (
+	bigLive = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
+INSERT INTO _honker_live (queue, priority, run_at, payload, state, worker_id, claim_expires_at, attempts, max_attempts)
+SELECT printf('queue-%03d', i % 500), iif(i % 10 = 0, i / 500 % 3, 0), 1700000000 + i % 1000 + iif(i / 500 % 10 = 0, 2000000000, 0),
+  '{"order":' || i || ',"to":"someone@example.org","subject":"Your order has been shipped","body":"it is on its way"}',
+  iif(i % 1009 = 1, 'processing', 'pending'), iif(i % 1009 = 1, 'w', NULL), iif(i % 1009 = 1, 4000000000, NULL), i % 2, 25 FROM n`
+	bigDead = `WITH RECURSIVE n(i) AS (SELECT ?1 + 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 + ?1 / 10)
+INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error, died_at)
+SELECT i, printf('queue-%03d', i % 500), '{"order":' || i || ',"to":"someone@example.org"}', 3, 3, 'no route to host ' || i,
+  1700000000 + i * 7919 % 100000 FROM n`
+)
+
+func openBig(b *testing.B) (*honker.DB, string) {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "big.db")
+	db, err := honker.Open(b.Context(), path, nil)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = db.Close() })
+	jobs := 1_000_000
+	if testing.Short() {
+		jobs = 10_000
+	}
+	for _, fill := range []string{bigLive, bigDead} {
+		_, err := db.SQL().Exec(fill, jobs)
+		require.NoError(b, err)
+	}
+	return db, path
+}
+
+// BenchmarkAdmin_Queues is the overview of a large file: counted, and as the next looks see it.
+func BenchmarkAdmin_Queues(b *testing.B) {
+	db, path := openBig(b)
+	b.Run("counted", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			other, err := honker.Open(b.Context(), path, nil) // what another process has counted is not known to it
+			require.NoError(b, err)
+			b.StartTimer()
+			requireOverview(b, other)
+			b.StopTimer()
+			require.NoError(b, other.Close())
+			b.StartTimer()
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		requireOverview(b, db)
+		for b.Loop() {
+			requireOverview(b, db)
+		}
+	})
+	b.Run("one", func(b *testing.B) {
+		q := honker.NewQueue[payload](db, "queue-007", nil)
+		for b.Loop() {
+			s, err := q.Stats(b.Context())
+			require.NoError(b, err)
+			require.NotZero(b, s.Ready.N)
+		}
+	})
+}
+
+func requireOverview(b *testing.B, db *honker.DB) {
+	all, err := admin.Queues(b.Context(), db)
+	require.NoError(b, err)
+	require.Len(b, all, 500)
+}
+
+// BenchmarkAdmin_List goes through all pages of a list, and reports the slowest.
+func BenchmarkAdmin_List(b *testing.B) {
+	db, _ := openBig(b)
+	one := []string{"queue-010"}
+	for _, l := range []struct {
+		name  string
+		f     admin.JobFilter
+		order admin.Order
+		pages int // at most
+	}{
+		{"newest", admin.JobFilter{}, admin.NewestFirst, 300},
+		{"oldest", admin.JobFilter{}, admin.OldestFirst, 300},
+		{"newest of a queue", admin.JobFilter{Queues: one}, admin.NewestFirst, 300},
+		{"claims of a queue", admin.JobFilter{Queues: one}, admin.ClaimOrder, 300},
+		{"last died", admin.JobFilter{}, admin.LastDiedFirst, 300},
+		{"last died of a queue", admin.JobFilter{Queues: one}, admin.LastDiedFirst, 300},
+		{"running", admin.JobFilter{Phases: []honker.Phase{honker.PhaseRunning}}, admin.NewestFirst, 300},
+		{"scheduled", admin.JobFilter{Phases: []honker.Phase{honker.PhaseScheduled}}, admin.NewestFirst, 300},
+		{"search for nothing", admin.JobFilter{Contains: "nowhere"}, admin.NewestFirst, 60},
+		{"field that is nowhere", admin.JobFilter{Where: map[string]string{"order": "x"}}, admin.NewestFirst, 60},
+		{"search among dead", admin.JobFilter{Contains: "nowhere"}, admin.LastDiedFirst, 60},
+	} {
+		for _, limit := range []int{50, 1000} {
+			b.Run(fmt.Sprintf("%s/limit=%d", l.name, limit), func(b *testing.B) {
+				for b.Loop() {
+					slowestPage(b, db, l.f, &admin.PageOptions{Order: l.order, Limit: limit}, l.pages)
+				}
+			})
+		}
+	}
+}
+
+func slowestPage(b *testing.B, db *honker.DB, f admin.JobFilter, o *admin.PageOptions, most int) {
+	var took []time.Duration
+	scanned := int64(0)
+	for len(took) < most {
+		began := time.Now()
+		p, err := admin.ListJobs(b.Context(), db, f, o)
+		require.NoError(b, err)
+		took = append(took, time.Since(began))
+		scanned += p.Scanned
+		if o.After = p.Next; p.Next == "" {
+			break
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "ms-slowest")
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-median")
+	b.ReportMetric(float64(len(took)), "pages")
+	b.ReportMetric(float64(scanned)/float64(len(took)), "scanned/page")
+}
+
+// BenchmarkAdmin_Viewers is a worker at full speed in a large file, beside twenty viewers that each
+// look at all queues and at the newest jobs once a second, and without them, in turns.
+func BenchmarkAdmin_Viewers(b *testing.B) {
+	db, _ := openBig(b)
+	q := honker.NewQueue[payload](db, "busy", nil)
+	jobs := slices.Repeat([]payload{onePayload}, 1000)
+	turn := func(viewers int) time.Duration {
+		n := 200_000
+		if testing.Short() {
+			n = 2000
+		}
+		for range n / len(jobs) {
+			_, err := q.EnqueueMany(b.Context(), jobs)
+			require.NoError(b, err)
+		}
+		ctx, stop := context.WithCancel(b.Context())
+		var wg sync.WaitGroup
+		for i := range viewers {
+			wg.Go(func() { view(b, ctx, db, time.Duration(i)*time.Second/time.Duration(viewers)) })
+		}
+		var left atomic.Int64
+		left.Store(int64(n))
+		began := time.Now()
+		work, done := context.WithCancel(ctx)
+		err := q.Work(work, func(context.Context, *honker.Job[payload]) error {
+			if left.Add(-1) == 0 {
+				done()
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 8})
+		took := time.Since(began)
+		require.NoError(b, err)
+		stop()
+		wg.Wait()
+		return took
+	}
+	turn(0) // warm
+	var ratios []float64
+	b.ResetTimer()
+	for range b.N {
+		with, without := turn(20), turn(0)
+		ratios = append(ratios, 100*(float64(with)/float64(without)-1))
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "%-slower")
+	b.ReportMetric(ratios[0], "%-least")
+	b.ReportMetric(ratios[len(ratios)-1], "%-most")
+}
+
+// view looks once a second until ctx ends.
+func view(b *testing.B, ctx context.Context, db *honker.DB, after time.Duration) {
+	tick := time.NewTimer(after)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		tick.Reset(time.Second)
+		if _, err := admin.Queues(ctx, db); err != nil && ctx.Err() == nil {
+			b.Error(err)
+		}
+		if _, err := admin.ListJobs(ctx, db, admin.JobFilter{}, nil); err != nil && ctx.Err() == nil {
+			b.Error(err)
+		}
+	}
+}
