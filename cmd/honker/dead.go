@@ -29,7 +29,7 @@ discard, export and import them.`,
 	}
 	f.addTo(a, cmd, true)
 	l.addTo(cmd, "died")
-	cmd.AddCommand(a.deadGroups(), a.deadRequeue(), a.deadDiscard())
+	cmd.AddCommand(a.deadGroups(), a.deadRequeue(), a.deadDiscard(), a.deadExport(), a.deadImport())
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			picked, err := a.pickDead(ctx, db, &f, args)

@@ -153,6 +153,29 @@ func TestGolden_Dead(t *testing.T) {
 	})
 }
 
+func TestGolden_Transfer(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		exported := s.do("dead", "export").out
+		s.do("dead", "export", "3", "-q")
+		s.do("dead", "export", "--queue", "nothing")
+		s.do("dead", "export", "-o", "json")
+		s.stdin = exported
+		s.do("dead", "import", "-", "--dry-run")
+		s.do("dead", "import", "-", "-o", "table")
+		s.do("dead", "discard", "--all", "--yes", "-o", "table")
+		s.do("dead", "import", "-", "--dry-run", "-o", "json")
+		s.do("dead", "import", "-", "--to", "again", "--delay", "1h", "--attempts", "5")
+		s.do("jobs", "--queue", "again", "-o", "jsonl")
+		s.stdin = exported + "{\"queue\": \"emails\"}\n"
+		s.do("dead", "import", "-")
+		s.stdin = "no JSON\n"
+		s.do("dead", "import", "-")
+		s.do("dead", "import", "no.jsonl")
+		s.do("dead", "import")
+		s.matches("transfer")
+	})
+}
+
 func TestGolden_Pause(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.do("queue", "pause", "emails", "--until", "30m", "--reason", "mail server is down", "-o", "table")

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+func (a *app) deadExport() *cobra.Command {
+	var f filter
+	cmd := &cobra.Command{
+		Use:   "export [JOB...]",
+		Short: "Write dead jobs as JSON Lines, for import or to keep them",
+		Long: `export writes dead jobs to standard output, the oldest first: a line of JSON for each, with its payload as it is
+stored. Without a flag or an id it is all dead jobs. They stay where they are.`,
+		Example: `  honker dead export --queue emails > emails.jsonl
+  honker dead discard --queue emails --yes`,
+		Annotations: map[string]string{nameless: "yes"},
+	}
+	f.addTo(a, cmd, true)
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if a.format != "" && a.format != formatJSONL {
+			return usage("", "an export is JSON Lines, not %s", a.format)
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			picked, err := a.pickDead(ctx, db, &f, args)
+			if err != nil {
+				return err
+			}
+			picked.Phases = []honker.Phase{honker.PhaseDead}
+			return a.export(ctx, db, picked)
+		})
+	})
+}
+
+func (a *app) export(ctx context.Context, db *honker.DB, f admin.JobFilter) error {
+	n, err := admin.ExportJobs(ctx, db, f, a.out)
+	if err != nil && n > 0 {
+		return partly(err, "exported %s", plural(n, "dead job"))
+	}
+	if err == nil {
+		a.note("exported %s", plural(n, "dead job"))
+	}
+	return err
+}
+
+func (a *app) deadImport() *cobra.Command {
+	var opts admin.ImportOptions
+	var c changing
+	cmd := &cobra.Command{
+		Use:   "import FILE|-",
+		Short: "Enqueue the jobs of an export",
+		Long: `import enqueues the jobs of an export, of this file or another one: new jobs, with ids of their own and all their
+attempts. Of a line only the payload is needed, and the queue without --to. Jobs that are in this file are passed over.
+Of a line that is no job nothing of its transaction is enqueued, and the error says how to go on.`,
+		Example: `  honker dead import emails.jsonl -f other.db --dry-run
+  honker dead import emails.jsonl -f other.db --to again`,
+		Args:        cobra.ExactArgs(1),
+		Annotations: map[string]string{nameless: "yes"},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&c.dryRun, "dry-run", false, "read all lines, and only count; the exit code is 10 if something would be enqueued")
+	flags.StringVar(&opts.To, "to", "", "into this `queue`; default that of the line")
+	flags.Var(spanFlag{&opts.Delay}, "delay", "before a job can run that was dead: 30s, 5m")
+	flags.IntVar(&opts.Attempts, "attempts", 0, "of each job; default the max_attempts of its line")
+	flags.Int64Var(&opts.Skip, "skip", 0, "pass over the first `n` lines, which an import that failed has done")
+	must(cmd.RegisterFlagCompletionFunc("to", a.completeQueues))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		lines, err := a.input(args[0])
+		if err != nil {
+			return err
+		}
+		defer lines.Close()
+		return a.change(ctx, func(db *honker.DB) error {
+			v := verb{name: "import", done: "imported", what: "job", do: func(ctx context.Context, dryRun bool) (*admin.Report, error) {
+				opts.DryRun = dryRun
+				return admin.ImportJobs(ctx, db, interruptible(ctx, lines), &opts)
+			}}
+			return a.transfer(ctx, v, c.dryRun)
+		})
+	})
+}
+
+// transfer does v without a question, since nothing that was there changes.
+func (a *app) transfer(ctx context.Context, v verb, dryRun bool) error {
+	if !dryRun {
+		return a.act(ctx, v)
+	}
+	would, err := v.do(ctx, true)
+	if err != nil {
+		return err
+	}
+	return a.wouldDo(v, would)
+}
+
+// input is the file at path, or standard input.
+func (a *app) input(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(a.stdin), nil
+	}
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, usage("", "%s: no such file", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the lines: %w", err)
+	}
+	return file, nil
+}
+
+// interruptible reads from r until ctx ends: a read of a terminal or a pipe does not end with it. The
+// goroutine ends with r, or with the process.
+func interruptible(ctx context.Context, r io.Reader) io.Reader {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })
+	go func() {
+		_, err := io.Copy(in, r)
+		_ = in.CloseWithError(err)
+	}()
+	return out
+}
