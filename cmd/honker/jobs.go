@@ -232,15 +232,27 @@ func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
 		return err
 	}
 	return a.change(ctx, func(db *honker.DB) error {
-		none := false
-		v.do = func(ctx context.Context, dryRun bool) (*admin.Report, error) {
-			r, err := do(ctx, db, admin.JobFilter{IDs: ids}, dryRun)
-			none = err == nil && (r.Matched == 0 || !dryRun && r.Changed == 0)
-			return r, err
+		var last *admin.Report
+		v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
+			last, err = do(ctx, db, admin.JobFilter{IDs: ids}, dryRun)
+			return last, err
 		}
-		if err := a.apply(ctx, v, c); err != nil || !none {
+		if err := a.apply(ctx, v, c); err != nil {
 			return err
 		}
-		return no()
+		return a.noneOf(ids, last)
 	})
+}
+
+// noneOf is the answer no, if none of the jobs was changed.
+func (a *app) noneOf(ids []int64, r *admin.Report) error {
+	show := func(id int64) string { return a.command("job", "show", strconv.FormatInt(id, 10)) }
+	switch {
+	case r.Matched == 0:
+		return &coded{code: codeNo, err: errors.New("none of these jobs waits or runs"), try: show(ids[0])}
+	case r.Changed == 0 && len(r.Skipped) > 0:
+		return &coded{code: codeNo, err: fmt.Errorf("job %d was left: %s", r.Skipped[0].ID, r.Skipped[0].Why), try: show(r.Skipped[0].ID)}
+	default:
+		return nil
+	}
 }
