@@ -2,7 +2,6 @@ package honkertest_test
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,70 +33,6 @@ func ExampleBubble() {
 	}
 }
 
-// Drain settles as Work does.
-func TestDrain_AsWork(t *testing.T) {
-	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
-		q := honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(time.Hour), Timeout: time.Minute})
-		ids := make(map[string]int64)
-		for _, how := range []string{"ack", "reject", "snooze", "retry", "fail", "panic", "settle", "timeout"} {
-			ids[how] = testkit.Enqueue(t, q, how)
-		}
-		testkit.Enqueue(t, q, "later", honker.Delay(time.Hour))
-		handler := func(ctx context.Context, job *honker.Job[string]) error {
-			switch job.Args {
-			case "reject":
-				return honker.Reject(testkit.ErrCause)
-			case "snooze":
-				return honker.Snooze(2 * time.Hour)
-			case "retry":
-				return honker.RetryAfter(3*time.Hour, testkit.ErrCause)
-			case "fail":
-				return testkit.ErrCause
-			case "panic":
-				panic("no paper")
-			case "timeout":
-				<-ctx.Done()
-				return ctx.Err()
-			case "settle":
-				return job.Retry(ctx, 4*time.Hour, testkit.ErrCause)
-			}
-			return nil
-		}
-		began := time.Now()
-		require.Equal(t, 8, honkertest.Drain(t, q, handler))
-		require.Equal(t, began.Add(time.Minute), time.Now(), "the Timeout has passed, and no more")
-		testkit.RequireGone(t, q, ids["ack"])
-		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, ids["reject"]).State)
-		for how, want := range map[string]struct {
-			after    time.Duration
-			attempts int
-		}{"snooze": {2 * time.Hour, 0}, "retry": {3 * time.Hour, 1}, "fail": {time.Hour, 1}, "panic": {time.Hour, 1}, "settle": {4 * time.Hour, 1}} {
-			job := testkit.GetJob(t, q, ids[how])
-			require.Equal(t, honker.StatePending, job.State, how)
-			require.Equal(t, want.attempts, job.Attempts, how)
-			require.Equal(t, began.Add(want.after), job.RunAt, how)
-		}
-		require.Contains(t, testkit.GetJob(t, q, ids["timeout"]).LastError, "timeout after 1m0s")
-		require.Zero(t, honkertest.Drain(t, q, handler), "nothing is due")
-	})
-}
-
-// A handler may end the test, as require does.
-func TestDrain_FailNow(t *testing.T) {
-	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
-		q := honker.NewQueue[int](db, "jobs", nil)
-		id := testkit.Enqueue(t, q, 1)
-		ended := make(chan struct{})
-		go func() { // stands for a test of its own
-			defer close(ended)
-			honkertest.Drain(t, q, func(context.Context, *honker.Job[int]) error { runtime.Goexit(); return nil })
-			t.Error("Drain has returned")
-		}()
-		<-ended
-		require.Equal(t, honker.StatePending, testkit.GetJob(t, q, id).State, "no job stays held")
-	})
-}
-
 // Open in a bubble needs no options of its own: time passes, and workers hear of jobs.
 func TestOpen_InBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -110,4 +45,64 @@ func TestOpen_InBubble(t *testing.T) {
 		require.Equal(t, began.Add(48*time.Hour), <-done)
 		require.NoError(t, stop())
 	})
+}
+
+// An attached pool of one connection will do.
+func TestEnqueued_Attached(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	pool := testkit.OpenPool(t, path)
+	pool.SetMaxOpenConns(1)
+	attached, err := honker.Attach(t.Context(), pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, attached.Close()) }()
+	q := honker.NewQueue[int](attached, "jobs", nil)
+	changes := honkertest.During(t, attached, func() { testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1) })
+	require.Len(t, changes.Jobs, 1)
+	honkertest.RequireEnqueued(t, q, 1)
+	require.Equal(t, honker.OutcomeAcked, honkertest.Perform(t, q, 2, testkit.Succeed).Outcome)
+	require.Equal(t, 1, honkertest.Drain(t, q, testkit.Succeed))
+	honkertest.Quiet(t, attached)
+}
+
+// The helpers of one line fail when they should.
+func TestQuiet(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		testkit.Enqueue(t, q, 1, honker.Delay(time.Minute))
+		requirePasses(t, func(t testing.TB) { honkertest.Quiet(t, db) })
+		time.Sleep(time.Minute)
+		quiet := func(t testing.TB) { honkertest.Quiet(t, db) }
+		requireFails(t, quiet, "not quiet", `job 1 of "jobs", ready: 1`)
+		job := testkit.ClaimOne(t, q)
+		requireFails(t, quiet, `job 1 of "jobs", running: 1`)
+		require.NoError(t, job.Reject(t.Context(), errCause))
+		requireFails(t, quiet, `job 1 of "jobs", dead: 1, last error "no paper"`)
+	})
+}
+
+// The result comes by the commit; without one the failure says what the job is at.
+func TestWaitFor(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		id := testkit.Enqueue(t, q, 1)
+		requireFails(t, func(t testing.TB) { honkertest.WaitFor[int](t, db, id, time.Hour) }, "no result of job 1 within 1h0m0s", "deadline", "ready: 1")
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			time.Sleep(time.Minute)
+			return job.SetResult(job.Args + 1)
+		}, nil)
+		began := time.Now()
+		require.Equal(t, 2, honkertest.WaitFor[int](t, db, id, time.Hour))
+		require.Equal(t, began.Add(time.Minute), time.Now())
+		require.NoError(t, stop())
+		requireFails(t, func(t testing.TB) { honkertest.WaitFor[int](t, db, 99, time.Hour) }, "not found", "it is gone")
+	})
+}
+
+// A file that is broken fails the test.
+func TestCheck(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	requirePasses(t, func(t testing.TB) { honkertest.Check(t, db) })
+	testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, state) VALUES (1, 'jobs', '1', 'lost')`)
+	requireFails(t, func(t testing.TB) { honkertest.Check(t, db) }, "a job is pending or processing")
+	testkit.Exec(t, db, `DELETE FROM _honker_live`)
 }

@@ -115,6 +115,16 @@ func number(ctx context.Context, on honker.Tx, query string, args ...any) (n int
 	return n, err
 }
 
+// change runs a statement that changes one row or none, and reports whether it has.
+func change(ctx context.Context, on honker.Tx, statement string, args ...any) (changed bool, err error) {
+	res, err := on.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
 // describe is one line about a job.
 func describe(j *honker.JobInfo) string {
 	text := fmt.Sprintf("job %d of %q, %s: %.300s", j.ID, j.Queue, j.Phase, j.Payload)

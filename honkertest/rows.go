@@ -1,0 +1,124 @@
+package honkertest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// ours are honker's tables with what a handler may have done: a job's own rows are left out. The
+// others keep books, such as locks and statistics.
+var ours = map[string]string{
+	"_honker_live":             "id",
+	"_honker_dead":             "id",
+	"_honkerx_job":             "job_id",
+	"_honker_stream":           "0",
+	"_honkerx_relay_messages":  "0",
+	"_honker_stream_consumers": "0",
+}
+
+// contents are all rows of the file but the books that honker keeps, and those of the job itself.
+func contents(t testing.TB, db *honker.DB, job int64) (lines []string) {
+	t.Helper()
+	var tables []string
+	err := each(t.Context(), db.SQL(), `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`,
+		func(rows *sql.Rows) error {
+			var name string
+			err := rows.Scan(&name)
+			tables = append(tables, name)
+			return err
+		})
+	for _, table := range tables {
+		where := ""
+		if strings.HasPrefix(table, "_honker") {
+			id, counts := ours[table]
+			if !counts {
+				continue
+			}
+			where = fmt.Sprintf(" WHERE %s <> %d", id, job)
+		}
+		rows, rowsErr := tableRows(t.Context(), db.SQL(), table, where)
+		lines, err = append(lines, rows...), errors.Join(err, rowsErr)
+	}
+	if err != nil {
+		t.Fatalf("honkertest: %v", err)
+	}
+	return lines
+}
+
+// tableRows are the rows of a table, sorted, each with the names of its columns.
+func tableRows(ctx context.Context, on honker.Tx, table, where string) (lines []string, err error) {
+	var columns []string
+	err = each(ctx, on, `SELECT * FROM "`+strings.ReplaceAll(table, `"`, `""`)+`"`+where, func(rows *sql.Rows) (err error) {
+		if columns == nil {
+			if columns, err = rows.Columns(); err != nil {
+				return err
+			}
+		}
+		cells := make([]any, len(columns))
+		into := make([]any, len(columns))
+		for i := range cells {
+			into[i] = &cells[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		line := "table " + table + ":"
+		for i, cell := range cells {
+			line += " " + columns[i] + "=" + cellText(cell)
+		}
+		lines = append(lines, line)
+		return nil
+	})
+	slices.Sort(lines)
+	return lines, err
+}
+
+func cellText(cell any) string {
+	switch v := cell.(type) {
+	case nil:
+		return "NULL"
+	case string:
+		return strconv.Quote(v)
+	case []byte:
+		return fmt.Sprintf("x'%x'", v)
+	case time.Time: // what the driver makes of a column that is declared as a time
+		return v.UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Sprint(cell)
+}
+
+// lineDiff has the lines that only one of the two has; "" if they are equal.
+func lineDiff(before, after []string) string {
+	if slices.Equal(before, after) {
+		return ""
+	}
+	counts := make(map[string]int)
+	for _, line := range after {
+		counts[line]++
+	}
+	var lines []string
+	for _, line := range before {
+		if counts[line]--; counts[line] < 0 {
+			lines = append(lines, "-"+line)
+		}
+	}
+	for _, line := range after {
+		if counts[line] > 0 {
+			counts[line]--
+			lines = append(lines, "+"+line)
+		}
+	}
+	if len(lines) == 0 {
+		return "the same lines in another order"
+	}
+	return strings.Join(lines, "\n")
+}
