@@ -125,6 +125,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/relay"
 )
 
@@ -160,7 +161,7 @@ var (
 	repair func(context.Context, *relay.DeadMessage) error
 	report func(context.Context, string, time.Time) error
 
-	_ = []any{errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, relay.New}
+	_ = []any{errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, admin.Queues, relay.New}
 )
 
 `
