@@ -22,7 +22,8 @@ const (
 	Fallback
 	// LeastLoaded sends it to the instance with the least to do, counting what it runs and what waits
 	// for it: the one that was named, if it lives, or else the best of the group or the type. Actors that
-	// are paused do not count. If none lives the job waits in the queue of its target.
+	// are paused do not count. If none lives the job waits in the queue of its target. What was sent to
+	// an instance waits for it, also when that ends: let instances come again under their names.
 	LeastLoaded
 )
 
