@@ -378,6 +378,9 @@ func (s *session) giveBack(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	for id, t := range tasks {
+		if !s.runs(id, t) {
+			continue
+		}
 		err := t.giveBack(ctx)
 		if errors.Is(err, honker.ErrClaimLost) { // it was ended or stopped meanwhile
 			continue
@@ -385,6 +388,13 @@ func (s *session) giveBack(ctx context.Context) {
 		s.d.engine.Logger.Warn("honker: dispatch: a handler ignores the end of its context; its task was given back",
 			"actor", s.key, "job", id, "error", err)
 	}
+}
+
+// runs tells whether the handler of a task has not returned.
+func (s *session) runs(id int64, t *running) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tasks[id] == t
 }
 
 // enter and leave keep the sessions of the dispatcher, for SetLegacy.
