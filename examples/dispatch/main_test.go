@@ -149,7 +149,7 @@ func TestDispatch_Flags(t *testing.T) {
 
 // small is a run on db that takes little.
 func small(db string) []string {
-	return []string{"-db", db, "-shared", "300", "-pinned", "20", "-legacy", "100", "-kills", "0", "-work", "5ms"}
+	return []string{"-db", db, "-shared", "400", "-pinned", "20", "-legacy", "100", "-kills", "0", "-work", "4ms"}
 }
 
 // runMain runs the supervisor in this process and returns what it prints.
