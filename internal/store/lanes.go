@@ -35,22 +35,38 @@ var sqlClaimStrict = claiming(`WITH RECURSIVE lv(lane, queue, p) AS (
 // A walk over the jobs of all lanes in the order of their tags. Of each lane it knows the next job;
 // it takes the one with the lowest tag and seeks what follows that in its lane: a job of the same
 // priority and time, or else of a later time, or else of a lower priority. So it reads a row for
-// each job that it gives, and one for each lane, however many wait. A lane at its end has a NULL.
+// each job that it gives, and one for each lane, however many wait. A lane that has come to its end
+// has a NULL, which counts in the LIMIT of the walk: there is none before the first job.
+// LIMIT -1 has JSON parsed, and first jobs sought, once and not for each use.
 var sqlClaimFair = claiming(`WITH RECURSIVE walk(tag, lane, queue, step, id) AS (
-    SELECT json_extract(k.value, '$[1]'), k.key, json_extract(k.value, '$[0]'), json_extract(k.value, '$[2]'),
-      (`+levels(laneName)+` SELECT l.id FROM `+due(laneName)+` LIMIT 1)
-    FROM json_each(?1) AS k
+    SELECT start, lane, queue, step, id FROM (
+      SELECT k.start, k.lane, k.queue, k.step, coalesce(
+        (`+headOfTop("k.queue")+`),
+        (`+levels("k.queue")+` SELECT l.id FROM `+due("k.queue")+` LIMIT 1)) AS id
+      FROM (SELECT key AS lane, json_extract(value, '$[0]') AS queue,
+        json_extract(value, '$[1]') AS start, json_extract(value, '$[2]') AS step FROM json_each(?1) LIMIT -1) AS k
+      WHERE NOT `+paused("k.queue")+` LIMIT -1)
+    WHERE id IS NOT NULL
     UNION ALL
     SELECT w.tag + w.step, w.lane, w.queue, w.step, coalesce(
       (`+following(`l.run_at = c.run_at AND l.id > c.id`)+`),
       (`+following(`l.run_at > c.run_at AND l.run_at <= ?2`)+`),
       (`+levelsBelow("w.queue", "w.id")+` SELECT l.id FROM `+due("w.queue")+` LIMIT 1))
     FROM walk AS w WHERE w.id IS NOT NULL
-    ORDER BY 1, 2 LIMIT ?3 + json_array_length(?1))
+    ORDER BY 1, 2 LIMIT ?3 + max(0, min(?3 - 1, json_array_length(?1))))
   SELECT id FROM walk WHERE id IS NOT NULL
   LIMIT ?3 + 0`) + `, queue`
 
-const laneName = `json_extract(k.value, '$[0]')`
+// headOfTop is the query of the first job of queue that can be claimed, if it is of the highest
+// priority. It is nearly always there, and costs less than a look at all levels.
+func headOfTop(queue string) string {
+	return `SELECT l.id FROM _honker_live AS l INDEXED BY _honkerx_live_pending
+        WHERE l.queue = ` + queue + ` AND l.state = 'pending'
+          AND l.priority = (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+            WHERE queue = ` + queue + ` AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+          AND l.run_at <= ?2 AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)
+        LIMIT 1`
+}
 
 // following is the query of the first job that follows the walk's by then and has its priority. It is
 // asked twice, because by (run_at, id) > (…) SQLite would read all jobs of the second again.
