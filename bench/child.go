@@ -23,10 +23,10 @@ type task struct {
 	Path       string // of the file; of a folder for "idle"
 	Durability Durability
 	PerSecond  int           // jobs, for "flow"
-	Databases  int           // for "idle"
-	Queues     int           // of each, and of "crowd"
+	Databases  int           // for "idle" and "tenants"
+	Queues     int           // of each, of "crowd", and the actors of "actors"
 	Listeners  int           // of each
-	Goroutines int           // of "enqueue"
+	Goroutines int           // of "enqueue"; the pool of "tenants", 0: none
 	Length     time.Duration // of what is measured
 }
 
@@ -86,6 +86,10 @@ func (t task) run(ctx context.Context) error {
 			return t.deliver(ctx, c)
 		case "haul":
 			return t.haul(ctx, c)
+		case "actors":
+			return t.actors(ctx)
+		case "tenants":
+			return t.tenants(ctx)
 		}
 	}
 	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)

@@ -49,7 +49,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd,neighbours,relay")
+	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd,neighbours,relay,pool,lanes,dispatch")
 	f.StringVar(&c.cases, "case", "", "only the cases with that `text` in their names")
 	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
 	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")

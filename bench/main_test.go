@@ -27,7 +27,7 @@ func TestBench_Suites(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			if slices.Contains([]string{"idle", "crowd"}, s.Name) && runtime.GOOS != "linux" {
+			if slices.Contains([]string{"idle", "crowd", "pool", "dispatch"}, s.Name) && runtime.GOOS != "linux" {
 				t.Skip("only Linux tells what another process costs")
 			}
 			r := Runner{Rounds: 2, For: time.Millisecond, Scale: 0.001, Bound: 50 * time.Millisecond, Fewest: 1, Hasty: true,

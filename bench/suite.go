@@ -11,7 +11,7 @@ import (
 
 // suites in the order in which they run.
 func suites() []Suite {
-	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite(), crowdSuite(), neighboursSuite(), relaySuite()}
+	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite(), crowdSuite(), neighboursSuite(), relaySuite(), poolSuite(), lanesSuite(), dispatchSuite()}
 }
 
 // only is the suites with those cases alone that have text in their names.

@@ -112,13 +112,18 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 	for _, q := range queues {
 		go func() { _ = q.(Idler).Idle(ctx, t.Queues, t.Listeners) }()
 	}
+	t.comeToRest(ctx)
+	return nil
+}
+
+// comeToRest says so when the process has, and waits until ctx ends.
+func (t task) comeToRest(ctx context.Context) {
 	rest := min(restful, 4*t.Length)
 	time.Sleep(rest / 2)
 	debug.FreeOSMemory() // else what opening has left is collected in some turns and not in others
 	time.Sleep(rest / 2)
 	fmt.Println(resting)
 	<-ctx.Done()
-	return nil
 }
 
 // openAll opens several at once: making a file waits for the disk.

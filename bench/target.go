@@ -50,6 +50,13 @@ var targets = []Target{
 	{"take and progress among a million messages within 20 % of those in an empty file", within("relay", "take and progress", 0, 1.2)},
 	{"a million messages beside kills: none lost, all in order, or there is no number", reach("relay", "a kill each second", 1, 1)},
 	{"and the memory of a process that stays grows by less than 40 MiB", within("relay", "a kill each second", 3, 40)},
+	{"300 files in a pool of 16 at least 0.9 × one file with 16 workers", reach("pool", "a handler takes", 0, 0.9)},
+	{"a job of a quiet file beside one with a thousand jobs of 5 ms starts within 10 ms (p99)", within("pool", "a quiet file", 1, 10)},
+	{"a claim of 3 strict lanes at most 1.5 × that of one queue", within("lanes", "3 lanes", 0, 1.5)},
+	{"of 3 that take turns", within("lanes", "3 lanes", 1, 1.5)},
+	{"a claim of 9 strict lanes at most 3 × that of one queue", within("lanes", "9 lanes", 0, 3)},
+	{"of 9 that take turns", within("lanes", "9 lanes", 1, 3)},
+	{"50 idle actors below 0.3 % of a core", within("dispatch", "idle actors", 0, 0.3)},
 }
 
 func (r *Results) targetsMarkdown() string {

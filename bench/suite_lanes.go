@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// lanesSuite is what a Work over several queues costs beside one of a single queue, with many jobs
+// waiting in each.
+func lanesSuite() Suite {
+	s := Suite{Name: "lanes", Contestants: onlyHonker}
+	for _, lanes := range []int{3, 9} {
+		s.Cases = append(s.Cases, lanesCase(lanes, true), lanesCase(lanes, false))
+	}
+	return s
+}
+
+// onlyHonker is for what no other contestant has.
+func onlyHonker() []Contestant { return []Contestant{honkers()} }
+
+const (
+	laneJobs  = 100_000 // wait in each lane
+	laneTurns = 4       // of each way, in a turn
+)
+
+// lanesCase takes jobs one by one, a commit for each, or as many ahead as the Work likes.
+func lanesCase(lanes int, single bool) Case {
+	name := fmt.Sprintf("%d lanes of %s jobs, claimed ahead", lanes, thousands(laneJobs))
+	if single {
+		name = fmt.Sprintf("%d lanes of %s jobs, one job per claim", lanes, thousands(laneJobs))
+	}
+	metrics := []Metric{{"strict", "× one queue", false}, {"fair", "× one queue", false}, {"strict, all in the last lane", "× one queue", false}, {"one queue", "µs/job", false}}
+	return Case{Name: name, Durability: Normal, Metrics: metrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		names := laneNames("lane", lanes)
+		filled := slices.Concat(names, []string{oneQueue})
+		q, err := t.keep(ctx, "lanes", func(q Queue) error { return fillLanes(ctx, q.SQL(), filled, t.scaled(laneJobs)) })
+		if err != nil {
+			return nil, err
+		}
+		db := q.(*honkerQueue).db
+		last := append(laneNames("empty", lanes-1), oneQueue)
+		ways := []laneWork{
+			honker.NewQueue[payload](db, oneQueue, nil).Work,
+			honker.NewLanes[payload](db, names, &honker.LaneOptions{Strict: true}).Work,
+			honker.NewLanes[payload](db, names, nil).Work,
+			honker.NewLanes[payload](db, last, &honker.LaneOptions{Strict: true}).Work,
+		}
+		perJob, err := inTurns(ctx, t, ways, single)
+		if err != nil {
+			return nil, err
+		}
+		if err := fillLanes(ctx, q.SQL(), filled, t.scaled(laneJobs)); err != nil { // as before
+			return nil, err
+		}
+		one := float64(perJob[0])
+		return []float64{float64(perJob[1]) / one, float64(perJob[2]) / one, float64(perJob[3]) / one, one / 1e3}, nil
+	}}
+}
+
+const oneQueue = "one" // is not among the lanes
+
+type laneWork func(context.Context, func(context.Context, *honker.Job[payload]) error, *honker.WorkOptions) error
+
+func laneNames(kind string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(kind, i))
+	}
+	return names
+}
+
+const fillLane = `INSERT INTO _honker_live (queue, payload, run_at, created_at) SELECT ?3, ?2, unixepoch() - 10, unixepoch() FROM n`
+
+// fillLanes adds to each queue what it lacks of n jobs.
+func fillLanes(ctx context.Context, pool *sql.DB, names []string, n int) error {
+	for _, name := range names {
+		left, err := count(ctx, pool, fmt.Sprintf("_honker_live WHERE queue = '%s'", name))
+		if err == nil && left < n {
+			_, err = pool.ExecContext(ctx, numbers+fillLane, n-left, payloadText(0), name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTurns is the time per job of each of ways, which have their turns one after another.
+func inTurns(ctx context.Context, t *Turn, ways []laneWork, single bool) (perJob []time.Duration, err error) {
+	spent, jobs := make([]time.Duration, len(ways)), make([]int, len(ways))
+	for range laneTurns {
+		for i, work := range ways {
+			took, n, err := workFor(ctx, work, t.Length/time.Duration(laneTurns*len(ways)), max(3, t.scaled(laneJobs)/(4*laneTurns)), single)
+			if err != nil {
+				return nil, err
+			}
+			spent[i], jobs[i] = spent[i]+took, jobs[i]+n
+		}
+	}
+	for i := range ways {
+		perJob = append(perJob, spent[i]/time.Duration(jobs[i]))
+	}
+	return perJob, nil
+}
+
+// workFor lets one handler have jobs for so long, or until it has had so many.
+func workFor(ctx context.Context, work laneWork, length time.Duration, most int, single bool) (took time.Duration, n int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := &honker.WorkOptions{Workers: 1}
+	if single {
+		o.Pool = honker.NewPool(1)
+	}
+	var began time.Time
+	err = work(ctx, func(context.Context, *honker.Job[payload]) error {
+		if began.IsZero() {
+			began = time.Now() // the first has waited for the start of the Work
+			return nil
+		}
+		n++
+		if took = time.Since(began); n >= most-1 || took > length {
+			cancel()
+		}
+		return nil
+	}, o)
+	return took, max(n, 1), err
+}
