@@ -139,3 +139,46 @@ func openIn(ctx context.Context, dir, name string) *honker.DB {
 	}
 	return db
 }
+
+// A page of the jobs of a queue that failed at least once, and the page after it.
+func ExampleListJobs() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if _, err := mails.EnqueueMany(ctx, []string{"ada", "bob", "cleo"}); err != nil {
+		log.Fatal(err)
+	}
+	_, err = mails.WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		if job.Args == "bob" {
+			return nil
+		}
+		return honker.RetryAfter(time.Hour, errors.New("server is down"))
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	failed := admin.JobFilter{Queues: []string{"mails"}, MinAttempts: 1}
+	page := &admin.JobPage{}
+	for more := true; more; more = page.Next != "" {
+		page, err = admin.ListJobs(ctx, db, failed, &admin.PageOptions{Limit: 1, After: page.Next})
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, job := range page.Jobs {
+			fmt.Println(string(job.Payload), job.Phase, job.LastError)
+		}
+	}
+	// Output:
+	// "cleo" scheduled server is down
+	// "ada" scheduled server is down
+}

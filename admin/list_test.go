@@ -184,6 +184,33 @@ func TestListJobs_Early(t *testing.T) {
 	require.Equal(t, pages(t, db, f, admin.PageOptions{Budget: time.Hour, Limit: 1000}), got)
 }
 
+// The jobs of a small queue among many others are found without a walk over these, in any order, and so are
+// those of a rare phase.
+func TestListJobs_RareAmongMany(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(6000)+`INSERT INTO _honker_live (id, queue, payload, run_at) SELECT n, iif(n BETWEEN 2998 AND 3002, 'rare', 'a'), '1', 1 FROM some`)
+	testkit.Exec(t, db, `UPDATE _honker_live SET state = 'processing', worker_id = 'w', claim_expires_at = 4000000000, attempts = 1 WHERE id IN (2000, 3000)`)
+	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 4000000000 WHERE id IN (3500, 2500)`)
+	for name, l := range map[string]struct {
+		f    admin.JobFilter
+		want []int64
+	}{
+		"queue":     {admin.JobFilter{Queues: []string{"rare"}}, []int64{2998, 2999, 3000, 3001, 3002}},
+		"running":   {admin.JobFilter{Phases: []honker.Phase{honker.PhaseRunning}}, []int64{2000, 3000}},
+		"scheduled": {admin.JobFilter{Phases: []honker.Phase{honker.PhaseScheduled}}, []int64{2500, 3500}},
+		"both":      {admin.JobFilter{Queues: []string{"rare"}, Phases: []honker.Phase{honker.PhaseRunning, honker.PhaseDead}}, []int64{3000}},
+		"none":      {admin.JobFilter{Queues: []string{"empty"}}, []int64{}},
+	} {
+		p, err := list(ctx, db, l.f, admin.OldestFirst, "")
+		require.NoError(t, err)
+		require.Equal(t, l.want, ids(p), name)
+		require.Less(t, p.Scanned, int64(1500), name)
+		require.Empty(t, p.Next)
+		slices.Reverse(l.want)
+		require.Equal(t, l.want, pages(t, db, l.f, admin.PageOptions{Limit: 1}), name)
+	}
+}
+
 // EachJob goes over all pages, and ends when the loop or ctx does.
 func TestEachJob(t *testing.T) {
 	ctx, db, _, _ := open(t)

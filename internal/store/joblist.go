@@ -85,6 +85,8 @@ func (o Order) compareIDs(a, b Place) int {
 
 func (s *JobSelect) arms(order Order, by Access, after *Place) []arm {
 	switch {
+	case len(s.tables()) == 0:
+		return nil
 	case order == ClaimOrder:
 		return s.claimArms(after)
 	case order == LastDiedFirst:

@@ -68,6 +68,9 @@ var tables = [...]tableOf{
 
 // conditions are those of s on a row j of a table and its side row s.
 func (s *JobSelect) conditions(in Table, c *conditions) {
+	if s.IDs != nil {
+		c.add("j."+tables[in].id+" IN (SELECT value FROM json_each(?))", idList(s.IDs))
+	}
 	if len(s.Queues) > 0 {
 		c.add("j.queue IN (SELECT value FROM json_each(?))", nameList(s.Queues))
 	}
@@ -99,9 +102,6 @@ func (s *JobSelect) conditions(in Table, c *conditions) {
 func (s *JobSelect) query(after int64, limit int, order string) (string, []any) {
 	t := tables[s.In]
 	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
-	if s.IDs != nil {
-		c.add("j."+t.id+" IN (SELECT value FROM json_each(?))", idList(s.IDs))
-	}
 	s.conditions(s.In, &c)
 	return `SELECT j.` + t.id + `, j.queue, ` + t.died + `, ` + t.lastError + ` FROM ` + t.from + ` WHERE ` +
 		strings.Join(c.where, " AND ") + ` ORDER BY ` + order + ` LIMIT ?2 + 0`, c.args
