@@ -55,8 +55,9 @@ type DrainResult struct {
 // DrainAll works off the queues of h until nothing is due on any of them, one job at a time in the
 // test's goroutine, as [Drain] does: also what the handlers enqueue. nil opts means defaults.
 //
-// With Scheduled and Retries it goes on with what is due next, without waiting for it: in a bubble
-// of testing/synctest time passes until then, as in production; outside of one the job is made due.
+// With Scheduled and Retries it goes on with what is due next, without waiting for it. In a bubble
+// of testing/synctest time passes until then, for all jobs, leases and schedules; outside of one
+// the job alone is made due.
 func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) DrainResult {
 	t.Helper()
 	d := &drain{handlers: h, ran: make(map[int64]bool)}

@@ -103,6 +103,23 @@ func TestForeign_Rules(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Foreign(t, db, "jobs").Enqueue(`1`) }, `foreign worker of "jobs"`, "no more")
 }
 
+// In a bubble a pause with an end does not bind it, since the trigger asks SQLite for the time; one without an
+// end does, and Go's own claims decide by the bubble's time.
+func TestForeign_Pause_Bubble(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		testkit.Enqueue(t, q, 1)
+		python := honkertest.Foreign(t, db, "jobs")
+		_, err := q.Pause(t.Context(), nil)
+		require.NoError(t, err)
+		require.Empty(t, python.Claim(1, time.Minute))
+		_, err = q.Pause(t.Context(), &honker.PauseOptions{Until: time.Now().Add(time.Hour)})
+		require.NoError(t, err)
+		require.Empty(t, testkit.Claim(t, q, 1))
+		require.Len(t, python.Claim(1, time.Minute), 1)
+	})
+}
+
 func ExampleForeign() {
 	_ = func(t *testing.T) { // func TestReport_FromPython(t *testing.T) {
 		db := honkertest.Open(t, nil)

@@ -106,3 +106,95 @@ func TestCheck(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Check(t, db) }, "a job is pending or processing")
 	testkit.Exec(t, db, `DELETE FROM _honker_live`)
 }
+
+// Every time that a verb keeps is the bubble's, and not SQLite's.
+func TestBubble_Clock(t *testing.T) {
+	const after = time.Hour
+	type check func() bool // whether the time has come
+	type jobs = *honker.Queue[int]
+	due := func(q jobs) check {
+		return func() bool {
+			claimed := testkit.Claim(t, q, 1)
+			for _, job := range claimed {
+				require.NoError(t, job.Ack(t.Context()))
+			}
+			return len(claimed) > 0
+		}
+	}
+	handled := func(fn honkertest.Handler[int]) func(*testing.T, *honker.DB, jobs) check {
+		return func(t *testing.T, _ *honker.DB, q jobs) check { honkertest.Perform(t, q, 1, fn); return due(q) }
+	}
+	enqueued := func(opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) check {
+		return func(t *testing.T, _ *honker.DB, q jobs) check { testkit.Enqueue(t, q, 1, opts...); return due(q) }
+	}
+	for name, begin := range map[string]func(*testing.T, *honker.DB, jobs) check{
+		"Delay":      enqueued(honker.Delay(after)),
+		"Debounce":   enqueued(honker.Debounce("k", after, 2*after)),
+		"RetryAfter": handled(func(context.Context, *honker.Job[int]) error { return honker.RetryAfter(after, errCause) }),
+		"Snooze":     handled(func(context.Context, *honker.Job[int]) error { return honker.Snooze(after) }),
+		"Backoff":    handled(func(context.Context, *honker.Job[int]) error { return errCause }),
+		"Job.Retry":  handled(func(ctx context.Context, job *honker.Job[int]) error { return job.Retry(ctx, after, errCause) }),
+		"Job.Snooze": handled(func(ctx context.Context, job *honker.Job[int]) error { return job.Snooze(ctx, after) }),
+		"RunAt": func(t *testing.T, _ *honker.DB, q jobs) check {
+			testkit.Enqueue(t, q, 1, honker.RunAt(time.Now().Add(after)))
+			return due(q)
+		},
+		"ExpiresIn": func(t *testing.T, _ *honker.DB, q jobs) check {
+			testkit.Enqueue(t, q, 1, honker.ExpiresIn(after))
+			return func() bool { n, err := q.SweepExpired(t.Context()); require.NoError(t, err); return n > 0 }
+		},
+		"Throttle": func(t *testing.T, _ *honker.DB, q jobs) check {
+			throttled := func() int64 { return testkit.Enqueue(t, q, 1, honker.Throttle("k", after)) }
+			first := throttled()
+			require.NoError(t, testkit.ClaimOne(t, q).Ack(t.Context()))
+			return func() bool { return throttled() != first }
+		},
+		"Lease": func(t *testing.T, _ *honker.DB, q jobs) check {
+			testkit.Enqueue(t, q, 1)
+			require.NoError(t, testkit.ClaimOneAs(t, q, "dies").Extend(t.Context(), after-time.Second))
+			return due(q)
+		},
+		"Pause": func(t *testing.T, _ *honker.DB, q jobs) check {
+			testkit.Enqueue(t, q, 1)
+			_, err := q.Pause(t.Context(), &honker.PauseOptions{Until: time.Now().Add(after)})
+			require.NoError(t, err)
+			return due(q)
+		},
+		"SaveResult": func(t *testing.T, db *honker.DB, q jobs) check {
+			require.NoError(t, q.SaveResult(t.Context(), 1, "kept", after))
+			return func() bool { _, err := honker.Result[string](t.Context(), db, 1); return err != nil }
+		},
+		"Schedule": func(t *testing.T, db *honker.DB, _ jobs) check {
+			testkit.Register(t, db, testkit.Every("hourly", "@every 1h"))
+			return func() bool { return len(testkit.Tick(t, db, time.Now())) > 0 }
+		},
+		"RateLimit": func(t *testing.T, db *honker.DB, _ jobs) check {
+			allow := func() bool {
+				ok, err := db.RateLimit("mails", 1, after).Allow(t.Context())
+				require.NoError(t, err)
+				return ok
+			}
+			require.True(t, allow())
+			return allow
+		},
+		"Lock": func(t *testing.T, db *honker.DB, _ jobs) check {
+			testkit.Exec(t, db, `INSERT INTO _honker_locks (name, owner, expires_at) VALUES ('migrate', 'died', ?)`, time.Now().Add(after).Unix())
+			return func() bool {
+				lock, err := db.TryLock(t.Context(), "migrate", nil)
+				return err == nil && lock.Unlock(t.Context()) == nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+				q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(after)})
+				come := begin(t, db, q)
+				require.False(t, come(), "at once")
+				time.Sleep(after - time.Second)
+				require.False(t, come(), "a second before")
+				time.Sleep(time.Second)
+				require.True(t, come(), "at the time")
+			})
+		})
+	}
+}
