@@ -179,7 +179,7 @@ func (a *attempt) outcome() honker.Outcome {
 		return honker.OutcomeLost
 	case a.cancelled && a.after == nil:
 		return honker.OutcomeCancelled
-	case a.after == nil:
+	case a.after == nil, a.after.Phase == honker.PhaseDone: // where done jobs are kept
 		return honker.OutcomeAcked
 	case a.after.State == honker.StateDead:
 		return honker.OutcomeDied
