@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -20,7 +21,8 @@ import (
 )
 
 // Open returns a DB on a fresh file. When the test ends it is closed, and the file is
-// checked: SQLite's integrity, and honker's invariants. nil opts means defaults.
+// checked: SQLite's integrity, and honker's invariants. nil opts means defaults, but that the DB logs to
+// the output of the test, so failed attempts are told of where the test fails.
 //
 // In a bubble of testing/synctest notices of the operating system would come from outside, and
 // polls would keep time from passing; so there the DB hears of this process's own commits only,
@@ -33,9 +35,7 @@ func Open(t testing.TB, opts *honker.Options) *honker.DB {
 // OpenFile is Open on a file of the test's own.
 func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
-	if inBubble() {
-		opts = bubbleOptions(opts)
-	}
+	opts = testOptions(t, opts)
 	db, err := honker.Open(context.Background(), path, opts)
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
@@ -54,10 +54,17 @@ func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	return db
 }
 
-func bubbleOptions(opts *honker.Options) *honker.Options {
+// testOptions are opts for a DB of t.
+func testOptions(t testing.TB, opts *honker.Options) *honker.Options {
 	var o honker.Options
 	if opts != nil {
 		o = *opts
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	if !inBubble() {
+		return &o
 	}
 	o.NoFileNotices = true
 	if o.PollInterval == 0 {

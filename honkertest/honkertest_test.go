@@ -2,6 +2,7 @@ package honkertest_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,22 @@ func TestEnqueued_Attached(t *testing.T) {
 	require.Equal(t, honker.OutcomeAcked, honkertest.Perform(t, q, 2, testkit.Succeed).Outcome)
 	require.Equal(t, 1, honkertest.Drain(t, q, testkit.Succeed))
 	honkertest.Quiet(t, attached)
+}
+
+// What the DB logs is the test's, unless the options have a Logger.
+func TestOpen_Log(t *testing.T) {
+	r, own := &recorder{TB: t}, new(testkit.Log)
+	for _, opts := range []*honker.Options{nil, {}, {Logger: slog.New(slog.NewTextHandler(own, nil))}} {
+		q := honker.NewQueue[int](honkertest.Open(r, opts), "jobs", nil)
+		honkertest.Perform(t, q, 1, func(context.Context, *honker.Job[int]) error { return errCause })
+	}
+	require.Equal(t, 2, r.log.Times("attempt failed"))
+	require.Equal(t, 1, own.Times("attempt failed"))
+}
+
+// A test may close its DB.
+func TestOpen_Closed(t *testing.T) {
+	require.NoError(t, honkertest.Open(t, nil).Close())
 }
 
 // The helpers of one line fail when they should.

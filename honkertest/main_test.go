@@ -3,6 +3,7 @@ package honkertest_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"sync"
@@ -22,7 +23,10 @@ type recorder struct {
 	testing.TB
 	mu   sync.Mutex
 	text strings.Builder
+	log  testkit.Log
 }
+
+func (r *recorder) Output() io.Writer { return &r.log }
 
 func (r *recorder) Helper() {}
 
