@@ -200,6 +200,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		},
 		Logger:     o.Logger,
 		Stats:      s.stats,
+		Pauses:     s.pauses,
 		MaxPayload: o.MaxPayload,
 		CountLimit: o.CountLimit,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },

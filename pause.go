@@ -14,6 +14,7 @@ import (
 
 // pauseStore are the statements about pauses.
 type pauseStore interface {
+	engine.PauseStore
 	Set(ctx context.Context, q engine.Querier, queue string, p store.Pause, now int64) (before store.Pause, was bool, err error)
 	End(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 

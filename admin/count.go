@@ -15,9 +15,10 @@ import (
 const defaultCount = 10_000
 
 // CountJobs counts the jobs that f picks, up to limit, and says whether there are more; 0 is 10,000. The zero
-// filter picks all. Queues and Phases are counted by indexes. With any other field jobs are read, and after
+// filter picks all. Queues and Phases are counted by indexes; without Queues they are the counts of
+// [Queues], which are kept for a while where there are many. With any other field jobs are read, and after
 // 100 ms it ends with what it has found and says that there may be more: a dry run of a verb counts to
-// the end. It is one read, which takes turns with the searches of [ListJobs] and never waits for the writer.
+// the end. Such a count takes turns with the searches of [ListJobs]. It never waits for the writer.
 func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honker.Count, error) {
 	c, err := countJobs(ctx, db, f, limit)
 	return c, engine.Wrap("count jobs", "", err)
@@ -37,29 +38,49 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 	if err := errors.Join(engine.CheckContext(ctx), err, bad); err != nil {
 		return c, err
 	}
-	count := countIn
+	e := engine.Of(db)
 	if f.IDs == nil && !f.searches() {
-		count = countLying
+		return countLying(ctx, e, sel, int64(limit))
 	}
-	err = look(ctx, engine.Of(db), f, func(ctx context.Context, q engine.Querier) (err error) {
-		c, err = count(ctx, q, f, sel, int64(limit))
+	err = look(ctx, e, f, func(ctx context.Context, q engine.Querier) (err error) {
+		c, err = countIn(ctx, q, f, sel, int64(limit))
 		return err
 	})
 	return c, err
 }
 
-// countLying counts what lies in the indexes of queues and phases.
-func countLying(ctx context.Context, q engine.Querier, _ JobFilter, sel store.JobSelect, limit int64) (c honker.Count, err error) {
-	sel.Now = time.Now().Unix()
-	queues, _, err := lists.Counts(ctx, q, sel, limit)
+// countLying counts what lies in the indexes of queues and phases; all queues as their overview has them, in which
+// done jobs are not counted.
+func countLying(ctx context.Context, e *engine.Engine, sel store.JobSelect, limit int64) (c honker.Count, err error) {
+	part := sel
+	if len(sel.Queues) == 0 {
+		overview, err := e.Counts(ctx)
+		if err != nil {
+			return c, err
+		}
+		addCounts(&c, overview, sel)
+		part.Phases = narrow(sel.Phases, []store.Phase{store.PhaseDone})
+	}
+	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		part.Now = time.Now().Unix()
+		queues, _, err := lists.Counts(ctx, q, part, limit)
+		if err == nil {
+			addCounts(&c, queues, part)
+		}
+		return err
+	})
+	if err != nil || c.N <= limit {
+		return c, err
+	}
+	return honker.Count{N: limit, More: true}, nil
+}
+
+// addCounts adds the jobs of all queues in the phases of sel.
+func addCounts(c *honker.Count, queues map[string]store.QueueCounts, sel store.JobSelect) {
 	for _, counts := range queues {
 		n := counts.Sum(sel)
 		c.N, c.More = c.N+n.N, c.More || n.More
 	}
-	if c.N > limit {
-		c = honker.Count{N: limit, More: true}
-	}
-	return c, err
 }
 
 // countIn looks at candidates in the order of ids until it has counted enough of them.

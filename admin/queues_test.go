@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,4 +128,32 @@ func TestQueues_OneMoment(t *testing.T) {
 	}
 	close(stop)
 	require.NoError(t, <-moved)
+}
+
+// Of hundreds of queues, too, a pause and what it does to the times is seen at once.
+func TestQueues_Hundreds(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'queue' || n, '1', iif(n = 7, 4000000000, 1000) FROM some`)
+	find := func(name string) honker.QueueStats {
+		all, err := admin.Queues(ctx, db)
+		require.NoError(t, err)
+		require.Len(t, all, 300)
+		i := slices.IndexFunc(all, func(s honker.QueueStats) bool { return s.Queue == name })
+		require.NotEqual(t, -1, i)
+		return all[i]
+	}
+	require.EqualValues(t, 4_000_000_000, find("queue7").NextAt.Unix())
+	for _, name := range []string{"queue7", "queue8"} {
+		q := honker.NewQueue[int](db, name, nil)
+		_, err := q.Pause(ctx, &honker.PauseOptions{Until: time.Unix(5_000_000_000, 0)})
+		require.NoError(t, err)
+		s := find(name)
+		require.EqualValues(t, 5_000_000_000, s.NextAt.Unix(), name)
+		require.EqualValues(t, 5_000_000_000, s.Pause.Until.Unix())
+		_, err = q.Resume(ctx)
+		require.NoError(t, err)
+		require.Nil(t, find(name).Pause)
+	}
+	require.EqualValues(t, 4_000_000_000, find("queue7").NextAt.Unix())
+	require.True(t, find("queue8").NextAt.IsZero())
 }

@@ -25,6 +25,7 @@ type Config struct {
 	Statements wake.Statements
 	Logger     *slog.Logger
 	Stats      StatsStore
+	Pauses     PauseStore
 	MaxPayload int // bytes
 	CountLimit int // of Stats
 	Woke       func(cause string, waiters int)
@@ -39,6 +40,7 @@ type Engine struct {
 
 	looks      wake.KeyedMutex // of operators, which take turns
 	lastCounts sync.Map        // counted of a queue, "" for all, where that took long
+	lastHeads  keptHeads       // for the look that has its turn
 
 	ctx    context.Context // ends with Close, and all loops with it
 	cancel context.CancelCauseFunc

@@ -39,6 +39,7 @@ func Statements() []Statement {
 		hot("sqlEndPause", sqlEndPause),
 		cold("sqlEndPauses", sqlEndPauses),
 		cold("sqlAnyPause", sqlAnyPause),
+		cold("sqlPauses", sqlPauses),
 		cold("sqlOverPauses", sqlOverPauses),
 		hot("sqlFindDead", sqlFindDead),
 		hot("sqlDeadJob", sqlDeadJob),

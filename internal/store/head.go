@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,8 +16,8 @@ const headWalk = 1000
 func head(in span, time, condition string) (first, behind string) {
 	from := in.jobs() + ` AND ` + condition + ` ORDER BY j.` + time
 	return `(SELECT t FROM (SELECT j.` + time + ` AS t, j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > ?3) AS ok
-      FROM ` + from + ` LIMIT 1000) WHERE ok LIMIT 1)`,
-		`(SELECT j.` + time + ` FROM ` + from + ` LIMIT 1 OFFSET 999)`
+      FROM ` + from + ` LIMIT ` + strconv.Itoa(headWalk) + `) WHERE ok LIMIT 1)`,
+		`(SELECT j.` + time + ` FROM ` + from + ` LIMIT 1 OFFSET ` + strconv.Itoa(headWalk-1) + `)`
 }
 
 // headsQuery is one statement: rows (kind, queue, times). The times are heads of indexes, whatever lies in
@@ -40,11 +41,10 @@ SELECT 'waiting', queue, ready, iif(ready IS NULL, ` + strings.ReplaceAll(behind
     ` + lapse + ` FROM n WHERE queue IS NOT NULL)
 SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behindLapse, "n.queue", "h.queue") + `, NULL), NULL, NULL FROM h)`,
 	}
-	paused := `SELECT 'paused', queue, paused_ms, until_ms, reason, who FROM _honkerx_queues WHERE paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > ?3 * 1000)`
-	if len(s.Queues) > 0 {
-		return strings.Join(append(parts, paused+` AND queue IN (SELECT value FROM json_each(?4))`), "\nUNION ALL\n")
+	if len(s.Queues) == 0 {
+		parts = append(parts, named(heldSpan), named(deadSpan))
 	}
-	return strings.Join(append(parts, named(heldSpan), named(deadSpan), paused), "\nUNION ALL\n")
+	return strings.Join(parts, "\nUNION ALL\n")
 }
 
 // QueueHead is what is at the head of a queue. A time that there is not is 0.
@@ -53,11 +53,11 @@ type QueueHead struct {
 	Ready      int64 // since when the first job could have run
 	Behind     int64 // not 0: jobs that can run may be behind many that cannot, and none of them is older
 	NextAt     int64
-	Pause      *Pause // that holds
 	due, lapse number
+	pause      *Pause
 }
 
-// Heads looks at the heads of the queues of s, or of all that have jobs or a pause, by name.
+// Heads looks at the heads of the queues of s, or of all that have jobs, by name.
 func (Jobs) Heads(ctx context.Context, q Querier, s JobSelect) ([]QueueHead, error) {
 	byName := make(map[string]*QueueHead)
 	query := sqlAllHeads
@@ -66,9 +66,8 @@ func (Jobs) Heads(ctx context.Context, q Querier, s JobSelect) ([]QueueHead, err
 	}
 	err := each(ctx, q, query, func(rows *sql.Rows) error {
 		var kind, queue string
-		var t [2]number
-		var a, b any
-		if err := rows.Scan(&kind, &queue, &t[0], &t[1], &a, &b); err != nil {
+		var t [4]number
+		if err := rows.Scan(&kind, &queue, &t[0], &t[1], &t[2], &t[3]); err != nil {
 			return err
 		}
 		h := byName[queue]
@@ -76,12 +75,12 @@ func (Jobs) Heads(ctx context.Context, q Querier, s JobSelect) ([]QueueHead, err
 			h = &QueueHead{Queue: queue}
 			byName[queue] = h
 		}
-		h.add(kind, t, a, b)
+		h.add(kind, t)
 		return nil
 	}, parameters(query, nil, nil, s.Now, nameList(s.Queues))...)
 	heads := make([]QueueHead, 0, len(byName))
 	for _, h := range byName {
-		h.settle()
+		h.NextAt = nextOf(h.due, h.lapse)
 		heads = append(heads, *h)
 	}
 	slices.SortFunc(heads, func(a, b QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
@@ -89,36 +88,28 @@ func (Jobs) Heads(ctx context.Context, q Querier, s JobSelect) ([]QueueHead, err
 }
 
 // add notes a row of the statement.
-func (h *QueueHead) add(kind string, t [2]number, a, b any) {
+func (h *QueueHead) add(kind string, t [4]number) {
 	switch kind {
 	case "waiting": // one for each priority
-		var next, behind number
-		_, _ = next.Scan(a), behind.Scan(b) // a number fails at nothing
 		h.Ready = int64(earlier(number(h.Ready), t[0]))
 		h.Behind = int64(earlier(number(h.Behind), t[1]))
-		h.due = earlier(h.due, earlier(next, behind))
+		h.due = earlier(h.due, earlier(t[2], t[3]))
 	case "claimed":
 		h.lapse = earlier(t[0], t[1])
-	case "paused":
-		h.Pause = &Pause{SinceMS: int64(t[0]), UntilMS: int64(t[1])}
-		h.Pause.Reason, _ = a.(string)
-		h.Pause.By, _ = b.(string)
 	}
 }
 
-// settle finds the next time. A pause is waited for, also by jobs that are due.
-func (h *QueueHead) settle() {
-	h.NextAt = nextOf(h.due, h.lapse)
-	if h.Pause == nil {
-		return
-	}
-	until := h.Pause.UntilMS / 1000
+// Paused waits for the pause, as jobs that are due do.
+func (h QueueHead) Paused(p *Pause) QueueHead {
+	h.pause = p
+	until := p.UntilMS / 1000
 	switch {
 	case until == 0:
 		h.NextAt = 0
 	case h.Ready != 0 || h.Behind != 0 || h.NextAt != 0 && h.NextAt < until:
 		h.NextAt = until
 	}
+	return h
 }
 
 // earlier is the first of two times, of which 0 is none.

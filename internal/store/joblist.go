@@ -115,8 +115,8 @@ func (s *JobSelect) tables() (in []Table) {
 	return in
 }
 
-func (s *JobSelect) hasPhase(any ...Phase) bool {
-	return s.Phases == nil || slices.ContainsFunc(any, func(p Phase) bool { return slices.Contains(s.Phases, p) })
+func (s *JobSelect) hasPhase(of ...Phase) bool {
+	return s.Phases == nil || slices.ContainsFunc(of, func(p Phase) bool { return slices.Contains(s.Phases, p) })
 }
 
 // beyond is the condition that an id follows a place, of which ?2 is the id, and the direction.

@@ -32,6 +32,8 @@ var sqlPaused = `SELECT ` + paused("?1")
 const (
 	sqlGetPause = `SELECT paused_ms, until_ms, reason, who FROM _honkerx_queues WHERE queue = ?1 AND ` + pauseHolds
 
+	sqlPauses = `SELECT queue, paused_ms, until_ms, reason, who FROM _honkerx_queues WHERE ` + pauseHolds
+
 	sqlSetPause = `INSERT INTO _honkerx_queues (queue, paused_ms, until_ms, reason, who) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = excluded.until_ms,
   reason = excluded.reason, who = excluded.who`
@@ -56,6 +58,21 @@ BEGIN
 END`
 	dropGate = `DROP TRIGGER IF EXISTS _honkerx_gate`
 )
+
+// All returns the pauses that hold, by queue.
+func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*Pause, error) {
+	all := make(map[string]*Pause)
+	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
+		var p Pause
+		var queue string
+		var reason, by sql.NullString
+		err := rows.Scan(&queue, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by)
+		p.Reason, p.By = reason.String, by.String
+		all[queue] = &p
+		return err
+	}, nil, now)
+	return all, err
+}
 
 // Get returns the pause of queue; false for none, or one that is over.
 func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p Pause, found bool, err error) {

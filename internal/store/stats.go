@@ -39,7 +39,7 @@ func (c Count) minus(d Count) Count {
 
 // Stats is what lies in a queue, of what was counted and what is at its head.
 func (h QueueHead) Stats(c QueueCounts) QueueStats {
-	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.Pause}
+	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause}
 	if behind := h.Behind; behind != 0 && c.Ready != (Count{}) && (s.OldestReady == 0 || behind < s.OldestReady) {
 		s.OldestReady = behind
 	}
