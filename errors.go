@@ -13,7 +13,8 @@ import (
 var (
 	// ErrUnsupported reports what cannot be safe: an in-memory database, a network
 	// filesystem, a read-only file opened for writing, a file that is not a database,
-	// an engine with a known corruption bug; in a bubble of testing/synctest, notices of the system.
+	// one with an older schema opened to be read only, an engine with a known corruption bug; in a
+	// bubble of testing/synctest, notices of the system.
 	ErrUnsupported = engine.ErrUnsupported
 	// ErrSchemaTooNew reports a file that a newer version of honker has written.
 	// Nothing was changed.
@@ -30,6 +31,9 @@ var (
 	// ErrInTx reports a plain verb called with the ctx of [DB.Tx]: it would wait
 	// for its own caller. The text names the Tx form.
 	ErrInTx = engine.ErrInTx
+	// ErrReadOnly reports a verb that may write, on a DB that was opened with Options.ReadOnly. Nothing
+	// was changed.
+	ErrReadOnly = engine.ErrReadOnly
 	// ErrBusy reports that the writer was not free within BusyTimeout. Nothing was
 	// changed.
 	ErrBusy = engine.ErrBusy

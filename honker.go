@@ -45,6 +45,16 @@ type Options struct {
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
 	CountLimit   int           // how far each number of QueueStats is counted, see Count.More; default 100,000
 
+	// ReadOnly is for looking: at a copy, a snapshot, a file that may not be written, or one that is in
+	// use. Nothing is written, and the file must exist and have this version's schema: an older one
+	// is [ErrUnsupported]. What reads and waits works, [DB.Listen], [Stream.Tail] and [WaitResult] too; each
+	// verb that may write is [ErrReadOnly], also where it would find nothing to do.
+	//
+	// A file in use has a log beside it (-wal), which is read with it. A file without one is in use by no
+	// process: no file is made to read it, so a read-only medium will do. Once a process begins to write to
+	// it, it is [ErrDatabaseReplaced]: close the DB, and open it again.
+	ReadOnly bool
+
 	NotificationTTL time.Duration // Maintain deletes notifications that are older; 0: none
 	WALLimit        int64         // Maintain truncates a write-ahead log of more bytes; default 64 MiB; negative: never
 
@@ -203,6 +213,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		Pauses:     s.pauses,
 		MaxPayload: o.MaxPayload,
 		CountLimit: o.CountLimit,
+		ReadOnly:   o.ReadOnly,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
 		Observe:    o.Observer.observe,
 	})

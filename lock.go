@@ -148,7 +148,7 @@ func (e *heldError) Unwrap() error { return ErrLockHeld }
 // acquire takes a lock that is free, with a Context that derives from parent. It looks before
 // it writes: for a lock that is held no other writer has to wait.
 func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (*Lock, error) {
-	if err := db.engine.Usable(ctx, ""); err != nil {
+	if err := db.engine.UsableToWrite(ctx, ""); err != nil {
 		return nil, err
 	}
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {

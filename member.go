@@ -181,7 +181,7 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 	if m.group.err != nil {
 		return false, m.group.err
 	}
-	if err := m.db.engine.Usable(ctx, ""); err != nil {
+	if err := m.db.engine.UsableToWrite(ctx, ""); err != nil {
 		return false, err
 	}
 	nextMS := int64(0)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -52,7 +51,7 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	warn(o, connector.Identity())
 	b := &opened{opts: o, connector: connector, reads: make(chan struct{}, o.Readers)}
 	b.own = newPool(connector, o.Readers+3) // and the committer's, DB.Tx's and the notifier's
-	if err := bootstrap(ctx, b.own, connector.Path(), o.BusyTimeout, sqlite.UseWAL); err != nil {
+	if err := prepare(ctx, b.own, connector.Path(), o, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
 		return nil, err
 	}
@@ -82,6 +81,8 @@ func newPool(c driver.Connector, conns int) *sql.DB {
 
 func newConnector(path string, o Options) (*sqlite.Connector, error) {
 	return sqlite.NewConnector(path, sqlite.Config{
+		ReadOnly:      o.ReadOnly,
+		IsWAL:         store.IsWAL,
 		Full:          o.Durability == Full,
 		BusyTimeout:   o.BusyTimeout,
 		PosixLocks:    o.PosixLocks,
@@ -101,6 +102,22 @@ func late(path string, log *slog.Logger) sqlite.Late {
 	return func(held time.Duration, where string) {
 		log.Warn("honker: a transaction has held the writer for long, and others waited", "path", path, "held", held, "where", where)
 	}
+}
+
+// prepare brings the file to this version's schema, or finds out that it has it, where nothing is to be
+// written.
+func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal func(context.Context, sqlite.Querier) error) error {
+	if !o.ReadOnly {
+		return bootstrap(ctx, pool, path, o.BusyTimeout, journal)
+	}
+	if err := sqlite.CheckVersion(ctx, pool); err != nil {
+		return err
+	}
+	lacks, err := store.Lacks(ctx, pool)
+	if err == nil && lacks != "" {
+		err = fmt.Errorf("%w: %s cannot be opened to be read only: %s", ErrUnsupported, path, lacks)
+	}
+	return sqlite.Explain(err, path)
 }
 
 // bootstrap brings the file to this version's schema, without a write when it is
@@ -165,7 +182,9 @@ func (b *opened) Commit(tx *sql.Tx) error { return tx.Commit() }
 
 // Read implements engine.Backend.
 func (b *opened) Read(ctx context.Context, f func(context.Context, engine.Querier) error) error {
-	return b.lend(ctx, func(conn *sql.Conn) error { return f(context.WithoutCancel(ctx), conn) })
+	return b.lend(ctx, func(conn *sql.Conn) error {
+		return b.connector.Reading(func() error { return f(context.WithoutCancel(ctx), conn) })
+	})
 }
 
 // lend runs f on a connection, waiting until fewer than Readers are lent. So slow reads leave
@@ -238,6 +257,7 @@ func (b *opened) Watch(events wake.Events) wake.Watcher {
 // newWatcher adds to c what both backends have in common.
 func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 	c.Poll, c.Notices, c.Logger = o.PollInterval, !o.NoFileNotices, o.Logger
+	c.NoSignals = o.ReadOnly
 	c.Untrusted = o.AnyFilesystem || sqlite.MayBeRemote(c.Path)
 	c.Changed, c.Lost = events.Changed, events.Lost
 	check := c.Identity
@@ -256,202 +276,6 @@ func (b *opened) Close() error {
 	return errors.Join(b.writer.Close(), b.userPool().Close(), b.watchPool.Close(), b.own.Close())
 }
 
-// Attach uses an existing pool of any SQLite driver. The caller keeps owning it, and
-// keeps its settings: journal mode, synchronous, the size of the pool. Close does not
-// close it.
-//
-// The application's own transactions meet honker's inside SQLite, by the pool's busy
-// timeout; honker's statements are tried again for BusyTimeout. A pool without a busy timeout
-// on a rollback journal, and one with a shared cache, get a warning in the log. Commits
-// through the pool are noticed as those of another process are. One connection is kept to
-// watch for commits while there is a waiter, unless the pool has only one. A verb that finds
-// all connections of the pool in use waits for one until ctx ends or BusyTimeout has passed
-// ([ErrBusy]). Never attach a pool of another SQLite library to a file that this process also
-// has open through [Open]: each would drop the other's locks.
-func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
-	db, err := attach(ctx, pool, opts)
-	return db, fail("attach", "", err)
-}
-
-func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
-	o, err := opts.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	if err := o.refuseBubble(); err != nil {
-		return nil, err
-	}
-	if pool == nil {
-		return nil, fmt.Errorf("%w: nil pool", ErrInvalid)
-	}
-	b := &attached{opts: o, pool: pool}
-	// The opening of a connection, and each read, may meet a lock.
-	if err := sqlite.Retry(ctx, o.BusyTimeout, func() error { return b.prepare(ctx) }); err != nil {
-		return nil, err
-	}
-	warn(o, b.identity)
-	for _, warning := range b.settings.Warnings() {
-		o.Logger.Warn("honker: "+warning, "path", b.Name())
-	}
-	b.writer = sqlite.NewCommitter(sqlite.ForeignPool(pool), o.BusyTimeout)
-	return newDB(o, b, sqliteStores), nil
-}
-
-// prepare finds out about the pool and its file, and brings the schema up to date.
-func (b *attached) prepare(ctx context.Context) error {
-	path, err := sqlite.MainFile(ctx, b.pool)
-	if err != nil {
-		return err
-	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return err
-	}
-	if b.identity, err = sqlite.NewIdentity(path); err != nil {
-		return err
-	}
-	keepJournal := func(context.Context, sqlite.Querier) error { return nil }
-	if err := bootstrap(ctx, b.pool, path, b.opts.BusyTimeout, keepJournal); err != nil {
-		return err
-	}
-	b.settings, err = sqlite.SettingsOf(ctx, b.pool)
-	return err
-}
-
-// attached is the backend of a pool that belongs to the application. Its connections have no
-// gate: writers meet inside SQLite, and honker's retry.
-type attached struct {
-	opts     Options
-	pool     *sql.DB
-	identity *sqlite.Identity
-	settings sqlite.PoolSettings
-	writer   *sqlite.Committer
-	watcher  wake.Watcher
-}
-
-var _ engine.Backend = (*attached)(nil)
-
-// Name implements engine.Backend.
-func (b *attached) Name() string { return b.identity.Path() }
-
-// Write implements engine.Backend. Nothing but this call tells of a commit through the pool.
-func (b *attached) Write(ctx context.Context, op engine.Op) error {
-	if err := b.identity.Check(); err != nil {
-		return err
-	}
-	if err := b.writer.Do(ctx, op); err != nil {
-		return err
-	}
-	b.watcher.Committed()
-	return nil
-}
-
-// Begin implements engine.Backend. The pool may begin deferred, so the write lock is taken,
-// and waited for, by a statement.
-func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err error) {
-	if err := b.identity.Check(); err != nil {
-		return nil, nil, err
-	}
-	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
-	if err != nil {
-		return nil, nil, err
-	}
-	err = sqlite.Retry(ctx, b.opts.BusyTimeout, func() error {
-		if tx, err = conn.BeginTx(ctx, nil); err != nil {
-			return err
-		}
-		if err = store.TakeWriteLock(ctx, tx); err != nil {
-			_ = tx.Rollback()
-		}
-		return err
-	})
-	if err != nil {
-		_ = conn.Close()
-		return nil, nil, err
-	}
-	began := time.Now()
-	return tx, func() {
-		_ = conn.Close()
-		late(b.Name(), b.opts.Logger).Check(began)
-	}, nil
-}
-
-// Commit implements engine.Backend.
-func (b *attached) Commit(tx *sql.Tx) error {
-	if b.settings.WAL {
-		return tx.Commit() // no reader is in its way
-	}
-	return sqlite.CommitAttached(tx, b.opts.BusyTimeout)
-}
-
-// Read implements engine.Backend.
-func (b *attached) Read(ctx context.Context, f func(context.Context, engine.Querier) error) error {
-	return b.lend(ctx, func(conn *sql.Conn) error {
-		return sqlite.Retry(ctx, b.opts.BusyTimeout, func() error { return f(context.WithoutCancel(ctx), conn) })
-	})
-}
-
-// lend runs f on a connection of the pool. The wait for it has an end: the caller's own
-// transaction, of which honker does not know, may have the only one.
-func (b *attached) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
-	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return f(conn)
-}
-
-// Looks implements engine.Backend.
-func (b *attached) Looks() *sql.DB { return b.pool }
-
-// SQL implements engine.Backend.
-func (b *attached) SQL() *sql.DB { return b.pool }
-
-// CheckIdentity implements engine.Backend.
-func (b *attached) CheckIdentity() error { return b.identity.CheckNow() }
-
-// CheckTx implements engine.Backend.
-func (b *attached) CheckTx(ctx context.Context, tx engine.Querier, _ map[any]func()) (seen bool, err error) {
-	if err := b.identity.Check(); err != nil {
-		return false, err
-	}
-	_, err = sqlite.CheckOwner(ctx, tx, b.identity.Info(), nil)
-	return false, err
-}
-
-// Check implements engine.Backend.
-func (b *attached) Check(ctx context.Context) (broken []string, err error) {
-	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
-		broken, err = store.Check(ctx, conn)
-		return err
-	})
-	return broken, err
-}
-
-// Shrink implements engine.Backend.
-func (b *attached) Shrink(ctx context.Context, limit int64) error {
-	if !walExceeds(b.Name(), limit) {
-		return nil
-	}
-	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
-}
-
-// Watch implements engine.Backend. Commits of this process are not counted: each is searched
-// for as one of another process. CheckNow: the notice of a replaced file may be the last one
-// there is, and must not find that a verb has looked a moment ago.
-func (b *attached) Watch(events wake.Events) wake.Watcher {
-	b.watcher = newWatcher(b.opts, events, watch.Config{
-		Path:     b.Name(),
-		Version:  sqlite.NewChange(b.pool),
-		Identity: b.identity.CheckNow,
-		Commits:  func() int64 { return 0 },
-	})
-	return b.watcher
-}
-
-// Close implements engine.Backend. The pool stays open.
-func (b *attached) Close() error { return b.writer.Close() }
-
 // Connector returns connections to the file at path for a pool of the caller's own,
 // say an ORM's: set up, gated and watched like those of [DB.SQL], and with its SQL
 // functions. The schema is brought up to date by the first connection. nil opts means defaults.
@@ -464,13 +288,13 @@ func Connector(path string, opts *Options) (driver.Connector, error) {
 	if err != nil {
 		return nil, fail("connector", path, err)
 	}
-	return &bootstrapping{Connector: c, limit: o.BusyTimeout}, nil
+	return &bootstrapping{Connector: c, opts: o}, nil
 }
 
 // bootstrapping is a connector that brings the schema up to date on its first connection.
 type bootstrapping struct {
 	*sqlite.Connector
-	limit time.Duration
+	opts  Options
 	mu    sync.Mutex // guards ready
 	ready bool
 }
@@ -491,7 +315,7 @@ func (c *bootstrapping) prepare(ctx context.Context) error {
 	}
 	pool := sql.OpenDB(c.Connector)
 	defer pool.Close()
-	if err := bootstrap(ctx, pool, c.Path(), c.limit, sqlite.UseWAL); err != nil {
+	if err := prepare(ctx, pool, c.Path(), c.opts, sqlite.UseWAL); err != nil {
 		return err
 	}
 	c.ready = true

@@ -152,7 +152,7 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]store.Job, e
 	if err := engine.CheckName("worker", worker); err != nil {
 		return nil, err
 	}
-	if err := q.db.engine.Usable(ctx, ""); err != nil {
+	if err := q.db.engine.UsableToWrite(ctx, ""); err != nil {
 		return nil, err
 	}
 	ready, err := q.source.Ready(ctx)

@@ -63,7 +63,7 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 	if r.err != nil {
 		return false, 0, r.err
 	}
-	if err := r.db.engine.Usable(ctx, "AllowTx"); err != nil {
+	if err := r.db.engine.UsableToWrite(ctx, "AllowTx"); err != nil {
 		return false, 0, err
 	}
 	window = r.window(time.Now())

@@ -107,7 +107,7 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 	if err := s.checkTopic(); err != nil {
 		return c.stats, err
 	}
-	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
+	if err := errors.Join(s.db.engine.Writable(), s.db.engine.RefuseInTx(ctx, "")); err != nil {
 		return c.stats, err
 	}
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {

@@ -112,6 +112,9 @@ func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 // Update changes parts of a schedule; jobs that it has enqueued stay as they are. false:
 // there is none, or nothing to change.
 func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) (bool, error) {
+	if err := s.db.engine.Writable(); err != nil {
+		return false, fail("update schedule", name, err)
+	}
 	if ch == (ScheduleChange{}) {
 		return false, fail("update schedule", name, engine.CheckName("schedule name", name))
 	}

@@ -331,7 +331,7 @@ func (s *stream) subscribe(ctx context.Context, consumer string, opts *Subscribe
 	if err := errors.Join(s.checkConsumer(consumer), err); err != nil {
 		return nil, err
 	}
-	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
+	if err := errors.Join(s.db.engine.Writable(), s.db.engine.RefuseInTx(ctx, "")); err != nil {
 		return nil, err
 	}
 	at, err := s.ensureConsumer(ctx, consumer, o.From, filter)
@@ -400,7 +400,7 @@ func (sub *subscription) await(ctx context.Context) (*store.Event, error) {
 // waitForEvents returns when there may be something to read. Close waits for a loop that
 // sleeps here, so that it can save; it does not wait for a body that runs.
 func (sub *subscription) waitForEvents(ctx context.Context) error {
-	ctx, leave, err := sub.s.db.engine.Enter(ctx)
+	ctx, leave, err := sub.s.db.engine.EnterReading(ctx)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ type importing struct {
 const importBytes = 1 << 20
 
 func (i *importer) run(ctx context.Context) error {
-	if err := i.engine.RefuseInTx(ctx, ""); err != nil {
+	if err := errors.Join(i.engine.Writable(), i.engine.RefuseInTx(ctx, "")); err != nil {
 		return err
 	}
 	pace := i.engine.NewPace()

@@ -75,6 +75,9 @@ func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dea
 	if err := errors.Join(engine.CheckContext(ctx), err, f.checkChange()); err != nil {
 		return nil, err
 	}
+	if err := engine.Of(db).Writable(); err != nil {
+		return nil, err
+	}
 	audit := engine.NewAudit(ctx, verb, audited(f))
 	return &action{engine: engine.Of(db), filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
 }

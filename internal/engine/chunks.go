@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -55,7 +56,7 @@ type TakeFunc func(ctx context.Context, q Querier, ids []int64, now time.Time) (
 // are found or none of those found is taken. It returns how many were taken, also with an error.
 // committed is called after each transaction; it may be nil.
 func (e *Engine) InChunks(ctx context.Context, find FindFunc, take TakeFunc, committed func()) (total int, err error) {
-	if err := e.RefuseInTx(ctx, ""); err != nil {
+	if err := errors.Join(e.Writable(), e.RefuseInTx(ctx, "")); err != nil {
 		return 0, err
 	}
 	p := e.NewPace()

@@ -28,6 +28,7 @@ type Config struct {
 	Pauses     PauseStore
 	MaxPayload int // bytes
 	CountLimit int // of Stats
+	ReadOnly   bool
 	Woke       func(cause string, waiters int)
 	Observe    func(event any) // an event of the root package's Observer, from another package of this module
 }
@@ -69,6 +70,14 @@ func New(b Backend, c Config) *Engine {
 // Enter registers a loop that Close waits for. The returned ctx ends with Close too, with
 // ErrClosed as its cause; leave must be called when the loop has ended.
 func (e *Engine) Enter(ctx context.Context) (run context.Context, leave func(), err error) {
+	if err := e.Writable(); err != nil {
+		return nil, nil, err
+	}
+	return e.EnterReading(ctx)
+}
+
+// EnterReading is Enter for a loop that writes nothing.
+func (e *Engine) EnterReading(ctx context.Context) (run context.Context, leave func(), err error) {
 	if ctx == nil {
 		return nil, nil, errNilContext
 	}
@@ -115,6 +124,22 @@ func (e *Engine) open() error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// Writable refuses a verb that may write, whether or not it would find something to write.
+func (e *Engine) Writable() error {
+	if e.ReadOnly {
+		return ErrReadOnly
+	}
+	return nil
+}
+
+// UsableToWrite is Usable for a verb that looks before it writes.
+func (e *Engine) UsableToWrite(ctx context.Context, txForm string) error {
+	if err := e.Writable(); err != nil {
+		return err
+	}
+	return e.Usable(ctx, txForm)
 }
 
 // Usable checks what any verb needs: the DB is open, ctx has not ended and is not that of
@@ -172,6 +197,9 @@ func (e *Engine) WrapCause(err error) error {
 // Write commits op: alone, or in one transaction with the ops of concurrent callers. txForm is
 // the form of the verb to use inside [Engine.Tx].
 func (e *Engine) Write(ctx context.Context, txForm string, op Op) error {
+	if err := e.Writable(); err != nil {
+		return err
+	}
 	if err := e.RefuseInTx(ctx, txForm); err != nil {
 		return err
 	}

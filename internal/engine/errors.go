@@ -18,6 +18,7 @@ var (
 	ErrInvalid          = sqlite.ErrInvalid
 	ErrDatabaseReplaced = sqlite.ErrReplaced
 	ErrUnsupported      = sqlite.ErrUnsupported
+	ErrReadOnly         = sqlite.ErrReadOnly
 	ErrSchemaTooNew     = store.ErrTooNew
 	ErrNotFound         = store.ErrNotFound
 	ErrNotInserted      = store.ErrNotInserted

@@ -99,6 +99,9 @@ func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
 	if nilFunc {
 		return fmt.Errorf("%w: nil function", ErrInvalid)
 	}
+	if err := e.Writable(); err != nil {
+		return err
+	}
 	if err := e.RefuseInTx(ctx, "the tx at hand"); err != nil {
 		return err
 	}
@@ -144,6 +147,9 @@ func (e *Engine) Join(ctx context.Context, tx Querier, changes ...wake.Change) (
 func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes ...wake.Change) (on Querier, seen bool, err error) {
 	if ctx == nil {
 		return nil, false, errNilContext
+	}
+	if err := e.Writable(); err != nil {
+		return nil, false, err
 	}
 	if isNil(tx) {
 		return nil, false, fmt.Errorf("%w: nil transaction", ErrInvalid)

@@ -62,7 +62,7 @@ func (c *conn) setUp(ctx context.Context, pragmas []string) error {
 	}
 	// Asked now: the first write would find out late, in the middle of something.
 	readOnly, err := c.IsReadOnly("main")
-	if err != nil {
+	if err != nil || c.connector.cfg.ReadOnly {
 		return err
 	}
 	if readOnly {

@@ -16,6 +16,10 @@ import (
 
 // Config says how the connections of one file are opened.
 type Config struct {
+	ReadOnly bool // nothing is written, and no file is made where that can be avoided
+	// IsWAL reads off the header of a file whether it is in WAL mode, for ReadOnly.
+	IsWAL func(ctx context.Context, q Querier) (bool, error)
+
 	Full          bool          // synchronous=FULL: a commit survives a power cut
 	BusyTimeout   time.Duration // how long a writer waits to write
 	PosixLocks    bool          // leave the process on POSIX locks
@@ -35,6 +39,7 @@ type Connector struct {
 	dsn       string
 	cfg       Config
 	identity  *Identity
+	copied    *copied // of a file that is read as one that does not change; else nil
 	gate      gate
 	yield     yield
 	writeback writeback
@@ -44,7 +49,7 @@ type Connector struct {
 
 // NewConnector checks path, creates the file if need be, and opens nothing yet.
 func NewConnector(path string, cfg Config) (*Connector, error) {
-	real, err := resolve(path, cfg.AnyFilesystem)
+	real, err := resolve(path, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +65,10 @@ func NewConnector(path string, cfg Config) (*Connector, error) {
 	if cfg.Functions == nil {
 		cfg.Functions = noFunctions
 	}
-	c := &Connector{dsn: dsn(real), cfg: cfg, identity: identity}
+	c := &Connector{dsn: dsn(real, "rw"), cfg: cfg, identity: identity}
+	if cfg.ReadOnly {
+		c.readOnly(real)
+	}
 	c.gate.holding = cfg.Holding
 	if !cfg.Full && canStartWriteback {
 		// With FULL each commit waits for the disk by itself.
@@ -76,8 +84,13 @@ func (c *Connector) Path() string { return c.identity.Path() }
 func (c *Connector) Identity() *Identity { return c.identity }
 
 // CheckIdentity returns ErrReplaced when another file lies at the path, see
-// [Identity.Check].
-func (c *Connector) CheckIdentity() error { return c.identity.Check() }
+// [Identity.Check], or when one that is read as a copy has changed.
+func (c *Connector) CheckIdentity() error {
+	if err := c.identity.Check(); err != nil || c.copied == nil {
+		return err
+	}
+	return c.copied.check()
+}
 
 // OnCommit sets what is called after each commit through one of the connections.
 // It must not block.
@@ -140,11 +153,11 @@ func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas .
 	}
 	conn, err := c.open(functions)
 	if err != nil {
-		return nil, Explain(err, c.Path())
+		return nil, c.explain(err)
 	}
 	if err := conn.setUp(ctx, pragmas); err != nil {
 		_ = conn.Close()
-		return nil, Explain(err, c.Path())
+		return nil, c.explain(err)
 	}
 	return conn, nil
 }
@@ -182,6 +195,9 @@ func (wrappedDriver) Open(string) (driver.Conn, error) {
 // enter waits for the write gate and looks whether the file is still the one that
 // was opened. A permit in ctx has been waited for already.
 func (c *Connector) enter(ctx context.Context) error {
+	if c.cfg.ReadOnly {
+		return ErrReadOnly
+	}
 	if p, ok := ctx.Value(permitKey{}).(*Permit); ok && p.take(c) {
 		return nil
 	}

@@ -14,6 +14,7 @@ var (
 	ErrInvalid     = errors.New("invalid argument")
 	ErrReplaced    = errors.New("the database file was replaced; close it and open it again")
 	ErrUnsupported = errors.New("not supported")
+	ErrReadOnly    = errors.New("the database was opened to be read only")
 
 	// ErrIgnored reports a change that a trigger of the application has dropped, by
 	// RAISE(IGNORE). To SQLite that is no error: the statement has changed no row.
@@ -77,7 +78,7 @@ func IsNotADB(err error) bool {
 // error has to know. It returns every other error as it is, and nil for nil.
 func Explain(err error, path string) error {
 	switch {
-	case err == nil, errors.Is(err, ErrUnsupported):
+	case err == nil, errors.Is(err, ErrUnsupported), errors.Is(err, ErrReadOnly):
 		return err
 	case IsReadOnly(err):
 		return fmt.Errorf("%w: %s is read-only: %w", ErrUnsupported, path, err)

@@ -16,7 +16,7 @@ import (
 //
 // It never opens a file that exists: closing any descriptor of a database drops
 // the POSIX locks that this process holds on it.
-func resolve(path string, anyFilesystem bool) (string, error) {
+func resolve(path string, cfg Config) (string, error) {
 	if err := refuseName(path); err != nil {
 		return "", err
 	}
@@ -24,8 +24,10 @@ func resolve(path string, anyFilesystem bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := createFile(abs); err != nil {
-		return "", err
+	if !cfg.ReadOnly {
+		if err := createFile(abs); err != nil {
+			return "", err
+		}
 	}
 	// The -wal file lies beside the link's target.
 	real, err := filepath.EvalSymlinks(abs)
@@ -39,10 +41,21 @@ func resolve(path string, anyFilesystem bool) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%w: %s is %s, not a file", ErrUnsupported, real, kindOf(info))
 	}
-	if on := filesystemUnder(real); on.refused && !anyFilesystem {
+	if on := filesystemUnder(real); on.refused && !cfg.AnyFilesystem {
 		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", ErrUnsupported, real, on.name)
 	}
+	if cfg.ReadOnly {
+		return real, mayRead(real)
+	}
 	return real, checkAccess(real)
+}
+
+// mayRead says what keeps SQLite from reading the file at path.
+func mayRead(path string) error {
+	if err := accessible(path, false); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // checkAccess says what keeps SQLite from writing to the file at path, to its log, or from making
@@ -121,9 +134,9 @@ func kindOf(info fs.FileInfo) string {
 }
 
 // dsn escapes path so that SQLite opens exactly that file: a raw ?, # or % would
-// end or change the name. mode=rw: a file that was deleted is not to come back empty.
-func dsn(path string) string {
-	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=rw"}).String()
+// end or change the name. mode is not rwc: a file that was deleted is not to come back empty.
+func dsn(path, mode string) string {
+	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=" + mode}).String()
 }
 
 // Warnings says what may go wrong with the file at path, which is used all the same.

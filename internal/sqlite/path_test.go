@@ -30,7 +30,7 @@ func TestPath_Resolve_Unshareable(t *testing.T) {
 		dangling:                              os.ErrNotExist,
 		filepath.Join(dir, "missing", "a.db"): os.ErrNotExist,
 	} {
-		_, err := resolve(path, false)
+		_, err := resolve(path, Config{})
 		require.ErrorIs(t, err, want, "%q", path)
 	}
 	left, err := os.ReadDir(dir)
@@ -43,7 +43,7 @@ func TestPath_Resolve_OwnerOnly(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	path := filepath.Join(dir, "a.db")
-	got, err := resolve(path, false)
+	got, err := resolve(path, Config{})
 	require.NoError(t, err)
 	require.Equal(t, path, got)
 	info, err := os.Stat(path)
@@ -53,7 +53,7 @@ func TestPath_Resolve_OwnerOnly(t *testing.T) {
 	// A file that exists is left as it is.
 	require.NoError(t, os.WriteFile(path, []byte("text"), 0o640))
 	require.NoError(t, os.Chmod(path, 0o640))
-	_, err = resolve(path, false)
+	_, err = resolve(path, Config{})
 	require.NoError(t, err)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -68,12 +68,12 @@ func TestPath_Resolve_Links(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	t.Chdir(dir)
-	got, err := resolve("a.db", false)
+	got, err := resolve("a.db", Config{})
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "a.db"), got)
 	require.NoError(t, os.Mkdir("sub", 0o700))
 	require.NoError(t, os.Symlink("../a.db", "sub/link"))
-	got, err = resolve("sub/../sub/./link", false)
+	got, err = resolve("sub/../sub/./link", Config{})
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(dir, "a.db"), got, "the -wal lies beside the target")
 }

@@ -28,7 +28,7 @@ func setType(st *syscall.Statfs_t, magic int64) {
 func TestPath_Resolve_SpecialFile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	_, err := resolve(fifo, false)
+	_, err := resolve(fifo, Config{})
 	require.ErrorIs(t, err, ErrUnsupported)
 	require.ErrorContains(t, err, "special file")
 }
@@ -56,14 +56,14 @@ func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 		// Sign-extended, as it may come from a kernel: 0xfe534d42 is negative.
 		mounted(t, int64(int32(magic)))
 		path := filepath.Join(t.TempDir(), "a.db")
-		_, err := resolve(path, false)
+		_, err := resolve(path, Config{})
 		if on.refused {
 			require.ErrorIs(t, err, ErrUnsupported, on.name)
 			require.ErrorContains(t, err, on.name)
 		} else {
 			require.NoError(t, err, on.name)
 		}
-		_, err = resolve(path, true)
+		_, err = resolve(path, Config{AnyFilesystem: true})
 		require.NoError(t, err, on.name)
 		require.Contains(t, warningsOf(t, path), "lies on "+on.name)
 		require.True(t, MayBeRemote(path), on.name)
@@ -76,13 +76,13 @@ func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 func TestPath_Filesystem_Local(t *testing.T) {
 	for _, magic := range []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC} {
 		mounted(t, magic)
-		path, err := resolve(file(t), false)
+		path, err := resolve(file(t), Config{})
 		require.NoError(t, err, "%x", magic)
 		require.Empty(t, warningsOf(t, path))
 		require.False(t, MayBeRemote(path))
 	}
 	statfs = func(string, *syscall.Statfs_t) error { return errors.New("no such call") }
-	path, err := resolve(file(t), false)
+	path, err := resolve(file(t), Config{})
 	require.NoError(t, err)
 	require.Empty(t, warningsOf(t, path))
 }
@@ -104,7 +104,7 @@ func TestPath_Filesystem_FUSE(t *testing.T) {
 		mountinfo = filepath.Join(t.TempDir(), "mountinfo")
 		require.NoError(t, os.WriteFile(mountinfo, []byte(mountsWith(t, path, kind)), 0o600))
 		require.Equal(t, want, filesystemUnder(path), kind)
-		_, err := resolve(path, false)
+		_, err := resolve(path, Config{})
 		require.Equal(t, want.refused, errors.Is(err, ErrUnsupported), kind)
 	}
 	mountinfo = filepath.Join(t.TempDir(), "no such file")

@@ -87,6 +87,8 @@ func Statements() []Statement {
 		cold("sqlSweepRates", sqlSweepRates),
 		cold("sqlRateWindows", sqlRateWindows),
 		hot("sqlHasMeta", sqlHasMeta),
+		hot("sqlHasTables", sqlHasTables),
+		hot("sqlIsWAL", sqlIsWAL),
 		hot("sqlVersion", sqlVersion),
 		hot("sqlSetVersion", sqlSetVersion),
 		hot("sqlHasColumn", sqlHasColumn),

@@ -67,6 +67,38 @@ func Current(ctx context.Context, q Querier) (bool, error) {
 	return version == Version && whole, nil
 }
 
+// The two bytes of the header that say so, https://sqlite.org/fileformat.html.
+const sqlIsWAL = `SELECT hex(substr(data, 19, 2)) = '0202' FROM sqlite_dbpage WHERE pgno = 1`
+
+// IsWAL tells whether the file is in WAL mode, where a PRAGMA cannot: of a file that is read as one that does not
+// change.
+func IsWAL(ctx context.Context, q Querier) (is bool, err error) {
+	_, err = one(ctx, q, sqlIsWAL, nil, &is)
+	return is, err
+}
+
+const sqlHasTables = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
+
+// Lacks says what a file lacks that is only to be read; "" for a file with this version's schema. A newer
+// one is ErrTooNew.
+func Lacks(ctx context.Context, q Querier) (string, error) {
+	current, err := Current(ctx, q)
+	if err != nil || current {
+		return "", err
+	}
+	var tables int
+	if _, err := one(ctx, q, sqlHasTables, nil, &tables); err != nil {
+		return "", err
+	}
+	switch tables {
+	case 0:
+		return "it has no tables of honker", nil
+	case 1:
+		return "it was made by another binding of honker and lacks this library's tables: open it for writing once", nil
+	}
+	return fmt.Sprintf("its schema is older than version %d: open it for writing once", Version), nil
+}
+
 // It changes no row, and takes the write lock all the same.
 const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
 

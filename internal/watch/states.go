@@ -61,7 +61,7 @@ func (w *Watcher) sleep() bool {
 // due at once: what was written before makes neither.
 func (w *Watcher) followEvents() bool {
 	if w.state == busy {
-		added := w.signals.watch(w.events, w.awaitedSignals())
+		added := !w.cfg.NoSignals && w.signals.watch(w.events, w.awaitedSignals())
 		w.events.unsubscribe()
 		return added
 	}

@@ -54,6 +54,7 @@ type Config struct {
 	Commits   func() int64  // commits of this process so far; their events need no search
 	Poll      time.Duration // between looks where there are no events
 	Notices   bool          // use file events where the platform has them
+	NoSignals bool          // make no files beside the database; other processes then wake this one no sooner than the next look
 	Untrusted bool          // the filesystem may accept a watch and never send an event
 	Lost      func(error)   // the file was replaced; the watcher has ended
 	Logger    *slog.Logger

@@ -1,0 +1,85 @@
+package admin_test
+
+import (
+	"context"
+	"database/sql"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// exportedFunctions are those of the package.
+func exportedFunctions(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.IsExported() {
+				names = append(names, f.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+// On a read-only DB each function that looks works, and each that may change something is refused, also where it would
+// find nothing. A function that is added has to be sorted in.
+func TestReadOnly_Functions(t *testing.T) {
+	path, writer := testkit.OpenShared(t)
+	bury(t, honker.NewQueue[int](writer, "jobs", nil), 1, "no")
+	db, err := honker.Open(t.Context(), path, &honker.Options{ReadOnly: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	ctx := testkit.Context(t, testkit.Timeout)
+	tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	defer tx.Rollback()
+	none := admin.JobFilter{Queues: []string{"none"}}
+	writes := map[string]func(ctx context.Context) error{
+		"BreakLock":  func(c context.Context) error { _, err := admin.BreakLock(c, db, "l", "o"); return err },
+		"Cancel":     func(c context.Context) error { _, err := admin.Cancel(c, db, none, nil); return err },
+		"Discard":    func(c context.Context) error { _, err := admin.Discard(c, db, none, nil); return err },
+		"ImportJobs": func(c context.Context) error { return importWith(c, db, admin.ImportOptions{}) },
+		"Requeue":    func(c context.Context) error { _, err := admin.Requeue(c, db, none, nil); return err },
+		"RequeueTx":  func(c context.Context) error { _, err := admin.RequeueTx(c, db, tx, none, nil); return err },
+		"RunNow":     func(c context.Context) error { _, err := admin.RunNow(c, db, none, nil); return err },
+	}
+	reads := map[string]func(ctx context.Context) error{
+		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
+		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
+		"EachJob":    func(c context.Context) error { return testkit.LastError(admin.EachJob(c, db, admin.JobFilter{}, nil)) },
+		"ExportJobs": func(c context.Context) error {
+			_, err := admin.ExportJobs(c, db, admin.JobFilter{}, io.Discard)
+			return err
+		},
+		"ListJobs": func(c context.Context) error { _, err := admin.ListJobs(c, db, admin.JobFilter{}, nil); return err },
+		"Locks":    func(c context.Context) error { _, err := admin.Locks(c, db); return err },
+		"Queues":   func(c context.Context) error { _, err := admin.Queues(c, db); return err },
+	}
+	before := testkit.Dump(t, writer.SQL())
+	for _, name := range exportedFunctions(t) {
+		require.True(t, writes[name] != nil || reads[name] != nil, "%s is not in the table", name)
+		if call := writes[name]; call != nil {
+			require.ErrorIs(t, call(ctx), honker.ErrReadOnly, name)
+		} else {
+			require.NoError(t, reads[name](ctx), name)
+		}
+	}
+	require.Equal(t, before, testkit.Dump(t, writer.SQL()))
+}
