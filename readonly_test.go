@@ -203,6 +203,7 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 
 			"RateLimit.Remaining": func(c ctx) error { _, _, err := rate.Remaining(c); return err },
 			"Scheduler.List":      func(c ctx) error { _, err := sch.List(c); return err },
+			"Scheduler.Next":      func(c ctx) error { _, err := sch.Next(c, "daily", 1); return err },
 			"Scheduler.Soonest":   func(c ctx) error { _, err := sch.Soonest(c); return err },
 
 			"Stream.Consumers": func(c ctx) error { _, err := s.Consumers(c); return err },
@@ -217,7 +218,7 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 			"Result":           func(c ctx) error { _, err := honker.Result[int](c, db, 1); return err },
 			"WaitResult":       func(c ctx) error { _, err := honker.WaitResult[int](c, db, 1); return err },
 		},
-		silent: map[string]bool{"DB.Close": true, "DB.RateLimit": true, "DB.Scheduler": true, "Queue.Name": true, "Stream.Name": true,
+		silent: map[string]bool{"DB.Close": true, "DB.RateLimit": true, "DB.Scheduler": true, "Queue.Name": true, "Queue.DB": true, "Stream.Name": true,
 			"Stream.Group": true, "Outbox.Name": true, "Outbox.Queue": true},
 	}
 	return v, map[string]any{"DB": db, "Queue": q, "Stream": s, "Group": g, "Scheduler": sch, "RateLimit": rate, "Lanes": lanes, "Outbox": out}

@@ -61,6 +61,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"RunNow":     func(c context.Context) error { _, err := admin.RunNow(c, db, none, nil); return err },
 	}
 	reads := map[string]func(ctx context.Context) error{
+		"Audit":      func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
 		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
 		"EachJob":    func(c context.Context) error { return testkit.LastError(admin.EachJob(c, db, admin.JobFilter{}, nil)) },
@@ -68,9 +69,14 @@ func TestReadOnly_Functions(t *testing.T) {
 			_, err := admin.ExportJobs(c, db, admin.JobFilter{}, io.Discard)
 			return err
 		},
-		"ListJobs": func(c context.Context) error { _, err := admin.ListJobs(c, db, admin.JobFilter{}, nil); return err },
-		"Locks":    func(c context.Context) error { _, err := admin.Locks(c, db); return err },
-		"Queues":   func(c context.Context) error { _, err := admin.Queues(c, db); return err },
+		"File":       func(c context.Context) error { _, err := admin.File(c, db); return err },
+		"Leaders":    func(c context.Context) error { _, err := admin.Leaders(c, db); return err },
+		"ListJobs":   func(c context.Context) error { _, err := admin.ListJobs(c, db, admin.JobFilter{}, nil); return err },
+		"Locks":      func(c context.Context) error { _, err := admin.Locks(c, db); return err },
+		"Queues":     func(c context.Context) error { _, err := admin.Queues(c, db); return err },
+		"RateLimits": func(c context.Context) error { _, err := admin.RateLimits(c, db); return err },
+		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
+		"WithRemote": func(c context.Context) error { return admin.WithRemote(c, "::1").Err() },
 	}
 	before := testkit.Dump(t, writer.SQL())
 	for _, name := range exportedFunctions(t) {
