@@ -1,0 +1,43 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// A claim of lanes gives as many as it is asked for, wherever lanes end: one that gives fewer tells
+// its worker that there are no more.
+func TestClaimFair_Filled(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	sizes := []int{1, 0, 2, 0, 1, 40}
+	var lanes []store.Lane
+	var queues []string
+	for i, n := range sizes {
+		queue := fmt.Sprint("lane", i)
+		queues = append(queues, queue)
+		lanes = append(lanes, store.Lane{Queue: queue, Step: 1})
+		for range n {
+			exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES (?, '1', 5)`, queue)
+		}
+	}
+	const all = 44
+	for n := 1; n <= all+1; n++ {
+		exec(t, tx, `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL, attempts = 0`)
+		fair, _, err := store.Jobs{}.ClaimFair(t.Context(), tx, lanes, "w", n, 10, 20)
+		require.NoError(t, err)
+		require.Len(t, fair, min(n, all))
+		for i, first := range []string{"lane0", "lane2", "lane4", "lane5", "lane2", "lane5", "lane5"} {
+			if i < n {
+				require.Equal(t, first, fair[i].Queue, "job %d of %d", i, n)
+			}
+		}
+		exec(t, tx, `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL, attempts = 0`)
+		strict, _, err := store.Jobs{}.ClaimStrict(t.Context(), tx, queues, "w", n, 10, 20)
+		require.NoError(t, err)
+		require.Len(t, strict, min(n, all))
+	}
+}
