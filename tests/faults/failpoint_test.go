@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/relay"
@@ -267,6 +268,27 @@ func withJob(do func(context.Context, *honker.Job[int]) error) failVerb {
 	}
 }
 
+// withKept is withJob in a queue that keeps the jobs that are done.
+func withKept(do func(context.Context, *honker.Job[int]) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		keep := honker.QueueRetention{Done: honker.Retention{MaxCount: 9}}
+		testkit.Must(honker.NewQueue[int](db, "jobs", nil).SetRetention(context.Background(), keep))
+		return withJob(do)(db)
+	}
+}
+
+// withDeadJob has a dead job with a unique key.
+func withDeadJob(do func(context.Context, *honker.DB) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		q := honker.NewQueue[int](db, "dying", nil)
+		testkit.Must(second(q.Enqueue(context.Background(), 1, honker.Unique("k", nil))))
+		jobs, err := q.Claim(context.Background(), "w", 1)
+		testkit.Must(err)
+		testkit.Must(jobs[0].Reject(context.Background(), testkit.ErrCause))
+		return func(ctx context.Context) error { return do(ctx, db) }
+	}
+}
+
 func withEvent(attempts int, do func(context.Context, *honker.Delivery[int]) error) failVerb {
 	return func(db *honker.DB) func(context.Context) error {
 		g := honker.NewStream[int](db, "events", nil).Group("g", &honker.GroupOptions{MaxAttempts: attempts})
@@ -314,6 +336,23 @@ var failVerbs = map[string]failVerb{
 	"Ack": withJob(func(c context.Context, j *honker.Job[int]) error {
 		testkit.Must(j.SetResult("done"))
 		return j.Ack(c)
+	}),
+	"Ack of a job that is kept": withKept(func(c context.Context, j *honker.Job[int]) error {
+		testkit.Must(j.SetResult("done"))
+		return j.Ack(c)
+	}),
+	"Queue.SetRetention": onQueue(func(c context.Context, q *honker.Queue[int]) error {
+		return q.SetRetention(c, honker.QueueRetention{Done: honker.Retention{MaxCount: 9}})
+	}),
+	"admin.Requeue": withDeadJob(func(c context.Context, db *honker.DB) error {
+		return second(admin.Requeue(c, db, admin.JobFilter{All: true}, nil))
+	}),
+	"admin.Discard": withDeadJob(func(c context.Context, db *honker.DB) error {
+		return second(admin.Discard(c, db, admin.JobFilter{All: true}, nil))
+	}),
+	"admin.ImportJobs": onDB(func(c context.Context, db *honker.DB) error {
+		const lines = `{"queue":"jobs","payload":1}` + "\n" + `{"queue":"jobs","payload":2,"unique":"k"}`
+		return second(admin.ImportJobs(c, db, strings.NewReader(lines), nil))
 	}),
 	"Retry":  withJob(func(c context.Context, j *honker.Job[int]) error { return j.Retry(c, time.Second, testkit.ErrCause) }),
 	"Reject": withJob(func(c context.Context, j *honker.Job[int]) error { return j.Reject(c, testkit.ErrCause) }),
