@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -223,13 +224,14 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	if handed < len(op.ids) && (!later || op.unique != nil) { // one that is debounced may be due by its max
 		op.q.db.engine.Notifier.Wake(op.q.ready())
 	}
-	op.observe(false)
+	op.count(op.observe(false))
 	return nil
 }
 
 // addTo writes the jobs within the caller's transaction.
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
-	on, err := op.q.db.join(ctx, tx, op.q.ready())
+	added := 0
+	on, seen, err := op.q.db.engine.JoinThen(ctx, tx, func() { op.count(added) }, op.q.ready())
 	if err != nil {
 		return err
 	}
@@ -237,8 +239,16 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	if err := op.insert(ctx, on, op.job(op.q.name, now), now); err != nil {
 		return err
 	}
-	op.observe(true)
+	added = op.observe(true)
+	if !seen {
+		op.count(added)
+	}
 	return nil
+}
+
+// count adds jobs to the traffic of the queue.
+func (op *enqueueOp) count(added int) {
+	op.q.db.traffic.Add(op.q.name, traffic.Counts{Enqueued: int64(added)})
 }
 
 // Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
@@ -268,12 +278,14 @@ func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.Ne
 	return err
 }
 
-func (op *enqueueOp) observe(inTx bool) {
+// observe tells of the jobs that were added, and returns how many they are.
+func (op *enqueueOp) observe(inTx bool) int {
 	added := op.ids
 	if op.unique != nil || op.placed != nil {
 		if added = op.tellPlaces(inTx); len(added) == 0 {
-			return
+			return 0
 		}
 	}
 	op.q.db.opts.Observer.Enqueued(Enqueued{Queue: op.q.name, IDs: added, Tx: inTx})
+	return len(added)
 }

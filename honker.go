@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/watch"
 	"github.com/honker-go/honker/internal/worker"
@@ -67,6 +68,10 @@ type Options struct {
 	// leave no transaction open. The connection that watches for commits is left out.
 	// [Attach] ignores it: its pool has connections already.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
+
+	// NoTraffic leaves the jobs of this DB out of the numbers of each minute that are kept in the file,
+	// and saves the small writes for them: see Traffic of package admin.
+	NoTraffic bool
 
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest. Its
@@ -144,6 +149,7 @@ func (o *Options) refuseBubble() error {
 type DB struct {
 	stores   // the statements, by noun
 	opts     Options
+	traffic  *traffic.Meter // nil: not counted
 	engine   *engine.Engine
 	handoffs worker.Handoffs // the workers of this DB that wait for a job
 	running  worker.Running  // each Work of this DB
@@ -203,6 +209,11 @@ func init() {
 // newDB builds the DB on a backend. It starts nothing.
 func newDB(o Options, b engine.Backend, s stores) *DB {
 	db := &DB{stores: s, opts: o}
+	var rider engine.Rider
+	if !o.NoTraffic && !o.ReadOnly {
+		db.traffic = traffic.NewMeter(func() { db.engine.RideAlone() })
+		rider = db.traffic
+	}
 	db.engine = engine.New(b, engine.Config{
 		Statements: wake.Statements{
 			Jobs: s.jobs, Results: s.results, Notifications: s.notifications, Streams: s.streams,
@@ -215,6 +226,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		CountLimit: o.CountLimit,
 		ReadOnly:   o.ReadOnly,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
+		Rider:      rider,
 		Observe:    o.Observer.observe,
 	})
 	return db

@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -244,6 +245,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 		q.db.opts.Logger.Warn("honker: job dead-lettered", "queue", q.name, "job", end.Claim.ID,
 			"attempt", end.Claim.Attempt, "worker", end.Claim.Worker, "error", end.Reason())
 	}
+	q.db.traffic.Add(q.name, settles(end.Became, ran))
 	q.db.opts.Observer.Settled(Settled{
 		Queue:   q.name,
 		ID:      end.Claim.ID,
@@ -254,6 +256,21 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 		Wait:    end.Claim.Wait,
 		Ran:     ran,
 	})
+}
+
+// settles counts a claim that has ended.
+func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
+	switch became {
+	case worker.Acked:
+		return traffic.Counts{Acked: 1, Ran: ran}
+	case worker.Retried:
+		return traffic.Counts{Retried: 1, Ran: ran}
+	case worker.Died:
+		return traffic.Counts{Died: 1, Ran: ran}
+	case worker.Snoozed:
+		return traffic.Counts{Snoozed: 1}
+	}
+	return traffic.Counts{}
 }
 
 // Ack ends the job: it is done and gone. A result set with SetResult is saved with it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 )
 
 // maintenanceLock is held by the process that maintains the file.
@@ -38,6 +39,7 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //   - deletes jobs that are done or dead beyond the [QueueRetention] of their queue,
 //   - deletes results that have expired, windows of rate limits that are over, and unique keys
 //     that were kept [Uniqueness] For a time that is over,
+//   - deletes the numbers of minutes, for Traffic of package admin, that are older than seven days,
 //   - deletes what package dispatch has noted of jobs that ended an hour ago, and of actors that have
 //     not been heard of,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,
@@ -97,6 +99,7 @@ func (db *DB) chores() []chore {
 		{"queue retention", db.trimQueues},
 		{"results", db.sweep(store.SweepResults, 0)},
 		{"dispatch", db.sweepDispatch},
+		{"traffic", db.trimTraffic},
 		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
 		{"notifications", db.sweepNotifications},
 		{"write-ahead log", func(ctx context.Context) error { return db.engine.Backend.Shrink(ctx, db.opts.WALLimit) }},
@@ -286,6 +289,35 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 		return s.DropUnneeded(ctx, q)
 	}))
 }
+
+// trimTraffic deletes the numbers of minutes that are too old. Those that write new ones do so too.
+func (db *DB) trimTraffic(ctx context.Context) error {
+	var s store.Minutes
+	old := false
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		old, err = s.Old(ctx, q, traffic.Before(time.Now()))
+		return err
+	})
+	if err != nil || !old {
+		return err
+	}
+	for p := db.engine.NewPace(); ; {
+		n := 0
+		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+			n, err = s.Trim(ctx, q, traffic.Before(now), trimmedMinutes)
+			return err
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := p.Rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// trimmedMinutes is how many are deleted at a time, each with up to a hundred rows.
+const trimmedMinutes = 30
 
 func (db *DB) compactAll(ctx context.Context) error {
 	var topics []string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -197,6 +198,9 @@ type deaths struct {
 
 // report tells of dead, once their transaction is committed.
 func (d *deaths) report(dead []store.Death) {
+	if len(dead) > 0 {
+		d.db.traffic.Add(d.queue, traffic.Counts{Died: int64(len(dead))})
+	}
 	for _, j := range dead {
 		if d.jobs++; d.jobs <= deathLines {
 			d.db.opts.Logger.Warn("honker: job dead-lettered", "queue", d.queue, "job", j.ID,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -174,8 +175,20 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	d.report(op.Dead)
 	d.end()
 	if len(op.Rows) > 0 {
+		q.db.traffic.Add(q.name, claims(op, time.Now()))
 		q.db.opts.Observer.Claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
 	}
+}
+
+// claims counts the jobs of a claim, and how long they could have begun by now.
+func claims(op *worker.ClaimOp, now time.Time) traffic.Counts {
+	c := traffic.Counts{Claimed: int64(len(op.Rows))}
+	for _, row := range op.Rows {
+		wait := max(0, now.Sub(op.ReadyAt(row)))
+		c.Wait += wait
+		c.MaxWait = max(c.MaxWait, wait)
+	}
+	return c
 }
 
 // decodeOrDeadLetter makes a job of a claimed row. One with a payload that does not decode
@@ -247,6 +260,9 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 		n, err = q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
+	if n > 0 && err == nil {
+		q.db.traffic.Add(q.name, traffic.Counts{Acked: int64(n)})
+	}
 	return n, fail("ack", q.name, err)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -322,6 +323,7 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}
 		s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: r.Queue})
+		s.db.traffic.Add(r.Queue, traffic.Counts{Enqueued: 1})
 		s.db.opts.Observer.Fired(fires[i])
 	}
 	return fires

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,6 +77,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Queues":     func(c context.Context) error { _, err := admin.Queues(c, db); return err },
 		"RateLimits": func(c context.Context) error { _, err := admin.RateLimits(c, db); return err },
 		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
+		"Traffic":    func(c context.Context) error { _, err := admin.Traffic(c, db, "", time.Time{}); return err },
 		"WithRemote": func(c context.Context) error { return admin.WithRemote(c, "::1").Err() },
 	}
 	before := testkit.Dump(t, writer.SQL())

@@ -83,6 +83,10 @@ func TestLooks_Errors(t *testing.T) {
 		"list rate limits": func(ctx context.Context, db *honker.DB) error { _, err := admin.RateLimits(ctx, db); return err },
 		"list leaders":     func(ctx context.Context, db *honker.DB) error { _, err := admin.Leaders(ctx, db); return err },
 		"list audit":       func(ctx context.Context, db *honker.DB) error { _, err := admin.Audit(ctx, db, nil); return err },
+		"traffic": func(ctx context.Context, db *honker.DB) error {
+			_, err := admin.Traffic(ctx, db, "", time.Time{})
+			return err
+		},
 	} {
 		err := look(context.Background(), nil)
 		require.ErrorIs(t, err, honker.ErrInvalid, what)

@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"internal/sqlite":  {},
 	"internal/store":   {"internal/sqlite"},
 	"internal/testkit": {"", "honkertest", "relay"},
+	"internal/traffic": {"internal/engine", "internal/store"},
 	"internal/wake":    {"internal/sqlite", "internal/store", "internal/watch"},
 	"internal/watch":   {"internal/sqlite"},
 	"internal/worker":  {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
@@ -46,7 +47,7 @@ var siblings = []string{"admin", "dispatch", "relay", "task", "ui"}
 // siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
 // format of its own in the file has statements and waiters of its own.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/store", "internal/wake"},
+	"admin":    {"internal/store", "internal/traffic", "internal/wake"},
 	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
 	"relay":    {"internal/store", "internal/wake", "internal/worker"},
 }

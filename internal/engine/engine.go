@@ -30,6 +30,7 @@ type Config struct {
 	CountLimit int // of Stats
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
+	Rider      Rider           // nil: none
 	Observe    func(event any) // an event of the root package's Observer, from another package of this module
 }
 
@@ -110,6 +111,7 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.cancel(ErrClosed)
 	e.loops.Wait()
+	e.endRides()
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
@@ -206,7 +208,7 @@ func (e *Engine) Write(ctx context.Context, txForm string, op Op) error {
 	if err := e.open(); err != nil {
 		return err
 	}
-	return withCause(ctx, e.Backend.Write(ctx, op))
+	return withCause(ctx, e.write(ctx, op))
 }
 
 // OpFunc is an Op of a function that runs several statements.

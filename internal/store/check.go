@@ -49,6 +49,11 @@ WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL A
 		`SELECT 0 FROM _honkerx_queues WHERE paused_ms IS NULL AND (until_ms IS NOT NULL OR reason IS NOT NULL OR who IS NOT NULL)`},
 	{"a pause ends at a whole second",
 		`SELECT 0 FROM _honkerx_queues WHERE until_ms % 1000 <> 0`},
+	{"the total of a minute is the sum of its queues",
+		`SELECT minute FROM _honkerx_minutes GROUP BY minute HAVING sum(iif(queue = '', enqueued, -enqueued)) <> 0
+  OR sum(iif(queue = '', claimed, -claimed)) <> 0 OR sum(iif(queue = '', acked, -acked)) <> 0 OR sum(iif(queue = '', retried, -retried)) <> 0
+  OR sum(iif(queue = '', died, -died)) <> 0 OR sum(iif(queue = '', snoozed, -snoozed)) <> 0 OR sum(iif(queue = '', wait_ms, -wait_ms)) <> 0
+  OR sum(iif(queue = '', ran_ms, -ran_ms)) <> 0 OR max(iif(queue = '', max_wait_ms, 0)) <> max(iif(queue = '', 0, max_wait_ms))`},
 	{"an entry of the audit says what was done, to at least one",
 		`SELECT id FROM _honkerx_audit WHERE verb = '' OR typeof(n) <> 'integer' OR n < 1 OR typeof(at_ms) <> 'integer'`},
 	{"a lock has an owner",

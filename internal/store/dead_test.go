@@ -72,6 +72,7 @@ func TestCheck_NamesBroken(t *testing.T) {
 		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a job is pending or processing, or held: row 7",
 		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                            "a side row belongs to a live job: row 7",
 		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:       "a lock has an owner: row 7",
+		`INSERT INTO _honkerx_minutes (minute, queue, acked) VALUES (7, 'a', 1)`:                  "the total of a minute is the sum of its queues: row 7",
 		`INSERT INTO _honkerx_audit (id, at_ms, verb, n) VALUES (7, 1, 'discard', 0)`:             "an entry of the audit says what was done, to at least one: row 7",
 		`INSERT INTO _honkerx_group_members VALUES (7, 'm', 'i', 1, 1)`:                           "a member belongs to a group: row 7",
 	} {

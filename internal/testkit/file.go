@@ -17,11 +17,12 @@ import (
 )
 
 // OpenShared is a fresh file that others work on as well, and a DB on it. What lies
-// beside it is kept when the test fails.
+// beside it is kept when the test fails. Tests watch whether it is written, so the DB writes
+// nothing but what its verbs do.
 func OpenShared(t testing.TB) (string, *honker.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shared.db")
-	db := honkertest.OpenFile(t, path, nil)
+	db := honkertest.OpenFile(t, path, &honker.Options{NoTraffic: true})
 	KeepOnFailure(t, filepath.Dir(path))
 	return path, db
 }

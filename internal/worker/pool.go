@@ -320,7 +320,7 @@ func (p *Pool) start(claimed *ClaimOp) {
 		if row.Attempts > 1 {
 			p.supersedeLocked(row.ID)
 		}
-		jobs[i] = &activeJob{claim: ClaimOf(row), row: row, ready: claimed.readyAt(row)}
+		jobs[i] = &activeJob{claim: ClaimOf(row), row: row, ready: claimed.ReadyAt(row)}
 		jobs[i].claim.Pooled = true
 		p.held[jobs[i]] = struct{}{}
 	}

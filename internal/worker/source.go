@@ -87,9 +87,9 @@ const (
 	claimGrows = 7       // times what was claimed before, for the next one
 )
 
-// readyAt is when a job of the claim could have begun: to the second, as the file has it, or
+// ReadyAt is when a job of the claim could have begun: to the second, as the file has it, or
 // exactly, where an enqueue of this process has handed it over.
-func (c *ClaimOp) readyAt(row store.Job) time.Time {
+func (c *ClaimOp) ReadyAt(row store.Job) time.Time {
 	if c.handedOver {
 		return c.Began
 	}

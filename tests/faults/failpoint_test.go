@@ -84,7 +84,7 @@ func dieAtStatement() {
 		f.armed = true
 		testkit.Say("")
 	}
-	db, err := honker.Open(context.Background(), a.Path, &honker.Options{NoFileNotices: true})
+	db, err := honker.Open(context.Background(), a.Path, &honker.Options{NoFileNotices: true, NoTraffic: true})
 	testkit.Must(err)
 	if a.Owner != "open" {
 		run := failVerbs[a.Owner](db)

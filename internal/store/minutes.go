@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strings"
+)
+
+// Minutes are the statements on _honkerx_minutes.
+type Minutes struct{}
+
+// The queues of rows that are not of one queue alone.
+const (
+	AllQueues   = ""       // all of a minute
+	OtherQueues = "_other" // those that have no row of their own
+)
+
+// Minute is a row of _honkerx_minutes, or what is added to one. The times are sums, in
+// milliseconds, but for MaxWait.
+type Minute struct {
+	Minute                                           int64 // the unix time / 60
+	Queue                                            string
+	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
+	Wait, Ran, MaxWait                               int64
+}
+
+// By primary key.
+const (
+	sqlAddMinutes = `INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10
+FROM json_each(?1) WHERE true
+ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueued, claimed = claimed + excluded.claimed,
+  acked = acked + excluded.acked, retried = retried + excluded.retried, died = died + excluded.died,
+  snoozed = snoozed + excluded.snoozed, wait_ms = wait_ms + excluded.wait_ms, ran_ms = ran_ms + excluded.ran_ms,
+  max_wait_ms = max(max_wait_ms, excluded.max_wait_ms)`
+
+	sqlMinuteQueues = `SELECT DISTINCT queue FROM _honkerx_minutes WHERE minute >= ?1 AND queue NOT IN ('', '` + OtherQueues + `')`
+
+	// One seek finds the next minute, and one its row of the queue, however many queues there are.
+	sqlMinutes = `WITH RECURSIVE t(minute) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) UNION ALL
+    SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute > t.minute) FROM t WHERE t.minute IS NOT NULL)
+SELECT m.minute, m.enqueued, m.claimed, m.acked, m.retried, m.died, m.snoozed, m.wait_ms, m.ran_ms, m.max_wait_ms
+FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1 ORDER BY t.minute`
+
+	sqlOldMinute   = `SELECT EXISTS (SELECT 1 FROM _honkerx_minutes WHERE minute < ?1)`
+	sqlTrimMinutes = `DELETE FROM _honkerx_minutes WHERE minute < min(?1, (SELECT min(minute) FROM _honkerx_minutes) + ?2)`
+)
+
+// Add adds d to m.
+func (m *Minute) Add(d Minute) {
+	m.Enqueued += d.Enqueued
+	m.Claimed += d.Claimed
+	m.Acked += d.Acked
+	m.Retried += d.Retried
+	m.Died += d.Died
+	m.Snoozed += d.Snoozed
+	m.Wait += d.Wait
+	m.Ran += d.Ran
+	m.MaxWait = max(m.MaxWait, d.MaxWait)
+}
+
+// Add adds all to the rows that are there, by one statement.
+func (Minutes) Add(ctx context.Context, q Querier, all []Minute) error {
+	rows := make([][]any, len(all))
+	for i, m := range all {
+		rows[i] = []any{m.Minute, m.Queue, m.Enqueued, m.Claimed, m.Acked, m.Retried, m.Died, m.Snoozed, m.Wait, m.Ran, m.MaxWait}
+	}
+	var text strings.Builder
+	_ = json.NewEncoder(&text).Encode(rows) // numbers and strings cannot fail
+	_, err := q.ExecContext(ctx, sqlAddMinutes, text.String())
+	return err
+}
+
+// Queues lists the queues that have a row of their own since minute.
+func (Minutes) Queues(ctx context.Context, q Querier, minute int64) ([]string, error) {
+	return texts(ctx, q, sqlMinuteQueues, minute)
+}
+
+// List returns the rows of queue since minute, the oldest first.
+func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []Minute, err error) {
+	err = each(ctx, q, sqlMinutes, func(rows *sql.Rows) error {
+		m := Minute{Queue: queue}
+		err := rows.Scan((*number)(&m.Minute), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
+			(*number)(&m.Died), (*number)(&m.Snoozed), (*number)(&m.Wait), (*number)(&m.Ran), (*number)(&m.MaxWait))
+		all = append(all, m)
+		return err
+	}, queue, minute)
+	return all, err
+}
+
+// Old tells whether there are rows before minute.
+func (Minutes) Old(ctx context.Context, q Querier, minute int64) (some bool, err error) {
+	_, err = one(ctx, q, sqlOldMinute, []any{minute}, &some)
+	return some, err
+}
+
+// Trim deletes rows before minute: those of the oldest minutes, up to span of them. It returns how
+// many rows.
+func (Minutes) Trim(ctx context.Context, q Querier, minute int64, span int) (int, error) {
+	return affected(ctx, q, sqlTrimMinutes, minute, span)
+}

@@ -1,0 +1,106 @@
+package traffic_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/traffic"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs fn in fake time with a meter that counts the writes of its own.
+func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
+	synctest.Test(t, func(t *testing.T) {
+		alone := 0
+		var m *traffic.Meter
+		m = traffic.NewMeter(func() {
+			if m.Take(true) {
+				alone++
+				m.Done(engine.RideDone)
+			}
+		})
+		fn(t, m, &alone)
+		m.Close()
+	})
+}
+
+var one = traffic.Counts{Enqueued: 1}
+
+// While commits go on, one a second carries the numbers, and there is no write of their own.
+func TestMeter_Carried(t *testing.T) {
+	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
+		carried := 0
+		for range 1000 { // ten seconds
+			m.Add("jobs", one)
+			if m.Take(false) {
+				carried++
+				m.Done(engine.RideDone)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Equal(t, 10, carried)
+		require.Zero(t, *alone)
+	})
+}
+
+// When there are no commits any more the rest is written once, and then nothing for ever.
+func TestMeter_Quiet(t *testing.T) {
+	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
+		m.Add("jobs", one)
+		require.True(t, m.Take(false))
+		m.Add("jobs", one)
+		m.Done(engine.RideDone)
+		require.False(t, m.Take(false), "within the second")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, *alone)
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, 1, *alone)
+		require.False(t, m.Take(false))
+		require.False(t, m.Take(true))
+	})
+}
+
+// A transaction that has failed for a reason of its own leaves the numbers to the next one.
+func TestMeter_Left(t *testing.T) {
+	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
+		m.Add("jobs", one)
+		require.True(t, m.Take(false))
+		require.False(t, m.Take(false), "one at a time")
+		m.Done(engine.RideLeft)
+		require.True(t, m.Take(false))
+		m.Done(engine.RideDone)
+		require.False(t, m.Take(true))
+	})
+}
+
+// After a failure there is a pause, and a process that is quiet by then never tries again.
+func TestMeter_Failed(t *testing.T) {
+	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
+		m.Add("jobs", one)
+		require.True(t, m.Take(false))
+		m.Done(engine.RideFailed)
+		m.Add("jobs", one)
+		time.Sleep(59 * time.Second)
+		require.False(t, m.Take(false))
+		time.Sleep(time.Hour)
+		require.Zero(t, *alone)
+		require.True(t, m.Take(false), "with the next commit")
+		m.Done(engine.RideDone)
+		require.False(t, m.Take(true))
+	})
+}
+
+// A nil meter counts nothing.
+func TestMeter_Nil(t *testing.T) {
+	var m *traffic.Meter
+	m.Add("jobs", one)
+	require.False(t, m.Take(true))
+	m.Close()
+}
