@@ -172,6 +172,7 @@ type enqueueOp struct {
 	handOver bool              // a worker of this DB waits for jobs of the queue
 	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
 	ids      []int64           // after Run
+	at       time.Time         // after Run: of its transaction
 	places   []store.Placed    // of jobs with a unique key, after Run
 }
 
@@ -224,31 +225,25 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	if handed < len(op.ids) && (!later || op.unique != nil) { // one that is debounced may be due by its max
 		op.q.db.engine.Notifier.Wake(op.q.ready())
 	}
-	op.count(op.observe(false))
+	op.q.db.traffic.Add(op.at, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
 	return nil
 }
 
 // addTo writes the jobs within the caller's transaction.
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
-	added := 0
-	on, seen, err := op.q.db.engine.JoinThen(ctx, tx, func() { op.count(added) }, op.q.ready())
+	q, now, added := op.q, time.Now(), 0 // not op, which has the payloads, and would stay until the commit
+	count := func() { q.db.traffic.Add(now, q.name, traffic.Counts{Enqueued: int64(added)}) }
+	on, seen, err := q.db.engine.JoinThen(ctx, tx, count, q.ready())
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	if err := op.insert(ctx, on, op.job(op.q.name, now), now); err != nil {
+	if err := op.insert(ctx, on, op.job(q.name, now), now); err != nil {
 		return err
 	}
-	added = op.observe(true)
-	if !seen {
-		op.count(added)
+	if added = op.observe(true); !seen {
+		count()
 	}
 	return nil
-}
-
-// count adds jobs to the traffic of the queue.
-func (op *enqueueOp) count(added int) {
-	op.q.db.traffic.Add(op.q.name, traffic.Counts{Enqueued: int64(added)})
 }
 
 // Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
@@ -258,6 +253,7 @@ func (op *enqueueOp) Single() bool {
 
 // Run implements engine.Op.
 func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	op.at = now
 	job := op.job(op.q.name, now)
 	if op.handOver && job.RunAt <= now.Unix() {
 		op.idle = op.q.db.handoffs.Take(op.q.name, now)

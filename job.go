@@ -245,7 +245,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 		q.db.opts.Logger.Warn("honker: job dead-lettered", "queue", q.name, "job", end.Claim.ID,
 			"attempt", end.Claim.Attempt, "worker", end.Claim.Worker, "error", end.Reason())
 	}
-	q.db.traffic.Add(q.name, settles(end.Became, ran))
+	q.db.traffic.Add(end.At, q.name, settles(end.Became, ran))
 	q.db.opts.Observer.Settled(Settled{
 		Queue:   q.name,
 		ID:      end.Claim.ID,

@@ -199,7 +199,7 @@ type deaths struct {
 // report tells of dead, once their transaction is committed.
 func (d *deaths) report(dead []store.Death) {
 	if len(dead) > 0 {
-		d.db.traffic.Add(d.queue, traffic.Counts{Died: int64(len(dead))})
+		d.db.traffic.Add(time.Now(), d.queue, traffic.Counts{Died: int64(len(dead))})
 	}
 	for _, j := range dead {
 		if d.jobs++; d.jobs <= deathLines {

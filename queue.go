@@ -175,16 +175,16 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	d.report(op.Dead)
 	d.end()
 	if len(op.Rows) > 0 {
-		q.db.traffic.Add(q.name, claims(op, time.Now()))
+		q.db.traffic.Add(op.Began, q.name, claims(op))
 		q.db.opts.Observer.Claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
 	}
 }
 
-// claims counts the jobs of a claim, and how long they could have begun by now.
-func claims(op *worker.ClaimOp, now time.Time) traffic.Counts {
+// claims counts the jobs of a claim, and how long they could have begun before it.
+func claims(op *worker.ClaimOp) traffic.Counts {
 	c := traffic.Counts{Claimed: int64(len(op.Rows))}
 	for _, row := range op.Rows {
-		wait := max(0, now.Sub(op.ReadyAt(row)))
+		wait := max(0, op.Began.Sub(op.ReadyAt(row)))
 		c.Wait += wait
 		c.MaxWait = max(c.MaxWait, wait)
 	}
@@ -256,12 +256,14 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	if len(ids) == 0 {
 		return 0, nil
 	}
+	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+		at = now
 		n, err = q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
 	if n > 0 && err == nil {
-		q.db.traffic.Add(q.name, traffic.Counts{Acked: int64(n)})
+		q.db.traffic.Add(at, q.name, traffic.Counts{Acked: int64(n)})
 	}
 	return n, fail("ack", q.name, err)
 }

@@ -323,7 +323,7 @@ func (s *Scheduler) fired(rows []store.Fire) []Fire {
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}
 		s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: r.Queue})
-		s.db.traffic.Add(r.Queue, traffic.Counts{Enqueued: 1})
+		s.db.traffic.Add(time.Now(), r.Queue, traffic.Counts{Enqueued: 1})
 		s.db.opts.Observer.Fired(fires[i])
 	}
 	return fires

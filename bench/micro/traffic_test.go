@@ -1,7 +1,6 @@
 package micro_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -14,9 +13,6 @@ import (
 // with NoTraffic, in alternation.
 func BenchmarkTraffic(b *testing.B) {
 	plain := func(b *testing.B) *honker.DB { return openBench(b, &honker.Options{NoTraffic: true}) }
-	b.Run("enqueue", func(b *testing.B) {
-		alternate(b, 1000, enqueueOnes(b, plain(b)), enqueueOnes(b, openBench(b, nil)))
-	})
 	b.Run("claim-ack", func(b *testing.B) {
 		alternate(b, 200, claimAck(b, plain(b)), claimAck(b, openBench(b, nil)))
 	})
@@ -47,17 +43,6 @@ func alternate(b *testing.B, turn int, plain, counted func(n int)) {
 		ratios = append(ratios, float64(p)/float64(c))
 	}
 	reportRatios(b, spent, ratios)
-}
-
-func enqueueOnes(b *testing.B, db *honker.DB) func(n int) {
-	q := honker.NewQueue[payload](db, "bench", nil)
-	return func(n int) {
-		for range n {
-			if _, err := q.Enqueue(context.Background(), onePayload); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
 }
 
 // fillAndWork works off n jobs, with eight workers and a handler that does nothing.

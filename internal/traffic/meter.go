@@ -25,7 +25,7 @@ const (
 	failPause  = time.Minute     // after a write that has failed
 
 	mostQueues  = 100  // of a minute in the file: the others share one row
-	recent      = 10   // minutes in which a queue with a row keeps its place among those
+	placeKept   = 10   // minutes in which a queue with a row keeps its place among those
 	mostPending = 4096 // rows that wait for a write
 	trimSpan    = 10   // minutes that one write takes away, at most
 )
@@ -68,18 +68,21 @@ type key struct {
 	queue  string
 }
 
-// Meter counts for one DB. A nil Meter counts nothing. It is the engine.Rider of the DB: what
+// Meter counts for one DB. Add of a nil Meter does nothing. It is the engine.Rider of the DB: what
 // it has counted is pending until a write takes it, and comes back if that fails.
 type Meter struct {
 	flush func() // writes what is pending, in a commit of its own
 
-	due atomic.Int64 // unix nanoseconds: from when on a commit carries what is pending; 0: nothing is
+	due atomic.Bool // the next commit carries what is pending
 
 	mu      sync.Mutex
 	pending map[key]*Counts
+	recent  key             // of pending, and what it has there: mostly the next is the same
+	counts  *Counts         // nil: there is none
 	taken   map[key]*Counts // by a write that is under way; nil: there is none
 	last    time.Time       // when the last write took something
-	quiet   *time.Timer     // calls flush
+	timer   *time.Timer     // of what is pending; nil: none was needed yet
+	armed   bool
 	closed  bool
 
 	// Of the write that is under way.
@@ -93,56 +96,78 @@ func NewMeter(flush func()) *Meter {
 	return &Meter{flush: flush, pending: make(map[key]*Counts)}
 }
 
-// Add counts something that has just happened in a queue.
-func (m *Meter) Add(queue string, c Counts) {
+// Add counts something that has happened in a queue at a time. It is in the way of each job: it does
+// not ask for the time, which on some machines costs more than all the rest.
+func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	if m == nil || c == (Counts{}) {
 		return
 	}
-	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return
 	}
-	m.addLocked(key{now.Unix() / 60, queue}, c)
-	if m.due.Load() == 0 && m.taken == nil {
-		m.armLocked(now, m.last.Add(carryEvery))
+	m.addLocked(key{at.Unix() / 60, queue}, c)
+	if !m.armed && m.taken == nil {
+		m.armLocked(time.Until(m.last.Add(carryEvery)))
 	}
 }
 
 func (m *Meter) addLocked(k key, c Counts) {
-	at := m.pending[k]
-	if at == nil && len(m.pending) >= mostPending {
-		k.queue = store.OtherQueues
-		at = m.pending[k]
+	if m.counts == nil || m.recent != k {
+		m.recent, m.counts = k, m.pendingLocked(k)
 	}
-	if at == nil {
-		at = new(Counts)
-		m.pending[k] = at
-	}
-	at.add(c)
+	m.counts.add(c)
 }
 
-// armLocked lets a commit from then on carry what is pending, or one of its own if none comes.
-func (m *Meter) armLocked(now, from time.Time) {
-	if from.Before(now) {
-		from = now
+func (m *Meter) pendingLocked(k key) *Counts {
+	if m.pending[k] == nil && len(m.pending) >= mostPending {
+		k.queue = store.OtherQueues
 	}
-	m.due.Store(from.UnixNano())
-	if m.quiet != nil {
-		m.quiet.Stop()
+	if m.pending[k] == nil {
+		m.pending[k] = new(Counts)
 	}
-	m.quiet = time.AfterFunc(from.Sub(now)+quietAfter-carryEvery, m.flush)
+	return m.pending[k]
+}
+
+// armLocked lets a commit after d carry what is pending, or a write of its own if none comes.
+func (m *Meter) armLocked(d time.Duration) {
+	if d > 0 {
+		m.afterLocked(d, m.ripen)
+	} else {
+		m.ripenLocked()
+	}
+}
+
+// afterLocked is the one timer.
+func (m *Meter) afterLocked(d time.Duration, f func()) {
+	m.stopLocked()
+	m.armed, m.timer = true, time.AfterFunc(d, f)
+}
+
+func (m *Meter) stopLocked() {
+	if m.armed = false; m.timer != nil {
+		m.timer.Stop()
+	}
+}
+
+func (m *Meter) ripen() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.armed && !m.closed { // else it was stopped meanwhile
+		m.ripenLocked()
+	}
+}
+
+func (m *Meter) ripenLocked() {
+	m.due.Store(true)
+	m.afterLocked(quietAfter-carryEvery, m.flush)
 }
 
 // Take reports that a write which begins now carries what is pending: then Run is called in its
-// transaction, and Done after it. alone is for a write of the Meter's own, which waits for no second.
+// transaction, and Done after it. alone is for a write of the Meter's own.
 func (m *Meter) Take(alone bool) bool {
-	if m == nil {
-		return false
-	}
-	due := m.due.Load()
-	if due == 0 || !alone && time.Now().UnixNano() < due {
+	if !alone && !m.due.Load() {
 		return false
 	}
 	m.mu.Lock()
@@ -150,9 +175,9 @@ func (m *Meter) Take(alone bool) bool {
 	if m.taken != nil || len(m.pending) == 0 {
 		return false
 	}
-	m.taken, m.pending = m.pending, make(map[key]*Counts)
-	m.due.Store(0)
-	m.quiet.Stop()
+	m.taken, m.pending, m.counts = m.pending, make(map[key]*Counts), nil
+	m.due.Store(false)
+	m.stopLocked()
 	m.last = time.Now()
 	return true
 }
@@ -171,28 +196,22 @@ func (m *Meter) Done(o engine.Ride) {
 	if m.closed || len(m.pending) == 0 {
 		return
 	}
-	now := time.Now()
 	switch o {
 	case engine.RideDone:
-		m.armLocked(now, m.last.Add(carryEvery))
+		m.armLocked(time.Until(m.last.Add(carryEvery)))
 	case engine.RideLeft:
-		m.armLocked(now, now)
+		m.armLocked(0)
 	case engine.RideFailed: // with no write of its own: a process that is quiet by then stays so
-		m.due.Store(now.Add(failPause).UnixNano())
+		m.afterLocked(failPause, func() { m.due.Store(true) })
 	}
 }
 
 // Close ends the counting. What is pending is left to a last Take.
 func (m *Meter) Close() {
-	if m == nil {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	if m.quiet != nil {
-		m.quiet.Stop()
-	}
+	m.stopLocked()
 }
 
 // Run implements engine.Op.
@@ -253,7 +272,7 @@ func (m *Meter) look(ctx context.Context, q store.Querier, minute int64) error {
 		if m.known[k.queue] || len(m.known) >= mostQueues {
 			continue
 		}
-		names, err := store.Minutes{}.Queues(ctx, q, minute-recent)
+		names, err := store.Minutes{}.Queues(ctx, q, minute-placeKept)
 		for _, name := range names {
 			m.known[name] = true
 		}

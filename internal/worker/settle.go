@@ -85,6 +85,7 @@ type SettleOp struct {
 	Delay   time.Duration
 	Cause   error
 	RunAt   time.Time // after Run: when a job that is retried runs again
+	At      time.Time // after Run, where the claim held: when it ended
 
 	source    *Source
 	text      string // of Cause, for the file
@@ -177,7 +178,7 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, 
 	if !held {
 		return s.missed(ctx, q, now)
 	}
-	s.Became = s.Outcome
+	s.Became, s.At = s.Outcome, now
 	if died {
 		s.Became = Died
 	}
