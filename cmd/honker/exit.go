@@ -96,6 +96,10 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 		return codeRefused, "the same with --timeout 1m"
 	case errors.Is(err, honker.ErrSchemaTooNew):
 		return codeRefused, "go install github.com/honker-go/honker/cmd/honker@latest"
+	case errors.Is(err, honker.ErrDatabaseReplaced): // by a process that has begun to use it meanwhile
+		return codeRefused, "the same again"
+	case errors.Is(err, honker.ErrUnsupported):
+		return codeRefused, chooseFile
 	case errors.Is(err, os.ErrPermission):
 		return codeRefused, "the same as a user that may use the file"
 	default:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,26 +13,36 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// look runs f on the file, which is not changed.
+// look runs f on the file, which is only read.
 func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
 		return err
 	}
-	return a.with(ctx, path, f)
+	return a.with(ctx, path, true, f)
 }
 
-// change runs f on the file, which f may change.
+// change runs f on the file, which f may change. It is opened to be read before: to be written, it
+// would be made a honker file, or be brought to this version's schema.
 func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
 		return err
 	}
-	return a.with(ctx, path, f)
+	if err := a.with(ctx, path, true, func(*honker.DB) error { return nil }); err != nil {
+		return err
+	}
+	return a.with(ctx, path, false, f)
 }
 
-func (a *app) with(ctx context.Context, path string, f func(db *honker.DB) error) (err error) {
-	db, err := a.open(ctx, path)
+func (a *app) with(ctx context.Context, path string, readOnly bool, f func(db *honker.DB) error) (err error) {
+	if err := regular(path); err != nil {
+		return err
+	}
+	db, err := honker.Open(ctx, path, &honker.Options{
+		ReadOnly: readOnly, Logger: a.logger(), BusyTimeout: a.timeout, MaxPayload: maxPayload,
+		NoFileNotices: true, // no command waits for commits
+	})
 	if err != nil {
 		return err
 	}
@@ -43,17 +52,6 @@ func (a *app) with(ctx context.Context, path string, f func(db *honker.DB) error
 
 // maxPayload is no policy of the command's: an application may allow more than the default.
 const maxPayload = 64 << 20
-
-// open opens the file at path, which must be there.
-func (a *app) open(ctx context.Context, path string) (*honker.DB, error) {
-	if err := usable(path); err != nil {
-		return nil, err
-	}
-	return honker.Open(ctx, path, &honker.Options{
-		Logger: a.logger(), BusyTimeout: a.timeout, MaxPayload: maxPayload,
-		NoFileNotices: true, // no command waits for commits
-	})
-}
 
 // logger prints warnings of the library, without the time of day.
 func (a *app) logger() *slog.Logger {
@@ -101,9 +99,16 @@ func (a *app) path(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("search for a honker file: %w", err)
 	}
+	return a.only(ctx, found)
+}
+
+// only is the one honker file among those that were found. Files of a newer honker count: they are
+// meant, and the command will say what is wrong with them.
+func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
 	for _, path := range found {
-		if a.isHonker(ctx, path) {
+		err := a.with(ctx, path, true, func(*honker.DB) error { return nil })
+		if err == nil || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, honker.ErrBusy) {
 			ours = append(ours, path)
 		}
 	}
@@ -113,34 +118,7 @@ func (a *app) path(ctx context.Context) (string, error) {
 	case 0:
 		return "", usage(chooseFile, "no honker file here: name one with -f or $HONKER_FILE")
 	default:
-		return "", usage("honker status -f "+ours[0], "%d honker files here, %s: name one with -f or $HONKER_FILE",
+		return "", usage("honker status -f "+shellWord(ours[0]), "%d honker files here, %s: name one with -f or $HONKER_FILE",
 			len(ours), strings.Join(ours, ", "))
 	}
-}
-
-// isHonker reports whether the file at path is a database that can be read.
-func (a *app) isHonker(ctx context.Context, path string) bool {
-	return usable(path) == nil
-}
-
-// database refuses a file with other contents, before anything is opened that could change it.
-func database(path string) error {
-	const magic = "SQLite format 3\x00"
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	begin := make([]byte, len(magic))
-	if _, err := io.ReadFull(file, begin); err != nil || string(begin) != magic {
-		return &coded{code: codeRefused, err: fmt.Errorf("%s: not a SQLite database", path), try: chooseFile}
-	}
-	return nil
-}
-
-func usable(path string) error {
-	if err := regular(path); err != nil {
-		return err
-	}
-	return database(path)
 }

@@ -184,6 +184,11 @@ func TestProcess_WhichFile(t *testing.T) {
 	require.NoError(t, other.Close())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.db"), []byte("some text, and no database at all"), 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.db"), 0o755))
+	pool, err := sql.Open("sqlite", filepath.Join(dir, "customers.db"))
+	require.NoError(t, err)
+	_, err = pool.ExecContext(t.Context(), `CREATE TABLE customers (id INTEGER PRIMARY KEY)`)
+	require.NoError(t, err)
+	require.NoError(t, pool.Close())
 	got = ran(t, dir, "queues", "-q")
 	require.Equal(t, said{}, got)
 

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// What is no honker file of this version is refused, and stays as it is.
+func TestFile_Refused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	exec := func(name string, statements ...string) {
+		pool, err := sql.Open("sqlite", at(name))
+		require.NoError(t, err)
+		for _, s := range statements {
+			_, err := pool.ExecContext(t.Context(), s)
+			require.NoError(t, err)
+		}
+		require.NoError(t, pool.Close())
+	}
+	for _, name := range []string{"newer", "older"} {
+		db, err := honker.Open(t.Context(), at(name), nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+	}
+	exec("newer", `UPDATE _honkerx_meta SET value = '1000' WHERE key = 'schema_version'`)
+	exec("older", `UPDATE _honkerx_meta SET value = '1' WHERE key = 'schema_version'`)
+	exec("others", `CREATE TABLE customers (id INTEGER PRIMARY KEY)`)
+	require.NoError(t, os.WriteFile(at("text"), []byte(strings.Repeat("this is no database\n", 100)), 0o644))
+	require.NoError(t, os.WriteFile(at("empty"), nil, 0o644))
+	require.NoError(t, os.Mkdir(at("folder"), 0o755))
+
+	for name, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"missing": {codeUsage, "no such file"},
+		"folder":  {codeUsage, "a directory"},
+		"text":    {codeRefused, "not a SQLite database"},
+		"empty":   {codeRefused, "no tables of honker"},
+		"others":  {codeRefused, "no tables of honker"},
+		"older":   {codeRefused, "schema is older"},
+		"newer":   {codeRefused, "newer"},
+	} {
+		before := contents(t, dir)
+		for _, args := range []string{"status", "queues", "check", "enqueue jobs 1", "queue pause jobs", "dead discard --all --yes"} {
+			got := ran(t, dir, append(strings.Fields(args), "-f", name)...)
+			require.Equal(t, want.code, got.code, "%s %s: %s", args, name, got.err)
+			require.Contains(t, got.err, want.text, "%s %s", args, name)
+			require.Contains(t, got.err, "\ntry: ")
+			require.Empty(t, got.out)
+			require.LessOrEqual(t, strings.Count(got.err, "\n"), 2, got.err)
+		}
+		require.Equal(t, before, contents(t, dir), name)
+	}
+}
+
+// A look leaves the file, and the directory, as they are.
+func TestFile_Looks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	db, err := honker.Open(t.Context(), filepath.Join(dir, "app.db"), nil)
+	require.NoError(t, err)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	_, err = q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = q.WorkDue(t.Context(), func(context.Context, *honker.Job[int]) error { return honker.Reject(os.ErrInvalid) }, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	before := contents(t, dir)
+	for _, args := range []string{
+		"status", "queues", "queue show jobs", "jobs", "job show 1", "dead", "dead groups", "dead export", "check", "__complete queue show ",
+	} {
+		got := ran(t, dir, strings.Fields(args)...)
+		require.Zero(t, got.code, "%s: %s", args, got.err)
+	}
+	require.Equal(t, before, contents(t, dir))
+}
+
+// contents are the sums of the files in dir.
+func contents(t *testing.T, dir string) map[string][32]byte {
+	t.Helper()
+	sums := make(map[string][32]byte)
+	for _, entry := range must1(os.ReadDir(dir)) {
+		if entry.Type().IsRegular() {
+			sums[entry.Name()] = sha256.Sum256(must1(os.ReadFile(filepath.Join(dir, entry.Name()))))
+		}
+	}
+	return sums
+}
