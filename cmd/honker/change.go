@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,7 @@ func (c *changing) addTo(cmd *cobra.Command) {
 type verb struct {
 	name, done string // "requeue", "requeued"
 	what       string // "dead job"
+	none       string // what to say if it fits none of the ids that were named
 	do         func(ctx context.Context, dryRun bool) (*admin.Report, error)
 }
 
@@ -68,6 +70,28 @@ func (a *app) apply(ctx context.Context, v verb, c changing) error {
 		}
 	}
 	return a.act(ctx, v)
+}
+
+// applyTo is apply for jobs that were named by their ids. That none of them is changed is the answer no.
+func (a *app) applyTo(ctx context.Context, ids []int64, v verb, c changing) error {
+	do, last := v.do, new(admin.Report)
+	v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
+		last, err = do(ctx, dryRun)
+		return last, err
+	}
+	if err := a.apply(ctx, v, c); err != nil {
+		return err
+	}
+	show := func(id int64) string { return a.command("job", "show", strconv.FormatInt(id, 10)) }
+	switch {
+	case last.Matched == 0:
+		return &coded{code: codeNo, err: errors.New(v.none), try: show(ids[0])}
+	case last.Changed == 0 && len(last.Skipped) > 0:
+		left := last.Skipped[0]
+		return &coded{code: codeNo, err: fmt.Errorf("job %d was left: %s", left.ID, left.Why), try: show(left.ID)}
+	default:
+		return nil
+	}
 }
 
 func (a *app) wouldDo(v verb, r *admin.Report) error {

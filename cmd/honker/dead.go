@@ -154,7 +154,12 @@ func (a *app) onDead(ctx context.Context, f *filter, c changing, args []string,
 		if picked.DiedBefore.IsZero() && picked.IDs == nil {
 			picked.DiedBefore = time.Now().Truncate(time.Second).Add(time.Second)
 		}
-		return a.apply(ctx, verbOf(db, picked), c)
+		v := verbOf(db, picked)
+		if picked.IDs != nil {
+			v.none = "none of these jobs is dead, or fits the other flags"
+			return a.applyTo(ctx, picked.IDs, v, c)
+		}
+		return a.apply(ctx, v, c)
 	})
 }
 

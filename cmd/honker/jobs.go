@@ -200,7 +200,7 @@ func (a *app) jobCancel() *cobra.Command {
 	c.addTo(cmd)
 	cmd.Flags().BoolVar(&running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job"},
+		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job", none: "none of these jobs waits or runs"},
 			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
 				return admin.Cancel(ctx, db, f, &admin.CancelOptions{Running: running, DryRun: dryRun})
 			})
@@ -217,14 +217,14 @@ func (a *app) jobRunNow() *cobra.Command {
 	}
 	c.addTo(cmd)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		return a.onJobs(ctx, args, c, verb{name: "run", done: "made due", what: "job"},
+		return a.onJobs(ctx, args, c, verb{name: "run", done: "made due", what: "job", none: "none of these jobs waits or runs"},
 			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
 				return admin.RunNow(ctx, db, f, &admin.RunNowOptions{DryRun: dryRun})
 			})
 	})
 }
 
-// onJobs does v to the live jobs with these ids. That there is none of them is the answer no.
+// onJobs does v to the live jobs with these ids.
 func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
 	do func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error)) error {
 	ids, err := idsOf(args)
@@ -232,27 +232,9 @@ func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
 		return err
 	}
 	return a.change(ctx, func(db *honker.DB) error {
-		var last *admin.Report
-		v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
-			last, err = do(ctx, db, admin.JobFilter{IDs: ids}, dryRun)
-			return last, err
+		v.do = func(ctx context.Context, dryRun bool) (*admin.Report, error) {
+			return do(ctx, db, admin.JobFilter{IDs: ids}, dryRun)
 		}
-		if err := a.apply(ctx, v, c); err != nil {
-			return err
-		}
-		return a.noneOf(ids, last)
+		return a.applyTo(ctx, ids, v, c)
 	})
-}
-
-// noneOf is the answer no, if none of the jobs was changed.
-func (a *app) noneOf(ids []int64, r *admin.Report) error {
-	show := func(id int64) string { return a.command("job", "show", strconv.FormatInt(id, 10)) }
-	switch {
-	case r.Matched == 0:
-		return &coded{code: codeNo, err: errors.New("none of these jobs waits or runs"), try: show(ids[0])}
-	case r.Changed == 0 && len(r.Skipped) > 0:
-		return &coded{code: codeNo, err: fmt.Errorf("job %d was left: %s", r.Skipped[0].ID, r.Skipped[0].Why), try: show(r.Skipped[0].ID)}
-	default:
-		return nil
-	}
 }

@@ -231,6 +231,9 @@ func (a *app) printStatus(s *status) error {
 				return err
 			}
 		}
+		if len(s.Problems) == 0 {
+			a.note("no problems")
+		}
 		return a.listQueues(s.Queues)
 	}
 	l := newList(a, problemView)
