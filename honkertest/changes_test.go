@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,4 +53,36 @@ func TestDuring(t *testing.T) {
 	require.Equal(t, honkertest.Event{Offset: 2, Topic: "orders", Key: "k", Payload: json.RawMessage(`"during"`), CreatedAt: changes.Events[0].CreatedAt}, changes.Events[0])
 	require.False(t, changes.Events[0].CreatedAt.IsZero())
 	require.Equal(t, honkertest.Changes{}, honkertest.During(t, db, func() {}))
+}
+
+// Jobs come as DB.Job reads them, in every phase.
+func TestDuring_Phases(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		changes := honkertest.During(t, db, func() {
+			testkit.Enqueue(t, q, 1)
+			testkit.Enqueue(t, q, 2, honker.MaxAttempts(1))
+			testkit.Enqueue(t, q, 3, honker.ExpiresIn(time.Minute))
+			for _, job := range testkit.Claim(t, q, 3) {
+				require.NoError(t, job.Extend(t.Context(), time.Minute))
+			}
+			testkit.Enqueue(t, q, 4, honker.ExpiresIn(time.Minute))
+			time.Sleep(time.Hour)
+			testkit.Enqueue(t, q, 5)
+			others := honker.NewQueue[int](db, "others", nil)
+			testkit.Enqueue(t, others, 6)
+			testkit.ClaimOne(t, others)
+			testkit.Enqueue(t, q, 7, honker.Delay(time.Hour))
+			testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, attempts, max_attempts, run_at) VALUES (8, 'jobs', '8', 3, 3, 1)`)
+		})
+		var phases []honker.Phase
+		for _, j := range changes.Jobs {
+			want, err := db.Job(t.Context(), j.ID)
+			require.NoError(t, err)
+			require.Equal(t, *want, j)
+			phases = append(phases, j.Phase)
+		}
+		require.Equal(t, []honker.Phase{honker.PhaseLapsed, honker.PhaseExpired, honker.PhaseExpired, honker.PhaseExpired, honker.PhaseReady,
+			honker.PhaseRunning, honker.PhaseScheduled, honker.PhaseExpired}, phases)
+	})
 }
