@@ -10,8 +10,8 @@ import (
 
 // Queues returns what lies in each queue that has jobs or dead letters, or is paused, by name, all
 // counted at one moment. It costs what [honker.Queue.Stats] costs for each queue, and keeps large counts for as
-// long as that does. OldestReady and NextAt are new, but those of more than 100 queues are kept for twenty
-// times as long as it took to look them up, a quarter of a second for 500; Pause is always new. A read that
+// long as that does. OldestReady and NextAt are new, but those of more than 100 queues are kept for fifty
+// times as long as it took to look them up, half a second for 500; Pause is always new. A read that
 // blocks ends with ctx. nil as the DB is [honker.ErrInvalid].
 func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	if db == nil {

@@ -108,9 +108,9 @@ func withPaused(heads []store.QueueHead, pauses map[string]*store.Pause, queue s
 const (
 	// fewQueues are those of which the times are looked up whenever they are asked for.
 	fewQueues = 100
-	// headShare is how many times as long as the times of many took they are kept: a quarter of a second for
+	// headShare is how many times as long as the times of many took they are kept: half a second for
 	// 500 queues. Times in the file are whole seconds.
-	headShare = 20
+	headShare = 50
 )
 
 // heads returns the times of a queue, or of all.
