@@ -257,6 +257,10 @@ CREATE TABLE IF NOT EXISTS _honkerx_queues (
   dead_count INTEGER,
   dead_age_ms INTEGER
 ) WITHOUT ROWID;
+-- Those that keep jobs that are done.
+CREATE INDEX IF NOT EXISTS _honkerx_queues_done
+  ON _honkerx_queues(queue)
+  WHERE done_count IS NOT NULL;
 -- Keys that are paused or have a rate.
 CREATE TABLE IF NOT EXISTS _honkerx_keys (
   queue TEXT NOT NULL,
