@@ -9,15 +9,13 @@ import (
 )
 
 // Version is the schema version of our own tables that this code writes.
-const Version = 4
+const Version = 5
 
 // ErrTooNew reports a file that a newer version of this package has written.
 var ErrTooNew = errors.New("the schema is newer than this version of honker")
 
 const (
-	// Files of this version that are older than its first release lack some tables.
-	sqlHasMeta = `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_audit')
-FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
+	sqlHasMeta = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
 	sqlVersion = `SELECT value FROM _honkerx_meta WHERE key = 'schema_version'`
 
 	sqlSetVersion = `INSERT INTO _honkerx_meta (key, value) VALUES ('schema_version', ?1)
@@ -48,8 +46,8 @@ var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTE
 // Current tells whether the file has this version's schema, so that opening it needs no
 // write. A newer schema is ErrTooNew.
 func Current(ctx context.Context, q Querier) (bool, error) {
-	var whole bool
-	found, err := one(ctx, q, sqlHasMeta, nil, &whole)
+	var x int
+	found, err := one(ctx, q, sqlHasMeta, nil, &x)
 	if err != nil || !found {
 		return false, err
 	}
@@ -64,7 +62,7 @@ func Current(ctx context.Context, q Querier) (bool, error) {
 	if version > Version {
 		return false, fmt.Errorf("%w: the file has version %d, this code knows %d", ErrTooNew, version, Version)
 	}
-	return version == Version && whole, nil
+	return version == Version, nil
 }
 
 // The two bytes of the header that say so, https://sqlite.org/fileformat.html.
