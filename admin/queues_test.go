@@ -142,18 +142,18 @@ func TestQueues_Hundreds(t *testing.T) {
 		require.NotEqual(t, -1, i)
 		return all[i]
 	}
-	require.EqualValues(t, 4_000_000_000, find("queue7").NextAt.Unix())
+	require.Equal(t, int64(4_000_000_000), find("queue7").NextAt.Unix())
 	for _, name := range []string{"queue7", "queue8"} {
 		q := honker.NewQueue[int](db, name, nil)
 		_, err := q.Pause(ctx, &honker.PauseOptions{Until: time.Unix(5_000_000_000, 0)})
 		require.NoError(t, err)
 		s := find(name)
-		require.EqualValues(t, 5_000_000_000, s.NextAt.Unix(), name)
-		require.EqualValues(t, 5_000_000_000, s.Pause.Until.Unix())
+		require.Equal(t, int64(5_000_000_000), s.NextAt.Unix(), name)
+		require.Equal(t, int64(5_000_000_000), s.Pause.Until.Unix())
 		_, err = q.Resume(ctx)
 		require.NoError(t, err)
 		require.Nil(t, find(name).Pause)
 	}
-	require.EqualValues(t, 4_000_000_000, find("queue7").NextAt.Unix())
+	require.Equal(t, int64(4_000_000_000), find("queue7").NextAt.Unix())
 	require.True(t, find("queue8").NextAt.IsZero())
 }
