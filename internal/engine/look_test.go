@@ -2,11 +2,62 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
 )
+
+// slowCounts takes a second for a count, of cost entries.
+type slowCounts struct {
+	Backend
+	cost  int64
+	taken int
+}
+
+func (s *slowCounts) Read(ctx context.Context, f func(context.Context, Querier) error) error {
+	return f(ctx, nil)
+}
+
+func (s *slowCounts) Heads(context.Context, Querier, store.JobSelect) ([]store.QueueHead, error) {
+	return nil, nil
+}
+
+func (s *slowCounts) Counts(context.Context, Querier, store.JobSelect, int64) (map[string]store.QueueCounts, int64, error) {
+	time.Sleep(time.Second)
+	s.taken++
+	return nil, s.cost, nil
+}
+
+// A count that took a second is taken again after a hundred, for all that ask at once; a small one each time.
+func TestEngine_Stats_Budget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowCounts{cost: freshCost}
+		e := &Engine{Backend: slow, Config: Config{Stats: slow}}
+		e.ctx, e.cancel = context.WithCancelCause(t.Context())
+		defer e.cancel(nil)
+		ask := func(n int) {
+			for range n {
+				go func() { _, _ = e.Counts(t.Context()) }()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		ask(20)
+		require.Equal(t, 1, slow.taken)
+		ask(20)
+		require.Equal(t, 1, slow.taken, "after a minute")
+		ask(20)
+		require.Equal(t, 2, slow.taken, "after two")
+		slow.cost, e.lastCounts = freshCost-1, sync.Map{}
+		ask(20)
+		require.Equal(t, 22, slow.taken)
+	})
+}
 
 // Searches run one at a time, in the order in which they came; the wait ends with its ctx.
 func TestEngine_Search_InTurn(t *testing.T) {
