@@ -159,8 +159,8 @@ func TestDrainAll_Order(t *testing.T) {
 				}
 				return nil
 			})}
-			testkit.Enqueue(t, q, "late", honker.Delay(time.Hour))
 			testkit.Enqueue(t, q, "later", honker.Delay(90*time.Minute))
+			testkit.Enqueue(t, q, "late", honker.Delay(time.Hour))
 			testkit.Enqueue(t, q, "snoozes")
 			require.Equal(t, honkertest.DrainResult{Acked: 2, Snoozed: 1, Left: 1},
 				honkertest.DrainAll(t, db, handlers, &honkertest.DrainOptions{Scheduled: true}))

@@ -37,6 +37,7 @@ func TestForeign(t *testing.T) {
 		require.True(t, python.Extend(1, 2*time.Minute))
 		time.Sleep(2 * time.Minute)
 		require.Empty(t, testkit.Claim(t, q, 1), "valid through its last second")
+		require.True(t, python.Extend(1, 0))
 		time.Sleep(time.Second)
 		require.False(t, python.Extend(1, time.Minute))
 		require.EqualValues(t, 1, testkit.ClaimOne(t, q).ID, "its lease has ended")
