@@ -24,10 +24,11 @@ const (
 	quietAfter = 2 * time.Second // without such a commit, they are written by one of their own
 	failPause  = time.Minute     // after a write that has failed
 
-	mostQueues  = 100  // of a minute in the file: the others share one row
-	placeKept   = 10   // minutes in which a queue with a row keeps its place among those
-	mostPending = 4096 // rows that wait for a write
-	trimSpan    = 10   // minutes that one write takes away, at most
+	mostQueues  = 100 // of a minute in the file: the others share one row
+	placeKept   = 10  // minutes in which a queue with a row keeps its place among those
+	tallies     = 8   // that one Meter counts in
+	mostPending = 512 // rows of a tally that wait for a write
+	trimSpan    = 10  // minutes that one write takes away, at most
 )
 
 // Counts are what has happened.
@@ -73,17 +74,16 @@ type key struct {
 type Meter struct {
 	flush func() // writes what is pending, in a commit of its own
 
-	due atomic.Bool // the next commit carries what is pending
+	due     atomic.Bool   // the next commit carries what is pending
+	armed   atomic.Bool   // there is a timer; it changes under mu
+	next    atomic.Uint32 // counts the calls of Add: each uses the next tally
+	tallies [tallies]tally
 
-	mu      sync.Mutex
-	pending map[key]*Counts
-	recent  key             // of pending, and what it has there: mostly the next is the same
-	counts  *Counts         // nil: there is none
-	taken   map[key]*Counts // by a write that is under way; nil: there is none
-	last    time.Time       // when the last write took something
-	timer   *time.Timer     // of what is pending; nil: none was needed yet
-	armed   bool
-	closed  bool
+	mu     sync.Mutex
+	taken  map[key]*Counts // by a write that is under way; nil: there is none
+	last   time.Time       // when the last write took something
+	timer  *time.Timer     // of what is pending; nil: none was needed yet
+	closed bool
 
 	// Of the write that is under way.
 	known  map[string]bool // queues with rows of their own
@@ -93,7 +93,7 @@ type Meter struct {
 // NewMeter returns a Meter that calls flush, in a goroutine of its own, where no commit has
 // carried its numbers. flush is to take them by Take.
 func NewMeter(flush func()) *Meter {
-	return &Meter{flush: flush, pending: make(map[key]*Counts)}
+	return &Meter{flush: flush}
 }
 
 // Add counts something that has happened in a queue at a time. It is in the way of each job: it does
@@ -102,32 +102,15 @@ func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	if m == nil || c == (Counts{}) {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+	m.tallies[m.next.Add(1)%tallies].add(key{at.Unix() / 60, queue}, c)
+	if m.armed.Load() {
 		return
 	}
-	m.addLocked(key{at.Unix() / 60, queue}, c)
-	if !m.armed && m.taken == nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.closed && !m.armed.Load() && m.taken == nil {
 		m.armLocked(time.Until(m.last.Add(carryEvery)))
 	}
-}
-
-func (m *Meter) addLocked(k key, c Counts) {
-	if m.counts == nil || m.recent != k {
-		m.recent, m.counts = k, m.pendingLocked(k)
-	}
-	m.counts.add(c)
-}
-
-func (m *Meter) pendingLocked(k key) *Counts {
-	if m.pending[k] == nil && len(m.pending) >= mostPending {
-		k.queue = store.OtherQueues
-	}
-	if m.pending[k] == nil {
-		m.pending[k] = new(Counts)
-	}
-	return m.pending[k]
 }
 
 // armLocked lets a commit after d carry what is pending, or a write of its own if none comes.
@@ -142,11 +125,12 @@ func (m *Meter) armLocked(d time.Duration) {
 // afterLocked is the one timer.
 func (m *Meter) afterLocked(d time.Duration, f func()) {
 	m.stopLocked()
-	m.armed, m.timer = true, time.AfterFunc(d, f)
+	m.armed.Store(true)
+	m.timer = time.AfterFunc(d, f)
 }
 
 func (m *Meter) stopLocked() {
-	if m.armed = false; m.timer != nil {
+	if m.armed.Store(false); m.timer != nil {
 		m.timer.Stop()
 	}
 }
@@ -154,7 +138,7 @@ func (m *Meter) stopLocked() {
 func (m *Meter) ripen() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.armed && !m.closed { // else it was stopped meanwhile
+	if m.armed.Load() && !m.closed { // else it was stopped meanwhile
 		m.ripenLocked()
 	}
 }
@@ -172,13 +156,19 @@ func (m *Meter) Take(alone bool) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.taken != nil || len(m.pending) == 0 {
+	if m.taken != nil {
 		return false
 	}
-	m.taken, m.pending, m.counts = m.pending, make(map[key]*Counts), nil
 	m.due.Store(false)
-	m.stopLocked()
-	m.last = time.Now()
+	m.stopLocked() // first: an Add that comes after its tally was taken sees it
+	taken := make(map[key]*Counts)
+	for i := range m.tallies {
+		m.tallies[i].take(taken)
+	}
+	if len(taken) == 0 {
+		return false
+	}
+	m.taken, m.last = taken, time.Now()
 	return true
 }
 
@@ -190,10 +180,10 @@ func (m *Meter) Done(o engine.Ride) {
 	m.taken = nil
 	if o != engine.RideDone {
 		for k, c := range taken {
-			m.addLocked(k, *c)
+			m.tallies[0].add(k, *c)
 		}
 	}
-	if m.closed || len(m.pending) == 0 {
+	if m.closed || m.empty() {
 		return
 	}
 	switch o {
@@ -204,6 +194,15 @@ func (m *Meter) Done(o engine.Ride) {
 	case engine.RideFailed: // with no write of its own: a process that is quiet by then stays so
 		m.afterLocked(failPause, func() { m.due.Store(true) })
 	}
+}
+
+func (m *Meter) empty() bool {
+	for i := range m.tallies {
+		if !m.tallies[i].empty() {
+			return false
+		}
+	}
+	return true
 }
 
 // Close ends the counting. What is pending is left to a last Take.

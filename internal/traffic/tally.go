@@ -1,0 +1,58 @@
+package traffic
+
+import (
+	"sync"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// tally is a part of what is counted. A Meter has several, so that goroutines that count at the same
+// time seldom wait for each other.
+type tally struct {
+	mu      sync.Mutex
+	pending map[key]*Counts
+	recent  key     // of pending, and what it has there: mostly the next is the same
+	counts  *Counts // nil: there is none
+}
+
+func (t *tally) add(k key, c Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil || t.recent != k {
+		t.recent, t.counts = k, t.at(k)
+	}
+	t.counts.add(c)
+}
+
+func (t *tally) at(k key) *Counts {
+	if t.pending == nil {
+		t.pending = make(map[key]*Counts)
+	}
+	if t.pending[k] == nil && len(t.pending) >= mostPending {
+		k.queue = store.OtherQueues
+	}
+	if t.pending[k] == nil {
+		t.pending[k] = new(Counts)
+	}
+	return t.pending[k]
+}
+
+// take moves what is pending into all.
+func (t *tally) take(all map[key]*Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for k, c := range t.pending {
+		if all[k] == nil {
+			all[k] = c
+		} else {
+			all[k].add(*c)
+		}
+	}
+	t.pending, t.counts = nil, nil
+}
+
+func (t *tally) empty() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.pending) == 0
+}
