@@ -62,7 +62,7 @@ SELECT honker_cancel(3);
 -- A negative delay is due already.
 SELECT honker_enqueue('n', 'x', NULL, NULL, 0, 3, NULL), honker_claim_batch('n', 'w', 1, 60) <> '[]', honker_retry(4, 'w', -5, '');
 --= 4|1|1
-SELECT run_at, last_error FROM _honker_live LEFT JOIN _honkerx_job ON job_id = id WHERE id = 4;
+SELECT _honker_live.run_at, last_error FROM _honker_live LEFT JOIN _honkerx_job ON job_id = id WHERE id = 4;
 --= 946684861|NULL
 
 -- Exhausted jobs die when their queue is claimed, also by n = 0; a valid claim is let be.
