@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,18 +18,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/testkit"
 )
-
-func init() { children["looker"] = lookAsNobody }
-
-// lookAsNobody gives up root, to which nothing is read-only, and looks at the files that it is told of.
-func lookAsNobody() {
-	if os.Getuid() == 0 {
-		testkit.Must(errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)))
-	}
-	for path, ok := testkit.ReadLine(); ok; path, ok = testkit.ReadLine() {
-		testkit.Say(lookAt(path))
-	}
-}
 
 // lookAt returns what there is of job 1.
 func lookAt(path string) string {
@@ -381,36 +368,4 @@ func TestReadOnly_Refused(t *testing.T) {
 			require.Equal(t, before, testkit.ListDir(t, dir))
 		})
 	}
-}
-
-// A file on a medium that cannot be written is read, if its log was written back; else the reason is said.
-func TestReadOnly_Medium(t *testing.T) {
-	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
-	require.NoError(t, os.Chmod(root, 0o755))
-	nobody := testkit.StartChild(t, "looker", nil)
-	place := func(name string, files map[string]string) string {
-		dir := filepath.Join(root, name)
-		require.NoError(t, os.Mkdir(dir, 0o755))
-		for to, from := range files {
-			b, err := os.ReadFile(from)
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, to), b, 0o444))
-		}
-		require.NoError(t, os.Chmod(dir, 0o555))
-		t.Cleanup(func() { require.NoError(t, os.Chmod(dir, 0o755)) })
-		return filepath.Join(dir, "app.db")
-	}
-	checkpointed := stockedFile(t)
-	nobody.Tell(place("whole", map[string]string{"app.db": checkpointed}))
-	require.Equal(t, "ready", nobody.Line(testkit.Timeout))
-
-	live, db := testkit.OpenShared(t)
-	stockUp(t, db)
-	nobody.Tell(place("with a log", map[string]string{"app.db": live, "app.db-wal": live + "-wal"}))
-	require.Regexp(t, "^true .*has a log that was not written back", nobody.Line(testkit.Timeout))
-	nobody.Tell(place("with an index", map[string]string{"app.db": live, "app.db-wal": live + "-wal", "app.db-shm": live + "-shm"}))
-	require.Equal(t, "ready", nobody.Line(testkit.Timeout))
-	nobody.End()
 }
