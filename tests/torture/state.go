@@ -10,19 +10,20 @@ import (
 	"net/url"
 )
 
-// state is all that is in a file's tables, in short: equal states are equal files to
+// state is what is in a file's tables, in short: equal states are equal files to
 // every connection that asks. "" is a file without tables.
 type state string
 
-// State is all that is in a file's tables, in short.
+// State is what is in a file's tables, in short.
 func State(ctx context.Context, pool *sql.DB) (string, error) {
 	s, err := stateOf(ctx, pool)
 	return string(s), err
 }
 
-// stateOf reads the tables one after another: nothing may write meanwhile.
+// stateOf reads the tables one after another: nothing may write meanwhile. The numbers of minutes are no
+// part of it: they come with whatever commit there is, or with one of their own.
 func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
-	tables, err := column[string](ctx, pool, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
+	tables, err := column[string](ctx, pool, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> '_honkerx_minutes' ORDER BY name`)
 	if err != nil || len(tables) == 0 {
 		return "", err
 	}
