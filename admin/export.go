@@ -23,7 +23,7 @@ type line struct {
 	Priority    int64        `json:"priority,omitempty"`
 	Attempts    int          `json:"attempts,omitempty"`
 	MaxAttempts int          `json:"max_attempts,omitempty"`
-	Worker      string       `json:"worker,omitempty"`
+	Worker      string       `json:"worker_id,omitempty"`
 	LastError   string       `json:"last_error,omitempty"`
 	Unique      string       `json:"unique,omitempty"`
 	CreatedAt   time.Time    `json:"created_at,omitzero"`

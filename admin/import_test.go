@@ -87,8 +87,8 @@ VALUES (7, 'mails', '{"to": "ada"}', 1, 60, 2, 3, 'no', 30, 90)`)
 		require.Len(t, m, len(fields), line)
 	}
 	lines := strings.Split(exported(t, db, admin.JobFilter{Queues: []string{q.Name()}}), "\n")
-	has(lines[0], "id", "queue", "state", "attempts", "max_attempts", "worker", "unique", "created_at", "run_at", "expires_at", "done_at", "payload")
-	has(lines[1], "id", "queue", "state", "attempts", "max_attempts", "worker", "created_at", "run_at", "payload")
+	has(lines[0], "id", "queue", "state", "attempts", "max_attempts", "worker_id", "unique", "created_at", "run_at", "expires_at", "done_at", "payload")
+	has(lines[1], "id", "queue", "state", "attempts", "max_attempts", "worker_id", "created_at", "run_at", "payload")
 }
 
 // Dead jobs that were exported and discarded come back to the same file; those that are still there do not.
