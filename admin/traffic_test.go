@@ -168,6 +168,23 @@ func TestTraffic_AddsUp(t *testing.T) {
 	})
 }
 
+// Times are kept in whole milliseconds, and the total is still the sum of the queues.
+func TestTraffic_FractionsOfMilliseconds(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		for _, name := range []string{"mails", "bills", "files"} {
+			q := honker.NewQueue[int](db, name, nil)
+			testkit.Enqueue(t, q, 1)
+			_, err := q.WorkDue(t.Context(), func(context.Context, *honker.Job[int]) error {
+				time.Sleep(1900 * time.Microsecond)
+				return nil
+			}, nil)
+			require.NoError(t, err)
+		}
+		require.EqualValues(t, 3*time.Millisecond, total(t, db, "").Ran)
+		require.NoError(t, db.Check(t.Context()))
+	})
+}
+
 // A hundred queues have numbers of their own, the busiest ones that came at once; the others share theirs.
 func TestTraffic_ManyQueues(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {

@@ -47,19 +47,6 @@ FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = 
 	sqlTrimMinutes = `DELETE FROM _honkerx_minutes WHERE minute < min(?1, (SELECT min(minute) FROM _honkerx_minutes) + ?2)`
 )
 
-// Add adds d to m.
-func (m *Minute) Add(d Minute) {
-	m.Enqueued += d.Enqueued
-	m.Claimed += d.Claimed
-	m.Acked += d.Acked
-	m.Retried += d.Retried
-	m.Died += d.Died
-	m.Snoozed += d.Snoozed
-	m.Wait += d.Wait
-	m.Ran += d.Ran
-	m.MaxWait = max(m.MaxWait, d.MaxWait)
-}
-
 // Add adds all to the rows that are there, by one statement.
 func (Minutes) Add(ctx context.Context, q Querier, all []Minute) error {
 	rows := make([][]any, len(all))

@@ -55,9 +55,17 @@ func (c *Counts) events() int64 {
 	return c.Enqueued + c.Claimed + c.Acked + c.Retried + c.Died + c.Snoozed
 }
 
+// rounded has the times as the file keeps them.
+func (c *Counts) rounded() Counts {
+	r := *c
+	r.Wait, r.Ran = c.Wait.Truncate(time.Millisecond), c.Ran.Truncate(time.Millisecond)
+	return r
+}
+
 // row is what is added to a row of the file.
-func (c *Counts) row() store.Minute {
+func (c *Counts) row(k key) store.Minute {
 	return store.Minute{
+		Minute: k.minute, Queue: k.queue,
 		Enqueued: c.Enqueued, Claimed: c.Claimed, Acked: c.Acked, Retried: c.Retried, Died: c.Died, Snoozed: c.Snoozed,
 		Wait: c.Wait.Milliseconds(), Ran: c.Ran.Milliseconds(), MaxWait: c.MaxWait.Milliseconds(),
 	}
@@ -67,6 +75,17 @@ func (c *Counts) row() store.Minute {
 type key struct {
 	minute int64
 	queue  string
+}
+
+// sums are counts by the rows that they are for.
+type sums map[key]*Counts
+
+// at is the sum of a row.
+func (s sums) at(k key) *Counts {
+	if s[k] == nil {
+		s[k] = new(Counts)
+	}
+	return s[k]
 }
 
 // Meter counts for one DB. Add of a nil Meter does nothing. It is the engine.Rider of the DB: what
@@ -80,9 +99,9 @@ type Meter struct {
 	tallies [tallies]tally
 
 	mu     sync.Mutex
-	taken  map[key]*Counts // by a write that is under way; nil: there is none
-	last   time.Time       // when the last write took something
-	timer  *time.Timer     // of what is pending; nil: none was needed yet
+	taken  sums        // by a write that is under way; nil: there is none
+	last   time.Time   // when the last write took something
+	timer  *time.Timer // of what is pending; nil: none was needed yet
 	closed bool
 
 	// Of the write that is under way.
@@ -161,7 +180,7 @@ func (m *Meter) Take(alone bool) bool {
 	}
 	m.due.Store(false)
 	m.stopLocked() // first: an Add that comes after its tally was taken sees it
-	taken := make(map[key]*Counts)
+	taken := make(sums)
 	for i := range m.tallies {
 		m.tallies[i].take(taken)
 	}
@@ -239,24 +258,18 @@ func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]stor
 	if err := m.look(ctx, q, minute); err != nil {
 		return nil, err
 	}
-	sums := make(map[key]*store.Minute, 2*len(m.taken))
-	add := func(k key, c store.Minute) {
-		if sums[k] == nil {
-			sums[k] = &store.Minute{Minute: k.minute, Queue: k.queue}
-		}
-		sums[k].Add(c)
-	}
+	all := make(sums, 2*len(m.taken))
 	busiest := func(a, b key) int {
 		return cmp.Or(cmp.Compare(m.taken[b].events(), m.taken[a].events()), cmp.Compare(a.queue, b.queue))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(m.taken), busiest) {
-		row := m.taken[k].row()
-		add(key{k.minute, m.place(k.queue)}, row)
-		add(key{k.minute, store.AllQueues}, row)
+		c := m.taken[k].rounded() // before the sums, or a total would not be that of its rows
+		all.at(key{k.minute, m.place(k.queue)}).add(c)
+		all.at(key{k.minute, store.AllQueues}).add(c)
 	}
-	rows := make([]store.Minute, 0, len(sums))
-	for _, row := range sums {
-		rows = append(rows, *row)
+	rows := make([]store.Minute, 0, len(all))
+	for k, c := range all {
+		rows = append(rows, c.row(k))
 	}
 	return rows, nil
 }

@@ -10,7 +10,7 @@ import (
 // time seldom wait for each other.
 type tally struct {
 	mu      sync.Mutex
-	pending map[key]*Counts
+	pending sums
 	recent  key     // of pending, and what it has there: mostly the next is the same
 	counts  *Counts // nil: there is none
 }
@@ -26,27 +26,20 @@ func (t *tally) add(k key, c Counts) {
 
 func (t *tally) at(k key) *Counts {
 	if t.pending == nil {
-		t.pending = make(map[key]*Counts)
+		t.pending = make(sums)
 	}
 	if t.pending[k] == nil && len(t.pending) >= mostPending {
 		k.queue = store.OtherQueues
 	}
-	if t.pending[k] == nil {
-		t.pending[k] = new(Counts)
-	}
-	return t.pending[k]
+	return t.pending.at(k)
 }
 
 // take moves what is pending into all.
-func (t *tally) take(all map[key]*Counts) {
+func (t *tally) take(all sums) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for k, c := range t.pending {
-		if all[k] == nil {
-			all[k] = c
-		} else {
-			all[k].add(*c)
-		}
+		all.at(k).add(*c)
 	}
 	t.pending, t.counts = nil, nil
 }
