@@ -47,8 +47,7 @@ type RateWindow struct {
 }
 
 // By primary key: one seek finds the next name, and one its last window.
-const sqlRateWindows = `WITH RECURSIVE names(name) AS (SELECT (SELECT min(name) FROM _honker_rate_limits) UNION ALL
-    SELECT (SELECT min(name) FROM _honker_rate_limits WHERE name > n.name) FROM names AS n WHERE n.name IS NOT NULL)
+var sqlRateWindows = `WITH RECURSIVE ` + skipScan("names", "name", "_honker_rate_limits WHERE 1") + `
 SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
 WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honker_rate_limits WHERE name = n.name)
 ORDER BY n.name`

@@ -41,7 +41,7 @@ func (in span) where(condition string) span {
 // queues is the WITH clause of the queues of s, or of all that have jobs in the index, as n, and where
 // the span needs them of their priorities in use, as lv. ?4 has the queues of s.
 func (in span) queues(s *JobSelect) string {
-	names := skipScan("n", tables[in.in].name, in.index, in.all)
+	names := skipScan("n", "queue", tables[in.in].name+" INDEXED BY "+in.index+" WHERE "+in.all)
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
 	}
@@ -90,10 +90,10 @@ var (
 	doneSpan    = span{in: Done, index: "_honkerx_done_queue", all: "1"}
 )
 
-// skipScan is a table expression, named, of the queues in a partial index: one seek each, however
-// many jobs they have, and NULL at the end.
-func skipScan(name, table, index, condition string) string {
-	from := `(SELECT min(queue) FROM ` + table + ` INDEXED BY ` + index + ` WHERE ` + condition
-	return name + `(queue) AS (SELECT ` + from + `) UNION ALL
-    SELECT ` + from + ` AND queue > s.queue) FROM ` + name + ` AS s WHERE s.queue IS NOT NULL)`
+// skipScan is a table expression, named, of the values of a column that an index begins with: one seek
+// each, however many rows they have, and NULL at the end. from is the table and a condition.
+func skipScan(name, column, from string) string {
+	next := `(SELECT min(` + column + `) FROM ` + from
+	return name + `(` + column + `) AS (SELECT ` + next + `) UNION ALL
+    SELECT ` + next + ` AND ` + column + ` > s.` + column + `) FROM ` + name + ` AS s WHERE s.` + column + ` IS NOT NULL)`
 }

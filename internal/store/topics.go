@@ -22,10 +22,8 @@ const (
 
 // By the index on (topic, offset): one seek finds the next topic, one each its first and its last
 // event, and the count reads as many of its entries as it is allowed.
-const sqlTopicStates = `WITH RECURSIVE
-  streamed(topic) AS (SELECT (SELECT min(topic) FROM _honker_stream INDEXED BY _honker_stream_topic) UNION ALL
-    SELECT (SELECT min(topic) FROM _honker_stream INDEXED BY _honker_stream_topic WHERE topic > s.topic)
-    FROM streamed AS s WHERE s.topic IS NOT NULL),
+var sqlTopicStates = `WITH RECURSIVE
+  ` + skipScan("streamed", "topic", "_honker_stream INDEXED BY _honker_stream_topic WHERE 1") + `,
   topics(topic) AS (SELECT topic FROM streamed WHERE topic IS NOT NULL UNION SELECT topic FROM _honkerx_retention),
   most(n) AS (SELECT max(` + leastPerTopic + `, ` + countedEvents + ` / max(1, count(*))) FROM topics)
 SELECT t.topic, m.n,
