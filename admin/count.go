@@ -25,9 +25,7 @@ func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honk
 }
 
 func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c honker.Count, err error) {
-	if db == nil {
-		return c, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)
-	}
+	e, noDB := engineOf(db)
 	if limit < 0 {
 		err = fmt.Errorf("%w: negative limit %d", honker.ErrInvalid, limit)
 	}
@@ -35,10 +33,9 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 		limit = defaultCount
 	}
 	sel, bad := f.looking()
-	if err := errors.Join(engine.CheckContext(ctx), err, bad); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err, bad); err != nil {
 		return c, err
 	}
-	e := engine.Of(db)
 	if f.IDs == nil && !f.searches() {
 		return countLying(ctx, e, sel, int64(limit))
 	}

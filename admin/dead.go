@@ -37,15 +37,13 @@ const (
 // them. The zero filter picks all. A verb with Fingerprint set acts on all that have it, beyond these.
 // It reads all dead jobs and never waits for the writer; ctx bounds the wait for a connection.
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
-	if db == nil {
-		panic("honker: package admin: nil *DB")
-	}
+	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
-	if err := errors.Join(engine.CheckContext(ctx), err); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err); err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
 	var newest []store.SelectedJob
-	err = engine.Of(db).Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		newest, err = changes.NewestDead(ctx, q, sel, deadWindow+1)
 		return err
 	})

@@ -61,17 +61,14 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 // the jobs are imported; Skip goes on from there. When ctx ends it is the same, but a Read of r that blocks
 // is not interrupted. Report.Matched counts the lines with jobs. nil opts means defaults.
 func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOptions) (*Report, error) {
-	o, err := opts.withDefaults()
-	switch {
-	case db == nil:
-		err = errors.Join(err, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid))
-	case r == nil:
-		err = errors.Join(err, fmt.Errorf("%w: nil io.Reader", honker.ErrInvalid))
+	e, err := engineOf(db)
+	o, bad := opts.withDefaults()
+	if r == nil {
+		bad = errors.Join(bad, fmt.Errorf("%w: nil io.Reader", honker.ErrInvalid))
 	}
-	if err := errors.Join(err, engine.CheckContext(ctx)); err != nil {
+	if err := errors.Join(err, bad, engine.CheckContext(ctx)); err != nil {
 		return new(Report), engine.Wrap("import jobs", "", err)
 	}
-	e := engine.Of(db)
 	i := &importer{ImportOptions: o, engine: e, lines: bufio.NewReaderSize(r, 64<<10), report: new(Report)}
 	return i.report, engine.Wrap("import jobs", "", i.run(ctx))
 }

@@ -133,15 +133,13 @@ type listing struct {
 }
 
 func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) (*listing, error) {
-	if db == nil {
-		return nil, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)
-	}
+	e, noDB := engineOf(db)
 	o, bad := opts.withDefaults()
 	sel, err := f.looking()
-	if err := errors.Join(engine.CheckContext(ctx), bad, err); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err); err != nil {
 		return nil, err
 	}
-	l := &listing{PageOptions: o, engine: engine.Of(db), filter: f, sel: sel, order: store.Order(o.Order)}
+	l := &listing{PageOptions: o, engine: e, filter: f, sel: sel, order: store.Order(o.Order)}
 	if err := l.fitOrder(); err != nil {
 		return nil, err
 	}

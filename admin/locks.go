@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -116,13 +115,10 @@ func find(held []store.NamedLock, name string) *LockInfo {
 // one that is gone or hangs. It waits for the writer, until ctx ends. A bad name, or nil as the
 // DB, is [honker.ErrInvalid].
 func BreakLock(ctx context.Context, db *honker.DB, name, owner string) (broken bool, err error) {
-	if db == nil {
-		return false, engine.Wrap("break lock", name, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid))
-	}
-	if err := errors.Join(engine.CheckName("lock name", name), engine.CheckName("lock owner", owner)); err != nil {
+	e, err := engineOf(db)
+	if err := errors.Join(err, engine.CheckName("lock name", name), engine.CheckName("lock owner", owner)); err != nil {
 		return false, engine.Wrap("break lock", name, err)
 	}
-	e := engine.Of(db)
 	audit := engine.NewAudit(ctx, "break lock", engine.AuditTarget("lock", name))
 	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if broken, err = locks.Release(ctx, q, name, owner); err != nil || !broken {

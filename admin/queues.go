@@ -14,10 +14,11 @@ import (
 // times as long as it took to look them up, half a second for 500; Pause is always new. A read that
 // blocks ends with ctx. nil as the DB is [honker.ErrInvalid].
 func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
-	if db == nil {
-		return nil, engine.Wrap("list queues", "", fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid))
+	e, err := engineOf(db)
+	if err != nil {
+		return nil, engine.Wrap("list queues", "", err)
 	}
-	rows, err := engine.Of(db).Stats(ctx, "")
+	rows, err := e.Stats(ctx, "")
 	if err != nil {
 		return nil, engine.Wrap("list queues", "", err)
 	}
@@ -30,8 +31,17 @@ func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 
 // read runs f on a connection of db. It may run again after an error.
 func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engine.Querier) error) error {
-	if db == nil {
-		return fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)
+	e, err := engineOf(db)
+	if err != nil {
+		return err
 	}
-	return engine.Of(db).Read(ctx, f)
+	return e.Read(ctx, f)
+}
+
+// engineOf is the engine of db, for every function of the package.
+func engineOf(db *honker.DB) (*engine.Engine, error) {
+	if db == nil {
+		return nil, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)
+	}
+	return engine.Of(db), nil
 }

@@ -68,18 +68,16 @@ type action struct {
 
 // newAction checks what every verb is given.
 func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dead bool) (*action, error) {
-	if db == nil {
-		panic("honker: package admin: nil *DB")
-	}
+	e, noDB := engineOf(db)
 	sel, err := f.selection(dead)
-	if err := errors.Join(engine.CheckContext(ctx), err, f.checkChange()); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err, f.checkChange()); err != nil {
 		return nil, err
 	}
-	if err := engine.Of(db).Writable(); err != nil {
+	if err := e.Writable(); err != nil {
 		return nil, err
 	}
 	audit := engine.NewAudit(ctx, verb, audited(f))
-	return &action{engine: engine.Of(db), filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
+	return &action{engine: e, filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
 }
 
 // run finds the jobs without the write lock and then changes some at a time, in the order of their

@@ -217,7 +217,10 @@ func TestActions_BadInput(t *testing.T) {
 	}
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 	require.Empty(t, told.lines)
-	require.Panics(t, func() { _, _ = admin.Discard(ctx, nil, all, nil) })
+	_, err := admin.Discard(ctx, nil, all, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.DeadGroups(ctx, nil, all)
+	require.ErrorIs(t, err, honker.ErrInvalid)
 	r, err := admin.Discard(ctx, db, admin.JobFilter{IDs: []int64{}}, nil)
 	require.NoError(t, err, "no ids are none, and not all")
 	require.Equal(t, &admin.Report{}, r)
