@@ -14,36 +14,27 @@ import (
 )
 
 // marshal turns a value of the API into JSON: the fields of a struct by their names in Go, in
-// snake_case and in their order; times in RFC 3339, and null for none; payloads as they are. indent
-// "" makes it one line.
-func marshal(value any, indent string) (string, error) {
+// snake_case and in their order; times in RFC 3339, and null for none; payloads as they are. prefix
+// begins each line but the first. indent "" makes it one line.
+func marshal(value any, prefix, indent string) ([]byte, error) {
 	var compact bytes.Buffer
 	if err := appendJSON(&compact, reflect.ValueOf(value)); err != nil {
-		return "", err
+		return nil, err
 	}
 	if indent == "" {
-		return compact.String(), nil
+		return compact.Bytes(), nil
 	}
 	var b bytes.Buffer
-	if err := json.Indent(&b, compact.Bytes(), indent, "  "); err != nil {
-		return "", err
-	}
-	return b.String(), nil
+	err := json.Indent(&b, compact.Bytes(), prefix, indent)
+	return b.Bytes(), err
 }
 
 func writeJSON(w io.Writer, value any, indent string) error {
-	line, err := marshal(value, "")
+	text, err := marshal(value, "", indent)
 	if err != nil {
 		return err
 	}
-	if indent != "" {
-		var b bytes.Buffer
-		if err := json.Indent(&b, []byte(line), "", indent); err != nil {
-			return err
-		}
-		line = b.String()
-	}
-	_, err = io.WriteString(w, line+"\n")
+	_, err = w.Write(append(text, '\n'))
 	return err
 }
 

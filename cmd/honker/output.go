@@ -108,11 +108,11 @@ func (l *list[T]) add(value T) error {
 		if _, err := w.WriteString(before + "  "); err != nil {
 			return err
 		}
-		text, err := marshal(value, "  ")
+		text, err := marshal(value, "  ", "  ")
 		if err != nil {
 			return err
 		}
-		_, err = w.WriteString(text)
+		_, err = w.Write(text)
 		return err
 	}
 }

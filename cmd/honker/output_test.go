@@ -37,10 +37,10 @@ func TestJSON_Values(t *testing.T) {
 		WorkerID: "a<b>&\"\u2028", IDs: []int64{math.MaxInt64}, At: time.Date(2026, 11, 23, 9, 0, 0, 5e8, time.FixedZone("", 3600)),
 		For: 90 * time.Second, Payload: json.RawMessage(`{ "n": 12345678901234567890.10, "n": 1e400 }`), Other: json.RawMessage("{not json"),
 		Headers: map[string]string{"b": "2", "a": "1"}, Few: honker.Count{N: 7}, Many: honker.Count{N: 100, More: true},
-	}, "")
+	}, "", "")
 	require.NoError(t, err)
 	require.Equal(t, `{"worker_id":"a<b>&\"\u2028","ids":[9223372036854775807],"at":"2026-11-23T08:00:00.5Z","zero":null,"for":"1m30s",`+
-		`"payload":{"n":12345678901234567890.10,"n":1e400},"other":"{not json","nothing":null,"headers":{"a":"1","b":"2"},"few":7,"many":100,"at_least":["many"]}`, got)
+		`"payload":{"n":12345678901234567890.10,"n":1e400},"other":"{not json","nothing":null,"headers":{"a":"1","b":"2"},"few":7,"many":100,"at_least":["many"]}`, string(got))
 	for name, want := range map[string]string{"ID": "id", "IDs": "ids", "WorkerID": "worker_id", "AsOf": "as_of", "N": "n", "MaxAttempts": "max_attempts"} {
 		require.Equal(t, want, snake(name))
 	}
