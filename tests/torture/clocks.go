@@ -23,7 +23,7 @@ func Clocks(ctx context.Context, r *Round) error {
 	for range 16 {
 		s.clocks = append(s.clocks, anyStep(r.Rand))
 	}
-	return s.run(ctx)
+	return jobStorm(s).run(ctx)
 }
 
 // timelessParts have no ticker: which times a schedule fires is decided by its clock.

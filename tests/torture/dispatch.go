@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -45,37 +44,10 @@ const (
 
 // dispatchKills kills the processes, or stops them for longer than a lease. Ledgers keep what the
 // supervisors meant to do and what they were told.
-func dispatchKills(ctx context.Context, r *Round) (err error) {
-	s := &storm{Round: r, parts: dispatchParts, pause: 120 * time.Millisecond, span: 5 * time.Second, path: filepath.Join(r.Dir, "app.db")}
-	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	s.db, s.freeze = db, dispatchLease
-	defer func() { s.end(); keep(s.path, &err) }()
-	if err := s.makeTables(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	if err := s.rage(ctx); err != nil {
-		return err
-	}
-	for _, c := range s.slots {
-		if err := c.kill(); err != nil {
-			return err
-		}
-	}
-	s.slots = []*child{nil, nil}
-	for i, role := range []string{"actor", "old worker"} {
-		if err := s.spawn(i, []string{role}, nil); err != nil {
-			return err
-		}
-	}
-	if err := s.until(60*time.Second, s.dispatched); err != nil {
-		return err
-	}
-	s.end()
-	return s.checkDispatch()
+func dispatchKills(ctx context.Context, r *Round) error {
+	s := &storm{Round: r, parts: dispatchParts, pause: 120 * time.Millisecond, span: 5 * time.Second, freeze: dispatchLease, rest: [][]string{{"actor"}, {"old worker"}}}
+	s.left, s.check = s.dispatched, s.checkDispatch
+	return s.run(ctx)
 }
 
 // dispatched says what is left of the jobs.

@@ -18,19 +18,32 @@ import (
 // file keep what each of them meant to do and what it was told. In the end everything
 // is worked off, and file and ledgers are compared.
 func Kills(ctx context.Context, r *Round) error {
-	return (&storm{Round: r, parts: parts, pause: 20 * time.Millisecond}).run(ctx)
+	return jobStorm(&storm{Round: r, parts: parts, pause: 20 * time.Millisecond}).run(ctx)
 }
 
 // Crowd is Kills with twenty processes on the file, many of which do the same.
 func Crowd(ctx context.Context, r *Round) error {
-	return (&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond, patience: time.Minute}).run(ctx)
+	return jobStorm(&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond, patience: time.Minute}).run(ctx)
+}
+
+// jobStorm makes s one of jobs, mails and events. What is left is worked off by all but those that
+// make more of it.
+func jobStorm(s *storm) *storm {
+	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "pause_violations"} {
+		s.Add(name, 0)
+	}
+	for _, roles := range s.parts {
+		rest := slices.DeleteFunc(slices.Clone(roles), func(role string) bool { return role == "producer" || role == "operator" })
+		if len(rest) > 0 {
+			s.rest = append(s.rest, rest)
+		}
+	}
+	s.prepare, s.left, s.check = s.schedule, s.workedOff, s.checkJobs
+	return s
 }
 
 func (s *storm) run(ctx context.Context) (err error) {
 	s.path, s.began = filepath.Join(s.Dir, "app.db"), time.Now()
-	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "pause_violations"} {
-		s.Add(name, 0)
-	}
 	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
 	if err != nil {
 		return err
@@ -38,8 +51,13 @@ func (s *storm) run(ctx context.Context) (err error) {
 	defer func() { _ = db.Close() }()
 	s.db = db
 	defer func() { s.end(); keep(s.path, &err) }()
-	if err := s.prepare(context.WithoutCancel(ctx)); err != nil {
+	if err := s.makeTables(context.WithoutCancel(ctx)); err != nil {
 		return err
+	}
+	if s.prepare != nil {
+		if err := s.prepare(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
 	}
 	if err := s.rage(ctx); err != nil {
 		return err
@@ -60,6 +78,11 @@ type storm struct {
 	clocks   []time.Duration // by which the children set theirs ahead, one after another; nil: never
 	span     time.Duration   // of the kills; 0: ten seconds
 	freeze   time.Duration   // processes are stopped as well, for up to twice as long; 0: they are not
+
+	prepare func(context.Context) error           // what there is before the first process; nil: the tables
+	rest    [][]string                            // roles of the processes that work off what is left
+	left    func(context.Context) (string, error) // what is still to be done; "": nothing
+	check   func() error                          // of the file and the ledgers, in the end
 
 	path  string
 	db    *honker.DB // the parent's; it only looks
@@ -94,10 +117,8 @@ var tables = []string{
 	countersTable,
 }
 
-func (s *storm) prepare(ctx context.Context) (err error) {
-	if err := s.makeTables(ctx); err != nil {
-		return err
-	}
+// schedule has a schedule fire from now on.
+func (s *storm) schedule(ctx context.Context) (err error) {
 	if err := s.db.Scheduler().Register(ctx, honker.Schedule{Name: "second", Queue: "fired", Spec: "@every 1s"}); err != nil {
 		return err
 	}
@@ -197,17 +218,13 @@ func (s *storm) drain() error {
 	if err := resumeAll(context.Background(), s.db); err != nil {
 		return err
 	}
-	for _, roles := range s.parts {
-		rest := slices.DeleteFunc(slices.Clone(roles), func(role string) bool { return role == "producer" || role == "operator" })
-		if len(rest) == 0 {
-			continue
-		}
-		s.slots = append(s.slots, nil)
-		if err := s.spawn(len(s.slots)-1, rest, s.afterAll()); err != nil {
+	s.slots = make([]*child, len(s.rest))
+	for i, roles := range s.rest {
+		if err := s.spawn(i, roles, s.afterAll()); err != nil {
 			return err
 		}
 	}
-	return s.until(60*time.Second+s.patience, s.workedOff)
+	return s.until(60*time.Second+s.patience, s.left)
 }
 
 // afterAll is a clock that is ahead of all others that there were.
@@ -218,11 +235,11 @@ func (s *storm) afterAll() []time.Duration {
 	return []time.Duration{max(0, slices.Max(s.clocks)) + time.Minute}
 }
 
-func (s *storm) until(limit time.Duration, ok func(context.Context) (string, error)) error {
+func (s *storm) until(limit time.Duration, left func(context.Context) (string, error)) error {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for deadline := time.Now().Add(limit); ; <-look.C {
-		missing, err := ok(context.Background())
+		missing, err := left(context.Background())
 		if err != nil || missing == "" {
 			return err
 		}

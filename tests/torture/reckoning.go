@@ -26,7 +26,7 @@ type reckoning struct {
 
 type event struct{ offset, number int64 }
 
-func (s *storm) check() error {
+func (s *storm) checkJobs() error {
 	r := &reckoning{storm: s, noted: map[string]map[int64]int{}}
 	ctx := context.Background()
 	if err := errors.Join(r.readLedgers(), r.readEvents(ctx)); err != nil {

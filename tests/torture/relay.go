@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
 
-	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/relay"
 )
@@ -47,35 +45,10 @@ var relayQueues = []string{"one", "batch", "tx"}
 
 // relayKills kills the processes, or stops them for longer than a lease, while they send and
 // handle. Ledgers keep what each meant to send, what was acknowledged, and what it was given.
-func relayKills(ctx context.Context, r *Round) (err error) {
-	s := &storm{Round: r, parts: relayParts, pause: 60 * time.Millisecond, span: 4 * time.Second, path: filepath.Join(r.Dir, "app.db")}
-	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	s.db, s.freeze = db, relayLease
-	defer func() { s.end(); keep(s.path, &err) }()
-	if err := s.makeTables(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	if err := s.rage(ctx); err != nil {
-		return err
-	}
-	for _, c := range s.slots {
-		if err := c.kill(); err != nil {
-			return err
-		}
-	}
-	s.slots = []*child{nil}
-	if err := s.spawn(0, []string{"relay"}, nil); err != nil {
-		return err
-	}
-	if err := s.until(60*time.Second, s.relayed); err != nil {
-		return err
-	}
-	s.end()
-	return s.checkRelay()
+func relayKills(ctx context.Context, r *Round) error {
+	s := &storm{Round: r, parts: relayParts, pause: 60 * time.Millisecond, span: 4 * time.Second, freeze: relayLease, rest: [][]string{{"relay"}}}
+	s.left, s.check = s.relayed, s.checkRelay
+	return s.run(ctx)
 }
 
 // relayed says what is left of the messages.
