@@ -222,6 +222,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		Logger:     o.Logger,
 		Stats:      s.stats,
 		Pauses:     s.pauses,
+		Limits:     store.Limits{},
 		MaxPayload: o.MaxPayload,
 		CountLimit: o.CountLimit,
 		ReadOnly:   o.ReadOnly,

@@ -351,7 +351,7 @@ func TestReadOnly_Refused(t *testing.T) {
 		"older": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '3' WHERE key = 'schema_version'`)(t, path)
-		}, "its schema is older than version 5: open it for writing once"},
+		}, "its schema is older than version 6: open it for writing once"},
 		"newer": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '99' WHERE key = 'schema_version'`)(t, path)

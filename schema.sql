@@ -163,19 +163,18 @@ CREATE TABLE IF NOT EXISTS _honkerx_job (
   headers TEXT,          -- JSON object
   key TEXT,              -- what it shares a limit by; then also queue and the three that follow
   slot INTEGER,          -- 0: it waits, 1: it runs, 2: it is held until its key has room
-  priority INTEGER,      -- of the job, for the order of those that are held
+  priority INTEGER,      -- while it is held, for the order of those that are: of the job, or 0 for all
   run_at INTEGER,
   batch INTEGER,         -- that it is a member of
   progress TEXT,         -- JSON
-  checkpoint TEXT        -- JSON
+  checkpoint TEXT,       -- JSON
+  wait INTEGER           -- by its run_at: 1 for its start by the rate of its key, 2 for the end of a pause of it, 3 both
 );
--- The jobs of a key that run, those that are held in their order, and the members of a batch.
-CREATE INDEX IF NOT EXISTS _honkerx_job_runs
-  ON _honkerx_job(queue, key)
-  WHERE slot = 1;
-CREATE INDEX IF NOT EXISTS _honkerx_job_held
-  ON _honkerx_job(queue, key, priority DESC, run_at, job_id)
-  WHERE slot = 2;
+-- The jobs of a key that wait, that run, and that are held, these in their order; and the members of a
+-- batch.
+CREATE INDEX IF NOT EXISTS _honkerx_job_key
+  ON _honkerx_job(queue, key, slot, priority DESC, run_at, job_id)
+  WHERE key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS _honkerx_job_batch
   ON _honkerx_job(batch)
   WHERE batch IS NOT NULL;
@@ -247,7 +246,7 @@ CREATE TABLE IF NOT EXISTS _honkerx_queues (
   rate_n INTEGER,
   rate_per_ms INTEGER,
   rate_burst INTEGER,
-  rate_tat_ms INTEGER,
+  rate_tat_ms INTEGER,   -- with a fraction
   key_rate_n INTEGER,
   key_rate_per_ms INTEGER,
   key_rate_burst INTEGER,
@@ -255,7 +254,9 @@ CREATE TABLE IF NOT EXISTS _honkerx_queues (
   done_age_ms INTEGER,
   done_kept INTEGER,
   dead_count INTEGER,
-  dead_age_ms INTEGER
+  dead_age_ms INTEGER,
+  keys_paused INTEGER,   -- how many keys of the queue are; NULL: none
+  claim_ms INTEGER       -- the time of a claim while it is made, for the triggers; NULL between transactions
 ) WITHOUT ROWID;
 -- Those that keep jobs that are done.
 CREATE INDEX IF NOT EXISTS _honkerx_queues_done
@@ -269,7 +270,8 @@ CREATE TABLE IF NOT EXISTS _honkerx_keys (
   until_ms INTEGER,
   reason TEXT,
   who TEXT,
-  tat_ms INTEGER,
+  tat_ms INTEGER,        -- until then its starts are spent; with a fraction
+  next_ms INTEGER,       -- and those that are reserved
   PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;
 

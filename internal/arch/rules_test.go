@@ -245,8 +245,9 @@ func clockFaults(s source) []string {
 	}
 	faults := s.uses(goClock, nil)
 	for _, text := range s.texts() {
-		// A trigger runs in the statements of other bindings, which have no time for it.
-		if sqlClock.MatchString(text) && !strings.HasPrefix(text, "CREATE TRIGGER") {
+		// A trigger runs in the statements of other bindings, which have no time for it; gate.go holds
+		// parts of some.
+		if sqlClock.MatchString(text) && !strings.HasPrefix(text, "CREATE TRIGGER") && s.path != "internal/store/gate.go" {
 			faults = append(faults, "asks SQLite for the time: "+text)
 		}
 	}

@@ -26,6 +26,7 @@ type Config struct {
 	Logger     *slog.Logger
 	Stats      StatsStore
 	Pauses     PauseStore
+	Limits     LimitStore
 	MaxPayload int // bytes
 	CountLimit int // of Stats
 	ReadOnly   bool

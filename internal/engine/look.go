@@ -20,6 +20,11 @@ type PauseStore interface {
 	All(ctx context.Context, q Querier, now int64) (map[string]*store.Pause, error)
 }
 
+// LimitStore are those about limits.
+type LimitStore interface {
+	All(ctx context.Context, q Querier) (map[string]store.QueueLimits, error)
+}
+
 // Search runs f after all other searches of this DB that were begun before: one that reads many rows for
 // an operator is to take no more than one connection and one processor from the jobs. The wait for
 // them ends with ctx, and with Close. In a transaction of [Engine.Tx] it does not wait: those before may
@@ -53,8 +58,8 @@ type QueueStats struct {
 	AsOf time.Time
 }
 
-// Stats returns what lies in a queue, or by name in all that have something where queue is "". The times and
-// the pause are as they are now; the times of hundreds of queues, which take milliseconds, as they were
+// Stats returns what lies in a queue, or by name in all that have something where queue is "". The times,
+// the pause and the limits are as they are now; the times of hundreds of queues, which take milliseconds, as they were
 // a moment before. Counts that took long are kept for longer, so that they take no more than a hundredth of one
 // processor, however often they are asked for.
 func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err error) {
@@ -67,15 +72,19 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 		return nil, err
 	}
 	var pauses map[string]*store.Pause
+	var limits map[string]store.QueueLimits
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
-		pauses, err = e.Pauses.All(ctx, q, time.Now().Unix())
+		if pauses, err = e.Pauses.All(ctx, q, time.Now().Unix()); err != nil {
+			return err
+		}
+		limits, err = e.Limits.All(ctx, q)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range withPaused(heads, pauses, queue) {
-		all = append(all, QueueStats{h.Stats(counted.counts[h.Queue]), counted.at})
+		all = append(all, QueueStats{h.Limited(limits[h.Queue]).Stats(counted.counts[h.Queue]), counted.at})
 	}
 	return all, nil
 }

@@ -71,7 +71,7 @@ const errBlob = "payload is a BLOB, not text"
 // dead-lettered, and more jobs are claimed instead, so that the queue is not held up.
 func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job, err error) {
 	for {
-		jobs, _, err := store.Jobs{}.Claim(c.ctx, c.q, queue, worker, n, c.now(), expires)
+		jobs, _, err := store.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
 		if err != nil {
 			return nil, err
 		}

@@ -17,8 +17,9 @@ var invariants = []struct{ rule, query string }{
 		`SELECT id FROM _honker_live WHERE state NOT IN ('pending', 'processing', 'held')`},
 	{"a side row of a dead job belongs to one",
 		`SELECT job_id FROM _honkerx_dead_job WHERE job_id NOT IN (SELECT id FROM _honker_dead)`},
-	{"a job that is held waits for the one that has its unique key",
-		`SELECT id FROM _honker_live WHERE state = 'held' AND id NOT IN (SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL)`},
+	{"a job that is held waits for its key, or for the one that has its unique key",
+		`SELECT id FROM _honker_live WHERE state = 'held' AND id NOT IN (SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL)
+  AND id NOT IN (SELECT job_id FROM _honkerx_job WHERE slot = 2)`},
 	{"a job that waits for the one that has its unique key is held",
 		`SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL AND next_id NOT IN (SELECT id FROM _honker_live WHERE state = 'held')`},
 	{"a unique key has a live job, or is kept for a time",
@@ -42,9 +43,30 @@ WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL A
 		`SELECT 0 FROM _honkerx_queues WHERE done_count IS NOT NULL AND (done_kept IS NULL OR done_age_ms IS NULL)`},
 	{"a side row belongs to a live job",
 		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
-	{"the trigger that keeps paused jobs from starting exists while a queue is paused",
-		`SELECT 0 WHERE EXISTS (SELECT 1 FROM _honkerx_queues WHERE paused_ms IS NOT NULL) <>
-  EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '_honkerx_gate')`},
+	{"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits",
+		`SELECT 0 WHERE ` + anyGated + ` <> ` + hasTrigger("_honkerx_gate")},
+	{"the trigger of rates exists while a queue has one",
+		`SELECT 0 WHERE ` + anyRated + ` <> ` + hasTrigger("_honkerx_rate")},
+	{"the triggers of keys exist while a queue has limits on them, or a key is paused",
+		`SELECT 0 WHERE ` + anyKeyed + ` <> ` + hasTrigger("_honkerx_key_gate")},
+	{"a job with a key says its queue and has a slot",
+		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
+WHERE s.key IS NOT NULL AND (s.queue IS NOT l.queue OR s.slot IS NULL) OR s.key IS NULL AND coalesce(s.slot, s.wait) IS NOT NULL`},
+	{"the slot of a job says whether it runs or is held",
+		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
+WHERE s.slot = 2 AND l.state <> 'held' OR (s.slot = 1) <> (l.state = 'processing') AND ` + hasTrigger("_honkerx_key_gate")},
+	{"no job is held for a key that has room", // those that are not held are at least as many as it has room for
+		`SELECT h.job_id FROM (SELECT queue, key, min(job_id) AS job_id FROM _honkerx_job WHERE slot = 2 GROUP BY queue, key) AS h
+  LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k ON k.queue = h.queue AND k.key = h.key
+WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND CASE WHEN q.in_order = 1 THEN NOT EXISTS (SELECT 1 FROM _honkerx_job AS s
+    WHERE s.queue = h.queue AND s.key = h.key AND (s.slot = 1 OR s.slot = 0 AND s.job_id < h.job_id))
+  ELSE ifnull(q.per_key, 0) = 0 OR q.per_key > (SELECT count(*) FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
+    WHERE s.queue = h.queue AND s.key = h.key AND (s.slot = 1 OR s.slot = 0 AND l.state = 'pending')) END`},
+	{"a queue knows how many of its keys are paused",
+		`SELECT 0 FROM _honkerx_queues AS q WHERE ifnull(keys_paused, 0) <>
+  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = q.queue AND k.paused_ms IS NOT NULL)`},
+	{"no claim is being made between two transactions",
+		`SELECT 0 FROM _honkerx_queues WHERE claim_ms IS NOT NULL`},
 	{"a queue that is not paused has nothing of a pause",
 		`SELECT 0 FROM _honkerx_queues WHERE paused_ms IS NULL AND (until_ms IS NOT NULL OR reason IS NOT NULL OR who IS NOT NULL)`},
 	{"a pause ends at a whole second",

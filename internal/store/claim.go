@@ -22,7 +22,7 @@ const overdueLimit = 1000
 // meanwhile: a thousand small jobs take some milliseconds.
 const ClaimRows = 1000
 
-var sqlOverdue = `SELECT ` + overdue("?1")
+var sqlOverdue = `SELECT ` + overdue("?1") + `, ` + limited("?1")
 
 // Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
@@ -41,6 +41,12 @@ const whereExhausted = ` WHERE id IN (
     AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY run_at, id LIMIT ?3 + 0)`
 
+// Jobs that have expired, of a queue in which others may be held behind them.
+const whereExpiredKeyed = ` WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honkerx_live_deadline
+  WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2
+  ORDER BY expires_at, id LIMIT ?3 + 0)`
+
 // The dead row keeps the job's id. OR REPLACE, because an application that copied a dead
 // job back under its id may have left the dead row: dead-lettering must not fail then.
 const intoDead = `INSERT OR REPLACE INTO _honker_dead
@@ -53,6 +59,9 @@ const (
 
 	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2 FROM _honker_live` + whereExhausted
 	sqlDropExhausted       = `DELETE FROM _honker_live` + whereExhausted + returningDeath
+
+	sqlDeadLetterExpiredKeyed = intoDead + `'` + ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
+	sqlDropExpiredKeyed       = `DELETE FROM _honker_live` + whereExpiredKeyed + returningDeath
 )
 
 // Lapsed jobs that may run again become pending, although the claim that follows could
@@ -90,8 +99,17 @@ func due(queue string) string {
 }
 
 // overdue is the condition that a claim on queue has something to settle first: jobs
-// of lapsed claims, or jobs that wait without an attempt left.
-func overdue(queue string) string { return lapsed(queue) + ` OR ` + exhausted(queue) }
+// of lapsed claims, or jobs that wait without an attempt left; or that have expired, where
+// others are held behind them.
+func overdue(queue string) string {
+	return lapsed(queue) + ` OR ` + exhausted(queue) + ` OR ` + keyedQueue(queue) + ` AND ` + expiredPending(queue)
+}
+
+// expiredPending is a condition of one seek, as those that follow.
+func expiredPending(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_deadline
+    WHERE queue = ` + queue + ` AND state = 'pending' AND expires_at <= ?2)`
+}
 
 // lapsed, exhausted and waiting are conditions of one seek each, on the head of a
 // partial index.
@@ -111,9 +129,14 @@ func waiting(queue string) string {
     WHERE queue = ` + queue + ` AND state = 'pending')`
 }
 
-var sqlClaim = claiming(levels("?1") + `
+var (
+	firstDue = levels("?1") + `
   SELECT l.id FROM ` + due("?1") + `
-  LIMIT ?3 + 0`)
+  LIMIT ?3 + 0`
+
+	sqlClaim     = claiming(firstDue)
+	sqlClaimKeys = candidates(firstDue)
+)
 
 // claiming is the statement that claims the jobs of which the query ids gives the ids.
 //
@@ -129,27 +152,36 @@ RETURNING ` + jobColumns + `,
   CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
 }
 
-// Claim gives up to n jobs of queue to worker until expires, in the order in which they
+// ClaimAt gives up to n jobs of queue to worker until expires, in the order in which they
 // are to run; a negative n is no bound. It settles first what is overdue on the queue, and
 // returns the jobs that this has found dead. It is ErrStuck where it can do neither, although
-// the queue is ready.
-func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) (jobs []Job, dead []Death, err error) {
-	dead, settled, err := j.settleOverdue(ctx, q, queue, now)
+// the queue is ready. The time is nowMS.
+func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []Job, dead []Death, err error) {
+	now := nowMS / 1000
+	dead, settled, isLimited, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
 		return nil, nil, err
 	}
 	row := newJobRow()
 	row.job = Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
-	err = each(ctx, q, sqlClaim, func(rows *sql.Rows) error {
-		job, err := row.scan(rows)
-		jobs = append(jobs, job)
-		return err
-	}, queue, now, n, worker, expires)
+	c := claim{claim: sqlClaim, keys: sqlClaimKeys, these: sqlClaimThese, now: now, worker: worker, expires: expires,
+		list: func([]string) (any, error) { return queue, nil },
+		got: func(rows *sql.Rows) error {
+			job, err := row.scan(rows)
+			jobs = append(jobs, job)
+			return err
+		},
+	}
+	var limits []string
+	if isLimited {
+		limits = []string{queue}
+	}
+	changed, err := c.open(ctx, q, []string{queue}, limits, n, nowMS)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(jobs)+settled == 0 && n != 0 {
-		return nil, nil, j.stuck(ctx, q, queue, now)
+	if len(jobs) == 0 && !settled && !changed && n != 0 {
+		return nil, nil, j.stuck(ctx, q, queue, nowMS)
 	}
 	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
 	slices.SortFunc(jobs, func(a, b Job) int {
@@ -159,14 +191,20 @@ func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int,
 }
 
 // Overdue tells whether SettleOverdue would do something.
-func (Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (some bool, err error) {
-	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some)
+func (j Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (some bool, err error) {
+	some, _, err = j.overdue(ctx, q, queue, now)
 	return some, err
 }
 
+// overdue also tells whether the queue has limits.
+func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (some, limited bool, err error) {
+	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some, &limited)
+	return some, limited, err
+}
+
 // stuck is ErrStuck for a queue that is still ready after a claim that has done nothing.
-func (j Jobs) stuck(ctx context.Context, q Querier, queue string, now int64) error {
-	if ready, err := j.Ready(ctx, q, queue, now); err != nil || !ready {
+func (j Jobs) stuck(ctx context.Context, q Querier, queue string, nowMS int64) error {
+	if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || !ready {
 		return err
 	}
 	return ErrStuck
@@ -175,8 +213,8 @@ func (j Jobs) stuck(ctx context.Context, q Querier, queue string, now int64) err
 // SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and returns
 // them; jobs of lapsed claims become claimable. It is ErrStuck where it can do neither.
 func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) ([]Death, error) {
-	dead, settled, err := j.settleOverdue(ctx, q, queue, now)
-	if err != nil || settled > 0 {
+	dead, settled, _, err := j.settleOverdue(ctx, q, queue, now)
+	if err != nil || settled {
 		return dead, err
 	}
 	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
@@ -185,23 +223,33 @@ func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now in
 	return nil, ErrStuck
 }
 
-// settleOverdue looks first, and mostly writes nothing. It counts the jobs that it has settled,
-// the dead ones included.
-func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []Death, settled int, err error) {
-	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
-		return nil, 0, err
+// settleOverdue looks first, and mostly writes nothing. It tells whether it has settled anything, and
+// whether the queue has limits.
+func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []Death, settled, limited bool, err error) {
+	some, limited, err := j.overdue(ctx, q, queue, now)
+	if err != nil || !some {
+		return nil, false, limited, err
 	}
-	lapsed, err := toDead(ctx, q, sqlDeadLetterLapsed, sqlDropLapsed, queue, now, overdueLimit)
-	if err != nil {
-		return nil, 0, err
-	}
-	exhausted, err := toDead(ctx, q, sqlDeadLetterExhausted, sqlDropExhausted, queue, now, overdueLimit)
-	if err != nil {
-		return nil, 0, err
+	for _, kind := range [][2]string{{sqlDeadLetterLapsed, sqlDropLapsed}, {sqlDeadLetterExhausted, sqlDropExhausted}} {
+		died, err := toDead(ctx, q, kind[0], kind[1], queue, now, overdueLimit)
+		if err != nil {
+			return nil, false, limited, err
+		}
+		dead = append(dead, died...)
 	}
 	reclaimed, err := affected(ctx, q, sqlReclaim, queue, now, overdueLimit)
-	dead = append(lapsed, exhausted...)
-	return dead, len(dead) + reclaimed, err
+	if err != nil {
+		return nil, false, limited, err
+	}
+	// Each lets another one go that was held, which may have expired too.
+	for more := limited; more && len(dead) < overdueLimit; {
+		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, sqlDropExpiredKeyed, queue, now, overdueLimit)
+		if err != nil {
+			return nil, false, limited, err
+		}
+		dead, more = append(dead, died...), len(died) > 0
+	}
+	return dead, len(dead)+reclaimed > 0, limited, nil
 }
 
 // By the indexes of whereLapsedOver and whereExhausted.
@@ -224,9 +272,11 @@ func (Jobs) PostponeOverdue(ctx context.Context, q Querier, queue string, now, u
 // QueueState says whether a claim on a queue would find something to do now, and when it
 // will otherwise.
 type QueueState struct {
-	Queue string
-	Ready bool
-	Next  int64 // unix seconds; 0: nothing is coming
+	Queue   string
+	Ready   bool
+	Next    int64 // unix seconds; 0: nothing is coming
+	StartMS int64 // when its rate lets the next job start that is due, in unix milliseconds; 0: it has room, or nothing waits for it
+	Limited bool  // it has limits, so the end of a job may make it ready
 }
 
 // For each queue of ?1: the same reads as a claim, so that an idle worker does not take
@@ -234,8 +284,9 @@ type QueueState struct {
 // has lapsed, also when it has no attempt left: a claim has to dead-letter it. While the queue is
 // paused nothing is due before the end of the pause.
 var sqlQueueStates = `SELECT k.value,
-  ` + overdue("k.value") + `
-  OR EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
+  ` + overdue("k.value") + `,
+  EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
+  ` + limited("k.value") + `,
   coalesce((SELECT until_ms / 1000 FROM _honkerx_queues
     WHERE queue = k.value AND ` + pauseHolds + `),
   (` + levels("k.value") + `
@@ -243,32 +294,68 @@ var sqlQueueStates = `SELECT k.value,
       WHERE queue = k.value AND state = 'pending' AND priority = lv.p AND run_at > ?2
       ORDER BY run_at LIMIT 1))
     FROM lv)),
+  CASE WHEN ` + keyedQueue("k.value") + ` THEN (SELECT expires_at FROM _honker_live INDEXED BY _honkerx_live_deadline
+    WHERE queue = k.value AND state = 'pending' AND expires_at > ?2 ORDER BY expires_at LIMIT 1) END,
   (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = k.value AND state = 'processing' AND claim_expires_at >= ?2
     ORDER BY claim_expires_at LIMIT 1)
 FROM json_each(?1) AS k`
 
-var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `) OR ` + overdue("?1")
+var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `), ` + overdue("?1") + `, ` + limited("?1")
 
-// Ready tells whether a claim on queue would find something to do. It costs less than
-// States, which also looks for the next time.
-func (Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (ready bool, err error) {
-	_, err = one(ctx, q, sqlReady, []any{queue, now}, &ready)
-	return ready, err
+// ReadyAt tells whether a claim on queue would find something to do. It costs less than
+// StatesAt, which also looks for the next time.
+func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (ready bool, err error) {
+	var due, overdue, limited bool
+	_, err = one(ctx, q, sqlReady, []any{queue, nowMS / 1000}, &due, &overdue, &limited)
+	if err != nil || overdue || !due || !limited {
+		return due || overdue, err
+	}
+	r, err := roomOf(ctx, q, queue, nowMS)
+	return r.jobs > 0, err
 }
 
-// States returns the state of each of queues, by one statement.
-func (Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
+// StatesAt returns the state of each of queues, by one statement, and one more for each that has
+// limits.
+func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int64) ([]QueueState, error) {
 	states := make([]QueueState, 0, len(queues))
+	var full []int // those that are ready if their limits have room
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
 		var s QueueState
-		var due, lapse number
-		err := rows.Scan(&s.Queue, &s.Ready, &due, &lapse)
-		s.Next = nextOf(due, lapse)
+		var overdue, due bool
+		var at, deadline, lapse number
+		err := rows.Scan(&s.Queue, &overdue, &due, &s.Limited, &at, &deadline, &lapse)
+		if deadline != 0 && (at == 0 || deadline < at) {
+			at = deadline
+		}
+		s.Ready, s.Next = due || overdue, nextOf(at, lapse)
+		if s.Limited && due && !overdue {
+			full = append(full, len(states))
+		}
 		states = append(states, s)
 		return err
-	}, nameList(queues), now)
+	}, nameList(queues), nowMS/1000)
+	for _, i := range full {
+		if err == nil {
+			err = states[i].limit(ctx, q, nowMS)
+		}
+	}
 	return states, err
+}
+
+// limit makes the state of a queue with jobs that are due that which its limits allow.
+func (s *QueueState) limit(ctx context.Context, q Querier, nowMS int64) error {
+	r, err := roomOf(ctx, q, s.Queue, nowMS)
+	s.Ready, s.StartMS = r.jobs > 0, int64(math.Ceil(r.startMS))
+	return err
+}
+
+// inMS is a second in milliseconds, or the last there is.
+func inMS(unix int64) int64 {
+	if unix > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return unix * 1000
 }
 
 // honker's queue_next_claim_at, without reading every row. Unlike in the state of a
@@ -296,7 +383,7 @@ func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, now int6
 		return 0, nil
 	case found:
 		now = pause.UntilMS / 1000
-		if ready, err := j.Ready(ctx, q, queue, now); err != nil || ready {
+		if ready, err := j.ReadyAt(ctx, q, queue, inMS(now)); err != nil || ready {
 			return now, err
 		}
 	}

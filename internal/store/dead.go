@@ -9,7 +9,8 @@ import (
 // By primary key.
 const (
 	sqlFindDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
-  (SELECT unique_key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
+  (SELECT unique_key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
+  (SELECT key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
 FROM _honker_dead WHERE id = ?1`
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
@@ -26,11 +27,11 @@ func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (Job
 
 func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	job.State = "dead"
-	var lastError, unique sql.NullString
+	var lastError, unique, key sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
 		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), &lastError,
-		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique)
-	job.LastError, job.Unique = lastError.String, unique.String
+		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique, &key)
+	job.LastError, job.Unique, job.Key = lastError.String, unique.String, key.String
 	return job, found, err
 }
 
@@ -42,20 +43,30 @@ WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
+	// Jobs that are held for their key; not those that wait for the end of another job.
+	whereExpiredHeld = ` FROM _honker_live INDEXED BY _honkerx_live_held
+WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND id IN (SELECT job_id FROM _honkerx_job WHERE slot = 2)`
+
 	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
 	sqlDropExpired             = `DELETE` + whereExpired + returningDeath
 	sqlDeadLetterExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
 	sqlDropExpiredLapsed       = `DELETE` + whereExpiredLapsed + returningDeath
+	sqlDeadLetterExpiredHeld   = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredHeld
+	sqlDropExpiredHeld         = `DELETE` + whereExpiredHeld + returningDeath
 )
 
 // SweepExpired dead-letters the expired jobs of queue and returns them.
-func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) ([]Death, error) {
-	waiting, err := toDead(ctx, q, sqlDeadLetterExpired, sqlDropExpired, queue, now)
-	if err != nil {
-		return nil, err
+func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (all []Death, err error) {
+	for _, kind := range [][2]string{
+		{sqlDeadLetterExpired, sqlDropExpired}, {sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed}, {sqlDeadLetterExpiredHeld, sqlDropExpiredHeld},
+	} {
+		died, err := toDead(ctx, q, kind[0], kind[1], queue, now)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, died...)
 	}
-	lapsed, err := toDead(ctx, q, sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed, queue, now)
-	return append(waiting, lapsed...), err
+	return all, nil
 }
 
 // Of the row that a move to _honker_dead drops: only there is the worker.

@@ -1,6 +1,22 @@
 package store
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
+
+// Claim, Ready and States are as ClaimAt, ReadyAt and StatesAt, at a whole second.
+func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, []Death, error) {
+	return j.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
+}
+
+func (j Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (bool, error) {
+	return j.ReadyAt(ctx, q, queue, inMS(now))
+}
+
+func (j Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
+	return j.StatesAt(ctx, q, queues, inMS(now))
+}
 
 // Statement is one of the package's, for the tests of query plans.
 type Statement struct {
@@ -26,6 +42,46 @@ func Statements() []Statement {
 		hot("sqlPostponeLapsed", sqlPostponeLapsed),
 		hot("sqlPostponeExhausted", sqlPostponeExhausted),
 		hot("sqlClaim", sqlClaim),
+		hot("sqlClaimKeys", sqlClaimKeys),
+		hot("sqlClaimThese", sqlClaimThese),
+		hot("sqlClaimStrictKeys", sqlClaimStrictKeys),
+		hot("sqlClaimFairKeys", sqlClaimFairKeys),
+		hot("sqlBeginClaim", sqlBeginClaim),
+		hot("sqlEndClaim", sqlEndClaim),
+		hot("sqlChanges", sqlChanges),
+		hot("sqlRunningOfKey", sqlRunningOfKey),
+		hot("sqlHoldJobs", sqlHoldJobs),
+		hot("sqlRoom", sqlRoom),
+		hot("sqlGetLimits", sqlGetLimits),
+		cold("sqlAllLimits", sqlAllLimits),
+		hot("sqlSetLimits", sqlSetLimits),
+		cold("sqlLetGo", sqlLetGo),
+		cold("sqlDueWaiting", sqlDueWaiting),
+		cold("sqlNoWait", sqlNoWait),
+		hot("sqlForgetTats", sqlForgetTats),
+		hot("sqlDropKeys", sqlDropKeys),
+		hot("sqlSetKey", sqlSetKey),
+		cold("sqlKeyStats", sqlKeyStats),
+		hot("sqlKeyOf", sqlKeyOf),
+		hot("sqlGetKeyPause", sqlGetKeyPause),
+		hot("sqlSetKeyPause", sqlSetKeyPause),
+		hot("sqlEndKeyPause", sqlEndKeyPause),
+		hot("sqlAddQueue", sqlAddQueue),
+		hot("sqlCountKeyPauses", sqlCountKeyPauses),
+		cold("sqlEndKeyPauses", sqlEndKeyPauses),
+		cold("sqlDropIdleKeys", sqlDropIdleKeys),
+		cold("sqlCountAllKeys", sqlCountAllKeys),
+		hot("sqlLetKeyGo", sqlLetKeyGo),
+		cold("sqlDueOfKey", sqlDueOfKey),
+		cold("sqlNoWaitOfKey", sqlNoWaitOfKey),
+		cold("sqlNeeds", sqlNeeds),
+		cold("sqlSlotsOfRunning", sqlSlotsOfRunning),
+		cold("sqlNoneHeld", sqlNoneHeld),
+		cold("sqlNoneRuns", sqlNoneRuns),
+		hot("sqlDeadLetterExpiredKeyed", sqlDeadLetterExpiredKeyed),
+		hot("sqlDropExpiredKeyed", sqlDropExpiredKeyed),
+		cold("sqlDeadLetterExpiredHeld", sqlDeadLetterExpiredHeld),
+		cold("sqlDropExpiredHeld", sqlDropExpiredHeld),
 		hot("sqlOverdueLanes", sqlOverdueLanes),
 		hot("sqlClaimStrict", sqlClaimStrict),
 		hot("sqlClaimFair", sqlClaimFair),
@@ -38,7 +94,6 @@ func Statements() []Statement {
 		hot("sqlSetPause", sqlSetPause),
 		hot("sqlEndPause", sqlEndPause),
 		cold("sqlEndPauses", sqlEndPauses),
-		cold("sqlAnyPause", sqlAnyPause),
 		cold("sqlPauses", sqlPauses),
 		cold("sqlOverPauses", sqlOverPauses),
 		hot("sqlFindDead", sqlFindDead),
@@ -286,6 +341,7 @@ func Statements() []Statement {
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertKeys[%d]", n), sqlInsertKeys.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertFires[%d]", n), sqlInsertFires.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertEvents[%d]", n), sqlInsertEvents.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertKeyedEvents[%d]", n), sqlInsertKeyedEvents.sized[n]))

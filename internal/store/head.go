@@ -55,6 +55,7 @@ type QueueHead struct {
 	NextAt     int64
 	due, lapse number
 	pause      *Pause
+	limits     QueueLimits
 }
 
 // Heads looks at the heads of the queues of s, or of all that have jobs, by name.
@@ -109,6 +110,12 @@ func (h QueueHead) Paused(p *Pause) QueueHead {
 	case h.Ready != 0 || h.Behind != 0 || h.NextAt != 0 && h.NextAt < until:
 		h.NextAt = until
 	}
+	return h
+}
+
+// Limited has the limits of its queue.
+func (h QueueHead) Limited(l QueueLimits) QueueHead {
+	h.limits = l
 	return h
 }
 

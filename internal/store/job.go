@@ -26,7 +26,8 @@ type Job struct {
 	LastError      string
 	DiedAt         int64
 	DoneMS         int64  // with State "done"
-	Unique         string // with Find and Get
+	Unique         string // with Find and Get, as Key
+	Key            string
 }
 
 // NewJob is a job to be inserted, without its payload.
@@ -82,12 +83,12 @@ func (Jobs) InsertMany(ctx context.Context, q Querier, n NewJob, payloads []stri
 var sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
-WHERE NOT ` + paused("?1") + ` AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
+WHERE NOT ` + paused("?1") + ` AND NOT ` + limited("?1") + ` AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
 // InsertClaimed enqueues one job that is due and claims it for worker until expires. It
 // inserts nothing, and returns false, where worker's claim would have found another job, or none
-// because the queue is paused.
+// because the queue is paused; nor where it has limits.
 // n.CreatedAt is now, and n.RunAt no later.
 func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, worker string, expires int64) (Job, bool, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
@@ -138,7 +139,7 @@ func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 const (
 	sqlFindJob = `SELECT ` + jobColumns + `,
   (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at, queue,
-  (SELECT unique_key FROM _honkerx_job WHERE job_id = _honker_live.id)
+  (SELECT unique_key FROM _honkerx_job WHERE job_id = _honker_live.id), (SELECT key FROM _honkerx_job WHERE job_id = _honker_live.id)
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
@@ -155,16 +156,16 @@ func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bo
 
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	var state, queue string
-	var worker, unique sql.NullString
+	var worker, unique, key sql.NullString
 	var expires number
-	row := newJobRow(&state, &worker, &expires, &queue, &unique)
+	row := newJobRow(&state, &worker, &expires, &queue, &unique, &key)
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
 		job, err = row.scan(rows)
 		return err
 	}, args...)
 	job.State, job.WorkerID, job.ClaimExpiresAt, job.Queue = state, worker.String, int64(expires), queue
-	job.Unique = unique.String
+	job.Unique, job.Key = unique.String, key.String
 	return job, found, err
 }
 

@@ -16,21 +16,22 @@ type Lane struct {
 	Start, Step int64
 }
 
-var sqlOverdueLanes = `SELECT k.value FROM json_each(?1) AS k WHERE ` + overdue("k.value")
+var sqlOverdueLanes = `SELECT k.value, ` + overdue("k.value") + `, ` + limited("k.value") + ` FROM json_each(?1) AS k
+WHERE ` + overdue("k.value") + ` OR ` + limited("k.value")
 
 // The levels of all lanes in their order, and then as in a claim of one queue: so SQLite comes to a
 // later lane only when the ones before it have given less than the limit.
-var sqlClaimStrict = claiming(`WITH RECURSIVE lv(lane, queue, p) AS (
+var strictDue = `WITH RECURSIVE lv(lane, queue, p) AS (
     SELECT k.key, k.value, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
-    FROM json_each(?1) AS k WHERE NOT `+paused("k.value")+`
+    FROM json_each(?1) AS k WHERE NOT ` + paused("k.value") + `
     UNION ALL
     SELECT lv.lane, lv.queue, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = lv.queue AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
     FROM lv WHERE lv.p IS NOT NULL
     ORDER BY 1, 3 DESC)
-  SELECT l.id FROM `+due("lv.queue")+`
-  LIMIT ?3 + 0`) + `, queue`
+  SELECT l.id FROM ` + due("lv.queue") + `
+  LIMIT ?3 + 0`
 
 // A walk over the jobs of all lanes in the order of their tags. Of each lane it knows the next job;
 // it takes the one with the lowest tag and seeks what follows that in its lane: a job of the same
@@ -38,24 +39,31 @@ var sqlClaimStrict = claiming(`WITH RECURSIVE lv(lane, queue, p) AS (
 // each job that it gives, and one for each lane, however many wait. A lane that has come to its end
 // has a NULL, which counts in the LIMIT of the walk: there is none before the first job.
 // LIMIT -1 has JSON parsed, and first jobs sought, once and not for each use.
-var sqlClaimFair = claiming(`WITH RECURSIVE walk(tag, lane, queue, step, id) AS (
+var fairDue = `WITH RECURSIVE walk(tag, lane, queue, step, id) AS (
     SELECT start, lane, queue, step, id FROM (
       SELECT k.start, k.lane, k.queue, k.step, coalesce(
-        (`+headOfTop("k.queue")+`),
-        (`+levels("k.queue")+` SELECT l.id FROM `+due("k.queue")+` LIMIT 1)) AS id
+        (` + headOfTop("k.queue") + `),
+        (` + levels("k.queue") + ` SELECT l.id FROM ` + due("k.queue") + ` LIMIT 1)) AS id
       FROM (SELECT key AS lane, json_extract(value, '$[0]') AS queue,
         json_extract(value, '$[1]') AS start, json_extract(value, '$[2]') AS step FROM json_each(?1) LIMIT -1) AS k
-      WHERE NOT `+paused("k.queue")+` LIMIT -1)
+      WHERE NOT ` + paused("k.queue") + ` LIMIT -1)
     WHERE id IS NOT NULL
     UNION ALL
     SELECT w.tag + w.step, w.lane, w.queue, w.step, coalesce(
-      (`+following(`l.run_at = c.run_at AND l.id > c.id`)+`),
-      (`+following(`l.run_at > c.run_at AND l.run_at <= ?2`)+`),
-      (`+levelsBelow("w.queue", "w.id")+` SELECT l.id FROM `+due("w.queue")+` LIMIT 1))
+      (` + following(`l.run_at = c.run_at AND l.id > c.id`) + `),
+      (` + following(`l.run_at > c.run_at AND l.run_at <= ?2`) + `),
+      (` + levelsBelow("w.queue", "w.id") + ` SELECT l.id FROM ` + due("w.queue") + ` LIMIT 1))
     FROM walk AS w WHERE w.id IS NOT NULL
     ORDER BY 1, 2 LIMIT ?3 + max(0, min(?3 - 1, json_array_length(?1))))
   SELECT id FROM walk WHERE id IS NOT NULL
-  LIMIT ?3 + 0`) + `, queue`
+  LIMIT ?3 + 0`
+
+var (
+	sqlClaimStrict     = claiming(strictDue) + `, queue`
+	sqlClaimStrictKeys = candidates(strictDue)
+	sqlClaimFair       = claiming(fairDue) + `, queue`
+	sqlClaimFairKeys   = candidates(fairDue)
+)
 
 // headOfTop is the query of the first job of queue that can be claimed, if it is of the highest
 // priority. It is nearly always there, and costs less than a look at all levels.
@@ -89,67 +97,84 @@ func levelsBelow(queue, id string) string {
     FROM lv WHERE lv.p IS NOT NULL)`
 }
 
-// ClaimStrict is like Claim, of the jobs of several queues: of a later one only where the ones
+// ClaimStrict is like ClaimAt, of the jobs of several queues: of a later one only where the ones
 // before it have no more to give.
-func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, now, expires int64) ([]Job, []Death, error) {
-	jobs, dead, err := j.claimLanes(ctx, q, sqlClaimStrict, queues, nameList(queues), worker, n, now, expires)
+func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]Job, []Death, error) {
+	c := claim{claim: sqlClaimStrict, keys: sqlClaimStrictKeys, worker: worker, expires: expires,
+		list: func(open []string) (any, error) { return nameList(open), nil }}
+	jobs, dead, err := j.claimLanes(ctx, q, queues, c, n, nowMS)
 	sortStrict(jobs, queues)
 	return jobs, dead, err
 }
 
-// ClaimFair is like Claim, of the jobs of several queues, which take turns as Lane says.
-func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker string, n int, now, expires int64) ([]Job, []Death, error) {
+// ClaimFair is like ClaimAt, of the jobs of several queues, which take turns as Lane says.
+func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker string, n int, nowMS, expires int64) ([]Job, []Death, error) {
 	queues := make([]string, len(lanes))
-	rows := make([][3]any, len(lanes))
 	for i, l := range lanes {
-		queues[i], rows[i] = l.Queue, [3]any{l.Queue, l.Start, l.Step}
+		queues[i] = l.Queue
 	}
-	list, err := json.Marshal(rows)
-	if err != nil {
-		return nil, nil, err
-	}
-	jobs, dead, err := j.claimLanes(ctx, q, sqlClaimFair, queues, string(list), worker, n, now, expires)
+	c := claim{claim: sqlClaimFair, keys: sqlClaimFairKeys, worker: worker, expires: expires,
+		list: func(open []string) (any, error) {
+			rows := make([][3]any, 0, len(lanes))
+			for _, l := range lanes {
+				if slices.Contains(open, l.Queue) {
+					rows = append(rows, [3]any{l.Queue, l.Start, l.Step})
+				}
+			}
+			list, err := json.Marshal(rows)
+			return string(list), err
+		}}
+	jobs, dead, err := j.claimLanes(ctx, q, queues, c, n, nowMS)
 	sortFair(jobs, lanes, queues)
 	return jobs, dead, err
 }
 
-// claimLanes runs query, a claim of jobs of queues, which are list there.
-func (j Jobs) claimLanes(ctx context.Context, q Querier, query string, queues []string, list, worker string, n int, now, expires int64) (jobs []Job, dead []Death, err error) {
-	dead, settled, err := j.settleLanes(ctx, q, queues, now)
+// claimLanes runs c, of jobs of queues.
+func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []Job, dead []Death, err error) {
+	c.now = nowMS / 1000
+	dead, settled, limits, err := j.settleLanes(ctx, q, queues, c.now)
 	if err != nil {
 		return nil, nil, err
 	}
 	var queue string
 	row := newJobRow(&queue)
-	row.job = Job{State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
-	err = each(ctx, q, query, func(rows *sql.Rows) error {
+	row.job = Job{State: "processing", WorkerID: c.worker, ClaimExpiresAt: c.expires}
+	c.these = sqlClaimThese + `, queue`
+	c.got = func(rows *sql.Rows) error {
 		job, err := row.scan(rows)
 		job.Queue = queue
 		jobs = append(jobs, job)
 		return err
-	}, list, now, n, worker, expires)
+	}
+	changed, err := c.open(ctx, q, queues, limits, n, nowMS)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(jobs)+settled > 0 || n == 0 {
+	if len(jobs) > 0 || settled || changed || n == 0 {
 		return jobs, dead, nil
 	}
 	for _, queue := range queues {
-		if err := j.stuck(ctx, q, queue, now); err != nil {
+		if err := j.stuck(ctx, q, queue, nowMS); err != nil {
 			return nil, nil, err
 		}
 	}
 	return nil, nil, nil
 }
 
-// settleLanes settles what is overdue on queues, which one read finds, and counts as
-// settleOverdue does.
-func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []Death, settled int, err error) {
+// settleLanes settles what is overdue on queues, which one read finds, and tells whether it has settled
+// anything. limits are those of queues that have some.
+func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []Death, settled bool, limits []string, err error) {
 	var late []string
 	var queue string
+	var overdue, limited bool
 	err = each(ctx, q, sqlOverdueLanes, func(rows *sql.Rows) error {
-		err := rows.Scan(&queue)
-		late = append(late, queue)
+		err := rows.Scan(&queue, &overdue, &limited)
+		if overdue {
+			late = append(late, queue)
+		}
+		if limited {
+			limits = append(limits, queue)
+		}
 		return err
 	}, nameList(queues), now)
 	for _, queue := range late {
@@ -157,14 +182,14 @@ func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now i
 			break
 		}
 		var died []Death
-		var n int
-		died, n, err = j.settleOverdue(ctx, q, queue, now)
+		var some bool
+		died, some, _, err = j.settleOverdue(ctx, q, queue, now)
 		for i := range died {
 			died[i].Queue = queue
 		}
-		dead, settled = append(dead, died...), settled+n
+		dead, settled = append(dead, died...), settled || some
 	}
-	return dead, settled, err
+	return dead, settled, limits, err
 }
 
 // sortStrict puts jobs in the order of queues, and of a claim within each.

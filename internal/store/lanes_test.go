@@ -27,7 +27,7 @@ func TestClaimFair_Filled(t *testing.T) {
 	const all = 44
 	for n := 1; n <= all+1; n++ {
 		exec(t, tx, `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL, attempts = 0`)
-		fair, _, err := store.Jobs{}.ClaimFair(t.Context(), tx, lanes, "w", n, 10, 20)
+		fair, _, err := store.Jobs{}.ClaimFair(t.Context(), tx, lanes, "w", n, 10_000, 20)
 		require.NoError(t, err)
 		require.Len(t, fair, min(n, all))
 		for i, first := range []string{"lane0", "lane2", "lane4", "lane5", "lane2", "lane5", "lane5"} {
@@ -36,7 +36,7 @@ func TestClaimFair_Filled(t *testing.T) {
 			}
 		}
 		exec(t, tx, `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL, attempts = 0`)
-		strict, _, err := store.Jobs{}.ClaimStrict(t.Context(), tx, queues, "w", n, 10, 20)
+		strict, _, err := store.Jobs{}.ClaimStrict(t.Context(), tx, queues, "w", n, 10_000, 20)
 		require.NoError(t, err)
 		require.Len(t, strict, min(n, all))
 	}

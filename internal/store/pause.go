@@ -41,22 +41,8 @@ ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = exc
 	setNoPause    = `UPDATE _honkerx_queues SET paused_ms = NULL, until_ms = NULL, reason = NULL, who = NULL`
 	sqlEndPause   = setNoPause + ` WHERE queue = ?1 AND paused_ms IS NOT NULL`
 	sqlEndPauses  = setNoPause + ` WHERE until_ms <= ?1 * 1000`
-	sqlAnyPause   = `SELECT EXISTS (SELECT 1 FROM _honkerx_queues WHERE paused_ms IS NOT NULL)`
-	sqlOverPauses = `SELECT EXISTS (SELECT 1 FROM _honkerx_queues WHERE until_ms <= ?1 * 1000)`
-)
-
-// The gate passes over a row of a paused queue that any binding's claim takes: RAISE(IGNORE)
-// drops the change of that row, and the statement goes on with the others. Our own claims do not
-// choose such rows. It costs each claim something, so it exists only while a queue is paused.
-// A heartbeat does not set state, so the update of a job that runs already does not meet it.
-const (
-	makeGate = `CREATE TRIGGER IF NOT EXISTS _honkerx_gate BEFORE UPDATE OF state ON _honker_live
-WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_queues
-  WHERE queue = OLD.queue AND paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > unixepoch() * 1000))
-BEGIN
-  SELECT RAISE(IGNORE);
-END`
-	dropGate = `DROP TRIGGER IF EXISTS _honkerx_gate`
+	sqlOverPauses = `SELECT EXISTS (SELECT 1 FROM _honkerx_queues WHERE until_ms <= ?1 * 1000)
+  OR EXISTS (SELECT 1 FROM _honkerx_keys WHERE until_ms <= ?1 * 1000) OR EXISTS (SELECT 1` + whereKeyIdle + `)`
 )
 
 // All returns the pauses that hold, by queue.
@@ -76,8 +62,12 @@ func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*Pause,
 
 // Get returns the pause of queue; false for none, or one that is over.
 func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p Pause, found bool, err error) {
+	return getPause(ctx, q, sqlGetPause, queue, now)
+}
+
+func getPause(ctx context.Context, q Querier, query string, args ...any) (p Pause, found bool, err error) {
 	var reason, by sql.NullString
-	found, err = one(ctx, q, sqlGetPause, []any{queue, now}, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by)
+	found, err = one(ctx, q, query, args, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by)
 	p.Reason, p.By = reason.String, by.String
 	return p, found, err
 }
@@ -103,8 +93,7 @@ func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p Pause, now 
 	if err != nil {
 		return before, was, err
 	}
-	_, err = q.ExecContext(ctx, makeGate)
-	return before, was, err
+	return before, was, fitTriggers(ctx, q)
 }
 
 // End ends the pause of queue; false where it was over, or there was none.
@@ -116,7 +105,7 @@ func (ps Pauses) End(ctx context.Context, q Querier, queue string, now int64) (w
 	if err != nil || n == 0 {
 		return false, err
 	}
-	return was, ps.tidy(ctx, q)
+	return was, fitTriggers(ctx, q)
 }
 
 // Over tells whether EndOver would do something.
@@ -125,23 +114,23 @@ func (Pauses) Over(ctx context.Context, q Querier, now int64) (some bool, err er
 	return some, err
 }
 
-// EndOver removes what pauses have left that ended by themselves, and counts them.
-func (ps Pauses) EndOver(ctx context.Context, q Querier, now int64) (int, error) {
-	n, err := affected(ctx, q, sqlEndPauses, now)
-	if err != nil || n == 0 {
+// EndOver removes what pauses have left that ended by themselves, and counts them, and the keys that
+// have neither a pause nor a start that their rate still knows.
+func (ps Pauses) EndOver(ctx context.Context, q Querier, now int64) (ended int, err error) {
+	for _, query := range []string{sqlEndPauses, sqlEndKeyPauses} {
+		n, err := affected(ctx, q, query, now)
+		if err != nil {
+			return 0, err
+		}
+		ended += n
+	}
+	if _, err := q.ExecContext(ctx, sqlDropIdleKeys, now); err != nil {
 		return 0, err
 	}
-	return n, ps.tidy(ctx, q)
-}
-
-// tidy drops the gate behind the last pause.
-func (Pauses) tidy(ctx context.Context, q Querier) error {
-	var some bool
-	if _, err := one(ctx, q, sqlAnyPause, nil, &some); err != nil || some {
-		return err
+	if _, err := q.ExecContext(ctx, sqlCountAllKeys); err != nil {
+		return 0, err
 	}
-	_, err := q.ExecContext(ctx, dropGate)
-	return err
+	return ended, fitTriggers(ctx, q)
 }
 
 // nullText is NULL for an empty text.

@@ -12,7 +12,7 @@ import (
 // a pause, and what is left of a pause that is over.
 func TestCheck_Pause(t *testing.T) {
 	db := openFresh(t)
-	const gate = "the trigger that keeps paused jobs from starting exists while a queue is paused: row 0"
+	const gate = "the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0"
 	for statement, rule := range map[string]string{
 		`DROP TRIGGER _honkerx_gate`:                                   gate,
 		`DELETE FROM _honkerx_queues`:                                  gate,

@@ -36,13 +36,13 @@ FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE
 
 	// With a unique key the side row is there already. One with a key begins without a slot.
 	sqlRequeueSide = `INSERT INTO _honkerx_job
-  (job_id, last_error, base, headers, key, batch, progress, checkpoint, queue, slot, priority, run_at)
+  (job_id, last_error, base, headers, key, batch, progress, checkpoint, queue, slot)
 SELECT d.id, d.last_error, CAST(d.attempts AS INTEGER), s.headers, s.key, s.batch, s.progress, s.checkpoint,
-  iif(s.key IS NULL, NULL, l.queue), iif(s.key IS NULL, NULL, 0), iif(s.key IS NULL, NULL, l.priority), iif(s.key IS NULL, NULL, l.run_at)
+  iif(s.key IS NULL, NULL, l.queue), iif(s.key IS NULL, NULL, 0)
 FROM _honker_dead AS d JOIN _honker_live AS l ON l.id = d.id LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE d.id = ?1
 ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excluded.base, headers = excluded.headers,
   key = excluded.key, batch = excluded.batch, progress = excluded.progress, checkpoint = excluded.checkpoint,
-  queue = ifnull(queue, excluded.queue), slot = excluded.slot, priority = excluded.priority, run_at = excluded.run_at`
+  queue = ifnull(queue, excluded.queue), slot = excluded.slot`
 
 	sqlForgetDead = `DELETE FROM _honker_dead WHERE id = ?1`
 	sqlJobBase    = `SELECT base FROM _honkerx_job WHERE job_id = ?1`

@@ -77,7 +77,7 @@ func TestRequeue_SideRowSurvives(t *testing.T) {
 	require.Equal(t, carried, value(t, tx, side+`_honkerx_dead_job`))
 	requeue(t, tx, store.Requeue{ID: id, RunAt: 9, Queue: "b"})
 	require.Equal(t, carried, value(t, tx, side+`_honkerx_job`))
-	require.Equal(t, "b|0|7|9", value(t, tx, `SELECT queue, slot, priority, run_at FROM _honkerx_job`))
+	require.Equal(t, "b|0|NULL|NULL", value(t, tx, `SELECT queue, slot, priority, run_at FROM _honkerx_job`))
 
 	exec(t, tx, `DELETE FROM _honker_live`)
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) VALUES (?1, 'b', '1')`, id)

@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the schema version of our own tables that this code writes.
-const Version = 5
+const Version = 6
 
 // ErrTooNew reports a file that a newer version of this package has written.
 var ErrTooNew = errors.New("the schema is newer than this version of honker")
@@ -32,13 +32,22 @@ var laterColumns = []struct {
 }{
 	{"_honker_scheduler_tasks", []string{"enabled INTEGER NOT NULL DEFAULT 1", "max_attempts INTEGER NOT NULL DEFAULT 3"}},
 	{"_honkerx_job", []string{"queue TEXT", "unique_key TEXT", "unique_until INTEGER", "base INTEGER", "headers TEXT",
-		"key TEXT", "slot INTEGER", "priority INTEGER", "run_at INTEGER", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}},
+		"key TEXT", "slot INTEGER", "priority INTEGER", "run_at INTEGER", "batch INTEGER", "progress TEXT", "checkpoint TEXT", "wait INTEGER"}},
 	{"_honkerx_dead_job", laterKept},
 	{"_honkerx_gone", laterKept},
 	{"_honkerx_queues", []string{"running INTEGER", "per_key INTEGER", "in_order INTEGER",
 		"rate_n INTEGER", "rate_per_ms INTEGER", "rate_burst INTEGER", "rate_tat_ms INTEGER",
 		"key_rate_n INTEGER", "key_rate_per_ms INTEGER", "key_rate_burst INTEGER",
-		"done_count INTEGER", "done_age_ms INTEGER", "done_kept INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER"}},
+		"done_count INTEGER", "done_age_ms INTEGER", "done_kept INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER",
+		"keys_paused INTEGER", "claim_ms INTEGER"}},
+	{"_honkerx_keys", []string{"next_ms INTEGER"}},
+}
+
+// replaced are what version 5 had in other forms: two indexes, and a gate that knew of pauses alone.
+var replaced = []string{
+	`DROP INDEX IF EXISTS _honkerx_job_runs`,
+	`DROP INDEX IF EXISTS _honkerx_job_held`,
+	`DROP TRIGGER IF EXISTS _honkerx_gate`,
 }
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
@@ -128,6 +137,12 @@ func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 		return err
 	}
 	if err := renewKeyTriggers(ctx, q); err != nil {
+		return err
+	}
+	if err := execAll(ctx, q, replaced); err != nil {
+		return err
+	}
+	if err := fitTriggers(ctx, q); err != nil {
 		return err
 	}
 	_, err := q.ExecContext(ctx, sqlSetVersion, strconv.Itoa(Version))

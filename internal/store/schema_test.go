@@ -174,7 +174,7 @@ func TestSchema_OlderFiles(t *testing.T) {
 	}
 }
 
-// Tables of versions 4 and 5.
+// Tables that versions 4 to 6 made or changed.
 var later = []string{
 	"_honkerx_job", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_queues", "_honkerx_keys", "_honkerx_done",
 	"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit",
@@ -201,7 +201,7 @@ func TestSchema_Version3(t *testing.T) {
 	require.Empty(t, broken)
 }
 
-// requireFreshShape requires the columns and indexes of a fresh file.
+// requireFreshShape requires the columns and indexes of a fresh file; keys and pauses have made triggers.
 func requireFreshShape(t *testing.T, db *sql.DB) {
 	t.Helper()
 	fresh := openFresh(t)
@@ -209,7 +209,7 @@ func requireFreshShape(t *testing.T, db *sql.DB) {
 		require.NotEmpty(t, columns(t, fresh, table), table)
 		require.Equal(t, columns(t, fresh, table), columns(t, db, table), table)
 	}
-	const others = `SELECT name FROM sqlite_schema WHERE type <> 'table' AND name NOT LIKE '%unique%' ORDER BY name`
+	const others = `SELECT name FROM sqlite_schema WHERE type <> 'table' AND name NOT LIKE '%unique%' AND name <> '_honkerx_gate' ORDER BY name`
 	require.Equal(t, lines(t, fresh, others), lines(t, db, others))
 }
 
@@ -240,11 +240,48 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 	require.NoError(t, bootstrap(db, readDDL(t)))
 	require.True(t, current(t, db))
 	requireFreshShape(t, db)
+	require.Contains(t, schema(t, db), "_honkerx_gate")
 	require.Equal(t, []string{"b|5000|deploy|NULL"}, lines(t, db, `SELECT queue, paused_ms, reason, done_count FROM _honkerx_queues`))
 
 	exec(t, db, `UPDATE _honkerx_job SET headers = '{"tenant":"acme"}'`)
 	require.EqualValues(t, 1, die(t, db))
 	require.Equal(t, `1|k|{"tenant":"acme"}`, value(t, db, `SELECT job_id, unique_key, headers FROM _honkerx_dead_job`))
+}
+
+// A file of version 5 that has a paused queue gets a gate that knows of limits, and keeps its pause.
+func TestSchema_Version5(t *testing.T) {
+	db := openFresh(t)
+	exec(t, db, `DROP INDEX _honkerx_job_key`)
+	for _, c := range [][2]string{{"_honkerx_job", "wait"}, {"_honkerx_queues", "keys_paused"}, {"_honkerx_queues", "claim_ms"}, {"_honkerx_keys", "next_ms"}} {
+		exec(t, db, `ALTER TABLE `+c[0]+` DROP COLUMN `+c[1])
+	}
+	execAll(t, db, []string{
+		`CREATE INDEX _honkerx_job_runs ON _honkerx_job(queue, key) WHERE slot = 1`,
+		`CREATE INDEX _honkerx_job_held ON _honkerx_job(queue, key, priority DESC, run_at, job_id) WHERE slot = 2`,
+		`INSERT INTO _honkerx_queues (queue, paused_ms, done_count, done_age_ms, done_kept) VALUES ('b', 5000, 7, 0, 0)`,
+		`CREATE TRIGGER _honkerx_gate BEFORE UPDATE OF state ON _honker_live
+WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_queues
+  WHERE queue = OLD.queue AND paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > unixepoch() * 1000))
+BEGIN
+  SELECT RAISE(IGNORE);
+END`,
+		`UPDATE _honkerx_meta SET value = '5' WHERE key = 'schema_version'`,
+	})
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.Equal(t, []string{"b|5000|7"}, lines(t, db, `SELECT queue, paused_ms, done_count FROM _honkerx_queues`))
+	require.Contains(t, value(t, db, `SELECT sql FROM sqlite_schema WHERE name = '_honkerx_gate'`), "running")
+	broken, err := store.Check(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, broken)
+
+	tx := begin(t, db)
+	ended, err := store.Pauses{}.End(ctx, tx, "b", 6)
+	require.NoError(t, err)
+	require.True(t, ended)
+	require.NoError(t, tx.Commit())
+	requireFreshShape(t, db)
+	require.NotContains(t, schema(t, db), "_honkerx_gate")
 }
 
 // A file with nothing but notifications is completed.

@@ -13,6 +13,7 @@ type QueueStats struct {
 	QueueCounts
 	OldestReady, NextAt int64
 	Pause               *Pause
+	Limits              QueueLimits
 }
 
 // QueueCounts are the jobs of a queue by phase.
@@ -39,7 +40,7 @@ func (c Count) minus(d Count) Count {
 
 // Stats is what lies in a queue, of what was counted and what is at its head.
 func (h QueueHead) Stats(c QueueCounts) QueueStats {
-	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause}
+	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause, Limits: h.limits}
 	if behind := h.Behind; behind != 0 && c.Ready != (Count{}) && (s.OldestReady == 0 || behind < s.OldestReady) {
 		s.OldestReady = behind
 	}

@@ -2,20 +2,14 @@ package store
 
 import "context"
 
-// One seek per queue, like a skip scan: first over the queues with jobs that wait, then over
-// those with jobs in flight. SELECT DISTINCT would read every job.
-const sqlQueues = `WITH RECURSIVE
-  waiting(queue) AS (
-    SELECT (SELECT min(queue) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE state = 'pending')
-    UNION ALL
-    SELECT (SELECT min(queue) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE state = 'pending' AND queue > w.queue)
-    FROM waiting AS w WHERE w.queue IS NOT NULL),
-  running(queue) AS (
-    SELECT (SELECT min(queue) FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing')
-    UNION ALL
-    SELECT (SELECT min(queue) FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing' AND queue > r.queue)
-    FROM running AS r WHERE r.queue IS NOT NULL)
-SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL`
+// One seek per queue, over the queues with jobs that wait, those with jobs in flight and those with
+// jobs that are held. SELECT DISTINCT would read every job.
+var sqlQueues = `WITH RECURSIVE
+  ` + skipScan("waiting", liveTable, "_honkerx_live_pending", "state = 'pending'") + `,
+  ` + skipScan("running", liveTable, "_honker_live_processing_deadline", "state = 'processing'") + `,
+  ` + skipScan("held", liveTable, "_honkerx_live_held", "state = 'held'") + `
+SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL
+UNION SELECT queue FROM held WHERE queue IS NOT NULL`
 
 // Queues lists the queues that have live jobs.
 func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
@@ -24,7 +18,7 @@ func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
 
 // This reads every waiting job of the queue, so a caller runs it outside of the write lock.
 // An index on expires_at would cost every job something, for a rare sweep.
-const sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` LIMIT ?3 + 0`
+const sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
 
 // Expired returns the ids of up to limit jobs of queue that have expired by now: that wait, or of
 // which the claim has lapsed.
@@ -35,7 +29,8 @@ func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, lim
 // By primary key.
 const (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
-  AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2)`
+  AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2
+    OR state = 'held' AND id IN (SELECT job_id FROM _honkerx_job WHERE slot = 2))`
 
 	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
 	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs + returningDeath

@@ -16,7 +16,7 @@ import (
 // gives it, since it runs after every commit while there is a waiter of its kind.
 type Statements struct {
 	Jobs interface {
-		States(ctx context.Context, q sqlite.Querier, queues []string, now int64) ([]store.QueueState, error)
+		StatesAt(ctx context.Context, q sqlite.Querier, queues []string, nowMS int64) ([]store.QueueState, error)
 	}
 	Results interface {
 		Decided(ctx context.Context, q sqlite.Querier, ids []int64) ([]int64, error)
@@ -90,13 +90,14 @@ func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(store.Instant(unix)) }
 // queues returns those with something to claim. A worker that is woken claims without another
 // look, so this answer has to be that of a claim: due, not expired, an attempt left, or lapsed.
 func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
-	states, err := s.Jobs.States(ctx, q, awaited(), now.Unix())
+	states, err := s.Jobs.StatesAt(ctx, q, awaited(), now.UnixMilli())
 	for _, state := range states {
 		if state.Ready {
 			ready = append(ready, state.Queue)
 			continue
 		}
 		s.wakeAtSecond(state.Next)
+		s.wakeAt(store.InstantMS(state.StartMS))
 	}
 	return ready, err
 }

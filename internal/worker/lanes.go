@@ -34,12 +34,12 @@ func FairLanes(queues []string, weights []int) *Lanes {
 }
 
 // claim is a claim of up to n jobs that begins at next, and returns where the one after it does.
-func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []store.Lane, worker string, n int, now, expires int64) ([]store.Job, []store.Death, []store.Lane, error) {
+func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []store.Lane, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, []store.Lane, error) {
 	if l.next == nil {
-		rows, dead, err := jobs.ClaimStrict(ctx, q, l.Queues, worker, n, now, expires)
+		rows, dead, err := jobs.ClaimStrict(ctx, q, l.Queues, worker, n, nowMS, expires)
 		return rows, dead, nil, err
 	}
-	rows, dead, err := jobs.ClaimFair(ctx, q, next, worker, n, now, expires)
+	rows, dead, err := jobs.ClaimFair(ctx, q, next, worker, n, nowMS, expires)
 	return rows, dead, advance(next, rows), err
 }
 

@@ -162,7 +162,7 @@ func (p *Pool) loop(ctx context.Context) error {
 		// one gathers.
 		done := p.takeFinished()
 		want := p.want(len(done))
-		if !p.more {
+		if !p.more && (len(done) == 0 || !p.source.Limited()) {
 			want = 0 // the read of the next wait is cheaper than a claim of nothing
 		}
 		want = p.reserve(want)
@@ -231,9 +231,10 @@ const (
 // what finished in the last few milliseconds, so that fast handlers see batches and slow ones
 // hoard nothing.
 //
-// Slots that are shared are never used for a job that waits: nothing is claimed ahead.
+// Slots that are shared, and the room that limits leave, are never used for a job that waits: nothing
+// is claimed ahead.
 func (p *Pool) want(done int) int {
-	if p.slots != nil {
+	if p.slots != nil || p.source.Limited() {
 		return max(0, min(p.idle(done), prefetchLimit))
 	}
 	ahead := p.prefetch.size(time.Now(), done)

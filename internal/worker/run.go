@@ -169,6 +169,8 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	switch {
 	case !directed && p.handlerCtx.Err() != nil:
 		return p.source.release(j.claim) // Work has ended, and the handler did not fail
+	case directed && directive.SlowDown:
+		return p.source.slowDown(j.claim, directive)
 	case directed && directive.Outcome == Snoozed:
 		return p.source.Snooze(j.claim, directive.Delay)
 	}

@@ -87,6 +87,8 @@ type SettleOp struct {
 	RunAt   time.Time // after Run: when a job that is retried runs again
 	At      time.Time // after Run, where the claim held: when it ended
 
+	SlowDown bool // of a job that is snoozed: as in Directive
+
 	source    *Source
 	text      string // of Cause, for the file
 	resultTTL time.Duration
@@ -133,7 +135,7 @@ func (s *SettleOp) Single() bool {
 	case Acked:
 		return s.Claim.Result.Load() == nil
 	case Snoozed, Released:
-		return true
+		return !s.SlowDown
 	}
 	return false
 }
@@ -163,7 +165,7 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err
 	case Died:
 		held, err = jobs.DeadLetter(ctx, q, s.Claim.Claim, s.text, now)
 	case Snoozed:
-		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, engine.UnixAfter(at, s.Delay), now)
+		held, err = s.snooze(ctx, q, at)
 	case Released:
 		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, 0, now)
 	}
@@ -171,6 +173,32 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err
 		return err
 	}
 	return s.finish(ctx, q, at, held, died)
+}
+
+// snooze gives the attempt back, and pauses what is to slow down.
+func (s *SettleOp) snooze(ctx context.Context, q engine.Querier, at time.Time) (held bool, err error) {
+	until, now := engine.UnixAfter(at, s.Delay), at.Unix()
+	held, err = s.source.Jobs.PutBack(ctx, q, s.Claim.Claim, until, now)
+	if err != nil || !held || !s.SlowDown || until <= now {
+		return held, err
+	}
+	p := store.Pause{SinceMS: at.UnixMilli(), UntilMS: until * 1000, Reason: s.text}
+	return held, s.source.Jobs.SlowDown(ctx, q, s.Claim.Queue, s.Claim.ID, p, now)
+}
+
+// maxReason bounds the reason of a pause.
+const maxReason = 1024
+
+// slowDown is Snooze with a pause for as long.
+func (s *Source) slowDown(c *Claim, d *Directive) *SettleOp {
+	end := s.Snooze(c, d.Delay)
+	end.SlowDown, end.Cause = true, d.Err
+	text := "slow down"
+	if d.Err != nil {
+		text += ": " + Reason(d.Err)
+	}
+	end.text = strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), maxReason)], "\x00", ""), "")
+	return end
 }
 
 // finish notes what the claim has become, and saves the result of a job that is done.
@@ -224,6 +252,8 @@ type Directive struct {
 	Outcome Outcome // Retried, Snoozed or Died
 	Delay   time.Duration
 	Err     error
+
+	SlowDown bool // and Snoozed: nothing more of the job's key, or queue, starts before Delay is over
 }
 
 // Error implements error.

@@ -13,12 +13,12 @@ import (
 
 // Jobs are the statements about jobs that claiming, settling and renewing need.
 type Jobs interface {
-	Ready(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	States(ctx context.Context, q engine.Querier, queues []string, now int64) ([]store.QueueState, error)
-	Claim(ctx context.Context, q engine.Querier, queue, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
+	ReadyAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (bool, error)
+	StatesAt(ctx context.Context, q engine.Querier, queues []string, nowMS int64) ([]store.QueueState, error)
+	ClaimAt(ctx context.Context, q engine.Querier, queue, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, error)
 	Paused(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
-	ClaimFair(ctx context.Context, q engine.Querier, lanes []store.Lane, worker string, n int, now, expires int64) ([]store.Job, []store.Death, error)
+	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, error)
+	ClaimFair(ctx context.Context, q engine.Querier, lanes []store.Lane, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, error)
 	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
 	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
@@ -28,6 +28,7 @@ type Jobs interface {
 	Retry(ctx context.Context, q engine.Querier, c store.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
 	DeadLetter(ctx context.Context, q engine.Querier, c store.Claim, cause string, now int64) (bool, error)
 	PutBack(ctx context.Context, q engine.Querier, c store.Claim, runAt, now int64) (bool, error)
+	SlowDown(ctx context.Context, q engine.Querier, queue string, id int64, p store.Pause, now int64) error
 	Base(ctx context.Context, q engine.Querier, id int64) (int64, error)
 	Gone(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
 	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
@@ -50,7 +51,12 @@ type Source struct {
 	Lanes    *Lanes // nil: Queue alone
 
 	largest atomic.Int64 // payload of late, in bytes: 0 is unknown
+	limited atomic.Bool  // the queues had limits when a worker last waited
 }
+
+// Limited tells whether the queues had limits when a worker last waited: the end of a job may let
+// another start then.
+func (s *Source) Limited() bool { return s.limited.Load() }
 
 // queues are the names of the queues that jobs are claimed from.
 func (s *Source) queues() []string {
@@ -111,7 +117,7 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 		c.ahead = c.source.Lanes.next
 	}
 	for n := c.first(); n > 0; n = c.next() {
-		rows, dead, err := c.claim(ctx, q, n, now.Unix(), expires)
+		rows, dead, err := c.claim(ctx, q, n, now.UnixMilli(), expires)
 		if err != nil {
 			return err
 		}
@@ -148,12 +154,12 @@ func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (e
 }
 
 // claim runs one statement.
-func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, now, expires int64) (rows []store.Job, dead []store.Death, err error) {
+func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []store.Job, dead []store.Death, err error) {
 	s := c.source
 	if s.Lanes == nil {
-		return s.Jobs.Claim(ctx, q, s.Queue, c.Worker, n, now, expires)
+		return s.Jobs.ClaimAt(ctx, q, s.Queue, c.Worker, n, nowMS, expires)
 	}
-	rows, dead, c.ahead, err = s.Lanes.claim(ctx, s.Jobs, q, c.ahead, c.Worker, n, now, expires)
+	rows, dead, c.ahead, err = s.Lanes.claim(ctx, s.Jobs, q, c.ahead, c.Worker, n, nowMS, expires)
 	return rows, dead, err
 }
 
@@ -229,7 +235,7 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 // Ready reads whether a claim would find something to do, without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		ready, err = s.Jobs.Ready(ctx, q, s.Queue, time.Now().Unix())
+		ready, err = s.Jobs.ReadyAt(ctx, q, s.Queue, time.Now().UnixMilli())
 		return err
 	})
 	return ready, err
@@ -239,8 +245,9 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 // than Ready, so it is for a caller that is about to wait.
 func (s *Source) state(ctx context.Context) (state store.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		states, err := s.Jobs.States(ctx, q, s.queues(), time.Now().Unix())
+		states, err := s.Jobs.StatesAt(ctx, q, s.queues(), time.Now().UnixMilli())
 		state = soonest(states)
+		s.limited.Store(state.Limited)
 		return err
 	})
 	return state, err
@@ -249,12 +256,18 @@ func (s *Source) state(ctx context.Context) (state store.QueueState, err error) 
 // soonest is the state of several queues together.
 func soonest(states []store.QueueState) (all store.QueueState) {
 	for _, s := range states {
-		all.Ready = all.Ready || s.Ready
-		if s.Next != 0 && (all.Next == 0 || s.Next < all.Next) {
-			all.Next = s.Next
-		}
+		all.Ready, all.Limited = all.Ready || s.Ready, all.Limited || s.Limited
+		all.Next, all.StartMS = sooner(all.Next, s.Next), sooner(all.StartMS, s.StartMS)
 	}
 	return all
+}
+
+// sooner is the earlier of two times of which 0 is none.
+func sooner(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // Await waits for work: true when a claim should find a job, false when interrupt has a value
@@ -272,6 +285,7 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 		return state.Ready, err
 	}
 	s.Engine.Notifier.WakeAt(engine.Instant(state.Next))
+	s.Engine.Notifier.WakeAt(engine.InstantMS(state.StartMS))
 	// Offered only after the look: with jobs waiting, those come first and an enqueue must not
 	// pass them.
 	var filled <-chan struct{}

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// One row for each job with a key. It may be there already, of a unique key.
+var sqlInsertKeys = newInserts(`_honkerx_job`, `queue, key, slot, job_id`, 3, 1)
+
+// By primary key.
+const sqlSetKey = `INSERT INTO _honkerx_job (queue, key, slot, job_id) VALUES (?1, ?2, 0, ?3)
+ON CONFLICT (job_id) DO UPDATE SET queue = excluded.queue, key = excluded.key, slot = 0`
+
+// SetKeys gives jobs that were just inserted in queue the key that they share limits by.
+func (Jobs) SetKeys(ctx context.Context, q Querier, queue, key string, ids []int64) error {
+	if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes its key along
+		return err
+	}
+	row := func(args []any, i int) []any { return append(args, ids[i]) }
+	return sqlInsertKeys.run(ctx, q, []any{queue, key, 0}, len(ids), row, func(int64, int64) {})
+}
+
+// SetKey is SetKeys of a job that may have a unique key.
+func (Jobs) SetKey(ctx context.Context, q Querier, queue, key string, id int64) error {
+	if err := ensureKeyTriggers(ctx, q, false); err != nil {
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlSetKey, queue, key, id)
+	return err
+}
+
+// KeyStats is what there is of a key.
+type KeyStats struct {
+	Key                    string
+	Running, Held, Waiting int64
+	Oldest                 int64 // when the oldest was enqueued that does not run; 0: none
+}
+
+// By _honkerx_job_key, of all jobs of the queue that have a key.
+const sqlKeyStats = `SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
+  sum(l.state <> 'processing' AND s.slot <> 2), min(iif(l.state = 'processing', NULL, l.created_at))
+FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
+WHERE s.queue = ?1 AND s.key IS NOT NULL
+GROUP BY s.key ORDER BY held DESC, runs DESC, s.key LIMIT ?2 + 0`
+
+// Keys returns up to limit keys of the jobs of queue, those with the most held jobs first.
+func (Jobs) Keys(ctx context.Context, q Querier, queue string, limit int) (all []KeyStats, err error) {
+	err = each(ctx, q, sqlKeyStats, func(rows *sql.Rows) error {
+		var k KeyStats
+		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest))
+		all = append(all, k)
+		return err
+	}, queue, limit)
+	return all, err
+}
+
+// By primary key.
+const sqlKeyOf = `SELECT key FROM _honkerx_job WHERE job_id = ?1 AND key IS NOT NULL`
+
+// KeyOf returns the key that a live job shares limits by; empty for none.
+func (Jobs) KeyOf(ctx context.Context, q Querier, id int64) (key string, err error) {
+	_, err = one(ctx, q, sqlKeyOf, []any{id}, &key)
+	return key, err
+}
+
+// By primary key.
+const (
+	sqlGetKeyPause = `SELECT paused_ms, until_ms, reason, who FROM _honkerx_keys WHERE queue = ?1 AND key = ?3 AND ` + pauseHolds
+
+	sqlSetKeyPause = `INSERT INTO _honkerx_keys (queue, key, paused_ms, until_ms, reason, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = excluded.until_ms,
+  reason = excluded.reason, who = excluded.who`
+
+	setNoKeyPause  = `UPDATE _honkerx_keys SET paused_ms = NULL, until_ms = NULL, reason = NULL, who = NULL`
+	sqlEndKeyPause = setNoKeyPause + ` WHERE queue = ?1 AND key = ?2 AND paused_ms IS NOT NULL`
+
+	sqlAddQueue       = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
+	sqlCountKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(
+  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL), 0) WHERE queue = ?1`
+)
+
+// Whole tables, which hold few rows: those that are paused or have a rate.
+const (
+	whereKeyIdle    = ` FROM _honkerx_keys WHERE paused_ms IS NULL AND (tat_ms IS NULL OR tat_ms <= ?1 * 1000)`
+	sqlEndKeyPauses = setNoKeyPause + ` WHERE until_ms <= ?1 * 1000`
+	sqlDropIdleKeys = `DELETE` + whereKeyIdle
+	sqlCountAllKeys = `UPDATE _honkerx_queues SET keys_paused = nullif(
+  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL), 0) WHERE keys_paused IS NOT NULL`
+)
+
+// By _honkerx_job_key, of the jobs of a key.
+const (
+	sqlLetKeyGo = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id IN (
+  SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2)`
+
+	ofKeyWaiting = ` FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND wait & 2`
+
+	sqlDueOfKey = `UPDATE _honker_live SET run_at = ?3
+WHERE state = 'pending' AND run_at > ?3 AND id IN (SELECT job_id` + ofKeyWaiting + `)`
+	sqlNoWaitOfKey = `UPDATE _honkerx_job SET wait = nullif(wait & 1, 0) WHERE job_id IN (SELECT job_id` + ofKeyWaiting + `)`
+)
+
+// GetKey is Get of a key of queue.
+func (Pauses) GetKey(ctx context.Context, q Querier, queue, key string, now int64) (Pause, bool, error) {
+	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
+}
+
+// SetKey is Set of a key of queue.
+func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p Pause, now int64) (before Pause, was bool, err error) {
+	if before, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
+		return before, was, err
+	}
+	if was {
+		p.SinceMS = before.SinceMS
+	}
+	if _, err := q.ExecContext(ctx, sqlAddQueue, queue); err != nil {
+		return before, was, err
+	}
+	n, err := affected(ctx, q, sqlSetKeyPause, queue, key, p.SinceMS, nullable(p.UntilMS), nullText(p.Reason), nullText(p.By))
+	if err == nil && n == 0 {
+		err = ErrNotInserted
+	}
+	if err != nil {
+		return before, was, err
+	}
+	return before, was, ps.keyChanged(ctx, q, queue, key, now)
+}
+
+// EndKey is End of a key of queue.
+func (ps Pauses) EndKey(ctx context.Context, q Querier, queue, key string, now int64) (was bool, err error) {
+	if _, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlEndKeyPause, queue, key)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	return was, ps.keyChanged(ctx, q, queue, key, now)
+}
+
+// keyChanged lets all jobs of a key go that wait for the end of a pause: claims see to them anew.
+func (Pauses) keyChanged(ctx context.Context, q Querier, queue, key string, now int64) error {
+	if _, err := q.ExecContext(ctx, sqlCountKeyPauses, queue); err != nil {
+		return err
+	}
+	if _, err := q.ExecContext(ctx, sqlLetKeyGo, queue, key); err != nil {
+		return err
+	}
+	if _, err := q.ExecContext(ctx, sqlDueOfKey, queue, key, now); err != nil {
+		return err
+	}
+	if _, err := q.ExecContext(ctx, sqlNoWaitOfKey, queue, key); err != nil {
+		return err
+	}
+	return fitTriggers(ctx, q)
+}
+
+// SlowDown pauses the key of a live job, or its queue where it has none, until p.UntilMS, unless it
+// is paused for longer. The reason of an operator's pause stays.
+func (j Jobs) SlowDown(ctx context.Context, q Querier, queue string, id int64, p Pause, now int64) error {
+	var ps Pauses
+	key, err := j.KeyOf(ctx, q, id)
+	if err != nil {
+		return err
+	}
+	get := func() (Pause, bool, error) { return ps.Get(ctx, q, queue, now) }
+	set := func() error { _, _, err := ps.Set(ctx, q, queue, p, now); return err }
+	if key != "" {
+		get = func() (Pause, bool, error) { return ps.GetKey(ctx, q, queue, key, now) }
+		set = func() error { _, _, err := ps.SetKey(ctx, q, queue, key, p, now); return err }
+	}
+	before, was, err := get()
+	if err != nil || was && (before.UntilMS == 0 || before.UntilMS >= p.UntilMS) {
+		return err
+	}
+	if was && before.By != "" {
+		p.Reason, p.By = before.Reason, before.By
+	}
+	return set()
+}

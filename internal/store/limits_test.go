@@ -1,0 +1,108 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// A job without a key, in a file without limits, is enqueued, claimed and acked by one, two and one
+// statements, and meets the trigger of side rows alone.
+func TestClaim_Plain(t *testing.T) {
+	tx := begin(t, openFresh(t))
+	for range 2 {
+		require.Equal(t, "_honkerx_job_gone", value(t, tx, `SELECT group_concat(name) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = '_honker_live'`))
+		q := &counting{Querier: tx}
+		_, err := store.Jobs{}.Insert(ctx, q, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
+		require.NoError(t, err)
+		require.Equal(t, 1, q.statements)
+		jobs, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
+		require.NoError(t, err)
+		require.Len(t, jobs, 1)
+		require.Equal(t, 3, q.statements)
+		acked, err := store.Jobs{}.Ack(ctx, q, store.Claim{ID: jobs[0].ID, Worker: "w", Attempt: 1}, 11)
+		require.NoError(t, err)
+		require.True(t, acked)
+		require.Equal(t, 4, q.statements)
+
+		// Limits that were there and are gone leave nothing.
+		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{Running: 1, PerKey: 1, Rate: store.StartRate{N: 1, PerMS: 1, Burst: 1}}, 12)
+		require.NoError(t, err)
+		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{}, 12)
+		require.NoError(t, err)
+	}
+}
+
+// Twenty thousand jobs that are held for their key are out of the way of a claim.
+func TestClaim_BehindHeldJobs(t *testing.T) {
+	if slower > 1 {
+		t.Skip("the race detector is slow")
+	}
+	const floor = 20 * time.Millisecond // much more than it takes
+	tx := begin(t, openFresh(t))
+	free := func(n int) {
+		t.Helper()
+		exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', -1, 1, '1' FROM n`, n)
+	}
+	free(500)
+	plain := medianClaim(t, tx)
+	_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1}, 1)
+	require.NoError(t, err)
+	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
+	exec(t, tx, `INSERT INTO _honkerx_job (job_id, queue, key, slot) SELECT id, 'a', 'full', 0 FROM _honker_live WHERE priority = 0`)
+	began, claims := time.Now(), 0
+	for value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'held'`) != "19999" {
+		claims++
+		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 1_000_000, 1_000_060)
+		require.NoError(t, err)
+		require.Less(t, claims, 1000)
+	}
+	t.Logf("%d claims held them in %v", claims, time.Since(began))
+	free(500)
+	limited := medianClaim(t, tx)
+	t.Logf("plain %v, behind held jobs %v", plain, limited)
+	require.Less(t, limited, floor)
+
+	id := value(t, tx, `SELECT job_id FROM _honkerx_job WHERE slot = 1`)
+	began = time.Now()
+	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?`, id)
+	t.Logf("the end of the one that runs lets the next go in %v", time.Since(began))
+	require.Equal(t, "19998", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'held'`))
+}
+
+// The rules of limits find what breaks them.
+func TestCheck_Limits(t *testing.T) {
+	for broken, statements := range map[string][]string{
+		"no job is held for a key that has room: row 2":                                                         {`UPDATE _honkerx_job SET slot = 2 WHERE job_id = 2`, `UPDATE _honkerx_job SET slot = 0 WHERE job_id = 1`, `UPDATE _honkerx_queues SET per_key = 2`},
+		"the slot of a job says whether it runs or is held: row 1":                                              {`UPDATE _honkerx_job SET slot = 1 WHERE job_id = 1`},
+		"a job with a key says its queue and has a slot: row 1":                                                 {`UPDATE _honkerx_job SET slot = NULL WHERE job_id = 1`},
+		"the triggers of keys exist while a queue has limits on them, or a key is paused: row 0":                {`DROP TRIGGER _honkerx_key_gate`},
+		"the trigger of rates exists while a queue has one: row 0":                                              {`UPDATE _honkerx_queues SET rate_n = 1`},
+		"a queue knows how many of its keys are paused: row 0":                                                  {`UPDATE _honkerx_queues SET keys_paused = 1`},
+		"no claim is being made between two transactions: row 0":                                                {`UPDATE _honkerx_queues SET claim_ms = 1`},
+		"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0": {`UPDATE _honkerx_queues SET running = 1`},
+	} {
+		tx := begin(t, openFresh(t))
+		_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1}, 1)
+		require.NoError(t, err)
+		for range 2 {
+			id, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
+			require.NoError(t, err)
+			require.NoError(t, store.Jobs{}.SetKeys(ctx, tx, "a", "k", []int64{id}))
+		}
+		found, err := store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Empty(t, found)
+		for _, s := range statements {
+			exec(t, tx, s)
+		}
+		found, err = store.Check(ctx, tx)
+		require.NoError(t, err)
+		require.Contains(t, found, broken)
+	}
+}
