@@ -25,6 +25,7 @@ type enqueueOptions struct {
 	expiresIn   time.Duration
 	unique      *uniqueOptions
 	placed      *Placement
+	key         string
 	err         error
 }
 
@@ -216,7 +217,7 @@ func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, 
 // commit writes the jobs in a transaction of their own.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
-	op.handOver = !later && op.unique == nil && op.q.db.handoffs.Waiting(op.q.name)
+	op.handOver = !later && op.unique == nil && op.key == "" && op.q.db.handoffs.Waiting(op.q.name)
 	err := op.q.db.engine.Write(ctx, txForm, op)
 	handed := op.idle.Fill(err)
 	if err != nil {
@@ -248,7 +249,7 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 
 // Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
 func (op *enqueueOp) Single() bool {
-	return len(op.payloads) == 1 && !op.handOver && op.unique == nil
+	return len(op.payloads) == 1 && !op.handOver && op.unique == nil && op.key == ""
 }
 
 // Run implements engine.Op.
@@ -271,7 +272,10 @@ func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.Ne
 	}
 	ids, err := op.q.db.jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
 	op.ids = append(op.ids, ids...)
-	return err
+	if err != nil || op.key == "" {
+		return err
+	}
+	return op.q.db.jobs.SetKeys(ctx, tx, op.q.name, op.key, ids)
 }
 
 // observe tells of the jobs that were added, and returns how many they are.

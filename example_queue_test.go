@@ -226,3 +226,42 @@ func ExampleQueue_Pause() {
 	// true <nil>
 	// 1 <nil>
 }
+
+func ExampleQueue_SetLimits() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	emails := honker.NewQueue[string](db, "emails", nil)
+	if err := emails.SetLimits(ctx, honker.Limits{PerKey: 1}); err != nil {
+		log.Fatal(err)
+	}
+	emails.Enqueue(ctx, "first to acme", honker.Key("acme"))
+	emails.Enqueue(ctx, "second to acme", honker.Key("acme"))
+	emails.Enqueue(ctx, "first to globex", honker.Key("globex"))
+
+	jobs, err := emails.Claim(ctx, "w", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, job := range jobs {
+		fmt.Println(job.Args)
+	}
+	if err := jobs[0].Ack(ctx); err != nil {
+		log.Fatal(err)
+	}
+	jobs, err = emails.Claim(ctx, "w", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(jobs[0].Args)
+	// Output:
+	// first to acme
+	// first to globex
+	// second to acme
+}

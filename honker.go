@@ -167,6 +167,7 @@ type stores struct {
 	jobs          jobStore
 	stats         engine.StatsStore
 	pauses        pauseStore
+	limits        limitStore
 	results       resultStore
 	notifications notificationStore
 	streams       streamStore
@@ -183,6 +184,7 @@ var sqliteStores = stores{
 	jobs:          store.Jobs{},
 	stats:         store.Jobs{},
 	pauses:        store.Pauses{},
+	limits:        store.Limits{},
 	results:       store.Results{},
 	notifications: store.Notifications{},
 	streams:       store.Streams{},
@@ -222,7 +224,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		Logger:     o.Logger,
 		Stats:      s.stats,
 		Pauses:     s.pauses,
-		Limits:     store.Limits{},
+		Limits:     s.limits,
 		MaxPayload: o.MaxPayload,
 		CountLimit: o.CountLimit,
 		ReadOnly:   o.ReadOnly,

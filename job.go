@@ -34,7 +34,7 @@ const (
 	PhaseScheduled Phase = "scheduled" // waits for its time: delayed, or between two attempts
 	PhaseRunning   Phase = "running"   // held by a valid claim
 	PhaseLapsed    Phase = "lapsed"    // its claim has run out; can be claimed now
-	PhaseHeld      Phase = "held"      // waits for another job, see [RunAgain]
+	PhaseHeld      Phase = "held"      // waits for another job, see [RunAgain], or until its key has room, see [Limits]
 	PhaseExpired   Phase = "expired"   // can run no more: its time to start has passed, or its attempts are spent; a claim or a sweep dead-letters it
 	PhaseDead      Phase = "dead"      // among the dead letters
 	PhaseDone      Phase = "done"      // acked, and kept: see Queue.SetRetention
@@ -60,9 +60,10 @@ type JobInfo struct {
 	DiedAt         time.Time
 	DoneAt         time.Time // of a job that is done and was kept
 	Unique         string    // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
+	Key            string    // what it shares limits by, see [Key]; not in handlers
 }
 
-// stateOf shows a job that is held for another one as one that waits.
+// stateOf shows a job that is held as one that waits.
 func stateOf(stored string) State {
 	if stored == store.Held {
 		return StatePending
@@ -89,6 +90,7 @@ func infoOf(row store.Job, now time.Time) JobInfo {
 		DiedAt:         engine.Instant(row.DiedAt),
 		DoneAt:         engine.InstantMS(row.DoneMS),
 		Unique:         row.Unique,
+		Key:            row.Key,
 	}
 }
 
@@ -227,8 +229,11 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) 
 // wakeSettled wakes the waiters that the commit of a settle concerns. A job without a result
 // that is done concerns none that could not wait for the next look.
 func (q *queue) wakeSettled(end *worker.SettleOp) {
+	if end.SlowDown {
+		q.db.running.Release(q.name) // what is claimed ahead
+	}
 	switch {
-	case end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
+	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
 		q.db.engine.Notifier.Wake(q.ready())
 	case end.Became == worker.Died, end.Became == worker.Acked && end.Claim.Result.Load() != nil:
 		q.db.engine.Notifier.Wake(decided(end.Claim.ID))

@@ -18,6 +18,9 @@ type pauseStore interface {
 	Set(ctx context.Context, q engine.Querier, queue string, p store.Pause, now int64) (before store.Pause, was bool, err error)
 	End(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 
+	SetKey(ctx context.Context, q engine.Querier, queue, key string, p store.Pause, now int64) (before store.Pause, was bool, err error)
+	EndKey(ctx context.Context, q engine.Querier, queue, key string, now int64) (bool, error)
+
 	// For Maintain.
 	Over(ctx context.Context, q engine.Querier, now int64) (bool, error)
 	EndOver(ctx context.Context, q engine.Querier, now int64) (int, error)
@@ -25,6 +28,7 @@ type pauseStore interface {
 
 // PauseOptions of one Pause. The zero value of a field means its default.
 type PauseOptions struct {
+	Key    string    // only jobs with this [Key] are paused; [Queue.ResumeKey] ends it; default: all of the queue
 	Until  time.Time // the pause ends by itself, at the first whole second that is not before; zero: it lasts until Resume
 	Reason string    // kept with the pause; at most 1024 bytes
 	By     string    // the operator's name, kept with it; at most 1024 bytes
@@ -64,6 +68,9 @@ func (o *PauseOptions) row(now time.Time) (p store.Pause, err error) {
 	default:
 		p.UntilMS = engine.UnixUp(o.Until) * 1000
 	}
+	if o.Key != "" {
+		err = errors.Join(err, engine.CheckName("key", o.Key))
+	}
 	return p, errors.Join(err, checkNote("Reason", o.Reason), checkNote("By", o.By))
 }
 
@@ -89,6 +96,9 @@ func checkNote(what, text string) error {
 // a zero Until leaves no end. nil opts means defaults. An Until that has passed is [ErrInvalid], and
 // so is a text that is too long or not UTF-8.
 //
+// With a Key, only jobs of the queue that have it are kept from starting; each is moved out of the way by the
+// claim that meets it. What is claimed ahead of those may still begin.
+//
 // Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it is
 // [ErrInTx]. The first pause of a file and the end of the last one change its schema, after which
 // every connection prepares its statements anew: a pause is for operators, not for pacing.
@@ -106,9 +116,18 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 		return false, err
 	}
 	var was bool
-	audit := engine.AuditActor(ctx, "pause", "queue", q.name)
+	key := ""
+	if opts != nil {
+		key = opts.Key
+	}
+	audit := engine.AuditActor(ctx, "pause", q.auditTarget(key)...)
 	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		if _, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix()); err != nil {
+		if key == "" {
+			_, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix())
+		} else {
+			_, was, err = q.db.pauses.SetKey(ctx, tx, q.name, key, row, now.Unix())
+		}
+		if err != nil {
 			return err
 		}
 		return audit.NoteOne(ctx, tx, now)
@@ -116,7 +135,9 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	q.db.running.Release(q.name)
+	if key == "" {
+		q.db.running.Release(q.name)
+	}
 	q.db.engine.Notifier.Wake(q.ready()) // sleepers have to learn of Until
 	return !was, nil
 }
@@ -125,17 +146,38 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 // false where the queue was not paused, or Until has passed. It waits for the writer until ctx
 // ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx].
 func (q *Queue[T]) Resume(ctx context.Context) (bool, error) {
-	was, err := q.resume(ctx)
+	was, err := q.resume(ctx, "", q.err, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
+		return q.db.pauses.End(ctx, tx, q.name, now)
+	})
 	return was, fail("resume", q.name, err)
 }
 
-func (q *queue) resume(ctx context.Context) (was bool, err error) {
-	if q.err != nil {
-		return false, q.err
+// ResumeKey is Resume of a pause with that [PauseOptions.Key]: jobs that have it can start again, unless the
+// queue is paused too.
+func (q *Queue[T]) ResumeKey(ctx context.Context, key string) (bool, error) {
+	err := errors.Join(q.err, engine.CheckName("key", key))
+	was, err := q.resume(ctx, key, err, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
+		return q.db.pauses.EndKey(ctx, tx, q.name, key, now)
+	})
+	return was, fail("resume", q.name, err)
+}
+
+// auditTarget is the queue, or a key of it.
+func (q *queue) auditTarget(key string) []string {
+	if key == "" {
+		return []string{"queue", q.name}
 	}
-	audit := engine.AuditActor(ctx, "resume", "queue", q.name)
+	return []string{"queue", q.name, "key", key}
+}
+
+// resume ends a pause, of a key unless that is "", unless the call is invalid.
+func (q *queue) resume(ctx context.Context, key string, invalid error, end func(ctx context.Context, tx engine.Querier, now int64) (bool, error)) (was bool, err error) {
+	if invalid != nil {
+		return false, invalid
+	}
+	audit := engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
 	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		if was, err = q.db.pauses.End(ctx, tx, q.name, now.Unix()); err != nil || !was {
+		if was, err = end(ctx, tx, now.Unix()); err != nil || !was {
 			return err
 		}
 		return audit.NoteOne(ctx, tx, now)

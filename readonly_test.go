@@ -118,6 +118,8 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 			"Queue.Jobs":          func(c ctx) error { return testkit.LastError(q.Jobs(c, "w")) },
 			"Queue.Pause":         func(c ctx) error { _, err := q.Pause(c, nil); return err },
 			"Queue.Resume":        func(c ctx) error { _, err := q.Resume(c); return err },
+			"Queue.ResumeKey":     func(c ctx) error { _, err := q.ResumeKey(c, "k"); return err },
+			"Queue.SetLimits":     func(c ctx) error { return q.SetLimits(c, honker.Limits{}) },
 			"Queue.ReleaseUnique": func(c ctx) error { _, err := q.ReleaseUnique(c, "k"); return err },
 			"Queue.SaveResult":    func(c ctx) error { return q.SaveResult(c, 1, 1, 0) },
 			"Queue.SaveResultTx":  func(c ctx) error { return q.SaveResultTx(c, tx, 1, 1, 0) },
@@ -184,6 +186,8 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 			"DB.Updates": func(c ctx) error { return first(db.Updates(c)) },
 
 			"Queue.Get":         func(c ctx) error { _, err := q.Get(c, 1); return err },
+			"Queue.Keys":        func(c ctx) error { _, err := q.Keys(c); return err },
+			"Queue.Limits":      func(c ctx) error { _, err := q.Limits(c); return err },
 			"Queue.NextClaimAt": func(c ctx) error { _, err := q.NextClaimAt(c); return err },
 			"Queue.Retention":   func(c ctx) error { _, err := q.Retention(c); return err },
 			"Queue.Stats":       func(c ctx) error { _, err := q.Stats(c); return err },

@@ -45,6 +45,7 @@ type QueueStats struct {
 	NextAt      time.Time // when the next job becomes ready by time alone, as [Queue.NextClaimAt]; zero: nothing is coming
 	Pause       *Pause    // nil: the queue is not paused
 	AsOf        time.Time // when this was counted
+	Limits      Limits    // of the queue; Ready counts also those that they keep from starting
 }
 
 // Stats returns what lies in this queue; one that nothing was ever enqueued to is all zeros. It
@@ -85,5 +86,6 @@ func statsOf(row engine.QueueStats) QueueStats {
 		NextAt:      engine.Instant(row.NextAt),
 		Pause:       pauseOf(row.Pause),
 		AsOf:        row.AsOf,
+		Limits:      limitsOf(row.Limits),
 	}
 }

@@ -244,6 +244,12 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job st
 			return err
 		}
 		op.ids, op.places = append(op.ids, p.ID), append(op.places, p)
+		if op.key == "" || p.Result != store.PlacedNew && p.Result != store.PlacedAgain {
+			continue
+		}
+		if err := op.q.db.jobs.SetKey(ctx, tx, op.q.name, op.key, p.ID); err != nil {
+			return err
+		}
 	}
 	return nil
 }

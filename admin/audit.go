@@ -42,7 +42,7 @@ var audits auditStore = store.Audits{}
 
 // Audit returns what was changed, the newest first. The file keeps the newest 10,000 entries:
 //   - of Requeue, RequeueTx, Discard, Cancel, RunNow and BreakLock, with an actor or without,
-//   - of Pause, Resume and SetRetention of a queue or a topic, and of the verbs of a
+//   - of Pause, Resume, SetLimits and SetRetention of a queue or a topic, and of the verbs of a
 //     honker.Scheduler, where [honker.WithActor] names an actor: otherwise they are the
 //     application's own.
 //

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/store"
@@ -17,17 +18,21 @@ func NewAudit(ctx context.Context, verb, filter string) *Audit {
 }
 
 // AuditActor is NewAudit for a verb that is an application's as well as an operator's: nil where
-// ctx names no actor. of says what the verb is for, such as "queue", and name which one.
-func AuditActor(ctx context.Context, verb, of, name string) *Audit {
+// ctx names no actor. target is as in AuditTarget.
+func AuditActor(ctx context.Context, verb string, target ...string) *Audit {
 	if Actor(ctx) == "" {
 		return nil
 	}
-	return NewAudit(ctx, verb, AuditTarget(of, name))
+	return NewAudit(ctx, verb, AuditTarget(target...))
 }
 
-// AuditTarget is the filter of a verb for one thing.
-func AuditTarget(of, name string) string {
-	text, _ := Marshal(map[string]string{of: name}) // strings cannot fail
+// AuditTarget is the filter of a verb for one thing: pairs of what it is, such as "queue", and which.
+func AuditTarget(pairs ...string) string {
+	target := make(map[string]string, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		target[pair[0]] = pair[1]
+	}
+	text, _ := Marshal(target) // strings cannot fail
 	return text
 }
 

@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 		"a relay":                         relays,
 		"unique keys":                     uniqueKeys,
 		"pauses":                          pauses,
+		"limits":                          limits,
 	} {
 		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
 			t.Run(name+pools, func(t *testing.T) {
@@ -157,20 +158,7 @@ func pauses(t *testing.T, pool *sql.DB) {
 		ids[name], err = q.Enqueue(ctx, 1)
 		require.NoError(t, err)
 	}
-	claim := func() (claimed []int64) {
-		rows, err := pool.QueryContext(ctx, `UPDATE _honker_live
-SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
-WHERE id IN (SELECT id FROM _honker_live WHERE state = 'pending' AND run_at <= unixepoch()) RETURNING id`)
-		require.NoError(t, err)
-		defer rows.Close()
-		for rows.Next() {
-			var id int64
-			require.NoError(t, rows.Scan(&id))
-			claimed = append(claimed, id)
-		}
-		require.NoError(t, rows.Err())
-		return claimed
-	}
+	claim := func() []int64 { return foreignClaim(ctx, t, pool) }
 	changed, err := paused.Pause(ctx, &honker.PauseOptions{Reason: "deploy", Until: time.Now().Add(time.Hour)})
 	require.NoError(t, err)
 	require.True(t, changed)
@@ -183,6 +171,64 @@ WHERE id IN (SELECT id FROM _honker_live WHERE state = 'pending' AND run_at <= u
 	require.NoError(t, err)
 	require.True(t, was)
 	require.Equal(t, []int64{ids["paused"]}, claim())
+	require.NoError(t, db.Check(ctx))
+}
+
+// foreignClaim claims all that is due as a binding does that knows nothing of limits.
+func foreignClaim(ctx context.Context, t *testing.T, pool *sql.DB) (claimed []int64) {
+	rows, err := pool.QueryContext(ctx, `UPDATE _honker_live
+SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
+WHERE id IN (SELECT id FROM _honker_live WHERE state = 'pending' AND run_at <= unixepoch()) RETURNING id`)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		require.NoError(t, rows.Scan(&id))
+		claimed = append(claimed, id)
+	}
+	require.NoError(t, rows.Err())
+	return claimed
+}
+
+// limits bind such a binding too, and its settles let the next job of a key go.
+func limits(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q := honker.NewQueue[int](db, "limited", nil)
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{
+		PerKey: 1, Running: 3, KeyRate: honker.Rate{N: 1, Per: time.Hour, Burst: 2}, Rate: honker.Rate{N: 1, Per: time.Hour, Burst: 9},
+	}))
+	var ids []int64
+	for _, key := range []string{"a", "a", "b", "a", "b", "c", "d"} {
+		id, err := q.Enqueue(ctx, 1, honker.Key(key))
+		require.NoError(t, err)
+		ids = append(ids, id)
+	}
+	exec := func(query string, args ...any) {
+		_, err := pool.ExecContext(ctx, query, args...)
+		require.NoError(t, err)
+		require.NoError(t, db.Check(ctx))
+	}
+	const ack = `DELETE FROM _honker_live WHERE id = ?`
+	require.Equal(t, []int64{ids[0], ids[2], ids[5]}, foreignClaim(ctx, t, pool), "one of each key, and three of all")
+	exec(ack, ids[0])
+	require.Equal(t, []int64{ids[1]}, foreignClaim(ctx, t, pool))
+	exec(ack, ids[1])
+	require.Equal(t, []int64{ids[6]}, foreignClaim(ctx, t, pool), "the third start of a comes too early")
+	third, err := q.Get(ctx, ids[3])
+	require.NoError(t, err)
+	require.Equal(t, honker.PhaseScheduled, third.Phase)
+	exec(ack, ids[2])
+	jobs, err := q.Claim(ctx, "w", 9)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
+	require.Equal(t, ids[4], jobs[0].ID)
+	require.NoError(t, jobs[0].Ack(ctx))
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{}))
+	require.Equal(t, []int64{ids[3]}, foreignClaim(ctx, t, pool))
 	require.NoError(t, db.Check(ctx))
 }
 

@@ -1,0 +1,371 @@
+package honker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+const limitTriggers = `SELECT name FROM sqlite_schema WHERE type = 'trigger' AND (name GLOB '_honkerx_key*' OR name IN ('_honkerx_gate', '_honkerx_rate')) ORDER BY name`
+
+func setLimits[T any](t testing.TB, q *honker.Queue[T], l honker.Limits) {
+	t.Helper()
+	require.NoError(t, q.SetLimits(context.Background(), l))
+}
+
+func enqueueKeys(t testing.TB, q *honker.Queue[int], keys ...string) (ids []int64) {
+	t.Helper()
+	for i, key := range keys {
+		id, err := q.Enqueue(context.Background(), i, honker.Key(key))
+		require.NoError(t, err)
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func claimedIDs(t testing.TB, q *honker.Queue[int], n int) (ids []int64) {
+	t.Helper()
+	for _, job := range testkit.Claim(t, q, n) {
+		ids = append(ids, job.ID)
+	}
+	return ids
+}
+
+// Limits lie in the file, the same ones write nothing, and a file without limits has none of their triggers.
+func TestLimits_InTheFile(t *testing.T) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, err := honker.Open(ctx, path, nil)
+	require.NoError(t, err)
+	all := honker.Limits{
+		Running: 10, PerKey: 2, InOrder: true,
+		Rate: honker.Rate{N: 5, Per: time.Second, Burst: 3}, KeyRate: honker.Rate{N: 1, Per: time.Minute, Burst: 1},
+	}
+	q := honker.NewQueue[int](db, "jobs", nil)
+	none, err := q.Limits(ctx)
+	require.NoError(t, err)
+	require.Zero(t, none)
+	setLimits(t, q, honker.Limits{}) // nothing to remove
+	require.Empty(t, rows(t, db, limitTriggers))
+	setLimits(t, q, all)
+	require.NoError(t, db.Close())
+
+	db = honkertest.OpenFile(t, path, nil)
+	q = honker.NewQueue[int](db, "jobs", nil)
+	got, err := q.Limits(ctx)
+	require.NoError(t, err)
+	require.Equal(t, all, got)
+	require.Len(t, rows(t, db, limitTriggers), 12)
+	version := oneRow(t, db, `PRAGMA data_version`)
+	other := testkit.Attach(t, path)
+	setLimits(t, honker.NewQueue[int](other, "jobs", nil), all)
+	require.Equal(t, version, oneRow(t, db, `PRAGMA data_version`))
+	require.NoError(t, db.Check(ctx))
+
+	setLimits(t, q, honker.Limits{Running: 1})
+	require.Equal(t, []string{"_honkerx_gate"}, rows(t, db, limitTriggers))
+	setLimits(t, q, honker.Limits{})
+	require.Empty(t, rows(t, db, limitTriggers))
+	require.NoError(t, db.Check(ctx))
+}
+
+func TestLimits_Invalid(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	for _, l := range []honker.Limits{
+		{Running: -1}, {Running: 10_001}, {PerKey: -1}, {PerKey: 10_001},
+		{Rate: honker.Rate{N: 1}}, {Rate: honker.Rate{Per: time.Second}}, {Rate: honker.Rate{N: 1, Per: time.Microsecond}},
+		{KeyRate: honker.Rate{N: -1, Per: time.Second}}, {KeyRate: honker.Rate{N: 1, Per: time.Second, Burst: -1}},
+		{Rate: honker.Rate{N: 1_000_001, Per: time.Second}},
+	} {
+		require.ErrorIs(t, q.SetLimits(ctx, l), honker.ErrInvalid, "%+v", l)
+	}
+	for _, key := range []string{"", "\x00", strings.Repeat("k", 1025)} {
+		_, err := q.Enqueue(ctx, 1, honker.Key(key))
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		_, err = q.ResumeKey(ctx, key)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	require.Equal(t, "0", oneRow(t, db, `SELECT count(*) FROM _honkerx_queues`))
+	require.Equal(t, "0", oneRow(t, db, `SELECT count(*) FROM _honker_live`))
+}
+
+// A claim of 10 at a limit of 7 with 5 running gives exactly 2; a lower limit stops nothing.
+func TestLimits_Running(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	_, err := q.EnqueueMany(ctx, make([]int, 20))
+	require.NoError(t, err)
+	setLimits(t, q, honker.Limits{Running: 7})
+	held := testkit.Claim(t, q, 5)
+	require.Len(t, held, 5)
+	require.Len(t, testkit.Claim(t, q, 10), 2)
+	require.Empty(t, testkit.Claim(t, q, 1))
+	require.Empty(t, rows(t, db, honkersClaim, "jobs"), "nor does another binding get one")
+	setLimits(t, q, honker.Limits{Running: 3})
+	for range 4 {
+		require.NoError(t, held[0].Ack(ctx))
+		held = held[1:]
+		require.Empty(t, testkit.Claim(t, q, 10))
+	}
+	require.NoError(t, held[0].Ack(ctx))
+	require.Len(t, rows(t, db, honkersClaim, "jobs"), 1, "another binding is given what there is room for")
+	require.NoError(t, db.Check(ctx))
+}
+
+// The jobs of a full key are held, and the next one goes when one has ended, however and by
+// which binding.
+func TestLimits_PerKey(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ids := enqueueKeys(t, q, "a", "a", "b", "a", "b", "c")
+	setLimits(t, q, honker.Limits{PerKey: 1})
+	jobs := testkit.Claim(t, q, 6)
+	require.Equal(t, []int64{ids[0], ids[2], ids[5]}, []int64{jobs[0].ID, jobs[1].ID, jobs[2].ID})
+	second, err := q.Get(ctx, ids[1])
+	require.NoError(t, err)
+	require.Equal(t, honker.PhaseHeld, second.Phase)
+	require.Equal(t, honker.StatePending, second.State)
+	require.Equal(t, "a", second.Key)
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, stats.Held.N)
+	require.Equal(t, honker.Limits{PerKey: 1}, stats.Limits)
+	keys, err := q.Keys(ctx)
+	require.NoError(t, err)
+	require.Len(t, keys, 3)
+	require.Equal(t, "a 1 2 0", fmt.Sprint(keys[0].Key, " ", keys[0].Running, " ", keys[0].Held, " ", keys[0].Waiting))
+	require.Equal(t, second.CreatedAt, keys[0].Oldest)
+
+	require.NoError(t, jobs[0].Retry(ctx, time.Hour, testkit.ErrCause))
+	require.Equal(t, []int64{ids[1]}, claimedIDs(t, q, 6), "a retry lets the next one go")
+	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = ?`, ids[1])
+	require.Equal(t, []string{fmt.Sprint(ids[3])}, rows(t, db, honkersClaim, "jobs"), "so does the ack of another binding, and its claim is bound")
+	require.NoError(t, jobs[1].Reject(ctx, testkit.ErrCause))
+	require.Equal(t, []int64{ids[4]}, claimedIDs(t, q, 6), "and a death")
+	dead, err := q.Get(ctx, ids[2])
+	require.NoError(t, err)
+	require.Equal(t, "b", dead.Key)
+	require.NoError(t, db.Check(ctx))
+}
+
+// A higher limit, and none, let held jobs go at once.
+func TestLimits_Raised(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ids := enqueueKeys(t, q, "a", "a", "a", "a", "a", "a")
+	setLimits(t, q, honker.Limits{PerKey: 1})
+	require.Equal(t, ids[:1], claimedIDs(t, q, 9))
+	setLimits(t, q, honker.Limits{PerKey: 3})
+	require.NoError(t, db.Check(ctx))
+	require.Equal(t, ids[1:3], claimedIDs(t, q, 9))
+	setLimits(t, q, honker.Limits{})
+	require.Equal(t, ids[3:], claimedIDs(t, q, 9))
+	require.NoError(t, db.Check(ctx))
+}
+
+// Jobs of a key run in the order of their enqueue, whatever their priority: a retry holds up its key.
+func TestLimits_InOrder(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	setLimits(t, q, honker.Limits{InOrder: true})
+	first, err := q.Enqueue(ctx, 1, honker.Key("a"))
+	require.NoError(t, err)
+	second, err := q.Enqueue(ctx, 2, honker.Key("a"), honker.Priority(9))
+	require.NoError(t, err)
+	job := testkit.ClaimOne(t, q)
+	require.Equal(t, first, job.ID)
+	require.NoError(t, job.Retry(ctx, time.Hour, testkit.ErrCause))
+	require.Empty(t, testkit.Claim(t, q, 2))
+	require.Empty(t, rows(t, db, honkersClaim, "jobs"))
+	require.NoError(t, db.Check(ctx))
+	gone, err := q.Cancel(ctx, first)
+	require.NoError(t, err)
+	require.True(t, gone)
+	require.Equal(t, []int64{second}, claimedIDs(t, q, 2))
+}
+
+// Starts come evenly after a burst, and a worker that waits for the next one wakes for it. Each attempt is
+// a start.
+func TestLimits_Rate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, _, q := testkit.NewQueue[int](t, nil)
+		setLimits(t, q, honker.Limits{Rate: honker.Rate{N: 5, Per: time.Second, Burst: 3}})
+		_, err := q.EnqueueMany(ctx, make([]int, 8))
+		require.NoError(t, err)
+		began := time.Now()
+		var starts []time.Duration
+		ctx, stop := context.WithCancel(ctx)
+		require.NoError(t, q.Work(ctx, func(context.Context, *honker.Job[int]) error {
+			if starts = append(starts, time.Since(began).Round(10*time.Millisecond)); len(starts) == 8 {
+				stop()
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 1}))
+		require.Equal(t, []time.Duration{0, 0, 0, 200e6, 400e6, 600e6, 800e6, 1000e6}, starts)
+	})
+}
+
+// A job that comes too early for its key is given its start once, and others pass it.
+func TestLimits_KeyRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, db, q := testkit.NewQueue[int](t, nil)
+		setLimits(t, q, honker.Limits{KeyRate: honker.Rate{N: 1, Per: 10 * time.Second}})
+		ids := enqueueKeys(t, q, "a", "a", "a", "b")
+		require.Equal(t, []int64{ids[0], ids[3]}, claimedIDs(t, q, 9))
+		for i, id := range ids[1:3] {
+			job, err := q.Get(ctx, id)
+			require.NoError(t, err)
+			require.Equal(t, honker.PhaseScheduled, job.Phase)
+			require.Equal(t, time.Duration(i+1)*10*time.Second, job.RunAt.Sub(time.Now()).Round(time.Second))
+		}
+		time.Sleep(10 * time.Second)
+		require.Equal(t, ids[1:2], claimedIDs(t, q, 9))
+		require.NoError(t, db.Check(ctx))
+		setLimits(t, q, honker.Limits{})
+		require.Equal(t, ids[2:3], claimedIDs(t, q, 9), "without the rate there is nothing to wait for")
+		require.NoError(t, db.Check(ctx))
+	})
+}
+
+// SlowDown keeps the key's jobs, or the queue's, from starting, and spends no attempt.
+func TestLimits_SlowDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, key := range []string{"", "a"} {
+			ctx, db, q := testkit.NewQueue[int](t, nil)
+			opts := []honker.EnqueueOption{}
+			if key != "" {
+				opts = append(opts, honker.Key(key))
+			}
+			_, err := q.EnqueueMany(ctx, make([]int, 3), opts...)
+			require.NoError(t, err)
+			other, err := q.Enqueue(ctx, 7, honker.Key("b"), honker.Priority(-1))
+			require.NoError(t, err)
+			n, err := q.WorkDue(ctx, func(_ context.Context, job *honker.Job[int]) error {
+				if job.Args == 7 {
+					return nil
+				}
+				return honker.SlowDown(time.Minute, errors.New("429"))
+			}, nil)
+			require.NoError(t, err)
+			want, table := 1, "_honkerx_queues"
+			if key != "" {
+				want, table = 2, "_honkerx_keys"
+			}
+			require.Equal(t, want, n, "only %d can start", other)
+			require.Equal(t, "slow down: 429", oneRow(t, db, `SELECT reason FROM `+table+` WHERE paused_ms IS NOT NULL`))
+			time.Sleep(61 * time.Second)
+			ran := 0
+			_, err = q.WorkDue(context.Background(), func(_ context.Context, job *honker.Job[int]) error {
+				ran++
+				require.Equal(t, 1, job.Attempts)
+				return nil
+			}, nil)
+			require.NoError(t, err)
+			require.Equal(t, 5-want, ran)
+			maintain(t, db)
+			require.NoError(t, db.Check(context.Background()))
+			require.Empty(t, rows(t, db, limitTriggers))
+		}
+	})
+}
+
+// A key is paused without an end, or until a time, for every binding; other keys are not.
+func TestQueue_Pause_Key(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ids := enqueueKeys(t, q, "a", "b", "a")
+	pauseQueue(t, q, &honker.PauseOptions{Key: "a", Reason: "moves"})
+	require.Equal(t, []string{fmt.Sprint(ids[1])}, rows(t, db, honkersClaim, "jobs"))
+	require.NoError(t, db.Check(ctx))
+	again, err := q.Pause(ctx, &honker.PauseOptions{Key: "a", Until: time.Now().Add(time.Hour)})
+	require.NoError(t, err)
+	require.False(t, again)
+	require.Empty(t, testkit.Claim(t, q, 9))
+	job, err := q.Get(ctx, ids[2])
+	require.NoError(t, err)
+	require.Equal(t, honker.PhaseScheduled, job.Phase, "it has the time of the end")
+	was, err := q.ResumeKey(ctx, "a")
+	require.NoError(t, err)
+	require.True(t, was)
+	require.Equal(t, []int64{ids[0], ids[2]}, claimedIDs(t, q, 9))
+	was, err = q.ResumeKey(ctx, "a")
+	require.NoError(t, err)
+	require.False(t, was)
+	require.NoError(t, db.Check(ctx))
+	require.Empty(t, rows(t, db, limitTriggers))
+}
+
+// No more than the limit run at a time in Works of two processes, as good as, and they do all there is.
+func TestLimits_Work(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	db, other := honkertest.OpenFile(t, path, nil), honkertest.OpenFile(t, path, nil)
+	ctx, stop := context.WithTimeout(context.Background(), testkit.Timeout)
+	defer stop()
+	q := honker.NewQueue[int](db, "jobs", nil)
+	setLimits(t, q, honker.Limits{Running: 3, PerKey: 1})
+	for i := range 60 {
+		_, err := q.Enqueue(ctx, i%4, honker.Key(fmt.Sprint("k", i%4)))
+		require.NoError(t, err)
+	}
+	var all, ended atomic.Int32
+	var perKey [4]atomic.Int32
+	work := func(_ context.Context, job *honker.Job[int]) error {
+		if all.Add(1) > 3 || perKey[job.Args].Add(1) > 1 {
+			t.Errorf("job %d starts above the limit", job.ID)
+		}
+		time.Sleep(time.Millisecond)
+		perKey[job.Args].Add(-1)
+		all.Add(-1)
+		if ended.Add(1) == 60 {
+			stop()
+		}
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- honker.NewQueue[int](other, "jobs", nil).Work(ctx, work, &honker.WorkOptions{Workers: 8})
+	}()
+	require.NoError(t, q.Work(ctx, work, &honker.WorkOptions{Workers: 8}))
+	require.NoError(t, <-done)
+	require.EqualValues(t, 60, ended.Load())
+	require.NoError(t, db.Check(context.Background()))
+}
+
+// Lanes keep to the limits of each queue, and a full one does not keep the others waiting.
+func TestLimits_Lanes(t *testing.T) {
+	ctx, db, first := testkit.NewQueue[int](t, nil)
+	second := honker.NewQueue[int](db, "second", nil)
+	for _, q := range []*honker.Queue[int]{first, second} {
+		_, err := q.EnqueueMany(ctx, make([]int, 9), honker.Key("a"))
+		require.NoError(t, err)
+	}
+	setLimits(t, first, honker.Limits{Running: 1})
+	setLimits(t, second, honker.Limits{PerKey: 2})
+	for _, opts := range []*honker.LaneOptions{{Strict: true}, nil} {
+		var running, most atomic.Int32
+		lanes := honker.NewLanes[int](db, []string{"jobs", "second"}, opts)
+		ctx, stop := context.WithTimeout(ctx, testkit.Timeout)
+		var ended atomic.Int32
+		require.NoError(t, lanes.Work(ctx, func(context.Context, *honker.Job[int]) error {
+			n := running.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(time.Millisecond)
+			running.Add(-1)
+			if ended.Add(1) == 9 {
+				stop()
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 8}))
+		stop()
+		require.LessOrEqual(t, most.Load(), int32(3))
+	}
+	require.NoError(t, db.Check(context.Background()))
+}
