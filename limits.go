@@ -53,7 +53,8 @@ type Limits struct {
 //
 // Five a second with a burst of 1 are one each 200 ms. A KeyRate gives a job that comes too early its start as
 // RunAt, which the file keeps in whole seconds: below one start a second it is exact to the second, and
-// above it, those of a second start together.
+// above it, those of a second start together. One that could not start then, because no worker was there or its
+// key was full or paused, may get another time.
 type Rate struct {
 	N     int           // at most 1,000,000
 	Per   time.Duration // whole milliseconds

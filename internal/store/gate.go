@@ -24,7 +24,9 @@ const (
 	overRate = `q.rate_tat_ms > ` + clock + ` + ` + interval + ` * (q.rate_burst - 1) + 0.5
     AND q.rate_tat_ms <= ` + clock + ` + ` + interval + ` * q.rate_burst + 1000`
 
-	keyStart = `(k.tat_ms - ` + keyInterval + ` * (q.key_rate_burst - 1))`
+	// Of a key: until when its starts are spent or reserved, and when a start may come.
+	keySpent     = `max(ifnull(k.tat_ms, 0), ifnull(k.next_ms, 0))`
+	keyAllowance = keyInterval + ` * (q.key_rate_burst - 1)`
 )
 
 const running = `(SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -73,8 +75,12 @@ const (
     OR EXISTS (` + ofKey + ` AND slot = 2 AND priority = 0 AND run_at = 0 AND job_id < s.job_id))
   OR k.paused_ms IS NOT NULL AND k.until_ms IS NULL, 0)`
 
-	keyPaused   = `ifnull(k.until_ms > ` + clock + `, 0)`
-	keyOverRate = `ifnull(ifnull(s.wait, 0) & 1 = 0 AND ` + keyStart + ` > ` + clock + ` + 0.5, 0)`
+	keyPaused = `ifnull(k.until_ms > ` + clock + `, 0)`
+
+	// A job that has a start reserved comes at a whole second, with all those of that second: it is held
+	// against the starts there were, and may be a second early. It may be late too, with many others,
+	// where no worker was there or the key was full or paused: then it gets another time.
+	keyOverRate = `ifnull(iif(ifnull(s.wait, 0) & 1, k.tat_ms - 1000, ` + keySpent + `) - ` + keyAllowance + ` > ` + clock + ` + 0.5, 0)`
 
 	whenClaimed = ` BEFORE UPDATE OF state ON _honker_live
 WHEN NEW.state = 'processing' AND OLD.state = 'pending' AND `
@@ -115,14 +121,16 @@ BEGIN
     JOIN _honkerx_keys AS k ON k.queue = s.queue AND k.key = s.key WHERE s.job_id = OLD.id) WHERE id = OLD.id;
   SELECT RAISE(IGNORE);
 END`},
-	// A start is reserved for the job, so that it is passed over once.
+	// A start is reserved for the job, behind those that are reserved already.
 	{"_honkerx_key_rate", whenClaimed + keyed(keyOverRate+` AND NOT `+keyPaused+` AND NOT `+keyFull) + `
 BEGIN
   UPDATE _honkerx_job SET wait = ifnull(wait, 0) | 1 WHERE job_id = OLD.id;
-  UPDATE _honker_live SET run_at = (SELECT CAST((` + keyStart + ` + 999.999) / 1000 AS INTEGER)
+  UPDATE _honkerx_keys SET next_ms = max(ifnull(tat_ms, 0), ifnull(next_ms, 0))
+  WHERE (queue, key) = (SELECT queue, key FROM _honkerx_job WHERE job_id = OLD.id);
+  UPDATE _honker_live SET run_at = (SELECT CAST((k.next_ms - ` + keyAllowance + ` + 999.999) / 1000 AS INTEGER)
     FROM _honkerx_job AS s JOIN _honkerx_queues AS q ON q.queue = s.queue
     JOIN _honkerx_keys AS k ON k.queue = s.queue AND k.key = s.key WHERE s.job_id = OLD.id) WHERE id = OLD.id;
-  UPDATE _honkerx_keys SET tat_ms = tat_ms + (SELECT ` + keyInterval + ` FROM _honkerx_queues AS q WHERE q.queue = NEW.queue)
+  UPDATE _honkerx_keys SET next_ms = next_ms + (SELECT ` + keyInterval + ` FROM _honkerx_queues AS q WHERE q.queue = NEW.queue)
   WHERE (queue, key) = (SELECT queue, key FROM _honkerx_job WHERE job_id = OLD.id);
   SELECT RAISE(IGNORE);
 END`},
@@ -131,7 +139,7 @@ WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_job WHERE job_i
 BEGIN
   INSERT INTO _honkerx_keys (queue, key, tat_ms)
   SELECT s.queue, s.key, ` + clock + ` + ` + keyInterval + ` FROM _honkerx_job AS s JOIN _honkerx_queues AS q ON q.queue = s.queue
-  WHERE s.job_id = NEW.id AND q.key_rate_n IS NOT NULL AND ifnull(s.wait, 0) & 1 = 0
+  WHERE s.job_id = NEW.id AND q.key_rate_n IS NOT NULL
   ON CONFLICT (queue, key) DO UPDATE SET tat_ms = excluded.tat_ms + max(0, ifnull(tat_ms, 0) - ` + clock + `);
   UPDATE _honkerx_job SET slot = 1, wait = NULL WHERE job_id = NEW.id;
 END`},

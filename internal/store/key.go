@@ -82,7 +82,7 @@ ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms 
 
 // Whole tables, which hold few rows: those that are paused or have a rate.
 const (
-	whereKeyIdle    = ` FROM _honkerx_keys WHERE paused_ms IS NULL AND (tat_ms IS NULL OR tat_ms <= ?1 * 1000)`
+	whereKeyIdle    = ` FROM _honkerx_keys WHERE paused_ms IS NULL AND max(ifnull(tat_ms, 0), ifnull(next_ms, 0)) <= ?1 * 1000`
 	sqlEndKeyPauses = setNoKeyPause + ` WHERE until_ms <= ?1 * 1000`
 	sqlDropIdleKeys = `DELETE` + whereKeyIdle
 	sqlCountAllKeys = `UPDATE _honkerx_queues SET keys_paused = nullif(

@@ -52,7 +52,7 @@ const (
 	sqlDueWaiting = `UPDATE _honker_live SET run_at = ?2
 WHERE state = 'pending' AND run_at > ?2 AND id IN (SELECT job_id` + ofWaiting + `)`
 	sqlNoWait     = `UPDATE _honkerx_job SET wait = NULL WHERE job_id IN (SELECT job_id` + ofWaiting + `)`
-	sqlForgetTats = `UPDATE _honkerx_keys SET tat_ms = NULL WHERE queue = ?1`
+	sqlForgetTats = `UPDATE _honkerx_keys SET tat_ms = NULL, next_ms = NULL WHERE queue = ?1`
 	sqlDropKeys   = `DELETE FROM _honkerx_keys WHERE queue = ?1 AND paused_ms IS NULL AND tat_ms IS NULL`
 )
 
