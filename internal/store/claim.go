@@ -22,7 +22,10 @@ const overdueLimit = 1000
 // meanwhile: a thousand small jobs take some milliseconds.
 const ClaimRows = 1000
 
-var sqlOverdue = `SELECT ` + overdue("?1") + `, ` + limited("?1")
+var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `,
+  (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 END FROM _honkerx_queues WHERE queue = ?1)`
+
+var sqlExpiredPending = `SELECT ` + expiredPending("?1")
 
 // Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
@@ -196,10 +199,15 @@ func (j Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (
 	return some, err
 }
 
-// overdue also tells whether the queue has limits.
+// overdue also tells whether the queue has limits. Only one with limits on keys costs another
+// statement.
 func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (some, limited bool, err error) {
-	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some, &limited)
-	return some, limited, err
+	var limits number
+	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some, &limits)
+	if err == nil && !some && limits == 2 {
+		_, err = one(ctx, q, sqlExpiredPending, []any{queue, now}, &some)
+	}
+	return some, limits > 0, err
 }
 
 // stuck is ErrStuck for a queue that is still ready after a claim that has done nothing.

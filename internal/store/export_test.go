@@ -42,6 +42,7 @@ func Statements() []Statement {
 		hot("sqlPostponeLapsed", sqlPostponeLapsed),
 		hot("sqlPostponeExhausted", sqlPostponeExhausted),
 		hot("sqlClaim", sqlClaim),
+		hot("sqlExpiredPending", sqlExpiredPending),
 		hot("sqlClaimKeys", sqlClaimKeys),
 		hot("sqlClaimThese", sqlClaimThese),
 		hot("sqlClaimStrictKeys", sqlClaimStrictKeys),

@@ -83,7 +83,7 @@ func (Jobs) InsertMany(ctx context.Context, q Querier, n NewJob, payloads []stri
 var sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
-WHERE NOT ` + paused("?1") + ` AND NOT ` + limited("?1") + ` AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
+WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLimits + ` OR ` + pauseHolds + `)) AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
 // InsertClaimed enqueues one job that is due and claims it for worker until expires. It

@@ -154,13 +154,14 @@ func flag(is bool) any {
 // limited and keyedQueue are conditions that a queue has limits at all, and any on keys. queue is an
 // SQL expression.
 func limited(queue string) string {
-	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + `
-    AND coalesce(running, per_key, in_order, rate_n, key_rate_n, keys_paused) IS NOT NULL)`
+	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + ` AND ` + hasLimits + `)`
 }
 
 func keyedQueue(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + ` AND ` + hasKeyLimits + `)`
 }
+
+const hasLimits = `coalesce(running, per_key, in_order, rate_n, key_rate_n, keys_paused) IS NOT NULL`
 
 const hasKeyLimits = `coalesce(per_key, in_order, key_rate_n, keys_paused) IS NOT NULL`
 
