@@ -1,0 +1,196 @@
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["limits producer"] = produceLimited
+	children["limits worker"] = workLimited
+	children["limits operator"] = operateLimits
+}
+
+// The limits of "bounded" and "ordered" stay; those of "changing" come and go.
+const (
+	boundRunning = 5
+	boundPerKey  = 2
+)
+
+var limitedQueues = []string{"bounded", "ordered", "changing"}
+
+// made are the jobs that were committed, and ran those of which a handler has come to its end. The triggers see
+// each start that a limit forbids, at the moment of it and whichever process makes it.
+var limitsTables = []string{
+	`CREATE TABLE made (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE ran (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE faults (what TEXT)`,
+	fmt.Sprintf(`CREATE TRIGGER see_running AFTER UPDATE OF state ON _honker_live WHEN NEW.queue = 'bounded' AND NEW.state = 'processing'
+  AND (SELECT count(*) FROM _honker_live WHERE queue = 'bounded' AND state = 'processing') > %d
+BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts in a full queue'); END`, boundRunning),
+	fmt.Sprintf(`CREATE TRIGGER see_key AFTER UPDATE OF state ON _honker_live WHEN NEW.queue = 'bounded' AND NEW.state = 'processing'
+  AND (SELECT count(*) FROM _honkerx_job AS s JOIN _honkerx_job AS o ON o.queue = 'bounded' AND o.key = s.key
+    JOIN _honker_live AS l ON l.id = o.job_id AND l.state = 'processing' WHERE s.job_id = NEW.id) > %d
+BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts in a full key'); END`, boundPerKey),
+	`CREATE TRIGGER see_order AFTER UPDATE OF state ON _honker_live WHEN NEW.queue = 'ordered' AND NEW.state = 'processing'
+  AND EXISTS (SELECT 1 FROM _honkerx_job AS s JOIN _honkerx_job AS o ON o.queue = 'ordered' AND o.key = s.key AND o.job_id < s.job_id
+    WHERE s.job_id = NEW.id)
+BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts before an earlier one'); END`,
+}
+
+// produceLimited enqueues jobs for ever. Of the transactions some are rolled back.
+func produceLimited() {
+	a, db := testkit.OpenChild(nil)
+	draw := testkit.Rand(a.Seed, 0)
+	testkit.Say("ready")
+	for testkit.ChildContext().Err() == nil {
+		q := honker.NewQueue[int](db, limitedQueues[draw.IntN(len(limitedQueues))], nil)
+		opts := []honker.EnqueueOption{honker.MaxAttempts(1000), honker.Priority(draw.IntN(3))}
+		if key := draw.IntN(4); key > 0 {
+			opts = append(opts, honker.Key(fmt.Sprint("k", key)))
+		}
+		undo := draw.IntN(5) == 0
+		err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+			ids, err := q.EnqueueManyTx(ctx, tx, make([]int, 1+draw.IntN(3)), opts...)
+			for _, id := range ids {
+				if err == nil {
+					_, err = tx.ExecContext(ctx, `INSERT INTO made VALUES (?)`, id)
+				}
+			}
+			if err == nil && undo {
+				return errUndone
+			}
+			return err
+		})
+		if !errors.Is(err, errUndone) {
+			testkit.Must(err)
+		}
+		_ = testkit.Within(testkit.ChildContext(), nil, time.Duration(draw.IntN(15))*time.Millisecond)
+	}
+	testkit.Must(db.Close())
+}
+
+// workLimited handles jobs of all queues for ever.
+func workLimited() {
+	_, db := testkit.OpenChild(nil)
+	testkit.Say("ready")
+	testkit.Must(honker.NewLanes[int](db, limitedQueues, nil).Work(testkit.ChildContext(),
+		func(ctx context.Context, job *honker.Job[int]) error { return runLimited(ctx, db, job) },
+		&honker.WorkOptions{Workers: 4, Lease: time.Second}))
+	testkit.Must(db.Close())
+}
+
+// runLimited is a handler that may be killed, fail or wait before its end.
+func runLimited(ctx context.Context, db *honker.DB, job *honker.Job[int]) error {
+	_ = testkit.Within(ctx, nil, time.Duration(job.ID%5)*time.Millisecond)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if job.Attempts == 1 {
+		switch job.ID % 41 {
+		case 3:
+			return honker.RetryAfter(0, errUndone)
+		case 7:
+			return honker.RetryAfter(time.Second, errUndone)
+		}
+	}
+	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO ran VALUES (?)`, job.ID)
+		return err
+	})
+}
+
+// operateLimits changes limits and pauses keys for ever.
+func operateLimits() {
+	a, db := testkit.OpenChild(nil)
+	draw := testkit.Rand(a.Seed, 0)
+	ctx := context.Background()
+	changing, bounded := honker.NewQueue[int](db, "changing", nil), honker.NewQueue[int](db, "bounded", nil)
+	testkit.Say("ready")
+	for testkit.ChildContext().Err() == nil {
+		testkit.Must(changing.SetLimits(ctx, honker.Limits{Running: draw.IntN(3), PerKey: draw.IntN(3), InOrder: draw.IntN(4) == 0}))
+		key := fmt.Sprint("k", 1+draw.IntN(3))
+		for _, q := range []*honker.Queue[int]{changing, bounded} {
+			var err error
+			if draw.IntN(2) == 0 {
+				_, err = q.Pause(ctx, &honker.PauseOptions{Key: key})
+			} else {
+				_, err = q.ResumeKey(ctx, key)
+			}
+			testkit.Must(err)
+		}
+		_ = testkit.Within(testkit.ChildContext(), nil, time.Duration(draw.IntN(40))*time.Millisecond)
+	}
+	testkit.Must(db.Close())
+}
+
+// Of producers, workers and operators that are killed all the time, never does a job start beyond a limit,
+// every job that was enqueued is done, and none is left held.
+func TestProcess_Limits_Kills(t *testing.T) {
+	span := 8 * time.Second
+	if testing.Short() {
+		span = 2 * time.Second
+	}
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, 2*time.Minute)
+	testkit.ExecAll(t, db.SQL(), limitsTables...)
+	require.NoError(t, honker.NewQueue[int](db, "bounded", nil).SetLimits(ctx, honker.Limits{Running: boundRunning, PerKey: boundPerKey}))
+	require.NoError(t, honker.NewQueue[int](db, "ordered", nil).SetLimits(ctx, honker.Limits{InOrder: true}))
+	seed := testkit.Seed(t)
+	draw := testkit.Rand(seed, 1)
+	names := []string{"limits producer", "limits worker", "limits worker", "limits worker", "limits operator"}
+	procs := make([]*testkit.Child, len(names))
+	start := func(i int) {
+		seed++
+		procs[i] = testkit.StartChild(t, names[i], testkit.Task{Path: path, Seed: seed})
+		require.Equal(t, "ready", procs[i].Line(testkit.Timeout))
+	}
+	for i := range procs {
+		start(i)
+	}
+	kills := 0
+	for began := time.Now(); time.Since(began) < span; kills++ {
+		_ = testkit.Within(ctx, nil, time.Duration(draw.IntN(100))*time.Millisecond)
+		i := draw.IntN(len(procs))
+		procs[i].Kill()
+		require.NoError(t, db.Check(ctx))
+		start(i)
+	}
+	for _, p := range procs {
+		p.Kill()
+	}
+	require.NoError(t, db.Check(ctx))
+
+	for _, name := range []string{"changing", "bounded"} {
+		for key := range 3 {
+			_, err := honker.NewQueue[int](db, name, nil).ResumeKey(ctx, fmt.Sprint("k", 1+key))
+			require.NoError(t, err)
+		}
+	}
+	stop := testkit.Background(t, func(ctx context.Context) error {
+		return honker.NewLanes[int](db, limitedQueues, nil).Work(ctx,
+			func(ctx context.Context, job *honker.Job[int]) error { return runLimited(ctx, db, job) }, &honker.WorkOptions{Workers: 8})
+	})
+	testkit.Eventually(t, time.Minute, "all jobs handled", func() bool {
+		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 0
+	})
+	require.NoError(t, stop())
+	require.NoError(t, db.Check(ctx))
+	made := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM made`)
+	t.Logf("%d kills, %d jobs", kills, made)
+	faults, err := testkit.Rows(db.SQL(), `SELECT * FROM faults`)
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	require.NotZero(t, made)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM made WHERE job NOT IN (SELECT job FROM ran)`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
+}
