@@ -91,7 +91,7 @@ func TestMatch(t *testing.T) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		soon := time.Now().Add(90 * time.Second)
 		testkit.Enqueue(t, q, 1, honker.Priority(-1))
-		testkit.Enqueue(t, q, 2, honker.RunAt(soon.Add(300*time.Millisecond)), honker.Unique("two", nil))
+		testkit.Enqueue(t, q, 2, honker.RunAt(soon.Add(300*time.Millisecond)), honker.Unique("two", nil), honker.Key("ann"))
 		for name, c := range map[string]struct {
 			match honkertest.Match
 			want  []int
@@ -100,6 +100,8 @@ func TestMatch(t *testing.T) {
 			"priority":             {honkertest.Priority(-1), []int{1}},
 			"unique":               {honkertest.Unique("two"), []int{2}},
 			"no unique":            {honkertest.Unique(""), []int{1}},
+			"key":                  {honkertest.Key("ann"), []int{2}},
+			"no key":               {honkertest.Key(""), []int{1}},
 			"at, as enqueued":      {honkertest.At(soon.Add(300*time.Millisecond), 0), []int{2}},
 			"at, rounded up":       {honkertest.At(soon.Add(time.Second), 0), []int{2}},
 			"at, the second below": {honkertest.At(soon, 0), nil},

@@ -145,6 +145,9 @@ func (g *golden) details(j *honker.JobInfo) (text string) {
 	if j.Unique != "" {
 		text += fmt.Sprintf(", unique %q", j.Unique)
 	}
+	if j.Key != "" {
+		text += fmt.Sprintf(", key %q", j.Key)
+	}
 	if !j.ExpiresAt.IsZero() {
 		text += ", expires"
 	}

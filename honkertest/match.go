@@ -77,6 +77,13 @@ func Unique(want string) Match {
 	}
 }
 
+// Key picks jobs that share limits by this key, that of [honker.Key]; "" picks jobs without one.
+func Key(want string) Match {
+	return func(m *matcher) {
+		m.add(func(j *honker.JobInfo, _ any) string { return differs("key", j.Key, want) })
+	}
+}
+
 // Count wants so many jobs that match: as many for [RequireEnqueued], instead of one. For the other
 // functions it means nothing.
 func Count(n int) Match { return func(m *matcher) { m.count = n } }
