@@ -37,7 +37,7 @@ type enqueueing struct {
 	delay, expires     time.Duration
 	at                 time.Time
 	priority, attempts int
-	unique             string
+	unique, key        string
 }
 
 func (a *app) enqueue() *cobra.Command {
@@ -59,6 +59,7 @@ up to 1,000; of a line that is no JSON nothing of its transaction is added, and 
 	flags.Var(spanFlag{&e.expires}, "expires-in", "not after this span has passed")
 	flags.IntVar(&e.priority, "priority", 0, "larger comes first")
 	flags.IntVar(&e.attempts, "max-attempts", 0, "how often it is tried; default 25")
+	flags.StringVar(&e.key, "key", "", "what it shares limits of the queue by, such as a customer")
 	flags.StringVar(&e.unique, "unique", "", "find the job with this `key` rather than add a second one")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if args[1] == "-" && e.unique != "" {
@@ -85,6 +86,7 @@ func (e *enqueueing) options(cmd *cobra.Command) (opts []honker.EnqueueOption) {
 	add("expires-in", honker.ExpiresIn(e.expires))
 	add("priority", honker.Priority(e.priority))
 	add("max-attempts", honker.MaxAttempts(e.attempts))
+	add("key", honker.Key(e.key))
 	add("unique", honker.Unique(e.unique, nil))
 	return opts
 }

@@ -202,6 +202,8 @@ func TestGolden_Enqueue(t *testing.T) {
 		s.do("enqueue", "emails", "1", "--unique", "eve")
 		s.do("enqueue", "emails", "1", "--delay", "-1s")
 		s.do("enqueue", "emails", "1", "--max-attempts", "0")
+		s.do("enqueue", "emails", "1", "--key", "ann", "-o", "name")
+		s.do("jobs", "--key", "ann", "-o", "jsonl")
 		s.stdin = "1\n\n{\"to\": 2}\n3"
 		s.do("enqueue", "emails", "-")
 		s.stdin = "1\nx\n"

@@ -154,6 +154,7 @@ var jobView = view[honker.JobInfo]{
 		{"max_attempts", func(j honker.JobInfo) cell { return number(int64(j.MaxAttempts)) }},
 		{"worker_id", func(j honker.JobInfo) cell { return text(j.WorkerID) }},
 		{"unique", func(j honker.JobInfo) cell { return text(j.Unique) }},
+		{"key", func(j honker.JobInfo) cell { return text(j.Key) }},
 		{"created_at", func(j honker.JobInfo) cell { return at(j.CreatedAt) }},
 		{"run_at", func(j honker.JobInfo) cell { return at(j.RunAt) }},
 		{"expires_at", func(j honker.JobInfo) cell { return at(j.ExpiresAt) }},
