@@ -26,6 +26,7 @@ type line struct {
 	Worker      string       `json:"worker_id,omitempty"`
 	LastError   string       `json:"last_error,omitempty"`
 	Unique      string       `json:"unique,omitempty"`
+	Key         string       `json:"key,omitempty"`
 	CreatedAt   time.Time    `json:"created_at,omitzero"`
 	RunAt       time.Time    `json:"run_at,omitzero"`
 	ExpiresAt   time.Time    `json:"expires_at,omitzero"`
@@ -75,7 +76,7 @@ func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n
 func lineOf(j *honker.JobInfo) ([]byte, error) {
 	l := line{
 		ID: j.ID, Queue: j.Queue, State: j.State, Priority: int64(j.Priority), Attempts: j.Attempts, MaxAttempts: j.MaxAttempts,
-		Worker: j.WorkerID, LastError: j.LastError, Unique: j.Unique,
+		Worker: j.WorkerID, LastError: j.LastError, Unique: j.Unique, Key: j.Key,
 		CreatedAt: utc(j.CreatedAt), RunAt: utc(j.RunAt), ExpiresAt: utc(j.ExpiresAt), DiedAt: utc(j.DiedAt), DoneAt: utc(j.DoneAt),
 	}
 	raw := oneLine(j.Payload)

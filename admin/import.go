@@ -51,7 +51,7 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 // ImportJobs enqueues the jobs that [ExportJobs] has written, or a program of yours: a line of JSON each, of which
 // only the payload is needed, and the queue without opts.To. They are new jobs, with ids of their own and no
 // attempt spent. One that waited for its time when it was exported still does, and one with a unique key takes
-// the key, until it has ended. So the same lines once more are the same jobs once more.
+// the key, until it has ended; a [honker.Key] goes along. So the same lines once more are the same jobs once more.
 //
 // These are passed over, and Skipped: a job that was done; one that is in this file, live, dead or done;
 // one with a unique key that another job has.
@@ -77,6 +77,7 @@ func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOpt
 type importStore interface {
 	Insert(ctx context.Context, q engine.Querier, n store.NewJob, payload string) (int64, error)
 	InsertUnique(ctx context.Context, q engine.Querier, n store.NewJob, payload string, u store.Unique) (store.Placed, error)
+	SetKey(ctx context.Context, q engine.Querier, queue, key string, id int64) error
 	Same(ctx context.Context, q engine.Querier, j store.Job) (where string, err error)
 }
 
@@ -208,6 +209,9 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 	if j.Unique != "" {
 		err = engine.CheckName("unique key", j.Unique)
 	}
+	if j.Key != "" {
+		err = errors.Join(err, engine.CheckName("key", j.Key))
+	}
 	if i.To == "" || j.Queue != "" {
 		err = errors.Join(err, engine.CheckName("queue name", j.Queue))
 	}
@@ -282,6 +286,14 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 			return 0, "the job is in this file, " + where, err
 		}
 	}
+	id, why, err = i.insert(ctx, q, j, now)
+	if err == nil && why == "" && j.Key != "" {
+		err = imports.SetKey(ctx, q, i.queue(j), j.Key, id)
+	}
+	return id, why, err
+}
+
+func (i *importer) insert(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
 	n := i.newJob(j, now)
 	if j.Unique == "" {
 		id, err = imports.Insert(ctx, q, n, j.payload)

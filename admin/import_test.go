@@ -73,7 +73,7 @@ VALUES (7, 'mails', '{"to": "ada"}', 1, 60, 2, 3, 'no', 30, 90)`)
 		`"created_at":"1970-01-01T00:00:30Z","run_at":"1970-01-01T00:01:00Z","died_at":"1970-01-01T00:01:30Z","payload":{"to": "ada"}}`+"\n", exported(t, db, all))
 
 	require.NoError(t, q.SetRetention(t.Context(), honker.QueueRetention{Done: honker.Retention{MaxCount: 9}}))
-	testkit.Enqueue(t, q, 1, honker.Unique("k", nil), honker.ExpiresIn(time.Hour))
+	testkit.Enqueue(t, q, 1, honker.Unique("k", nil), honker.Key("ann"), honker.ExpiresIn(time.Hour))
 	require.NoError(t, testkit.ClaimOneAs(t, q, "anna").Ack(t.Context()))
 	testkit.Enqueue(t, q, 2)
 	testkit.ClaimOneAs(t, q, "bob")
@@ -87,7 +87,7 @@ VALUES (7, 'mails', '{"to": "ada"}', 1, 60, 2, 3, 'no', 30, 90)`)
 		require.Len(t, m, len(fields), line)
 	}
 	lines := strings.Split(exported(t, db, admin.JobFilter{Queues: []string{q.Name()}}), "\n")
-	has(lines[0], "id", "queue", "state", "attempts", "max_attempts", "worker_id", "unique", "created_at", "run_at", "expires_at", "done_at", "payload")
+	has(lines[0], "id", "queue", "state", "attempts", "max_attempts", "worker_id", "unique", "key", "created_at", "run_at", "expires_at", "done_at", "payload")
 	has(lines[1], "id", "queue", "state", "attempts", "max_attempts", "worker_id", "created_at", "run_at", "payload")
 }
 
@@ -115,9 +115,9 @@ func TestImportJobs_Kinds(t *testing.T) {
 	done := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimOne(t, q).Ack(t.Context()))
 	later := time.Now().Add(time.Hour).Truncate(time.Second)
-	testkit.Enqueue(t, q, 2, honker.RunAt(later), honker.ExpiresIn(2*time.Hour))
+	testkit.Enqueue(t, q, 2, honker.RunAt(later), honker.ExpiresIn(2*time.Hour), honker.Key("ann"))
 	taken := testkit.Enqueue(t, q, 3, honker.Unique("taken", nil))
-	testkit.Enqueue(t, q, 4, honker.Unique("free", nil), honker.MaxAttempts(7))
+	testkit.Enqueue(t, q, 4, honker.Unique("free", nil), honker.MaxAttempts(7), honker.Key("bob"))
 	lines := exported(t, db, admin.JobFilter{})
 
 	ctx, other, q2, _ := open(t)
@@ -132,6 +132,7 @@ func TestImportJobs_Kinds(t *testing.T) {
 	waits, err := other.Job(ctx, by+1)
 	require.NoError(t, err)
 	require.Equal(t, later, waits.RunAt)
+	require.Equal(t, []string{"2|ann|0", "4|bob|0"}, rows(t, other, `SELECT l.payload, s.key, s.slot FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id WHERE s.key <> '' ORDER BY l.id`))
 	require.False(t, waits.ExpiresAt.IsZero())
 	unique, err := other.Job(ctx, by+2)
 	require.NoError(t, err)
@@ -162,6 +163,7 @@ func TestImportJobs_BadLine(t *testing.T) {
 		"empty queue name":                   `{"payload":1}`,
 		"0 of payload":                       `{"queue":"a"}`,
 		"2 of payload":                       `{"queue":"a","payload":1,"payload_text":"1"}`,
+		"NUL in key":                         `{"queue":"a","payload":1,"key":"\u0000"}`,
 		"illegal base64":                     `{"queue":"a","payload_base64":"!"}`,
 		"max_attempts -1":                    `{"queue":"a","payload":1,"max_attempts":-1}`,
 		"cannot unmarshal string":            `{"queue":"a","payload":1,"priority":"high"}`,
