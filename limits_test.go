@@ -213,6 +213,44 @@ func TestLimits_Rate(t *testing.T) {
 	})
 }
 
+// The next claim by time alone is the next start of the rate, or where as many run as may, the end of a claim.
+func TestLimits_NextClaimAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			limits honker.Limits
+			claim  int             // of three jobs
+			later  []time.Duration // delays of more jobs
+			want   time.Duration
+		}{
+			"room for what is due":           {honker.Limits{Rate: honker.Rate{N: 1, Per: 10 * time.Second, Burst: 4}}, 1, nil, 61 * time.Second},
+			"the next start":                 {honker.Limits{Rate: honker.Rate{N: 1, Per: 10 * time.Second}}, 1, nil, 10 * time.Second},
+			"rounded up":                     {honker.Limits{Rate: honker.Rate{N: 1, Per: 9100 * time.Millisecond}}, 1, []time.Duration{time.Second}, 10 * time.Second},
+			"the burst is left":              {honker.Limits{Rate: honker.Rate{N: 1, Per: 10 * time.Second, Burst: 2}}, 1, []time.Duration{5 * time.Second}, 5 * time.Second},
+			"none is due before":             {honker.Limits{Rate: honker.Rate{N: 3, Per: 30 * time.Second, Burst: 3}}, 3, []time.Duration{5 * time.Second}, 10 * time.Second},
+			"none is due by then":            {honker.Limits{Rate: honker.Rate{N: 3, Per: 30 * time.Second, Burst: 3}}, 3, []time.Duration{20 * time.Second}, 20 * time.Second},
+			"full":                           {honker.Limits{Running: 1}, 1, []time.Duration{time.Second}, 61 * time.Second},
+			"full, and the rate is slower":   {honker.Limits{Running: 1, Rate: honker.Rate{N: 1, Per: 2 * time.Minute}}, 1, nil, 2 * time.Minute},
+			"not full, and others are later": {honker.Limits{Running: 4}, 3, []time.Duration{2 * time.Second}, 2 * time.Second},
+		} {
+			ctx, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Minute})
+			setLimits(t, q, c.limits)
+			_, err := q.EnqueueMany(ctx, make([]int, 3))
+			require.NoError(t, err)
+			for _, d := range c.later {
+				testkit.Enqueue(t, q, 1, honker.Delay(d))
+			}
+			require.Len(t, testkit.Claim(t, q, c.claim), c.claim)
+			want := time.Now().Add(c.want)
+			next, err := q.NextClaimAt(ctx)
+			require.NoError(t, err)
+			require.WithinDuration(t, want, next, 0, name)
+			stats, err := q.Stats(ctx)
+			require.NoError(t, err)
+			require.WithinDuration(t, want, stats.NextAt, 0, name)
+		}
+	})
+}
+
 // A job that comes too early for its key is given its start once, and others pass it.
 func TestLimits_KeyRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

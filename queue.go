@@ -33,7 +33,7 @@ type jobStore interface {
 	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
-	NextClaimAt(ctx context.Context, q engine.Querier, queue string, now int64) (int64, error)
+	NextClaimAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (int64, error)
 
 	// For Maintain.
 	Queues(ctx context.Context, q engine.Querier) ([]string, error)
@@ -342,13 +342,15 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 // NextClaimAt returns the next time at which a job of this queue can be claimed that
 // cannot be now: one that waits for its time, or one with a claim that may lapse. The zero
 // time means that nothing is coming. Jobs that are due already do not count. While the queue is
-// paused nothing can be claimed before the end of the pause, see [Queue.Pause].
+// paused nothing can be claimed before the end of the pause, see [Queue.Pause]; while its Rate lets no job
+// start, before the next start, rounded up to a second; and while Running jobs run, before the end of a
+// claim, see [Limits]. What the limits of a key do to a job is known when a claim has met the job.
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) {
 	if q.err != nil {
 		return time.Time{}, fail("next claim", q.name, q.err)
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		unix, err := q.db.jobs.NextClaimAt(ctx, r, q.name, time.Now().Unix())
+		unix, err := q.db.jobs.NextClaimAt(ctx, r, q.name, time.Now().UnixMilli())
 		next = engine.Instant(unix)
 		return err
 	})

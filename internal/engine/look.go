@@ -13,6 +13,7 @@ import (
 type StatsStore interface {
 	Counts(ctx context.Context, q Querier, s store.JobSelect, limit int64) (counts map[string]store.QueueCounts, cost int64, err error)
 	Heads(ctx context.Context, q Querier, s store.JobSelect) ([]store.QueueHead, error)
+	NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error)
 }
 
 // PauseStore are those about pauses.
@@ -71,22 +72,42 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 	if err != nil {
 		return nil, err
 	}
-	var pauses map[string]*store.Pause
-	var limits map[string]store.QueueLimits
-	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
-		if pauses, err = e.Pauses.All(ctx, q, time.Now().Unix()); err != nil {
+	err = e.Read(ctx, func(ctx context.Context, q Querier) error {
+		pauses, err := e.Pauses.All(ctx, q, time.Now().Unix())
+		if err != nil {
 			return err
 		}
-		limits, err = e.Limits.All(ctx, q)
+		heads, err := e.withLimits(ctx, q, withPaused(heads, pauses, queue))
+		all = make([]QueueStats, len(heads))
+		for i, h := range heads {
+			all[i] = QueueStats{h.Stats(counted.counts[h.Queue]), counted.at}
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range withPaused(heads, pauses, queue) {
-		all = append(all, QueueStats{h.Limited(limits[h.Queue]).Stats(counted.counts[h.Queue]), counted.at})
-	}
 	return all, nil
+}
+
+// withLimits gives those of heads the limits that have some.
+func (e *Engine) withLimits(ctx context.Context, q Querier, heads []store.QueueHead) ([]store.QueueHead, error) {
+	limits, err := e.Limits.All(ctx, q)
+	if err != nil || len(limits) == 0 {
+		return heads, err
+	}
+	for i, h := range heads {
+		l, limited := limits[h.Queue]
+		if !limited {
+			continue
+		}
+		next, err := e.Config.Stats.NextClaimAt(ctx, q, h.Queue, time.Now().UnixMilli())
+		if err != nil {
+			return nil, err
+		}
+		heads[i] = h.Limited(l, next)
+	}
+	return heads, nil
 }
 
 // withPaused are the heads with the pauses, and those of the queues that have nothing else. heads stay as

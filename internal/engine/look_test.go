@@ -27,6 +27,10 @@ func (s *slowCounts) Heads(context.Context, Querier, store.JobSelect) ([]store.Q
 	return nil, nil
 }
 
+func (s *slowCounts) NextClaimAt(context.Context, Querier, string, int64) (int64, error) {
+	return 0, nil
+}
+
 func (s *slowCounts) Counts(context.Context, Querier, store.JobSelect, int64) (map[string]store.QueueCounts, int64, error) {
 	time.Sleep(time.Second)
 	s.taken++

@@ -186,5 +186,5 @@ func sweepExpired(c call) (driver.Value, error) {
 }
 
 func queueNextClaimAt(c call) (driver.Value, error) {
-	return result(store.Jobs{}.NextClaimAt(c.ctx, c.q, c.text(0), c.now()))
+	return result(store.Jobs{}.NextClaimAt(c.ctx, c.q, c.text(0), c.time.UnixMilli()))
 }

@@ -378,26 +378,56 @@ var sqlNextClaim = `SELECT
   (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2
       AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
-    ORDER BY claim_expires_at LIMIT 1)`
+    ORDER BY claim_expires_at LIMIT 1),
+  ` + limited("?1")
 
-// NextClaimAt returns the second after now at which a job of queue can be claimed
-// that cannot be now; 0 when nothing is coming. A pause is waited for, also by jobs that are due.
-func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
-	pause, found, err := Pauses{}.Get(ctx, q, queue, now)
+// NextClaimAt returns the second after nowMS at which a job of queue can be claimed
+// that cannot be now; 0 when nothing is coming. A pause is waited for, and the rate of the queue, also
+// by jobs that are due.
+func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error) {
+	pause, found, err := Pauses{}.Get(ctx, q, queue, nowMS/1000)
 	switch {
 	case err != nil:
 		return 0, err
 	case found && pause.UntilMS == 0:
 		return 0, nil
 	case found:
-		now = pause.UntilMS / 1000
-		if ready, err := j.ReadyAt(ctx, q, queue, inMS(now)); err != nil || ready {
-			return now, err
+		nowMS = pause.UntilMS
+		if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || ready {
+			return nowMS / 1000, err
 		}
 	}
 	var due, lapse number
-	_, err = one(ctx, q, sqlNextClaim, []any{queue, now}, &due, &lapse)
-	return nextOf(due, lapse), err
+	var limited bool
+	_, err = one(ctx, q, sqlNextClaim, []any{queue, nowMS / 1000}, &due, &lapse, &limited)
+	if err != nil || !limited {
+		return nextOf(due, lapse), err
+	}
+	return j.nextStart(ctx, q, queue, nowMS, due, lapse)
+}
+
+// nextStart is the time of the next claim of a queue with limits, of which the next job is due at due and
+// the next claim ends at lapse. While as many run as may, only the end of a claim makes room by time.
+func (Jobs) nextStart(ctx context.Context, q Querier, queue string, nowMS int64, due, lapse number) (int64, error) {
+	r, err := roomOf(ctx, q, queue, nowMS)
+	if err != nil {
+		return 0, err
+	}
+	if r.full {
+		due = 0
+	}
+	start := int64(math.Ceil(r.startMS / 1000))
+	if start != 0 && !r.full {
+		var waits, overdue, limited bool
+		if _, err := one(ctx, q, sqlReady, []any{queue, nowMS / 1000}, &waits, &overdue, &limited); err != nil || waits {
+			return start, err
+		}
+	}
+	next := nextOf(due, lapse)
+	if next == 0 {
+		return 0, nil
+	}
+	return max(next, start), nil
 }
 
 // nextOf is the earlier of the second at which a job is due and the first second after a

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Claim, Ready and States are as ClaimAt, ReadyAt and StatesAt, at a whole second.
+// Claim, Ready, States and NextClaim are as ClaimAt, ReadyAt, StatesAt and NextClaimAt, at a whole second.
 func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, []Death, error) {
 	return j.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
 }
@@ -16,6 +16,10 @@ func (j Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (bo
 
 func (j Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
 	return j.StatesAt(ctx, q, queues, inMS(now))
+}
+
+func (j Jobs) NextClaim(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
+	return j.NextClaimAt(ctx, q, queue, inMS(now))
 }
 
 // Statement is one of the package's, for the tests of query plans.

@@ -113,9 +113,9 @@ func (h QueueHead) Paused(p *Pause) QueueHead {
 	return h
 }
 
-// Limited has the limits of its queue.
-func (h QueueHead) Limited(l QueueLimits) QueueHead {
-	h.limits = l
+// Limited has the limits of its queue, and the time of the next claim that they allow.
+func (h QueueHead) Limited(l QueueLimits, next int64) QueueHead {
+	h.limits, h.NextAt = l, next
 	return h
 }
 

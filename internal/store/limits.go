@@ -169,6 +169,7 @@ const hasKeyLimits = `coalesce(per_key, in_order, key_rate_n, keys_paused) IS NO
 type room struct {
 	queue   string
 	jobs    int64   // that may start; noBound
+	full    bool    // as many run as may
 	startMS float64 // where there is none: the next start by the rate; 0 where the rate has room
 	keyed   bool    // there are limits on keys
 	perKey  int64   // jobs of one key at a time; 0 where there is no bound, or they run in order, for which the gate alone is enough
@@ -191,7 +192,7 @@ func roomOf(ctx context.Context, q Querier, queue string, nowMS int64) (r room, 
 	var burst number
 	_, err = one(ctx, q, sqlRoom, []any{queue}, &r.keyed, &r.timed, &free, &every, &burst, &tat, &r.perKey)
 	if free.Valid {
-		r.jobs = free.Int64
+		r.jobs, r.full = free.Int64, free.Int64 == 0
 	}
 	if !every.Valid {
 		return r, err

@@ -146,7 +146,7 @@ func TestState_NextClaimAt(t *testing.T) {
 	found := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, queue := range someQueues {
-			got, err := store.Jobs{}.NextClaimAt(ctx, tx, queue, g.now)
+			got, err := store.Jobs{}.NextClaim(ctx, tx, queue, g.now)
 			require.NoError(t, err)
 			want := value(t, tx, honkerNextClaimAt, queue, g.now)
 			require.Equal(t, want, strconv.FormatInt(got, 10), "%s of %v", queue, liveRows(t, tx))

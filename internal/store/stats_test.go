@@ -34,7 +34,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 		all := allStats(t, tx, store.JobSelect{Now: g.now})
 		require.Len(t, all, len(want))
 		for _, s := range all {
-			next, err := store.Jobs{}.NextClaimAt(ctx, tx, s.Queue, g.now)
+			next, err := store.Jobs{}.NextClaim(ctx, tx, s.Queue, g.now)
 			require.NoError(t, err)
 			want[s.Queue].NextAt = next
 			require.Equal(t, *want[s.Queue], s, "%v at %d", liveRows(t, tx), g.now)
