@@ -177,13 +177,14 @@ type KeyStats struct {
 	Held    int64     // held until the key has room
 	Waiting int64     // the others: ready, or waiting for their time
 	Oldest  time.Time // when the oldest was enqueued that does not run; zero: all run
+	Pause   *Pause    // with that [PauseOptions.Key], or of a [SlowDown]; nil: the key is not paused
 }
 
 // maxKeys bounds what Keys returns.
 const maxKeys = 1000
 
-// Keys returns the keys of the live jobs of the queue, those with the most held jobs first, then those
-// with the most that run; at most 1,000. It reads all jobs of the queue that have a key, and never waits
+// Keys returns the keys of the live jobs of the queue, and those that are paused, the ones with the most held
+// jobs first, then those with the most that run; at most 1,000. It reads all jobs of the queue that have a key, and never waits
 // for the writer.
 func (q *Queue[T]) Keys(ctx context.Context) ([]KeyStats, error) {
 	keys, err := q.keys(ctx)
@@ -195,10 +196,12 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 		return nil, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		rows, err := q.db.jobs.Keys(ctx, r, q.name, maxKeys)
+		rows, err := q.db.jobs.Keys(ctx, r, q.name, time.Now().Unix(), maxKeys)
 		keys = make([]KeyStats, len(rows))
 		for i, k := range rows {
-			keys[i] = KeyStats{Key: k.Key, Running: k.Running, Held: k.Held, Waiting: k.Waiting, Oldest: engine.Instant(k.Oldest)}
+			keys[i] = KeyStats{
+				Key: k.Key, Running: k.Running, Held: k.Held, Waiting: k.Waiting, Oldest: engine.Instant(k.Oldest), Pause: pauseOf(k.Pause),
+			}
 		}
 		return err
 	})

@@ -340,6 +340,35 @@ func TestQueue_Pause_Key(t *testing.T) {
 	require.Empty(t, rows(t, db, limitTriggers))
 }
 
+// Keys that are paused say by what, also one that no job has, until the pause is over.
+func TestQueue_Keys_Paused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, q := testkit.NewQueue[int](t, nil)
+		ctx := t.Context()
+		enqueueKeys(t, q, "a", "b", "a")
+		began := time.Now()
+		pauseQueue(t, q, &honker.PauseOptions{Key: "a", Until: began.Add(time.Minute), Reason: "moves", By: "ann"})
+		pauseQueue(t, q, &honker.PauseOptions{Key: "later"})
+		keys, err := q.Keys(ctx)
+		require.NoError(t, err)
+		require.Equal(t, []honker.KeyStats{
+			{Key: "a", Waiting: 2, Oldest: keys[0].Oldest, Pause: &honker.Pause{Since: keys[0].Pause.Since, Until: keys[0].Pause.Until, Reason: "moves", By: "ann"}},
+			{Key: "b", Waiting: 1, Oldest: keys[1].Oldest},
+			{Key: "later", Pause: &honker.Pause{Since: keys[2].Pause.Since}},
+		}, keys)
+		require.WithinDuration(t, began.Add(time.Minute), keys[0].Pause.Until, 0)
+		time.Sleep(time.Minute)
+		keys, err = q.Keys(ctx)
+		require.NoError(t, err)
+		require.Nil(t, keys[0].Pause)
+		_, err = q.ResumeKey(ctx, "later")
+		require.NoError(t, err)
+		keys, err = q.Keys(ctx)
+		require.NoError(t, err)
+		require.Len(t, keys, 2)
+	})
+}
+
 // No more than the limit run at a time in Works of two processes, as good as, and they do all there is.
 func TestLimits_Work(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")

@@ -22,7 +22,7 @@ type jobStore interface {
 	InsertUnique(ctx context.Context, q engine.Querier, j store.NewJob, payload string, u store.Unique) (store.Placed, error)
 	SetKeys(ctx context.Context, q engine.Querier, queue, key string, ids []int64) error
 	SetKey(ctx context.Context, q engine.Querier, queue, key string, id int64) error
-	Keys(ctx context.Context, q engine.Querier, queue string, limit int) ([]store.KeyStats, error)
+	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]store.KeyStats, error)
 	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
 	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)

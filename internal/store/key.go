@@ -35,23 +35,39 @@ type KeyStats struct {
 	Key                    string
 	Running, Held, Waiting int64
 	Oldest                 int64 // when the oldest was enqueued that does not run; 0: none
+	Pause                  *Pause
 }
 
-// By _honkerx_job_key, of all jobs of the queue that have a key.
-const sqlKeyStats = `SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
-  sum(l.state <> 'processing' AND s.slot <> 2), min(iif(l.state = 'processing', NULL, l.created_at))
-FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
-WHERE s.queue = ?1 AND s.key IS NOT NULL
-GROUP BY s.key ORDER BY held DESC, runs DESC, s.key LIMIT ?2 + 0`
+// By _honkerx_job_key, of all jobs of the queue that have a key, and of those that are paused.
+const sqlKeyStats = `SELECT g.key, runs, held, waits, oldest, paused_ms, until_ms, reason, who FROM (
+  SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
+    sum(l.state <> 'processing' AND s.slot <> 2) AS waits, min(iif(l.state = 'processing', NULL, l.created_at)) AS oldest
+  FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
+  WHERE s.queue = ?1 AND s.key IS NOT NULL
+  GROUP BY s.key
+  UNION ALL
+  SELECT key, 0, 0, 0, NULL FROM _honkerx_keys AS k WHERE queue = ?1 AND ` + pauseHolds + `
+    AND NOT EXISTS (SELECT 1 FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = k.key)) AS g
+LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key = g.key AND ` + pauseHolds + `
+ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
 
-// Keys returns up to limit keys of the jobs of queue, those with the most held jobs first.
-func (Jobs) Keys(ctx context.Context, q Querier, queue string, limit int) (all []KeyStats, err error) {
+// Keys returns up to limit keys of the jobs of queue, and those that are paused, those with the most held
+// jobs first.
+func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit int) (all []KeyStats, err error) {
 	err = each(ctx, q, sqlKeyStats, func(rows *sql.Rows) error {
 		var k KeyStats
-		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest))
+		var p Pause
+		var since sql.NullInt64
+		var reason, by sql.NullString
+		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest),
+			&since, (*number)(&p.UntilMS), &reason, &by)
+		if since.Valid {
+			p.SinceMS, p.Reason, p.By = since.Int64, reason.String, by.String
+			k.Pause = &p
+		}
 		all = append(all, k)
 		return err
-	}, queue, limit)
+	}, queue, now, limit)
 	return all, err
 }
 
