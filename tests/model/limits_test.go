@@ -88,6 +88,12 @@ func (m *limitsMachine) SetLimits(t *rapid.T) {
 	require.Equal(t, m.limits, got)
 }
 
+// Keep is for acks, which are other statements where jobs that are done are kept.
+func (m *limitsMachine) Keep(t *rapid.T) {
+	done := honker.Retention{MaxCount: rapid.Int64Range(0, 2).Draw(t, "kept")}
+	require.NoError(t, m.q.SetRetention(m.ctx, honker.QueueRetention{Done: done}))
+}
+
 func (m *limitsMachine) Pause(t *rapid.T) {
 	key := limitKeys.Draw(t, "key")
 	first, err := m.q.Pause(m.ctx, &honker.PauseOptions{Key: key})
@@ -115,7 +121,9 @@ func (m *limitsMachine) resume(t *rapid.T, key string) {
 func (m *limitsMachine) jobs(t *rapid.T) (all []*honker.JobInfo) {
 	for _, id := range m.ids {
 		job, err := m.q.Get(m.ctx, id)
-		if err == nil && job.State != honker.StateDead {
+		if err == nil && job.State == honker.StateDone {
+			m.met["kept"]++
+		} else if err == nil && job.State != honker.StateDead {
 			all = append(all, job)
 		}
 	}
@@ -411,7 +419,7 @@ func TestLimits_Model(t *testing.T) {
 			require.Empty(t, triggers)
 		})
 	})
-	for _, what := range []string{"claimed", "more", "held", "foreign claim", "foreign lapsed", "foreign end", "ack", "retry", "snooze", "reject", "cancel", "requeue", "swept"} {
+	for _, what := range []string{"claimed", "more", "held", "foreign claim", "foreign lapsed", "foreign end", "ack", "retry", "snooze", "reject", "cancel", "requeue", "swept", "kept"} {
 		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
 	}
 	t.Log(met)
