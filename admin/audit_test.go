@@ -89,6 +89,13 @@ func TestAudit_ActorOnly(t *testing.T) {
 			require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 5}))
 			for range 2 { // the second one changes nothing
 				require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: count}}))
+				require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: int(count)}))
+			}
+			_, err = q.Pause(ctx, &honker.PauseOptions{Key: "ada"})
+			require.NoError(t, err)
+			for range 2 {
+				_, err = q.ResumeKey(ctx, "ada")
+				require.NoError(t, err)
 			}
 			_, err = schedules.Trigger(ctx, "tea")
 			require.NoError(t, err)
@@ -103,6 +110,9 @@ func TestAudit_ActorOnly(t *testing.T) {
 			`resume schedule "anna" "" {"schedule":"tea"} 1`,
 			`pause schedule "anna" "" {"schedule":"tea"} 1`,
 			`trigger schedule "anna" "" {"schedule":"tea"} 1`,
+			`resume "anna" "" {"key":"ada","queue":"mails"} 1`,
+			`pause "anna" "" {"key":"ada","queue":"mails"} 1`,
+			`set limits "anna" "" {"queue":"mails"} 1`,
 			`set retention "anna" "" {"queue":"mails"} 1`,
 			`set retention "anna" "" {"topic":"orders"} 1`,
 			`resume "anna" "" {"queue":"mails"} 1`,
