@@ -289,6 +289,20 @@ func withDeadJob(do func(context.Context, *honker.DB) error) failVerb {
 	}
 }
 
+// withKeys has a queue with limits, of which one job of the key "k" runs and others are held.
+func withKeys(do func(context.Context, *honker.Queue[int], *honker.Job[int]) error) failVerb {
+	return func(db *honker.DB) func(context.Context) error {
+		ctx, q := context.Background(), honker.NewQueue[int](db, "keyed", nil)
+		rate := honker.Rate{N: 1, Per: time.Minute, Burst: 2}
+		testkit.Must(q.SetLimits(ctx, honker.Limits{Running: 3, PerKey: 1, Rate: honker.Rate{N: 9, Per: time.Second, Burst: 9}, KeyRate: rate}))
+		testkit.Must(second(q.EnqueueMany(ctx, make([]int, 4), honker.Key("k"))))
+		jobs, err := q.Claim(ctx, "w", 2)
+		testkit.Must(err)
+		testkit.Must(second(q.EnqueueMany(ctx, make([]int, 3), honker.Key("l"))))
+		return func(ctx context.Context) error { return do(ctx, q, jobs[0]) }
+	}
+}
+
 func withEvent(attempts int, do func(context.Context, *honker.Delivery[int]) error) failVerb {
 	return func(db *honker.DB) func(context.Context) error {
 		g := honker.NewStream[int](db, "events", nil).Group("g", &honker.GroupOptions{MaxAttempts: attempts})
@@ -344,6 +358,30 @@ var failVerbs = map[string]failVerb{
 	"Queue.SetRetention": onQueue(func(c context.Context, q *honker.Queue[int]) error {
 		return q.SetRetention(c, honker.QueueRetention{Done: honker.Retention{MaxCount: 9}})
 	}),
+	"SetLimits, the first": onQueue(func(c context.Context, q *honker.Queue[int]) error {
+		return q.SetLimits(c, honker.Limits{Running: 2, PerKey: 1, Rate: honker.Rate{N: 1, Per: time.Second}})
+	}),
+	"SetLimits, none": withKeys(func(c context.Context, q *honker.Queue[int], _ *honker.Job[int]) error {
+		return q.SetLimits(c, honker.Limits{})
+	}),
+	"Claim of keys": withKeys(func(c context.Context, q *honker.Queue[int], _ *honker.Job[int]) error {
+		return second(q.Claim(c, "w", 9))
+	}),
+	"Ack of a key": withKeys(func(c context.Context, _ *honker.Queue[int], j *honker.Job[int]) error { return j.Ack(c) }),
+	"Retry of a key": withKeys(func(c context.Context, _ *honker.Queue[int], j *honker.Job[int]) error {
+		return j.Retry(c, 0, testkit.ErrCause)
+	}),
+	"Enqueue of keys": onQueue(func(c context.Context, q *honker.Queue[int]) error {
+		return second(q.EnqueueMany(c, []int{1, 2}, honker.Key("k")))
+	}),
+	"Pause of a key": withKeys(func(c context.Context, q *honker.Queue[int], _ *honker.Job[int]) error {
+		return second(q.Pause(c, &honker.PauseOptions{Key: "k"}))
+	}),
+	"ResumeKey": func(db *honker.DB) func(context.Context) error {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		testkit.Must(second(q.Pause(context.Background(), &honker.PauseOptions{Key: "k"})))
+		return func(c context.Context) error { return second(q.ResumeKey(c, "k")) }
+	},
 	"admin.Requeue": withDeadJob(func(c context.Context, db *honker.DB) error {
 		return second(admin.Requeue(c, db, admin.JobFilter{All: true}, nil))
 	}),
