@@ -179,7 +179,7 @@ WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, 
 // that it takes.
 func (s *JobSelect) deathArms(after *Place) []arm {
 	head := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue ORDER BY died_at DESC, id DESC LIMIT 1)`
-	names := skipScan("n", "queue", "_honker_dead INDEXED BY _honkerx_dead_queue WHERE 1")
+	names := deadSpan.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
 	}

@@ -41,7 +41,7 @@ func (in span) where(condition string) span {
 // queues is the WITH clause of the queues of s, or of all that have jobs in the index, as n, and where
 // the span needs them of their priorities in use, as lv. ?4 has the queues of s.
 func (in span) queues(s *JobSelect) string {
-	names := skipScan("n", "queue", tables[in.in].name+" INDEXED BY "+in.index+" WHERE "+in.all)
+	names := in.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
 	}
@@ -53,6 +53,11 @@ func (in span) queues(s *JobSelect) string {
       WHERE queue = lv.queue AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1) FROM lv WHERE p IS NOT NULL)`
 	}
 	return `WITH RECURSIVE ` + names
+}
+
+// names is a table expression, named, of all queues in the index.
+func (in span) names(name string) string {
+	return skipScan(name, "queue", tables[in.in].name+" INDEXED BY "+in.index+" WHERE "+in.all)
 }
 
 // of is the table with the queues, or with their priorities.

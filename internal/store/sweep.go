@@ -5,9 +5,9 @@ import "context"
 // One seek per queue, over the queues with jobs that wait, those with jobs in flight and those with
 // jobs that are held. SELECT DISTINCT would read every job.
 var sqlQueues = `WITH RECURSIVE
-  ` + skipScan("waiting", liveTable, "_honkerx_live_pending", "state = 'pending'") + `,
-  ` + skipScan("running", liveTable, "_honker_live_processing_deadline", "state = 'processing'") + `,
-  ` + skipScan("held", liveTable, "_honkerx_live_held", "state = 'held'") + `
+  ` + waitingSpan.names("waiting") + `,
+  ` + claimedSpan.names("running") + `,
+  ` + heldSpan.names("held") + `
 SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL
 UNION SELECT queue FROM held WHERE queue IS NOT NULL`
 
