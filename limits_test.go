@@ -262,7 +262,7 @@ func TestLimits_KeyRate(t *testing.T) {
 			job, err := q.Get(ctx, id)
 			require.NoError(t, err)
 			require.Equal(t, honker.PhaseScheduled, job.Phase)
-			require.Equal(t, time.Duration(i+1)*10*time.Second, job.RunAt.Sub(time.Now()).Round(time.Second))
+			require.Equal(t, time.Duration(i+1)*10*time.Second, time.Until(job.RunAt).Round(time.Second))
 		}
 		time.Sleep(10 * time.Second)
 		require.Equal(t, ids[1:2], claimedIDs(t, q, 9))
