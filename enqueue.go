@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -26,6 +27,7 @@ type enqueueOptions struct {
 	unique      *uniqueOptions
 	placed      *Placement
 	key         string
+	headers     map[string]string
 	err         error
 }
 
@@ -69,6 +71,45 @@ func ExpiresIn(d time.Duration) EnqueueOption {
 	}
 }
 
+// Headers gives a job what is about it rather than for it: a trace context, a tenant. A handler and a
+// middleware find them as JobInfo.Headers, and an operator picks jobs by them; the arguments are free of them, also for
+// workers of other bindings, which do not see headers. They stay with the job through its attempts, its death,
+// a requeue, and until it is done and kept no longer.
+//
+// They are added to those of [Options].Headers, and of an earlier Headers of the same enqueue; of two with one name
+// this one counts. EnqueueMany gives them to each job. A job that an enqueue with a unique key changes gets the
+// headers of that enqueue, with its arguments. h is read when the enqueue begins; nil and empty add none.
+//
+// All of one job are at most 64, and 8 KiB of names and values. More, or a name that is empty, or text that is not
+// UTF-8 or has a NUL, is [ErrInvalid].
+func Headers(h map[string]string) EnqueueOption {
+	return func(o *enqueueOptions) { o.addHeaders(h) }
+}
+
+func (o *enqueueOptions) addHeaders(h map[string]string) {
+	if len(h) == 0 {
+		return
+	}
+	if o.headers == nil {
+		o.headers = make(map[string]string, len(h))
+	}
+	maps.Copy(o.headers, h)
+}
+
+// headersIn are the headers of an enqueue in ctx, as the file has them: those of the DB, and above them
+// its own.
+func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, error) {
+	if db.opts.Headers == nil {
+		return engine.EncodeHeaders(own)
+	}
+	all := maps.Clone(db.opts.Headers(ctx))
+	if all == nil {
+		all = own
+	}
+	maps.Copy(all, own)
+	return engine.EncodeHeaders(all)
+}
+
 // job turns the options into a row, at the time now.
 func (o *enqueueOptions) job(queue string, now time.Time) store.NewJob {
 	j := store.NewJob{
@@ -104,7 +145,7 @@ func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (
 }
 
 func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (int64, error) {
-	op, err := newEnqueueOp(q, []any{args}, opts)
+	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
 		return 0, err
 	}
@@ -122,7 +163,7 @@ func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...Enqueue
 }
 
 func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (int64, error) {
-	op, err := newEnqueueOp(q, []any{args}, opts)
+	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
 		return 0, err
 	}
@@ -136,7 +177,7 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 // all of them or none. Ids rise in the order of args. No args is no work and no
 // error.
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
-	op, err := newEnqueueOp(q.queue, args, opts)
+	op, err := newEnqueueOp(ctx, q.queue, args, opts)
 	if err != nil {
 		return nil, fail("enqueue", q.name, err)
 	}
@@ -152,7 +193,7 @@ func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOpt
 // EnqueueManyTx is like [Queue.EnqueueMany], within tx, which has to be rolled back when
 // it fails.
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
-	op, err := newEnqueueOp(q.queue, args, opts)
+	op, err := newEnqueueOp(ctx, q.queue, args, opts)
 	if err != nil {
 		return nil, fail("enqueue", q.name, err)
 	}
@@ -169,6 +210,7 @@ func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...E
 type enqueueOp struct {
 	enqueueOptions
 	q        *queue
+	side     store.Side
 	payloads []string
 	handOver bool              // a worker of this DB waits for jobs of the queue
 	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
@@ -178,7 +220,7 @@ type enqueueOp struct {
 }
 
 // newEnqueueOp checks the handle and the options, and encodes args.
-func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, error) {
+func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []EnqueueOption) (*enqueueOp, error) {
 	op := &enqueueOp{q: q, enqueueOptions: enqueueOptions{maxAttempts: q.opts.MaxAttempts}}
 	for _, option := range opts {
 		if option == nil {
@@ -206,11 +248,14 @@ func newEnqueueOp[T any](q *queue, args []T, opts []EnqueueOption) (*enqueueOp, 
 		}
 		op.payloads[i] = payload
 	}
-	if op.unique == nil {
-		return op, nil
-	}
 	var err error
-	op.unique.keys, err = op.unique.keysOf(op.payloads)
+	if op.unique != nil {
+		if op.unique.keys, err = op.unique.keysOf(op.payloads); err != nil {
+			return nil, err
+		}
+	}
+	op.side.Key = op.key
+	op.side.Headers, err = q.db.headersIn(ctx, op.headers)
 	return op, err
 }
 
@@ -249,13 +294,14 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 
 // Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
 func (op *enqueueOp) Single() bool {
-	return len(op.payloads) == 1 && !op.handOver && op.unique == nil && op.key == ""
+	return len(op.payloads) == 1 && !op.handOver && op.unique == nil && op.side.None()
 }
 
 // Run implements engine.Op.
 func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 	op.at = now
 	job := op.job(op.q.name, now)
+	job.Headers = op.side.Headers
 	if op.handOver && job.RunAt <= now.Unix() {
 		op.idle = op.q.db.handoffs.Take(op.q.name, now)
 	}
@@ -272,10 +318,10 @@ func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.Ne
 	}
 	ids, err := op.q.db.jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
 	op.ids = append(op.ids, ids...)
-	if err != nil || op.key == "" {
+	if err != nil || op.side.None() {
 		return err
 	}
-	return op.q.db.jobs.SetKeys(ctx, tx, op.q.name, op.key, ids)
+	return op.q.db.jobs.SetSides(ctx, tx, op.q.name, op.side, op.ids)
 }
 
 // observe tells of the jobs that were added, and returns how many they are.

@@ -69,6 +69,13 @@ type Options struct {
 	// [Attach] ignores it: its pool has connections already.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
 
+	// Headers is called by each enqueue of the DB, also of a [Outbox], with the ctx of that call, and what it
+	// returns is added to the headers of the jobs: a trace context, a tenant. See the option [Headers], which
+	// counts where both have a name. It is called in the caller's goroutine, before anything is written, and must
+	// not use the DB; nil and empty are no headers, and too many are the enqueue's error. Jobs of a
+	// schedule get them with the ctx of Tick, Trigger or Run. Events of a [Stream] have no place for headers.
+	Headers func(ctx context.Context) map[string]string
+
 	// NoTraffic leaves the jobs of this DB out of the numbers of each minute that are kept in the file,
 	// and saves the small writes for them: see Traffic of package admin.
 	NoTraffic bool

@@ -58,9 +58,10 @@ type JobInfo struct {
 	ExpiresAt      time.Time // not started by then: never started
 	ClaimExpiresAt time.Time // the claim is valid through this second
 	DiedAt         time.Time
-	DoneAt         time.Time // of a job that is done and was kept
-	Unique         string    // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
-	Key            string    // what it shares limits by, see [Key]; not in handlers
+	DoneAt         time.Time         // of a job that is done and was kept
+	Unique         string            // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
+	Key            string            // what it shares limits by, see [Key]; not in handlers
+	Headers        map[string]string // see [Headers]; nil: none
 }
 
 // stateOf shows a job that is held as one that waits.
@@ -91,6 +92,7 @@ func infoOf(row store.Job, now time.Time) JobInfo {
 		DoneAt:         engine.InstantMS(row.DoneMS),
 		Unique:         row.Unique,
 		Key:            row.Key,
+		Headers:        engine.DecodeHeaders(row.Headers),
 	}
 }
 

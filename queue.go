@@ -20,8 +20,9 @@ type jobStore interface {
 	worker.Jobs
 	InsertMany(ctx context.Context, q engine.Querier, j store.NewJob, payloads []string) ([]int64, error)
 	InsertUnique(ctx context.Context, q engine.Querier, j store.NewJob, payload string, u store.Unique) (store.Placed, error)
-	SetKeys(ctx context.Context, q engine.Querier, queue, key string, ids []int64) error
-	SetKey(ctx context.Context, q engine.Querier, queue, key string, id int64) error
+	SetSides(ctx context.Context, q engine.Querier, queue string, s store.Side, ids []int64) error
+	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
+	SetHeaders(ctx context.Context, q engine.Querier, id int64, headers string) error
 	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]store.KeyStats, error)
 	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
 	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)

@@ -246,6 +246,10 @@ func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {
 // Trigger enqueues the schedule's job now and returns its id; the next fire is untouched,
 // and a paused schedule may be triggered. [ErrNotFound]: there is none.
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
+	headers, err := s.db.headersIn(ctx, nil)
+	if err != nil {
+		return 0, fail("trigger schedule", name, err)
+	}
 	var t store.Task
 	_, err = s.change(ctx, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
 		if t, found, err = s.db.schedules.Get(ctx, q, name); err != nil {
@@ -254,8 +258,10 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err err
 		if !found {
 			return false, ErrNotFound
 		}
-		id, err = s.db.schedules.Trigger(ctx, q, t, now.Unix())
-		return true, err
+		if id, err = s.db.schedules.Trigger(ctx, q, t, now.Unix()); err != nil {
+			return true, err
+		}
+		return true, s.db.jobs.SetSides(ctx, q, t.Queue, store.Side{Headers: headers}, []int64{id})
 	})
 	if err != nil {
 		return 0, err
@@ -286,6 +292,10 @@ func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 // tick fires what is due until due, in transactions that each check lock; without the lock
 // they fire nothing. A nil lock is not checked.
 func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told func([]Fire)) error {
+	headers, err := s.db.headersIn(ctx, nil)
+	if err != nil {
+		return err
+	}
 	var broken []error
 	p := s.db.engine.NewPace()
 	for {
@@ -296,8 +306,10 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 					return err
 				}
 			}
-			did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size)
-			return err
+			if did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size); err != nil {
+				return err
+			}
+			return s.db.jobs.SetSides(ctx, q, "", store.Side{Headers: headers}, did.Jobs())
 		})
 		if err != nil {
 			return errors.Join(append(broken, err)...)

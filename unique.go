@@ -244,12 +244,24 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job st
 			return err
 		}
 		op.ids, op.places = append(op.ids, p.ID), append(op.places, p)
-		if op.key == "" || p.Result != store.PlacedNew && p.Result != store.PlacedAgain {
-			continue
-		}
-		if err := op.q.db.jobs.SetKey(ctx, tx, op.q.name, op.key, p.ID); err != nil {
+		if err := op.setSide(ctx, tx, p); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// setSide gives a job that was added what else it takes along. One that was changed keeps its key, and
+// gets the headers with the arguments.
+func (op *enqueueOp) setSide(ctx context.Context, tx engine.Querier, p store.Placed) error {
+	switch p.Result {
+	case store.PlacedNew, store.PlacedAgain:
+		return op.q.db.jobs.SetSide(ctx, tx, op.q.name, op.side, p.ID)
+	case store.PlacedReplaced:
+		if p.Of.Headers == op.side.Headers {
+			return nil
+		}
+		return op.q.db.jobs.SetHeaders(ctx, tx, p.ID, op.side.Headers)
 	}
 	return nil
 }

@@ -17,21 +17,22 @@ import (
 
 // line is a job as a line of JSON, but for its payload. The guide docs/guide/dead-letters.md describes it.
 type line struct {
-	ID          int64        `json:"id,omitempty"`
-	Queue       string       `json:"queue,omitempty"`
-	State       honker.State `json:"state,omitempty"`
-	Priority    int64        `json:"priority,omitempty"`
-	Attempts    int          `json:"attempts,omitempty"`
-	MaxAttempts int          `json:"max_attempts,omitempty"`
-	Worker      string       `json:"worker_id,omitempty"`
-	LastError   string       `json:"last_error,omitempty"`
-	Unique      string       `json:"unique,omitempty"`
-	Key         string       `json:"key,omitempty"`
-	CreatedAt   time.Time    `json:"created_at,omitzero"`
-	RunAt       time.Time    `json:"run_at,omitzero"`
-	ExpiresAt   time.Time    `json:"expires_at,omitzero"`
-	DiedAt      time.Time    `json:"died_at,omitzero"`
-	DoneAt      time.Time    `json:"done_at,omitzero"`
+	ID          int64             `json:"id,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	State       honker.State      `json:"state,omitempty"`
+	Priority    int64             `json:"priority,omitempty"`
+	Attempts    int               `json:"attempts,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Worker      string            `json:"worker_id,omitempty"`
+	LastError   string            `json:"last_error,omitempty"`
+	Unique      string            `json:"unique,omitempty"`
+	Key         string            `json:"key,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	CreatedAt   time.Time         `json:"created_at,omitzero"`
+	RunAt       time.Time         `json:"run_at,omitzero"`
+	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
+	DiedAt      time.Time         `json:"died_at,omitzero"`
+	DoneAt      time.Time         `json:"done_at,omitzero"`
 
 	// One of these: JSON of one line, other text, and what is no text.
 	Payload json.RawMessage `json:"payload,omitempty"`
@@ -76,7 +77,7 @@ func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n
 func lineOf(j *honker.JobInfo) ([]byte, error) {
 	l := line{
 		ID: j.ID, Queue: j.Queue, State: j.State, Priority: int64(j.Priority), Attempts: j.Attempts, MaxAttempts: j.MaxAttempts,
-		Worker: j.WorkerID, LastError: j.LastError, Unique: j.Unique, Key: j.Key,
+		Worker: j.WorkerID, LastError: j.LastError, Unique: j.Unique, Key: j.Key, Headers: j.Headers,
 		CreatedAt: utc(j.CreatedAt), RunAt: utc(j.RunAt), ExpiresAt: utc(j.ExpiresAt), DiedAt: utc(j.DiedAt), DoneAt: utc(j.DoneAt),
 	}
 	raw := oneLine(j.Payload)

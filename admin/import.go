@@ -51,7 +51,7 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 // ImportJobs enqueues the jobs that [ExportJobs] has written, or a program of yours: a line of JSON each, of which
 // only the payload is needed, and the queue without opts.To. They are new jobs, with ids of their own and no
 // attempt spent. One that waited for its time when it was exported still does, and one with a unique key takes
-// the key, until it has ended; a [honker.Key] goes along. So the same lines once more are the same jobs once more.
+// the key, until it has ended; a [honker.Key] and [honker.Headers] go along. So the same lines once more are the same jobs once more.
 //
 // These are passed over, and Skipped: a job that was done; one that is in this file, live, dead or done;
 // one with a unique key that another job has.
@@ -77,7 +77,7 @@ func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOpt
 type importStore interface {
 	Insert(ctx context.Context, q engine.Querier, n store.NewJob, payload string) (int64, error)
 	InsertUnique(ctx context.Context, q engine.Querier, n store.NewJob, payload string, u store.Unique) (store.Placed, error)
-	SetKey(ctx context.Context, q engine.Querier, queue, key string, id int64) error
+	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
 	Same(ctx context.Context, q engine.Querier, j store.Job) (where string, err error)
 }
 
@@ -99,6 +99,7 @@ type importing struct {
 	line
 	number  int64
 	payload string
+	side    store.Side
 }
 
 // importBytes bounds the payloads of one transaction.
@@ -215,7 +216,9 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 	if i.To == "" || j.Queue != "" {
 		err = errors.Join(err, engine.CheckName("queue name", j.Queue))
 	}
-	return j, err
+	headers, bad := engine.EncodeHeaders(j.Headers)
+	j.side = store.Side{Key: j.Key, Headers: headers}
+	return j, errors.Join(err, bad)
 }
 
 // stored is the payload as it is to be stored.
@@ -287,8 +290,8 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 		}
 	}
 	id, why, err = i.insert(ctx, q, j, now)
-	if err == nil && why == "" && j.Key != "" {
-		err = imports.SetKey(ctx, q, i.queue(j), j.Key, id)
+	if err == nil && why == "" {
+		err = imports.SetSide(ctx, q, i.queue(j), j.side, id)
 	}
 	return id, why, err
 }

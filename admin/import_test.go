@@ -262,3 +262,25 @@ func TestImportJobs_Again(t *testing.T) {
 		require.Equal(t, rows(t, db, jobs), rows(t, other, jobs))
 	}
 }
+
+// Headers go along with a line, and what may not be some is refused with its number.
+func TestImportJobs_Headers(t *testing.T) {
+	_, db, _, _ := open(t)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	h := map[string]string{"tenant": "a \"b\"", "trace.id": "17"}
+	testkit.Enqueue(t, q, 1, honker.Headers(h), honker.Key("k"))
+	testkit.Enqueue(t, q, 2)
+	lines := exported(t, db, admin.JobFilter{Header: map[string]string{"trace.id": "17"}})
+	require.Contains(t, lines, `"headers":{"tenant":"a \"b\"","trace.id":"17"}`)
+
+	_, other, _, _ := open(t)
+	imported(t, other, lines, nil)
+	job, err := other.Job(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, h, job.Headers)
+	require.Equal(t, "k", job.Key)
+	r, err := admin.ImportJobs(t.Context(), other, strings.NewReader(`{"queue":"a","payload":1,"headers":{"":"x"}}`), nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorContains(t, err, "line 1: ")
+	require.Zero(t, r.Changed)
+}

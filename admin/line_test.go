@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // Any bytes are jobs that an enqueue would take, or a line that is named as invalid; and each job is
 // exported as a line that is read as the same job.
 func FuzzImportLines(f *testing.F) {
-	f.Add(`{"queue":"a","payload":{"n": 1}}` + "\n" + `{"queue":"b","state":"dead","payload_text":"x","unique":"k"}`)
+	f.Add(`{"queue":"a","payload":{"n": 1}}` + "\n" + `{"queue":"b","state":"dead","payload_text":"x","unique":"k","headers":{"a":"b"}}`)
 	f.Add(`{"queue":"a","payload_base64":"/w==","run_at":"2030-01-01T00:00:00Z","expires_at":"0001-01-01T00:00:01Z","priority":-9223372036854775808}`)
 	f.Add("\n\n{}")
 	f.Add(`{"queue":"a","payload": "` + "\u2028" + `" }` + "\r\n")
@@ -40,13 +41,16 @@ func requireSame(t *testing.T, i *importer, j importing) {
 		t.Fatalf("%+v", j)
 	}
 	text, err := lineOf(&honker.JobInfo{ID: j.ID, Queue: j.Queue, State: j.State, Payload: []byte(j.payload), Priority: int(j.Priority),
-		MaxAttempts: j.MaxAttempts, Unique: j.Unique})
+		MaxAttempts: j.MaxAttempts, Unique: j.Unique, Headers: j.Headers})
 	if err != nil || strings.Count(string(text), "\n") != 1 {
 		t.Fatalf("%q: %v", text, err)
 	}
 	again, err := i.parse([]byte(strings.TrimSuffix(string(text), "\n")))
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
+	}
+	if !maps.Equal(again.Headers, j.Headers) {
+		t.Fatalf("%q: %+v", text, again)
 	}
 	if again.payload != j.payload || again.Queue != j.Queue || again.Priority != j.Priority || again.MaxAttempts != j.MaxAttempts || again.Unique != j.Unique {
 		t.Fatalf("%q: %+v", text, again)

@@ -225,3 +225,23 @@ func TestActions_BadInput(t *testing.T) {
 	require.NoError(t, err, "no ids are none, and not all")
 	require.Equal(t, &admin.Report{}, r)
 }
+
+// A job that was dead has its headers when it runs again, and is found by them before and after.
+func TestRequeue_Headers(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	h := map[string]string{"tenant": "acme"}
+	id := testkit.Enqueue(t, q, 1, honker.Headers(h))
+	testkit.Enqueue(t, q, 2, honker.Headers(map[string]string{"tenant": "other"}))
+	require.NoError(t, testkit.Claim(t, q, 1)[0].Reject(ctx, errors.New("no")))
+	r, err := admin.Requeue(ctx, db, admin.JobFilter{Header: h}, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Changed)
+	job := testkit.Claim(t, q, 1)[0]
+	require.Equal(t, id, job.ID)
+	require.Equal(t, h, job.Headers)
+	for found, err := range admin.EachJob(ctx, db, admin.JobFilter{Header: h}, nil) {
+		require.NoError(t, err)
+		require.Equal(t, id, found.ID)
+		require.Equal(t, h, found.Headers)
+	}
+}

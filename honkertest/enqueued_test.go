@@ -91,7 +91,8 @@ func TestMatch(t *testing.T) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		soon := time.Now().Add(90 * time.Second)
 		testkit.Enqueue(t, q, 1, honker.Priority(-1))
-		testkit.Enqueue(t, q, 2, honker.RunAt(soon.Add(300*time.Millisecond)), honker.Unique("two", nil), honker.Key("ann"))
+		testkit.Enqueue(t, q, 2, honker.RunAt(soon.Add(300*time.Millisecond)), honker.Unique("two", nil), honker.Key("ann"),
+			honker.Headers(map[string]string{"trace.id": "7"}))
 		for name, c := range map[string]struct {
 			match honkertest.Match
 			want  []int
@@ -102,6 +103,9 @@ func TestMatch(t *testing.T) {
 			"no unique":            {honkertest.Unique(""), []int{1}},
 			"key":                  {honkertest.Key("ann"), []int{2}},
 			"no key":               {honkertest.Key(""), []int{1}},
+			"header":               {honkertest.Header("trace.id", "7"), []int{2}},
+			"another header":       {honkertest.Header("trace.id", "8"), nil},
+			"no header":            {honkertest.Header("trace.id", ""), []int{1}},
 			"at, as enqueued":      {honkertest.At(soon.Add(300*time.Millisecond), 0), []int{2}},
 			"at, rounded up":       {honkertest.At(soon.Add(time.Second), 0), []int{2}},
 			"at, the second below": {honkertest.At(soon, 0), nil},
@@ -117,8 +121,8 @@ func TestMatch(t *testing.T) {
 			require.Equal(t, c.want, got, name)
 		}
 		requireFails(t, func(t testing.TB) {
-			honkertest.RequireEnqueued(t, q, 1, honkertest.Priority(2), honkertest.Unique("u"), honkertest.At(soon, 0))
-		}, "priority -1, want 2", `unique key "", want "u"`, "due 2000-01-01T00:00:00Z, want 2000-01-01T00:01:30Z")
+			honkertest.RequireEnqueued(t, q, 1, honkertest.Priority(2), honkertest.Unique("u"), honkertest.At(soon, 0), honkertest.Header("a", "b"))
+		}, `header "a" "", want "b"`, "priority -1, want 2", `unique key "", want "u"`, "due 2000-01-01T00:00:00Z, want 2000-01-01T00:01:30Z")
 		requireFails(t, func(t testing.TB) { honkertest.RequireNone(t, q, honkertest.Where(func(string) bool { return false })) },
 			"Where takes a string, and the arguments of queue \"jobs\" are a int")
 	})

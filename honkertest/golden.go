@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,6 +148,9 @@ func (g *golden) details(j *honker.JobInfo) (text string) {
 	}
 	if j.Key != "" {
 		text += fmt.Sprintf(", key %q", j.Key)
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {
+		text += fmt.Sprintf(", header %q: %q", name, j.Headers[name])
 	}
 	if !j.ExpiresAt.IsZero() {
 		text += ", expires"

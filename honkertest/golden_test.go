@@ -32,7 +32,8 @@ func fillGolden(t *testing.T, db *honker.DB, before int) {
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, price REAL, raw BLOB)`,
 		`INSERT INTO orders (item, price, raw) VALUES ('tea', 1.5, x'0f'), ('a "cup"', NULL, NULL)`)
 	testkit.Enqueue(t, mails, "ada", honker.Delay(time.Hour), honker.ExpiresIn(2*time.Hour))
-	unique := testkit.Enqueue(t, q, "unique", honker.Unique("k", nil), honker.Key("ann"), honker.Priority(-2))
+	unique := testkit.Enqueue(t, q, "unique", honker.Unique("k", nil), honker.Key("ann"), honker.Priority(-2),
+		honker.Headers(map[string]string{"trace": "7", "by": "us"}))
 	require.NoError(t, q.SaveResult(ctx, unique, "so far", 0))
 	for end, fn := range []honkertest.Handler[string]{
 		func(context.Context, *honker.Job[string]) error { return errCause },

@@ -15,11 +15,11 @@ import (
 // they are to a test: also within its own transaction, and of all queues at once.
 const (
 	selectLive = `SELECT l.id, l.queue, l.payload, l.state, l.priority, l.attempts, l.max_attempts, coalesce(l.worker_id, ''),
-  coalesce(s.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), l.created_at, l.run_at, coalesce(l.expires_at, 0), coalesce(l.claim_expires_at, 0), 0
+  coalesce(s.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), coalesce(s.headers, ''), l.created_at, l.run_at, coalesce(l.expires_at, 0), coalesce(l.claim_expires_at, 0), 0
 FROM _honker_live AS l LEFT JOIN _honkerx_job AS s ON s.job_id = l.id `
 
 	selectDead = `SELECT d.id, d.queue, d.payload, 'dead', d.priority, d.attempts, d.max_attempts, '',
-  coalesce(d.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), d.created_at, d.run_at, 0, 0, d.died_at
+  coalesce(d.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), coalesce(s.headers, ''), d.created_at, d.run_at, 0, 0, d.died_at
 FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id `
 
 	allLive    = selectLive + `ORDER BY l.id`
@@ -34,11 +34,12 @@ func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (job
 	err = each(ctx, on, query, func(rows *sql.Rows) error {
 		var j honker.JobInfo
 		var state string
-		var payload []byte
+		var payload, headers []byte
 		var created, runAt, expires, claimExpires, died int64
 		err := rows.Scan(&j.ID, &j.Queue, &payload, &state, &j.Priority, &j.Attempts, &j.MaxAttempts, &j.WorkerID,
-			&j.LastError, &j.Unique, &j.Key, &created, &runAt, &expires, &claimExpires, &died)
+			&j.LastError, &j.Unique, &j.Key, &headers, &created, &runAt, &expires, &claimExpires, &died)
 		j.Payload = json.RawMessage(payload)
+		_ = json.Unmarshal(headers, &j.Headers) // what is none, another program has written
 		j.CreatedAt, j.RunAt, j.ExpiresAt = instant(created), instant(runAt), instant(expires)
 		j.ClaimExpiresAt, j.DiedAt = instant(claimExpires), instant(died)
 		j.State, j.Phase = phaseOf(state, &j, now)

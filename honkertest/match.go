@@ -84,6 +84,16 @@ func Key(want string) Match {
 	}
 }
 
+// Header picks jobs that have this header with this value, that of [honker.Headers] or of Options.Headers; ""
+// picks jobs without it too.
+func Header(name, want string) Match {
+	return func(m *matcher) {
+		m.add(func(j *honker.JobInfo, _ any) string {
+			return differs(fmt.Sprintf("header %q", name), j.Headers[name], want)
+		})
+	}
+}
+
 // Count wants so many jobs that match: as many for [RequireEnqueued], instead of one. For the other
 // functions it means nothing.
 func Count(n int) Match { return func(m *matcher) { m.count = n } }

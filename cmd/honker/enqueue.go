@@ -38,6 +38,7 @@ type enqueueing struct {
 	at                 time.Time
 	priority, attempts int
 	unique, key        string
+	headers            []string
 }
 
 func (a *app) enqueue() *cobra.Command {
@@ -60,16 +61,22 @@ up to 1,000; of a line that is no JSON nothing of its transaction is added, and 
 	flags.IntVar(&e.priority, "priority", 0, "larger comes first")
 	flags.IntVar(&e.attempts, "max-attempts", 0, "how often it is tried; default 25")
 	flags.StringVar(&e.key, "key", "", "what it shares limits of the queue by, such as a customer")
+	flags.StringArrayVar(&e.headers, "header", nil, "a `name=value` that goes along with the job; can be repeated")
 	flags.StringVar(&e.unique, "unique", "", "find the job with this `key` rather than add a second one")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if args[1] == "-" && e.unique != "" {
 			return usage("", "--unique is for one job: it would be the key of all lines")
 		}
+		headers, err := pairs("--header", e.headers)
+		if err != nil {
+			return err
+		}
+		opts := append(e.options(cmd), honker.Headers(headers))
 		return a.change(ctx, func(db *honker.DB) error {
 			if args[1] == "-" {
-				return a.enqueueLines(ctx, db, args[0], e.options(cmd))
+				return a.enqueueLines(ctx, db, args[0], opts)
 			}
-			return a.enqueueOne(ctx, db, args[0], args[1], e.options(cmd))
+			return a.enqueueOne(ctx, db, args[0], args[1], opts)
 		})
 	})
 }

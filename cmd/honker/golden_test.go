@@ -204,6 +204,9 @@ func TestGolden_Enqueue(t *testing.T) {
 		s.do("enqueue", "emails", "1", "--max-attempts", "0")
 		s.do("enqueue", "emails", "1", "--key", "ann", "-o", "name")
 		s.do("jobs", "--key", "ann", "-o", "jsonl")
+		s.do("enqueue", "emails", "1", "--header", "trace=17", "--header", "by=us=me", "-o", "name")
+		s.do("jobs", "--header", "by=us=me", "-o", "jsonl")
+		s.do("enqueue", "emails", "1", "--header", "trace", "-o", "name")
 		s.stdin = "1\n\n{\"to\": 2}\n3"
 		s.do("enqueue", "emails", "-")
 		s.stdin = "1\nx\n"

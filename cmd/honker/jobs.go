@@ -155,6 +155,7 @@ var jobView = view[honker.JobInfo]{
 		{"worker_id", func(j honker.JobInfo) cell { return text(j.WorkerID) }},
 		{"unique", func(j honker.JobInfo) cell { return text(j.Unique) }},
 		{"key", func(j honker.JobInfo) cell { return text(j.Key) }},
+		{"headers", func(j honker.JobInfo) cell { return text(headers(j.Headers)) }},
 		{"created_at", func(j honker.JobInfo) cell { return at(j.CreatedAt) }},
 		{"run_at", func(j honker.JobInfo) cell { return at(j.RunAt) }},
 		{"expires_at", func(j honker.JobInfo) cell { return at(j.ExpiresAt) }},
@@ -164,6 +165,15 @@ var jobView = view[honker.JobInfo]{
 		{"payload", func(j honker.JobInfo) cell { return text(string(j.Payload)) }},
 	},
 	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
+}
+
+// headers are those of a job, as --header takes them.
+func headers(of map[string]string) string {
+	all := make([]string, 0, len(of))
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, name+"="+of[name])
+	}
+	return strings.Join(all, ", ")
 }
 
 func (a *app) jobShow() *cobra.Command {

@@ -143,8 +143,8 @@ var (
 
 // claiming is the statement that claims the jobs of which the query ids gives the ids.
 //
-// last_error is read only where an earlier attempt can have left one: the subquery costs
-// a seek for each job. The LIMIT is inside of ids, since UPDATE … LIMIT is a build option.
+// last_error is read only where an earlier attempt can have left one, and what else the side row carries only
+// in a file with such rows: the subqueries cost a seek for each job. The LIMIT is inside of ids, since UPDATE … LIMIT is a build option.
 // The attempt is made an integer, since a claim is fenced by it.
 func claiming(ids string) string {
 	return `UPDATE _honker_live
@@ -152,7 +152,8 @@ SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = CAST
 WHERE id IN (
   ` + ids + `)
 RETURNING ` + jobColumns + `,
-  CASE WHEN attempts > 1 THEN (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id) END`
+  CASE WHEN attempts > 1 THEN ` + ofSide("last_error") + ` END,
+  CASE WHEN EXISTS (SELECT 1 FROM _honkerx_job) THEN ` + carried + ` END`
 }
 
 // ClaimAt gives up to n jobs of queue to worker until expires, in the order in which they

@@ -65,7 +65,8 @@ func Statements() []Statement {
 		cold("sqlNoWait", sqlNoWait),
 		hot("sqlForgetTats", sqlForgetTats),
 		hot("sqlDropKeys", sqlDropKeys),
-		hot("sqlSetKey", sqlSetKey),
+		hot("sqlSetSide", sqlSetSide),
+		hot("sqlSetHeaders", sqlSetHeaders),
 		cold("sqlKeyStats", sqlKeyStats),
 		hot("sqlKeyOf", sqlKeyOf),
 		hot("sqlGetKeyPause", sqlGetKeyPause),
@@ -346,7 +347,7 @@ func Statements() []Statement {
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
-		all = append(all, hot(fmt.Sprintf("sqlInsertKeys[%d]", n), sqlInsertKeys.sized[n]))
+		all = append(all, hot(fmt.Sprintf("sqlInsertSides[%d]", n), sqlInsertSides.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertFires[%d]", n), sqlInsertFires.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertEvents[%d]", n), sqlInsertEvents.sized[n]))
 		all = append(all, hot(fmt.Sprintf("sqlInsertKeyedEvents[%d]", n), sqlInsertKeyedEvents.sized[n]))

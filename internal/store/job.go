@@ -28,6 +28,7 @@ type Job struct {
 	DoneMS         int64  // with State "done"
 	Unique         string // with Find and Get, as Key
 	Key            string
+	Headers        string // a JSON object; also with a claim
 }
 
 // NewJob is a job to be inserted, without its payload.
@@ -37,7 +38,8 @@ type NewJob struct {
 	RunAt       int64
 	MaxAttempts int64
 	CreatedAt   int64
-	ExpiresAt   int64 // 0: never
+	ExpiresAt   int64  // 0: never
+	Headers     string // see Side; for InsertClaimed to return
 }
 
 // Claim names one claim of one job. Every settle is fenced by it: once the claim has
@@ -104,7 +106,7 @@ func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, wor
 	return Job{
 		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: n.RunAt,
 		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: n.MaxAttempts,
-		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt,
+		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt, Headers: n.Headers,
 	}, true, err
 }
 
@@ -112,11 +114,12 @@ func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, wor
 // and the worker, is not among them, since each column has its price.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
-// jobRow scans rows of jobColumns and the last error, one after another, into the same
+// jobRow scans rows of jobColumns and what follows them in a claim, one after another, into the same
 // variables: a slice of pointers for each row would be an allocation for each.
 type jobRow struct {
 	job       Job
 	lastError sql.NullString
+	carried   sql.NullString
 	into      []any
 }
 
@@ -125,21 +128,24 @@ func newJobRow(more ...any) *jobRow {
 	r := new(jobRow)
 	j := &r.job
 	r.into = append([]any{(*number)(&j.ID), &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt), (*number)(&j.Attempts),
-		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), &r.lastError}, more...)
+		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), &r.lastError, &r.carried}, more...)
 	return r
 }
 
 func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 	err := rows.Scan(r.into...)
-	r.job.LastError = r.lastError.String
-	return r.job, err
+	job := r.job
+	job.LastError = r.lastError.String
+	if r.carried.Valid {
+		job.carry(r.carried.String)
+	}
+	return job, err
 }
 
 // By primary key.
-const (
-	sqlFindJob = `SELECT ` + jobColumns + `,
-  (SELECT last_error FROM _honkerx_job WHERE job_id = _honker_live.id), state, worker_id, claim_expires_at, queue,
-  (SELECT unique_key FROM _honkerx_job WHERE job_id = _honker_live.id), (SELECT key FROM _honkerx_job WHERE job_id = _honker_live.id)
+var (
+	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue,
+  ` + ofSide("unique_key") + `, ` + ofSide("key") + `
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )

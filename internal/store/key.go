@@ -5,31 +5,6 @@ import (
 	"database/sql"
 )
 
-// One row for each job with a key. It may be there already, of a unique key.
-var sqlInsertKeys = newInserts(`_honkerx_job`, `queue, key, slot, job_id`, 3, 1)
-
-// By primary key.
-const sqlSetKey = `INSERT INTO _honkerx_job (queue, key, slot, job_id) VALUES (?1, ?2, 0, ?3)
-ON CONFLICT (job_id) DO UPDATE SET queue = excluded.queue, key = excluded.key, slot = 0`
-
-// SetKeys gives jobs that were just inserted in queue the key that they share limits by.
-func (Jobs) SetKeys(ctx context.Context, q Querier, queue, key string, ids []int64) error {
-	if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes its key along
-		return err
-	}
-	row := func(args []any, i int) []any { return append(args, ids[i]) }
-	return sqlInsertKeys.run(ctx, q, []any{queue, key, 0}, len(ids), row, func(int64, int64) {})
-}
-
-// SetKey is SetKeys of a job that may have a unique key.
-func (Jobs) SetKey(ctx context.Context, q Querier, queue, key string, id int64) error {
-	if err := ensureKeyTriggers(ctx, q, false); err != nil {
-		return err
-	}
-	_, err := q.ExecContext(ctx, sqlSetKey, queue, key, id)
-	return err
-}
-
 // KeyStats is what there is of a key.
 type KeyStats struct {
 	Key                    string

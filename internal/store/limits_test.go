@@ -93,7 +93,7 @@ func TestCheck_Limits(t *testing.T) {
 		for range 2 {
 			id, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 			require.NoError(t, err)
-			require.NoError(t, store.Jobs{}.SetKeys(ctx, tx, "a", "k", []int64{id}))
+			require.NoError(t, store.Jobs{}.SetSides(ctx, tx, "a", store.Side{Key: "k"}, []int64{id}))
 		}
 		found, err := store.Check(ctx, tx)
 		require.NoError(t, err)

@@ -221,6 +221,15 @@ type Ticked struct {
 	More   bool    // other tasks may be due
 }
 
+// Jobs are the ids of the jobs of the fires.
+func (t Ticked) Jobs() []int64 {
+	ids := make([]int64, len(t.Fires))
+	for i, f := range t.Fires {
+		ids[i] = f.Job
+	}
+	return ids
+}
+
 // One call of Tick reads at most mostTasks tasks, each of which may become MaxFires jobs, and not
 // less than fewTasks: those that can be neither moved nor paused are read again each time.
 const (

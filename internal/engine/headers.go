@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of the headers of a job.
+const (
+	maxHeaders     = 64
+	maxHeaderBytes = 8 << 10
+)
+
+// EncodeHeaders turns the headers of a job into a JSON object, and those that may not be into ErrInvalid.
+func EncodeHeaders(h map[string]string) (string, error) {
+	if len(h) == 0 {
+		return "", nil
+	}
+	var errs []error
+	size := 0
+	for name, value := range h {
+		size += len(name) + len(value)
+		if name == "" {
+			errs = append(errs, fmt.Errorf("%w: a header without a name", ErrInvalid))
+		}
+		if !utf8.ValidString(name+value) || strings.Contains(name+value, "\x00") {
+			errs = append(errs, fmt.Errorf("%w: header %q is not UTF-8, or has a NUL", ErrInvalid, name))
+		}
+	}
+	if len(h) > maxHeaders || size > maxHeaderBytes {
+		errs = append(errs, fmt.Errorf("%w: %d headers of %d bytes, at most %d of %d", ErrInvalid, len(h), size, maxHeaders, maxHeaderBytes))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return "", err
+	}
+	return Marshal(h)
+}
+
+// DecodeHeaders returns headers as the file has them. What another program has written, and is no such
+// object, is none.
+func DecodeHeaders(text string) (h map[string]string) {
+	if text == "" || json.Unmarshal([]byte(text), &h) != nil {
+		return nil
+	}
+	return h
+}
