@@ -76,6 +76,8 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Locks":      func(c context.Context) error { _, err := admin.Locks(c, db); return err },
 		"Queues":     func(c context.Context) error { _, err := admin.Queues(c, db); return err },
 		"RateLimits": func(c context.Context) error { _, err := admin.RateLimits(c, db); return err },
+		"Consumers":  func(c context.Context) error { _, err := admin.Consumers(c, db); return err },
+		"Groups":     func(c context.Context) error { _, err := admin.Groups(c, db); return err },
 		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
 		"Traffic":    func(c context.Context) error { _, err := admin.Traffic(c, db, "", time.Time{}); return err },
 		"WithRemote": func(c context.Context) error { return admin.WithRemote(c, "::1").Err() },

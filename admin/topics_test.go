@@ -79,6 +79,8 @@ func TestLooks_Errors(t *testing.T) {
 	cancel()
 	for what, look := range map[string]func(context.Context, *honker.DB) error{
 		"list topics":      func(ctx context.Context, db *honker.DB) error { _, err := admin.Topics(ctx, db); return err },
+		"list consumers":   func(ctx context.Context, db *honker.DB) error { _, err := admin.Consumers(ctx, db); return err },
+		"list groups":      func(ctx context.Context, db *honker.DB) error { _, err := admin.Groups(ctx, db); return err },
 		"describe file":    func(ctx context.Context, db *honker.DB) error { _, err := admin.File(ctx, db); return err },
 		"list rate limits": func(ctx context.Context, db *honker.DB) error { _, err := admin.RateLimits(ctx, db); return err },
 		"list leaders":     func(ctx context.Context, db *honker.DB) error { _, err := admin.Leaders(ctx, db); return err },

@@ -93,23 +93,39 @@ func (c Consumers) Add(ctx context.Context, q Querier, consumer, topic string, o
 	return offset, err
 }
 
-const sqlConsumers = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack_ms, coalesce(x.filter, '')
+const (
+	consumerColumns = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack_ms, coalesce(x.filter, '')
 FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name
-WHERE c.topic = ?1 ORDER BY c.name`
+`
+	sqlConsumers    = consumerColumns + `WHERE c.topic = ?1 ORDER BY c.name`
+	sqlAllConsumers = consumerColumns + `ORDER BY c.topic, c.name`
+)
 
 // List returns the consumers of one topic, or of one pattern, by name.
 func (Consumers) List(ctx context.Context, q Querier, topic string) ([]Consumer, error) {
+	return consumers(ctx, q, sqlConsumers, topic)
+}
+
+// All returns the consumers of all topics and patterns, by topic and name.
+func (Consumers) All(ctx context.Context, q Querier) ([]Consumer, error) {
+	return consumers(ctx, q, sqlAllConsumers)
+}
+
+func consumers(ctx context.Context, q Querier, query string, args ...any) ([]Consumer, error) {
 	var out []Consumer
-	err := each(ctx, q, sqlConsumers, func(rows *sql.Rows) error {
+	err := each(ctx, q, query, func(rows *sql.Rows) error {
 		var c Consumer
 		var text string
 		err := rows.Scan(&c.Name, &c.Topic, (*number)(&c.Offset), (*number)(&c.CreatedMS), (*number)(&c.LastAckMS), &text)
 		c.Filter, c.Unreadable = parseFilter(text)
 		out = append(out, c)
 		return err
-	}, topic)
+	}, args...)
 	return out, err
 }
+
+// Selection is what the consumer reads.
+func (c Consumer) Selection() Selection { return Selection{Topic: c.Topic, Filter: c.Filter} }
 
 // By primary keys.
 const (

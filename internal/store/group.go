@@ -35,6 +35,7 @@ const (
 	sqlGetGroup  = groupColumns + `WHERE topic = ?1 AND name = ?2`
 	sqlGroupByID = groupColumns + `WHERE id = ?1`
 	sqlGroups    = groupColumns + `WHERE topic = ?1 ORDER BY name`
+	sqlAllGroups = groupColumns + `ORDER BY topic, name`
 )
 
 func groups(ctx context.Context, q Querier, query string, args ...any) (out []Group, err error) {
@@ -72,6 +73,11 @@ func oneGroup(gs []Group, err error) (Group, error) {
 // List returns the groups of one topic, or of one pattern, by name.
 func (Groups) List(ctx context.Context, q Querier, topic string) ([]Group, error) {
 	return groups(ctx, q, sqlGroups, topic)
+}
+
+// All returns the groups of all topics and patterns, by topic and name.
+func (Groups) All(ctx context.Context, q Querier) ([]Group, error) {
+	return groups(ctx, q, sqlAllGroups)
 }
 
 const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)

@@ -253,6 +253,37 @@ func (Streams) Lag(ctx context.Context, q Querier, s Selection, after int64) (n 
 	return n, err
 }
 
+// Ahead is what a selection has above an offset, as far as it was counted.
+type Ahead struct {
+	N       int64
+	More    bool  // there may be others
+	FirstAt int64 // when the first was created; 0: there is none
+}
+
+// By primary key.
+const sqlEventTime = `SELECT created_at FROM _honker_stream WHERE offset = ?1`
+
+// Ahead counts the selected events among the next most above after.
+func (r Streams) Ahead(ctx context.Context, q Querier, s Selection, after int64, most int) (a Ahead, err error) {
+	last, more, err := r.Horizon(ctx, q, s, after, most+1)
+	if err != nil || last == after {
+		return a, err
+	}
+	var c condition
+	c.sql.WriteString(`SELECT count(*), min(offset)`)
+	s.from(&c)
+	c.sql.WriteString(` AND offset > ` + c.bind(after) + ` AND offset <= ` + c.bind(last))
+	var first int64
+	if _, err := one(ctx, q, c.sql.String(), c.args, &a.N, (*number)(&first)); err != nil {
+		return a, err
+	}
+	a.N, a.More = min(a.N, int64(most)), more
+	if a.N > 0 {
+		_, err = one(ctx, q, sqlEventTime, []any{first}, (*number)(&a.FirstAt))
+	}
+	return a, err
+}
+
 // By primary key, the last row.
 const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
 

@@ -1,0 +1,149 @@
+package admin
+
+import (
+	"context"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// ConsumerState is how far a consumer of events has come.
+type ConsumerState struct {
+	Topic     string // or the pattern that it reads
+	Name      string
+	Offset    int64        // everything up to here is handled
+	Lag       honker.Count // events that it has yet to see; what its filter leaves out does not count
+	Behind    time.Time    // when the first of them was published; zero: there is none, or none was counted
+	CreatedAt time.Time    // zero: another binding has made it
+	LastAck   time.Time    // when the offset was last saved; zero: never, or by another binding
+}
+
+// GroupState is how far a group of consumers has come.
+type GroupState struct {
+	Topic   string // or the pattern that it reads
+	Name    string
+	Cursor  int64        // events up to here have been given out
+	Lag     honker.Count // events above it; what the group's filter leaves out does not count
+	Behind  time.Time    // when the first of them was published; zero: there is none, or none was counted
+	Leased  int64        // events that members hold
+	Reclaim int64        // events that came back and wait for a member
+	Dead    int64        // events that have spent their attempts
+}
+
+// streamStore are the statements about events, for what has yet to be seen.
+type streamStore interface {
+	Ahead(ctx context.Context, q engine.Querier, s store.Selection, after int64, most int) (store.Ahead, error)
+}
+
+// consumerStore are those about consumers.
+type consumerStore interface {
+	All(ctx context.Context, q engine.Querier) ([]store.Consumer, error)
+}
+
+// groupStore are those about groups.
+type groupStore interface {
+	All(ctx context.Context, q engine.Querier) ([]store.Group, error)
+	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (store.Counts, error)
+}
+
+var (
+	streams   streamStore   = store.Streams{}
+	consumers consumerStore = store.Consumers{}
+	groups    groupStore    = store.Groups{}
+)
+
+const (
+	// countedLag is how many events are looked at, for all consumers or groups together, as long as
+	// each gets its least.
+	countedLag = 100_000
+	leastLag   = 1_000
+)
+
+// share is how far the lag of each of n is counted.
+func share(n int) int { return max(leastLag, countedLag/max(1, n)) }
+
+// Consumers returns the consumers of all topics and patterns, by topic and name, those of other
+// bindings included. What they have yet to see is counted among the next 100,000 events, for all
+// consumers together, and the next 1,000 of each at least; Lag.More says that there may be others.
+// A consumer with a filter that a newer version has written is left out, which is logged. It never
+// waits for the writer. nil as the DB is [honker.ErrInvalid].
+func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
+	var all []ConsumerState
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+		all = nil
+		rows, err := consumers.All(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if row.Unreadable != nil {
+				leftOut(db, "consumer", row.Topic, row.Name, row.Unreadable)
+				continue
+			}
+			ahead, err := streams.Ahead(ctx, q, row.Selection(), row.Offset, share(len(rows)))
+			if err != nil {
+				return err
+			}
+			all = append(all, ConsumerState{
+				Topic: row.Topic, Name: row.Name, Offset: row.Offset,
+				Lag: honker.Count{N: ahead.N, More: ahead.More}, Behind: engine.Instant(ahead.FirstAt),
+				CreatedAt: engine.InstantMS(row.CreatedMS), LastAck: engine.InstantMS(row.LastAckMS),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, engine.Wrap("list consumers", "", err)
+	}
+	return all, nil
+}
+
+// Groups returns the groups of all topics and patterns, by topic and name. Lag is counted as by
+// [Consumers]; what members hold, what came back and what is dead is counted whole. It never waits for
+// the writer. nil as the DB is [honker.ErrInvalid].
+func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
+	var all []GroupState
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+		all = nil
+		rows, err := groups.All(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if row.Unreadable != nil {
+				leftOut(db, "group", row.Topic, row.Name, row.Unreadable)
+				continue
+			}
+			state, err := stateOf(ctx, q, row, share(len(rows)))
+			if err != nil {
+				return err
+			}
+			all = append(all, state)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, engine.Wrap("list groups", "", err)
+	}
+	return all, nil
+}
+
+func stateOf(ctx context.Context, q engine.Querier, row store.Group, most int) (GroupState, error) {
+	counts, err := groups.Counts(ctx, q, row.ID, time.Now().UnixMilli())
+	if err != nil {
+		return GroupState{}, err
+	}
+	ahead, err := streams.Ahead(ctx, q, row.Selection(), counts.Cursor, most)
+	return GroupState{
+		Topic: row.Topic, Name: row.Name, Cursor: counts.Cursor,
+		Lag: honker.Count{N: ahead.N, More: ahead.More}, Behind: engine.Instant(ahead.FirstAt),
+		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
+	}, err
+}
+
+// leftOut logs what a list lacks.
+func leftOut(db *honker.DB, what, topic, name string, err error) {
+	engine.Of(db).Logger.Warn("honker: a "+what+" left out of the list", "topic", topic, what, name, "error", err)
+}

@@ -1,0 +1,119 @@
+package admin_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Consumers of topics and of patterns are listed, with what they have yet to see and since when.
+func TestConsumers_LagAndAge(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	none, err := admin.Consumers(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	orders := honker.NewStream[int](db, "orders:eu", nil)
+	all := honker.NewStream[int](db, "orders:*", nil)
+	testkit.PublishUpTo(t, orders, 10)
+	testkit.Publish(t, honker.NewStream[int](db, "mails", nil), 1)
+	testkit.Exec(t, db, `UPDATE _honker_stream SET created_at = 1000 + offset`)
+	for _, c := range []struct {
+		stream *honker.Stream[int]
+		name   string
+		offset int64
+	}{{orders, "packer", 4}, {orders, "done", 10}, {all, "audit", 9}} {
+		_, err := c.stream.SaveOffset(ctx, c.name, c.offset)
+		require.NoError(t, err)
+	}
+	testkit.Exec(t, db, `UPDATE _honkerx_consumers SET filter = '{"op":"is","key":"none"}' WHERE name = 'done'`)
+	testkit.Exec(t, db, `UPDATE _honker_stream_consumers SET offset = 0 WHERE name = 'done'`)
+
+	states, err := admin.Consumers(ctx, db)
+	require.NoError(t, err)
+	for i := range states {
+		require.WithinDuration(t, time.Now(), states[i].CreatedAt, time.Minute)
+		require.WithinDuration(t, time.Now(), states[i].LastAck, time.Minute)
+		states[i].CreatedAt, states[i].LastAck = time.Time{}, time.Time{}
+	}
+	require.Equal(t, []admin.ConsumerState{
+		{Topic: "orders:*", Name: "audit", Offset: 9, Lag: honker.Count{N: 1}, Behind: time.Unix(1010, 0)},
+		{Topic: "orders:eu", Name: "done"}, // its filter selects nothing
+		{Topic: "orders:eu", Name: "packer", Offset: 4, Lag: honker.Count{N: 6}, Behind: time.Unix(1005, 0)},
+	}, states)
+}
+
+// The lag is counted up to a bound that all share, and says so.
+func TestConsumers_LagIsBounded(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.Exec(t, db, testkit.Numbers(100_001)+`INSERT INTO _honker_stream (topic, payload) SELECT 'orders', '1' FROM some`)
+	_, err := s.SaveOffset(ctx, "slow", 0)
+	require.NoError(t, err)
+	lag := func() honker.Count {
+		all, err := admin.Consumers(ctx, db)
+		require.NoError(t, err)
+		require.False(t, all[0].Behind.IsZero())
+		return all[0].Lag
+	}
+	require.Equal(t, honker.Count{N: 100_000, More: true}, lag())
+	_, err = s.SaveOffset(ctx, "slow", 1)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 100_000}, lag(), "exactly the bound")
+	testkit.Exec(t, db, testkit.Numbers(200)+`INSERT INTO _honker_stream_consumers (name, topic, offset) SELECT 'x' || n, 'other', 0 FROM some`)
+	all, err := admin.Consumers(ctx, db)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 1000, More: true}, all[0].Lag, "a thousand at least")
+}
+
+// Groups are listed with what they have yet to give out, what they hold and what is dead.
+func TestGroups_State(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	none, err := admin.Groups(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	s := honker.NewStream[int](db, "orders", nil)
+	testkit.PublishUpTo(t, s, 10)
+	testkit.Exec(t, db, `UPDATE _honker_stream SET created_at = 1000 + offset`)
+	m, err := s.Group("packers", &honker.GroupOptions{MaxAttempts: 1, Lease: time.Hour}).Join(ctx, "ada")
+	require.NoError(t, err)
+	held, err := m.Claim(ctx, 4)
+	require.NoError(t, err)
+	require.NoError(t, held[0].Nack(ctx, testkit.ErrCause))
+	require.NoError(t, held[1].Ack(ctx))
+	states, err := admin.Groups(ctx, db)
+	require.NoError(t, err)
+	require.Equal(t, []admin.GroupState{
+		{Topic: "orders", Name: "packers", Cursor: 4, Lag: honker.Count{N: 6}, Behind: time.Unix(1005, 0), Leased: 2, Dead: 1},
+	}, states)
+}
+
+// What has a filter that cannot be read is left out, which is logged.
+func TestConsumers_Unreadable(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	_, err := s.SaveOffset(ctx, "odd", 1)
+	require.NoError(t, err)
+	_, err = s.SaveOffset(ctx, "plain", 1)
+	require.NoError(t, err)
+	for _, name := range []string{"odd", "plain"} {
+		_, err := s.Group(name, nil).Join(ctx, "ada")
+		require.NoError(t, err)
+	}
+	testkit.Exec(t, db, `UPDATE _honkerx_consumers SET filter = '{' WHERE name = 'odd'`)
+	testkit.Exec(t, db, `UPDATE _honkerx_groups SET filter = '{' WHERE name = 'odd'`)
+	consumers, err := admin.Consumers(ctx, db)
+	require.NoError(t, err)
+	require.Len(t, consumers, 1)
+	require.Equal(t, "plain", consumers[0].Name)
+	groups, err := admin.Groups(ctx, db)
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+	require.Equal(t, "plain", groups[0].Name)
+}
