@@ -200,6 +200,11 @@ func (q *queue) started(c *worker.Claim) {
 	q.db.opts.Observer.Started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
 }
 
+// returned tells the observer of a handler that has ended.
+func (q *queue) returned(c *worker.Claim) {
+	q.db.opts.Observer.Returned(Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
+}
+
 // unsettled refuses a claim that this handle has ended. The fence alone would not: after a
 // Snooze the worker's next claim of the job has the same attempt.
 func (j *Job[T]) unsettled() error {

@@ -107,9 +107,11 @@ func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	}
 	c.OnClaimed = l.claimed
 	c.OnStarted = func(claim *worker.Claim) { l.queues[claim.Queue].started(claim) }
+	c.OnReturned = func(claim *worker.Claim) { l.queues[claim.Queue].returned(claim) }
 	c.OnSettled = func(end *worker.SettleOp, ran time.Duration) { l.queues[end.Claim.Queue].ended(end, ran) }
 	source := l.db.newSource(name)
 	source.Lanes = l.shares()
+	defer l.db.working(c, l.names...)()
 	return fail("work", name, worker.NewPool(source, c).Run(ctx))
 }
 

@@ -114,6 +114,8 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 	if err := db.engine.Backend.CheckIdentity(); engine.Final(err) {
 		return err
 	}
+	began := time.Now()
+	var failed []string
 	for _, c := range db.chores() {
 		err := db.engine.WrapCause(c.do(ctx))
 		switch {
@@ -122,9 +124,11 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 		case engine.Final(err):
 			return err
 		case err != nil:
+			failed = append(failed, c.what)
 			db.opts.Logger.Warn("honker: maintenance failed, retrying in the next round", "chore", c.what, "error", err)
 		}
 	}
+	db.opts.Observer.Maintained(Maintained{Took: time.Since(began), Failed: failed})
 	return nil
 }
 

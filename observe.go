@@ -23,6 +23,7 @@ type Observer struct {
 	Deduplicated func(Deduplicated)
 	Claimed      func(Claimed)
 	Started      func(Started)
+	Returned     func(Returned)
 	Settled      func(Settled)
 	Published    func(Published)
 	Fired        func(Fire)
@@ -30,6 +31,10 @@ type Observer struct {
 	Requeued     func(Requeued)
 	Discarded    func(Discarded)
 	Cancelled    func(Cancelled)
+	Working      func(Working)
+	Paused       func(Paused)
+	Maintained   func(Maintained)
+	Tx           func(TxEnded)
 }
 
 // Enqueued says that jobs were added to a queue.
@@ -56,15 +61,25 @@ type Claimed struct {
 	Took   time.Duration // from the decision to claim until the commit
 }
 
-// Started says that a handler of Work is about to run. To count the handlers that run now use
-// a [Middleware], which sees the end of each: a Settled comes also for jobs that were not
-// started here, and before the end of a handler that settles its job itself.
+// Started says that a handler of Work is about to run. Each is followed by a [Returned]. Settled
+// does not pair up with it: one comes also for jobs that were not started here, and before the end of
+// a handler that settles its job itself.
 type Started struct {
 	Queue   string
 	ID      int64
 	Worker  string
 	Attempt int
 	Wait    time.Duration // see [Settled]
+}
+
+// Returned says that a handler of Work has returned, panicked or ended its goroutine. How its job was
+// settled tells [Settled], later.
+type Returned struct {
+	Queue   string
+	ID      int64
+	Worker  string
+	Attempt int
+	Ran     time.Duration
 }
 
 // Outcome is how a claim ended.
@@ -145,6 +160,39 @@ type Cancelled struct {
 	Actor string // see WithActor
 }
 
+// Working says that a Work, WorkTx or WorkDue of this process begins or ends.
+type Working struct {
+	Queues []string // of [Lanes] several, which share the slots; else one
+	Worker string
+	Slots  int  // how many handlers may run at once; a [Pool] may bound them further
+	Ended  bool // it is drained
+}
+
+// Paused says that a verb of this process has paused a queue, or a [Key] of it, or has ended such a
+// pause. One that ends by itself is not reported.
+type Paused struct {
+	Queue   string
+	Key     string    // "": the whole queue
+	Until   time.Time // when it ends by itself; zero: it lasts until it is resumed
+	Resumed bool      // the pause was ended
+	Actor   string    // see WithActor
+}
+
+// Maintained says that a round of [DB.Maintain] has ended, in the process that leads.
+type Maintained struct {
+	Took   time.Duration
+	Failed []string // what could not be done and is tried again in the next round, as the log names it
+}
+
+// TxEnded says that a transaction of this process has ended that held the writer: of a verb, of
+// several that shared it, of [DB.Tx], or of a pool of [DB.SQL] or [Connector]. Of a DB that was
+// attached none is reported, since its pool is the application's.
+type TxEnded struct {
+	Wait      time.Duration // for other writers; of a single statement, which needs no BEGIN, only those of this process
+	Ran       time.Duration // how long it had the writer
+	Committed bool
+}
+
 // observe tells of an event of a package that has no Observer at hand.
 func (o *Observer) observe(event any) {
 	switch e := event.(type) {
@@ -171,11 +219,12 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}
 	}
-	return &Observer{
+	c := &Observer{
 		Enqueued:     engine.Contained(log, "Observer.Enqueued", o.Enqueued),
 		Deduplicated: engine.Contained(log, "Observer.Deduplicated", o.Deduplicated),
 		Claimed:      engine.Contained(log, "Observer.Claimed", o.Claimed),
 		Started:      engine.Contained(log, "Observer.Started", o.Started),
+		Returned:     engine.Contained(log, "Observer.Returned", o.Returned),
 		Settled:      engine.Contained(log, "Observer.Settled", o.Settled),
 		Published:    engine.Contained(log, "Observer.Published", o.Published),
 		Fired:        engine.Contained(log, "Observer.Fired", o.Fired),
@@ -183,6 +232,23 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		Requeued:     engine.Contained(log, "Observer.Requeued", o.Requeued),
 		Discarded:    engine.Contained(log, "Observer.Discarded", o.Discarded),
 		Cancelled:    engine.Contained(log, "Observer.Cancelled", o.Cancelled),
+		Working:      engine.Contained(log, "Observer.Working", o.Working),
+		Paused:       engine.Contained(log, "Observer.Paused", o.Paused),
+		Maintained:   engine.Contained(log, "Observer.Maintained", o.Maintained),
+	}
+	if o.Tx != nil { // else no transaction looks at the clock
+		c.Tx = engine.Contained(log, "Observer.Tx", o.Tx)
+	}
+	return c
+}
+
+// ended is told of each transaction that held the writer; nil: none is.
+func (o *Observer) ended() func(wait, ran time.Duration, committed bool) {
+	if o.Tx == nil {
+		return nil
+	}
+	return func(wait, ran time.Duration, committed bool) {
+		o.Tx(TxEnded{Wait: wait, Ran: ran, Committed: committed})
 	}
 }
 

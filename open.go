@@ -92,6 +92,7 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		Holding: func() {
 			o.Logger.Warn("honker: others wait for a transaction that has run, or waited for another process, for a second", "path", path)
 		},
+		Ended:     o.Observer.ended(),
 		OnConnect: o.OnConnect,
 	})
 }

@@ -139,6 +139,7 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 		q.db.running.Release(q.name)
 	}
 	q.db.engine.Notifier.Wake(q.ready()) // sleepers have to learn of Until
+	q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Until: engine.InstantMS(row.UntilMS), Actor: engine.Actor(ctx)})
 	return !was, nil
 }
 
@@ -186,6 +187,7 @@ func (q *queue) resume(ctx context.Context, key string, invalid error, end func(
 		return false, err
 	}
 	q.db.engine.Notifier.Wake(q.ready())
+	q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Resumed: true, Actor: engine.Actor(ctx)})
 	return true, nil
 }
 

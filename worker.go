@@ -106,7 +106,18 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	if err != nil {
 		return fail("work", q.name, err)
 	}
+	defer q.db.working(c, q.name)()
 	return fail("work", q.name, worker.NewPool(q.source, c).Run(ctx))
+}
+
+// working tells the observer of a Work that begins, and its result of the end.
+func (db *DB) working(c worker.Config, queues ...string) (end func()) {
+	w := Working{Queues: queues, Worker: c.WorkerID, Slots: c.Workers}
+	db.opts.Observer.Working(w)
+	return func() {
+		w.Ended = true
+		db.opts.Observer.Working(w)
+	}
 }
 
 // WorkDue runs fn for each job that is due, one after another in the caller's goroutine, until
@@ -128,6 +139,7 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 		n++
 		return handle(ctx, claim, row)
 	}
+	defer q.db.working(c, q.name)()
 	if err = worker.NewPool(q.source, c).Run(ctx); err == nil && ctx.Err() != nil {
 		err = engine.Cause(ctx)
 	}
@@ -185,6 +197,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		Slots:        o.Pool.shared(),
 		OnClaimed:    q.claimed,
 		OnStarted:    q.started,
+		OnReturned:   q.returned,
 		OnSettled:    q.ended,
 	}
 	if o.OnError != nil {

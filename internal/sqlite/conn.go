@@ -228,16 +228,18 @@ func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue)
 
 // execGated runs s as a transaction of its own. Without the gate it would meet the other
 // writers of this process in SQLite, and lose to them: a retry sleeps, the gate queues.
-func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
+func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (res driver.Result, err error) {
 	if err := c.connector.enter(ctx); err != nil {
 		return nil, err
 	}
+	asked, began := c.connector.asked, c.connector.now()
 	defer func() {
 		if !c.tx.gated {
 			c.leave(true)
+			c.connector.ended(began.Sub(asked), began, err == nil)
 		}
 	}()
-	res, err := c.execRetrying(ctx, s, args)
+	res, err = c.execRetrying(ctx, s, args)
 	if s.verb == vOther && c.inTransaction() {
 		// A script has begun one and not ended it, whether or not it failed. The gate
 		// stays with it until the caller, or the pool, ends it.

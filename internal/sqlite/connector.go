@@ -28,6 +28,9 @@ type Config struct {
 	Late          Late          // told of transactions that have held the writer for long; nil: none
 	Holding       func()        // told of a writer that others have waited for as long, while it still runs; nil: none
 
+	// Ended is told of each transaction that held the writer, after it has left the gate; nil: none.
+	Ended func(wait, ran time.Duration, committed bool)
+
 	// OnConnect is called with the driver's own connection for each one that Connect has
 	// set up, but not for those of Readers. Its error fails the connect.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
@@ -42,6 +45,7 @@ type Connector struct {
 	copied    *copied // of a file that is read as one that does not change; else nil
 	gate      gate
 	yield     yield
+	asked     time.Time // when the holder of the gate came to it; zero without cfg.Ended
 	writeback writeback
 	commits   atomic.Int64
 	onCommit  atomic.Pointer[func()]
@@ -201,15 +205,32 @@ func (c *Connector) enter(ctx context.Context) error {
 	if p, ok := ctx.Value(permitKey{}).(*Permit); ok && p.take(c) {
 		return nil
 	}
+	asked := c.now()
 	if err := c.gate.enter(ctx, c.cfg.BusyTimeout); err != nil {
 		return err
 	}
+	c.asked = asked
 	if err := c.identity.Check(); err != nil {
 		c.gate.leave()
 		return err
 	}
 	c.yield.before()
 	return nil
+}
+
+// now is the time, if it matters to anything.
+func (c *Connector) now() (now time.Time) {
+	if c.cfg.Ended != nil {
+		now = time.Now()
+	}
+	return now
+}
+
+// ended tells of a transaction that has left the gate.
+func (c *Connector) ended(wait time.Duration, since time.Time, committed bool) {
+	if c.cfg.Ended != nil {
+		c.cfg.Ended(wait, time.Since(since), committed)
+	}
 }
 
 // Permit is the write gate, entered before there is a connection to write on: so

@@ -17,12 +17,13 @@ import (
 // lost, or in which a ctx ended, can only be rolled back.
 type transaction struct {
 	open     bool
-	gated    bool      // holds the write gate
-	since    time.Time // of a gated one: when it had the write lock
-	readOnly bool      // refuses to write
-	managed  bool      // of a sql.Tx, which alone may end it
-	wrote    bool      // something that is not a SELECT has run: the commit is to be reported
-	failed   error     // why it can only be rolled back; it may be gone already
+	gated    bool          // holds the write gate
+	since    time.Time     // of a gated one: when it had the write lock
+	waited   time.Duration // before that; 0 without Config.Ended
+	readOnly bool          // refuses to write
+	managed  bool          // of a sql.Tx, which alone may end it
+	wrote    bool          // something that is not a SELECT has run: the commit is to be reported
+	failed   error         // why it can only be rolled back; it may be gone already
 
 	committed map[any]func() // called after the commit
 }
@@ -60,6 +61,9 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	*t = transaction{open: true}
 	if now {
 		t.gated, t.since = true, time.Now()
+		if c.connector.cfg.Ended != nil {
+			t.waited = t.since.Sub(c.connector.asked)
+		}
 		c.connector.yield.began(c, t.since)
 	}
 	return nil
@@ -192,7 +196,7 @@ func (t *transaction) commit(c *conn, last bool) error {
 	was := *t
 	*t = transaction{}
 	// The next writer first: what follows may wake goroutines and ask the kernel.
-	was.leave(c)
+	was.leave(c, true)
 	if was.gated || was.wrote {
 		c.connector.committed()
 	}
@@ -215,14 +219,15 @@ func (t *transaction) rollback(c *conn) error {
 	}
 	was := *t
 	*t = transaction{}
-	was.leave(c)
+	was.leave(c, false)
 	return err
 }
 
 // leave gives the gate to the next writer, once the transaction has ended.
-func (t *transaction) leave(c *conn) {
+func (t *transaction) leave(c *conn, committed bool) {
 	if t.gated {
 		c.leave(false)
 		c.connector.cfg.Late.Check(t.since)
+		c.connector.ended(t.waited, t.since, committed)
 	}
 }

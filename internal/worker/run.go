@@ -123,6 +123,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 			err = Panicked(p.Logger, r, "queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
 		j.ran = j.claim.Ran()
+		p.OnReturned(j.claim)
 		// A handler returns ctx's error as a rule, which does not say that its time was up.
 		var timeout timeoutError
 		if err != nil && errors.As(context.Cause(ctx), &timeout) {

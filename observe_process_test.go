@@ -1,0 +1,195 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// events are those of one kind that an observer was told of.
+type events[E any] struct {
+	mu   sync.Mutex
+	told []E
+}
+
+func (e *events[E]) add(one E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, one)
+}
+
+func (e *events[E]) take() (told []E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	told, e.told = e.told, nil
+	return told
+}
+
+func watched(t *testing.T, o *honker.Observer) *honker.DB {
+	t.Helper()
+	return honkertest.Open(t, &honker.Options{Observer: o, NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
+}
+
+// The observer is told of each transaction that held the writer, how long it waited and ran.
+func TestObserver_Tx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended events[honker.TxEnded]
+		db := watched(t, &honker.Observer{Tx: ended.add})
+		ctx, q := t.Context(), honker.NewQueue[int](db, "jobs", nil)
+		tx := func(result error) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				time.Sleep(500 * time.Millisecond)
+				_, err := q.EnqueueTx(ctx, tx, 1)
+				require.NoError(t, err)
+				return result
+			})
+		}
+		ended.take()
+		testkit.Enqueue(t, q, 1)
+		require.Equal(t, []honker.TxEnded{{Committed: true}}, ended.take())
+		_, err := q.EnqueueMany(ctx, make([]int, 300))
+		require.NoError(t, err)
+		require.Equal(t, []honker.TxEnded{{Committed: true}}, ended.take())
+		_, err = db.SQL().ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY)`)
+		require.NoError(t, err)
+		require.Equal(t, []honker.TxEnded{{Committed: true}}, ended.take())
+		require.NoError(t, tx(nil))
+		require.Equal(t, []honker.TxEnded{{Ran: 500 * time.Millisecond, Committed: true}}, ended.take())
+		require.ErrorIs(t, tx(testkit.ErrCause), testkit.ErrCause)
+		require.Equal(t, []honker.TxEnded{{Ran: 500 * time.Millisecond}}, ended.take())
+		_, err = db.SQL().ExecContext(ctx, `INSERT INTO orders VALUES ('no number')`)
+		require.Error(t, err)
+		require.Equal(t, []honker.TxEnded{{}}, ended.take())
+		_, err = admitted(ctx, db)
+		require.NoError(t, err)
+		require.Empty(t, ended.take(), "a read holds no writer")
+
+		waits := testkit.Background(t, func(context.Context) error { return tx(nil) })
+		synctest.Wait() // it sleeps in its transaction
+		time.Sleep(100 * time.Millisecond)
+		testkit.Enqueue(t, q, 1)
+		require.NoError(t, waits())
+		require.ElementsMatch(t, []honker.TxEnded{
+			{Ran: 500 * time.Millisecond, Committed: true}, {Wait: 400 * time.Millisecond, Committed: true},
+		}, ended.take())
+	})
+}
+
+// admitted counts the jobs by the application's own pool.
+func admitted(ctx context.Context, db *honker.DB) (n int, err error) {
+	err = db.SQL().QueryRowContext(ctx, `SELECT count(*) FROM _honker_live`).Scan(&n)
+	return n, err
+}
+
+// The observer is told of each Work that begins and ends, and of each handler that returns, however it
+// does.
+func TestObserver_WorkingAndReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var working events[honker.Working]
+		var started events[honker.Started]
+		var returned events[honker.Returned]
+		db := watched(t, &honker.Observer{Working: working.add, Started: started.add, Returned: returned.add})
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+		ends := []func() error{
+			func() error { return nil },
+			func() error { return testkit.ErrCause },
+			func() error { panic("no") },
+			func() error { runtime.Goexit(); return nil },
+		}
+		for i := range ends {
+			testkit.Enqueue(t, q, i)
+		}
+		testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "does not decode")
+		handle := func(_ context.Context, job *honker.Job[int]) error {
+			time.Sleep(20 * time.Millisecond)
+			return ends[job.Args]()
+		}
+		stop := testkit.Work(t, q, handle, &honker.WorkOptions{WorkerID: "crew", Workers: 3})
+		time.Sleep(time.Minute)
+		require.Equal(t, []honker.Working{{Queues: []string{"jobs"}, Worker: "crew", Slots: 3}}, working.take())
+		require.NoError(t, stop())
+		require.Equal(t, []honker.Working{{Queues: []string{"jobs"}, Worker: "crew", Slots: 3, Ended: true}}, working.take())
+		told := returned.take()
+		require.Len(t, told, len(started.take()))
+		require.Len(t, told, 5)
+		for _, r := range told {
+			ran := 20 * time.Millisecond
+			if r.ID == 5 {
+				ran = 0
+			}
+			require.Equal(t, honker.Returned{Queue: "jobs", ID: r.ID, Worker: "crew", Attempt: 1, Ran: ran}, r)
+		}
+
+		testkit.Enqueue(t, q, 0)
+		_, err := q.WorkDue(t.Context(), handle, &honker.WorkOptions{WorkerID: "once"})
+		require.NoError(t, err)
+		require.Equal(t, []honker.Working{
+			{Queues: []string{"jobs"}, Worker: "once", Slots: 1}, {Queues: []string{"jobs"}, Worker: "once", Slots: 1, Ended: true},
+		}, working.take())
+		lanes := honker.NewLanes[int](db, []string{"jobs", "mails"}, nil)
+		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 0)
+		returned.take()
+		stop = testkit.Background(t, func(ctx context.Context) error {
+			return lanes.Work(ctx, handle, &honker.WorkOptions{WorkerID: "both", Workers: 2})
+		})
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, honker.Working{Queues: []string{"jobs", "mails"}, Worker: "both", Slots: 2}, working.take()[0])
+		require.Equal(t, "mails", returned.take()[0].Queue)
+	})
+}
+
+// The observer is told of the pauses that this process begins and ends, and by which operator.
+func TestObserver_Paused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paused events[honker.Paused]
+		db := watched(t, &honker.Observer{Paused: paused.add})
+		ctx, q := honker.WithActor(t.Context(), "ada"), honker.NewQueue[int](db, "jobs", nil)
+		until := time.Now().Add(time.Hour)
+		_, err := q.Pause(ctx, &honker.PauseOptions{Until: until})
+		require.NoError(t, err)
+		_, err = q.Pause(t.Context(), &honker.PauseOptions{Key: "acme"})
+		require.NoError(t, err)
+		_, err = q.ResumeKey(t.Context(), "acme")
+		require.NoError(t, err)
+		_, err = q.Resume(ctx)
+		require.NoError(t, err)
+		_, err = q.Resume(ctx) // it was not paused
+		require.NoError(t, err)
+		_, err = q.Pause(ctx, &honker.PauseOptions{Until: time.Now()})
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		told := paused.take()
+		require.True(t, told[0].Until.Equal(until))
+		told[0].Until = time.Time{}
+		require.Equal(t, []honker.Paused{
+			{Queue: "jobs", Actor: "ada"}, {Queue: "jobs", Key: "acme"},
+			{Queue: "jobs", Key: "acme", Resumed: true}, {Queue: "jobs", Actor: "ada", Resumed: true},
+		}, told)
+	})
+}
+
+// The observer is told of each round of Maintain, and of what could not be done in it.
+func TestObserver_Maintained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rounds events[honker.Maintained]
+		db := watched(t, &honker.Observer{Maintained: rounds.add})
+		testkit.Exec(t, db, `CREATE TRIGGER no BEFORE DELETE ON _honker_results BEGIN SELECT RAISE(ABORT, 'no'); END`)
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+		time.Sleep(90 * time.Second)
+		require.Equal(t, []honker.Maintained{{}, {}}, rounds.take())
+		require.NoError(t, honker.NewQueue[int](db, "jobs", nil).SaveResult(t.Context(), 1, 1, time.Second))
+		time.Sleep(time.Minute)
+		require.Equal(t, []honker.Maintained{{Failed: []string{"results"}}}, rounds.take())
+		require.NoError(t, stop())
+	})
+}
