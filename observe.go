@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -191,6 +192,48 @@ type TxEnded struct {
 	Wait      time.Duration // for other writers; of a single statement, which needs no BEGIN, only those of this process
 	Ran       time.Duration // how long it had the writer
 	Committed bool
+}
+
+// Observers returns an observer that tells all of those, in this order: one for metrics, say, and one for
+// traces. nil ones are left out. A panic in one keeps the event from those behind it.
+func Observers(all ...*Observer) *Observer {
+	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
+	return &Observer{
+		Enqueued:     tellEach(all, func(o *Observer) func(Enqueued) { return o.Enqueued }),
+		Deduplicated: tellEach(all, func(o *Observer) func(Deduplicated) { return o.Deduplicated }),
+		Claimed:      tellEach(all, func(o *Observer) func(Claimed) { return o.Claimed }),
+		Started:      tellEach(all, func(o *Observer) func(Started) { return o.Started }),
+		Returned:     tellEach(all, func(o *Observer) func(Returned) { return o.Returned }),
+		Settled:      tellEach(all, func(o *Observer) func(Settled) { return o.Settled }),
+		Published:    tellEach(all, func(o *Observer) func(Published) { return o.Published }),
+		Fired:        tellEach(all, func(o *Observer) func(Fire) { return o.Fired }),
+		Woke:         tellEach(all, func(o *Observer) func(Woke) { return o.Woke }),
+		Requeued:     tellEach(all, func(o *Observer) func(Requeued) { return o.Requeued }),
+		Discarded:    tellEach(all, func(o *Observer) func(Discarded) { return o.Discarded }),
+		Cancelled:    tellEach(all, func(o *Observer) func(Cancelled) { return o.Cancelled }),
+		Working:      tellEach(all, func(o *Observer) func(Working) { return o.Working }),
+		Paused:       tellEach(all, func(o *Observer) func(Paused) { return o.Paused }),
+		Maintained:   tellEach(all, func(o *Observer) func(Maintained) { return o.Maintained }),
+		Tx:           tellEach(all, func(o *Observer) func(TxEnded) { return o.Tx }),
+	}
+}
+
+// tellEach is nil where none of all has the function.
+func tellEach[E any](all []*Observer, of func(*Observer) func(E)) func(E) {
+	var fs []func(E)
+	for _, o := range all {
+		if f := of(o); f != nil {
+			fs = append(fs, f)
+		}
+	}
+	if len(fs) == 0 {
+		return nil
+	}
+	return func(e E) {
+		for _, f := range fs {
+			f(e)
+		}
+	}
 }
 
 // observe tells of an event of a package that has no Observer at hand.

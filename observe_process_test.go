@@ -3,6 +3,7 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -192,4 +193,32 @@ func TestObserver_Maintained(t *testing.T) {
 		require.Equal(t, []honker.Maintained{{Failed: []string{"results"}}}, rounds.take())
 		require.NoError(t, stop())
 	})
+}
+
+// Observers are told one after another, each field by those that have it, and a field that none has is
+// nil.
+func TestObservers_Order(t *testing.T) {
+	var told []string
+	note := func(who string) *honker.Observer {
+		return &honker.Observer{Enqueued: func(honker.Enqueued) { told = append(told, who) }}
+	}
+	all := honker.Observers(note("first"), nil, &honker.Observer{Tx: func(honker.TxEnded) { told = append(told, "tx") }}, note("last"))
+	all.Enqueued(honker.Enqueued{})
+	all.Tx(honker.TxEnded{})
+	require.Equal(t, []string{"first", "last", "tx"}, told)
+	require.Nil(t, all.Settled)
+	require.Nil(t, honker.Observers().Tx)
+}
+
+// Observers tells each field: one that is added to Observer and forgotten there would be silent.
+func TestObservers_EachField(t *testing.T) {
+	one, fields := new(honker.Observer), reflect.TypeFor[honker.Observer]()
+	for i := range fields.NumField() {
+		none := func([]reflect.Value) []reflect.Value { return nil }
+		reflect.ValueOf(one).Elem().Field(i).Set(reflect.MakeFunc(fields.Field(i).Type, none))
+	}
+	all := reflect.ValueOf(honker.Observers(one)).Elem()
+	for i := range fields.NumField() {
+		require.False(t, all.Field(i).IsNil(), fields.Field(i).Name)
+	}
 }
