@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // patience bounds what a completion waits for: a person has pressed a key.
@@ -29,6 +31,29 @@ func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return offers, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeJob completes the id of one job, completeJobIDs those of any number: of the newest.
+func (a *app) completeJob(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeJobIDs(cmd, args, begun)
+}
+
+func (a *app) completeJobIDs(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	const newest = 50
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (offers []string, err error) {
+		page, err := admin.ListJobs(ctx, db, admin.JobFilter{}, &admin.PageOptions{Limit: newest})
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range page.Jobs {
+			what := strings.Join(strings.Fields(clean(job.Queue)), " ") + ", " + string(job.Phase)
+			offers = append(offers, strconv.FormatInt(job.ID, 10)+"\t"+what)
+		}
+		return offers, nil
+	})
 }
 
 // isWord reports that a shell can be given a name as it is: cobra has a line for each offer, and a

@@ -19,6 +19,7 @@ type console struct {
 	getenv     func(string) string
 	actor      string // user@host
 	currentDir string
+	noNotices  bool // of the system, of commits: in a bubble of testing/synctest there are none
 }
 
 func stdConsole() console {

@@ -19,29 +19,53 @@ func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	if err != nil {
 		return err
 	}
-	return a.with(ctx, path, true, f)
+	return a.with(ctx, path, access{readOnly: true}, f)
+}
+
+// watch runs f on the file, which is only read, and f may wait for commits.
+func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
+	path, err := a.path(ctx)
+	if err != nil {
+		return err
+	}
+	return a.with(ctx, path, access{readOnly: true, waits: true}, f)
 }
 
 // change runs f on the file, which f may change. It is opened to be read before: to be written, it
 // would be made a honker file, or be brought to this version's schema.
 func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
+	return a.changeBy(ctx, access{}, f)
+}
+
+// serve is change for what waits for commits of others.
+func (a *app) serve(ctx context.Context, f func(db *honker.DB) error) error {
+	return a.changeBy(ctx, access{waits: true}, f)
+}
+
+func (a *app) changeBy(ctx context.Context, how access, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.with(ctx, path, true, func(*honker.DB) error { return nil }); err != nil {
+	if err := a.with(ctx, path, access{readOnly: true}, func(*honker.DB) error { return nil }); err != nil {
 		return err
 	}
-	return a.with(ctx, path, false, f)
+	return a.with(ctx, path, how, f)
 }
 
-func (a *app) with(ctx context.Context, path string, readOnly bool, f func(db *honker.DB) error) (err error) {
+// access is how a command uses the file.
+type access struct {
+	readOnly bool
+	waits    bool // for commits of other processes, of which the system gives notice
+}
+
+func (a *app) with(ctx context.Context, path string, how access, f func(db *honker.DB) error) (err error) {
 	if err := regular(path); err != nil {
 		return err
 	}
 	db, err := honker.Open(ctx, path, &honker.Options{
-		ReadOnly: readOnly, Logger: a.logger(), BusyTimeout: a.timeout, MaxPayload: maxPayload,
-		NoFileNotices: true, // no command waits for commits
+		ReadOnly: how.readOnly, Logger: a.logger(), BusyTimeout: a.timeout, MaxPayload: maxPayload,
+		NoFileNotices: !how.waits || a.noNotices,
 	})
 	if err != nil {
 		return err
@@ -107,7 +131,7 @@ func (a *app) path(ctx context.Context) (string, error) {
 func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
 	for _, path := range found {
-		err := a.with(ctx, path, true, func(*honker.DB) error { return nil })
+		err := a.with(ctx, path, access{readOnly: true}, func(*honker.DB) error { return nil })
 		if err == nil || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, honker.ErrBusy) {
 			ours = append(ours, path)
 		}

@@ -249,3 +249,72 @@ func TestGolden_Usage(t *testing.T) {
 		s.matches("usage")
 	})
 }
+
+func TestGolden_Limits(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("queue", "limits", "emails")
+		s.do("queue", "limits", "emails", "--running", "10", "--rate", "100/m", "--rate-burst", "20")
+		s.do("queue", "limits", "emails", "--per-key", "2", "--key-rate", "5/90s", "-o", "table")
+		s.do("queue", "show", "emails", "-o", "table")
+		s.do("queue", "limits", "emails", "--rate", "0", "--in-order", "-o", "json")
+		s.do("queue", "limits", "emails", "--none", "--running", "3")
+		s.do("queue", "limits", "emails", "--rate", "fast")
+		s.do("queue", "limits", "emails", "--rate-burst", "5")
+		s.do("queue", "limits", "emails", "--running", "-1")
+		s.matches("limits")
+	})
+}
+
+func TestGolden_Keys(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.do("queue", "keys", "emails", "-o", "table")
+		s.do("queue", "limits", "emails", "--per-key", "1", "-q")
+		for _, key := range []string{"acme", "acme", "acme", "zeta"} {
+			s.run("enqueue", "emails", "1", "--key", key)
+		}
+		s.do("queue", "pause", "emails", "--key", "zeta", "--reason", "over quota", "-o", "table")
+		s.each("queue", "keys", "emails")
+		s.do("queue", "resume", "emails", "--key", "zeta")
+		s.do("queue", "resume", "emails", "--key", "zeta", "-o", "table")
+		s.do("__complete", "queue", "resume", "emails", "--key", "")
+		s.matches("keys")
+	})
+}
+
+func TestGolden_Traffic(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("queue", "traffic", "emails")
+		s.do("queue", "traffic", "--step", "1h", "-o", "table")
+		s.do("queue", "traffic", "nothing")
+		s.do("queue", "traffic", "--step", "90s")
+		s.matches("traffic")
+	})
+}
+
+func TestGolden_Wait(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		db := open(t, "app.db")
+		sums := honker.NewQueue[int](db, "sums", nil)
+		require.NoError(t, sums.SetRetention(t.Context(), honker.QueueRetention{Done: honker.Retention{MaxCount: 10}}))
+		for n := range 2 {
+			_, err := sums.Enqueue(t.Context(), n)
+			require.NoError(t, err)
+		}
+		_, err := sums.WorkDue(t.Context(), func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args == 0 {
+				return nil
+			}
+			return job.SetResult(map[string]int{"sum": 3})
+		}, nil)
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		s.do("job", "wait", "10")
+		s.do("job", "wait", "9")
+		s.do("job", "wait", "1")
+		s.do("job", "wait", "99")
+		s.do("job", "wait", "8", "--for", "2s")
+		s.do("job", "wait", "8", "-o", "name")
+		s.do("__complete", "job", "wait", "")
+		s.matches("wait")
+	})
+}

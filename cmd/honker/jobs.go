@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -140,7 +139,8 @@ func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) e
 }
 
 func (a *app) job() *cobra.Command {
-	return parent("job", "One job: show it, cancel it, run it now", groupChange, a.jobShow(), a.jobCancel(), a.jobRunNow())
+	return parent("job", "One job: show it, cancel it, run it now, wait for it", groupChange,
+		a.jobShow(), a.jobCancel(), a.jobRunNow(), a.jobWait())
 }
 
 // jobView shows a job by itself: all of it.
@@ -178,9 +178,10 @@ func headers(of map[string]string) string {
 
 func (a *app) jobShow() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "show JOB",
-		Short: "All that is known of a job",
-		Args:  cobra.ExactArgs(1),
+		Use:               "show JOB",
+		Short:             "All that is known of a job",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeJob,
 	}
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)
@@ -190,7 +191,7 @@ func (a *app) jobShow() *cobra.Command {
 		return a.look(ctx, func(db *honker.DB) error {
 			job, err := db.Job(ctx, ids[0])
 			if errors.Is(err, honker.ErrNotFound) {
-				return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done or cancelled, or never was", ids[0]), try: a.command("jobs")}
+				return gone(a, ids[0], "")
 			}
 			if err != nil {
 				return err
@@ -207,6 +208,8 @@ func (a *app) jobCancel() *cobra.Command {
 		Use:   "cancel JOB...",
 		Short: "Remove jobs that wait; with --running those that a worker holds too",
 		Args:  cobra.MinimumNArgs(1),
+
+		ValidArgsFunction: a.completeJobIDs,
 	}
 	c.addTo(cmd)
 	cmd.Flags().BoolVar(&running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
@@ -222,9 +225,12 @@ func (a *app) jobRunNow() *cobra.Command {
 	var c changing
 	cmd := &cobra.Command{
 		Use:        "run-now JOB...",
-		SuggestFor: []string{"hurry", "run"},
+		Aliases:    []string{"hurry"},
+		SuggestFor: []string{"run"},
 		Short:      "Let jobs run now that wait for their time",
 		Args:       cobra.MinimumNArgs(1),
+
+		ValidArgsFunction: a.completeJobIDs,
 	}
 	c.addTo(cmd)
 	return a.does(cmd, func(ctx context.Context, args []string) error {

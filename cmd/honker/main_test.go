@@ -69,7 +69,7 @@ func (p *person) runCtx(ctx context.Context, args ...string) said {
 		stdin: strings.NewReader(p.stdin), stdout: &out, stderr: &err,
 		inTerm: p.atTerm, outTerm: p.atTerm,
 		getenv: func(name string) string { return p.env[name] },
-		actor:  "ann@example",
+		actor:  "ann@example", noNotices: true,
 	})
 	return said{out.String(), err.String(), code}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // In JSON the fields have the names of the API, numbers are as they were written, and what is no JSON
@@ -165,5 +166,35 @@ func TestShellWord(t *testing.T) {
 		"$(rm -rf /)": "'$(rm -rf /)'", "a;b": "'a;b'", "größe": "größe",
 	} {
 		require.Equal(t, want, shellWord(word))
+	}
+}
+
+// The minutes of a step are added up, and gaps stay gaps.
+func TestTraffic_Steps(t *testing.T) {
+	t.Parallel()
+	hour := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
+	minute := func(n int) time.Time { return hour.Add(time.Duration(n) * time.Minute) }
+	got := inSteps([]admin.Minute{
+		{Start: minute(1), Enqueued: 1, Claimed: 2, Acked: 3, Retried: 4, Died: 5, Snoozed: 6, Wait: time.Second, Ran: 2 * time.Second, MaxWait: 3 * time.Second},
+		{Start: minute(9), Enqueued: 1, Claimed: 1, Acked: 1, Retried: 1, Died: 1, Snoozed: 1, Wait: time.Second, Ran: time.Second, MaxWait: time.Second},
+		{Start: minute(30), Enqueued: 7},
+	}, 10*time.Minute)
+	require.Equal(t, []admin.Minute{
+		{Start: hour, Enqueued: 2, Claimed: 3, Acked: 4, Retried: 5, Died: 6, Snoozed: 7, Wait: 2 * time.Second, Ran: 3 * time.Second, MaxWait: 3 * time.Second},
+		{Start: minute(30), Enqueued: 7},
+	}, got)
+}
+
+func TestFlags_Rates(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]honker.Rate{
+		"10/s": {N: 10, Per: time.Second}, "100/m": {N: 100, Per: time.Minute}, "5/90s": {N: 5, Per: 90 * time.Second}, "1/d": {N: 1, Per: 24 * time.Hour}, "0": {},
+	} {
+		var r honker.Rate
+		require.NoError(t, rateFlag{&r}.Set(in))
+		require.Equal(t, want, r)
+	}
+	for _, bad := range []string{"", "10", "10/", "/s", "0/s", "-1/s", "10/0s", "10/x", "a/s"} {
+		require.Error(t, rateFlag{new(honker.Rate)}.Set(bad), bad)
 	}
 }

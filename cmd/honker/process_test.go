@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -268,4 +269,20 @@ offer honker jobs --phase la
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "reports|\nemail digests|emails|\nemail\\ digests|\nstatus|\nlapsed|\n", string(out))
+}
+
+// A wait for a job ends with the commit that ends the job, by any process.
+func TestProcess_Wait(t *testing.T) {
+	t.Parallel()
+	dir, _, q := newFile(t)
+	id, err := q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	cmd := command(t, dir, "job", "wait", strconv.FormatInt(id, 10))
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	require.NoError(t, cmd.Start())
+	_, err = q.WorkDue(t.Context(), func(_ context.Context, job *honker.Job[int]) error { return job.SetResult("done") }, nil)
+	require.NoError(t, err)
+	require.Zero(t, codeOf(t, cmd.Wait()))
+	require.Equal(t, "\"done\"\n", out.String())
 }

@@ -29,6 +29,13 @@ var queueView = view[honker.QueueStats]{
 	name: func(s honker.QueueStats) string { return s.Queue },
 }
 
+// queueWhole shows a queue by itself.
+var queueWhole = view[honker.QueueStats]{
+	columns: append(queueView.columns[:len(queueView.columns):len(queueView.columns)],
+		column[honker.QueueStats]{"limits", func(s honker.QueueStats) cell { return text(limitsText(s.Limits)) }}),
+	name: queueView.name,
+}
+
 // paused is since when a queue is paused, and for people by what, why and until when.
 func paused(p *honker.Pause) cell {
 	if p == nil {
@@ -76,7 +83,8 @@ func (a *app) listQueues(all []honker.QueueStats) error {
 }
 
 func (a *app) queue() *cobra.Command {
-	return parent("queue", "One queue: show, pause and resume it", groupChange, a.queueShow(), a.queuePause(), a.queueResume())
+	return parent("queue", "One queue: show, pause and resume it, its limits, keys and traffic", groupChange,
+		a.queueShow(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic())
 }
 
 // byName is a queue of any payload.
@@ -100,7 +108,7 @@ func (a *app) queueShow() *cobra.Command {
 			if vacant(stats) {
 				a.note("nothing lies in %s; see honker queues for those with jobs", clean(args[0]))
 			}
-			return one(a, queueView, stats)
+			return one(a, queueWhole, stats)
 		})
 	})
 }
@@ -119,6 +127,7 @@ type steered struct {
 	Changed bool      // false: it was so already
 	Until   time.Time // of a pause
 	Reason  string
+	Key     string // "": all of the queue
 }
 
 var steeredView = view[steered]{
@@ -128,6 +137,7 @@ var steeredView = view[steered]{
 		{"changed", func(s steered) cell { return truth(s.Changed) }},
 		{"until", func(s steered) cell { return at(s.Until) }},
 		{"reason", func(s steered) cell { return text(s.Reason) }},
+		{"key", func(s steered) cell { return text(s.Key) }},
 	},
 	name: func(s steered) string { return s.Queue },
 }
@@ -140,39 +150,49 @@ func (a *app) queuePause() *cobra.Command {
 		Short:      "Let no job of a queue start, in any process",
 		Long: `pause lets no job of the queue start, in any process and by any binding of honker, until resume or
 --until. What runs goes on to its end. The pause is in the file, and outlives processes. Of a queue that is
-paused, the reason and the end are replaced.`,
-		Example:           `  honker queue pause emails --until 30m --reason "the mail server is down"`,
+paused, the reason and the end are replaced. With --key only the jobs with that key are paused.`,
+		Example: `  honker queue pause emails --until 30m --reason "the mail server is down"
+  honker queue pause emails --key acme --until 2h`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
 	cmd.Flags().Var(fromNow(&opts.Until), "until", "it ends by itself at this `time`, or after so long: 30m; default: it lasts until resume")
 	cmd.Flags().StringVar(&opts.Reason, "reason", "", "why; kept with the pause")
+	cmd.Flags().StringVar(&opts.Key, "key", "", "only the jobs with this `key`")
+	must(cmd.RegisterFlagCompletionFunc("key", a.completeKeys))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			changed, err := byName(db, args[0]).Pause(ctx, opts)
 			if err != nil {
 				return err
 			}
-			return a.steered(steered{Queue: args[0], Verb: "pause", Changed: changed, Until: opts.Until, Reason: opts.Reason})
+			return a.steered(steered{Queue: args[0], Verb: "pause", Changed: changed, Until: opts.Until, Reason: opts.Reason, Key: opts.Key})
 		})
 	})
 }
 
 func (a *app) queueResume() *cobra.Command {
+	var key string
 	cmd := &cobra.Command{
 		Use:               "resume QUEUE",
 		SuggestFor:        []string{"start", "unpause"},
-		Short:             "End the pause of a queue",
+		Short:             "End the pause of a queue, or of a key of it",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
+	cmd.Flags().StringVar(&key, "key", "", "the pause of this `key`")
+	must(cmd.RegisterFlagCompletionFunc("key", a.completeKeys))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
-			changed, err := byName(db, args[0]).Resume(ctx)
+			resume := byName(db, args[0]).Resume
+			if key != "" {
+				resume = func(ctx context.Context) (bool, error) { return byName(db, args[0]).ResumeKey(ctx, key) }
+			}
+			changed, err := resume(ctx)
 			if err != nil {
 				return err
 			}
-			return a.steered(steered{Queue: args[0], Verb: "resume", Changed: changed})
+			return a.steered(steered{Queue: args[0], Verb: "resume", Changed: changed, Key: key})
 		})
 	})
 }
@@ -181,7 +201,11 @@ func (a *app) steered(s steered) error {
 	if a.shown() != formatTable {
 		return one(a, steeredView, s)
 	}
-	_, err := fmt.Fprintln(a.out, clean(s.Queue), s.sentence())
+	what := s.Queue
+	if s.Key != "" {
+		what = "key " + s.Key + " of " + s.Queue
+	}
+	_, err := fmt.Fprintln(a.out, clean(what), s.sentence())
 	return err
 }
 

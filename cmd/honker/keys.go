@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+var keyView = view[honker.KeyStats]{
+	columns: []column[honker.KeyStats]{
+		{"key", func(k honker.KeyStats) cell { return text(k.Key) }},
+		{"running", func(k honker.KeyStats) cell { return bound(k.Running) }},
+		{"held", func(k honker.KeyStats) cell { return bound(k.Held) }},
+		{"waiting", func(k honker.KeyStats) cell { return bound(k.Waiting) }},
+		{"oldest", func(k honker.KeyStats) cell { return when(k.Oldest) }},
+		{"paused", func(k honker.KeyStats) cell { return paused(k.Pause) }},
+	},
+	name: func(k honker.KeyStats) string { return k.Key },
+}
+
+func (a *app) queueKeys() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "keys QUEUE",
+		Short: "What lies in a queue of each key, those with the most held jobs first",
+		Long: `keys shows what lies in a queue of each key, by which jobs share limits, and which keys are paused: those with the
+most held jobs first. It shows 1,000 at most.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			keys, err := byName(db, args[0]).Keys(ctx)
+			if err != nil {
+				return err
+			}
+			l := newList(a, keyView)
+			for _, k := range keys {
+				if err := l.add(k); err != nil {
+					return err
+				}
+			}
+			return l.close("keys with jobs or a pause")
+		})
+	})
+}
+
+// completeKeys completes a key of the queue that is the first argument.
+func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+		keys, err := byName(db, args[0]).Keys(ctx)
+		for _, k := range keys {
+			if isWord(k.Key) {
+				names = append(names, k.Key)
+			}
+		}
+		return names, err
+	})
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var minuteView = view[admin.Minute]{
+	columns: []column[admin.Minute]{
+		{"start", func(m admin.Minute) cell { return at(m.Start) }},
+		{"enqueued", func(m admin.Minute) cell { return bound(m.Enqueued) }},
+		{"claimed", func(m admin.Minute) cell { return bound(m.Claimed) }},
+		{"acked", func(m admin.Minute) cell { return bound(m.Acked) }},
+		{"retried", func(m admin.Minute) cell { return bound(m.Retried) }},
+		{"died", func(m admin.Minute) cell { return bound(m.Died) }},
+		{"snoozed", func(m admin.Minute) cell { return bound(m.Snoozed) }},
+		{"mean_wait", func(m admin.Minute) cell { return mean(m.Wait, m.Claimed) }},
+		{"max_wait", func(m admin.Minute) cell { return took(m.MaxWait) }},
+		{"mean_ran", func(m admin.Minute) cell { return mean(m.Ran, m.Acked+m.Retried+m.Died) }},
+	},
+	name: func(m admin.Minute) string { return m.Start.UTC().Format(time.RFC3339) },
+}
+
+// mean is the share of each of n in a sum.
+func mean(sum time.Duration, n int64) cell {
+	if n == 0 {
+		return cell{human: "-", right: true}
+	}
+	return took(sum / time.Duration(n))
+}
+
+// took is a duration, to the millisecond.
+func took(d time.Duration) cell {
+	c := text(d.Round(time.Millisecond).String())
+	c.right = true
+	return c
+}
+
+func (a *app) queueTraffic() *cobra.Command {
+	since, step := time.Hour, time.Minute
+	cmd := &cobra.Command{
+		Use:   "traffic [QUEUE]",
+		Short: "What happened to the jobs of a queue in each minute",
+		Long: `traffic shows what happened to the jobs of a queue, or of all, in each minute: how many were enqueued, claimed and
+settled, how long they could have begun before they were claimed, and how long their handlers ran. Minutes in which nothing
+happened are left out. The file keeps seven days.`,
+		Example: `  honker queue traffic emails --since 1d --step 1h
+  honker queue traffic -o jsonl`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	cmd.Flags().Var(spanFlag{&since}, "since", "so long ago, at most 7d")
+	cmd.Flags().Var(spanFlag{&step}, "step", "put together what happened in each of these spans: 10m, 1h, 1d")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if step < time.Minute || step%time.Minute != 0 {
+			return usage("", "--step %v: it has to be whole minutes", step)
+		}
+		queue := ""
+		if len(args) > 0 {
+			queue = args[0]
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			minutes, err := admin.Traffic(ctx, db, queue, time.Now().Add(-since))
+			if err != nil {
+				return err
+			}
+			l := newList(a, minuteView)
+			for _, m := range inSteps(minutes, step) {
+				if err := l.add(m); err != nil {
+					return err
+				}
+			}
+			return l.close("traffic in this time")
+		})
+	})
+}
+
+// inSteps adds up the minutes of each step. Steps begin at whole multiples of themselves in UTC.
+func inSteps(minutes []admin.Minute, step time.Duration) []admin.Minute {
+	var out []admin.Minute
+	for _, m := range minutes {
+		m.Start = m.Start.Truncate(step)
+		if n := len(out); n > 0 && out[n-1].Start.Equal(m.Start) {
+			out[n-1] = plus(out[n-1], m)
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func plus(x, y admin.Minute) admin.Minute {
+	x.Enqueued += y.Enqueued
+	x.Claimed += y.Claimed
+	x.Acked += y.Acked
+	x.Retried += y.Retried
+	x.Died += y.Died
+	x.Snoozed += y.Snoozed
+	x.Wait += y.Wait
+	x.Ran += y.Ran
+	x.MaxWait = max(x.MaxWait, y.MaxWait)
+	return x
+}

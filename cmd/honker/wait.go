@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+func (a *app) jobWait() *cobra.Command {
+	var most time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait JOB",
+		Short: "Wait until a job has ended, and print its result",
+		Long: `wait waits until a job has ended, and prints its result, which is JSON. The exit code is 0 if it was done; of a job
+that was done and has left no result that is known only while its queue keeps such jobs. It is 1 if the job is dead, is gone
+without a result, or has not ended within --for.`,
+		Example: `  id=$(honker enqueue thumbnails '{"image": 17}' -o name)
+  honker job wait "$id" --for 1m`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeJob,
+		Annotations:       map[string]string{nameless: "yes"},
+	}
+	cmd.Flags().Var(spanFlag{&most}, "for", "wait no longer than this span; default: as long as it takes")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		ids, err := idsOf(args)
+		if err != nil {
+			return err
+		}
+		return a.watch(ctx, func(db *honker.DB) error { return a.waitFor(ctx, db, ids[0], most) })
+	})
+}
+
+// waitFor prints the result of a job when there is one.
+func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Duration) error {
+	until := ctx
+	if most > 0 {
+		var stop context.CancelFunc
+		until, stop = context.WithTimeout(ctx, most)
+		defer stop()
+	}
+	result, err := honker.WaitResult[json.RawMessage](until, db, id)
+	var died *honker.JobFailedError
+	show := a.command("job", "show", strconv.FormatInt(id, 10))
+	switch {
+	case err == nil:
+		_, err := fmt.Fprintln(a.out, string(result))
+		return err
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		return &coded{code: codeNo, err: fmt.Errorf("job %d has not ended within %s", id, spanText(most)), try: show}
+	case errors.As(err, &died):
+		return &coded{code: codeNo, err: fmt.Errorf("job %d is dead, after %s: %s", id, plural(int64(died.Attempts), "attempt"), died.LastError), try: show}
+	case errors.Is(err, honker.ErrNotFound):
+		return a.ended(ctx, db, id)
+	}
+	return err
+}
+
+// ended says what has become of a job without a result. One that its queue keeps was done.
+func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
+	job, err := db.Job(ctx, id)
+	switch {
+	case errors.Is(err, honker.ErrNotFound):
+		return gone(a, id, "and has left no result")
+	case err != nil:
+		return err
+	case job.State == honker.StateDone:
+		a.note("job %d was done, and has left no result", id)
+		return nil
+	}
+	return gone(a, id, "and has left no result")
+}
+
+// gone is the answer about a job that is not in the file.
+func gone(a *app, id int64, more string) error {
+	if more != "" {
+		more = ", " + more
+	}
+	return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done or cancelled, or never was%s", id, more), try: a.command("jobs")}
+}
