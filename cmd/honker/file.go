@@ -37,9 +37,9 @@ func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{}, f)
 }
 
-// serve is change for what waits for commits of others.
-func (a *app) serve(ctx context.Context, f func(db *honker.DB) error) error {
-	return a.changeBy(ctx, access{waits: true}, f)
+// serve is change for what waits for commits of others. observer may be nil.
+func (a *app) serve(ctx context.Context, observer *honker.Observer, f func(db *honker.DB) error) error {
+	return a.changeBy(ctx, access{waits: true, observer: observer}, f)
 }
 
 func (a *app) changeBy(ctx context.Context, how access, f func(db *honker.DB) error) error {
@@ -57,6 +57,7 @@ func (a *app) changeBy(ctx context.Context, how access, f func(db *honker.DB) er
 type access struct {
 	readOnly bool
 	waits    bool // for commits of other processes, of which the system gives notice
+	observer *honker.Observer
 }
 
 func (a *app) with(ctx context.Context, path string, how access, f func(db *honker.DB) error) (err error) {
@@ -65,7 +66,7 @@ func (a *app) with(ctx context.Context, path string, how access, f func(db *honk
 	}
 	db, err := honker.Open(ctx, path, &honker.Options{
 		ReadOnly: how.readOnly, Logger: a.logger(), BusyTimeout: a.timeout, MaxPayload: maxPayload,
-		NoFileNotices: !how.waits || a.noNotices,
+		NoFileNotices: !how.waits || a.noNotices, Observer: how.observer,
 	})
 	if err != nil {
 		return err

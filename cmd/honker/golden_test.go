@@ -318,3 +318,21 @@ func TestGolden_Wait(t *testing.T) {
 		s.matches("wait")
 	})
 }
+
+func TestGolden_Locks(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.do("locks", "-o", "table")
+		db := open(t, "app.db")
+		_, err := db.TryLock(t.Context(), "deploy", &honker.LockOptions{Owner: "ann's laptop"})
+		require.NoError(t, err)
+		s.each("locks")
+		s.do("__complete", "lock", "break", "")
+		s.do("lock", "break", "deploy", "--owner", "bob")
+		s.do("lock", "break", "deploy")
+		s.do("lock", "break", "deploy")
+		s.do("lock", "break", "deploy", "-o", "table")
+		s.do("lock", "run", "deploy")
+		require.NoError(t, db.Close())
+		s.matches("locks")
+	})
+}

@@ -47,6 +47,8 @@ func appendJSON(b *bytes.Buffer, v reflect.Value) error {
 			return appendText(b, value.String())
 		case json.RawMessage:
 			return appendPayload(b, value)
+		case error:
+			return appendText(b, value.Error())
 		}
 	}
 	switch v.Kind() {

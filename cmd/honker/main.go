@@ -18,7 +18,9 @@ import (
 func main() { os.Exit(mainCode()) }
 
 func mainCode() int {
-	signal.Ignore(syscall.SIGPIPE) // a reader that goes is an error of the write, after which the file is closed
+	// A reader that goes is an error of the write, after which the file is closed. Ignored, the signal would
+	// be so in the commands of work and lock run too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second one ends the process

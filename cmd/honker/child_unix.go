@@ -1,0 +1,37 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup makes cmd the leader of a process group: a signal reaches what it has started, too.
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// askToEnd sends SIGTERM to the group of cmd, or to cmd alone if it has none.
+func askToEnd(cmd *exec.Cmd) error { return signalTo(cmd, syscall.SIGTERM) }
+
+func killGroup(cmd *exec.Cmd) { _ = signalTo(cmd, syscall.SIGKILL) }
+
+func signalTo(cmd *exec.Cmd, s syscall.Signal) error {
+	if cmd.SysProcAttr == nil {
+		return cmd.Process.Signal(s)
+	}
+	err := syscall.Kill(-cmd.Process.Pid, s)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// signalOf is the signal that has ended a process.
+func signalOf(state *os.ProcessState) int {
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return int(status.Signal())
+	}
+	return 0
+}

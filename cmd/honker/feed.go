@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// feed prints values as they come: it has no end for which a table or a document could wait. Its
+// methods may be called at once.
+type feed[T any] struct {
+	mu     sync.Mutex
+	list   *list[T]
+	widths []int
+}
+
+// newFeed refuses the format of which there would be one document.
+func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
+	if a.shown() == formatJSON {
+		return nil, usage("the same with -o jsonl", "there is no end, and so no document: not -o json")
+	}
+	return &feed[T]{list: newList(a, v)}, nil
+}
+
+// add prints value, and passes it on to the reader.
+func (f *feed[T]) add(value T) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.list.app
+	if a.shown() != formatTable {
+		if err := f.list.add(value); err != nil {
+			return err
+		}
+		return a.out.Flush()
+	}
+	if f.widths == nil {
+		if err := f.header(); err != nil {
+			return err
+		}
+	}
+	if err := f.row(f.list.view.row(value)); err != nil {
+		return err
+	}
+	return a.out.Flush()
+}
+
+func (f *feed[T]) header() error {
+	names := f.list.view.header()
+	f.widths = make([]int, len(names))
+	if f.list.app.quiet {
+		return nil
+	}
+	head := make([]cell, len(names))
+	for i, name := range names {
+		head[i] = text(strings.ToUpper(name))
+	}
+	return f.row(head)
+}
+
+// row prints a row below the others: a column is as wide as its widest value until now.
+func (f *feed[T]) row(row []cell) error {
+	for i, c := range row {
+		row[i].human = clean(strings.ReplaceAll(c.human, "\n", " "))
+		f.widths[i] = max(f.widths[i], utf8.RuneCountInString(row[i].human))
+	}
+	return f.list.app.writeRow(row, f.widths)
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var lockView = view[admin.LockInfo]{
+	columns: []column[admin.LockInfo]{
+		{"name", func(l admin.LockInfo) cell { return text(l.Name) }},
+		{"owner", func(l admin.LockInfo) cell { return text(l.Owner) }},
+		{"expires_at", func(l admin.LockInfo) cell { return when(l.ExpiresAt) }},
+		{"leads", func(l admin.LockInfo) cell { return truth(l.Leads) }},
+	},
+	name: func(l admin.LockInfo) string { return l.Name },
+}
+
+func (a *app) locks() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "locks",
+		Short: "The locks that are held, and by which process",
+		Long: `locks lists the locks that are held, until when they are unless they are renewed, and whether they are those of the
+process that fires schedules or maintains the file.`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			locks, err := admin.Locks(ctx, db)
+			if err != nil {
+				return err
+			}
+			l := newList(a, lockView)
+			for _, lock := range locks {
+				if err := l.add(lock); err != nil {
+					return err
+				}
+			}
+			return l.close("locks are held")
+		})
+	})
+}
+
+func (a *app) lock() *cobra.Command {
+	return parent("lock", "One lock: run a command under it, or break it", groupChange, a.lockRun(), a.lockBreak())
+}
+
+func (a *app) lockRun() *cobra.Command {
+	var opts honker.LockOptions
+	var wait time.Duration
+	grace := 20 * time.Second
+	cmd := &cobra.Command{
+		Use:   "run NAME -- COMMAND [ARG...]",
+		Short: "Run a command while this lock is held: at most one at a time",
+		Long: `run runs a command while it holds a lock, so that of all processes on the file one runs it at a time: as flock does,
+for all containers that share the file. If the lock is held by another it does nothing, and the exit code is 1, unless --wait
+says how long to wait. Else the exit code is that of the command.
+
+In the environment of the command are HONKER_FILE, HONKER_LOCK and HONKER_LOCK_TOKEN, a number that is greater each time the lock
+is taken. SIGTERM and SIGINT are passed on. A lock that is lost, because the machine has slept or an operator broke it, ends the
+command: it gets SIGTERM, and SIGKILL after --grace.`,
+		Example: `  0 3 * * * honker lock run nightly -f /srv/app.db -- /srv/nightly.sh
+  honker lock run deploy --wait 10m -- ./deploy.sh`,
+		Args:              afterDash(1),
+		ValidArgsFunction: a.completeLock,
+		Annotations:       map[string]string{nameless: "yes"},
+	}
+	flags := cmd.Flags()
+	flags.Var(spanFlag{&wait}, "wait", "wait so long for the lock; default: not at all")
+	flags.Var(spanFlag{&opts.TTL}, "ttl", "how long the lock outlives this process, if it dies; default 1m")
+	flags.StringVar(&opts.Owner, "owner", "", "the holder's `name`, which no other has; default host-pid-random")
+	flags.Var(spanFlag{&grace}, "grace", "between SIGTERM and SIGKILL")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if err := program(args[1:]); err != nil {
+			return err
+		}
+		return a.serve(ctx, nil, func(db *honker.DB) error {
+			lock, err := a.take(ctx, db, args[0], wait, &opts)
+			if err != nil {
+				return err
+			}
+			return a.runUnder(ctx, lock, args[1:], grace)
+		})
+	})
+}
+
+// take takes a lock, or waits for it.
+func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Duration, opts *honker.LockOptions) (*honker.Lock, error) {
+	lock, err := db.TryLock(ctx, name, opts)
+	if !errors.Is(err, honker.ErrLockHeld) {
+		return lock, err
+	}
+	held := &coded{code: codeNo, err: err, try: a.command("locks")}
+	if wait <= 0 {
+		return nil, held
+	}
+	// The lock's ctx derives from this one, so it has no deadline.
+	waiting, stop := context.WithCancel(ctx)
+	over := time.AfterFunc(wait, stop)
+	lock, err = db.Lock(waiting, name, opts)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		return nil, held
+	}
+	if err == nil && !over.Stop() {
+		return nil, errors.Join(lock.Unlock(context.WithoutCancel(ctx)), held)
+	}
+	if err != nil {
+		stop()
+	}
+	return lock, err
+}
+
+// runUnder runs a command until it ends, or the lock does.
+func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, grace time.Duration) error {
+	path, err := a.path(ctx)
+	if err != nil {
+		return err
+	}
+	held := lock.Context()
+	ran := child{
+		argv: argv, grace: grace, shared: a.inTerm, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
+		env: []string{"HONKER_FILE=" + absolute(path), "HONKER_LOCK=" + lock.Name(), "HONKER_LOCK_TOKEN=" + strconv.FormatInt(lock.Token(), 10)},
+	}.run(held)
+	lost := errors.Is(context.Cause(held), honker.ErrLockLost)
+	unlocked := lock.Unlock(context.WithoutCancel(ctx))
+	if lost {
+		return &coded{code: codeRefused, err: fmt.Errorf("the command was ended: %w", context.Cause(held)), try: a.command("locks")}
+	}
+	code, ok := exitCode(ran)
+	switch {
+	case !ok:
+		return fmt.Errorf("run the command: %w", errors.Join(ran, unlocked))
+	case unlocked != nil:
+		return unlocked
+	case code != 0:
+		return &coded{code: code}
+	}
+	return nil
+}
+
+// broken is what lock break has done.
+type broken struct {
+	Name  string
+	Owner string // that had it
+}
+
+var brokenView = view[broken]{
+	columns: []column[broken]{
+		{"name", func(b broken) cell { return text(b.Name) }},
+		{"owner", func(b broken) cell { return text(b.Owner) }},
+	},
+	name: func(b broken) string { return b.Name },
+}
+
+func (a *app) lockBreak() *cobra.Command {
+	var owner string
+	cmd := &cobra.Command{
+		Use:        "break NAME",
+		SuggestFor: []string{"unlock", "rm"},
+		Short:      "Take a lock away from its holder",
+		Long: `break takes a lock away from its holder, which finds out when it renews the lock, and works on until then: break that of
+one that is gone or hangs. With --owner it is broken only if that still has it. The exit code is 1 if the lock is not held.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeLock,
+	}
+	cmd.Flags().StringVar(&owner, "owner", "", "only if this `name` has it; default: whichever does")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error { return a.breakLock(ctx, db, args[0], owner) })
+	})
+}
+
+func (a *app) breakLock(ctx context.Context, db *honker.DB, name, owner string) error {
+	if owner == "" {
+		locks, err := admin.Locks(ctx, db)
+		if err != nil {
+			return err
+		}
+		for _, lock := range locks {
+			if lock.Name == name {
+				owner = lock.Owner
+			}
+		}
+	}
+	free := &coded{code: codeNo, err: fmt.Errorf("lock %q is not held", name), try: a.command("locks")}
+	if owner == "" {
+		return free
+	}
+	was, err := admin.BreakLock(ctx, db, name, owner)
+	switch {
+	case err != nil:
+		return err
+	case !was:
+		free.err = fmt.Errorf("lock %q is not held by %s", name, owner)
+		return free
+	}
+	return one(a, brokenView, broken{Name: name, Owner: owner})
+}
+
+func (a *app) completeLock(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+		locks, err := admin.Locks(ctx, db)
+		for _, l := range locks {
+			if isWord(l.Name) {
+				names = append(names, l.Name)
+			}
+		}
+		return names, err
+	})
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+)
+
+// The exit codes of a command that mean more than failure, as sysexits.h has them.
+const (
+	exitDataErr  = 65 // EX_DATAERR: it can never succeed
+	exitTempFail = 75 // EX_TEMPFAIL: later, and no failure
+)
+
+const (
+	maxOutput = 1 << 20         // of a result
+	maxErrors = 4 << 10         // of the error of an attempt
+	endGrace  = 5 * time.Second // between SIGTERM and SIGKILL
+)
+
+// working are the flags of work.
+type working struct {
+	queue   honker.QueueOptions
+	opts    honker.WorkOptions
+	snooze  time.Duration
+	once    bool
+	printed *feed[honker.Settled]
+}
+
+func (a *app) work() *cobra.Command {
+	w := working{snooze: time.Minute}
+	w.opts.Workers = runtime.GOMAXPROCS(0)
+	cmd := &cobra.Command{
+		Use:   "work QUEUE -- COMMAND [ARG...]",
+		Short: "Work: run a command for each job of a queue",
+		Long: `work runs a command for each job of a queue, until it is interrupted. The payload is its standard input, as it is
+stored. Its exit code settles the job:
+
+  0      done; what it has printed is the result, as JSON if it is, else as text
+  75     later, after --snooze, with the attempt unspent (EX_TEMPFAIL)
+  65     dead: the job can never succeed (EX_DATAERR)
+  other  failed: it runs again after a while, until its attempts are spent
+
+What it prints on standard error is passed on, and the end of it is the job's error. In its environment are HONKER_FILE,
+HONKER_QUEUE, HONKER_JOB_ID, HONKER_ATTEMPT, HONKER_MAX_ATTEMPTS, HONKER_KEY and HONKER_RUN_AT.
+
+SIGTERM and SIGINT drain: no job starts, and commands that run go on to their end, for --drain at most. Then, at a second
+signal, or if its job was cancelled, a command and the processes it has started get SIGTERM, and SIGKILL five seconds later.`,
+		Example: `  honker work thumbnails --workers 4 -- ./thumbnail.sh
+  honker work mails --once -- python3 send.py`,
+		GroupID:           groupChange,
+		Args:              afterDash(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&w.opts.Workers, "workers", "w", w.opts.Workers, "how many commands run at a time")
+	flags.BoolVar(&w.once, "once", false, "end when no job is due")
+	flags.Var(spanFlag{&w.snooze}, "snooze", "how much later a job comes again, of which the command has ended with 75")
+	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "how long a command may run; default: as long as it takes")
+	flags.Var(spanFlag{&w.opts.DrainTimeout}, "drain", "how long commands go on after a signal; default 20s")
+	flags.StringVar(&w.opts.WorkerID, "worker", "", "the `name` of this worker, which no other has; default host-pid-random")
+	return a.does(cmd, func(ctx context.Context, args []string) (err error) {
+		if err := program(args[1:]); err != nil {
+			return err
+		}
+		if w.printed, err = newFeed(a, settledView); err != nil {
+			return err
+		}
+		return a.runWork(ctx, &w, args[0], args[1:])
+	})
+}
+
+var settledView = view[honker.Settled]{
+	columns: []column[honker.Settled]{
+		{"id", func(s honker.Settled) cell { return id(s.ID) }},
+		{"attempt", func(s honker.Settled) cell { return number(int64(s.Attempt)) }},
+		{"outcome", func(s honker.Settled) cell { return text(string(s.Outcome)).in(outcomeColor(s.Outcome)) }},
+		{"wait", func(s honker.Settled) cell { return took(s.Wait) }},
+		{"ran", func(s honker.Settled) cell { return took(s.Ran) }},
+		{"err", func(s honker.Settled) cell { return long(errorText(s.Err)) }},
+	},
+	name: func(s honker.Settled) string { return strconv.FormatInt(s.ID, 10) },
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func outcomeColor(o honker.Outcome) style {
+	switch o {
+	case honker.OutcomeDied, honker.OutcomeLost:
+		return red
+	case honker.OutcomeRetried:
+		return yellow
+	}
+	return plain
+}
+
+// runWork works until ctx ends, or until the output cannot be written.
+func (a *app) runWork(ctx context.Context, w *working, queue string, argv []string) error {
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	observer := &honker.Observer{Settled: func(s honker.Settled) {
+		if err := w.printed.add(s); err != nil {
+			stop(err)
+		}
+	}}
+	hard, done := secondSignal()
+	defer done()
+	err := a.serve(work, observer, func(db *honker.DB) error {
+		path, err := a.path(work)
+		if err != nil {
+			return err
+		}
+		q := honker.NewQueue[json.RawMessage](db, queue, &w.queue)
+		handle := a.handler(w, hard, absolute(path), argv)
+		if w.once {
+			_, err := q.WorkDue(work, handle, &w.opts)
+			return err
+		}
+		return q.Work(work, handle, &w.opts)
+	})
+	if cause := context.Cause(work); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// secondSignal is a ctx that ends with the second signal: the first one is for all commands.
+func secondSignal() (context.Context, func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		for range 2 {
+			select {
+			case <-signals:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	}()
+	return ctx, func() { signal.Stop(signals); cancel() }
+}
+
+// handler runs argv for a job. When hard ends, commands do so at once, and their jobs are given back.
+func (a *app) handler(w *working, hard context.Context, path string, argv []string) func(context.Context, *honker.Job[json.RawMessage]) error {
+	errs := &together{w: a.stderr}
+	return func(ctx context.Context, job *honker.Job[json.RawMessage]) error {
+		run, cancel := context.WithCancel(ctx)
+		defer context.AfterFunc(hard, cancel)()
+		defer cancel()
+		said, complained := &beginning{most: maxOutput}, &ending{to: errs, most: maxErrors}
+		err := child{
+			argv: argv, env: jobEnv(path, &job.JobInfo), grace: endGrace,
+			stdin: bytes.NewReader(job.Payload), stdout: said, stderr: complained,
+		}.run(run)
+		why := complained.rest()
+		if hard.Err() != nil && err != nil {
+			return honker.Snooze(0)
+		}
+		if err != nil {
+			return w.verdict(err, why)
+		}
+		if said.more {
+			a.note("job %d: no result, it has more than %d bytes", job.ID, maxOutput)
+			return nil
+		}
+		return saveOutput(job, said.text)
+	}
+}
+
+// verdict is what the exit code of a command means for its job.
+func (w *working) verdict(err error, why string) error {
+	if why != "" {
+		err = fmt.Errorf("%w: %s", err, why)
+	}
+	switch code, _ := exitCode(err); code {
+	case exitTempFail:
+		return honker.Snooze(w.snooze)
+	case exitDataErr:
+		return honker.Reject(err)
+	}
+	return err
+}
+
+// saveOutput makes a result of what a command has printed. Nothing is no result.
+func saveOutput(job *honker.Job[json.RawMessage], output []byte) error {
+	output = bytes.TrimSpace(output)
+	switch {
+	case len(output) == 0:
+		return nil
+	case json.Valid(output):
+		return job.SetResult(json.RawMessage(output))
+	}
+	return job.SetResult(strings.ToValidUTF8(string(output), "�"))
+}
+
+func jobEnv(path string, job *honker.JobInfo) []string {
+	return []string{
+		"HONKER_FILE=" + path,
+		"HONKER_QUEUE=" + job.Queue,
+		"HONKER_JOB_ID=" + strconv.FormatInt(job.ID, 10),
+		"HONKER_ATTEMPT=" + strconv.Itoa(job.Attempts),
+		"HONKER_MAX_ATTEMPTS=" + strconv.Itoa(job.MaxAttempts),
+		"HONKER_KEY=" + job.Key,
+		"HONKER_RUN_AT=" + job.RunAt.UTC().Format(time.RFC3339),
+	}
+}
