@@ -123,31 +123,38 @@ type line struct {
 
 func (a *app) enqueueLines(ctx context.Context, db *honker.DB, queue string, opts []honker.EnqueueOption) error {
 	q, l := byName(db, queue), newList(a, placedView)
-	input := readLines(ctx, a.stdin)
-	for {
+	err := a.eachChunk(ctx, func(chunk []json.RawMessage) error { return enqueueChunk(ctx, q, chunk, opts, l) })
+	if err != nil {
+		return stopped(err, "added", l.n, "job")
+	}
+	return l.close("lines")
+}
+
+// eachChunk calls do for the lines of standard input, some at a time.
+func (a *app) eachChunk(ctx context.Context, do func(chunk []json.RawMessage) error) error {
+	for input := readLines(ctx, a.stdin); ; {
 		chunk, end := nextChunk(ctx, input)
-		if len(chunk) > 0 && (end == nil || errors.Is(end, io.EOF)) {
-			if err := enqueueChunk(ctx, q, chunk, opts, l); err != nil {
-				return stopped(err, l.n)
+		last := errors.Is(end, io.EOF)
+		if len(chunk) > 0 && (end == nil || last) {
+			if err := do(chunk); err != nil {
+				return err
 			}
 		}
 		switch {
-		case end == nil:
-			continue
-		case errors.Is(end, io.EOF):
-			return l.close("lines")
-		default:
-			return stopped(end, l.n)
+		case last:
+			return nil
+		case end != nil:
+			return end
 		}
 	}
 }
 
-// stopped says how much was added before the error. A mistake of the first lines has changed nothing.
-func stopped(err error, added int) error {
-	if added == 0 && !errors.Is(err, context.Canceled) {
+// stopped says how much was done before the error. A mistake of the first lines has changed nothing.
+func stopped(err error, done string, n int, what string) error {
+	if n == 0 && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	c := partly(err, "added %s", plural(int64(added), "job"))
+	c := partly(err, "%s %s", done, plural(int64(n), what))
 	c.try = "the rest of the lines alone"
 	return c
 }

@@ -54,6 +54,14 @@ func usage(try, format string, args ...any) error {
 	return &coded{code: codeUsage, err: fmt.Errorf(format, args...), try: try}
 }
 
+// missing is the answer no of a verb that has not found what it is for, with where to look for it.
+func missing(err error, try string) error {
+	if errors.Is(err, honker.ErrNotFound) {
+		return &coded{code: codeNo, err: err, try: try}
+	}
+	return err
+}
+
 // end prints err and the next command to try, and returns the exit code.
 func (a *app) end(cmd *cobra.Command, err error) int {
 	var own *coded

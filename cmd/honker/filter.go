@@ -81,16 +81,18 @@ func pairs(flag string, texts []string) (map[string]string, error) {
 	return out, nil
 }
 
-func idsOf(args []string) ([]int64, error) {
-	var ids []int64
+func idsOf(args []string) ([]int64, error) { return numbersOf(args, "the id of a job") }
+
+func numbersOf(args []string, what string) ([]int64, error) {
+	var numbers []int64
 	for _, arg := range args {
-		id, err := strconv.ParseInt(arg, 10, 64)
+		n, err := strconv.ParseInt(arg, 10, 64)
 		if err != nil {
-			return nil, usage("", "%q is not the id of a job", arg)
+			return nil, usage("", "%q is not %s", arg, what)
 		}
-		ids = append(ids, id)
+		numbers = append(numbers, n)
 	}
-	return ids, nil
+	return numbers, nil
 }
 
 // instant is a flag of a time: RFC 3339, a day, or a span that is counted from now.

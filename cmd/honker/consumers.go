@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var consumerView = view[admin.ConsumerState]{
+	columns: []column[admin.ConsumerState]{
+		{"topic", func(c admin.ConsumerState) cell { return text(c.Topic) }},
+		{"name", func(c admin.ConsumerState) cell { return text(c.Name) }},
+		{"offset", func(c admin.ConsumerState) cell { return id(c.Offset) }},
+		{"lag", func(c admin.ConsumerState) cell { return count(c.Lag) }},
+		{"behind", func(c admin.ConsumerState) cell { return when(c.Behind) }},
+		{"last_ack", func(c admin.ConsumerState) cell { return when(c.LastAck) }},
+		{"created_at", func(c admin.ConsumerState) cell { return when(c.CreatedAt) }},
+	},
+	name: func(c admin.ConsumerState) string { return c.Name },
+}
+
+func (a *app) consumers() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "consumers [TOPIC]",
+		Short: "How far each consumer of events has come",
+		Long: `consumers lists the consumers of a topic, or of all: how many events they have yet to see, and since when the first of
+these waits. A consumer that is not used any more keeps events from being deleted: honker consumer rm.`,
+		GroupID:           groupLook,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeConsumer,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			all, err := admin.Consumers(ctx, db)
+			if err != nil {
+				return err
+			}
+			l := newList(a, consumerView)
+			for _, c := range all {
+				if len(args) > 0 && c.Topic != args[0] {
+					continue
+				}
+				if err := l.add(c); err != nil {
+					return err
+				}
+			}
+			return l.close("consumers")
+		})
+	})
+}
+
+func (a *app) consumer() *cobra.Command {
+	return parent("consumer", "One consumer of events: show, move and remove it", groupChange,
+		a.consumerShow(), a.consumerSeek(), a.consumerRm())
+}
+
+func (a *app) consumerShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show TOPIC CONSUMER",
+		Short:             "How far a consumer has come",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeConsumer,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error { return a.showConsumer(ctx, db, args[0], args[1]) })
+	})
+}
+
+func (a *app) showConsumer(ctx context.Context, db *honker.DB, topic, name string) error {
+	all, err := admin.Consumers(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.Topic == topic && c.Name == name {
+			return one(a, consumerView, c)
+		}
+	}
+	return a.noConsumer(topic, name)
+}
+
+func (a *app) noConsumer(topic, name string) error {
+	return &coded{code: codeNo, err: fmt.Errorf("no consumer %q of topic %q", name, topic), try: a.command("consumers")}
+}
+
+func (a *app) consumerSeek() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "seek TOPIC CONSUMER beginning|end|OFFSET|TIME",
+		Short: "Move a consumer: it goes on after this place",
+		Long: `seek moves a consumer to a place, also back: to the beginning or the end, behind an offset, or to the first event since
+a time, such as 2026-11-23T09:00:00Z or 2h for two hours ago. Move it while none runs: a program that reads keeps its own place and
+saves over it.`,
+		Example: `  honker consumer seek orders shipping 1200
+  honker consumer seek orders shipping 2h`,
+		Args:              cobra.ExactArgs(3),
+		ValidArgsFunction: a.completeConsumer,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		to, err := place(args[2])
+		if err != nil {
+			return err
+		}
+		return a.change(ctx, func(db *honker.DB) error {
+			if err := onTopic(db, args[0]).Seek(ctx, args[1], to); err != nil {
+				return missing(err, a.command("consumers"))
+			}
+			return a.showConsumer(ctx, db, args[0], args[1])
+		})
+	})
+}
+
+// place is where a consumer goes on.
+func place(s string) (honker.From, error) {
+	switch s {
+	case "beginning":
+		return honker.Beginning, nil
+	case "end":
+		return honker.End, nil
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return honker.Offset(n), nil
+	}
+	var t time.Time
+	if err := ago(&t).Set(s); err != nil {
+		return honker.From{}, usage("", "%q is no place: beginning, end, an offset, or %v", s, err)
+	}
+	return honker.Since(t), nil
+}
+
+// removed is what a command has removed.
+type removed struct {
+	Topic string
+	Name  string
+}
+
+var removedView = view[removed]{
+	columns: []column[removed]{
+		{"topic", func(r removed) cell { return text(r.Topic) }},
+		{"name", func(r removed) cell { return text(r.Name) }},
+	},
+	name: func(r removed) string { return r.Name },
+}
+
+func (a *app) consumerRm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "rm TOPIC CONSUMER",
+		SuggestFor: []string{"delete", "remove"},
+		Short:      "Remove a consumer, and how far it has come",
+		Long: `rm removes a consumer and how far it has come, so that it no longer keeps events from being deleted. One that comes
+back begins anew.`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeConsumer,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			was, err := onTopic(db, args[0]).DeleteConsumer(ctx, args[1])
+			switch {
+			case err != nil:
+				return err
+			case !was:
+				return a.noConsumer(args[0], args[1])
+			}
+			return one(a, removedView, removed{Topic: args[0], Name: args[1]})
+		})
+	})
+}
+
+// completeConsumer completes a topic or pattern that has consumers, and then one of them.
+func (a *app) completeConsumer(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
+		all, err := admin.Consumers(ctx, db)
+		var pairs [][2]string
+		for _, c := range all {
+			pairs = append(pairs, [2]string{c.Topic, c.Name})
+		}
+		return nextOf(args, pairs), err
+	})
+}
+
+// nextOf are the first words of pairs, once each, or the second ones of those with this first one.
+func nextOf(args []string, pairs [][2]string) (offers []string) {
+	if len(args) > 1 {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, p := range pairs {
+		if len(args) == 1 && p[0] != args[0] {
+			continue
+		}
+		word := p[len(args)]
+		if isWord(word) && !seen[word] {
+			offers = append(offers, word)
+		}
+		seen[word] = true
+	}
+	return offers
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var topicView = view[admin.TopicInfo]{
+	columns: []column[admin.TopicInfo]{
+		{"name", func(t admin.TopicInfo) cell { return text(t.Name) }},
+		{"events", func(t admin.TopicInfo) cell { return count(t.Events) }},
+		{"first", func(t admin.TopicInfo) cell { return id(t.First) }},
+		{"head", func(t admin.TopicInfo) cell { return id(t.Head) }},
+		{"last_at", func(t admin.TopicInfo) cell { return when(t.LastAt) }},
+		{"retention", func(t admin.TopicInfo) cell { return orDash(retentionText(t.Retention)) }},
+	},
+	name: func(t admin.TopicInfo) string { return t.Name },
+}
+
+// retentionText is a retention in some words; "" keeps everything.
+func retentionText(r honker.Retention) string {
+	var parts []string
+	if r.MaxCount > 0 {
+		parts = append(parts, plural(r.MaxCount, "event"))
+	}
+	if r.MaxAge > 0 {
+		parts = append(parts, span(r.MaxAge))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// onTopic is a stream of any data.
+func onTopic(db *honker.DB, topic string) *honker.Stream[json.RawMessage] {
+	return honker.NewStream[json.RawMessage](db, topic, nil)
+}
+
+func (a *app) streams() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "streams",
+		Short:   "The topics with events, how many and how many are kept",
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			topics, err := admin.Topics(ctx, db)
+			if err != nil {
+				return err
+			}
+			l := newList(a, topicView)
+			for _, t := range topics {
+				if err := l.add(t); err != nil {
+					return err
+				}
+			}
+			return l.close("topics with events or a retention")
+		})
+	})
+}
+
+func (a *app) stream() *cobra.Command {
+	return parent("stream", "One stream: show, read, follow and publish", groupChange,
+		a.streamShow(), a.streamRead(), a.streamTail(), a.streamPublish())
+}
+
+func (a *app) streamShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show TOPIC",
+		Short:             "How many events a topic has, and how many are kept",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeTopic,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			topics, err := admin.Topics(ctx, db)
+			if err != nil {
+				return err
+			}
+			for _, t := range topics {
+				if t.Name == args[0] {
+					return one(a, topicView, t)
+				}
+			}
+			return &coded{code: codeNo, err: fmt.Errorf("no events and no retention of topic %q", args[0]), try: a.command("streams")}
+		})
+	})
+}
+
+// published is an event that was added.
+type published struct {
+	Offset int64
+	Topic  string
+	Key    string
+}
+
+var publishedView = view[published]{
+	columns: []column[published]{
+		{"offset", func(p published) cell { return id(p.Offset) }},
+		{"topic", func(p published) cell { return text(p.Topic) }},
+		{"key", func(p published) cell { return text(p.Key) }},
+	},
+	name: func(p published) string { return fmt.Sprint(p.Offset) },
+}
+
+func (a *app) streamPublish() *cobra.Command {
+	var key string
+	cmd := &cobra.Command{
+		Use:   "publish TOPIC JSON|-",
+		Short: "Add an event; with - one for each line of standard input",
+		Long: `publish adds an event to a topic. With - it adds one for each line of standard input, which is JSON, in transactions of
+up to 1,000; of a line that is no JSON nothing of its transaction is added, and its number is said.`,
+		Example: `  honker stream publish orders '{"id": 17}' --key created
+  honker stream publish clicks - < clicks.jsonl`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeTopic,
+	}
+	cmd.Flags().StringVar(&key, "key", "", "the `key` of the event, or of all")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		var opts []honker.PublishOption
+		if cmd.Flags().Changed("key") {
+			opts = append(opts, honker.EventKey(key))
+		}
+		return a.change(ctx, func(db *honker.DB) error {
+			p := &publishing{app: a, stream: onTopic(db, args[0]), key: key, opts: opts}
+			if args[1] == "-" {
+				return p.lines(ctx)
+			}
+			return p.one(ctx, args[1])
+		})
+	})
+}
+
+// publishing is a run of publish.
+type publishing struct {
+	app    *app
+	stream *honker.Stream[json.RawMessage]
+	key    string
+	opts   []honker.PublishOption
+}
+
+func (p *publishing) one(ctx context.Context, data string) error {
+	if !json.Valid([]byte(data)) {
+		return usage(`honker stream publish `+shellWord(p.stream.Name())+` '{"id": 17}'`, "%q is not JSON", data)
+	}
+	offset, err := p.stream.Publish(ctx, json.RawMessage(data), p.opts...)
+	if err != nil {
+		return err
+	}
+	return one(p.app, publishedView, published{Offset: offset, Topic: p.stream.Name(), Key: p.key})
+}
+
+func (p *publishing) lines(ctx context.Context) error {
+	l := newList(p.app, publishedView)
+	err := p.app.eachChunk(ctx, func(chunk []json.RawMessage) error {
+		first, _, err := p.stream.PublishMany(ctx, chunk, p.opts...)
+		if err != nil {
+			return err
+		}
+		for n := range chunk { // one after another, unless a trigger of the application's adds some of its own
+			if err := l.add(published{Offset: first + int64(n), Topic: p.stream.Name(), Key: p.key}); err != nil {
+				return err
+			}
+		}
+		return p.app.out.Flush() // what reads them can go on with these
+	})
+	if err != nil {
+		return stopped(err, "published", l.n, "event")
+	}
+	return l.close("lines")
+}
+
+// completeTopic completes the first argument, a topic.
+func (a *app) completeTopic(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+		topics, err := admin.Topics(ctx, db)
+		for _, t := range topics {
+			if isWord(t.Name) {
+				names = append(names, t.Name)
+			}
+		}
+		return names, err
+	})
+}
