@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
@@ -156,7 +157,8 @@ func (o *Options) refuseBubble() error {
 type DB struct {
 	stores   // the statements, by noun
 	opts     Options
-	traffic  *traffic.Meter // nil: not counted
+	traffic  *traffic.Meter     // nil: not counted
+	presence *presence.Register // nil: a DB that may not write has no workers
 	engine   *engine.Engine
 	handoffs worker.Handoffs // the workers of this DB that wait for a job
 	running  worker.Running  // each Work of this DB
@@ -218,10 +220,14 @@ func init() {
 // newDB builds the DB on a backend. It starts nothing.
 func newDB(o Options, b engine.Backend, s stores) *DB {
 	db := &DB{stores: s, opts: o}
-	var rider engine.Rider
+	var riders []engine.Rider
 	if !o.NoTraffic && !o.ReadOnly {
-		db.traffic = traffic.NewMeter(func() { db.engine.RideAlone() })
-		rider = db.traffic
+		db.traffic = traffic.NewMeter(func() { db.engine.RideAlone(context.Background(), db.traffic) })
+		riders = append(riders, db.traffic)
+	}
+	if !o.ReadOnly {
+		db.presence = presence.NewRegister(func() { db.engine.RideLast(db.presence) })
+		riders = append(riders, db.presence)
 	}
 	db.engine = engine.New(b, engine.Config{
 		Statements: wake.Statements{
@@ -236,7 +242,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		CountLimit: o.CountLimit,
 		ReadOnly:   o.ReadOnly,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
-		Rider:      rider,
+		Riders:     riders,
 		Observe:    o.Observer.observe,
 	})
 	return db

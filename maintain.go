@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 )
@@ -40,6 +41,7 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //   - deletes results that have expired, windows of rate limits that are over, and unique keys
 //     that were kept [Uniqueness] For a time that is over,
 //   - deletes the numbers of minutes, for Traffic of package admin, that are older than seven days,
+//   - deletes the workers, for Workers of package admin, of processes that are gone,
 //   - deletes what package dispatch has noted of jobs that ended an hour ago, and of actors that have
 //     not been heard of,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,
@@ -99,6 +101,7 @@ func (db *DB) chores() []chore {
 		{"queue retention", db.trimQueues},
 		{"results", db.sweep(store.SweepResults, 0)},
 		{"dispatch", db.sweepDispatch},
+		{"workers", db.sweepWorkers},
 		{"traffic", db.trimTraffic},
 		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
 		{"notifications", db.sweepNotifications},
@@ -292,6 +295,20 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 		}
 		return s.DropUnneeded(ctx, q)
 	}))
+}
+
+// sweepWorkers deletes the rows of Work loops that have ended with their processes. Each process
+// that starts to work does so, too.
+func (db *DB) sweepWorkers(ctx context.Context) error {
+	var all []store.Worker
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		all, err = store.Workers{}.List(ctx, q, "")
+		return err
+	})
+	if err != nil || len(presence.Left(all, time.Now())) == 0 {
+		return err
+	}
+	return db.engine.Write(ctx, "", engine.OpFunc(presence.Sweep))
 }
 
 // trimTraffic deletes the numbers of minutes that are too old. Those that write new ones do so too.

@@ -114,7 +114,7 @@ func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 }
 
 func (db *DB) newSource(queue string) *worker.Source {
-	return &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Running: &db.running, Queue: queue}
+	return &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Running: &db.running, Presence: db.presence, Queue: queue}
 }
 
 // Name returns the name of the queue.

@@ -81,6 +81,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
 		"Traffic":    func(c context.Context) error { _, err := admin.Traffic(c, db, "", time.Time{}); return err },
 		"WithRemote": func(c context.Context) error { return admin.WithRemote(c, "::1").Err() },
+		"Workers":    func(c context.Context) error { _, err := admin.Workers(c, db); return err },
 	}
 	before := testkit.Dump(t, writer.SQL())
 	for _, name := range exportedFunctions(t) {

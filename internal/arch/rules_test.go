@@ -27,17 +27,18 @@ const (
 // mayImport says what the rooms below the root may import of this module, besides
 // themselves. A new room needs a line here, and one in docs/internals/architecture.md.
 var mayImport = map[string][]string{
-	"internal/arch":    {},
-	"internal/cron":    {},
-	"internal/engine":  {"internal/sqlite", "internal/store", "internal/wake"},
-	"internal/sqlfunc": {"internal/cron", "internal/sqlite", "internal/store"},
-	"internal/sqlite":  {},
-	"internal/store":   {"internal/sqlite"},
-	"internal/testkit": {"", "honkertest", "relay"},
-	"internal/traffic": {"internal/engine", "internal/store"},
-	"internal/wake":    {"internal/sqlite", "internal/store", "internal/watch"},
-	"internal/watch":   {"internal/sqlite"},
-	"internal/worker":  {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
+	"internal/arch":     {},
+	"internal/cron":     {},
+	"internal/engine":   {"internal/sqlite", "internal/store", "internal/wake"},
+	"internal/presence": {"internal/engine", "internal/store"},
+	"internal/sqlfunc":  {"internal/cron", "internal/sqlite", "internal/store"},
+	"internal/sqlite":   {},
+	"internal/store":    {"internal/sqlite"},
+	"internal/testkit":  {"", "honkertest", "relay"},
+	"internal/traffic":  {"internal/engine", "internal/store"},
+	"internal/wake":     {"internal/sqlite", "internal/store", "internal/watch"},
+	"internal/watch":    {"internal/sqlite"},
+	"internal/worker":   {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
 }
 
 // siblings are the packages of this module that build on the root. They reach the engine of
@@ -47,7 +48,7 @@ var siblings = []string{"admin", "dispatch", "relay", "task", "ui"}
 // siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
 // format of its own in the file has statements and waiters of its own.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/store", "internal/traffic", "internal/wake"},
+	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake"},
 	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
 	"relay":    {"internal/store", "internal/wake", "internal/worker"},
 }
@@ -155,6 +156,7 @@ func fileFaults(s source) (faults []string) {
 }
 
 var mayOpen = map[string]func(*ast.CallExpr) bool{
+	"internal/presence/process_linux.go":  readsProc,
 	"internal/watch/signals_linux.go":     opensSignal,
 	"internal/sqlite/filesystem_linux.go": readsMounts,
 	"internal/sqlite/path.go":             createsNew,
@@ -169,6 +171,24 @@ func readsMounts(call *ast.CallExpr) bool {
 	}
 	name, ok := call.Args[0].(*ast.Ident)
 	return ok && name.Name == "mountinfo"
+}
+
+// readsProc recognises os.ReadFile of what the kernel tells of a process.
+func readsProc(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || f.Sel.Name != "ReadFile" || len(call.Args) != 1 {
+		return false
+	}
+	path := call.Args[0]
+	for {
+		sum, ok := path.(*ast.BinaryExpr)
+		if !ok {
+			break
+		}
+		path = sum.X
+	}
+	name, ok := path.(*ast.Ident)
+	return ok && name.Name == "proc"
 }
 
 // readsLog recognises os.Open of the log, on which there are no locks.

@@ -31,7 +31,7 @@ type Config struct {
 	CountLimit int // of Stats
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
-	Rider      Rider           // nil: none
+	Riders     []Rider
 	Observe    func(event any) // an event of the root package's Observer, from another package of this module
 }
 

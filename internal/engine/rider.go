@@ -18,6 +18,8 @@ type Rider interface {
 	Done(Ride)
 	// Close is called once, before the last write.
 	Close()
+	// What names what it writes, for the log.
+	What() string
 }
 
 // Ride is what became of a Rider that was taken.
@@ -30,12 +32,11 @@ const (
 	RideFailed      // the rider, or the commit with it, has failed
 )
 
-// carrying is an op with a rider.
+// carrying is an op with riders.
 type carrying struct {
 	Op
-	rider Rider
-	tried bool
-	err   error // of the rider
+	riders []Rider
+	errs   []error // of the riders that were tried
 }
 
 // Single implements Op.
@@ -43,69 +44,97 @@ func (c *carrying) Single() bool { return false }
 
 // Run implements Op. What the rider does is undone by itself where it fails.
 func (c *carrying) Run(ctx context.Context, q Querier, now time.Time) error {
-	c.tried = false
+	c.errs = nil
 	if err := c.Op.Run(ctx, q, now); err != nil {
 		return err
 	}
-	c.tried = true
-	if c.err = store.Savepoint(ctx, q); c.err != nil {
-		return c.err
+	for _, r := range c.riders {
+		err := store.Savepoint(ctx, q)
+		if err != nil {
+			c.errs = append(c.errs, err)
+			return err
+		}
+		err = r.Run(ctx, q, now)
+		c.errs = append(c.errs, err)
+		if err := store.EndSavepoint(ctx, q, err == nil); err != nil {
+			return err
+		}
 	}
-	c.err = c.rider.Run(ctx, q, now)
-	return store.EndSavepoint(ctx, q, c.err == nil)
+	return nil
 }
 
-// write commits op, with the rider if that is due.
+// write commits op, with the riders that are due.
 func (e *Engine) write(ctx context.Context, op Op) error {
-	if e.Rider == nil || !e.Rider.Take(false) {
+	var due []Rider
+	for _, r := range e.Riders {
+		if r.Take(false) {
+			due = append(due, r)
+		}
+	}
+	if due == nil {
 		return e.Backend.Write(ctx, op)
 	}
-	c := &carrying{Op: op, rider: e.Rider}
+	c := &carrying{Op: op, riders: due}
 	err := e.Backend.Write(ctx, c)
-	e.endRide(c.tried, errors.Join(err, c.err))
+	for i, r := range due {
+		if tried := i < len(c.errs); tried {
+			e.endRide(r, true, errors.Join(err, c.errs[i]))
+		} else {
+			e.endRide(r, false, err)
+		}
+	}
 	return err
 }
 
-// RideAlone writes what the rider has, if anything, in a transaction of its own.
-func (e *Engine) RideAlone() {
-	ctx, leave, err := e.Enter(context.Background())
+// RideAlone writes what a rider has, if anything, in a transaction of its own. ctx bounds the wait for the
+// writer.
+func (e *Engine) RideAlone(ctx context.Context, r Rider) {
+	ctx, leave, err := e.Enter(ctx)
 	if err != nil {
 		return // Close does it
 	}
 	defer leave()
-	e.rideAlone(ctx)
+	e.rideAlone(ctx, r)
 }
 
-func (e *Engine) rideAlone(ctx context.Context) {
-	if e.Rider.Take(true) {
-		e.endRide(true, e.Backend.Write(ctx, e.Rider))
+// RideLast is RideAlone that does not wait for long: what is not written then is left to a later
+// commit.
+func (e *Engine) RideLast(r Rider) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastRide)
+	defer cancel()
+	e.RideAlone(ctx, r)
+}
+
+func (e *Engine) rideAlone(ctx context.Context, r Rider) {
+	if r.Take(true) {
+		err := e.Backend.Write(ctx, r)
+		e.endRide(r, ctx.Err() == nil, err) // a ctx that ends withdraws it, and nothing is wrong
 	}
 }
 
-func (e *Engine) endRide(tried bool, err error) {
+func (e *Engine) endRide(r Rider, tried bool, err error) {
 	switch {
 	case err == nil:
-		e.Rider.Done(RideDone)
+		r.Done(RideDone)
 	case !tried:
-		e.Rider.Done(RideLeft)
+		r.Done(RideLeft)
 	default:
-		e.Rider.Done(RideFailed)
+		r.Done(RideFailed)
 		if !e.Closing() && !Final(err) {
-			e.Logger.Warn("honker: what happened to jobs could not be counted in the file, retrying in a minute", "error", err)
+			e.Logger.Warn("honker: "+r.What()+" could not be written to the file, retrying in a minute", "error", err)
 		}
 	}
 }
 
-// lastRide bounds how long Close waits for the writer, for the rider.
+// lastRide bounds how long Close, or the end of a loop, waits for the writer, for the riders.
 const lastRide = 250 * time.Millisecond
 
 // endRides is for Close.
 func (e *Engine) endRides() {
-	if e.Rider == nil {
-		return
-	}
-	e.Rider.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), lastRide)
 	defer cancel()
-	e.rideAlone(ctx)
+	for _, r := range e.Riders {
+		r.Close()
+		e.rideAlone(ctx, r)
+	}
 }

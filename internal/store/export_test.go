@@ -36,6 +36,11 @@ func Statements() []Statement {
 	hot := func(name, sql string) Statement { return Statement{Name: name, SQL: sql} }
 	cold := func(name, sql string) Statement { return Statement{Name: name, SQL: sql, Cold: true} }
 	all := []Statement{
+		hot("sqlPutWorkers", sqlPutWorkers),
+		hot("sqlDropWorkers", sqlDropWorkers),
+		cold("sqlWorkers", sqlWorkers),
+		cold("sqlHolders", sqlHolders),
+		cold("sqlHoldersOf", sqlHoldersOf),
 		hot("sqlOverdue", sqlOverdue),
 		hot("sqlTakeWriteLock", sqlTakeWriteLock),
 		hot("sqlDeadLetterLapsed", sqlDeadLetterLapsed),

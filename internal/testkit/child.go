@@ -176,6 +176,9 @@ func (p *Child) Line(within time.Duration) string {
 	return ""
 }
 
+// PID is the child's.
+func (p *Child) PID() int { return p.cmd.Process.Pid }
+
 // Lines is the child's output; it is closed when the child has ended.
 func (p *Child) Lines() <-chan string { return p.lines }
 

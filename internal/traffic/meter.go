@@ -88,7 +88,7 @@ func (s sums) at(k key) *Counts {
 	return s[k]
 }
 
-// Meter counts for one DB. Add of a nil Meter does nothing. It is the engine.Rider of the DB: what
+// Meter counts for one DB. Add of a nil Meter does nothing. It is an engine.Rider of the DB: what
 // it has counted is pending until a write takes it, and comes back if that fails.
 type Meter struct {
 	flush func() // writes what is pending, in a commit of its own
@@ -231,6 +231,9 @@ func (m *Meter) Close() {
 	m.closed = true
 	m.stopLocked()
 }
+
+// What implements engine.Rider.
+func (m *Meter) What() string { return "what happened to jobs" }
 
 // Run implements engine.Op.
 func (m *Meter) Run(ctx context.Context, q store.Querier, now time.Time) error {

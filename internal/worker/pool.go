@@ -124,6 +124,9 @@ func (p *Pool) Run(ctx context.Context) error {
 			"queue", p.source.Queue, "worker", p.WorkerID)
 	}
 	defer p.source.Running.remove(p)
+	if !p.Due { // the caller has that run now and then
+		defer p.source.Presence.Enter(p.WorkerID, p.source.queues(), p.Workers)()
+	}
 
 	// From the end of ctx on, whatever the batch waits for that is being written then.
 	limit := sync.OnceValue(p.limitDrain)

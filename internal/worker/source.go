@@ -39,6 +39,11 @@ type Results interface {
 	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
 }
 
+// Presence is told which loops run. leave is called when one has ended.
+type Presence interface {
+	Enter(worker string, queues []string, slots int) (leave func())
+}
+
 // Source is a queue as a worker sees it: where jobs are claimed from and settled. The handles of
 // the root use it too, so that a claim of Queue.Claim and one of Work are the same.
 type Source struct {
@@ -47,6 +52,7 @@ type Source struct {
 	Results  Results
 	Handoffs *Handoffs
 	Running  *Running
+	Presence Presence
 	Queue    string // of Lanes: their names, for the log
 	Lanes    *Lanes // nil: Queue alone
 

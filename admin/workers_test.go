@@ -1,0 +1,205 @@
+package admin_test
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// workers are those of db.
+func workers(t *testing.T, db *honker.DB) []admin.WorkerInfo {
+	t.Helper()
+	all, err := admin.Workers(t.Context(), db)
+	require.NoError(t, err)
+	return all
+}
+
+// startWork runs a Work until stop is called, and waits until it is listed.
+func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error) (stop func() error) {
+	t.Helper()
+	before := len(workers(t, db))
+	stop = testkit.Background(t, work)
+	testkit.Eventually(t, testkit.Timeout, "the worker is listed", func() bool { return len(workers(t, db)) > before })
+	return stop
+}
+
+// idle is a Work of q that has nothing to do.
+func idle(q *honker.Queue[int]) func(context.Context) error {
+	return func(ctx context.Context) error { return q.Work(ctx, testkit.Succeed[int], nil) }
+}
+
+// A Work is listed while it runs, with what it holds, and not when it has ended.
+func TestWorkers_Work(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	require.Empty(t, workers(t, db))
+	running := make(chan int64, 1)
+	handler := func(ctx context.Context, j *honker.Job[int]) error {
+		running <- j.ID
+		<-ctx.Done()
+		return nil
+	}
+	began := time.Now()
+	stop := startWork(t, db, func(ctx context.Context) error {
+		return q.Work(ctx, handler, &honker.WorkOptions{WorkerID: "w", Workers: 3, DrainTimeout: time.Millisecond})
+	})
+	w := workers(t, db)[0]
+	host, _ := os.Hostname()
+	require.WithinDuration(t, began, w.Since, time.Minute)
+	require.WithinDuration(t, began, w.Seen, time.Minute)
+	want := admin.WorkerInfo{
+		ID: "w", Queue: "jobs", Host: host, PID: os.Getpid(), Version: w.Version, Slots: 3, Since: w.Since, Seen: w.Seen, Alive: admin.Alive,
+	}
+	require.Equal(t, want, w)
+
+	id := testkit.Enqueue(t, q, 1)
+	require.Equal(t, id, <-running)
+	_, err := q.EnqueueMany(ctx, []int{2, 3})
+	require.NoError(t, err)
+	<-running
+	<-running
+	want.Running, want.Oldest = 3, id
+	require.Equal(t, []admin.WorkerInfo{want}, workers(t, db))
+	require.NoError(t, stop())
+	require.Empty(t, workers(t, db))
+	honkertest.Check(t, db)
+}
+
+// Each queue of Lanes has a row. Two loops with one name by mistake have one, until both have ended.
+func TestWorkers_Lanes(t *testing.T) {
+	_, db, _, _ := open(t)
+	lanes := honker.NewLanes[int](db, []string{"a", "b"}, nil)
+	work := func(ctx context.Context) error {
+		return lanes.Work(ctx, testkit.Succeed[int], &honker.WorkOptions{WorkerID: "w"})
+	}
+	stop := startWork(t, db, work)
+	stopTwin := testkit.Background(t, work)
+	all := workers(t, db)
+	require.Len(t, all, 2)
+	require.Equal(t, []string{"a", "b"}, []string{all[0].Queue, all[1].Queue})
+	require.NoError(t, stopTwin())
+	require.Len(t, workers(t, db), 2)
+	require.NoError(t, stop())
+	require.Empty(t, workers(t, db))
+}
+
+// A worker of another binding is known by what it holds, and so is a Claim.
+func TestWorkers_Foreign(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	other := honkertest.Foreign(t, db, "jobs")
+	first := testkit.Enqueue(t, q, 1)
+	require.Len(t, other.Claim(1, time.Minute), 1)
+	second := testkit.Enqueue(t, q, 2)
+	_, err := q.Claim(ctx, "mine", 1)
+	require.NoError(t, err)
+	all := workers(t, db)
+	require.Len(t, all, 2)
+	require.ElementsMatch(t, []admin.WorkerInfo{
+		{ID: all[0].ID, Queue: "jobs", Running: 1, Oldest: first, Alive: admin.Unknown, Foreign: true},
+		{ID: "mine", Queue: "jobs", Running: 1, Oldest: second, Alive: admin.Unknown, Foreign: true},
+	}, all)
+	honkertest.Lapse(t, db, first)
+	require.Len(t, workers(t, db), 1)
+}
+
+// WorkDue is not listed, and leaves nothing behind.
+func TestWorkers_WorkDue(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	testkit.Enqueue(t, q, 1)
+	n, err := q.WorkDue(ctx, func(ctx context.Context, _ *honker.Job[int]) error {
+		all := workers(t, db)
+		require.Len(t, all, 1)
+		require.True(t, all[0].Foreign)
+		return nil
+	}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Empty(t, rows(t, db, `SELECT worker FROM _honkerx_workers`))
+}
+
+// What processes have left behind is deleted by the next worker that starts and by Maintain: rows of
+// another boot, and those that were not seen for a day where nothing else is known.
+func TestWorkers_Left(t *testing.T) {
+	const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
+	seen := time.Now()
+	plant := func(db *honker.DB) {
+		testkit.ExecAll(t, db.SQL(), another+`('boot', 'jobs', 'h', 'another', 's', 1, 1, 1, 1)`)
+		for name, at := range map[string]time.Time{"old": seen.Add(-25 * time.Hour), "new": seen.Add(-23 * time.Hour)} {
+			_, err := db.SQL().Exec(another+`(?1, 'jobs', 'h', NULL, NULL, NULL, NULL, 1, ?2)`, name, at.UnixMilli())
+			require.NoError(t, err)
+		}
+	}
+	for name, clean := range map[string]func(db *honker.DB, q *honker.Queue[int]){
+		"start": func(db *honker.DB, q *honker.Queue[int]) {
+			stop := testkit.Background(t, idle(q))
+			testkit.Eventually(t, testkit.Timeout, "they are deleted", func() bool { return len(workers(t, db)) == 2 })
+			require.NoError(t, stop())
+		},
+		"maintain": func(db *honker.DB, q *honker.Queue[int]) {
+			stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+			testkit.Eventually(t, testkit.Timeout, "they are deleted", func() bool { return len(workers(t, db)) == 1 })
+			require.NoError(t, stop())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, db, q, _ := open(t)
+			plant(db)
+			lives := map[string]admin.Life{}
+			for _, w := range workers(t, db) {
+				lives[w.ID] = w.Alive
+			}
+			boot := admin.Gone
+			if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+				boot = admin.Unknown
+			}
+			require.Equal(t, map[string]admin.Life{"boot": boot, "old": admin.Unknown, "new": admin.Unknown}, lives)
+			clean(db, q)
+			require.Equal(t, []string{"new"}, rows(t, db, `SELECT worker FROM _honkerx_workers`))
+		})
+	}
+}
+
+// A worker that cannot be written down works all the same, and is tried again.
+func TestWorkers_Refused(t *testing.T) {
+	_, db, q, _ := open(t)
+	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_workers BEGIN SELECT RAISE(ABORT, 'no'); END`)
+	done := make(chan int, 1)
+	stop := testkit.Work(t, q, func(_ context.Context, j *honker.Job[int]) error { done <- j.Args; return nil }, nil)
+	testkit.Enqueue(t, q, 7)
+	require.Equal(t, 7, <-done)
+	require.NoError(t, stop())
+	require.Empty(t, workers(t, db))
+}
+
+// A DB on which the file is only read lists the workers, too.
+func TestWorkers_ReadOnly(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	startWork(t, db, idle(q))
+	reader, err := honker.Open(t.Context(), path, &honker.Options{ReadOnly: true})
+	require.NoError(t, err)
+	defer reader.Close()
+	all := workers(t, reader)
+	require.Len(t, all, 1)
+	require.Equal(t, admin.Alive, all[0].Alive)
+}
+
+// nil as the DB, and a ctx that has ended, are errors.
+func TestWorkers_Bad(t *testing.T) {
+	_, err := admin.Workers(t.Context(), nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, db, _, _ := open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = admin.Workers(ctx, db)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "list workers")
+}

@@ -1,0 +1,5 @@
+//go:build linux || darwin
+
+package presence
+
+var StartOf = startOf

@@ -1,0 +1,52 @@
+package presence
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// identify says what tells this process from all others, as far as it can be found out: the boot of
+// the machine, and when it was started, in microseconds. There is one space of ids.
+func identify() (p store.Process) {
+	boot, err := unix.Sysctl("kern.bootsessionuuid")
+	if err != nil {
+		return p
+	}
+	start, running := startOf(os.Getpid())
+	if !running {
+		return p
+	}
+	return store.Process{Boot: boot, Start: start}
+}
+
+// ask looks for a process of this boot. One that may not be looked at may be any.
+func ask(pid int, start int64) Life {
+	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		return Gone
+	}
+	now, running := startOf(pid)
+	switch {
+	case !running && now == 0:
+		return Unknown
+	case !running || now != start:
+		return Gone
+	}
+	return Alive
+}
+
+// zombie is SZOMB of sys/proc.h: it has ended, and its parent has not waited for it.
+const zombie = 5
+
+func startOf(pid int) (start int64, running bool) {
+	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return 0, false
+	}
+	began := info.Proc.P_starttime
+	return began.Sec*1_000_000 + int64(began.Usec), info.Proc.P_stat != zombie
+}

@@ -1,0 +1,75 @@
+//go:build linux || darwin
+
+package presence_test
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/presence"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// this is this process, as a register writes it.
+func this(t *testing.T) store.Process {
+	t.Helper()
+	var put []store.Worker
+	r := presence.NewRegister(func() {})
+	defer r.Enter("w", []string{"jobs"}, 1)()
+	require.True(t, r.Take(true))
+	put = presence.Put(r)
+	r.Done(engine.RideFailed)
+	r.Close()
+	require.Len(t, put, 1)
+	return put[0].Process
+}
+
+// What is known of a process follows from its boot, its space, its id and its start.
+func TestLifeOf(t *testing.T) {
+	me := this(t)
+	require.EqualValues(t, os.Getpid(), me.PID)
+	require.NotEmpty(t, me.Boot)
+	require.NotZero(t, me.Start)
+	with := func(change func(*store.Process)) store.Process {
+		p := me
+		change(&p)
+		return p
+	}
+	for name, c := range map[string]struct {
+		want presence.Life
+		of   store.Process
+	}{
+		"itself":               {presence.Alive, me},
+		"host renamed":         {presence.Alive, with(func(p *store.Process) { p.Host = "another" })},
+		"before a boot":        {presence.Gone, with(func(p *store.Process) { p.Boot = "another" })},
+		"id given again":       {presence.Gone, with(func(p *store.Process) { p.Start-- })},
+		"in another space":     {presence.Unknown, with(func(p *store.Process) { p.Space = "another" })},
+		"nothing known":        {presence.Unknown, store.Process{Host: me.Host, PID: me.PID}},
+		"an id that is none":   {presence.Unknown, with(func(p *store.Process) { p.PID = 0 })},
+		"a group of processes": {presence.Unknown, with(func(p *store.Process) { p.PID = -1 })},
+		"no such id":           {presence.Gone, with(func(p *store.Process) { p.PID = 1 << 30 })},
+	} {
+		require.Equal(t, c.want, presence.LifeOf(c.of), name)
+	}
+}
+
+// A process that was killed is gone, also while its parent has not waited for it.
+func TestLifeOf_Killed(t *testing.T) {
+	child := exec.Command("sleep", "600")
+	require.NoError(t, child.Start())
+	p := this(t)
+	p.PID = int64(child.Process.Pid)
+	start, running := presence.StartOf(child.Process.Pid)
+	require.True(t, running)
+	p.Start = start
+	require.Equal(t, presence.Alive, presence.LifeOf(p))
+	require.NoError(t, child.Process.Kill())
+	require.Eventually(t, func() bool { return presence.LifeOf(p) == presence.Gone }, 20*time.Second, time.Millisecond)
+	require.Error(t, child.Wait())
+	require.Equal(t, presence.Gone, presence.LifeOf(p))
+}

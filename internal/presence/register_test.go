@@ -1,0 +1,171 @@
+package presence_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/presence"
+	"github.com/honker-go/honker/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// file is what a register has written by itself.
+type file struct {
+	rows   map[string]store.Worker
+	alone  int
+	fail   engine.Ride // of the next writes
+	writes int
+}
+
+// carry is a write of another with which the register may go.
+func (f *file) carry(r *presence.Register, alone bool) bool {
+	if !r.Take(alone) {
+		return false
+	}
+	if f.fail == engine.RideDone {
+		f.writes++
+		for _, w := range presence.Put(r) {
+			f.rows[w.ID+" "+w.Queue] = w
+		}
+		for _, w := range presence.Drop(r) {
+			delete(f.rows, w.ID+" "+w.Queue)
+		}
+	}
+	r.Done(f.fail)
+	return true
+}
+
+// bubble runs fn in fake time.
+func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &file{rows: make(map[string]store.Worker)}
+		var r *presence.Register
+		r = presence.NewRegister(func() {
+			if f.carry(r, true) {
+				f.alone++
+			}
+		})
+		fn(t, r, f)
+		r.Close()
+	})
+}
+
+var queues = []string{"a", "b"}
+
+// Loops that start together share a write, and their ends delete their rows at once. In between
+// nothing is written however long they wait.
+func TestRegister_Quiet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("v", queues, 4)
+		require.Empty(t, f.rows)
+		time.Sleep(time.Second)
+		require.Len(t, f.rows, 4)
+		require.EqualValues(t, 4, f.rows["w a"].Slots)
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, 1, f.alone)
+		leave()
+		require.Len(t, f.rows, 2)
+		leaveOther()
+		require.Empty(t, f.rows)
+		time.Sleep(24 * time.Hour)
+		require.Equal(t, 3, f.writes)
+	})
+}
+
+// A loop that ends at once is never written.
+func TestRegister_Short(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		r.Enter("w", queues, 4)()
+		time.Sleep(time.Hour)
+		require.Zero(t, f.writes)
+	})
+}
+
+// The first commit takes the rows along, and one a minute that they were seen.
+func TestRegister_Carried(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		leave := r.Enter("w", queues, 4)
+		require.True(t, f.carry(r, false))
+		since := f.rows["w a"].SeenMS
+		for range 50 {
+			f.carry(r, false)
+			time.Sleep(7 * time.Second)
+		}
+		require.Equal(t, 6, f.writes)
+		require.Zero(t, f.alone)
+		require.Equal(t, since, f.rows["w a"].SinceMS)
+		require.Equal(t, since+315_000, f.rows["w b"].SeenMS)
+		leave()
+		require.Equal(t, 1, f.alone)
+	})
+}
+
+// Two loops of one name have one row, until both have ended.
+func TestRegister_Twins(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("w", queues[:1], 4)
+		time.Sleep(time.Second)
+		require.Len(t, f.rows, 2)
+		leave()
+		require.Len(t, f.rows, 1)
+		leaveOther()
+		require.Empty(t, f.rows)
+	})
+}
+
+// What could not be written is tried again: soon where the other write was to blame, and with a
+// commit after a minute where the rows were.
+func TestRegister_Failed(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		f.fail = engine.RideLeft
+		leave := r.Enter("w", queues, 4)
+		time.Sleep(time.Second)
+		f.fail = engine.RideDone
+		time.Sleep(time.Second)
+		require.Len(t, f.rows, 2)
+		f.fail = engine.RideFailed
+		leave()
+		f.fail = engine.RideDone
+		require.False(t, f.carry(r, false))
+		time.Sleep(time.Minute + time.Second)
+		require.Len(t, f.rows, 2)
+		require.True(t, f.carry(r, false))
+		require.Empty(t, f.rows)
+	})
+}
+
+// A DB that closes writes what is left with its last write.
+func TestRegister_Close(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		leave := r.Enter("w", queues, 4)
+		time.Sleep(time.Second)
+		f.fail = engine.RideLeft
+		leave()
+		r.Close()
+		f.fail = engine.RideDone
+		require.True(t, f.carry(r, true))
+		require.Empty(t, f.rows)
+	})
+}
+
+// A loop that starts while a write is under way is in the next one, and so is one that ends.
+func TestRegister_Meanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		leave := r.Enter("w", queues, 4)
+		require.True(t, r.Take(false))
+		leaveOther := r.Enter("v", queues, 4)
+		leave()
+		r.Done(engine.RideDone)
+		time.Sleep(time.Second)
+		require.Len(t, f.rows, 2)
+		require.Contains(t, f.rows, "v a")
+		leaveOther()
+		require.Empty(t, f.rows)
+	})
+}

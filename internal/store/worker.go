@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"strings"
+)
+
+// Workers are the statements on _honkerx_workers.
+type Workers struct{}
+
+// Process is what tells a process from all others. A field may be unknown.
+type Process struct {
+	Host  string
+	Boot  string // of the machine
+	Space string // of the PID
+	PID   int64
+	Start int64 // in a unit of the system's
+}
+
+// Worker is a row of _honkerx_workers: a Work loop, once for each of its queues.
+type Worker struct {
+	ID, Queue string
+	Process
+	Version         string
+	Slots           int64
+	SinceMS, SeenMS int64
+}
+
+// Holder is what a worker holds of a queue by claims that are valid.
+type Holder struct {
+	Worker, Queue string
+	Jobs          int64
+	Oldest        int64 // the lowest id
+}
+
+// Bounds of what is read.
+const (
+	mostWorkers = `10000`
+	mostHeld    = `10000`
+)
+
+// By primary key.
+const (
+	sqlPutWorkers = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since_ms, seen_ms)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10
+FROM json_each(?1) WHERE true
+ON CONFLICT (worker, queue) DO UPDATE SET host = excluded.host, boot = excluded.boot, pid_space = excluded.pid_space,
+  pid = excluded.pid, pid_start = excluded.pid_start, version = excluded.version, slots = excluded.slots,
+  since_ms = excluded.since_ms, seen_ms = excluded.seen_ms`
+
+	// Only the row of that loop: another may have the same name by mistake.
+	sqlDropWorkers = `DELETE FROM _honkerx_workers
+WHERE (worker, queue, since_ms) IN (SELECT value ->> 0, value ->> 1, value ->> 9 FROM json_each(?1))`
+
+	sqlWorkers = `SELECT worker, queue, host, ifnull(boot, ''), ifnull(pid_space, ''), pid, pid_start, ifnull(version, ''), slots, since_ms, seen_ms
+FROM _honkerx_workers WHERE ?1 = '' OR queue = ?1 ORDER BY worker, queue LIMIT ` + mostWorkers
+)
+
+// By the index of claims, (queue, deadline).
+var (
+	sqlHolders = `WITH RECURSIVE ` + claimedSpan.names("n") + holdersOf + `
+  FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue AND ` + heldNow
+	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holdersOf + `
+  FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue AND ` + heldNow
+)
+
+const (
+	holdersOf = `
+SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS worker, j.queue AS queue, j.id AS id`
+	heldNow = `j.state = 'processing' AND j.claim_expires_at >= ?1 LIMIT ` + mostHeld + `) GROUP BY worker, queue ORDER BY worker, queue`
+)
+
+// Put writes the rows of workers.
+func (Workers) Put(ctx context.Context, q Querier, all []Worker) error {
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := q.ExecContext(ctx, sqlPutWorkers, workerList(all))
+	return err
+}
+
+// Drop deletes the rows of workers, where they are still those of these loops.
+func (Workers) Drop(ctx context.Context, q Querier, all []Worker) error {
+	if len(all) == 0 {
+		return nil
+	}
+	_, err := q.ExecContext(ctx, sqlDropWorkers, workerList(all))
+	return err
+}
+
+// workerList passes rows as one parameter, for json_each.
+func workerList(all []Worker) string {
+	rows := make([][]any, len(all))
+	for i, w := range all {
+		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, w.SinceMS, w.SeenMS}
+	}
+	var text strings.Builder
+	_ = json.NewEncoder(&text).Encode(rows) // numbers and strings cannot fail
+	return text.String()
+}
+
+// List returns the workers of a queue, "" for all, by their names.
+func (Workers) List(ctx context.Context, q Querier, queue string) (all []Worker, err error) {
+	err = each(ctx, q, sqlWorkers, func(rows *sql.Rows) error {
+		var w Worker
+		err := rows.Scan(&w.ID, &w.Queue, &w.Host, &w.Boot, &w.Space, (*number)(&w.PID), (*number)(&w.Start), &w.Version,
+			(*number)(&w.Slots), (*number)(&w.SinceMS), (*number)(&w.SeenMS))
+		all = append(all, w)
+		return err
+	}, queue)
+	return all, err
+}
+
+// Holders returns the workers that hold jobs of a queue, "" for all, by their names, whichever binding they are of.
+func (Workers) Holders(ctx context.Context, q Querier, queue string, now int64) (all []Holder, err error) {
+	query, args := sqlHolders, []any{now}
+	if queue != "" {
+		query, args = sqlHoldersOf, []any{now, queue}
+	}
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var h Holder
+		err := rows.Scan(&h.Worker, &h.Queue, &h.Jobs, &h.Oldest)
+		all = append(all, h)
+		return err
+	}, args...)
+	return all, err
+}

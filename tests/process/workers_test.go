@@ -1,0 +1,63 @@
+package process_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Each process sees the workers of all, with what they hold. One that is killed is gone at once, its
+// jobs are still its own until their leases end, and the next worker that starts takes its row away; one that ends
+// takes its row away itself.
+func TestWorkers_Process_Killed(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	lives := func() map[int]admin.Life {
+		all, err := admin.Workers(ctx, db)
+		require.NoError(t, err)
+		lives := make(map[int]admin.Life)
+		for _, w := range all {
+			lives[w.PID] = w.Alive
+		}
+		return lives
+	}
+	start := func() *testkit.Child {
+		before := len(lives())
+		p := testkit.StartChild(t, "worker", testkit.Task{Path: path})
+		testkit.Eventually(t, testkit.Timeout, "it is listed", func() bool { return len(lives()) > before })
+		return p
+	}
+	killed := start()
+	testkit.Enqueue(t, honker.NewQueue[int64](db, "jobs", nil), -1) // its handler blocks
+	require.Contains(t, killed.Line(testkit.Timeout), "ran")
+	ended := start()
+	for pid, life := range lives() {
+		require.Equal(t, admin.Alive, life, pid)
+	}
+	killed.Kill()
+	all, err := admin.Workers(ctx, db)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	for _, w := range all {
+		want, holds := admin.Alive, 0
+		if w.PID == killed.PID() {
+			want, holds = admin.Gone, 1
+		}
+		require.Equal(t, want, w.Alive)
+		require.Equal(t, holds, w.Running)
+		require.False(t, w.Foreign)
+	}
+	last := testkit.StartChild(t, "worker", testkit.Task{Path: path})
+	testkit.Eventually(t, testkit.Timeout, "the third has taken the row of the first away", func() bool {
+		now := lives()
+		return len(now) == 3 && now[0] == admin.Unknown && now[last.PID()] == admin.Alive // 0 is known by its job only
+	})
+	last.End()
+	ended.End()
+	require.Equal(t, map[int]admin.Life{0: admin.Unknown}, lives())
+	require.NoError(t, db.Check(ctx))
+}
