@@ -182,6 +182,13 @@ func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier
 	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, f)))
 }
 
+// Snapshot is Read in one transaction: all that f reads is of one moment.
+func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
+	return e.Read(ctx, func(ctx context.Context, q Querier) error {
+		return sqlite.Snapshot(ctx, q, func(ctx context.Context) error { return f(ctx, q) })
+	})
+}
+
 // WrapCause returns the reason behind an error of a read: where the DB was closed meanwhile,
 // or the file was replaced, what the driver says is a consequence.
 func (e *Engine) WrapCause(err error) error {

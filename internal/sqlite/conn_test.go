@@ -353,3 +353,30 @@ func TestConn_Changes_Reconnect(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, change.Close())
 }
+
+// What a snapshot reads is of one moment, and it leaves no transaction behind. In one it is that.
+func TestSnapshot_OneMoment(t *testing.T) {
+	ctx := context.Background()
+	_, pool := newPool(t, file(t), Config{})
+	perform(t, pool, `PRAGMA journal_mode = WAL`)
+	conn := borrow(t, pool)
+	require.NoError(t, Snapshot(ctx, conn, func(context.Context) error {
+		require.Empty(t, values(t, conn))
+		perform(t, pool, `INSERT INTO t (v) VALUES (1)`)
+		require.Empty(t, values(t, conn))
+		return nil
+	}))
+	require.Len(t, values(t, conn), 1)
+	perform(t, conn, `INSERT INTO t (v) VALUES (2)`)
+	require.Error(t, Snapshot(ctx, conn, func(context.Context) error { return errors.New("no") }))
+	perform(t, conn, `INSERT INTO t (v) VALUES (3)`)
+
+	tx, err := conn.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, Snapshot(ctx, tx, func(context.Context) error {
+		perform(t, tx, `INSERT INTO t (v) VALUES (4)`)
+		return nil
+	}))
+	require.NoError(t, tx.Commit())
+	require.Equal(t, []int64{1, 2, 3, 4}, values(t, pool))
+}

@@ -1,0 +1,19 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Snapshot runs f in a read transaction on q: all that it reads is of one moment. In a transaction it is
+// that one. The BEGIN is text, since the option of an application's driver may make BeginTx take the write lock.
+func Snapshot(ctx context.Context, q Querier, f func(ctx context.Context) error) error {
+	if _, alone := q.(*sql.Conn); !alone {
+		return f(ctx)
+	}
+	if _, err := q.ExecContext(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	defer func() { _, _ = q.ExecContext(context.WithoutCancel(ctx), "ROLLBACK") }() // nothing was written
+	return f(ctx)
+}
