@@ -80,10 +80,15 @@ WHERE id IN (
 // one seek, however many jobs lie between two levels. A paused queue has none, so nothing of it
 // is read, however many jobs wait. queue is an SQL expression.
 func levels(queue string) string {
+	return levelsIf(queue, `NOT `+paused(queue))
+}
+
+// levelsIf is levels of a queue for which the condition is true.
+func levelsIf(queue, condition string) string {
 	return `WITH RECURSIVE lv(p) AS (
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = ` + queue + ` AND state = 'pending' ORDER BY priority DESC LIMIT 1)
-    WHERE NOT ` + paused(queue) + `
+    WHERE ` + condition + `
     UNION ALL
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = ` + queue + ` AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)

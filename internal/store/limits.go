@@ -212,13 +212,15 @@ func startsAt(now, every, burst, tat float64) (starts int64, next float64) {
 	if tat > now+every*burst+1000 || tat < now {
 		return int64(burst), 0
 	}
-	const slack = 0.5
 	next = tat - every*(burst-1)
-	if next > now+slack {
+	if next > now+startSlack {
 		return 0, next
 	}
-	return int64((now+slack-next)/every) + 1, 0
+	return int64((now+startSlack-next)/every) + 1, 0
 }
+
+// startSlack is how much early a start may be, in milliseconds: times are whole ones.
+const startSlack = 0.5
 
 // bound is n, negative for no bound, or what there is room for.
 func (r room) bound(n int) int {
