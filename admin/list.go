@@ -29,6 +29,9 @@ type PageOptions struct {
 	After  Cursor        // JobPage.Next of the page before; "" begins
 	Limit  int           // jobs of a page; default 50, at most 1000
 	Budget time.Duration // of time, after which the page ends; default 100 ms
+
+	// Reasons fills JobPage.Reasons. It costs up to a millisecond for each job; EachJob, which has no page, ignores it.
+	Reasons bool
 }
 
 // JobPage are some of the jobs that a filter picks.
@@ -37,6 +40,10 @@ type JobPage struct {
 	Next    Cursor // "": the end
 	Scanned int64  // jobs that were looked at
 	Early   bool   // Budget has ended this page: there may be more behind Next, also after a page without jobs
+
+	// Reasons are, with PageOptions.Reasons, why each of Jobs does not run, or what became of it, right after they were
+	// read: the first of those that [Explain] gives.
+	Reasons []Reason
 }
 
 const (
@@ -179,6 +186,11 @@ func (l *listing) page(ctx context.Context) (p *JobPage, err error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if l.Reasons {
+		if p.Reasons, err = firstReasons(ctx, l.engine, p.Jobs); err != nil {
+			return nil, err
+		}
 	}
 	l.after, err = p.Next.place(l.binds)
 	return p, err

@@ -66,6 +66,14 @@ func TestReadOnly_Functions(t *testing.T) {
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
 		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
 		"EachJob":    func(c context.Context) error { return testkit.LastError(admin.EachJob(c, db, admin.JobFilter{}, nil)) },
+		"Explain": func(c context.Context) error {
+			_, err := admin.Explain(c, db, 1)
+			return err
+		},
+		"ExplainQueue": func(c context.Context) error {
+			_, err := admin.ExplainQueue(c, db, "jobs")
+			return err
+		},
 		"ExportJobs": func(c context.Context) error {
 			_, err := admin.ExportJobs(c, db, admin.JobFilter{}, io.Discard)
 			return err

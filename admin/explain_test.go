@@ -1,0 +1,448 @@
+package admin_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// why explains a job that has one reason.
+func why(t *testing.T, db *honker.DB, id int64, code admin.ReasonCode) (*admin.Explanation, admin.Reason) {
+	t.Helper()
+	ex, err := admin.Explain(context.Background(), db, id)
+	require.NoError(t, err)
+	require.Len(t, ex.Reasons, 1, ex.Reasons)
+	require.Equal(t, code, ex.Reasons[0].Code, ex.Text)
+	require.Equal(t, ex.Text, ex.Reasons[0].Text)
+	return ex, ex.Reasons[0]
+}
+
+// inQueue runs f in a bubble, in which it is midnight, with a queue.
+func inQueue(t *testing.T, f func(t *testing.T, db *honker.DB, q *honker.Queue[int])) {
+	t.Helper()
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		f(t, db, honker.NewQueue[int](db, "mails", &honker.QueueOptions{Lease: time.Minute}))
+	})
+}
+
+func TestExplain_InTurn(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		last := testkit.Enqueue(t, q, 1, honker.Priority(-1))
+		first := testkit.Enqueue(t, q, 2)
+		ex, _ := why(t, db, first, admin.ReasonInTurn)
+		require.Equal(t, "is next: a claim on the queue takes it", ex.Text)
+		require.Zero(t, ex.Ahead)
+		require.Zero(t, ex.NextAt)
+		require.Equal(t, honker.PhaseReady, ex.Job.Phase)
+		ex, _ = why(t, db, last, admin.ReasonInTurn)
+		require.Equal(t, "can be claimed, after 1 job before it", ex.Text)
+		require.Equal(t, honker.Count{N: 1}, ex.Ahead)
+	})
+}
+
+func TestExplain_Running(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1)
+		testkit.ClaimOneAs(t, q, "w-17")
+		ex, r := why(t, db, id, admin.ReasonRunning)
+		require.Equal(t, `runs: worker "w-17" has it until 00:01:00 UTC (in 1m) unless it renews its claim, attempt 1 of 25`, ex.Text)
+		require.Equal(t, "w-17", r.Who)
+		require.True(t, r.Until.Equal(time.Now().Add(61*time.Second)), r.Until)
+		require.Zero(t, ex.NextAt)
+	})
+}
+
+// A job with a claim that has lapsed can be claimed in its turn.
+func TestExplain_Lapsed(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1)
+		testkit.ClaimOneAs(t, q, "w-17")
+		time.Sleep(2 * time.Minute)
+		ex, err := admin.Explain(t.Context(), db, id)
+		require.NoError(t, err)
+		require.Len(t, ex.Reasons, 2)
+		require.Equal(t, admin.ReasonLapsed, ex.Reasons[0].Code)
+		require.Equal(t, admin.ReasonInTurn, ex.Reasons[1].Code)
+		require.Equal(t, `worker "w-17" has not renewed its claim, which ran out at 00:01:00 UTC (1m ago): any worker may claim it again, attempt 1 of 25 so far`, ex.Text)
+	})
+}
+
+func TestExplain_NotDue(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1, honker.Delay(90*time.Minute))
+		ex, r := why(t, db, id, admin.ReasonNotDue)
+		require.Equal(t, "is not due before 01:30:00 UTC (in 1h30m)", ex.Text)
+		require.True(t, ex.NextAt.Equal(time.Now().Add(90*time.Minute)))
+		require.Equal(t, ex.NextAt, r.Until)
+		require.Equal(t, []string{"honker job run-now 1"}, r.Do)
+
+		failed := testkit.Enqueue(t, q, 2, honker.MaxAttempts(3))
+		job := testkit.ClaimOne(t, q)
+		require.NoError(t, job.Retry(t.Context(), time.Minute, errors.New("no route\nto host")))
+		ex, _ = why(t, db, failed, admin.ReasonNotDue)
+		require.Equal(t, `waits until 00:01:00 UTC (in 1m) for attempt 2 of 3; the last error was "no route"`, ex.Text)
+
+		snoozed := testkit.Enqueue(t, q, 3)
+		job = testkit.ClaimOne(t, q)
+		require.NoError(t, job.Snooze(t.Context(), 36*time.Hour))
+		ex, _ = why(t, db, snoozed, admin.ReasonNotDue)
+		require.Equal(t, "is not due before 2000-01-02 12:00:00 UTC (in 36h)", ex.Text)
+	})
+}
+
+func TestExplain_Paused(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1, honker.Key("it's me"), honker.Delay(time.Second))
+		_, err := q.Pause(t.Context(), &honker.PauseOptions{By: "ann", Reason: "deploy", Until: time.Now().Add(time.Hour)})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		ex, r := why(t, db, id, admin.ReasonPaused)
+		require.Equal(t, `its queue "mails" is paused since 00:00:00 UTC (1m ago) by ann, until 01:00:00 UTC (in 59m): deploy`, ex.Text)
+		require.Equal(t, "ann", r.Who)
+		require.Equal(t, []string{"honker queue resume mails"}, r.Do)
+		require.True(t, ex.NextAt.Equal(time.Now().Add(59*time.Minute)))
+
+		_, err = q.Pause(t.Context(), &honker.PauseOptions{Key: "it's me"})
+		require.NoError(t, err)
+		ex, err = admin.Explain(t.Context(), db, id)
+		require.NoError(t, err)
+		require.Len(t, ex.Reasons, 2)
+		require.Equal(t, `its key "it's me" is paused since 00:01:00 UTC (now) (and 1 more reason)`, ex.Text)
+		require.Equal(t, []string{`honker queue resume mails --key 'it'\''s me'`}, ex.Reasons[0].Do)
+		require.Zero(t, ex.NextAt, "one of the pauses has no end")
+	})
+}
+
+func TestExplain_QueueLimit(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{Running: 2}))
+		for i := range 4 {
+			testkit.Enqueue(t, q, i)
+		}
+		first(t, q)
+		why(t, db, 2, admin.ReasonInTurn)
+		ex, _ := why(t, db, 3, admin.ReasonQueueLimit)
+		require.Equal(t, "its queue is full once those before it have started: 1 of 2 run", ex.Text)
+		first(t, q)
+		ex, r := why(t, db, 4, admin.ReasonQueueLimit)
+		require.Equal(t, "its queue is full: 2 of 2 run, jobs 1, 2", ex.Text)
+		require.Equal(t, []int64{1, 2}, r.Jobs)
+		require.Equal(t, honker.Count{N: 1}, ex.Ahead)
+		require.Zero(t, ex.NextAt)
+	})
+}
+
+func TestExplain_KeyLimit(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
+		testkit.Enqueue(t, q, 1, honker.Key("acme"))
+		id := testkit.Enqueue(t, q, 2, honker.Key("acme"))
+		ex, _ := why(t, db, id, admin.ReasonKeyLimit)
+		require.Equal(t, `its key "acme" is full once those before it have started: 0 of 1 run`, ex.Text)
+		testkit.ClaimOne(t, q)
+		for range 2 { // ready, and held
+			ex, r := why(t, db, id, admin.ReasonKeyLimit)
+			require.Equal(t, `its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
+			require.Equal(t, []int64{1}, r.Jobs)
+			require.Equal(t, []string{"honker queue keys mails"}, r.Do)
+			require.Empty(t, testkit.Claim(t, q, 1))
+		}
+		require.Equal(t, honker.PhaseHeld, testkit.GetJob(t, q, id).Phase)
+	})
+}
+
+// In order, the first job of a key holds up the others also while it waits for its time.
+func TestExplain_InOrder(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{InOrder: true}))
+		testkit.Enqueue(t, q, 1, honker.Key("acme"), honker.Delay(time.Hour))
+		id := testkit.Enqueue(t, q, 2, honker.Key("acme"))
+		ex, r := why(t, db, id, admin.ReasonKeyLimit)
+		require.Equal(t, `jobs of its key "acme" run in order, and job 1 comes first`, ex.Text)
+		require.Equal(t, []int64{1}, r.Jobs)
+		require.Equal(t, []string{"honker job why 1"}, r.Do)
+		require.Zero(t, ex.NextAt)
+	})
+}
+
+func TestExplain_QueueRate(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{Rate: honker.Rate{N: 1, Per: 10 * time.Second, Burst: 2}}))
+		for i := range 4 {
+			testkit.Enqueue(t, q, i)
+		}
+		first(t, q)
+		ex, _ := why(t, db, 3, admin.ReasonQueueRate)
+		require.Equal(t, "its queue may start 1 job each 10s, 2 at once, and it comes after 1 job: about 00:00:10 UTC (in 10s)", ex.Text)
+		require.Zero(t, ex.NextAt, "that is a matter of the job before it")
+		first(t, q)
+		ex, r := why(t, db, 3, admin.ReasonQueueRate)
+		require.Equal(t, "its queue may start 1 job each 10s, 2 at once, the next at 00:00:10 UTC (in 10s)", ex.Text)
+		require.True(t, ex.NextAt.Equal(time.Now().Add(10*time.Second)))
+		require.Equal(t, ex.NextAt, r.Until)
+		ex, _ = why(t, db, 4, admin.ReasonQueueRate)
+		require.Equal(t, "its queue may start 1 job each 10s, 2 at once, the next at 00:00:10 UTC (in 10s), and it comes after 1 job: about 00:00:20 UTC (in 20s)", ex.Text)
+	})
+}
+
+func TestExplain_KeyRate(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{KeyRate: honker.Rate{N: 1, Per: 10 * time.Second}}))
+		testkit.Enqueue(t, q, 1, honker.Key("acme"))
+		id := testkit.Enqueue(t, q, 2, honker.Key("acme"))
+		first(t, q)
+		for range 2 { // before and after a claim has come to it
+			ex, _ := why(t, db, id, admin.ReasonKeyRate)
+			require.Equal(t, `its key "acme" may start 1 job each 10s: its start is at 00:00:10 UTC (in 10s)`, ex.Text)
+			require.True(t, ex.NextAt.Equal(time.Now().Add(10*time.Second)))
+			require.Empty(t, testkit.Claim(t, q, 1))
+		}
+		require.Equal(t, honker.PhaseScheduled, testkit.GetJob(t, q, id).Phase)
+	})
+}
+
+func TestExplain_WaitsFor_Unique(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		again := honker.Unique("report", &honker.Uniqueness{Conflict: honker.RunAgain})
+		testkit.Enqueue(t, q, 1, again)
+		testkit.ClaimOne(t, q)
+		id := testkit.Enqueue(t, q, 2, again)
+		ex, r := why(t, db, id, admin.ReasonWaitsFor)
+		require.Equal(t, `waits for the end of job 1, which has its unique key "report" (RunAgain)`, ex.Text)
+		require.Equal(t, []int64{1}, r.Jobs)
+	})
+}
+
+// Jobs that others wait for: what still runs, and what is dead.
+func TestExplain_WaitsFor_After(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1)
+		testkit.Exec(t, db, `UPDATE _honker_live SET state = 'held' WHERE id = ?`, id)
+		_, r := why(t, db, id, admin.ReasonWaitsFor)
+		require.Equal(t, []string{"honker check"}, r.Do)
+		for _, edge := range [][]any{{7, 0, 2, 0}, {8, 0, 0, 0}, {0, 3, 0, 0}, {9, 0, 1, 0}, {10, 0, 2, 1}} {
+			testkit.Exec(t, db, `INSERT INTO _honkerx_after (job_id, batch, state, if_dead, waiter) VALUES (?, ?, ?, ?, ?)`, append(edge, id)...)
+		}
+		ex, err := admin.Explain(t.Context(), db, id)
+		require.NoError(t, err)
+		require.Len(t, ex.Reasons, 2)
+		require.Equal(t, "waits for what is dead: job 7; requeue that, or cancel this job (and 1 more reason)", ex.Text)
+		require.Equal(t, []string{"honker dead requeue 7"}, ex.Reasons[0].Do)
+		require.Equal(t, "waits for batch 3, job 8", ex.Reasons[1].Text)
+		require.Equal(t, []int64{8}, ex.Reasons[1].Jobs)
+		testkit.Exec(t, db, `DELETE FROM _honker_live`) // which the rules of the file would not allow
+		testkit.Exec(t, db, `DELETE FROM _honkerx_after`)
+	})
+}
+
+func TestExplain_Expired(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Minute))
+		late := testkit.Enqueue(t, q, 2, honker.ExpiresIn(time.Hour), honker.Delay(2*time.Hour))
+		ex, err := admin.Explain(t.Context(), db, late)
+		require.NoError(t, err)
+		require.Equal(t, "has to start by 01:00:00 UTC (in 1h), and cannot before 02:00:00 UTC (in 2h) (and 1 more reason)", ex.Text)
+		require.Zero(t, ex.NextAt)
+		time.Sleep(2 * time.Minute)
+		ex, _ = why(t, db, id, admin.ReasonExpired)
+		require.Equal(t, "was to start by 00:01:00 UTC (1m ago): Maintain, SweepExpired or a claim dead-letters it", ex.Text)
+	})
+}
+
+func TestExplain_Exhausted(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))
+		testkit.ClaimOne(t, q)
+		time.Sleep(2 * time.Minute)
+		ex, _ := why(t, db, id, admin.ReasonExhausted)
+		require.Equal(t, "has no attempt left, 1 of 1: the next claim on the queue dead-letters it", ex.Text)
+	})
+}
+
+func TestExplain_Undecodable(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1)
+		testkit.Exec(t, db, `UPDATE _honker_live SET payload = '{' WHERE id = ?`, id)
+		ex, err := admin.Explain(t.Context(), db, id)
+		require.NoError(t, err)
+		require.Len(t, ex.Reasons, 2)
+		require.Equal(t, admin.ReasonUndecodable, ex.Reasons[0].Code)
+		require.Equal(t, "its payload is no JSON: a worker of this library dead-letters it when it claims it", ex.Text)
+	})
+}
+
+func TestExplain_Clock(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1)
+		testkit.Exec(t, db, `UPDATE _honker_live SET run_at = run_at * 1000, created_at = created_at + 3600 WHERE id = ?`, id)
+		ex, err := admin.Explain(t.Context(), db, id)
+		require.NoError(t, err)
+		require.Len(t, ex.Reasons, 3)
+		require.Equal(t, admin.ReasonNotDue, ex.Reasons[0].Code)
+		require.Equal(t, "was enqueued at 01:00:00 UTC (in 1h) by the clock of another machine, which is ahead of this one's", ex.Reasons[1].Text)
+		require.Contains(t, ex.Reasons[2].Text, "the file has seconds, and this may be milliseconds")
+	})
+}
+
+func TestExplain_Dead(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := bury(t, q, 1, "no such address")
+		time.Sleep(time.Hour)
+		ex, r := why(t, db, id, admin.ReasonDead)
+		require.Equal(t, `is dead since 00:00:00 UTC (1h ago), after attempt 1 of 25: "no such address"; requeued it runs again under its id`, ex.Text)
+		require.Equal(t, []string{"honker dead requeue 1"}, r.Do)
+	})
+}
+
+// What is acked and kept is done, what is not is gone, and an id that was not given yet never was.
+func TestExplain_Gone(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		gone := testkit.Enqueue(t, q, 1)
+		require.NoError(t, testkit.ClaimOne(t, q).Ack(t.Context()))
+		require.NoError(t, q.SetRetention(t.Context(), honker.QueueRetention{Done: honker.Retention{MaxCount: 10}}))
+		done := testkit.Enqueue(t, q, 2)
+		require.NoError(t, testkit.ClaimOneAs(t, q, "w-17").Ack(t.Context()))
+
+		ex, r := why(t, db, done, admin.ReasonDone)
+		require.Equal(t, `is done: worker "w-17" has acked attempt 1 of 25 at 00:00:00 UTC (now)`, ex.Text)
+		require.Equal(t, "w-17", r.Who)
+		ex, _ = why(t, db, gone, admin.ReasonGone)
+		require.Equal(t, "is gone: it was acked, cancelled or discarded, and nothing of it was kept (see SetRetention)", ex.Text)
+		require.Nil(t, ex.Job)
+		for _, never := range []int64{done + 1, 0, -1} {
+			ex, _ = why(t, db, never, admin.ReasonNever)
+			require.Equal(t, "never was: the highest id that the file has given is 2", ex.Text)
+		}
+	})
+}
+
+func TestExplain_Invalid(t *testing.T) {
+	_, db, _, _ := open(t)
+	_, err := admin.Explain(t.Context(), nil, 1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.Explain(nil, db, 1) //nolint:staticcheck
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.ExplainQueue(t.Context(), db, "")
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = admin.ExplainQueue(t.Context(), nil, "jobs")
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// In a transaction, an explanation is of what that sees.
+func TestExplain_Tx(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		id, err := q.EnqueueTx(ctx, tx, 1)
+		require.NoError(t, err)
+		ex, err := admin.Explain(ctx, db, id)
+		require.NoError(t, err)
+		require.Equal(t, admin.ReasonInTurn, ex.Reasons[0].Code)
+		return nil
+	}))
+}
+
+// first claims one job.
+func first(t *testing.T, q *honker.Queue[int]) *honker.Job[int] {
+	t.Helper()
+	jobs := testkit.Claim(t, q, 1)
+	require.Len(t, jobs, 1)
+	return jobs[0]
+}
+
+// whyQueue explains a queue that has one reason.
+func whyQueue(t *testing.T, db *honker.DB, code admin.ReasonCode) *admin.Explanation {
+	t.Helper()
+	ex, err := admin.ExplainQueue(t.Context(), db, "mails")
+	require.NoError(t, err)
+	require.Len(t, ex.Reasons, 1, ex.Reasons)
+	require.Equal(t, code, ex.Reasons[0].Code, ex.Text)
+	require.Nil(t, ex.Job)
+	return ex
+}
+
+// A queue is explained by the job that comes first, and by what runs.
+func TestExplainQueue(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		ex, err := admin.ExplainQueue(t.Context(), db, "mails")
+		require.NoError(t, err)
+		require.Equal(t, "no job of it waits or runs", ex.Text)
+		require.Empty(t, ex.Reasons)
+
+		testkit.Enqueue(t, q, 1, honker.Delay(time.Hour), honker.Priority(1))
+		testkit.Enqueue(t, q, 2, honker.Delay(time.Minute))
+		ex = whyQueue(t, db, admin.ReasonNotDue)
+		require.Equal(t, "job 2 comes first: is not due before 00:01:00 UTC (in 1m)", ex.Text)
+		require.True(t, ex.NextAt.Equal(time.Now().Add(time.Minute)))
+
+		time.Sleep(time.Minute)
+		ex = whyQueue(t, db, admin.ReasonInTurn)
+		require.Equal(t, "job 2 can be claimed", ex.Text)
+		require.Equal(t, honker.Count{N: 1}, ex.Ahead)
+		require.Zero(t, ex.NextAt)
+		testkit.Enqueue(t, q, 3)
+		require.Equal(t, "2 jobs can be claimed, job 2 first", whyQueue(t, db, admin.ReasonInTurn).Text)
+
+		_, err = q.Pause(t.Context(), &honker.PauseOptions{Until: time.Now().Add(time.Hour)})
+		require.NoError(t, err)
+		ex = whyQueue(t, db, admin.ReasonPaused)
+		require.Equal(t, `job 2 comes first: its queue "mails" is paused since 00:01:00 UTC (now), until 01:01:00 UTC (in 1h)`, ex.Text)
+		require.True(t, ex.NextAt.Equal(time.Now().Add(time.Hour)))
+		_, err = q.Resume(t.Context())
+		require.NoError(t, err)
+
+		require.Len(t, testkit.Claim(t, q, 9), 2)
+		ex, err = admin.ExplainQueue(t.Context(), db, "mails")
+		require.NoError(t, err)
+		require.Equal(t, "job 1 comes first: is not due before 01:00:00 UTC (in 59m)", ex.Text)
+		require.Equal(t, "2 jobs of it run, jobs 2, 3", ex.Reasons[1].Text)
+	})
+}
+
+// Where the first jobs are kept by their key, the first of another key is the one that counts.
+func TestExplainQueue_Keys(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
+		for i := range 5 {
+			testkit.Enqueue(t, q, i, honker.Key("acme"))
+		}
+		testkit.ClaimOne(t, q)
+		ex, err := admin.ExplainQueue(t.Context(), db, "mails")
+		require.NoError(t, err)
+		require.Equal(t, `job 2 comes first: its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
+		require.Equal(t, "job 1 runs, and no other one of it", ex.Reasons[1].Text)
+		id := testkit.Enqueue(t, q, 6, honker.Key("others"))
+		ex, err = admin.ExplainQueue(t.Context(), db, "mails")
+		require.NoError(t, err)
+		require.Equal(t, admin.ReasonInTurn, ex.Reasons[1].Code)
+		require.Equal(t, []int64{id}, ex.Reasons[1].Jobs)
+	})
+}
+
+// A list says of each job why it does not run, if it is asked.
+func TestListJobs_Reasons(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		bury(t, q, 1, "broken")
+		testkit.Enqueue(t, q, 2)
+		testkit.Enqueue(t, q, 3, honker.Delay(time.Hour))
+		page, err := admin.ListJobs(t.Context(), db, admin.JobFilter{}, nil)
+		require.NoError(t, err)
+		require.Nil(t, page.Reasons)
+		page, err = admin.ListJobs(t.Context(), db, admin.JobFilter{}, &admin.PageOptions{Reasons: true})
+		require.NoError(t, err)
+		require.Len(t, page.Jobs, 3)
+		var codes []admin.ReasonCode
+		for _, r := range page.Reasons {
+			codes = append(codes, r.Code)
+		}
+		require.Equal(t, []admin.ReasonCode{admin.ReasonNotDue, admin.ReasonInTurn, admin.ReasonDead}, codes)
+	})
+}

@@ -1,0 +1,374 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// ReasonCode is the kind of a Reason.
+type ReasonCode string
+
+// Reasons for which claims pass a job over.
+const (
+	ReasonExpired    ReasonCode = "expired"     // it was to start by a time that has passed, or will have
+	ReasonExhausted  ReasonCode = "exhausted"   // it has no attempt left, and is dead-lettered by the next claim
+	ReasonWaitsFor   ReasonCode = "waits_for"   // other jobs, or a batch
+	ReasonPaused     ReasonCode = "paused"      // the queue, or the key of the job
+	ReasonKeyLimit   ReasonCode = "key_limit"   // Limits.PerKey or InOrder
+	ReasonQueueLimit ReasonCode = "queue_limit" // Limits.Running
+	ReasonKeyRate    ReasonCode = "key_rate"    // Limits.KeyRate
+	ReasonQueueRate  ReasonCode = "queue_rate"  // Limits.Rate
+	ReasonNotDue     ReasonCode = "not_due"     // its time has not come: delayed, or between two attempts
+)
+
+// Reasons that do not keep a claim from taking the job, and what became of it.
+const (
+	ReasonInTurn      ReasonCode = "in_turn"     // it can be claimed, after those before it
+	ReasonLapsed      ReasonCode = "lapsed"      // so it can: its worker has not renewed its claim
+	ReasonUndecodable ReasonCode = "undecodable" // the payload is no JSON: it is dead-lettered when it is claimed
+	ReasonClock       ReasonCode = "clock"       // times of the job and the clock of this machine do not fit
+	ReasonRunning     ReasonCode = "running"
+	ReasonDead        ReasonCode = "dead"
+	ReasonDone        ReasonCode = "done"
+	ReasonGone        ReasonCode = "gone"  // it was in the file, and is not any more
+	ReasonNever       ReasonCode = "never" // the file has not given that id yet
+)
+
+// reasonRank orders reasons that last equally long. Those below rankReady keep a job from being claimed.
+var reasonRank = map[ReasonCode]int{
+	ReasonExhausted: 0, ReasonExpired: 1, ReasonWaitsFor: 2, ReasonPaused: 3, ReasonKeyLimit: 4, ReasonQueueLimit: 5,
+	ReasonKeyRate: 6, ReasonQueueRate: 7, ReasonNotDue: 8,
+	ReasonRunning: rankReady, ReasonDead: rankReady, ReasonDone: rankReady, ReasonGone: rankReady, ReasonNever: rankReady,
+	ReasonUndecodable: rankReady + 1, ReasonLapsed: rankReady + 2, ReasonInTurn: rankReady + 3, ReasonClock: rankReady + 4,
+}
+
+const rankReady = 100
+
+func (x *explainer) running(j *honker.JobInfo) Reason {
+	return Reason{Code: ReasonRunning, Who: j.WorkerID, Until: j.ClaimExpiresAt.Add(time.Second),
+		Text: fmt.Sprintf("runs: worker %q has it until %s unless it renews its claim, attempt %s", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))}
+}
+
+func queueRuns(n int64, ids []int64) Reason {
+	text := fmt.Sprintf("%s of it run%s", plural(n, "job"), listed(ids))
+	if n == 1 {
+		text = fmt.Sprintf("job %d runs, and no other one of it", ids[0])
+	}
+	return Reason{Code: ReasonRunning, Jobs: ids, Text: text}
+}
+
+func canBeClaimed(n honker.Count, first int64) string {
+	if n.N == 1 && !n.More {
+		return fmt.Sprintf("job %d can be claimed", first)
+	}
+	return fmt.Sprintf("%s jobs can be claimed, job %d first", n, first)
+}
+
+func (x *explainer) dead(j *honker.JobInfo) Reason {
+	return Reason{Code: ReasonDead, Do: []string{command("dead", "requeue", j.ID)},
+		Text: fmt.Sprintf("is dead since %s, after attempt %s: %s; requeued it runs again under its id", x.at(j.DiedAt), attempts(j), quoted(j.LastError))}
+}
+
+func (x *explainer) done(j *honker.JobInfo) Reason {
+	return Reason{Code: ReasonDone, Who: j.WorkerID,
+		Text: fmt.Sprintf("is done: worker %q has acked attempt %s at %s", j.WorkerID, attempts(j), x.at(j.DoneAt))}
+}
+
+// goneReason explains an id under which there is nothing.
+func goneReason(id, highest int64) Reason {
+	if id < 1 || id > highest {
+		return Reason{Code: ReasonNever, Text: fmt.Sprintf("never was: the highest id that the file has given is %d", highest)}
+	}
+	return Reason{Code: ReasonGone, Text: "is gone: it was acked, cancelled or discarded, and nothing of it was kept (see SetRetention)"}
+}
+
+// over explains a job that can run no more; nil for others.
+func (x *explainer) over(j *honker.JobInfo) *Reason {
+	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(x.now)
+	switch {
+	case expired && j.Phase == honker.PhaseExpired && j.WorkerID != "":
+		return &Reason{Code: ReasonExpired, Text: fmt.Sprintf(
+			"was to start by %s, and the claim of worker %q has lapsed: the next claim on the queue dead-letters it", x.at(j.ExpiresAt), j.WorkerID)}
+	case expired:
+		return &Reason{Code: ReasonExpired, Text: fmt.Sprintf(
+			"was to start by %s: Maintain, SweepExpired or a claim dead-letters it", x.at(j.ExpiresAt))}
+	case j.Attempts >= j.MaxAttempts && j.RunAt.After(x.now):
+		return &Reason{Code: ReasonExhausted, Text: fmt.Sprintf("has no attempt left, %s: the first claim after %s dead-letters it", attempts(j), x.at(j.RunAt))}
+	case j.Attempts >= j.MaxAttempts:
+		return &Reason{Code: ReasonExhausted, Text: fmt.Sprintf("has no attempt left, %s: the next claim on the queue dead-letters it", attempts(j))}
+	}
+	return nil
+}
+
+func (x *explainer) expiresBefore(j *honker.JobInfo, start time.Time) Reason {
+	return Reason{Code: ReasonExpired, Text: fmt.Sprintf("has to start by %s, and cannot before %s", x.at(j.ExpiresAt), x.at(start))}
+}
+
+// edgeReasons explains what a job waits for. A dead one is another matter than those that still run: it
+// will not end by itself.
+func edgeReasons(edges []store.Edge) (reasons []Reason) {
+	for _, dead := range []bool{true, false} {
+		r := Reason{Code: ReasonWaitsFor}
+		var names []string
+		for _, e := range edges {
+			switch {
+			case e.Dead != dead:
+			case e.Job == 0:
+				names = append(names, fmt.Sprintf("batch %d", e.Batch))
+			default:
+				names = append(names, fmt.Sprintf("job %d", e.Job))
+				r.Jobs = append(r.Jobs, e.Job)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		r.Jobs = r.Jobs[:min(len(r.Jobs), maxReasonJobs)]
+		if r.Text = "waits for " + some(names); dead {
+			r.Text = "waits for what is dead: " + some(names) + "; requeue that, or cancel this job"
+		}
+		for _, id := range r.Jobs[:min(len(r.Jobs), 3)] {
+			if dead {
+				r.Do = append(r.Do, command("dead", "requeue", id))
+			} else {
+				r.Do = append(r.Do, command("job", "why", id))
+			}
+		}
+		reasons = append(reasons, r)
+	}
+	return reasons
+}
+
+func successorReason(j *honker.JobInfo, after int64) Reason {
+	return Reason{Code: ReasonWaitsFor, Jobs: []int64{after}, Do: []string{command("job", "why", after)},
+		Text: fmt.Sprintf("waits for the end of job %d, which has its unique key %q (RunAgain)", after, j.Unique)}
+}
+
+// notDue explains a job of which the time has not come. What is paused may say it already.
+func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side store.JobSide, s store.Standing) []Reason {
+	switch {
+	case side.Reserved:
+		return []Reason{x.keyRate(j.Queue, j.Key, o, j.RunAt)}
+	case side.Paused && s.KeyPause != nil:
+		return nil
+	}
+	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Do: []string{command("job", "run-now", j.ID)}}
+	switch {
+	case j.Attempts == 0 && j.LastError == "":
+		r.Text = fmt.Sprintf("is not due before %s", x.at(j.RunAt))
+	case j.LastError == "":
+		r.Text = fmt.Sprintf("waits until %s for attempt %d of %d", x.at(j.RunAt), j.Attempts+1, j.MaxAttempts)
+	default:
+		r.Text = fmt.Sprintf("waits until %s for attempt %d of %d; the last error was %s", x.at(j.RunAt), j.Attempts+1, j.MaxAttempts, quoted(j.LastError))
+	}
+	return []Reason{r}
+}
+
+// paused explains the pause of a queue, or of a key of it.
+func (x *explainer) paused(queue, key string, p *store.Pause) Reason {
+	r := Reason{Code: ReasonPaused, Who: p.By, Do: []string{command("queue", "resume", queue)}}
+	what := fmt.Sprintf("queue %q", queue)
+	if key != "" {
+		what, r.Do = fmt.Sprintf("key %q", key), []string{command("queue", "resume", queue, "--key", key)}
+	}
+	r.Text = fmt.Sprintf("its %s is paused since %s", what, x.at(engine.InstantMS(p.SinceMS)))
+	if p.By != "" {
+		r.Text += " by " + p.By
+	}
+	if p.UntilMS != 0 {
+		r.Until = engine.InstantMS(p.UntilMS)
+		r.Text += ", until " + x.at(r.Until)
+	}
+	if p.Reason != "" {
+		r.Text += ": " + p.Reason
+	}
+	return r
+}
+
+func queueLimit(queue string, o *store.Outlook, s store.Standing, ids []int64) Reason {
+	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []string{command("queue", "limits", queue)}}
+	r.Text = fmt.Sprintf("its queue is full: %d of %d run%s", o.Running, o.Limits.Running, listed(ids))
+	if s.Ahead.N > 0 && o.Running < o.Limits.Running {
+		r.Text = fmt.Sprintf("its queue is full once those before it have started: %d of %d run", o.Running, o.Limits.Running)
+	}
+	return r
+}
+
+func keyLimit(queue, key string, o *store.Outlook, s store.Standing, ids []int64) Reason {
+	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []string{command("queue", "keys", queue)}}
+	most := o.Limits.PerKey
+	if o.Limits.InOrder {
+		most = 1
+	}
+	r.Text = fmt.Sprintf("its key %q is full: %d of %d run%s", key, len(ids), most, listed(ids))
+	if int64(len(ids)) < min(most, s.KeyRunning) {
+		r.Text = fmt.Sprintf("its key %q is full once those before it have started: %d of %d run", key, len(ids), most)
+	}
+	return r
+}
+
+func keyOrder(key string, first int64) Reason {
+	return Reason{Code: ReasonKeyLimit, Jobs: []int64{first}, Do: []string{command("job", "why", first)},
+		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
+}
+
+func (x *explainer) queueRate(queue string, o *store.Outlook, s store.Standing) Reason {
+	r := Reason{Code: ReasonQueueRate, Until: engine.InstantMS(s.NextMS), Do: []string{command("queue", "limits", queue)}}
+	r.Text = fmt.Sprintf("its queue may start %s", per(o.Limits.Rate))
+	if !r.Until.IsZero() {
+		r.Text += ", the next at " + x.at(r.Until)
+	}
+	if s.Ahead.N > 0 {
+		r.Text += fmt.Sprintf(", and it comes after %s: about %s", plural(s.Ahead.N, "job"), x.at(engine.InstantMS(s.AboutMS)))
+	}
+	return r
+}
+
+func (x *explainer) keyRate(queue, key string, o *store.Outlook, start time.Time) Reason {
+	return Reason{Code: ReasonKeyRate, Until: start, Do: []string{command("queue", "limits", queue)},
+		Text: fmt.Sprintf("its key %q may start %s: its start is at %s", key, per(o.Limits.KeyRate), x.at(start))}
+}
+
+// ready explains a job that claims do not pass over.
+func (x *explainer) ready(ex *Explanation) (reasons []Reason) {
+	if j := ex.Job; j.Phase == honker.PhaseLapsed {
+		reasons = append(reasons, Reason{Code: ReasonLapsed, Who: j.WorkerID, Text: fmt.Sprintf(
+			"worker %q has not renewed its claim, which ran out at %s: any worker may claim it again, attempt %s so far", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))})
+	}
+	text := "is next: a claim on the queue takes it"
+	if ex.Ahead.N > 0 || ex.Ahead.More {
+		text = fmt.Sprintf("can be claimed, after %s before it", plural(ex.Ahead.N, "job"))
+		if ex.Ahead.More {
+			text = fmt.Sprintf("can be claimed, after %s jobs before it", ex.Ahead)
+		}
+	}
+	return append(reasons, Reason{Code: ReasonInTurn, Text: text})
+}
+
+const (
+	clockSlack = 5 * time.Second
+	farFuture  = 10 * 365 * 24 * time.Hour
+)
+
+// odd explains what is wrong with the job itself.
+func (x *explainer) odd(j *honker.JobInfo) (reasons []Reason) {
+	if !json.Valid(j.Payload) {
+		reasons = append(reasons, Reason{Code: ReasonUndecodable, Do: []string{command("job", "show", j.ID)},
+			Text: "its payload is no JSON: a worker of this library dead-letters it when it claims it"})
+	}
+	if d := j.CreatedAt.Sub(x.now); d > clockSlack {
+		reasons = append(reasons, Reason{Code: ReasonClock, Text: fmt.Sprintf(
+			"was enqueued at %s by the clock of another machine, which is ahead of this one's", x.at(j.CreatedAt))})
+	}
+	if d := j.RunAt.Sub(x.now); d > farFuture {
+		reasons = append(reasons, Reason{Code: ReasonClock, Do: []string{command("job", "run-now", j.ID)},
+			Text: fmt.Sprintf("its time is in the year %d: the file has seconds, and this may be milliseconds", j.RunAt.UTC().Year())})
+	}
+	return reasons
+}
+
+// at is a time and how far it is away. The date is left out on the same day.
+func (x *explainer) at(t time.Time) string {
+	layout := "2006-01-02 15:04:05 UTC"
+	if t.UTC().Format(time.DateOnly) == x.now.UTC().Format(time.DateOnly) {
+		layout = "15:04:05 UTC"
+	}
+	away := x.now.Sub(t).Round(time.Second)
+	switch {
+	case away > 0:
+		return fmt.Sprintf("%s (%s ago)", t.UTC().Format(layout), short(away))
+	case away < 0:
+		return fmt.Sprintf("%s (in %s)", t.UTC().Format(layout), short(-away))
+	}
+	return t.UTC().Format(layout) + " (now)"
+}
+
+// short is a span without the units that are zero at its end.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// per is a rate in words.
+func per(r store.StartRate) string {
+	text := fmt.Sprintf("%s each %s", plural(r.N, "job"), short(time.Duration(r.PerMS)*time.Millisecond))
+	if r.Burst > 1 {
+		text += fmt.Sprintf(", %d at once", r.Burst)
+	}
+	return text
+}
+
+func attempts(j *honker.JobInfo) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }
+
+// quoted is the first line of an error, or of what there is of it.
+func quoted(text string) string {
+	const most = 200
+	if text == "" {
+		return "no error was given"
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	if runes := []rune(line); len(runes) > most {
+		line = string(runes[:most]) + "…"
+	}
+	return strconv.Quote(line)
+}
+
+// listed are ids behind a number of them.
+func listed(ids []int64) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = strconv.FormatInt(id, 10)
+	}
+	switch len(ids) {
+	case 0:
+		return ""
+	case 1:
+		return ", job " + names[0]
+	}
+	return ", jobs " + some(names)
+}
+
+// some are the first of names, and how many others there are.
+func some(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+func plural(n int64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return honker.Count{N: n}.String() + " " + what
+}
+
+// command is a command line of honker, for a shell.
+func command(words ...any) string {
+	line := "honker"
+	for _, word := range words {
+		text := fmt.Sprint(word)
+		if text == "" || strings.ContainsFunc(text, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
+		}) {
+			text = "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+		}
+		line += " " + text
+	}
+	return line
+}

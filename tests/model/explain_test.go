@@ -1,0 +1,243 @@
+package model_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// explainMachine does to a queue what limitsMachine does, with rates and with pauses that end too, and
+// holds admin.Explain against the claims themselves, made in a transaction that is rolled back:
+//
+//   - A claim of one job after the other gives those jobs that Explain calls in turn, in the order of Ahead,
+//     and no others.
+//   - A job is not claimed before the NextAt that Explain names. At NextAt it is, or a reason keeps it that was not
+//     there, or a rate has to be shared with others.
+type explainMachine struct {
+	limitsMachine
+	seen map[int64]*admin.Explanation // by the last Check
+}
+
+func (m *explainMachine) SetLimits(t *rapid.T) {
+	m.limits = honker.Limits{
+		Running: bounds.Draw(t, "running"), PerKey: bounds.Draw(t, "per key"), InOrder: rapid.IntRange(0, 3).Draw(t, "in order") == 0,
+	}
+	if rapid.IntRange(0, 2).Draw(t, "rated") == 0 {
+		m.limits.Rate, m.limits.KeyRate = rates.Draw(t, "rate"), rates.Draw(t, "key rate")
+	}
+	require.NoError(t, m.q.SetLimits(m.ctx, m.limits))
+}
+
+func (m *explainMachine) Pause(t *rapid.T) {
+	opts := &honker.PauseOptions{Key: limitKeys.Draw(t, "key")}
+	if rapid.Bool().Draw(t, "ends") {
+		opts.Until = time.Now().Add(spans.Draw(t, "until") + 1)
+	}
+	_, err := m.q.Pause(m.ctx, opts)
+	require.NoError(t, err)
+}
+
+func (m *explainMachine) Resume(t *rapid.T) {
+	_, err := m.q.Resume(m.ctx)
+	require.NoError(t, err)
+	for _, key := range []string{"k", "l", "m"} {
+		_, err := m.q.ResumeKey(m.ctx, key)
+		require.NoError(t, err)
+	}
+}
+
+func (m *explainMachine) Claim(t *rapid.T) {
+	q := honker.NewQueue[int](m.db, m.name, &honker.QueueOptions{Lease: holds.Draw(t, "hold")})
+	jobs, err := q.Claim(m.ctx, workers.Draw(t, "worker"), rapid.SampledFrom([]int{1, 2, 100}).Draw(t, "n"))
+	require.NoError(t, err)
+	m.claims = append(m.claims, jobs...)
+}
+
+// ForeignClaim is honker's own SQL. The triggers take the time of a claim of ours from the file, and here that of the
+// bubble, which SQLite does not know.
+func (m *explainMachine) ForeignClaim(t *rapid.T) {
+	clock := func(ms any) {
+		_, err := m.db.SQL().Exec(`UPDATE _honkerx_queues SET claim_ms = ?`, ms)
+		require.NoError(t, err)
+	}
+	clock(time.Now().UnixMilli())
+	defer clock(nil)
+	worker := workers.Draw(t, "worker") + " of another binding"
+	for _, id := range foreignClaim(t, m.db, m.name, worker, rapid.IntRange(1, 5).Draw(t, "n")) {
+		m.other[id] = worker
+	}
+}
+
+// EnqueueOnce is EnqueueUnique of jobs that can end without being acked.
+func (m *explainMachine) EnqueueOnce(t *rapid.T) {
+	opts := []honker.EnqueueOption{
+		honker.Unique(uniqueKeys.Draw(t, "unique"), &honker.Uniqueness{Conflict: honker.RunAgain}),
+		honker.MaxAttempts(rapid.IntRange(1, 2).Draw(t, "max attempts")), honker.Priority(rapid.IntRange(-1, 1).Draw(t, "priority")),
+	}
+	if e := maybe(t, "expires"); e > 0 {
+		opts = append(opts, honker.ExpiresIn(e))
+	}
+	if key := limitKeys.Draw(t, "key"); key != "" {
+		opts = append(opts, honker.Key(key))
+	}
+	id, err := m.q.Enqueue(m.ctx, 0, opts...)
+	require.NoError(t, err)
+	if !slices.Contains(m.ids, id) {
+		m.ids = append(m.ids, id)
+	}
+}
+
+// wouldClaim returns the jobs that claims of one would give now, and what has become of the times of the others.
+func (m *explainMachine) wouldClaim(t *rapid.T) (ids []int64, runAt map[int64]time.Time) {
+	tx, err := m.db.SQL().BeginTx(m.ctx, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback()) }()
+	for {
+		var text string
+		require.NoError(t, tx.QueryRow(`SELECT honker_claim_batch(?, 'probe', 1, 60)`, m.name).Scan(&text))
+		var jobs []struct{ ID int64 }
+		require.NoError(t, json.Unmarshal([]byte(text), &jobs))
+		if len(jobs) == 0 {
+			break
+		}
+		require.Len(t, jobs, 1)
+		ids = append(ids, jobs[0].ID)
+	}
+	runAt = make(map[int64]time.Time)
+	rows, err := tx.Query(`SELECT id, run_at FROM _honker_live WHERE queue = ?`, m.name)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id, at int64
+		require.NoError(t, rows.Scan(&id, &at))
+		runAt[id] = time.Unix(at, 0)
+	}
+	require.NoError(t, rows.Err())
+	return ids, runAt
+}
+
+func codes(ex *admin.Explanation) (all []admin.ReasonCode) {
+	for _, r := range ex.Reasons {
+		all = append(all, r.Code)
+	}
+	return all
+}
+
+func inTurn(ex *admin.Explanation) bool { return slices.Contains(codes(ex), admin.ReasonInTurn) }
+
+// Check holds each explanation against what claims do.
+func (m *explainMachine) Check(t *rapid.T) {
+	claimed, runAt := m.wouldClaim(t)
+	m.seen = make(map[int64]*admin.Explanation)
+	for _, id := range m.ids {
+		ex, err := admin.Explain(m.ctx, m.db, id)
+		require.NoError(t, err)
+		require.NotEmpty(t, ex.Reasons)
+		require.NotEmpty(t, ex.Text)
+		m.seen[id] = ex
+		for _, code := range codes(ex) {
+			m.met[string(code)]++
+		}
+		place := slices.Index(claimed, id)
+		require.Equal(t, place >= 0, inTurn(ex), "job %d, claims give %v: %s\n%v\n%+v", id, claimed, m.told(ex), m.state(t), m.limits)
+		if place >= 0 {
+			require.Equal(t, honker.Count{N: int64(place)}, ex.Ahead, "job %d, claims give %v: %s\n%v\n%+v", id, claimed, m.told(ex), m.state(t), m.limits)
+		}
+		if rated := codes(ex); len(rated) == 1 && rated[0] == admin.ReasonKeyRate && ex.Job.RunAt.Before(ex.NextAt) {
+			m.met["given a start"]++
+			require.Equal(t, runAt[id].UTC(), ex.NextAt.UTC(), "job %d is given its start: %s\n%v\n%+v", id, m.told(ex), m.state(t), m.limits)
+		}
+	}
+}
+
+func (m *explainMachine) told(ex *admin.Explanation) string {
+	return fmt.Sprintf("%v, next at %v, %d ahead: %s", codes(ex), ex.NextAt, ex.Ahead.N, ex.Text)
+}
+
+func (m *explainMachine) state(t *rapid.T) []string {
+	keys, err := m.q.Keys(m.ctx)
+	require.NoError(t, err)
+	lines := printed(m.jobs(t))
+	for _, k := range keys {
+		lines = append(lines, fmt.Sprintf("\n%+v", k))
+	}
+	return lines
+}
+
+// WaitNextAt lets time pass until a job can start, by what Explain says.
+func (m *explainMachine) WaitNextAt(t *rapid.T) {
+	var ids []int64
+	for _, id := range m.ids {
+		ex := m.seen[id]
+		reserved := ex == nil || !slices.Contains(codes(ex), admin.ReasonKeyRate) || !ex.Job.RunAt.Before(ex.NextAt)
+		if ex != nil && ex.NextAt.After(time.Now()) && reserved {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		t.Skip("none waits for its time alone")
+	}
+	id := rapid.SampledFrom(ids).Draw(t, "id")
+	before := m.seen[id]
+	time.Sleep(time.Until(before.NextAt.Add(-time.Millisecond)))
+	claimed, _ := m.wouldClaim(t)
+	require.NotContains(t, claimed, id, "a millisecond before %s\n%v\n%+v", m.told(before), m.state(t), m.limits)
+	time.Sleep(time.Until(before.NextAt))
+	claimed, _ = m.wouldClaim(t)
+	m.met["next at"]++
+	if slices.Contains(claimed, id) {
+		m.met["claimed at next at"]++
+		return
+	}
+	after, err := admin.Explain(m.ctx, m.db, id)
+	require.NoError(t, err)
+	for _, code := range codes(after) {
+		shared := code == admin.ReasonQueueRate || code == admin.ReasonKeyRate
+		if shared || !slices.Contains(codes(before), code) {
+			return
+		}
+	}
+	require.Fail(t, "too early", "%s\nand then %s\n%v\n%+v", m.told(before), m.told(after), m.state(t), m.limits)
+}
+
+// What Explain says of a job is what the claims do.
+func TestExplain_Model(t *testing.T) {
+	met := map[string]int{}
+	dir, checks := t.TempDir(), 0
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(undated{t}, func(t *rapid.T) {
+			db, err := honker.Open(context.Background(), filepath.Join(dir, fmt.Sprint(checks, ".db")), &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			defer db.Close()
+			checks++
+			time.Sleep(time.Until(now().Add(time.Second))) // the second hand at the same place
+			m := &explainMachine{limitsMachine: limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, other: map[int64]string{}}}
+			m.q = honker.NewQueue[int](db, m.name, nil)
+			actions := rapid.StateMachineActions(m)
+			actions["Claim2"], actions["Settle2"], actions["WaitNextAt2"] = m.Claim, m.Settle, m.WaitNextAt
+			t.Repeat(actions)
+		})
+	})
+	t.Log(met)
+	for _, code := range []admin.ReasonCode{
+		admin.ReasonInTurn, admin.ReasonLapsed, admin.ReasonRunning, admin.ReasonDead, admin.ReasonDone, admin.ReasonGone, admin.ReasonExpired, admin.ReasonExhausted,
+		admin.ReasonWaitsFor, admin.ReasonPaused, admin.ReasonKeyLimit, admin.ReasonQueueLimit, admin.ReasonKeyRate, admin.ReasonQueueRate, admin.ReasonNotDue,
+	} {
+		require.True(t, met[string(code)] > 0 || testing.Short(), "the property holds because nothing happened: %s", code)
+	}
+	for _, what := range []string{"next at", "claimed at next at", "given a start"} {
+		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
+	}
+}
