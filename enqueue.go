@@ -255,8 +255,21 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		}
 	}
 	op.side.Key = op.key
-	op.side.Headers, err = q.db.headersIn(ctx, op.headers)
-	return op, err
+	if op.side.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
+		return nil, err
+	}
+	return op, op.seal(ctx)
+}
+
+// seal has the DB's codec make of the payloads what is stored. Unique keys are of the arguments, so they
+// come before.
+func (op *enqueueOp) seal(ctx context.Context) (err error) {
+	for i, payload := range op.payloads {
+		if op.payloads[i], err = op.q.db.engine.EncodeJob(ctx, op.q.name, payload); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // commit writes the jobs in a transaction of their own.

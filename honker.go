@@ -47,6 +47,12 @@ type Options struct {
 	MaxPayload   int           // the largest payload in bytes; default 1 MiB
 	CountLimit   int           // how far each number of QueueStats is counted, see Count.More; default 100,000
 
+	// Codec changes the payloads of jobs on their way into the file and back: those of [Queue], [Outbox],
+	// [Schedule] and package dispatch; nil: none. A [JobInfo] shows a payload as it is stored; the Args of a
+	// [Job], and [Args], are what was enqueued. Events of streams, notifications, messages of a relay,
+	// results, errors, keys and unique keys stay as they are.
+	Codec Codec
+
 	// ReadOnly is for looking: at a copy, a snapshot, a file that may not be written, or one that is in
 	// use. Nothing is written, and the file must exist and have this version's schema: an older one
 	// is [ErrUnsupported]. What reads and waits works, [DB.Listen], [Stream.Tail] and [WaitResult] too; each
@@ -209,7 +215,7 @@ var sqliteStores = stores{
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
 	engine.RegisterViews(engine.Views{
-		Job:   func(row store.Job, now time.Time) any { return infoOf(row, now) },
+		Job:   func(row store.Job, now time.Time, c engine.Codec) any { return infoOf(row, now, c) },
 		Stats: func(row engine.QueueStats) any { return statsOf(row) },
 	})
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
@@ -239,6 +245,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		Pauses:     s.pauses,
 		Limits:     s.limits,
 		MaxPayload: o.MaxPayload,
+		Codec:      o.Codec,
 		CountLimit: o.CountLimit,
 		ReadOnly:   o.ReadOnly,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },

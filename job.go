@@ -47,7 +47,7 @@ type JobInfo struct {
 	Queue          string
 	State          State
 	Phase          Phase           // when it was read; in a handler: when it was given the job
-	Payload        json.RawMessage // as stored; other bindings may store text that is not JSON
+	Payload        json.RawMessage // as stored: what Options.Codec has made of it; other bindings may store text that is not JSON
 	Priority       int
 	Attempts       int // claims so far, this one included
 	MaxAttempts    int
@@ -62,6 +62,8 @@ type JobInfo struct {
 	Unique         string            // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
 	Key            string            // what it shares limits by, see [Key]; not in handlers
 	Headers        map[string]string // see [Headers]; nil: none
+
+	codec Codec // by which the Payload was stored; nil: none
 }
 
 // stateOf shows a job that is held as one that waits.
@@ -72,7 +74,7 @@ func stateOf(stored string) State {
 	return State(stored)
 }
 
-func infoOf(row store.Job, now time.Time) JobInfo {
+func infoOf(row store.Job, now time.Time, c Codec) JobInfo {
 	return JobInfo{
 		ID:             row.ID,
 		Queue:          row.Queue,
@@ -93,6 +95,7 @@ func infoOf(row store.Job, now time.Time) JobInfo {
 		Unique:         row.Unique,
 		Key:            row.Key,
 		Headers:        engine.DecodeHeaders(row.Headers),
+		codec:          c,
 	}
 }
 
@@ -117,7 +120,7 @@ func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (i
 				return err
 			}
 			if found {
-				i := infoOf(row, time.Now())
+				i := infoOf(row, time.Now(), db.opts.Codec)
 				info = &i
 				return nil
 			}
@@ -127,13 +130,13 @@ func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (i
 	return info, err
 }
 
-// Args reads the arguments of a job that was read or listed, rather than claimed. An error is that of
-// a payload that does not decode into T; a nil j is [ErrInvalid].
+// Args reads the arguments of a job that was read or listed, rather than claimed, by the codec of the DB that it
+// came from. An error is that of a payload that does not decode into T; a nil j is [ErrInvalid].
 func Args[T any](j *JobInfo) (args T, err error) {
 	if j == nil {
 		return args, fail("arguments", "", fmt.Errorf("%w: nil *JobInfo", ErrInvalid))
 	}
-	err = engine.Decode(string(j.Payload), j.Payload, &args)
+	err = j.decode(context.Background(), string(j.Payload), &args)
 	return args, failID("arguments of job", j.ID, err)
 }
 
@@ -151,11 +154,9 @@ type Job[T any] struct {
 	claim *worker.Claim
 }
 
-// newJob makes a job of a claimed row. With an error, the job has no Args, and can
-// only be settled.
-func newJob[T any](q *queue, row store.Job) (*Job[T], error) {
-	job := &Job[T]{JobInfo: infoOf(row, time.Now()), q: q, claim: worker.ClaimOf(row)}
-	return job, engine.Decode(row.Payload, job.Payload, &job.Args)
+// newJob makes a job of a row that is held by claim, without its Args.
+func newJob[T any](q *queue, row store.Job, claim *worker.Claim) *Job[T] {
+	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim}
 }
 
 // settle runs one of the verbs in a transaction of its own.

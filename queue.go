@@ -128,7 +128,8 @@ func (q *Queue[T]) DB() *DB { return q.db }
 // it takes no write lock then. There may be more than it returns: it takes at most 1,000, and
 // after 32 only what fits into about 1 MiB of payloads, since other writers wait meanwhile.
 // A claim spends one of the job's attempts. A job that has spent its attempts, or has a payload
-// that does not decode into T, goes to the dead letters instead.
+// that does not decode into T, goes to the dead letters instead. One that the [Codec] has an error
+// for is tried again after the queue's Backoff.
 //
 // worker names the claimer and fences its settles: it must be unique among all
 // workers of the file.
@@ -139,7 +140,7 @@ func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 	}
 	var jobs []*Job[T]
 	for _, row := range rows {
-		if job, err := q.decodeOrDeadLetter(ctx, row); err == nil {
+		if job, err := q.decodeOrSettle(ctx, row); err == nil {
 			jobs = append(jobs, job)
 		}
 	}
@@ -195,16 +196,17 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 	return c
 }
 
-// decodeOrDeadLetter makes a job of a claimed row. One with a payload that does not decode
-// is dead-lettered: no later attempt could succeed.
-func (q *Queue[T]) decodeOrDeadLetter(ctx context.Context, row store.Job) (*Job[T], error) {
-	job, cause := newJob[T](q.queue, row)
+// decodeOrSettle makes a job of a claimed row. One with a payload that does not decode
+// is dead-lettered: no later attempt could succeed. After an error of the codec one may.
+func (q *Queue[T]) decodeOrSettle(ctx context.Context, row store.Job) (*Job[T], error) {
+	job := newJob[T](q.queue, row, worker.ClaimOf(row))
+	cause := job.decode(ctx, row.Payload, &job.Args)
 	if cause == nil {
 		return job, nil
 	}
-	if err := job.Reject(ctx, cause); err != nil && !errors.Is(err, ErrClaimLost) {
+	if err := job.unreadable(ctx, cause); err != nil && !errors.Is(err, ErrClaimLost) {
 		// Its lease will lapse and it will be claimed again; the others must not wait for it.
-		q.db.opts.Logger.Warn("honker: an undecodable job was not dead-lettered", "queue", q.name, "job", row.ID, "error", err)
+		q.db.opts.Logger.Warn("honker: an undecodable job was not settled", "queue", q.name, "job", row.ID, "error", err)
 	}
 	return job, failID("decode job", row.ID, cause)
 }
@@ -214,7 +216,7 @@ func (q *Queue[T]) decodeOrDeadLetter(ctx context.Context, row store.Job) (*Job[
 // ends silently when ctx ends. Breaking off leaves nothing claimed but the job of the body.
 //
 // A job with a payload that does not decode into T is yielded with the error, already moved
-// to the dead letters and without Args, and the loop goes on. Any other error comes without
+// to the dead letters, or for an error of the [Codec] to be tried again, and without Args; the loop goes on. Any other error comes without
 // a job and is the last.
 func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], error] {
 	return func(yield func(*Job[T], error) bool) {
@@ -228,7 +230,7 @@ func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], e
 				return
 			}
 			for _, row := range rows {
-				if !yield(q.decodeOrDeadLetter(ctx, row)) {
+				if !yield(q.decodeOrSettle(ctx, row)) {
 					return
 				}
 			}

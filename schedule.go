@@ -1,6 +1,7 @@
 package honker
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -34,7 +35,7 @@ type Schedule struct {
 	Name        string
 	Queue       string
 	Spec        string
-	Payload     any           // of each job, as JSON; nil is null, which decodes into a zero value
+	Payload     any           // of each job, as JSON; nil is null, which decodes into a zero value. What Options.Codec makes of it is kept, and copied to each job
 	Priority    int           // larger first
 	MaxAttempts int           // default 25
 	ExpiresIn   time.Duration // not started so long after it was enqueued: never started; 0: none
@@ -104,7 +105,7 @@ func plan(spec string, from time.Time) (plain string, next time.Time, err error)
 }
 
 // task checks sch and turns it into a row that is due next after now.
-func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) {
+func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t store.Task, err error) {
 	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
 		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
 	if err != nil {
@@ -115,6 +116,10 @@ func (s *Scheduler) task(sch Schedule, now time.Time) (t store.Task, err error) 
 		return t, err
 	}
 	text, err := s.db.encode(sch.Payload)
+	if err != nil {
+		return t, err
+	}
+	text, err = s.db.engine.EncodeJob(ctx, sch.Queue, text)
 	return store.Task{
 		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: store.Missed(sch.Missed),
 		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),

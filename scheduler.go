@@ -50,7 +50,7 @@ type Fire struct {
 // does not push the next fire away, so that a service may register at every start. Another
 // Spec than before is logged, since two processes may be of different minds.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
-	t, err := s.task(sch, time.Now())
+	t, err := s.task(ctx, sch, time.Now())
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
@@ -70,7 +70,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 
 // RegisterTx is like [Scheduler.Register], within tx.
 func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
-	t, err := s.task(sch, time.Now())
+	t, err := s.task(ctx, sch, time.Now())
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
@@ -130,6 +130,11 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 		}
 		if err := apply(&t, now); err != nil {
 			return false, err
+		}
+		if ch.Payload != nil {
+			if t.Payload, err = s.db.engine.EncodeJob(ctx, t.Queue, t.Payload); err != nil {
+				return false, err
+			}
 		}
 		if err := s.db.schedules.Update(ctx, q, t); err != nil {
 			return false, err

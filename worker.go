@@ -34,9 +34,10 @@ type WorkOptions struct {
 // WorkFunc handles one job, seen without its type.
 type WorkFunc func(ctx context.Context, job *JobInfo) error
 
-// Middleware wraps the handler of each job. next runs the job's own handler, with the ctx
-// that it is given. The job is claimed by then and its queue's Timeout runs, also while the
-// middleware waits for something, such as a semaphore.
+// Middleware wraps the handler of each job. next decodes the payload, by the DB's [Codec], and runs the
+// job's own handler, with the ctx that it is given. The job is claimed by then and its queue's Timeout runs, also while the
+// middleware waits for something, such as a semaphore. What next returns says how the job goes on, as what a
+// handler of [Queue.Work] returns; it is settled after the outermost Middleware has returned.
 type Middleware func(next WorkFunc) WorkFunc
 
 func (o *WorkOptions) withDefaults() (WorkOptions, error) {
@@ -161,11 +162,13 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *q
 	}
 	c = q.poolConfig(o)
 	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
-		job := &Job[T]{JobInfo: infoOf(row, time.Now()), q: queueOf(row), claim: claim}
-		if err := engine.Decode(row.Payload, job.Payload, &job.Args); err != nil {
-			return Reject(err)
+		job := newJob[T](queueOf(row), row, claim)
+		run := func(ctx context.Context, _ *JobInfo) error {
+			if err := job.decode(ctx, row.Payload, &job.Args); err != nil {
+				return err
+			}
+			return fn(ctx, job)
 		}
-		run := func(ctx context.Context, _ *JobInfo) error { return fn(ctx, job) }
 		for _, wrap := range slices.Backward(o.Middleware) {
 			run = wrap(run)
 		}
@@ -202,7 +205,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row store.Job, err error) {
-			info := infoOf(row, time.Now())
+			info := infoOf(row, time.Now(), q.db.opts.Codec)
 			o.OnError(ctx, &info, err)
 		}
 	}

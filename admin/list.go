@@ -231,7 +231,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 			p.Scanned++
 			job, picked := found[store.Place{ID: s.at.ID, In: s.at.In}]
 			if picked && l.filter.matches(store.SelectedJob{LastError: job.LastError}) {
-				p.Jobs = append(p.Jobs, engine.View().Job(job, s.began).(honker.JobInfo))
+				p.Jobs = append(p.Jobs, engine.View().Job(job, s.began, l.engine.Codec).(honker.JobInfo))
 			}
 		}
 		over := s.over()

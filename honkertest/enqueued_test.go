@@ -3,6 +3,7 @@ package honkertest_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -189,6 +190,27 @@ func TestRequireEnqueuedTx(t *testing.T) {
 	honkertest.RequireEnqueuedTx(t, tx, q, 2)
 	require.NoError(t, tx.Rollback())
 	honkertest.RequireNone(t, q, honkertest.Where(func(n int) bool { return n == 2 }))
+}
+
+// base64ed is a codec.
+type base64ed struct{}
+
+func (base64ed) Encode(_ context.Context, _ string, payload json.RawMessage) (json.RawMessage, error) {
+	return json.Marshal(map[string][]byte{"text": payload})
+}
+
+func (base64ed) Decode(_ context.Context, _ string, stored json.RawMessage) (json.RawMessage, error) {
+	var made map[string][]byte
+	err := json.Unmarshal(stored, &made)
+	return made["text"], err
+}
+
+// Arguments are compared as they were enqueued, whatever the DB's codec has made of them.
+func TestRequireEnqueued_Codec(t *testing.T) {
+	q := honker.NewQueue[receipt](honkertest.Open(t, &honker.Options{Codec: base64ed{}}), "receipts", nil)
+	testkit.Enqueue(t, q, tea)
+	honkertest.RequireEnqueued(t, q, tea)
+	requireFails(t, func(t testing.TB) { honkertest.RequireEnqueued(t, q, receipt{}) }, "want")
 }
 
 func ExampleRequireEnqueued() {

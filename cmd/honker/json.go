@@ -111,13 +111,16 @@ func appendSlice(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// appendStruct writes all fields, so that a program finds each of them each time. A Count is its
+// appendStruct writes all fields that are exported, so that a program finds each of them each time. A Count is its
 // number; those that are lower bounds are named in a field of their own, at_least.
 func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	b.WriteByte('{')
 	var bounds []string
 	for i := range v.NumField() {
-		if i > 0 {
+		if !v.Type().Field(i).IsExported() {
+			continue
+		}
+		if b.Bytes()[b.Len()-1] != '{' {
 			b.WriteByte(',')
 		}
 		name := snake(v.Type().Field(i).Name)

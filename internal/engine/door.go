@@ -20,9 +20,9 @@ func Register(f func(db any) *Engine) { of = f }
 func Of(db any) *Engine { return of(db) }
 
 // Views make the types of the root package, honker.JobInfo and honker.QueueStats, of rows as they
-// are at now.
+// are at now. The codec is that of the DB, by which the arguments of the job are read.
 type Views struct {
-	Job   func(row store.Job, now time.Time) any
+	Job   func(row store.Job, now time.Time, c Codec) any
 	Stats func(row QueueStats) any
 }
 

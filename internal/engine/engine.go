@@ -27,8 +27,9 @@ type Config struct {
 	Stats      StatsStore
 	Pauses     PauseStore
 	Limits     LimitStore
-	MaxPayload int // bytes
-	CountLimit int // of Stats
+	MaxPayload int   // bytes
+	Codec      Codec // of the payloads of jobs; nil: none
+	CountLimit int   // of Stats
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
 	Riders     []Rider

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Codec is honker.Codec.
+type Codec interface {
+	Encode(ctx context.Context, queue string, payload json.RawMessage) (json.RawMessage, error)
+	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
+}
+
+// EncodeJob returns what is stored for payload, the arguments of a job of queue as JSON: payload itself,
+// unless the DB has a codec. It is called before the write, since a codec takes its time.
+func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, error) {
+	if e.Codec == nil {
+		return payload, nil
+	}
+	if err := CheckContext(ctx); err != nil {
+		return "", err
+	}
+	stored, err := e.Codec.Encode(ctx, queue, json.RawMessage(payload))
+	if err != nil {
+		return "", fmt.Errorf("codec: %w", err)
+	}
+	if !json.Valid(stored) || !utf8.Valid(stored) {
+		return "", fmt.Errorf("%w: codec: what it makes of the payload is not JSON text", ErrInvalid)
+	}
+	if len(stored) > e.MaxPayload {
+		return "", fmt.Errorf("%w: payload of %d bytes as the codec makes it, at most %d (Options.MaxPayload)", ErrInvalid, len(stored), e.MaxPayload)
+	}
+	return string(stored), nil
+}
+
+// Recode returns what is stored in the queue to for a payload that is stored in the queue from. A codec may
+// bind a payload to its queue.
+func (e *Engine) Recode(ctx context.Context, from, to, stored string) (string, error) {
+	if e.Codec == nil || from == to {
+		return stored, nil
+	}
+	payload, err := e.Codec.Decode(ctx, from, json.RawMessage(stored))
+	if err != nil {
+		return "", fmt.Errorf("codec: %w", err)
+	}
+	return e.EncodeJob(ctx, to, string(payload))
+}
