@@ -79,6 +79,7 @@ var explained explainStore = store.Jobs{}
 // explainer explains jobs as they are at one moment, in one read transaction.
 type explainer struct {
 	q        engine.Querier
+	codec    engine.Codec
 	now      time.Time
 	brief    bool                      // for many jobs at once: Ahead goes less far
 	outlooks map[string]*store.Outlook // of queues that were looked at
@@ -91,18 +92,18 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 		return err
 	}
 	return e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		return f(ctx, newExplainer(q))
+		return f(ctx, newExplainer(q, e.Codec))
 	})
 }
 
-func newExplainer(q engine.Querier) *explainer {
-	return &explainer{q: q, now: time.Now(), outlooks: make(map[string]*store.Outlook)}
+func newExplainer(q engine.Querier, c engine.Codec) *explainer {
+	return &explainer{q: q, codec: c, now: time.Now(), outlooks: make(map[string]*store.Outlook)}
 }
 
 // firstReasons returns the first reason of each of jobs.
 func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) (reasons []Reason, err error) {
 	err = e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		x := newExplainer(q)
+		x := newExplainer(q, e.Codec)
 		x.brief, reasons = true, make([]Reason, len(jobs))
 		for i, job := range jobs {
 			ex, err := x.job(ctx, job.ID)
@@ -159,7 +160,7 @@ func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 
 // of explains a job that is in the file.
 func (x *explainer) of(ctx context.Context, row store.Job) (*Explanation, error) {
-	job := engine.View().Job(row, x.now).(honker.JobInfo)
+	job := engine.View().Job(row, x.now, x.codec).(honker.JobInfo)
 	ex := &Explanation{Job: &job}
 	switch job.Phase {
 	case honker.PhaseRunning:

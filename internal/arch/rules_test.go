@@ -43,12 +43,12 @@ var mayImport = map[string][]string{
 
 // siblings are the packages of this module that build on the root. They reach the engine of
 // a DB through engine.Of, so that the root does not have to export it.
-var siblings = []string{"admin", "dispatch", "relay", "task", "ui"}
+var siblings = []string{"admin", "dispatch", "relay", "seal", "task", "ui"}
 
 // siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
-// format of its own in the file has statements and waiters of its own.
+// format of its own in the file has statements and waiters of its own. admin tells sealed payloads from others.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake"},
+	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake", "seal"},
 	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
 	"relay":    {"internal/store", "internal/wake", "internal/worker"},
 }
