@@ -33,7 +33,7 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 		limit = defaultCount
 	}
 	sel, bad := f.looking()
-	if err := errors.Join(noDB, engine.CheckContext(ctx), err, bad); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err, bad, f.checkCodec(e)); err != nil {
 		return c, err
 	}
 	if f.IDs == nil && !f.searches() {

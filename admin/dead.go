@@ -39,7 +39,7 @@ const (
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
-	if err := errors.Join(noDB, engine.CheckContext(ctx), err); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err, f.checkCodec(e)); err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
 	var newest []store.SelectedJob

@@ -29,8 +29,8 @@ type JobFilter struct {
 	Batch       int64             // that the job is a member of
 	Worker      string            // that holds the job: live jobs only
 	Error       string            // the error of the last attempt contains it
-	Contains    string            // the payload, as stored, contains it
-	Where       map[string]string // fields of the payload: {"order.id": "17"}; numbers as they are written
+	Contains    string            // the payload, as stored, contains it; ErrInvalid for a DB with a Codec
+	Where       map[string]string // fields of the payload: {"order.id": "17"}; numbers as they are written; ErrInvalid for a DB with a Codec
 	Header      map[string]string // headers of the job, by their names
 	Fingerprint string            // of the error, see DeadGroup: dead jobs only
 	MinAttempts int
@@ -169,6 +169,15 @@ func (f *JobFilter) check() error {
 		invalid("negative MinAttempts %d or Batch %d", f.MinAttempts, f.Batch)
 	}
 	return errors.Join(errs...)
+}
+
+// checkCodec refuses to look into payloads that are not stored as they were enqueued: it would find nothing, and
+// not say why.
+func (f *JobFilter) checkCodec(e *engine.Engine) error {
+	if e == nil || e.Codec == nil || f.Contains == "" && len(f.Where) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: Contains and Where look at payloads as they are stored, and the DB has a Codec", honker.ErrInvalid)
 }
 
 // ofDead reports that a field is set that only dead jobs can match.

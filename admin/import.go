@@ -51,7 +51,8 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 // ImportJobs enqueues the jobs that [ExportJobs] has written, or a program of yours: a line of JSON each, of which
 // only the payload is needed, and the queue without opts.To. They are new jobs, with ids of their own and no
 // attempt spent. One that waited for its time when it was exported still does, and one with a unique key takes
-// the key, until it has ended; a [honker.Key] and [honker.Headers] go along. So the same lines once more are the same jobs once more.
+// the key, until it has ended; a [honker.Key] and [honker.Headers] go along. Payloads are stored as the lines have them, without the
+// [honker.Codec] of the DB; it encodes those anew that come from another queue than opts.To. So the same lines once more are the same jobs once more.
 //
 // These are passed over, and Skipped: a job that was done; one that is in this file, live, dead or done;
 // one with a unique key that another job has.
@@ -98,7 +99,8 @@ type importer struct {
 type importing struct {
 	line
 	number  int64
-	payload string
+	payload string // as the line has it
+	stored  string // as it is to be stored
 	side    store.Side
 }
 
@@ -114,7 +116,7 @@ func (i *importer) run(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return i.failed(engine.Cause(ctx))
 		}
-		some, err := i.next(min(pace.Size, chunkLimit))
+		some, err := i.next(ctx, min(pace.Size, chunkLimit))
 		if err != nil {
 			return i.failed(err)
 		}
@@ -146,7 +148,7 @@ func (i *importer) failed(err error) error {
 }
 
 // next reads up to n jobs.
-func (i *importer) next(n int) (some []importing, err error) {
+func (i *importer) next(ctx context.Context, n int) (some []importing, err error) {
 	for size := 0; len(some) < n && size < importBytes; {
 		text, err := i.line()
 		if err == io.EOF {
@@ -155,7 +157,9 @@ func (i *importer) next(n int) (some []importing, err error) {
 		}
 		if err == nil && i.read > i.Skip && len(text) > 0 {
 			var j importing
-			j, err = i.parse(text)
+			if j, err = i.parse(text); err == nil {
+				err = i.recode(ctx, &j)
+			}
 			j.number = i.read
 			some, size = append(some, j), size+len(j.payload)
 		}
@@ -198,7 +202,7 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 	if d.InputOffset() != int64(len(text)) {
 		return j, fmt.Errorf("%w: more than one value", honker.ErrInvalid)
 	}
-	if j.payload, err = j.stored(); err != nil {
+	if j.payload, err = j.text(); err != nil {
 		return j, fmt.Errorf("%w: %w", honker.ErrInvalid, err)
 	}
 	if len(j.payload) > i.engine.MaxPayload {
@@ -221,8 +225,18 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 	return j, errors.Join(err, bad)
 }
 
-// stored is the payload as it is to be stored.
-func (l *line) stored() (string, error) {
+// recode has the codec of the DB encode the payload for another queue than that of the line. Of a line without
+// a queue, and without a codec, it is stored as it is.
+func (i *importer) recode(ctx context.Context, j *importing) (err error) {
+	j.stored = j.payload
+	if j.Queue != "" && i.To != "" {
+		j.stored, err = recode(ctx, i.engine, j.Queue, i.To, j.payload)
+	}
+	return err
+}
+
+// text is the payload of the line.
+func (l *line) text() (string, error) {
 	has := 0
 	for _, set := range []bool{l.Payload != nil, l.Text != nil, l.Base64 != nil} {
 		if set {
@@ -299,10 +313,10 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 func (i *importer) insert(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
 	n := i.newJob(j, now)
 	if j.Unique == "" {
-		id, err = imports.Insert(ctx, q, n, j.payload)
+		id, err = imports.Insert(ctx, q, n, j.stored)
 		return id, "", err
 	}
-	p, err := imports.InsertUnique(ctx, q, n, j.payload, store.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
+	p, err := imports.InsertUnique(ctx, q, n, j.stored, store.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
 	if err == nil && p.Result != store.PlacedNew {
 		why = fmt.Sprintf("unique key %q is taken by job %d", j.Unique, p.ID)
 	}

@@ -22,7 +22,7 @@ func FuzzImportLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lines string) {
 		i := &importer{engine: e, lines: bufio.NewReader(strings.NewReader(lines)), report: new(Report)}
 		for !i.ended {
-			some, err := i.next(2)
+			some, err := i.next(t.Context(), 2)
 			if err != nil {
 				if !errors.Is(err, honker.ErrInvalid) || !strings.HasPrefix(err.Error(), "line ") {
 					t.Fatal(err)

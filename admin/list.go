@@ -143,7 +143,7 @@ func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptio
 	e, noDB := engineOf(db)
 	o, bad := opts.withDefaults()
 	sel, err := f.looking()
-	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
 		return nil, err
 	}
 	l := &listing{PageOptions: o, engine: e, filter: f, sel: sel, order: store.Order(o.Order)}

@@ -40,6 +40,7 @@ func (r *Report) skip(id int64, why string) {
 type changeStore interface {
 	Select(ctx context.Context, q engine.Querier, s store.JobSelect, after int64, limit int) ([]store.SelectedJob, error)
 	NewestDead(ctx context.Context, q engine.Querier, s store.JobSelect, limit int) ([]store.SelectedJob, error)
+	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
 	Requeue(ctx context.Context, q engine.Querier, r store.Requeue, now, nowMS int64) (store.Requeued, error)
 	Discard(ctx context.Context, q engine.Querier, ids []int64) ([]store.Change, error)
 	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
@@ -70,7 +71,7 @@ type action struct {
 func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dead bool) (*action, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(dead)
-	if err := errors.Join(noDB, engine.CheckContext(ctx), err, f.checkChange()); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err, f.checkChange(), f.checkCodec(e)); err != nil {
 		return nil, err
 	}
 	if err := e.Writable(); err != nil {

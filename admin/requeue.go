@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/seal"
 )
 
 // RequeueOptions of one Requeue. The zero value of a field means its default.
@@ -43,7 +45,9 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 // Requeue lets the dead jobs that f picks wait again, the oldest first. A job keeps its id, payload,
 // priority and unique key. Its Attempts go on from where they were, and its MaxAttempts grows, so that
 // a worker that still holds it from before can settle nothing; the queue's Backoff counts from the
-// requeue. A job of which another one has the unique key meanwhile stays dead, and is Skipped.
+// requeue. A job of which another one has the unique key meanwhile stays dead, and is Skipped. One that goes To
+// another queue is encoded anew by the [honker.Codec] of the DB, within the transaction; one of which the payload cannot be
+// decoded is Skipped.
 //
 // Spread needs no process that waits: the times to run are stored with the jobs.
 //
@@ -136,7 +140,15 @@ func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOp
 func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, report *Report) (func(), error) {
 	var changed []store.Change
 	for i, j := range found {
-		out, err := changes.Requeue(ctx, q, store.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts)}, now.Unix(), now.UnixMilli())
+		payload, why, err := r.payload(ctx, q, j)
+		if err != nil {
+			return nil, fmt.Errorf("job %d: %w", j.ID, err)
+		}
+		if why != "" {
+			report.skip(j.ID, why)
+			continue
+		}
+		out, err := changes.Requeue(ctx, q, store.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts), Payload: payload}, now.Unix(), now.UnixMilli())
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("job %d: %w", j.ID, err)
@@ -152,6 +164,32 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []sto
 	queues, ids := byQueue(changed)
 	r.queues = queues
 	return func() { r.done += len(found); r.tell(queues, ids) }, nil
+}
+
+// payload is that of a job that goes to another queue, or why it cannot go there: a codec may bind a
+// payload to its queue. nil leaves it as it is.
+func (r *requeue) payload(ctx context.Context, q engine.Querier, j store.SelectedJob) (payload any, why string, err error) {
+	if r.To == "" || r.To == j.Queue {
+		return nil, "", nil
+	}
+	payload, err = changes.DeadPayload(ctx, q, j.ID)
+	text, isText := payload.(string)
+	if err != nil || !isText {
+		return nil, "", err
+	}
+	moved, bad := recode(ctx, r.engine, j.Queue, r.To, text)
+	if bad != nil {
+		return nil, bad.Error(), nil
+	}
+	return moved, "", nil
+}
+
+// recode returns what is stored in the queue to for a payload that is stored in the queue from.
+func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (string, error) {
+	if id, sealed := seal.KeyOf(json.RawMessage(stored)); sealed && e.Codec == nil && from != to {
+		return "", fmt.Errorf("its payload is sealed with key %q for queue %q, and this process has no codec to open it", id, from)
+	}
+	return e.Recode(ctx, from, to, stored)
 }
 
 // runAt is when the i-th job of the span can run.

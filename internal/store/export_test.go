@@ -123,6 +123,7 @@ func Statements() []Statement {
 		hot("sqlFindDead", sqlFindDead),
 		hot("sqlDeadJob", sqlDeadJob),
 		hot("sqlRequeueJob", sqlRequeueJob),
+		hot("sqlDeadPayload", sqlDeadPayload),
 		hot("sqlRequeueSide", sqlRequeueSide),
 		hot("sqlForgetDead", sqlForgetDead),
 		hot("sqlJobBase", sqlJobBase),

@@ -11,6 +11,7 @@ type Requeue struct {
 	Queue    string // "": its own
 	RunAt    int64
 	Attempts int64 // more than it has had; 0: as many as it had been given before it died
+	Payload  any   // nil: its own
 }
 
 // Requeued is what became of a dead job that was to wait again. The zero Requeued is one that is
@@ -30,7 +31,7 @@ const (
 	// The attempts go on from where they were, since claims are fenced by them: one that comes
 	// back would let a worker of the first life settle the second.
 	sqlRequeueJob = `INSERT INTO _honker_live (id, queue, payload, priority, run_at, attempts, max_attempts, created_at)
-SELECT d.id, ?2, d.payload, d.priority, ?3, CAST(d.attempts AS INTEGER),
+SELECT d.id, ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
   CAST(d.attempts AS INTEGER) + iif(?4 > 0, ?4, max(1, CAST(d.max_attempts AS INTEGER) - ifnull(s.base, 0))), d.created_at
 FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE d.id = ?1`
 
@@ -44,8 +45,9 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excl
   key = excluded.key, batch = excluded.batch, progress = excluded.progress, checkpoint = excluded.checkpoint,
   queue = ifnull(queue, excluded.queue), slot = excluded.slot`
 
-	sqlForgetDead = `DELETE FROM _honker_dead WHERE id = ?1`
-	sqlJobBase    = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
+	sqlDeadPayload = `SELECT payload FROM _honker_dead WHERE id = ?1`
+	sqlForgetDead  = `DELETE FROM _honker_dead WHERE id = ?1`
+	sqlJobBase     = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
 )
 
 // Requeue lets a dead job wait again under its id, with its unique key, if it had one. Where
@@ -64,7 +66,7 @@ func (j Jobs) Requeue(ctx context.Context, q Querier, r Requeue, now, nowMS int6
 	if out.Key, out.TakenBy, err = j.RetakeUnique(ctx, q, r.ID, out.Queue, now, nowMS); err != nil || out.TakenBy != 0 {
 		return out, err
 	}
-	if _, err := inserted(ctx, q, sqlRequeueJob, 1, r.ID, out.Queue, r.RunAt, r.Attempts); err != nil {
+	if _, err := inserted(ctx, q, sqlRequeueJob, 1, r.ID, out.Queue, r.RunAt, r.Attempts, r.Payload); err != nil {
 		return out, err
 	}
 	for _, query := range []string{sqlRequeueSide, sqlForgetDead} {
@@ -78,6 +80,12 @@ func (j Jobs) Requeue(ctx context.Context, q Querier, r Requeue, now, nowMS int6
 	}
 	out.Done = true
 	return out, nil
+}
+
+// DeadPayload returns the payload of a dead job as it is stored, text or not; nil for one that is not dead.
+func (Jobs) DeadPayload(ctx context.Context, q Querier, id int64) (payload any, err error) {
+	_, err = one(ctx, q, sqlDeadPayload, []any{id}, &payload)
+	return payload, err
 }
 
 // Base returns how many attempts a live job had when it was last requeued: 0 for one that never
