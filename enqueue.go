@@ -28,6 +28,7 @@ type enqueueOptions struct {
 	placed      *Placement
 	key         string
 	headers     map[string]string
+	links       *store.Links // nil: none
 	err         error
 }
 
@@ -234,6 +235,9 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 	if op.unique != nil || op.placed != nil {
 		op.err = errors.Join(op.err, op.checkUnique(len(args)))
 	}
+	if op.links != nil {
+		op.err = errors.Join(op.err, op.checkLinks(len(args)))
+	}
 	if err := errors.Join(q.err, op.err); err != nil {
 		return nil, err
 	}
@@ -275,7 +279,7 @@ func (op *enqueueOp) seal(ctx context.Context) (err error) {
 // commit writes the jobs in a transaction of their own.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
-	op.handOver = !later && op.unique == nil && op.key == "" && op.q.db.handoffs.Waiting(op.q.name)
+	op.handOver = !later && op.unique == nil && op.key == "" && op.links == nil && op.q.db.handoffs.Waiting(op.q.name)
 	err := op.q.db.engine.Write(ctx, txForm, op)
 	handed := op.idle.Fill(err)
 	if err != nil {
@@ -307,8 +311,11 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 
 // Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
 func (op *enqueueOp) Single() bool {
-	return len(op.payloads) == 1 && !op.handOver && op.unique == nil && op.side.None()
+	return len(op.payloads) == 1 && !op.handOver && op.plain()
 }
+
+// plain reports that the jobs are rows of one table, and nothing beside.
+func (op *enqueueOp) plain() bool { return op.unique == nil && op.side.None() && op.links == nil }
 
 // Run implements engine.Op.
 func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -326,15 +333,23 @@ func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) 
 
 // insert adds the jobs that were not handed over.
 func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.NewJob, now time.Time) error {
+	if op.links != nil {
+		if err := op.q.db.jobs.CheckLinks(ctx, tx, op.links); err != nil {
+			return err
+		}
+	}
 	if op.unique != nil {
 		return op.insertUnique(ctx, tx, job, now)
 	}
 	ids, err := op.q.db.jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
 	op.ids = append(op.ids, ids...)
-	if err != nil || op.side.None() {
+	if err != nil || op.plain() {
 		return err
 	}
-	return op.q.db.jobs.SetSides(ctx, tx, op.q.name, op.side, op.ids)
+	if err := op.q.db.jobs.SetSides(ctx, tx, op.q.name, op.side, op.ids); err != nil || op.links == nil {
+		return err
+	}
+	return op.q.db.jobs.AddLinks(ctx, tx, op.links, ids)
 }
 
 // observe tells of the jobs that were added, and returns how many they are.

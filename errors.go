@@ -49,6 +49,13 @@ var (
 	ErrDatabaseReplaced = engine.ErrDatabaseReplaced
 )
 
+// Errors of batches.
+var (
+	// ErrBatchDone reports an enqueue to a batch that is sealed, and of which no member waits or runs.
+	// Nothing was changed.
+	ErrBatchDone = engine.ErrBatchDone
+)
+
 // Errors of holding a job, or an event of a group.
 var (
 	// ErrClaimLost reports that the claim no longer holds: it lapsed, the job was claimed

@@ -181,6 +181,7 @@ type DB struct {
 type stores struct {
 	jobs          jobStore
 	stats         engine.StatsStore
+	batches       batchStore
 	pauses        pauseStore
 	limits        limitStore
 	results       resultStore
@@ -198,6 +199,7 @@ type stores struct {
 var sqliteStores = stores{
 	jobs:          store.Jobs{},
 	stats:         store.Jobs{},
+	batches:       store.Batches{},
 	pauses:        store.Pauses{},
 	limits:        store.Limits{},
 	results:       store.Results{},

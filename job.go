@@ -34,7 +34,7 @@ const (
 	PhaseScheduled Phase = "scheduled" // waits for its time: delayed, or between two attempts
 	PhaseRunning   Phase = "running"   // held by a valid claim
 	PhaseLapsed    Phase = "lapsed"    // its claim has run out; can be claimed now
-	PhaseHeld      Phase = "held"      // waits for another job, see [RunAgain], or until its key has room, see [Limits]
+	PhaseHeld      Phase = "held"      // waits for other jobs, see [After] and [RunAgain], or until its key has room, see [Limits]
 	PhaseExpired   Phase = "expired"   // can run no more: its time to start has passed, or its attempts are spent; a claim or a sweep dead-letters it
 	PhaseDead      Phase = "dead"      // among the dead letters
 	PhaseDone      Phase = "done"      // acked, and kept: see Queue.SetRetention
@@ -61,6 +61,7 @@ type JobInfo struct {
 	DoneAt         time.Time         // of a job that is done and was kept
 	Unique         string            // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
 	Key            string            // what it shares limits by, see [Key]; not in handlers
+	Batch          int64             // that it is a member of, see [In]; 0: none; not in handlers
 	Headers        map[string]string // see [Headers]; nil: none
 
 	codec Codec // by which the Payload was stored; nil: none
@@ -96,6 +97,7 @@ func infoOf(row store.Job, now time.Time, c Codec) JobInfo {
 		Key:            row.Key,
 		Headers:        engine.DecodeHeaders(row.Headers),
 		codec:          c,
+		Batch:          row.Batch,
 	}
 }
 
@@ -166,7 +168,7 @@ func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.Se
 	}
 	j.claim.Settling(1)
 	defer j.claim.Settling(-1)
-	if err := j.q.db.engine.Write(ctx, txForm, end); err != nil {
+	if err := end.Commit(ctx, txForm); err != nil {
 		return failID(verb, j.ID, err)
 	}
 	j.q.wakeSettled(end)

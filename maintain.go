@@ -100,6 +100,7 @@ func (db *DB) chores() []chore {
 		{"retention", db.compactAll},
 		{"queue retention", db.trimQueues},
 		{"results", db.sweep(store.SweepResults, 0)},
+		{"batches", db.sweep(store.SweepBatches, batchAge)},
 		{"dispatch", db.sweepDispatch},
 		{"workers", db.sweepWorkers},
 		{"traffic", db.trimTraffic},
@@ -108,6 +109,9 @@ func (db *DB) chores() []chore {
 		{"write-ahead log", func(ctx context.Context) error { return db.engine.Backend.Shrink(ctx, db.opts.WALLimit) }},
 	}
 }
+
+// batchAge is how long a batch is remembered that is done.
+const batchAge = 7 * 24 * time.Hour
 
 // windowAge keeps windows of limits that share their name with a shorter one.
 const windowAge = 24 * time.Hour

@@ -23,6 +23,12 @@ type jobStore interface {
 	SetSides(ctx context.Context, q engine.Querier, queue string, s store.Side, ids []int64) error
 	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
 	SetHeaders(ctx context.Context, q engine.Querier, id int64, headers string) error
+	CheckLinks(ctx context.Context, q engine.Querier, l *store.Links) error
+	AddLinks(ctx context.Context, q engine.Querier, l *store.Links, ids []int64) error
+	AddWaits(ctx context.Context, q engine.Querier, l *store.Links, id int64) error
+	AfterOf(ctx context.Context, q engine.Querier, id int64) ([]int64, error)
+	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]store.Change, error)
+	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
 	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]store.KeyStats, error)
 	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
 	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
@@ -32,6 +38,7 @@ type jobStore interface {
 	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	FindDone(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
+	AckManyAlone(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
 	NextClaimAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (int64, error)
@@ -263,11 +270,19 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 		return 0, nil
 	}
 	var at time.Time
+	var others bool
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		at = now
-		n, err = q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+		n, others, err = q.db.jobs.AckManyAlone(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
+	if err == nil && others {
+		err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
+			more, err := q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+			n += more
+			return err
+		}))
+	}
 	if n > 0 && err == nil {
 		q.db.traffic.Add(at, q.name, traffic.Counts{Acked: int64(n)})
 	}
@@ -297,7 +312,7 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, Name: q.name} }
 
 // Cancel removes a job of this queue that waits or runs, and leaves no trace of it.
-// It reports whether there was one. The ctx of a handler of Work that runs it ends, with
+// It reports whether there was one. For jobs that wait for it, see [After], it counts as done. The ctx of a handler of Work that runs it ends, with
 // [ErrCancelled] as its cause: at once in this process, after a wake in another one of this
 // package, where the handler has run for a tenth of a second. The claim ends as
 // [OutcomeCancelled], whatever the handler returns, and OnError is not called.
@@ -305,7 +320,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
 	}
-	err = q.db.engine.Write(ctx, "CancelTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, _ time.Time) (err error) {
+	err = q.db.engine.Write(ctx, "CancelTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, _ time.Time) (err error) {
 		cancelled, err = q.db.jobs.Cancel(ctx, tx, q.name, id)
 		return err
 	}))

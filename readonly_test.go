@@ -94,12 +94,18 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 	g, sch, rate := s.Group("g", nil), db.Scheduler(), db.RateLimit("calls", 5, time.Minute)
 	lanes := honker.NewLanes[int](db, []string{"jobs"}, nil)
 	out := honker.NewOutbox(db, "outbox", func(context.Context, int) error { return nil }, nil)
+	batch := db.Batch(1)
 	type ctx = context.Context
 	succeed, succeedTx := testkit.Succeed[int], testkit.SucceedTx[int]
 	v := verbTable{
 		writes: map[string]func(ctx) error{
 			"DB.Lock":               func(c ctx) error { _, err := db.Lock(c, "l", nil); return err },
 			"DB.TryLock":            func(c ctx) error { _, err := db.TryLock(c, "l", nil); return err },
+			"DB.NewBatch":           func(c ctx) error { _, err := db.NewBatch(c, nil); return err },
+			"DB.NewBatchTx":         func(c ctx) error { _, err := db.NewBatchTx(c, tx, nil); return err },
+			"Batch.Seal":            func(c ctx) error { return batch.Seal(c) },
+			"Batch.SealTx":          func(c ctx) error { return batch.SealTx(c, tx) },
+			"Batch.Cancel":          func(c ctx) error { _, err := batch.Cancel(c); return err },
 			"DB.Maintain":           func(c ctx) error { return db.Maintain(c, nil) },
 			"DB.Notify":             func(c ctx) error { _, err := db.Notify(c, "news", 1); return err },
 			"DB.NotifyTx":           func(c ctx) error { _, err := db.NotifyTx(c, tx, "news", 1); return err },
@@ -209,10 +215,10 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 			"Result":           func(c ctx) error { _, err := honker.Result[int](c, db, 1); return err },
 			"WaitResult":       func(c ctx) error { _, err := honker.WaitResult[int](c, db, 1); return err },
 		},
-		silent: map[string]bool{"DB.Close": true, "DB.RateLimit": true, "DB.Scheduler": true, "Queue.Name": true, "Queue.DB": true, "Stream.Name": true,
+		silent: map[string]bool{"DB.Close": true, "DB.Batch": true, "DB.RateLimit": true, "DB.Scheduler": true, "Queue.Name": true, "Queue.DB": true, "Stream.Name": true,
 			"Stream.Group": true, "Outbox.Name": true, "Outbox.Queue": true},
 	}
-	return v, map[string]any{"DB": db, "Queue": q, "Stream": s, "Group": g, "Scheduler": sch, "RateLimit": rate, "Lanes": lanes, "Outbox": out}
+	return v, map[string]any{"DB": db, "Queue": q, "Stream": s, "Group": g, "Scheduler": sch, "RateLimit": rate, "Lanes": lanes, "Outbox": out, "Batch": batch}
 }
 
 // first is the error that comes with the first element of a sequence.

@@ -52,6 +52,9 @@ type Uniqueness struct {
 // can be claimed by then at the earliest; between its attempts, too, the newest arguments are
 // the successor's. Replacing a job cuts the delay before its next attempt short.
 //
+// With [After], a job that is replaced waits for those jobs too; which batch it is [In], and the key that it shares
+// limits by, stay as they are.
+//
 // Unique is about enqueueing, and bounds the jobs that wait and run of one key. It does not
 // bind jobs that are enqueued without a key, as other bindings do.
 //
@@ -244,26 +247,32 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job st
 			return err
 		}
 		op.ids, op.places = append(op.ids, p.ID), append(op.places, p)
-		if err := op.setSide(ctx, tx, p); err != nil {
+		if err := op.complete(ctx, tx, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// setSide gives a job that was added what else it takes along. One that was changed keeps its key, and
-// gets the headers with the arguments.
-func (op *enqueueOp) setSide(ctx context.Context, tx engine.Querier, p store.Placed) error {
+// complete gives a job that was added what it has beside its row. One that was changed keeps its key, gets the
+// headers with the arguments, and waits for what else it is to wait for.
+func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p store.Placed) (err error) {
+	jobs := op.q.db.jobs
 	switch p.Result {
 	case store.PlacedNew, store.PlacedAgain:
-		return op.q.db.jobs.SetSide(ctx, tx, op.q.name, op.side, p.ID)
-	case store.PlacedReplaced:
-		if p.Of.Headers == op.side.Headers {
-			return nil
+		err = jobs.SetSide(ctx, tx, op.q.name, op.side, p.ID)
+		if err == nil && op.links != nil {
+			err = jobs.AddLinks(ctx, tx, op.links, []int64{p.ID})
 		}
-		return op.q.db.jobs.SetHeaders(ctx, tx, p.ID, op.side.Headers)
+	case store.PlacedReplaced:
+		if p.Of.Headers != op.side.Headers {
+			err = jobs.SetHeaders(ctx, tx, p.ID, op.side.Headers)
+		}
+		if err == nil && op.links != nil {
+			err = jobs.AddWaits(ctx, tx, op.links, p.ID)
+		}
 	}
-	return nil
+	return err
 }
 
 // tellPlaces fills the caller's Placement, and tells the observer of the jobs that were not added.

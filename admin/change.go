@@ -2,6 +2,8 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -11,23 +13,52 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
+// Waiters says what becomes of the jobs that wait for one that is removed, see honker.After.
+type Waiters int
+
+// What becomes of jobs that wait for one that is removed.
+const (
+	DefaultWaiters Waiters = iota // Cancel: as ReleaseWaiters; Discard: the job is Skipped
+	ReleaseWaiters                // for them the job counts as done
+	DropWaiters                   // they are removed too, with those that wait for them, directly or by a batch: Report.Waiters
+)
+
+func (w Waiters) check() error {
+	if w < DefaultWaiters || w > DropWaiters {
+		return fmt.Errorf("%w: unknown Waiters %d", honker.ErrInvalid, w)
+	}
+	return nil
+}
+
 // DiscardOptions of one Discard. The zero value of a field means its default.
 type DiscardOptions struct {
-	DryRun bool // count, and change nothing
+	DryRun  bool    // count, and change nothing
+	Waiters Waiters // default: a job that others wait for, or a batch, is Skipped
 }
 
 // Discard deletes the dead jobs that f picks, for good. It blocks until that is done, in transactions
 // of some milliseconds with pauses between them; when ctx ends it returns its error, and what was done
 // until then. nil opts means defaults.
 func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptions) (*Report, error) {
+	var o DiscardOptions
+	if opts != nil {
+		o = *opts
+	}
 	a, err := newAction(ctx, db, "discard", f, true)
-	if err != nil {
+	if err := errors.Join(err, o.Waiters.check()); err != nil {
 		return new(Report), engine.Wrap("discard", "", err)
 	}
-	a.dryRun = opts != nil && opts.DryRun
+	a.dryRun = o.DryRun
+	a.leaves = "others wait for it"
 	actor := engine.Actor(ctx)
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) ([]store.Change, error) {
-		return changes.Discard(ctx, q, ids)
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []store.Change, err error) {
+		if o.Waiters == DropWaiters {
+			dropped, err = changes.DropWaiters(ctx, q, ids)
+		}
+		if err == nil {
+			changed, err = changes.Discard(ctx, q, ids, o.Waiters != DefaultWaiters)
+		}
+		return changed, dropped, err
 	}, func(queue string, ids []int64) {
 		a.engine.Observe(honker.Discarded{Queue: queue, IDs: ids, Actor: actor})
 	})
@@ -37,8 +68,9 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 
 // CancelOptions of one Cancel. The zero value of a field means its default.
 type CancelOptions struct {
-	Running bool // also jobs that a worker holds: the ctx of their handlers ends
-	DryRun  bool // count, and change nothing
+	Running bool    // also jobs that a worker holds: the ctx of their handlers ends
+	DryRun  bool    // count, and change nothing
+	Waiters Waiters // default: for jobs that wait for one, it counts as done
 }
 
 // Cancel removes the live jobs that f picks, and leaves no trace of them, as [honker.Queue.Cancel]
@@ -46,26 +78,40 @@ type CancelOptions struct {
 // done, in transactions of some milliseconds with pauses between them; when ctx ends it returns its
 // error, and what was done until then. nil opts means defaults.
 func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions) (*Report, error) {
+	var o CancelOptions
+	if opts != nil {
+		o = *opts
+	}
 	a, err := newAction(ctx, db, "cancel", f, false)
-	if err != nil {
+	if err := errors.Join(err, o.Waiters.check()); err != nil {
 		return new(Report), engine.Wrap("cancel", "", err)
 	}
-	running := opts != nil && opts.Running
-	a.dryRun = opts != nil && opts.DryRun
+	a.dryRun = o.DryRun
 	a.leaves = "a worker holds it"
 	actor := engine.Actor(ctx)
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) ([]store.Change, error) {
-		return changes.CancelMany(ctx, q, ids, running, now.Unix())
-	}, func(queue string, ids []int64) {
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []store.Change, err error) {
+		if o.Waiters == DropWaiters {
+			dropped, err = changes.DropWaitersOfLive(ctx, q, ids, o.Running, now.Unix())
+		}
+		if err == nil {
+			changed, err = changes.CancelMany(ctx, q, ids, o.Running, now.Unix())
+		}
+		return changed, dropped, err
+	}, a.tellCancelled(actor))
+	r, err := a.run(ctx)
+	return r, engine.Wrap("cancel", "", err)
+}
+
+// tellCancelled tells of jobs of a queue that were cancelled.
+func (a *action) tellCancelled(actor string) func(queue string, ids []int64) {
+	return func(queue string, ids []int64) {
 		over := make([]wake.Change, len(ids))
 		for i, id := range ids {
 			over[i] = wake.Change{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)}
 		}
 		a.engine.Notifier.Wake(over...)
 		a.engine.Observe(honker.Cancelled{Queue: queue, IDs: ids, Actor: actor})
-	})
-	r, err := a.run(ctx)
-	return r, engine.Wrap("cancel", "", err)
+	}
 }
 
 // RunNowOptions of one RunNow. The zero value of a field means its default.
@@ -84,33 +130,44 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	}
 	a.dryRun = opts != nil && opts.DryRun
 	a.leaves = "it does not wait for its time"
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) ([]store.Change, error) {
-		return changes.RunNow(ctx, q, ids, now.Unix())
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, _ []store.Change, err error) {
+		changed, err = changes.RunNow(ctx, q, ids, now.Unix())
+		return changed, nil, err
 	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(ready(queue)) })
 	r, err := a.run(ctx)
 	return r, engine.Wrap("run now", "", err)
 }
 
+// changeFunc changes jobs, and returns them and those that waited for them and were removed too.
+type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []store.Change, err error)
+
 // changeAll makes change one statement for all jobs of a transaction. told is called for each queue,
 // after the commit.
-func (a *action) changeAll(do func(context.Context, engine.Querier, []int64, time.Time) ([]store.Change, error), told func(queue string, ids []int64)) {
+func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) {
 	a.change = func(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, r *Report) (func(), error) {
 		ids := make([]int64, len(found))
 		for i, j := range found {
 			ids[i] = j.ID
 		}
-		changed, err := do(ctx, q, ids, now)
+		changed, dropped, err := do(ctx, q, ids, now)
 		if err != nil {
 			return nil, err
 		}
 		r.Changed += int64(len(changed))
-		queues, byName := byQueue(changed)
+		r.Waiters += int64(len(dropped))
 		a.skipOthers(r, ids, changed)
 		return func() {
-			for _, queue := range queues {
-				told(queue, byName[queue])
-			}
+			tellQueues(dropped, a.tellCancelled(engine.Actor(ctx)))
+			tellQueues(changed, told)
 		}, nil
+	}
+}
+
+// tellQueues calls told for each queue of jobs.
+func tellQueues(of []store.Change, told func(queue string, ids []int64)) {
+	queues, ids := byQueue(of)
+	for _, queue := range queues {
+		told(queue, ids[queue])
 	}
 }
 

@@ -19,6 +19,7 @@ type Report struct {
 	Changed int64  // of these
 	Skipped []Skip // the first 100 that were left as they are for a reason of their own
 	Left    int64  // picked, and not looked at because of the error
+	Waiters int64  // jobs that waited for those that were changed, and were removed too: see DropWaiters
 }
 
 // Skip is a job that a verb has left as it is.
@@ -42,7 +43,9 @@ type changeStore interface {
 	NewestDead(ctx context.Context, q engine.Querier, s store.JobSelect, limit int) ([]store.SelectedJob, error)
 	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
 	Requeue(ctx context.Context, q engine.Querier, r store.Requeue, now, nowMS int64) (store.Requeued, error)
-	Discard(ctx context.Context, q engine.Querier, ids []int64) ([]store.Change, error)
+	Discard(ctx context.Context, q engine.Querier, ids []int64, awaited bool) ([]store.Change, error)
+	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]store.Change, error)
+	DropWaitersOfLive(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
 	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
 	RunNow(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]store.Change, error)
 }
@@ -120,7 +123,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 	var tell, noted func()
 	var after Report
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		after = Report{Changed: r.Changed, Skipped: slices.Clone(r.Skipped)} // it may run again
+		after = Report{Changed: r.Changed, Waiters: r.Waiters, Skipped: slices.Clone(r.Skipped)} // it may run again
 		still, err := a.still(ctx, q, part, now)
 		if err != nil {
 			return err
@@ -134,7 +137,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 	if err != nil {
 		return err
 	}
-	r.Changed, r.Skipped = after.Changed, after.Skipped
+	r.Changed, r.Waiters, r.Skipped = after.Changed, after.Waiters, after.Skipped
 	noted()
 	if tell != nil {
 		tell()

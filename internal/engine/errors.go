@@ -22,6 +22,7 @@ var (
 	ErrSchemaTooNew     = store.ErrTooNew
 	ErrNotFound         = store.ErrNotFound
 	ErrNotInserted      = store.ErrNotInserted
+	ErrBatchDone        = store.ErrBatchDone
 	ErrInTx             = errors.New("called inside DB.Tx: use the Tx form")
 	ErrClaimLost        = errors.New("claim lost")
 	ErrLockLost         = errors.New("lock lost")

@@ -6,9 +6,11 @@ import (
 	"fmt"
 )
 
+type invariant struct{ rule, query string }
+
 // invariants are the rules that hold between any two transactions, each as a search for
 // rows that break it. The searches are full scans, for tests and operators.
-var invariants = []struct{ rule, query string }{
+var invariants = []invariant{
 	{"a processing job has a worker and a deadline",
 		`SELECT id FROM _honker_live WHERE state = 'processing' AND (worker_id IS NULL OR claim_expires_at IS NULL OR attempts < 1)`},
 	{"a pending job has neither worker nor deadline",
@@ -17,9 +19,9 @@ var invariants = []struct{ rule, query string }{
 		`SELECT id FROM _honker_live WHERE state NOT IN ('pending', 'processing', 'held')`},
 	{"a side row of a dead job belongs to one",
 		`SELECT job_id FROM _honkerx_dead_job WHERE job_id NOT IN (SELECT id FROM _honker_dead)`},
-	{"a job that is held waits for its key, or for the one that has its unique key",
+	{"a job that is held waits for its key, for others, or for the one that has its unique key",
 		`SELECT id FROM _honker_live WHERE state = 'held' AND id NOT IN (SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL)
-  AND id NOT IN (SELECT job_id FROM _honkerx_job WHERE slot = 2)`},
+  AND id NOT IN (SELECT job_id FROM _honkerx_job WHERE slot = 2) AND id NOT IN (SELECT waiter FROM _honkerx_after WHERE state <> 1)`},
 	{"a job that waits for the one that has its unique key is held",
 		`SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL AND next_id NOT IN (SELECT id FROM _honker_live WHERE state = 'held')`},
 	{"a unique key has a live job, or is kept for a time",
@@ -106,7 +108,21 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range invariants {
+	for _, check := range []func(context.Context, Querier) ([]string, error){checkJobs, checkLinks, checkRelays, checkDispatch} {
+		found, err := check(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		broken = append(broken, found...)
+	}
+	return broken, nil
+}
+
+func checkJobs(ctx context.Context, q Querier) ([]string, error) { return breaches(ctx, q, invariants) }
+
+// breaches are the rows that break rules.
+func breaches(ctx context.Context, q Querier, rules []invariant) (broken []string, err error) {
+	for _, i := range rules {
 		err := each(ctx, q, i.query, func(rows *sql.Rows) error {
 			var id int64
 			err := rows.Scan(&id)
@@ -116,13 +132,6 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-	}
-	for _, check := range []func(context.Context, Querier) ([]string, error){checkRelays, checkDispatch} {
-		found, err := check(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		broken = append(broken, found...)
 	}
 	return broken, nil
 }

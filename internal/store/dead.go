@@ -11,7 +11,8 @@ const (
 	sqlFindDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
   (SELECT unique_key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
   (SELECT key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
-  (SELECT headers FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
+  (SELECT headers FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
+  (SELECT batch FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
 FROM _honker_dead WHERE id = ?1`
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
@@ -31,7 +32,7 @@ func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job
 	var lastError, unique, key, headers sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
 		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), &lastError,
-		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique, &key, &headers)
+		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique, &key, &headers, (*number)(&job.Batch))
 	job.LastError, job.Unique, job.Key, job.Headers = lastError.String, unique.String, key.String, headers.String
 	return job, found, err
 }
@@ -44,9 +45,11 @@ WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
-	// Jobs that are held for their key; not those that wait for the end of another job.
+	// Jobs that are held for their key or for others; not those that wait for the one that has their unique key.
 	whereExpiredHeld = ` FROM _honker_live INDEXED BY _honkerx_live_held
-WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND id IN (SELECT job_id FROM _honkerx_job WHERE slot = 2)`
+WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
+	heldToStart = `(EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = _honker_live.id AND slot = 2)
+    OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = _honker_live.id AND state IN (0, 2)))`
 
 	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
 	sqlDropExpired             = `DELETE` + whereExpired + returningDeath

@@ -20,7 +20,7 @@ func keeping(now, where string) string {
   expires_at, done_ms, last_error, base, unique_key, headers, key, batch, progress)
 SELECT id, _honker_live.queue, payload, _honker_live.priority, _honker_live.run_at, worker_id, attempts, max_attempts, created_at,
   expires_at, ` + now + ` * 1000, last_error, base, unique_key, headers, key, batch, progress
-FROM _honker_live LEFT JOIN _honkerx_job AS s ON s.job_id = _honker_live.id` + where + `
+FROM _honker_live LEFT JOIN _honkerx_job AS s ON s.job_id = _honker_live.id` + where + ` AND NOT ` + isAwaited + `
   AND EXISTS (SELECT 1 FROM _honkerx_queues AS k WHERE k.queue = _honker_live.queue AND k.done_kept IS NOT NULL)`
 }
 
@@ -35,7 +35,7 @@ var (
 // By primary key.
 const (
 	sqlFindDone = `SELECT job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at, expires_at,
-  done_ms, last_error, unique_key, key, headers FROM _honkerx_done WHERE job_id = ?1`
+  done_ms, last_error, unique_key, key, headers, batch FROM _honkerx_done WHERE job_id = ?1`
 	sqlGetDone = sqlFindDone + ` AND queue = ?2`
 )
 
@@ -54,7 +54,7 @@ func getDone(ctx context.Context, q Querier, query string, args ...any) (job Job
 	var worker, lastError, unique, key, headers sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*number)(&job.Priority), (*number)(&job.RunAt),
 		&worker, (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*number)(&job.CreatedAt), (*number)(&job.ExpiresAt),
-		(*number)(&job.DoneMS), &lastError, &unique, &key, &headers)
+		(*number)(&job.DoneMS), &lastError, &unique, &key, &headers, (*number)(&job.Batch))
 	job.WorkerID, job.LastError = worker.String, lastError.String
 	job.Unique, job.Key, job.Headers = unique.String, key.String, headers.String
 	return job, found, err

@@ -9,10 +9,12 @@ import "context"
 // RAISE(IGNORE) in a BEFORE trigger drops the change of one row, and the statement goes on with the
 // others: a claim passes over that row. A heartbeat does not set state, so it meets none of them.
 
-// clock is the time in milliseconds: of the claim, where it is one of ours, or SQLite's. julianday,
-// since unixepoch('subsec') is of SQLite 3.42.
+// clockOfSQLite is SQLite's time in milliseconds. julianday, since unixepoch('subsec') is of SQLite 3.42.
+const clockOfSQLite = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
+
+// clock is the time in milliseconds: of the claim, where it is one of ours, or SQLite's.
 const clock = `coalesce((SELECT claim_ms FROM _honkerx_queues WHERE queue = NEW.queue),
-  CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER))`
+  ` + clockOfSQLite + `)`
 
 // Rates are GCRA. A start moves tat, the time until which starts are spent, by an interval; with a
 // burst of one, the next may come at tat, with one of n n-1 intervals before. A tat that no start can
@@ -95,10 +97,27 @@ func nextOfKey(row string) string {
     ORDER BY priority DESC, run_at, job_id LIMIT 1);`
 }
 
+// nextOfKeyOf is nextOfKey for the key of a job, an SQL expression.
+func nextOfKeyOf(job string) string {
+	return `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id = (
+    SELECT h.job_id FROM _honkerx_job AS s CROSS JOIN _honkerx_job AS h INDEXED BY _honkerx_job_key
+    ON h.queue = s.queue AND h.key = s.key AND h.slot = 2 WHERE s.job_id = ` + job + `
+    ORDER BY h.priority DESC, h.run_at, h.job_id LIMIT 1);`
+}
+
 // notInOrder is the condition that the jobs of a key need not run in order in the queue of row.
 func notInOrder(row string) string {
 	return `NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + row + `.queue AND in_order = 1)`
 }
+
+type trigger struct{ name, body string }
+
+var slotTrigger = trigger{"_honkerx_key_slot", ` AFTER UPDATE OF slot ON _honkerx_job
+WHEN NEW.slot = 2 AND OLD.slot <> 2 OR NEW.slot = 0 AND OLD.slot = 2
+BEGIN
+  UPDATE _honker_live SET state = 'held' WHERE NEW.slot = 2 AND id = NEW.job_id AND state = 'pending';
+  ` + unhold("iif(NEW.slot = 0, NEW.job_id, NULL)") + `
+END`}
 
 // keyTriggers keep the slots of jobs with keys true, and let as many jobs of a key be claimed as it
 // has room for. Whatever leaves and was not held lets the next one go: one that has run, and also
@@ -106,7 +125,7 @@ func notInOrder(row string) string {
 //
 // The slot leads, and the state follows by _honkerx_key_slot. No trigger relies on being fired by
 // itself, which is a setting of the connection.
-var keyTriggers = []struct{ name, body string }{
+var keyTriggers = []trigger{
 	{"_honkerx_key_gate", whenClaimed + keyed(keyFull) + `
 BEGIN
   UPDATE _honkerx_job SET slot = 2,
@@ -148,12 +167,7 @@ WHEN OLD.state = 'processing' AND NEW.state <> 'processing'
 BEGIN
   UPDATE _honkerx_job SET slot = 0 WHERE job_id = NEW.id AND slot = 1;
 END`},
-	{"_honkerx_key_slot", ` AFTER UPDATE OF slot ON _honkerx_job
-WHEN NEW.slot = 2 AND OLD.slot <> 2 OR NEW.slot = 0 AND OLD.slot = 2
-BEGIN
-  UPDATE _honker_live SET state = iif(NEW.slot = 2, 'held', 'pending')
-  WHERE id = NEW.job_id AND state = iif(NEW.slot = 2, 'pending', 'held');
-END`},
+	slotTrigger,
 	// In order too: where the order came while several ran, this one may not be the first.
 	{"_honkerx_key_left", ` AFTER UPDATE OF slot ON _honkerx_job
 WHEN OLD.slot = 1 AND NEW.slot = 0
@@ -168,10 +182,7 @@ END`},
 	{"_honkerx_key_later", ` AFTER UPDATE OF run_at ON _honker_live
 WHEN NEW.run_at > OLD.run_at AND OLD.state = 'pending' AND NEW.state = 'pending' AND ` + notInOrder("NEW") + `
 BEGIN
-  UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id = (
-    SELECT h.job_id FROM _honkerx_job AS s CROSS JOIN _honkerx_job AS h INDEXED BY _honkerx_job_key
-    ON h.queue = s.queue AND h.key = s.key AND h.slot = 2 WHERE s.job_id = NEW.id
-    ORDER BY h.priority DESC, h.run_at, h.job_id LIMIT 1);
+  ` + nextOfKeyOf("NEW.id") + `
 END`},
 	// One that is held and changed takes its place anew.
 	{"_honkerx_key_moved", ` AFTER UPDATE OF run_at, priority ON _honker_live
@@ -236,6 +247,16 @@ func createKeyTriggers() []string {
 		run = append(run, createKeyed+t.name+t.body)
 	}
 	return run
+}
+
+// renewSlotTrigger makes the trigger by which the state follows the slot anew, if there is one.
+func renewSlotTrigger(ctx context.Context, q Querier) error {
+	var x int
+	found, err := one(ctx, q, sqlHasTrigger, []any{slotTrigger.name}, &x)
+	if err != nil || !found {
+		return err
+	}
+	return execAll(ctx, q, []string{dropKeyed + slotTrigger.name, createKeyed + slotTrigger.name + slotTrigger.body})
 }
 
 // dropKeyTriggers ends with no job held, for which it needs the triggers.

@@ -29,6 +29,7 @@ type Job struct {
 	Unique         string // with Find and Get, as Key
 	Key            string
 	Headers        string // a JSON object; also with a claim
+	Batch          int64
 }
 
 // NewJob is a job to be inserted, without its payload.
@@ -145,7 +146,7 @@ func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 // By primary key.
 var (
 	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue,
-  ` + ofSide("unique_key") + `, ` + ofSide("key") + `
+  ` + ofSide("unique_key") + `, ` + ofSide("key") + `, ` + ofSide("batch") + `
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
@@ -163,15 +164,15 @@ func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bo
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	var state, queue string
 	var worker, unique, key sql.NullString
-	var expires number
-	row := newJobRow(&state, &worker, &expires, &queue, &unique, &key)
+	var expires, batch number
+	row := newJobRow(&state, &worker, &expires, &queue, &unique, &key, &batch)
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
 		job, err = row.scan(rows)
 		return err
 	}, args...)
 	job.State, job.WorkerID, job.ClaimExpiresAt, job.Queue = state, worker.String, int64(expires), queue
-	job.Unique, job.Key = unique.String, key.String
+	job.Unique, job.Key, job.Batch = unique.String, key.String, int64(batch)
 	return job, found, err
 }
 
@@ -182,11 +183,25 @@ func (Jobs) Drop(ctx context.Context, q Querier, id int64) (bool, error) {
 }
 
 // By primary key.
-const sqlCancelJob = `DELETE FROM _honker_live WHERE id = ?1 AND queue = ?2`
+const (
+	whereJobOf   = ` WHERE id = ?1 AND queue = ?2`
+	sqlCancelJob = `DELETE FROM _honker_live` + whereJobOf + ` AND NOT ` + isAwaited
+)
 
-// Cancel removes a live job of queue, also a claimed one.
+// By primary keys.
+var sqlEndEdgesCancel = endsEdges(whereJobOf)
+
+// Cancel removes a live job of queue, also a claimed one. For those that wait for it, it is done.
 func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlCancelJob, id, queue)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	ended, err := affected(ctx, q, sqlEndEdgesCancel, id, queue)
+	if err != nil || ended == 0 {
+		return false, err
+	}
+	n, err = affected(ctx, q, sqlCancelJob, id, queue)
 	return n > 0, err
 }
 

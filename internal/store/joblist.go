@@ -285,7 +285,7 @@ func (s *JobSelect) load(in Table, ids []int64) (string, []any) {
 		where = " WHERE " + strings.Join(c.where, " AND ")
 	}
 	t := tables[in]
-	return `SELECT ` + listed[in] + `, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, s.unique_key, s.key, s.headers
+	return `SELECT ` + listed[in] + `, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, s.unique_key, s.key, s.headers, s.batch
 FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j ON j."+t.id+" = c.value", 1) + where, c.args
 }
 
@@ -293,7 +293,7 @@ func scanListed(rows *sql.Rows) (j Job, err error) {
 	var worker, lastError, unique, key, headers sql.NullString
 	err = rows.Scan(&j.ID, &j.State, &worker, (*number)(&j.ClaimExpiresAt), (*number)(&j.ExpiresAt), &lastError,
 		(*number)(&j.DiedAt), (*number)(&j.DoneMS), &j.Queue, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt),
-		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), &unique, &key, &headers)
+		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), &unique, &key, &headers, (*number)(&j.Batch))
 	j.WorkerID, j.LastError = worker.String, lastError.String
 	j.Unique, j.Key, j.Headers = unique.String, key.String, headers.String
 	return j, err

@@ -30,8 +30,8 @@ const (
 
 	// The attempts go on from where they were, since claims are fenced by them: one that comes
 	// back would let a worker of the first life settle the second.
-	sqlRequeueJob = `INSERT INTO _honker_live (id, queue, payload, priority, run_at, attempts, max_attempts, created_at)
-SELECT d.id, ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
+	sqlRequeueJob = `INSERT INTO _honker_live (id, state, queue, payload, priority, run_at, attempts, max_attempts, created_at)
+SELECT d.id, iif(EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = d.id AND state IN (0, 2)), 'held', 'pending'), ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
   CAST(d.attempts AS INTEGER) + iif(?4 > 0, ?4, max(1, CAST(d.max_attempts AS INTEGER) - ifnull(s.base, 0))), d.created_at
 FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE d.id = ?1`
 
@@ -98,14 +98,18 @@ func (Jobs) Base(ctx context.Context, q Querier, id int64) (int64, error) {
 
 // By primary keys.
 const (
-	sqlDiscard = `DELETE FROM _honker_dead WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id, queue`
+	sqlDiscard = `DELETE FROM _honker_dead WHERE id IN (SELECT value FROM json_each(?1))
+  AND (?2 OR NOT EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = _honker_dead.id AND a.state = 2)) RETURNING id, queue`
 
-	sqlCancelMany = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
-  AND (?2 OR state <> 'processing' OR claim_expires_at < ?3) RETURNING id, queue`
+	whereCancelled = ` WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 OR state <> 'processing' OR claim_expires_at < ?3)`
+	sqlCancelMany  = `DELETE FROM _honker_live` + whereCancelled + ` RETURNING id, queue`
 
 	sqlRunNow = `UPDATE _honker_live SET run_at = ?2
 WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND run_at > ?2 RETURNING id, queue`
 )
+
+// By primary keys.
+var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 
 // Change is a job that was changed, and its queue.
 type Change struct {
@@ -113,14 +117,31 @@ type Change struct {
 	Queue string
 }
 
-// Discard deletes those of ids that are dead.
-func (Jobs) Discard(ctx context.Context, q Querier, ids []int64) ([]Change, error) {
-	return changes(ctx, q, sqlDiscard, idList(ids))
+// Discard deletes those of ids that are dead; those that others wait for only if awaited is set. They count as done
+// then.
+func (Jobs) Discard(ctx context.Context, q Querier, ids []int64, awaited bool) ([]Change, error) {
+	return changes(ctx, q, sqlDiscard, idList(ids), awaited)
 }
 
-// CancelMany deletes those of ids that are live; with a claim that holds only if running is set.
+// CancelMany deletes those of ids that are live; with a claim that holds only if running is set. For those that wait
+// for them, they are done.
 func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]Change, error) {
+	if _, err := q.ExecContext(ctx, sqlEndEdgesCancelMany, idList(ids), running, now); err != nil {
+		return nil, err
+	}
 	return changes(ctx, q, sqlCancelMany, idList(ids), running, now)
+}
+
+// By primary key.
+const sqlCancellable = `SELECT id FROM _honker_live` + whereCancelled
+
+// DropWaitersOfLive deletes the jobs that wait for those of ids that CancelMany would delete.
+func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]Change, error) {
+	some, err := returnedIDs(ctx, q, sqlCancellable, len(ids), idList(ids), running, now)
+	if err != nil {
+		return nil, err
+	}
+	return j.DropWaiters(ctx, q, some)
 }
 
 // RunNow makes those of ids due that wait for their time.

@@ -155,7 +155,7 @@ func TestRequeue_OthersByID(t *testing.T) {
 	got, err = store.Jobs{}.CancelMany(ctx, tx, all, true, 7)
 	require.NoError(t, err)
 	require.Equal(t, []store.Change{{13, "a"}}, got)
-	got, err = store.Jobs{}.Discard(ctx, tx, all)
+	got, err = store.Jobs{}.Discard(ctx, tx, all, false)
 	require.NoError(t, err)
 	require.Equal(t, []store.Change{{dead, "a"}}, got)
 	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_live UNION SELECT id FROM _honker_dead`))

@@ -21,9 +21,13 @@ func (Results) Save(ctx context.Context, q Querier, id int64, value string, now,
 	return err
 }
 
+// isWanted is the condition that a result is kept, whatever its time: a job that has waited for the job of it is
+// not over yet.
+const isWanted = `EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = _honker_results.job_id)`
+
 // By primary key. An expired result reads as missing, as does SQL NULL.
 const sqlGetResult = `SELECT value FROM _honker_results
-WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2)`
+WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)`
 
 // Get reads the result of a job.
 func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string, found bool, err error) {
@@ -32,7 +36,7 @@ func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string,
 }
 
 // This reads the whole table: an index would cost every save.
-const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1`
+const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
 
 // Sweep deletes the results that have expired and counts them.
 func (Results) Sweep(ctx context.Context, q Querier, now int64) (int, error) {
@@ -53,7 +57,7 @@ type Fate struct {
 // By primary keys, whatever the queue. sqlite_sequence keeps the highest id that was ever
 // given: a job at or below it that is nowhere else is done, or was cancelled.
 const sqlFate = `SELECT
-  (SELECT value FROM _honker_results WHERE job_id = ?1 AND (expires_at IS NULL OR expires_at > ?2)),
+  (SELECT value FROM _honker_results WHERE job_id = ?1 AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)),
   EXISTS (SELECT 1 FROM _honker_dead WHERE id = ?1),
   (SELECT last_error FROM _honker_dead WHERE id = ?1),
   (SELECT died_at FROM _honker_dead WHERE id = ?1),

@@ -19,43 +19,101 @@ const (
 	whereMany    = whereAll + ` AND _honker_live.queue = ?4`
 
 	dropAcked     = `DELETE FROM _honker_live`
-	sqlAck        = dropAcked + whereClaim + ` AND NOT ` + keepsDone
-	sqlAckAttempt = dropAcked + whereAttempt + ` AND NOT ` + keepsDone
-	sqlAckAll     = dropAcked + whereAll + ` AND NOT ` + keepsDone
-	sqlAckMany    = dropAcked + whereMany + ` AND NOT ` + keepsDone
+	plainly       = ` AND NOT ` + isAwaited + ` AND NOT ` + keepsDone
+	sqlAck        = dropAcked + whereClaim + plainly
+	sqlAckAttempt = dropAcked + whereAttempt + plainly
+	sqlAckAll     = dropAcked + whereAll + plainly
+	sqlAckMany    = dropAcked + whereMany + plainly
 )
 
-// Ack removes a job that is done; false when the claim no longer holds.
-func (Jobs) Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
-	n, err := ack(ctx, q, sqlAck, sqlKeep, 1, c.ID, c.Worker, c.Attempt, now)
-	return n > 0, err
-}
+// By primary keys.
+var (
+	sqlEndEdges        = endsEdges(whereClaim)
+	sqlEndEdgesAttempt = endsEdges(whereAttempt)
+	sqlEndEdgesAll     = endsEdges(whereAll)
+	sqlEndEdgesMany    = endsEdges(whereMany)
+)
 
-// ack runs the statement that acks jobs of queues that keep none that are done, and, where that were
-// fewer than want, the one for the others. Each alone is all of the ack of its jobs.
-func ack(ctx context.Context, q Querier, drop, keep string, want int, args ...any) (int, error) {
-	n, err := affected(ctx, q, drop, args...)
+// acking are the statements of an ack, with the same condition and arguments. Each of the first two alone is
+// all of the ack of its jobs, so an ack of plain jobs needs no transaction; the third comes before them for jobs
+// that others wait for.
+type acking struct{ drop, keep, endEdges string }
+
+// Of one job, of jobs of an attempt, and of jobs of whatever attempt, on any queue and on one.
+var (
+	ackOne     = acking{sqlAck, sqlKeep, sqlEndEdges}
+	ackAttempt = acking{sqlAckAttempt, sqlKeepAttempt, sqlEndEdgesAttempt}
+	ackAll     = acking{sqlAckAll, sqlKeepAll, sqlEndEdgesAll}
+	ackMany    = acking{sqlAckMany, sqlKeepMany, sqlEndEdgesMany}
+)
+
+// run counts the jobs that it has removed, of which there are up to want.
+func (a acking) run(ctx context.Context, q Querier, want int, args ...any) (int, error) {
+	n, err := a.alone(ctx, q, want, args...)
 	if err != nil || n >= want {
 		return n, err
 	}
-	kept, err := affected(ctx, q, keep, args...)
+	ended, err := affected(ctx, q, a.endEdges, args...)
+	if err != nil || ended == 0 {
+		return n, err
+	}
+	more, err := a.alone(ctx, q, want-n, args...)
+	return n + more, err
+}
+
+// alone is run of the jobs that none waits for.
+func (a acking) alone(ctx context.Context, q Querier, want int, args ...any) (int, error) {
+	n, err := affected(ctx, q, a.drop, args...)
+	if err != nil || n >= want {
+		return n, err
+	}
+	kept, err := affected(ctx, q, a.keep, args...)
 	return n + kept, err
+}
+
+// Ack removes a job that is done; false when the claim no longer holds.
+func (Jobs) Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
+	n, err := ackOne.run(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
+	return n > 0, err
+}
+
+// AckAlone is Ack without a transaction around it. It is ErrAwaited, and changes nothing, where others may wait for
+// the job.
+func (j Jobs) AckAlone(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
+	n, err := ackOne.alone(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	some, err := j.HasEdges(ctx, q)
+	if err == nil && some {
+		err = ErrAwaited
+	}
+	return false, err
 }
 
 // AckAttempt removes those of ids that worker holds by a valid claim of that
 // attempt, and counts them. AckAttemptIDs also returns them, for a third more.
 func (Jobs) AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
-	return ack(ctx, q, sqlAckAttempt, sqlKeepAttempt, len(ids), idList(ids), worker, attempt, now)
+	return ackAttempt.run(ctx, q, len(ids), idList(ids), worker, attempt, now)
 }
 
 // AckAttemptIDs is like AckAttempt and returns the ids of the jobs that it removed.
-func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) ([]int64, error) {
-	dropped, err := returnedIDs(ctx, q, sqlAckAttempt+` RETURNING id`, len(ids), idList(ids), worker, attempt, now)
-	if err != nil || len(dropped) == len(ids) {
-		return dropped, err
+func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (acked []int64, err error) {
+	args := []any{idList(ids), worker, attempt, now}
+	for range 2 {
+		for _, query := range []string{sqlAckAttempt + ` RETURNING id`, sqlKeepAttempt + ` RETURNING job_id`} {
+			some, err := returnedIDs(ctx, q, query, 0, args...)
+			acked = append(acked, some...)
+			if err != nil || len(acked) == len(ids) {
+				return acked, err
+			}
+		}
+		ended, err := affected(ctx, q, sqlEndEdgesAttempt, args...)
+		if err != nil || ended == 0 {
+			return acked, err
+		}
 	}
-	kept, err := returnedIDs(ctx, q, sqlKeepAttempt+` RETURNING job_id`, 0, idList(ids), worker, attempt, now)
-	return append(dropped, kept...), err
+	return acked, nil
 }
 
 // AckAll removes those of ids that worker holds on any queue, and counts them. ids is a
@@ -66,12 +124,22 @@ func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64
 	if json.Unmarshal([]byte(ids), &list) == nil {
 		want = len(list)
 	}
-	return ack(ctx, q, sqlAckAll, sqlKeepAll, want, ids, worker, now)
+	return ackAll.run(ctx, q, want, ids, worker, now)
 }
 
 // AckMany removes those of ids that worker holds on queue, and counts them.
 func (Jobs) AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
-	return ack(ctx, q, sqlAckMany, sqlKeepMany, len(ids), idList(ids), worker, now, queue)
+	return ackMany.run(ctx, q, len(ids), idList(ids), worker, now, queue)
+}
+
+// AckManyAlone is AckMany of those that none waits for, without a transaction around it. It tells whether there may be
+// others among ids.
+func (j Jobs) AckManyAlone(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error) {
+	n, err = ackMany.alone(ctx, q, len(ids), idList(ids), worker, now, queue)
+	if err == nil && n < len(ids) {
+		others, err = j.HasEdges(ctx, q)
+	}
+	return n, others, err
 }
 
 // By primary key.

@@ -30,7 +30,7 @@ func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, lim
 const (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
   AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2
-    OR state = 'held' AND id IN (SELECT job_id FROM _honkerx_job WHERE slot = 2))`
+    OR state = 'held' AND ` + heldToStart + `)`
 
 	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
 	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs + returningDeath
@@ -43,7 +43,7 @@ func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now i
 }
 
 const (
-	whereOverResults = ` FROM _honker_results WHERE expires_at <= ?1`
+	whereOverResults = ` FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
 
 	sqlOverResults  = `SELECT job_id` + whereOverResults + ` LIMIT ?2 + 0`
 	sqlDropResults  = `DELETE` + whereOverResults + ` AND job_id IN (SELECT value FROM json_each(?2))`
@@ -55,8 +55,14 @@ const (
 	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
 	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
 
+	sqlOverBatches = `SELECT id` + whereOverBatches + ` LIMIT ?2 + 0`
+	sqlDropBatches = `DELETE` + whereOverBatches + ` AND id IN (SELECT value FROM json_each(?2))`
+
 	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
 	whereOldWindows  = ` FROM _honker_rate_limits WHERE window_start < ?1`
+
+	whereOverBatches = ` FROM _honkerx_batches AS b WHERE done_ms < ?1 * 1000
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = 0 AND a.batch = b.id)`
 
 	// A row does not say how long its window is. It is over when a later window of its name
 	// has begun; but two limits of different lengths may share a name, so it must be old too.
@@ -73,6 +79,7 @@ var (
 	SweepResults    = Sweep{sqlOverResults, sqlDropResults}  // results that have expired by then
 	SweepWindows    = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
 	SweepOldWindows = Sweep{sqlOldWindows, sqlDropOld}       // all windows that began before
+	SweepBatches    = Sweep{sqlOverBatches, sqlDropBatches}  // batches that were done before, and that no job has waited for that is still there
 	SweepMessages   = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
 )
 

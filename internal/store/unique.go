@@ -232,24 +232,6 @@ const (
 	keptColumns = `unique_key, unique_until, base, headers, key, batch, progress, checkpoint`
 	oldKept     = `OLD.unique_key, OLD.unique_until, OLD.base, OLD.headers, OLD.key, OLD.batch, OLD.progress, OLD.checkpoint`
 
-	createKeyGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_gone AFTER DELETE ON _honkerx_job
-WHEN coalesce(` + oldKept + `) IS NOT NULL
-BEGIN
-  UPDATE _honker_live SET state = 'pending' WHERE state = 'held' AND id = (
-    SELECT next_id FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id);
-  UPDATE _honkerx_unique SET next_id = NULL
-  WHERE queue = OLD.queue AND key = OLD.unique_key AND next_id = OLD.job_id;
-  DELETE FROM _honkerx_unique
-  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NULL AND until_ms IS NULL;
-  UPDATE _honkerx_unique SET job_id = next_id, next_id = NULL
-  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NOT NULL;
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
-  SELECT OLD.job_id, ` + oldKept + ` FROM _honker_dead WHERE id = OLD.job_id;
-  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, ` + keptColumns + `)
-  SELECT OLD.job_id % 64, OLD.job_id, ` + oldKept + `
-  WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
-END`
-
 	// Other bindings delete a job before they add the dead one, up to 64 of them at a time.
 	createKeyDead = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_dead AFTER INSERT ON _honker_dead
 BEGIN
@@ -273,6 +255,23 @@ END`
 
 	sqlHasTrigger = `SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?1`
 )
+
+var createKeyGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_gone AFTER DELETE ON _honkerx_job
+WHEN coalesce(` + oldKept + `) IS NOT NULL
+BEGIN
+  UPDATE _honkerx_unique SET next_id = NULL
+  WHERE queue = OLD.queue AND key = OLD.unique_key AND next_id = OLD.job_id;
+  DELETE FROM _honkerx_unique
+  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NULL AND until_ms IS NULL;
+  UPDATE _honkerx_unique SET job_id = next_id, next_id = NULL
+  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NOT NULL;
+  ` + unhold(`(SELECT job_id FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key)`) + `
+  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
+  SELECT OLD.job_id, ` + oldKept + ` FROM _honker_dead WHERE id = OLD.job_id;
+  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, ` + keptColumns + `)
+  SELECT OLD.job_id % 64, OLD.job_id, ` + oldKept + `
+  WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
+END`
 
 // ensureKeyTriggers makes the triggers unless they are there; that of the first claim only for
 // a key that needs it.
@@ -308,15 +307,16 @@ func ensureTriggers(ctx context.Context, q Querier, name string, create ...strin
 	return execAll(ctx, q, create)
 }
 
-// By primary keys. The job that waits for another needs to wait no more.
+// By primary keys.
 const (
-	sqlFreeNext = `UPDATE _honker_live SET state = 'pending' WHERE state = 'held' AND id = (
-  SELECT next_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2)`
 	sqlForgetKey = `UPDATE _honkerx_job SET unique_key = NULL, unique_until = NULL WHERE job_id IN (
   SELECT job_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2
   UNION ALL SELECT next_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2)`
 	sqlReleaseKey = `DELETE FROM _honkerx_unique WHERE queue = ?1 AND key = ?2`
 )
+
+// The job that waits for another needs to wait no more.
+var sqlUnhold = unhold("?1")
 
 // ReleaseUnique takes the key from its job; false when it was free.
 func (Jobs) ReleaseUnique(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (bool, error) {
@@ -324,12 +324,13 @@ func (Jobs) ReleaseUnique(ctx context.Context, q Querier, queue, key string, now
 	if err != nil {
 		return false, err
 	}
-	for _, query := range []string{sqlFreeNext, sqlForgetKey, sqlReleaseKey} {
+	for _, query := range []string{sqlForgetKey, sqlReleaseKey} {
 		if _, err := q.ExecContext(ctx, query, queue, key); err != nil {
 			return false, err
 		}
 	}
-	return k.taken, nil
+	_, err = q.ExecContext(ctx, sqlUnhold, k.job)
+	return k.taken, err
 }
 
 // By primary keys.

@@ -152,7 +152,7 @@ func TestUnique_Retake_DeletedFirst(t *testing.T) {
 func TestCheck_Unique(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{
-		`UPDATE _honker_live SET state = 'held' WHERE id = 1`:    "a job that is held waits for its key, or for the one that has its unique key: row 1",
+		`UPDATE _honker_live SET state = 'held' WHERE id = 1`:    "a job that is held waits for its key, for others, or for the one that has its unique key: row 1",
 		`UPDATE _honker_live SET state = 'pending' WHERE id = 2`: "a job that waits for the one that has its unique key is held: row 2",
 		`UPDATE _honkerx_unique SET job_id = 7`:                  "a unique key has a live job, or is kept for a time: row 7",
 		`UPDATE _honkerx_job SET unique_key = 'x'`:               "a job with a unique key says so: row 1",

@@ -74,3 +74,23 @@ func RequireGone[T any](t testing.TB, q *honker.Queue[T], id int64) {
 	_, err := q.Get(context.Background(), id)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
+
+// ClaimAll claims the jobs that can run, as "w", and returns them by id.
+func ClaimAll[T any](t testing.TB, q *honker.Queue[T]) map[int64]*honker.Job[T] {
+	t.Helper()
+	jobs, err := q.Claim(context.Background(), "w", 1000)
+	require.NoError(t, err)
+	all := make(map[int64]*honker.Job[T], len(jobs))
+	for _, j := range jobs {
+		all[j.ID] = j
+	}
+	return all
+}
+
+// PhaseOf reads the phase of a job.
+func PhaseOf(t testing.TB, db *honker.DB, id int64) honker.Phase {
+	t.Helper()
+	j, err := db.Job(context.Background(), id)
+	require.NoError(t, err)
+	return j.Phase
+}

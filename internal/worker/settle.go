@@ -129,8 +129,8 @@ func (s *Source) cancelled(c *Claim) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Cancelled, Became: Cancelled}
 }
 
-// Single implements engine.Op: an ack without a result is one statement.
-func (s *SettleOp) Single() bool {
+// single reports that the settle of a job that none waits for is one statement.
+func (s *SettleOp) single() bool {
 	switch s.Outcome {
 	case Acked:
 		return s.Claim.Result.Load() == nil
@@ -140,14 +140,37 @@ func (s *SettleOp) Single() bool {
 	return false
 }
 
+// Commit runs s in a transaction of its own, which is a single statement if it may be.
+func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
+	write := s.source.Engine.Write
+	if !s.single() {
+		return write(ctx, txForm, engine.OpFunc(s.Run))
+	}
+	err := write(ctx, txForm, engine.SingleOp(s.runAlone))
+	if errors.Is(err, store.ErrAwaited) {
+		return write(ctx, txForm, engine.OpFunc(s.Run))
+	}
+	return err
+}
+
 // Held says, after Run, that the claim was the worker's, and has ended.
 func (s *SettleOp) Held() bool {
 	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
 }
 
-// Run implements engine.Op. Every statement is fenced by (id, worker, attempt), so a claim
+// Run ends the claim, in a transaction. Every statement is fenced by (id, worker, attempt), so a claim
 // that was lost changes nothing.
-func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err error) {
+func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) error {
+	return s.run(ctx, q, at, s.source.Jobs.Ack)
+}
+
+// runAlone is Run without a transaction around it. It is store.ErrAwaited, and changes nothing, where that is not
+// enough.
+func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, at time.Time) error {
+	return s.run(ctx, q, at, s.source.Jobs.AckAlone)
+}
+
+func (s *SettleOp) run(ctx context.Context, q engine.Querier, at time.Time, ack func(context.Context, engine.Querier, store.Claim, int64) (bool, error)) (err error) {
 	if s.Outcome == Cancelled {
 		return nil
 	}
@@ -157,7 +180,7 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) (err
 	// left: it is stamped on the job and may be another's than this queue's option.
 	switch s.Outcome {
 	case Acked:
-		held, err = jobs.Ack(ctx, q, s.Claim.Claim, now)
+		held, err = ack(ctx, q, s.Claim.Claim, now)
 	case Retried:
 		due := engine.UnixAfter(at, s.Delay)
 		s.RunAt = engine.Instant(due)

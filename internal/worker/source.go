@@ -23,6 +23,7 @@ type Jobs interface {
 	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
 	Ack(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
+	AckAlone(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
 	AckAttempt(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) (int, error)
 	AckAttemptIDs(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) ([]int64, error)
 	Retry(ctx context.Context, q engine.Querier, c store.Claim, runAt int64, cause string, now int64) (held, died bool, err error)

@@ -1,0 +1,415 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// foreignDelete deletes a live job as another binding does, which has acked it, or is about to bury it.
+func foreignDelete(t testing.TB, db *honker.DB, id int64) {
+	t.Helper()
+	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = `+fmt.Sprint(id))
+}
+
+// foreignDeath is the second of the two commits by which another binding lets a job die.
+func foreignDeath(t testing.TB, db *honker.DB, id int64) {
+	t.Helper()
+	testkit.Exec(t, db, fmt.Sprintf(`INSERT INTO _honker_dead (id, queue, payload) VALUES (%d, 'jobs', '1')`, id))
+}
+
+// maintainOnce runs a round of Maintain.
+func maintainOnce(t testing.TB, db *honker.DB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	require.NoError(t, db.Maintain(ctx, nil))
+}
+
+// seq is from, from+1 and so on, n of them.
+func seq(from int64, n int) []int64 {
+	ids := make([]int64, n)
+	for i := range ids {
+		ids[i] = from + int64(i)
+	}
+	return ids
+}
+
+// A job waits until all that it was enqueued after are acked, whichever queue they are of.
+func TestAfter_AllAcked(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	other := honker.NewQueue[int](db, "other", nil)
+	a, b := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, other, 2)
+	c := testkit.Enqueue(t, q, 3, honker.After(a, b), honker.After(a))
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, c))
+	jobs := testkit.ClaimAll(t, q)
+	require.Len(t, jobs, 1)
+	require.NoError(t, jobs[a].Ack(ctx))
+	require.Empty(t, testkit.ClaimAll(t, q))
+	requireSound(t, db)
+	require.NoError(t, testkit.ClaimAll(t, other)[b].Ack(ctx))
+	jobs = testkit.ClaimAll(t, q)
+	require.Len(t, jobs, 1)
+	require.Equal(t, []int64{a, b}, jobs[c].After())
+	require.NoError(t, jobs[c].Ack(ctx))
+	requireSound(t, db)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
+}
+
+// A chain, a fan-out and a fan-in are there together or not at all.
+func TestAfter_Tx_AllOrNothing(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	undo := errors.New("undo")
+	build := func(ctx context.Context, tx *sql.Tx) error {
+		pages, err := q.EnqueueManyTx(ctx, tx, []int{1, 2, 3})
+		if err != nil {
+			return err
+		}
+		bound, err := q.EnqueueTx(ctx, tx, 4, honker.After(pages...))
+		if err != nil {
+			return err
+		}
+		_, err = q.EnqueueManyTx(ctx, tx, []int{5, 6}, honker.After(bound))
+		return err
+	}
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		require.NoError(t, build(ctx, tx))
+		return undo
+	}), undo)
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honkerx_after)`))
+	require.NoError(t, db.Tx(ctx, build))
+	for _, want := range []int{3, 1, 2, 0} {
+		jobs := testkit.ClaimAll(t, q)
+		require.Len(t, jobs, want)
+		for _, j := range jobs {
+			require.NoError(t, j.Ack(ctx))
+		}
+	}
+	requireSound(t, db)
+}
+
+// Each way of acking lets the job that waits go in the same commit.
+func TestAfter_EachAck(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	acks := map[string]func(j *honker.Job[int]) error{
+		"Ack":    func(j *honker.Job[int]) error { return j.Ack(ctx) },
+		"result": func(j *honker.Job[int]) error { return errors.Join(j.SetResult(1), j.Ack(ctx)) },
+		"AckTx": func(j *honker.Job[int]) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return j.AckTx(ctx, tx) })
+		},
+		"AckMany": func(j *honker.Job[int]) error {
+			n, err := q.AckMany(ctx, "w", []int64{j.ID})
+			require.Equal(t, 1, n)
+			return err
+		},
+		"SQL function": func(j *honker.Job[int]) error {
+			_, err := db.SQL().ExecContext(ctx, `SELECT honker_ack(?, 'w')`, j.ID)
+			return err
+		},
+		"Cancel": func(j *honker.Job[int]) error { _, err := q.Cancel(ctx, j.ID); return err },
+	}
+	for _, keep := range []int64{0, 5} {
+		require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: keep}}))
+		for name, ack := range acks {
+			a := testkit.Enqueue(t, q, 1)
+			b := testkit.Enqueue(t, q, 2, honker.After(a))
+			require.NoError(t, ack(testkit.ClaimAll(t, q)[a]), name)
+			jobs := testkit.ClaimAll(t, q)
+			require.Contains(t, jobs, b, name)
+			require.Len(t, jobs, 1, name)
+			require.NoError(t, jobs[b].Ack(ctx))
+			requireSound(t, db)
+		}
+	}
+}
+
+// Work runs a job as soon as those before it are done, without a look by time.
+func TestAfter_Work_NoDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		q, other := honker.NewQueue[int](db, "jobs", nil), honker.NewQueue[int](db, "other", nil)
+		a := testkit.Enqueue(t, q, 1)
+		b := testkit.Enqueue(t, other, 2, honker.After(a))
+		_ = testkit.Enqueue(t, q, 3, honker.After(b))
+		began := time.Now()
+		order := make(chan int, 3)
+		work := func(q *honker.Queue[int]) func() error {
+			return testkit.Background(t, func(ctx context.Context) error {
+				return q.Work(ctx, func(_ context.Context, j *honker.Job[int]) error { order <- j.Args; return nil }, nil)
+			})
+		}
+		stop, stopOther := work(q), work(other)
+		for want := range 3 {
+			require.Equal(t, want+1, <-order)
+		}
+		require.Less(t, time.Since(began), time.Second)
+		require.NoError(t, errors.Join(stop(), stopOther()))
+		requireSound(t, db)
+	})
+}
+
+// An id that is gone counts as done; one that no job has had is refused, and nothing is changed.
+func TestAfter_Ids(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	_, err := q.Enqueue(ctx, 1, honker.After(1))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorContains(t, err, "no job has had this id")
+	a := testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
+	b := testkit.Enqueue(t, q, 2, honker.After(a))
+	require.Contains(t, testkit.ClaimAll(t, q), b)
+	before := testkit.Dump(t, db.SQL())
+	for name, opts := range map[string][]honker.EnqueueOption{
+		"zero":            {honker.After(0)},
+		"negative":        {honker.After(b, -1)},
+		"never":           {honker.After(b, b+1)},
+		"too many":        {honker.After(make([]int64, 10_001)...)},
+		"only if dead":    {honker.EvenIfDead()},
+		"no batch":        {honker.In(1)},
+		"after no batch":  {honker.AfterBatch(1)},
+		"in two":          {honker.In(1), honker.In(2)},
+		"after its own":   {honker.In(1), honker.AfterBatch(1)},
+		"negative batch":  {honker.In(-1)},
+		"after negative":  {honker.AfterBatch(-1)},
+		"of one with key": {honker.After(b + 1), honker.Key("k"), honker.Unique("u", nil)},
+	} {
+		_, err := q.Enqueue(ctx, 3, opts...)
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+	}
+	_, err = q.EnqueueMany(ctx, make([]int, 20), honker.After(seq(1, 10_000)...))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+	_, err = q.Enqueue(ctx, 3, honker.After())
+	require.NoError(t, err)
+}
+
+// A job that waits keeps its delay, and expires while it waits.
+func TestAfter_DelayAndExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		ctx, q := context.Background(), honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: time.Hour})
+		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+		a := testkit.Enqueue(t, q, 1)
+		late := testkit.Enqueue(t, q, 2, honker.After(a), honker.Delay(10*time.Second))
+		short := testkit.Enqueue(t, q, 3, honker.After(a), honker.ExpiresIn(5*time.Second))
+		next := testkit.Enqueue(t, q, 4, honker.After(short))
+		job := testkit.ClaimAll(t, q)[a]
+		time.Sleep(6 * time.Second)
+		n, err := q.SweepExpired(ctx)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, honker.PhaseDead, testkit.PhaseOf(t, db, short))
+		require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
+		requireSound(t, db)
+		require.NoError(t, job.Ack(ctx))
+		require.Empty(t, testkit.ClaimAll(t, q))
+		require.Equal(t, honker.PhaseScheduled, testkit.PhaseOf(t, db, late))
+		time.Sleep(4 * time.Second)
+		require.Contains(t, testkit.ClaimAll(t, q), late)
+	})
+}
+
+// A job that is held for several reasons is let go by the last of them, in any order.
+func TestAfter_SeveralReasons(t *testing.T) {
+	ctx := context.Background()
+	again := honker.Unique("u", &honker.Uniqueness{Conflict: honker.RunAgain})
+	for _, ackedFirst := range []bool{true, false} {
+		_, db, q := testkit.NewQueue[int](t, nil)
+		a, first := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2, again)
+		jobs := testkit.ClaimAll(t, q)
+		p := place(t, q, 3, again, honker.After(a))
+		require.Equal(t, honker.PlacedAgain, p.Result)
+		requireSound(t, db)
+		one, two := jobs[a], jobs[first]
+		if !ackedFirst {
+			one, two = two, one
+		}
+		require.NoError(t, one.Ack(ctx))
+		requireSound(t, db)
+		require.Empty(t, testkit.ClaimAll(t, q))
+		require.NoError(t, two.Ack(ctx))
+		require.Contains(t, testkit.ClaimAll(t, q), p.ID)
+		requireSound(t, db)
+	}
+	_, db, q := testkit.NewQueue[int](t, nil)
+	a, first := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2, again)
+	jobs := testkit.ClaimAll(t, q)
+	p := place(t, q, 3, again, honker.After(a))
+	was, err := q.ReleaseUnique(ctx, "u")
+	require.NoError(t, err)
+	require.True(t, was)
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, p.ID))
+	requireSound(t, db)
+	require.NoError(t, errors.Join(jobs[a].Ack(ctx), jobs[first].Ack(ctx)))
+	require.Contains(t, testkit.ClaimAll(t, q), p.ID)
+}
+
+// A job that is replaced waits for what its newest enqueue says too, but not for what waits for it.
+func TestAfter_Unique_Replaced(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	replace := honker.Unique("u", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
+	a := testkit.Enqueue(t, q, 1, replace)
+	b := testkit.Enqueue(t, q, 2)
+	p := place(t, q, 3, replace, honker.After(b))
+	require.Equal(t, honker.Placement{ID: a, Result: honker.PlacedReplaced, Of: p.Of}, p)
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, a))
+	c := testkit.Enqueue(t, q, 4, honker.After(a))
+	d := testkit.Enqueue(t, q, 5, honker.After(c))
+	before := testkit.Dump(t, db.SQL())
+	_, err := q.Enqueue(ctx, 6, replace, honker.After(d))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorContains(t, err, fmt.Sprintf("job %d waits for job %d already", d, a))
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+	keep := place(t, q, 7, honker.Unique("u", nil), honker.After(d))
+	require.Equal(t, honker.PlacedExisting, keep.Result)
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+	for _, id := range []int64{b, a, c, d} {
+		jobs := testkit.ClaimAll(t, q)
+		require.Len(t, jobs, 1)
+		require.NoError(t, jobs[id].Ack(ctx))
+	}
+	requireSound(t, db)
+}
+
+// A key has room for a job again that it let go and that has others to wait for now.
+func TestAfter_Key(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
+	k := honker.Key("k")
+	unique := honker.Unique("u", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
+	a := testkit.Enqueue(t, q, 1, k)
+	other := testkit.Enqueue(t, q, 2)
+	b, c := testkit.Enqueue(t, q, 3, k, unique), testkit.Enqueue(t, q, 4, k)
+	jobs := testkit.ClaimAll(t, q)
+	require.Len(t, jobs, 2)
+	require.NoError(t, jobs[a].Ack(ctx)) // lets b go
+	require.Equal(t, honker.PhaseReady, testkit.PhaseOf(t, db, b))
+	require.Equal(t, honker.PlacedReplaced, place(t, q, 5, unique, honker.After(other)).Result)
+	requireSound(t, db)
+	next := testkit.ClaimAll(t, q)
+	require.Len(t, next, 1)
+	require.NoError(t, jobs[other].Ack(ctx))
+	require.Empty(t, testkit.ClaimAll(t, q))
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, b))
+	require.NoError(t, next[c].Ack(ctx))
+	require.Contains(t, testkit.ClaimAll(t, q), b)
+	requireSound(t, db)
+}
+
+// In order, a job that waits keeps its turn.
+func TestAfter_InOrder(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{InOrder: true}))
+	other := honker.NewQueue[int](db, "other", nil)
+	a := testkit.Enqueue(t, other, 1)
+	b, c := testkit.Enqueue(t, q, 2, honker.Key("k"), honker.After(a)), testkit.Enqueue(t, q, 3, honker.Key("k"))
+	require.Empty(t, testkit.ClaimAll(t, q))
+	require.NoError(t, testkit.ClaimAll(t, other)[a].Ack(ctx))
+	for _, id := range []int64{b, c} {
+		jobs := testkit.ClaimAll(t, q)
+		require.Len(t, jobs, 1)
+		require.NoError(t, jobs[id].Ack(ctx))
+	}
+	requireSound(t, db)
+}
+
+// An ack by another binding lets the job go that waits, two seconds later.
+func TestAfter_ForeignAck(t *testing.T) {
+	_, db, q := testkit.NewQueue[int](t, nil)
+	a := testkit.Enqueue(t, q, 1)
+	b := testkit.Enqueue(t, q, 2, honker.After(a))
+	testkit.ClaimAll(t, q)
+	began := time.Now().Unix()
+	foreignDelete(t, db, a)
+	requireSound(t, db)
+	j, err := db.Job(context.Background(), b)
+	require.NoError(t, err)
+	require.NotEqual(t, honker.PhaseHeld, j.Phase)
+	require.GreaterOrEqual(t, j.RunAt.Unix(), began+2)
+	require.LessOrEqual(t, j.RunAt.Unix(), time.Now().Unix()+2)
+}
+
+// A key of which a job is held again, by a death of another binding, gives its room to the next.
+func TestAfter_ForeignDeath_Key(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
+	a, runs := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2, honker.Key("k"))
+	b, c := testkit.Enqueue(t, q, 3, honker.Key("k"), honker.After(a), honker.Priority(1)), testkit.Enqueue(t, q, 4, honker.Key("k"))
+	jobs := testkit.ClaimAll(t, q)
+	foreignDelete(t, db, a)
+	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 1 WHERE id = `+fmt.Sprint(b))
+	require.Empty(t, testkit.ClaimAll(t, q)) // both wait for their key now
+	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_job WHERE slot = 2`))
+	require.NoError(t, jobs[runs].Ack(ctx)) // lets b go, the first
+	foreignDeath(t, db, a)
+	requireSound(t, db)
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, b))
+	require.Contains(t, testkit.ClaimAll(t, q), c)
+}
+
+// The results of what a job has waited for are there until it is over, whatever their time.
+func TestAfter_ResultsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		ctx := context.Background()
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{ResultTTL: time.Second, Lease: time.Hour})
+		a, alone := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2)
+		b := testkit.Enqueue(t, q, 3, honker.After(a))
+		jobs := testkit.ClaimAll(t, q)
+		for id, j := range jobs {
+			require.NoError(t, j.SetResult(id*10))
+			require.NoError(t, j.Ack(ctx))
+		}
+		job := testkit.ClaimAll(t, q)[b]
+		time.Sleep(time.Minute)
+		maintainOnce(t, db)
+		require.Equal(t, []int64{a}, job.After())
+		got, err := honker.Result[int64](ctx, db, a)
+		require.NoError(t, err)
+		require.Equal(t, a*10, got)
+		got, err = honker.WaitResult[int64](ctx, db, a)
+		require.NoError(t, err)
+		require.Equal(t, a*10, got)
+		_, err = honker.Result[int64](ctx, db, alone)
+		require.ErrorIs(t, err, honker.ErrNotFound)
+		require.NoError(t, job.Ack(ctx))
+		_, err = honker.Result[int64](ctx, db, a)
+		require.ErrorIs(t, err, honker.ErrNotFound)
+		maintainOnce(t, db)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
+	})
+}
+
+// A waiter that dies passes nothing on: what waits for it goes on waiting.
+func TestAfter_DeadWaiter(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	a := testkit.Enqueue(t, q, 1)
+	b := testkit.Enqueue(t, q, 2, honker.After(a))
+	c := testkit.Enqueue(t, q, 3, honker.After(b))
+	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
+	require.NoError(t, testkit.ClaimAll(t, q)[b].Reject(ctx, testkit.ErrCause))
+	requireSound(t, db)
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, c))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after WHERE waiter = `+fmt.Sprint(b)))
+}
+
+// A plain job pays nothing for edges: no side row, and no trigger where none was ever made.
+func TestAfter_PlainJobs(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	a := testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
+	triggers := `SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '_honkerx_after*'`
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), triggers))
+	testkit.Enqueue(t, q, 2, honker.After(a))
+	require.EqualValues(t, 8, testkit.QueryInt(t, db.SQL(), triggers))
+}

@@ -1,0 +1,83 @@
+package honker_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func newBatch(t testing.TB, db *honker.DB) *honker.Batch {
+	t.Helper()
+	b, err := db.NewBatch(context.Background(), nil)
+	require.NoError(t, err)
+	return b
+}
+
+// A batch without members is done when it is sealed, and one that is done holds nothing up.
+func TestBatch_Empty(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	b := newBatch(t, db)
+	next := testkit.Enqueue(t, q, 1, honker.AfterBatch(b.ID))
+	require.Empty(t, testkit.ClaimAll(t, q))
+	require.NoError(t, b.Seal(ctx))
+	require.Contains(t, testkit.ClaimAll(t, q), next)
+	late := testkit.Enqueue(t, q, 2, honker.AfterBatch(b.ID))
+	require.Contains(t, testkit.ClaimAll(t, q), late)
+	requireSound(t, db)
+	require.ErrorIs(t, db.Batch(99).Seal(ctx), honker.ErrNotFound)
+}
+
+// A death by another binding is noticed by the batch too.
+func TestBatch_ForeignDeath(t *testing.T) {
+	_, db, q := testkit.NewQueue[int](t, nil)
+	b := newBatch(t, db)
+	a := testkit.Enqueue(t, q, 1, honker.In(b.ID))
+	next := testkit.Enqueue(t, q, 2, honker.AfterBatch(b.ID))
+	require.NoError(t, b.Seal(context.Background()))
+	testkit.ClaimAll(t, q)
+	foreignDelete(t, db, a)
+	requireSound(t, db)
+	require.Equal(t, honker.PhaseScheduled, testkit.PhaseOf(t, db, next))
+	foreignDeath(t, db, a)
+	requireSound(t, db)
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
+}
+
+// Nothing of a batch can wait for what waits for the batch.
+func TestBatch_Circles(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	b, c := newBatch(t, db), newBatch(t, db)
+	next := testkit.Enqueue(t, q, 1, honker.AfterBatch(b.ID), honker.In(c.ID))
+	last := testkit.Enqueue(t, q, 2, honker.After(next))
+	before := testkit.Dump(t, db.SQL())
+	for name, o := range map[string]honker.EnqueueOption{"directly": honker.After(next), "by another": honker.After(last), "by a batch": honker.AfterBatch(c.ID)} {
+		_, err := q.Enqueue(ctx, 3, honker.In(b.ID), o)
+		require.ErrorIs(t, err, honker.ErrInvalid, name)
+		require.ErrorContains(t, err, fmt.Sprintf("waits for batch %d already", b.ID), name)
+	}
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+	first := testkit.Enqueue(t, q, 4, honker.In(b.ID))
+	testkit.Enqueue(t, q, 5, honker.In(b.ID), honker.After(first))
+	requireSound(t, db)
+}
+
+// What a batch is made with is checked.
+func TestBatch_Options(t *testing.T) {
+	ctx, db, _ := testkit.NewQueue[int](t, nil)
+	many := map[string]string{}
+	for i := range 65 {
+		many[fmt.Sprint(i)] = ""
+	}
+	for _, o := range []honker.BatchOptions{{Name: "a\x00"}, {Name: strings.Repeat("n", 1025)}, {Headers: many},
+		{Headers: map[string]string{"h": strings.Repeat("v", 8<<10)}}} {
+		_, err := db.NewBatch(ctx, &o)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_batches`))
+}

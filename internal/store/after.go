@@ -1,0 +1,247 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/honker-go/honker/internal/sqlite"
+)
+
+// Edges are the rows of _honkerx_after: what waits for what. One that is not done holds its waiter, and
+// there are no counters, so that nothing can drift. There are three kinds:
+//
+//   - (job, 0, waiter): the waiter waits for the job
+//   - (0, batch, waiter): the waiter waits for the batch
+//   - (job, batch, -batch): the job is a member of the batch, which waits for it as a job does
+//
+// So a batch is over by the same look as a waiter may run: no edge of it is open.
+
+// Links is what an enqueue says of the other jobs that its jobs belong together with.
+type Links struct {
+	Jobs    []int64 // that they wait for
+	Batches []int64 // that they wait for
+	IfDead  bool    // what is dead will do
+	In      int64   // the batch that they are members of; 0: none
+}
+
+// waits reports that there is something to wait for.
+func (l *Links) waits() bool { return len(l.Jobs)+len(l.Batches) > 0 }
+
+// Errors of links.
+var (
+	// ErrBatchDone reports a batch that is sealed, and of which no member waits or runs.
+	ErrBatchDone = errors.New("the batch is done")
+	// ErrAwaited reports that a job may have waiters, so that its end takes several statements. Nothing was
+	// changed.
+	ErrAwaited = errors.New("jobs wait for others")
+)
+
+// By primary keys. sqlite_sequence keeps the highest id that was ever given.
+const (
+	sqlNoSuchJob = `SELECT value FROM json_each(?1)
+WHERE value > ifnull((SELECT seq FROM sqlite_sequence WHERE name = '_honker_live'), 0) LIMIT 1`
+	sqlNoSuchBatch = `SELECT value FROM json_each(?1)
+WHERE value > ifnull((SELECT seq FROM sqlite_sequence WHERE name = '_honkerx_batches'), 0) LIMIT 1`
+
+	sqlBatchTakes = `SELECT open = 1 OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = -?1 AND state = 0)
+FROM _honkerx_batches WHERE id = ?1`
+)
+
+// later is the WITH clause of what waits for the nodes of the query from, directly or by others. A node is the
+// id of a job, or of a batch with a minus. By primary key.
+func later(from string) string {
+	return `WITH RECURSIVE later(id) AS (` + from + ` UNION
+  SELECT a.waiter FROM later CROSS JOIN _honkerx_after AS a
+    ON a.job_id = max(later.id, 0) AND a.batch BETWEEN max(-later.id, 0) AND iif(later.id < 0, -later.id, 9223372036854775807)
+  WHERE a.state <> 1)`
+}
+
+// By primary keys.
+var sqlWaitsAlready = later(`VALUES (?1)`) + ` SELECT id FROM later WHERE id IN (SELECT value FROM json_each(?2)) LIMIT 1`
+
+// CheckLinks refuses what an enqueue may not say. It writes nothing.
+func (Jobs) CheckLinks(ctx context.Context, q Querier, l *Links) error {
+	if err := neverWas(ctx, q, sqlNoSuchJob, "no job has had this id", l.Jobs); err != nil {
+		return err
+	}
+	if err := neverWas(ctx, q, sqlNoSuchBatch, "no batch has had this id", l.Batches); err != nil {
+		return err
+	}
+	if l.In == 0 {
+		return nil
+	}
+	if err := neverWas(ctx, q, sqlNoSuchBatch, "no batch has had this id", []int64{l.In}); err != nil {
+		return err
+	}
+	var takes bool
+	found, err := one(ctx, q, sqlBatchTakes, []any{l.In}, &takes)
+	if err == nil && (!found || !takes) {
+		err = fmt.Errorf("batch %d: %w", l.In, ErrBatchDone)
+	}
+	if err != nil || !l.waits() {
+		return err
+	}
+	return noCircle(ctx, q, -l.In, l)
+}
+
+func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	var id int64
+	found, err := one(ctx, q, query, []any{idList(ids)}, &id)
+	if err == nil && found {
+		err = fmt.Errorf("%w: %d: %s", sqlite.ErrInvalid, id, why)
+	}
+	return err
+}
+
+// noCircle refuses that node waits for what waits for it. A new job cannot: all ids that it can name are older.
+func noCircle(ctx context.Context, q Querier, node int64, l *Links) error {
+	nodes := append(make([]int64, 0, len(l.Jobs)+len(l.Batches)), l.Jobs...)
+	for _, b := range l.Batches {
+		nodes = append(nodes, -b)
+	}
+	var id int64
+	found, err := one(ctx, q, sqlWaitsAlready, []any{node, idList(nodes)}, &id)
+	if err == nil && found {
+		err = fmt.Errorf("%w: %s waits for %s already", sqlite.ErrInvalid, nodeName(id), nodeName(node))
+	}
+	return err
+}
+
+func nodeName(node int64) string {
+	if node < 0 {
+		return fmt.Sprint("batch ", -node)
+	}
+	return fmt.Sprint("job ", node)
+}
+
+// By primary keys, and by _honkerx_after_waiter.
+var (
+	sqlJoinBatch = `INSERT INTO _honkerx_job (job_id, batch) SELECT value, ?2 FROM json_each(?1) WHERE 1
+ON CONFLICT (job_id) DO UPDATE SET batch = excluded.batch`
+	sqlAddMembers = `INSERT INTO _honkerx_after (job_id, batch, waiter) SELECT value, ?2, -?2 FROM json_each(?1)`
+	sqlAddTotal   = `UPDATE _honkerx_batches SET total = total + json_array_length(?1) WHERE id = ?2`
+
+	sqlAfterJobs = `INSERT OR IGNORE INTO _honkerx_after (job_id, waiter, state, if_dead)
+SELECT a.value, w.value, CASE WHEN EXISTS (SELECT 1 FROM _honker_live WHERE id = a.value) THEN 0
+    WHEN EXISTS (SELECT 1 FROM _honker_dead WHERE id = a.value) THEN iif(?3, 1, 2) ELSE 1 END, ?3
+FROM json_each(?1) AS w CROSS JOIN json_each(?2) AS a`
+
+	sqlAfterBatches = `INSERT OR IGNORE INTO _honkerx_after (job_id, batch, waiter, state, if_dead)
+SELECT 0, a.value, w.value, ` + batchState("a.value", "?3") + `, ?3 FROM json_each(?1) AS w CROSS JOIN json_each(?2) AS a`
+
+	sqlHoldWaiters = `UPDATE _honker_live SET state = 'held'
+WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + waits("_honker_live.id")
+
+	sqlNextOfKeyOf = nextOfKeyOf("?1")
+)
+
+// AddLinks makes the jobs, which were just inserted, wait as l says, and members of its batch. l was checked in the
+// same transaction.
+func (Jobs) AddLinks(ctx context.Context, q Querier, l *Links, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := ensureAfterTriggers(ctx, q); err != nil {
+		return err
+	}
+	jobs := idList(ids)
+	if l.In != 0 {
+		for _, query := range []string{sqlJoinBatch, sqlAddMembers, sqlAddTotal} {
+			if _, err := q.ExecContext(ctx, query, jobs, l.In); err != nil {
+				return err
+			}
+		}
+	}
+	return addEdges(ctx, q, l, jobs)
+}
+
+// addEdges makes jobs wait.
+func addEdges(ctx context.Context, q Querier, l *Links, jobs string) error {
+	if !l.waits() {
+		return nil
+	}
+	if len(l.Jobs) > 0 {
+		if _, err := q.ExecContext(ctx, sqlAfterJobs, jobs, idList(l.Jobs), l.IfDead); err != nil {
+			return err
+		}
+	}
+	if len(l.Batches) > 0 {
+		if _, err := q.ExecContext(ctx, sqlAfterBatches, jobs, idList(l.Batches), l.IfDead); err != nil {
+			return err
+		}
+	}
+	_, err := q.ExecContext(ctx, sqlHoldWaiters, jobs)
+	return err
+}
+
+// AddWaits makes a job that waits, and was replaced by an enqueue, wait for what l says too. It is an error
+// where that waits for the job.
+func (Jobs) AddWaits(ctx context.Context, q Querier, l *Links, id int64) error {
+	if !l.waits() {
+		return nil
+	}
+	if err := noCircle(ctx, q, id, l); err != nil {
+		return err
+	}
+	if err := ensureAfterTriggers(ctx, q); err != nil {
+		return err
+	}
+	if err := addEdges(ctx, q, l, idList([]int64{id})); err != nil {
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlNextOfKeyOf, id) // where its key has let it go before
+	return err
+}
+
+// isAwaited is the condition that others wait for a live job. The first part is computed once for a statement, by
+// one look at the table; only in a file with edges is the second one asked of each job.
+const isAwaited = `(EXISTS (SELECT 1 FROM _honkerx_after)
+    AND EXISTS (SELECT 1 FROM _honkerx_after AS w WHERE w.job_id = _honker_live.id AND w.state = 0))`
+
+// endsEdges is the statement that has the edges of live jobs done, and so lets their waiters go. It comes before the
+// jobs are deleted: of a delete alone the triggers cannot tell whether the job will be dead.
+func endsEdges(where string) string {
+	return `UPDATE _honkerx_after SET state = 1 WHERE state = 0 AND job_id IN (SELECT id FROM _honker_live` + where + `)`
+}
+
+// By primary key.
+const sqlHasEdges = `SELECT EXISTS (SELECT 1 FROM _honkerx_after)`
+
+// HasEdges tells whether any job of the file waits for another.
+func (Jobs) HasEdges(ctx context.Context, q Querier) (some bool, err error) {
+	_, err = one(ctx, q, sqlHasEdges, nil, &some)
+	return some, err
+}
+
+// By _honkerx_after_waiter.
+const sqlAfterOf = `SELECT DISTINCT iif(a.job_id > 0, a.job_id, m.job_id) AS id
+FROM _honkerx_after AS a LEFT JOIN _honkerx_after AS m ON a.job_id = 0 AND m.waiter = -a.batch
+WHERE a.waiter = ?1 AND (a.job_id > 0 OR m.job_id IS NOT NULL) ORDER BY id`
+
+// AfterOf returns the jobs that a job waits for, or has waited for, and the members of such batches, by id.
+func (Jobs) AfterOf(ctx context.Context, q Querier, id int64) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlAfterOf, 0, id)
+}
+
+// By primary keys.
+var (
+	sqlWaiters = later(`SELECT value FROM json_each(?1) WHERE 1`) + `
+SELECT l.id FROM later CROSS JOIN _honker_live AS l ON l.id = later.id
+WHERE l.state = 'held' AND l.id NOT IN (SELECT value FROM json_each(?1))`
+
+	sqlDropWaiters = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id, queue`
+)
+
+// DropWaiters deletes the jobs that wait for those of nodes, directly or by others. A node is the id of a job, or
+// of a batch with a minus.
+func (Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]Change, error) {
+	ids, err := returnedIDs(ctx, q, sqlWaiters, 0, idList(nodes))
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	return changes(ctx, q, sqlDropWaiters, idList(ids))
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+)
+
+// Batches are the statements on _honkerx_batches. What a batch waits for, and what waits for it, are edges: see
+// after.go.
+type Batches struct{}
+
+// By primary keys.
+const (
+	sqlInsertBatch = `INSERT INTO _honkerx_batches (name, headers, created_ms) VALUES (?1, ?2, ?3)`
+	sqlSealBatch   = `UPDATE _honkerx_batches SET open = 0 WHERE id = ?1`
+)
+
+// Insert adds a batch and returns its id.
+func (Batches) Insert(ctx context.Context, q Querier, name, headers string, nowMS int64) (int64, error) {
+	if err := ensureAfterTriggers(ctx, q); err != nil {
+		return 0, err
+	}
+	return inserted(ctx, q, sqlInsertBatch, 1, nullText(name), nullText(headers), nowMS)
+}
+
+// Seal ends the time in which members are added; false where there is no such batch.
+func (Batches) Seal(ctx context.Context, q Querier, id int64) (bool, error) {
+	n, err := affected(ctx, q, sqlSealBatch, id)
+	return n > 0, err
+}
+
+// By _honkerx_job_batch.
+const sqlBatchMembers = `SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
+
+// Members returns up to limit of the members that are neither done nor dead.
+func (Batches) Members(ctx context.Context, q Querier, id int64, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlBatchMembers, 0, id, limit)
+}
+
+// Batch is a batch as it is read.
+type Batch struct {
+	ID                int64
+	Name, Headers     string
+	Total, Live       int64 // members ever, and those that wait or run
+	Running, Dead     int64
+	Open              bool
+	CreatedMS, DoneMS int64 // 0: it is not done
+	Next              []int64
+}
+
+// By primary key. The counts read the members that are not done, by _honkerx_job_batch and _honkerx_dead_job_batch.
+const (
+	batchesWhere = `SELECT id, name, headers, total, open, created_ms, done_ms,
+  (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = b.id),
+  (SELECT count(*) FROM _honkerx_job AS s INDEXED BY _honkerx_job_batch CROSS JOIN _honker_live AS l ON l.id = s.job_id
+    WHERE s.batch = b.id AND l.state = 'processing' AND l.claim_expires_at >= ?1),
+  (SELECT count(*) FROM _honkerx_dead_job INDEXED BY _honkerx_dead_job_batch WHERE batch = b.id),
+  (SELECT json_group_array(waiter) FROM (SELECT waiter FROM _honkerx_after WHERE job_id = 0 AND batch = b.id ORDER BY waiter LIMIT 100))
+FROM _honkerx_batches AS b WHERE `
+
+	sqlNewestBatches = batchesWhere + `id < ?2 ORDER BY id DESC LIMIT ?3 + 0`
+	sqlOldestBatches = batchesWhere + `id > ?2 ORDER BY id LIMIT ?3 + 0`
+)
+
+// Newest returns up to limit batches with ids below before, the newest first.
+func (Batches) Newest(ctx context.Context, q Querier, before, now int64, limit int) ([]Batch, error) {
+	return batches(ctx, q, sqlNewestBatches, now, before, limit)
+}
+
+// Oldest returns up to limit batches with ids above after, the oldest first.
+func (Batches) Oldest(ctx context.Context, q Querier, after, now int64, limit int) ([]Batch, error) {
+	return batches(ctx, q, sqlOldestBatches, now, after, limit)
+}
+
+func batches(ctx context.Context, q Querier, query string, args ...any) (all []Batch, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var b Batch
+		var name, headers sql.NullString
+		var next string
+		err := rows.Scan(&b.ID, &name, &headers, (*number)(&b.Total), &b.Open, (*number)(&b.CreatedMS), (*number)(&b.DoneMS),
+			(*number)(&b.Live), (*number)(&b.Running), (*number)(&b.Dead), &next)
+		if err != nil {
+			return err
+		}
+		b.Name, b.Headers = name.String, headers.String
+		all = append(all, b)
+		return json.Unmarshal([]byte(next), &all[len(all)-1].Next)
+	}, args...)
+	return all, err
+}
