@@ -63,6 +63,7 @@ func TestReadOnly_Functions(t *testing.T) {
 	}
 	reads := map[string]func(ctx context.Context) error{
 		"Audit":      func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
+		"Batches":    func(c context.Context) error { _, err := admin.Batches(c, db, nil); return err },
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
 		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
 		"EachJob":    func(c context.Context) error { return testkit.LastError(admin.EachJob(c, db, admin.JobFilter{}, nil)) },

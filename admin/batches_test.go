@@ -1,0 +1,231 @@
+package admin_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func newBatch(t testing.TB, db *honker.DB) *honker.Batch {
+	t.Helper()
+	b, err := db.NewBatch(context.Background(), nil)
+	require.NoError(t, err)
+	return b
+}
+
+// batch reads one from the list.
+func batch(t testing.TB, db *honker.DB, id int64) admin.BatchInfo {
+	t.Helper()
+	p, err := admin.Batches(context.Background(), db, nil)
+	require.NoError(t, err)
+	for _, b := range p.Batches {
+		if b.ID == id {
+			return b
+		}
+	}
+	t.Fatalf("no batch %d", id)
+	return admin.BatchInfo{}
+}
+
+// A job waits for a batch until that is sealed and its members are done; members may add members.
+func TestBatch_SealedAndDone(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	other := honker.NewQueue[int](db, "other", nil)
+	b := newBatch(t, db)
+	next := testkit.Enqueue(t, q, 0, honker.AfterBatch(b.ID))
+	a := testkit.Enqueue(t, q, 1, honker.In(b.ID))
+	j, err := db.Job(ctx, a)
+	require.NoError(t, err)
+	require.Equal(t, b.ID, j.Batch)
+	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
+	require.NoError(t, db.Check(ctx))
+	require.Empty(t, testkit.ClaimAll(t, q), "the batch is open")
+	c := testkit.Enqueue(t, other, 2, honker.In(b.ID))
+	require.NoError(t, b.Seal(ctx))
+	require.NoError(t, b.Seal(ctx))
+	require.NoError(t, db.Check(ctx))
+	job := testkit.ClaimAll(t, other)[c]
+	var d int64
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+		if d, err = other.EnqueueTx(ctx, tx, 3, honker.In(b.ID)); err != nil {
+			return err
+		}
+		return job.AckTx(ctx, tx)
+	}))
+	require.Empty(t, testkit.ClaimAll(t, q))
+	got := batch(t, db, b.ID)
+	require.Equal(t, admin.BatchInfo{ID: b.ID, Total: 3, Waiting: 1, Done: 2, Next: []int64{next}, CreatedAt: got.CreatedAt}, got)
+	job = testkit.ClaimAll(t, other)[d]
+	require.EqualValues(t, 1, batch(t, db, b.ID).Running)
+	require.NoError(t, job.Ack(ctx))
+	jobs := testkit.ClaimAll(t, q)
+	require.Contains(t, jobs, next)
+	require.Equal(t, []int64{a, c, d}, jobs[next].After())
+	require.NoError(t, db.Check(ctx))
+	got = batch(t, db, b.ID)
+	require.EqualValues(t, 3, got.Done)
+	require.WithinDuration(t, time.Now(), got.DoneAt, time.Minute)
+	_, err = q.Enqueue(ctx, 4, honker.In(b.ID))
+	require.ErrorIs(t, err, honker.ErrBatchDone)
+	require.NoError(t, jobs[next].Ack(ctx))
+	require.NoError(t, db.Check(ctx))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
+}
+
+// A batch with a dead member is not done, takes no others, and is done when that was requeued and acked.
+func TestBatch_DeadMember(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	b := newBatch(t, db)
+	a := testkit.Enqueue(t, q, 1, honker.In(b.ID))
+	next := testkit.Enqueue(t, q, 2, honker.AfterBatch(b.ID))
+	anyway := testkit.Enqueue(t, q, 3, honker.AfterBatch(b.ID), honker.EvenIfDead())
+	require.NoError(t, b.Seal(ctx))
+	require.NoError(t, testkit.ClaimAll(t, q)[a].Reject(ctx, testkit.ErrCause))
+	require.NoError(t, db.Check(ctx))
+	require.EqualValues(t, 1, batch(t, db, b.ID).Dead)
+	_, err := q.Enqueue(ctx, 4, honker.In(b.ID))
+	require.ErrorIs(t, err, honker.ErrBatchDone)
+	jobs := testkit.ClaimAll(t, q)
+	require.Len(t, jobs, 1)
+	require.Contains(t, jobs, anyway)
+	dead, err := db.Job(ctx, a)
+	require.NoError(t, err)
+	require.Equal(t, b.ID, dead.Batch)
+	r, err := admin.Requeue(ctx, db, admin.JobFilter{Batch: b.ID}, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, r.Changed)
+	require.NoError(t, db.Check(ctx))
+	more := testkit.Enqueue(t, q, 5, honker.In(b.ID))
+	jobs = testkit.ClaimAll(t, q)
+	require.NoError(t, errors.Join(jobs[a].Ack(ctx), jobs[more].Ack(ctx)))
+	require.Contains(t, testkit.ClaimAll(t, q), next)
+	require.NoError(t, db.Check(ctx))
+}
+
+// All of a batch is there or nothing, and each of its members is one.
+func TestBatch_Tx(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	undo := errors.New("undo")
+	var b *honker.Batch
+	build := func(end error) error {
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+			if b, err = db.NewBatchTx(ctx, tx, &honker.BatchOptions{Name: "night", Headers: map[string]string{"tenant": "7"}}); err != nil {
+				return err
+			}
+			if _, err := q.EnqueueManyTx(ctx, tx, []int{1, 2, 3}, honker.In(b.ID), honker.Key("k")); err != nil {
+				return err
+			}
+			if _, err := q.EnqueueTx(ctx, tx, 4, honker.In(b.ID), honker.Unique("u", nil)); err != nil {
+				return err
+			}
+			if _, err := q.EnqueueTx(ctx, tx, 5, honker.AfterBatch(b.ID)); err != nil {
+				return err
+			}
+			return errors.Join(b.SealTx(ctx, tx), end)
+		})
+	}
+	require.ErrorIs(t, build(undo), undo)
+	p, err := admin.Batches(ctx, db, nil)
+	require.NoError(t, err)
+	require.Empty(t, p.Batches)
+	require.NoError(t, build(nil))
+	require.NoError(t, db.Check(ctx))
+	got := batch(t, db, b.ID)
+	require.Equal(t, "night", got.Name)
+	require.Equal(t, map[string]string{"tenant": "7"}, got.Headers)
+	require.EqualValues(t, 4, got.Total)
+	jobs := testkit.ClaimAll(t, q)
+	require.Len(t, jobs, 4)
+	for _, j := range jobs {
+		require.NoError(t, j.Ack(ctx))
+	}
+	require.Len(t, testkit.ClaimAll(t, q), 1)
+}
+
+// Cancel removes what waits and runs of a batch, and all that was to come after it.
+func TestBatch_Cancel(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	b := newBatch(t, db)
+	ids, err := q.EnqueueMany(ctx, make([]int, 30), honker.In(b.ID))
+	require.NoError(t, err)
+	next := testkit.Enqueue(t, q, 1, honker.AfterBatch(b.ID))
+	testkit.Enqueue(t, q, 2, honker.After(next))
+	testkit.Enqueue(t, q, 3, honker.After(ids[3]))
+	other := testkit.Enqueue(t, q, 4)
+	jobs, err := q.Claim(ctx, "w", 3)
+	require.NoError(t, err)
+	require.NoError(t, jobs[0].Ack(ctx))
+	require.NoError(t, jobs[1].Reject(ctx, testkit.ErrCause))
+	n, err := b.Cancel(ctx)
+	require.NoError(t, err)
+	require.Equal(t, 28+3, n)
+	require.NoError(t, db.Check(ctx))
+	left := testkit.ClaimAll(t, q)
+	require.Len(t, left, 1)
+	require.Contains(t, left, other)
+	require.ErrorIs(t, jobs[2].Ack(ctx), honker.ErrClaimLost)
+	got := batch(t, db, b.ID)
+	require.False(t, got.Open)
+	require.EqualValues(t, 1, got.Dead)
+	require.ErrorIs(t, func() error { _, err := db.Batch(99).Cancel(ctx); return err }(), honker.ErrNotFound)
+}
+
+// Batches are listed page by page, from either end, and bad options are refused.
+func TestBatches_Pages(t *testing.T) {
+	ctx, db, _ := testkit.NewQueue[int](t, nil)
+	for range 5 {
+		newBatch(t, db)
+	}
+	for order, want := range map[admin.Order][]int64{admin.NewestFirst: {5, 4, 3, 2, 1}, admin.OldestFirst: {1, 2, 3, 4, 5}} {
+		var got []int64
+		o := admin.PageOptions{Order: order, Limit: 2}
+		for {
+			p, err := admin.Batches(ctx, db, &o)
+			require.NoError(t, err)
+			for _, b := range p.Batches {
+				require.True(t, b.Open)
+				got = append(got, b.ID)
+			}
+			if o.After = p.Next; p.Next == "" {
+				break
+			}
+		}
+		require.Equal(t, want, got)
+	}
+	p, err := admin.Batches(ctx, db, &admin.PageOptions{Limit: 1})
+	require.NoError(t, err)
+	for _, o := range []admin.PageOptions{{Order: admin.ClaimOrder}, {Order: admin.LastDiedFirst}, {Limit: -1}, {After: "x"}, {After: p.Next, Order: admin.OldestFirst}} {
+		_, err := admin.Batches(ctx, db, &o)
+		require.ErrorIs(t, err, honker.ErrInvalid, "%+v", o)
+	}
+	_, err = admin.Batches(ctx, nil, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// A batch that was done a week ago is forgotten, and counts as done.
+func TestBatch_Forgotten(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	old, young, open := newBatch(t, db), newBatch(t, db), newBatch(t, db)
+	require.NoError(t, errors.Join(old.Seal(ctx), young.Seal(ctx)))
+	testkit.Exec(t, db, `UPDATE _honkerx_batches SET done_ms = done_ms - 8 * 86400000 WHERE id = 1`)
+	round, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	require.NoError(t, db.Maintain(round, nil))
+	p, err := admin.Batches(ctx, db, nil)
+	require.NoError(t, err)
+	require.Len(t, p.Batches, 2)
+	_, err = q.Enqueue(ctx, 1, honker.In(old.ID))
+	require.ErrorIs(t, err, honker.ErrBatchDone)
+	next := testkit.Enqueue(t, q, 2, honker.AfterBatch(old.ID))
+	require.Contains(t, testkit.ClaimAll(t, q), next)
+	testkit.Enqueue(t, q, 3, honker.In(open.ID))
+	require.NoError(t, db.Check(ctx))
+}
