@@ -206,7 +206,9 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 // decodeOrSettle makes a job of a claimed row. One with a payload that does not decode
 // is dead-lettered: no later attempt could succeed. After an error of the codec one may.
 func (q *Queue[T]) decodeOrSettle(ctx context.Context, row store.Job) (*Job[T], error) {
-	job := newJob[T](q.queue, row, worker.ClaimOf(row))
+	claim := worker.ClaimOf(row)
+	claim.Made = time.Now()
+	job := newJob[T](q.queue, row, claim)
 	cause := job.decode(ctx, row.Payload, &job.Args)
 	if cause == nil {
 		return job, nil

@@ -49,9 +49,13 @@ func fill(t *testing.T, path string) {
 		`job 1: no such address "ann@example.com"`, `job 2: no such address "bob@example.com"`, "server is down\nconnection refused",
 	} {
 		enqueue(emails, `{"to": "ann", "order": {"id": 12345678901234567890}}`, honker.MaxAttempts(3))
-		_, err := emails.WorkDue(ctx, func(context.Context, *honker.Job[json.RawMessage]) error { return honker.Reject(errors.New(reason)) }, nil)
+		_, err := emails.WorkDue(ctx, func(_ context.Context, job *honker.Job[json.RawMessage]) error {
+			job.Logger().Info("send", "to", "ann\x1b[2J")
+			time.Sleep(200 * time.Millisecond)
+			return honker.Reject(errors.New(reason))
+		}, &honker.WorkOptions{WorkerID: "worker-0"})
 		require.NoError(t, err)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute - 200*time.Millisecond)
 	}
 	reports := honker.NewQueue[json.RawMessage](db, "nightly reports", &honker.QueueOptions{Lease: time.Minute})
 	enqueue(reports, `1`)
@@ -126,6 +130,9 @@ func TestGolden_Job(t *testing.T) {
 		s.do("job", "show", "3", "-o", "table")
 		s.do("job", "show", "99")
 		s.do("job", "show", "one")
+		s.each("job", "logs", "3")
+		s.do("job", "logs", "6")
+		s.do("job", "logs", "99")
 		s.do("job", "run-now", "8")
 		s.do("job", "run-now", "8", "-o", "table")
 		s.do("job", "cancel", "7", "-o", "json")

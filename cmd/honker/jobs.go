@@ -139,8 +139,8 @@ func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) e
 }
 
 func (a *app) job() *cobra.Command {
-	return parent("job", "One job: show it, cancel it, run it now, wait for it", groupChange,
-		a.jobShow(), a.jobCancel(), a.jobRunNow(), a.jobWait())
+	return parent("job", "One job: show it and its failed attempts, cancel it, run it now, wait for it", groupChange,
+		a.jobShow(), a.jobLogs(), a.jobCancel(), a.jobRunNow(), a.jobWait())
 }
 
 // jobView shows a job by itself: all of it.

@@ -43,6 +43,8 @@ WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL A
 		`SELECT 0 FROM _honkerx_queues AS k WHERE done_kept <> (SELECT count(*) FROM _honkerx_done AS d WHERE d.queue = k.queue)`},
 	{"a queue that keeps jobs that are done counts them",
 		`SELECT 0 FROM _honkerx_queues WHERE done_count IS NOT NULL AND (done_kept IS NULL OR done_age_ms IS NULL)`},
+	{"an attempt belongs to a job that is live or dead",
+		`SELECT job_id FROM _honkerx_attempts WHERE job_id NOT IN (SELECT id FROM _honker_live) AND job_id NOT IN (SELECT id FROM _honker_dead)`},
 	{"a side row belongs to a live job",
 		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
 	{"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits",

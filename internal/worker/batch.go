@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
 )
 
 // batchOp settles jobs that have finished, and claims more, in one transaction. A commit costs
@@ -24,13 +25,18 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 		return err
 	}
 	// What is not a plain ack is rare, and each takes statements of its own.
+	var failed []store.Attempt
 	for _, j := range b.done {
 		if j.end == nil || j.together() {
 			continue
 		}
-		if err := j.end.Run(ctx, q, now); err != nil {
+		if err := j.end.settle(ctx, q, now, b.source.Jobs.Ack); err != nil {
 			return err
 		}
+		failed = j.end.failed(failed)
+	}
+	if err := b.source.Jobs.AddAttempts(ctx, q, failed); err != nil {
+		return err
 	}
 	if b.Want == 0 {
 		return nil

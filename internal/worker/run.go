@@ -179,7 +179,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	// must not run, or panic, inside a transaction that other callers share.
 	p.reportError(j, err)
 	end := p.source.Retry(j.claim, 0, err)
-	end.mayBeSettled = mayBeSettled
+	end.mayBeSettled, end.ran = mayBeSettled, j.ran
 	if directed {
 		end.Outcome, end.Delay = directive.Outcome, directive.Delay
 	} else {

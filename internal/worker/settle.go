@@ -20,6 +20,7 @@ type Claim struct {
 	SettledTx atomic.Bool // by a Tx verb: its transaction may still fail
 	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
 	Result    atomic.Pointer[string]
+	log       atomic.Pointer[Log] // nil: nothing was logged
 
 	// Pooled claims are told of by their pool, once, when their job was cancelled.
 	Pooled    bool
@@ -30,6 +31,7 @@ type Claim struct {
 
 	Wait  time.Duration // from when the job could have begun to its handler; set before that is called
 	Began time.Time     // when it was; the zero time outside of a pool
+	Made  time.Time     // outside of a pool: when the caller was given the job
 }
 
 // Ran is how long the handler has run: 0 where there is none.
@@ -90,7 +92,8 @@ type SettleOp struct {
 	SlowDown bool // of a job that is snoozed: as in Directive
 
 	source    *Source
-	text      string // of Cause, for the file
+	text      string        // of Cause, for the file
+	ran       time.Duration // of a handler that has returned; 0: until the settle
 	resultTTL time.Duration
 
 	// mayBeSettled says that the handler may have settled the job in a transaction of its
@@ -153,6 +156,9 @@ func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	return err
 }
 
+// ackFunc is an ack of store.Jobs.
+type ackFunc = func(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
+
 // Held says, after Run, that the claim was the worker's, and has ended.
 func (s *SettleOp) Held() bool {
 	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
@@ -161,16 +167,39 @@ func (s *SettleOp) Held() bool {
 // Run ends the claim, in a transaction. Every statement is fenced by (id, worker, attempt), so a claim
 // that was lost changes nothing.
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) error {
-	return s.run(ctx, q, at, s.source.Jobs.Ack)
+	if err := s.settle(ctx, q, at, s.source.Jobs.Ack); err != nil {
+		return err
+	}
+	return s.source.Jobs.AddAttempts(ctx, q, s.failed(nil))
 }
 
-// runAlone is Run without a transaction around it. It is store.ErrAwaited, and changes nothing, where that is not
-// enough.
+// runAlone is Run without a transaction around it, of an attempt that has not failed. It is store.ErrAwaited, and
+// changes nothing, where that is not enough.
 func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, at time.Time) error {
-	return s.run(ctx, q, at, s.source.Jobs.AckAlone)
+	return s.settle(ctx, q, at, s.source.Jobs.AckAlone)
 }
 
-func (s *SettleOp) run(ctx context.Context, q engine.Querier, at time.Time, ack func(context.Context, engine.Querier, store.Claim, int64) (bool, error)) (err error) {
+// failed adds the attempt to those that have failed, if it has: it was ended with an error, or by the death of the
+// job.
+func (s *SettleOp) failed(all []store.Attempt) []store.Attempt {
+	if s.Became != Died && (s.Became != Retried || s.text == "") {
+		return all
+	}
+	c, start, ran := s.Claim, s.Claim.Began, s.ran
+	if start.IsZero() {
+		start = c.Made
+	}
+	if ran == 0 {
+		ran = max(0, s.At.Sub(start))
+	}
+	return append(all, store.Attempt{
+		Job: c.ID, N: c.Attempt, Worker: c.Worker, Error: s.text, Log: c.log.Load().String(),
+		StartMS: start.UnixMilli(), RanMS: ran.Milliseconds(),
+	})
+}
+
+// settle is Run without a note of the attempt.
+func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, ack ackFunc) (err error) {
 	if s.Outcome == Cancelled {
 		return nil
 	}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// attemptView shows a failed attempt, with its log as one value.
+var attemptView = view[admin.Attempt]{
+	columns: []column[admin.Attempt]{
+		{"n", func(t admin.Attempt) cell { return number(int64(t.N)) }},
+		{"worker", func(t admin.Attempt) cell { return text(t.Worker) }},
+		{"start", func(t admin.Attempt) cell { return at(t.Start) }},
+		{"ran", func(t admin.Attempt) cell { return text(t.Ran.String()) }},
+		{"error", func(t admin.Attempt) cell { return text(t.Error) }},
+		{"log", func(t admin.Attempt) cell { return text(t.Log) }},
+	},
+	name: func(t admin.Attempt) string { return strconv.Itoa(t.N) },
+}
+
+func (a *app) jobLogs() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "logs JOB",
+		Short: "The failed attempts of a job, and what they have logged",
+		Long: `logs prints the last 20 attempts of a job that have failed: a line for each, and below it, indented, its error and what its
+handler has written to its Logger. With --output they are values, as of other lists.`,
+		Args: cobra.ExactArgs(1),
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		ids, err := idsOf(args)
+		if err != nil {
+			return err
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			all, err := admin.Attempts(ctx, db, ids[0])
+			if errors.Is(err, honker.ErrNotFound) {
+				return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file that waits, runs or is dead", ids[0]), try: a.command("jobs")}
+			}
+			if err != nil {
+				return err
+			}
+			return a.printAttempts(all)
+		})
+	})
+}
+
+// printAttempts prints them to be read, unless a format was asked for.
+func (a *app) printAttempts(all []admin.Attempt) error {
+	if a.format != "" || len(all) == 0 {
+		out := newList(a, attemptView)
+		for _, attempt := range all {
+			if err := out.add(attempt); err != nil {
+				return err
+			}
+		}
+		return out.close("failed attempts")
+	}
+	for _, t := range all {
+		_, err := fmt.Fprintf(a.out, "attempt %d by %s, %s, ran %s\n", t.N, clean(t.Worker), t.Start.UTC().Format(time.RFC3339), t.Ran)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(t.Error + "\n" + t.Log) {
+			if _, err := fmt.Fprintln(a.out, strings.TrimRight("  "+clean(strings.TrimSuffix(line, "\n")), " ")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

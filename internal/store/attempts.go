@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+)
+
+// Attempt is one that has failed, of a job that is live or dead.
+type Attempt struct {
+	Job     int64
+	N       int64
+	Worker  string
+	StartMS int64
+	RanMS   int64
+	Error   string
+	Log     string
+}
+
+// What is kept of the attempts of a job.
+const (
+	KeptAttempts = 20
+	KeptLogs     = 256 << 10 // bytes, of all of its attempts
+)
+
+// By primary key.
+const (
+	// The fields come as one parameter, so that one statement adds all of a batch. OR REPLACE, since an
+	// application may have made a job with the id and the attempts of another one.
+	sqlAddAttempts = `INSERT OR REPLACE INTO _honkerx_attempts (job_id, attempt, worker, start_ms, ran_ms, error, log)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, nullif(value ->> 6, '') FROM json_each(?1)`
+
+	sqlDropOldAttempts = `DELETE FROM _honkerx_attempts AS a WHERE job_id IN (SELECT value FROM json_each(?1)) AND attempt <= (
+  SELECT attempt FROM _honkerx_attempts WHERE job_id = a.job_id ORDER BY attempt DESC LIMIT 1 OFFSET ?2 + 0)`
+
+	sqlDropOldLogs = `UPDATE _honkerx_attempts AS a SET log = NULL WHERE job_id IN (SELECT value FROM json_each(?1)) AND log IS NOT NULL
+  AND ?2 < (SELECT sum(length(CAST(log AS BLOB))) FROM _honkerx_attempts WHERE job_id = a.job_id AND attempt >= a.attempt)`
+
+	sqlAttempts = `SELECT attempt, worker, start_ms, ran_ms, error, log FROM _honkerx_attempts WHERE job_id = ?1 ORDER BY attempt`
+)
+
+// The triggers that let attempts go with their job, whichever binding deletes it. A live job with attempts has a side
+// row, with the error of the last one or since it was requeued, so a plain job pays nothing. They are made with
+// the first failed attempt of a file, and stay.
+const (
+	createAttemptsGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_gone AFTER DELETE ON _honkerx_job
+WHEN coalesce(OLD.last_error, OLD.base) IS NOT NULL
+BEGIN
+  DELETE FROM _honkerx_attempts
+  WHERE job_id = OLD.job_id AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
+END`
+
+	// A requeue inserts the live job before it deletes the dead one.
+	createAttemptsForgotten = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_forgotten AFTER DELETE ON _honker_dead
+BEGIN
+  DELETE FROM _honkerx_attempts
+  WHERE job_id = OLD.id AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = OLD.id);
+END`
+)
+
+// AddAttempts notes attempts that have failed, in the transaction that settles them.
+func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []Attempt) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	if err := ensureTriggers(ctx, q, "_honkerx_attempts_gone", createAttemptsForgotten, createAttemptsGone); err != nil {
+		return err
+	}
+	rows := make([][7]any, len(failed))
+	var many, logged []int64
+	for i, a := range failed {
+		rows[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
+		if a.N > KeptAttempts {
+			many = append(many, a.Job)
+		}
+		if a.Log != "" && a.N > 1 {
+			logged = append(logged, a.Job)
+		}
+	}
+	list, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	if _, err := q.ExecContext(ctx, sqlAddAttempts, string(list)); err != nil {
+		return err
+	}
+	if many != nil {
+		if _, err := q.ExecContext(ctx, sqlDropOldAttempts, idList(many), KeptAttempts); err != nil {
+			return err
+		}
+	}
+	if logged != nil {
+		_, err = q.ExecContext(ctx, sqlDropOldLogs, idList(logged), KeptLogs)
+	}
+	return err
+}
+
+// Attempts returns the failed attempts of a job, the oldest first.
+func (Jobs) Attempts(ctx context.Context, q Querier, id int64) (all []Attempt, err error) {
+	err = each(ctx, q, sqlAttempts, func(rows *sql.Rows) error {
+		a := Attempt{Job: id}
+		var text, log sql.NullString
+		err := rows.Scan((*number)(&a.N), &a.Worker, (*number)(&a.StartMS), (*number)(&a.RanMS), &text, &log)
+		a.Error, a.Log = text.String, log.String
+		all = append(all, a)
+		return err
+	}, id)
+	return all, err
+}
