@@ -26,7 +26,7 @@ type attemptStore interface {
 	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 }
 
-var attempts attemptStore = store.Jobs{}
+var attempted attemptStore = store.Jobs{}
 
 // Attempts returns the last 20 attempts of a job that have failed, the oldest first: those that a worker of this library
 // has ended with an error, and a job that was rejected. An attempt between them that is missing was lost with its
@@ -38,7 +38,7 @@ var attempts attemptStore = store.Jobs{}
 func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	var all []Attempt
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := attempts.Attempts(ctx, q, id)
+		rows, err := attempted.Attempts(ctx, q, id)
 		if err != nil {
 			return err
 		}
@@ -59,11 +59,11 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 
 // exists is an error, unless a live or dead job has the id.
 func exists(ctx context.Context, q engine.Querier, id int64) error {
-	_, live, err := attempts.Find(ctx, q, id)
+	_, live, err := attempted.Find(ctx, q, id)
 	if err != nil || live {
 		return err
 	}
-	_, dead, err := attempts.FindDead(ctx, q, id)
+	_, dead, err := attempted.FindDead(ctx, q, id)
 	if err == nil && !dead {
 		err = honker.ErrNotFound
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -34,7 +35,8 @@ type Reason struct {
 
 // Explain tells why the job does not run, or what became of it. It reads one snapshot of the file and says
 // nothing that is not in it: it follows a claim step by step, so a job that it calls next in turn is the next
-// that a worker gets, and one that it gives another reason is passed over by claims. Times are those of the clock of this
+// that a worker gets, and one that it gives another reason is passed over by claims. Which workers there are it knows as
+// [Workers] does. Times are those of the clock of this
 // machine, and hold if nothing else happens meanwhile.
 //
 // It never waits for the writer, and looks at no more than some thousand jobs: Ahead is a lower bound behind that many.
@@ -83,6 +85,7 @@ type explainer struct {
 	now      time.Time
 	brief    bool                      // for many jobs at once: Ahead goes less far
 	outlooks map[string]*store.Outlook // of queues that were looked at
+	workers  map[string][]WorkerInfo   // of those
 }
 
 // explain runs f on a snapshot. It may run again after an error.
@@ -97,7 +100,7 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 }
 
 func newExplainer(q engine.Querier, c engine.Codec) *explainer {
-	return &explainer{q: q, codec: c, now: time.Now(), outlooks: make(map[string]*store.Outlook)}
+	return &explainer{q: q, codec: c, now: time.Now(), outlooks: make(map[string]*store.Outlook), workers: make(map[string][]WorkerInfo)}
 }
 
 // firstReasons returns the first reason of each of jobs.
@@ -219,7 +222,9 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, row store.Job)
 		ex.NextAt = time.Time{}
 	}
 	if !slices.ContainsFunc(ex.Reasons, Reason.blocks) {
-		ex.add(x.ready(ex)...)
+		if err := x.ready(ctx, ex); err != nil {
+			return err
+		}
 	}
 	ex.add(x.odd(ex.Job)...)
 	return nil
@@ -365,9 +370,13 @@ func (x *explainer) head(ctx context.Context, ex *Explanation, o *store.Outlook,
 		return err
 	}
 	for _, r := range job.Reasons {
-		r.Text = fmt.Sprintf("job %d comes first: %s", id, r.Text)
-		if r.Code == ReasonInTurn {
+		switch r.Code {
+		case ReasonInTurn:
 			r.Text, r.Jobs = canBeClaimed(ex.Ahead, id), []int64{id}
+		case ReasonNoWorker, ReasonWorkersBusy:
+			r.Text = canBeClaimed(ex.Ahead, id) + strings.TrimPrefix(r.Text, claimable)
+		default:
+			r.Text = fmt.Sprintf("job %d comes first: %s", id, r.Text)
 		}
 		ex.add(r)
 	}

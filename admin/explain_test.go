@@ -26,12 +26,20 @@ func why(t *testing.T, db *honker.DB, id int64, code admin.ReasonCode) (*admin.E
 	return ex, ex.Reasons[0]
 }
 
-// inQueue runs f in a bubble, in which it is midnight, with a queue.
+// inQueue runs f in a bubble, in which it is midnight, with a queue and a worker of it that is somewhere else.
 func inQueue(t *testing.T, f func(t *testing.T, db *honker.DB, q *honker.Queue[int])) {
 	t.Helper()
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		addWorker(t, db, "far", 4)
 		f(t, db, honker.NewQueue[int](db, "mails", &honker.QueueOptions{Lease: time.Minute}))
 	})
+}
+
+// addWorker adds one that cannot be asked whether it lives.
+func addWorker(t *testing.T, db *honker.DB, id string, slots int) {
+	t.Helper()
+	testkit.Exec(t, db, `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES (?, 'mails', 'far', ?, ?3, ?3)`,
+		id, slots, time.Now().UnixMilli())
 }
 
 func TestExplain_InTurn(t *testing.T) {
@@ -345,7 +353,7 @@ func TestExplain_Tx(t *testing.T) {
 		require.NoError(t, err)
 		ex, err := admin.Explain(ctx, db, id)
 		require.NoError(t, err)
-		require.Equal(t, admin.ReasonInTurn, ex.Reasons[0].Code)
+		require.Equal(t, admin.ReasonNoWorker, ex.Reasons[0].Code)
 		return nil
 	}))
 }

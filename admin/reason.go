@@ -31,10 +31,12 @@ const (
 
 // Reasons that do not keep a claim from taking the job, and what became of it.
 const (
-	ReasonInTurn      ReasonCode = "in_turn"     // it can be claimed, after those before it
-	ReasonLapsed      ReasonCode = "lapsed"      // so it can: its worker has not renewed its claim
-	ReasonUndecodable ReasonCode = "undecodable" // the payload is no JSON: it is dead-lettered when it is claimed
-	ReasonClock       ReasonCode = "clock"       // times of the job and the clock of this machine do not fit
+	ReasonInTurn      ReasonCode = "in_turn"      // it can be claimed, after those before it
+	ReasonNoWorker    ReasonCode = "no_worker"    // so it can, and no worker of its queue is known
+	ReasonWorkersBusy ReasonCode = "workers_busy" // so it can, and all workers have as many jobs as they run at a time
+	ReasonLapsed      ReasonCode = "lapsed"       // so it can: its worker has not renewed its claim
+	ReasonUndecodable ReasonCode = "undecodable"  // the payload is no JSON: it is dead-lettered when it is claimed
+	ReasonClock       ReasonCode = "clock"        // times of the job and the clock of this machine do not fit
 	ReasonRunning     ReasonCode = "running"
 	ReasonDead        ReasonCode = "dead"
 	ReasonDone        ReasonCode = "done"
@@ -47,7 +49,8 @@ var reasonRank = map[ReasonCode]int{
 	ReasonExhausted: 0, ReasonExpired: 1, ReasonWaitsFor: 2, ReasonPaused: 3, ReasonKeyLimit: 4, ReasonQueueLimit: 5,
 	ReasonKeyRate: 6, ReasonQueueRate: 7, ReasonNotDue: 8,
 	ReasonRunning: rankReady, ReasonDead: rankReady, ReasonDone: rankReady, ReasonGone: rankReady, ReasonNever: rankReady,
-	ReasonUndecodable: rankReady + 1, ReasonLapsed: rankReady + 2, ReasonInTurn: rankReady + 3, ReasonClock: rankReady + 4,
+	ReasonUndecodable: rankReady + 1, ReasonLapsed: rankReady + 2,
+	ReasonNoWorker: rankReady + 3, ReasonWorkersBusy: rankReady + 3, ReasonInTurn: rankReady + 3, ReasonClock: rankReady + 4,
 }
 
 const rankReady = 100
@@ -235,22 +238,6 @@ func (x *explainer) queueRate(queue string, o *store.Outlook, s store.Standing) 
 func (x *explainer) keyRate(queue, key string, o *store.Outlook, start time.Time) Reason {
 	return Reason{Code: ReasonKeyRate, Until: start, Do: []string{command("queue", "limits", queue)},
 		Text: fmt.Sprintf("its key %q may start %s: its start is at %s", key, per(o.Limits.KeyRate), x.at(start))}
-}
-
-// ready explains a job that claims do not pass over.
-func (x *explainer) ready(ex *Explanation) (reasons []Reason) {
-	if j := ex.Job; j.Phase == honker.PhaseLapsed {
-		reasons = append(reasons, Reason{Code: ReasonLapsed, Who: j.WorkerID, Text: fmt.Sprintf(
-			"worker %q has not renewed its claim, which ran out at %s: any worker may claim it again, attempt %s so far", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))})
-	}
-	text := "is next: a claim on the queue takes it"
-	if ex.Ahead.N > 0 || ex.Ahead.More {
-		text = fmt.Sprintf("can be claimed, after %s before it", plural(ex.Ahead.N, "job"))
-		if ex.Ahead.More {
-			text = fmt.Sprintf("can be claimed, after %s jobs before it", ex.Ahead)
-		}
-	}
-	return append(reasons, Reason{Code: ReasonInTurn, Text: text})
 }
 
 const (

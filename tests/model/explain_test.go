@@ -34,7 +34,7 @@ func (m *explainMachine) SetLimits(t *rapid.T) {
 	m.limits = honker.Limits{
 		Running: bounds.Draw(t, "running"), PerKey: bounds.Draw(t, "per key"), InOrder: rapid.IntRange(0, 3).Draw(t, "in order") == 0,
 	}
-	if rapid.IntRange(0, 2).Draw(t, "rated") == 0 {
+	if rapid.Bool().Draw(t, "rated") {
 		m.limits.Rate, m.limits.KeyRate = rates.Draw(t, "rate"), rates.Draw(t, "key rate")
 	}
 	require.NoError(t, m.q.SetLimits(m.ctx, m.limits))
@@ -135,7 +135,12 @@ func codes(ex *admin.Explanation) (all []admin.ReasonCode) {
 	return all
 }
 
-func inTurn(ex *admin.Explanation) bool { return slices.Contains(codes(ex), admin.ReasonInTurn) }
+// inTurn tells whether claims take the job, whether or not there are workers that make some.
+func inTurn(ex *admin.Explanation) bool {
+	return slices.ContainsFunc(codes(ex), func(code admin.ReasonCode) bool {
+		return code == admin.ReasonInTurn || code == admin.ReasonNoWorker || code == admin.ReasonWorkersBusy
+	})
+}
 
 // Check holds each explanation against what claims do.
 func (m *explainMachine) Check(t *rapid.T) {
@@ -232,7 +237,7 @@ func TestExplain_Model(t *testing.T) {
 	})
 	t.Log(met)
 	for _, code := range []admin.ReasonCode{
-		admin.ReasonInTurn, admin.ReasonLapsed, admin.ReasonRunning, admin.ReasonDead, admin.ReasonDone, admin.ReasonGone, admin.ReasonExpired, admin.ReasonExhausted,
+		admin.ReasonInTurn, admin.ReasonNoWorker, admin.ReasonLapsed, admin.ReasonRunning, admin.ReasonDead, admin.ReasonDone, admin.ReasonGone, admin.ReasonExpired, admin.ReasonExhausted,
 		admin.ReasonWaitsFor, admin.ReasonPaused, admin.ReasonKeyLimit, admin.ReasonQueueLimit, admin.ReasonKeyRate, admin.ReasonQueueRate, admin.ReasonNotDue,
 	} {
 		require.True(t, met[string(code)] > 0 || testing.Short(), "the property holds because nothing happened: %s", code)

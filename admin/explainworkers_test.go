@@ -1,0 +1,79 @@
+package admin_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// Without a worker, a job that can be claimed waits for one. One that was killed has a name.
+func TestExplain_NoWorker(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		q := honker.NewQueue[int](db, "mails", nil)
+		id := testkit.Enqueue(t, q, 1)
+		ex, r := why(t, db, id, admin.ReasonNoWorker)
+		require.Equal(t, "can be claimed, and no worker of its queue is known: there is no Work on it, and no other worker holds a job", ex.Text)
+		require.Equal(t, []string{"honker workers mails"}, r.Do)
+		require.Equal(t, "job 1 can be claimed, and no worker of its queue is known: there is no Work on it, and no other worker holds a job",
+			whyQueue(t, db, admin.ReasonNoWorker).Text)
+
+		running := make(chan struct{})
+		stop := testkit.Background(t, func(ctx context.Context) error {
+			return q.Work(ctx, func(ctx context.Context, _ *honker.Job[int]) error { close(running); <-ctx.Done(); return nil },
+				&honker.WorkOptions{WorkerID: "w-17", Workers: 1, DrainTimeout: time.Millisecond})
+		})
+		<-running
+		time.Sleep(time.Second)
+		next := testkit.Enqueue(t, q, 2)
+		why(t, db, next, admin.ReasonWorkersBusy)
+		testkit.Exec(t, db, `UPDATE _honkerx_workers SET pid_start = pid_start - 1`) // another process has that number now
+		ex, r = why(t, db, next, admin.ReasonNoWorker)
+		require.Contains(t, ex.Text, `can be claimed, and its queue has no worker: "w-17" was killed, process `)
+		require.Equal(t, "w-17", r.Who)
+		require.NoError(t, stop())
+	})
+}
+
+// While all handlers of all workers have jobs, the next one waits for the first that ends.
+func TestExplain_WorkersBusy(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		addWorker(t, db, "near", 1)
+		for i := range 6 {
+			testkit.Enqueue(t, q, i)
+		}
+		_, err := q.Claim(t.Context(), "near", 1)
+		require.NoError(t, err)
+		_, err = q.Claim(t.Context(), "far", 3)
+		require.NoError(t, err)
+		why(t, db, 6, admin.ReasonInTurn)
+		_, err = q.Claim(t.Context(), "far", 1)
+		require.NoError(t, err)
+		ex, r := why(t, db, 6, admin.ReasonWorkersBusy)
+		require.Equal(t, `can be claimed when a handler is free: all 5 of "near", "far" have jobs, the oldest jobs 1, 2`, ex.Text)
+		require.Equal(t, []int64{1, 2}, r.Jobs)
+		_, err = q.Claim(t.Context(), "a foreign one", 1)
+		require.NoError(t, err)
+		id := testkit.Enqueue(t, q, 7)
+		why(t, db, id, admin.ReasonInTurn) // what it can take is not known
+	})
+}
+
+// How long a job waits is told by what was claimed in the last minutes.
+func TestExplain_InTurn_About(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		testkit.Exec(t, db, `INSERT INTO _honkerx_minutes (minute, queue, claimed) VALUES (?1, 'mails', 40), (?1, '', 40)`, time.Now().Unix()/60)
+		time.Sleep(time.Minute)
+		for i := range 9 {
+			testkit.Enqueue(t, q, i)
+		}
+		ex, _ := why(t, db, 9, admin.ReasonInTurn)
+		require.Equal(t, "can be claimed, after 8 jobs before it: about 2m at the rate of the last 10m", ex.Text)
+	})
+}
