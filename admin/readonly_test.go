@@ -62,6 +62,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"RunNow":     func(c context.Context) error { _, err := admin.RunNow(c, db, none, nil); return err },
 	}
 	reads := map[string]func(ctx context.Context) error{
+		"Attempts":   func(c context.Context) error { _, err := admin.Attempts(c, db, 1); return err },
 		"Audit":      func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
 		"Batches":    func(c context.Context) error { _, err := admin.Batches(c, db, nil); return err },
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
