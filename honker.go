@@ -249,6 +249,7 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 		MaxPayload: o.MaxPayload,
 		Codec:      o.Codec,
 		CountLimit: o.CountLimit,
+		WALLimit:   o.WALLimit,
 		ReadOnly:   o.ReadOnly,
 		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
 		Riders:     riders,

@@ -84,6 +84,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Leaders":    func(c context.Context) error { _, err := admin.Leaders(c, db); return err },
 		"ListJobs":   func(c context.Context) error { _, err := admin.ListJobs(c, db, admin.JobFilter{}, nil); return err },
 		"Locks":      func(c context.Context) error { _, err := admin.Locks(c, db); return err },
+		"Problems":   func(c context.Context) error { _, err := admin.Problems(c, db); return err },
 		"Queues":     func(c context.Context) error { _, err := admin.Queues(c, db); return err },
 		"RateLimits": func(c context.Context) error { _, err := admin.RateLimits(c, db); return err },
 		"Consumers":  func(c context.Context) error { _, err := admin.Consumers(c, db); return err },

@@ -30,6 +30,7 @@ type Config struct {
 	MaxPayload int   // bytes
 	Codec      Codec // of the payloads of jobs; nil: none
 	CountLimit int   // of Stats
+	WALLimit   int64 // bytes that a write-ahead log may have; negative: any
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
 	Riders     []Rider

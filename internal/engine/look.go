@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -178,6 +180,11 @@ func (e *Engine) heads(ctx context.Context, queue string) (heads []store.QueueHe
 type keptHeads struct {
 	heads []store.QueueHead
 	until time.Time
+}
+
+// Disk returns how many bytes are free on the disk of the file, and how many it has.
+func (e *Engine) Disk() (free, size int64, err error) {
+	return sqlite.Disk(filepath.Dir(e.Backend.Name()))
 }
 
 // Counts returns those of all queues, as Stats has them.

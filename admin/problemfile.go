@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+func (s *search) schedules(ctx context.Context) error {
+	all, err := troubles.LateTasks(ctx, s.q, s.ago(waitsLong)-1)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	leader, err := s.leader(ctx, store.SchedulerLock)
+	why := "no process runs the scheduler"
+	if leader != "" {
+		why = leader + ", which leads, does not fire it"
+	}
+	for _, l := range all {
+		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: engine.Instant(l.At), Text: "schedule " + l.Name + ": was to fire: " + why})
+	}
+	return err
+}
+
+// leader is the owner of a lock; empty: it is free.
+func (s *search) leader(ctx context.Context, lock string) (string, error) {
+	held, err := locks.All(ctx, s.q, s.now.Unix())
+	if found := find(held, lock); err == nil && found != nil {
+		return found.Owner, nil
+	}
+	return "", err
+}
+
+// consumers looks for those that do not read their events. One that keeps events from being deleted is the
+// worse for it.
+func (s *search) consumers(ctx context.Context) error {
+	all, err := troubles.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
+	for _, b := range all {
+		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: count(b.Unseen)}
+		p.Text = fmt.Sprintf("%s: %s %s has not seen %s", b.Topic, b.Kind, b.Name, some(p.N, "event"))
+		switch {
+		case b.Kind == "group":
+			p.Text += ", and no member of it lives"
+		case b.AckMS != 0:
+			p.Since = later(p.Since, engine.InstantMS(b.AckMS))
+			p.Text += ", and has saved nothing"
+		}
+		if b.Pins {
+			p.Code = ProblemPinned
+			p.Text += "; they are kept for it beyond the retention of the topic"
+		}
+		s.add(p)
+	}
+	return err
+}
+
+// later is the second of two times.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func (s *search) clock(ctx context.Context) error {
+	newest, err := troubles.Newest(ctx, s.q)
+	at := engine.Instant(newest)
+	if err != nil || at.Sub(s.now) <= clockAhead {
+		return err
+	}
+	s.add(Problem{Code: ProblemClock,
+		Text: fmt.Sprintf("the newest job or event was made at %s, which is in the future of this machine", at.UTC().Format(time.RFC3339))})
+	return nil
+}
+
+// log looks at the write-ahead log.
+func (s *search) log(context.Context) error {
+	limit := s.engine.WALLimit
+	info, err := os.Stat(s.engine.Backend.Name() + "-wal")
+	if err != nil || limit < 0 || info.Size() <= limit {
+		return nil // without a log there is nothing to say of it
+	}
+	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: info.Size()},
+		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", bytesText(info.Size()), bytesText(limit))})
+	return nil
+}
+
+// diskOf is how much of the disk is free, and how much there is.
+var diskOf = (*engine.Engine).Disk
+
+func (s *search) disk(context.Context) error {
+	free, size, err := diskOf(s.engine)
+	if err != nil || free >= diskLeft && (free >= size/diskShare || free >= diskEnough) {
+		return nil // where it is not known, it is not a problem
+	}
+	s.add(Problem{Code: ProblemDisk, N: honker.Count{N: free},
+		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", bytesText(free), bytesText(size))})
+	return nil
+}
+
+// bytesText names a number of bytes.
+func bytesText(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	default:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+}
+
+// maintenance looks for what Maintain would do, if no process runs it.
+func (s *search) maintenance(ctx context.Context, stats []engine.QueueStats) error {
+	leader, err := s.leader(ctx, store.MaintenanceLock)
+	if err != nil || leader != "" {
+		return err
+	}
+	topics, queues, err := troubles.Retains(ctx, s.q)
+	var expired honker.Count
+	for _, st := range stats {
+		expired.N, expired.More = expired.N+st.Expired.N, expired.More || st.Expired.More
+	}
+	var left []string
+	add := func(c honker.Count, noun, what string) {
+		if c != (honker.Count{}) {
+			left = append(left, some(c, noun)+what)
+		}
+	}
+	add(expired, "job", " that can run no more")
+	add(honker.Count{N: topics}, "topic", " with a retention")
+	add(honker.Count{N: queues}, "queue", " with a retention")
+	if err != nil || left == nil {
+		return err
+	}
+	s.add(Problem{Code: ProblemNotMaintained, N: expired, Text: "no process maintains the file, and there is something to do: " + strings.Join(left, ", ")})
+	return nil
+}

@@ -1,0 +1,220 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// queues looks at each queue by what was counted in it.
+func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
+	worked, err := s.worked(ctx)
+	if err != nil {
+		return err
+	}
+	asked := 0 // for the usual wait
+	for _, st := range stats {
+		if st.Pause != nil {
+			s.oldPause(st.Queue, "", *st.Pause)
+			continue
+		}
+		if err := s.lapsed(ctx, st); err != nil {
+			return err
+		}
+		ready := engine.Instant(st.OldestReady)
+		if st.OldestReady == 0 || s.now.Sub(ready) <= waitsLong {
+			continue
+		}
+		asked++
+		usual, known, err := s.usualWait(ctx, st.Queue, ready, asked)
+		if err != nil {
+			return err
+		}
+		s.late(st, ready, worked[st.Queue], usual, known)
+	}
+	return nil
+}
+
+// worked are the queues with a worker that lives, or may.
+func (s *search) worked(ctx context.Context) (map[string]bool, error) {
+	all, err := workersOf(ctx, s.q, "", s.now)
+	worked := make(map[string]bool, len(all))
+	for _, w := range all {
+		if w.Alive != Gone {
+			worked[w.Queue] = true
+		}
+	}
+	return worked, err
+}
+
+// usualWait is how long jobs of a queue have waited in the day before the oldest that waits now was ready.
+func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, asked int) (usual time.Duration, known bool, err error) {
+	if asked > mostUsual {
+		return 0, false, nil
+	}
+	rows, err := minutes.List(ctx, s.q, queue, ready.Add(-usualSpan).Unix()/60)
+	var wait, claimed int64
+	for _, r := range rows {
+		if r.Minute < ready.Unix()/60 {
+			wait, claimed = wait+r.Wait, claimed+r.Claimed
+		}
+	}
+	if err != nil || claimed == 0 {
+		return 0, false, err
+	}
+	return engine.Milliseconds(wait / claimed), true, nil
+}
+
+// late judges a queue with a job that has been ready for a minute.
+func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual time.Duration, known bool) {
+	limit := lateUnknown
+	switch {
+	case known:
+		limit = max(waitsLong, lateTimes*usual)
+	case !worked:
+		limit = waitsLong
+	}
+	if s.now.Sub(ready) <= limit {
+		return
+	}
+	p := Problem{Code: ProblemNoWorker, Queue: st.Queue, Since: ready, N: count(st.Ready)}
+	list := command("jobs", "--queue", st.Queue, "--phase", "ready")
+	p.Text = fmt.Sprintf("%s: %s ready, and no worker runs", st.Queue, jobs(p.N))
+	p.Do = []string{command("workers", st.Queue), list}
+	if worked {
+		p.Code = ProblemLate
+		p.Text = fmt.Sprintf("%s: %s ready, and the workers do not keep up", st.Queue, jobs(p.N))
+		p.Do = []string{list, command("workers", st.Queue)}
+	}
+	if worked && known {
+		p.Text += fmt.Sprintf(": jobs have waited for %s before", max(usual, time.Millisecond).Round(time.Millisecond))
+	}
+	s.add(p)
+}
+
+// lapsed finds claims that ran out more than a minute ago. Within that a worker takes the job up, if there is one.
+func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
+	if st.Lapsed == (store.Count{}) {
+		return nil
+	}
+	since, err := troubles.LapsedSince(ctx, s.q, st.Queue, s.now.Unix())
+	if err != nil || since == 0 || since >= s.ago(waitsLong) {
+		return err
+	}
+	n := count(st.Lapsed)
+	s.add(Problem{Code: ProblemLapsed, Queue: st.Queue, Since: engine.Instant(since), N: n,
+		Text: fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other has taken them up", st.Queue, jobs(n)),
+		Do:   []string{command("jobs", "--queue", st.Queue, "--phase", "lapsed"), command("workers", st.Queue)}})
+	return nil
+}
+
+// oldPause judges a pause of a queue, or of a key of it.
+func (s *search) oldPause(queue, key string, p store.Pause) {
+	since := engine.InstantMS(p.SinceMS)
+	if p.UntilMS != 0 || s.now.Sub(since) <= pausedFor {
+		return
+	}
+	text := queue + ": paused"
+	if key != "" {
+		text = fmt.Sprintf("%s: key %q paused", queue, key)
+	}
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Reason != "" {
+		text += " (" + p.Reason + ")"
+	}
+	found := Problem{Code: ProblemPaused, Queue: queue, Name: key, Since: since, Text: text + ", and without an end"}
+	if key == "" {
+		found.Do = []string{command("queue", "resume", queue)}
+	}
+	s.add(found)
+}
+
+func (s *search) keyPauses(ctx context.Context) error {
+	all, err := troubles.OldKeyPauses(ctx, s.q, s.now.Add(-pausedFor).UnixMilli())
+	for _, p := range all {
+		s.oldPause(p.Queue, p.Key, p.Pause)
+	}
+	return err
+}
+
+func (s *search) waitsForDead(ctx context.Context) error {
+	all, err := troubles.DeadMembers(ctx, s.q)
+	for _, d := range all {
+		p := Problem{Code: ProblemWaitsForDead, Queue: d.Queue, Since: engine.Instant(d.Since), N: honker.Count{N: d.N}}
+		of := "a dead batch member"
+		if d.Member != 0 {
+			member := strconv.FormatInt(d.Member, 10)
+			of = "job " + member + ", which is dead"
+			p.Do = []string{command("job", "show", member), command("dead", "requeue", member)}
+		}
+		p.Text = fmt.Sprintf("%s: job %d waits for %s", d.Queue, d.Waiter, of)
+		if d.N > 1 {
+			p.Text = fmt.Sprintf("%s: %s wait for dead ones: job %d for %s", d.Queue, jobs(p.N), d.Waiter, of)
+		}
+		s.add(p)
+	}
+	return err
+}
+
+func (s *search) heldFree(ctx context.Context) error {
+	all, err := troubles.HeldFree(ctx, s.q)
+	for _, k := range all {
+		n := honker.Count{N: k.N}
+		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Do: []string{command("check")},
+			Text: fmt.Sprintf("%s: %s held for key %q, which has room: a fault of honker, please report it", k.Queue, jobs(n), k.Key)})
+	}
+	return err
+}
+
+func (s *search) deaths(ctx context.Context) error {
+	all, err := troubles.DiedSince(ctx, s.q, s.ago(youngDeaths))
+	for _, d := range all {
+		n := count(d.N)
+		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: engine.Instant(d.First), N: n,
+			Text: fmt.Sprintf("%s: %s died in the last hour", d.Queue, jobs(n)),
+			Do:   []string{command("dead", "groups", "--queue", d.Queue, "--died-since", "1h")}})
+	}
+	return err
+}
+
+// count is c as the API has it.
+func count(c store.Count) honker.Count { return honker.Count{N: c.N, More: c.More} }
+
+// jobs names a number of them.
+func jobs(c honker.Count) string { return some(c, "job") }
+
+func some(c honker.Count, noun string) string {
+	if c == (honker.Count{N: 1}) {
+		return "1 " + noun
+	}
+	return c.String() + " " + noun + "s"
+}
+
+// command is a command line of honker's, which a shell can be given.
+func command(words ...string) string {
+	line := []string{"honker"}
+	for _, word := range words {
+		line = append(line, quoted(word))
+	}
+	return strings.Join(line, " ")
+}
+
+// quoted is a word that a shell would take apart in quotes.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

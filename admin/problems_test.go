@@ -1,0 +1,494 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// problems are those of db.
+func problems(t *testing.T, db *honker.DB) []admin.Problem {
+	t.Helper()
+	all, err := admin.Problems(t.Context(), db)
+	require.NoError(t, err)
+	return all
+}
+
+// only is the problem of db, which has one.
+func only(t *testing.T, db *honker.DB) admin.Problem {
+	t.Helper()
+	all := problems(t, db)
+	require.Len(t, all, 1)
+	return all[0]
+}
+
+// inBubble runs fn in fake time.
+func inBubble(t *testing.T, fn func(t *testing.T, db *honker.DB, q *honker.Queue[int])) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		fn(t, db, honker.NewQueue[int](db, "jobs", nil))
+	})
+}
+
+// slowly is a handler that takes that long.
+func slowly(d time.Duration) honkertest.Handler[int] {
+	return func(ctx context.Context, _ *honker.Job[int]) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
+// A new file has no problems, and neither has one in which all is as it should be.
+func TestProblems_None(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.Empty(t, problems(t, db))
+		stop := testkit.Work(t, q, testkit.Succeed[int], nil)
+		testkit.Enqueue(t, q, 1)
+		testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
+		time.Sleep(30 * time.Minute)
+		require.Empty(t, problems(t, db))
+		require.NoError(t, stop())
+	})
+}
+
+// Ready jobs and no worker are a problem after a minute, until there is a worker.
+func TestProblems_NoWorker(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		began := time.Now().Truncate(time.Second)
+		for n := range 3 {
+			testkit.Enqueue(t, q, n)
+		}
+		time.Sleep(time.Minute)
+		require.Empty(t, problems(t, db), "a worker of another binding may be there, and take it")
+		time.Sleep(2 * time.Second)
+		p := only(t, db)
+		require.WithinDuration(t, began, p.Since, 0)
+		p.Since = time.Time{}
+		require.Equal(t, admin.Problem{
+			Code: admin.ProblemNoWorker, Severity: admin.SeverityError, Queue: "jobs", N: honker.Count{N: 3},
+			Text: "jobs: 3 jobs ready, and no worker runs",
+			Do:   []string{"honker workers jobs", "honker jobs --queue jobs --phase ready"},
+		}, p)
+		_, err := q.Pause(t.Context(), nil)
+		require.NoError(t, err)
+		require.Empty(t, problems(t, db), "it was meant")
+		_, err = q.Resume(t.Context())
+		require.NoError(t, err)
+		require.Len(t, problems(t, db), 1)
+
+		other := honkertest.Foreign(t, db, "jobs")
+		require.Len(t, other.Claim(1, time.Minute), 1)
+		require.Empty(t, problems(t, db), "one that holds a job lives")
+		time.Sleep(2 * time.Minute)
+		require.NotEmpty(t, problems(t, db))
+		stop := testkit.Work(t, q, testkit.Succeed[int], nil)
+		time.Sleep(time.Second)
+		require.Empty(t, problems(t, db))
+		require.NoError(t, stop())
+	})
+}
+
+// A worker that was killed is none.
+func TestProblems_NoWorker_Gone(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
+		testkit.ExecAll(t, db.SQL(), another+`('gone', 'jobs', 'h', 'another', 's', 1, 1, 1, 1)`)
+		testkit.Enqueue(t, q, 1)
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, admin.ProblemNoWorker, only(t, db).Code)
+		testkit.ExecAll(t, db.SQL(), another+`('unknown', 'jobs', 'h', NULL, NULL, NULL, NULL, 1, 1)`)
+		require.Empty(t, problems(t, db), "it may live")
+	})
+}
+
+// A job that is ready for ten times as long as is usual is late; five minutes where nothing is usual yet.
+func TestProblems_Late(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		stop := testkit.Work(t, q, slowly(20*time.Second), &honker.WorkOptions{Workers: 1})
+		for n := range 30 {
+			testkit.Enqueue(t, q, n)
+		}
+		time.Sleep(5*time.Minute + 10*time.Second)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemLate, p.Code)
+		require.Equal(t, admin.SeverityError, p.Severity)
+		require.Equal(t, "jobs", p.Queue)
+		require.Equal(t, "jobs: 14 jobs ready, and the workers do not keep up", p.Text)
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, problems(t, db))
+
+		// By now they have waited for five minutes on the average.
+		for n := range 90 {
+			testkit.Enqueue(t, q, n)
+		}
+		time.Sleep(25 * time.Minute)
+		require.Empty(t, problems(t, db))
+		require.NoError(t, stop())
+	})
+}
+
+// What is usual is a matter of the queue: a job that waits for minutes where others have waited for none is late.
+func TestProblems_Late_Usual(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		stop := testkit.Work(t, q, slowly(90*time.Second), &honker.WorkOptions{Workers: 1})
+		for n := range 3 {
+			testkit.Enqueue(t, q, n)
+			time.Sleep(2 * time.Minute)
+		}
+		testkit.Enqueue(t, q, 1)
+		testkit.Enqueue(t, q, 2)
+		time.Sleep(62 * time.Second)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemLate, p.Code)
+		require.Regexp(t, `jobs have waited for \d+m?s before$`, p.Text)
+		require.NoError(t, stop())
+	})
+}
+
+// A claim that ran out is a problem after a minute in which no worker has taken the job up.
+func TestProblems_Lapsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		testkit.Enqueue(t, q, 1)
+		job := testkit.ClaimOne(t, q)
+		time.Sleep(time.Until(job.ClaimExpiresAt) + time.Minute)
+		require.Empty(t, problems(t, db))
+		time.Sleep(5 * time.Second)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemLapsed, p.Code)
+		require.Equal(t, admin.SeverityError, p.Severity)
+		require.WithinDuration(t, job.ClaimExpiresAt, p.Since, time.Second)
+		require.Equal(t, honker.Count{N: 1}, p.N)
+		require.NoError(t, func() error { _, err := q.Pause(t.Context(), nil); return err }())
+		require.Empty(t, problems(t, db))
+	})
+}
+
+// Jobs that wait for a dead one are a problem at once, unless a dead one will do.
+func TestProblems_WaitsForDead(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		dead := bury(t, q, 1, "no")
+		first, second := testkit.Enqueue(t, q, 2), testkit.Enqueue(t, q, 3)
+		other := testkit.Enqueue(t, honker.NewQueue[int](db, "others", nil), 4)
+		testkit.ExecAll(t, db.SQL(), `UPDATE _honker_live SET state = 'held'`)
+		for waiter, ifDead := range map[int64]int{first: 0, second: 0, other: 1} {
+			testkit.Exec(t, db, `INSERT INTO _honkerx_after (job_id, waiter, state, if_dead) VALUES (?1, ?2, 2, ?3)`, dead, waiter, ifDead)
+		}
+		testkit.Exec(t, db, `INSERT INTO _honkerx_after (job_id, waiter, state) VALUES (99, ?1, 1)`, other)
+		all := problems(t, db)
+		require.Len(t, all, 2, "and that it died")
+		p := all[0]
+		require.Equal(t, admin.ProblemWaitsForDead, p.Code)
+		require.Equal(t, admin.SeverityError, p.Severity)
+		require.Equal(t, honker.Count{N: 2}, p.N)
+		require.False(t, p.Since.IsZero())
+		require.Equal(t, fmt.Sprintf("jobs: 2 jobs wait for dead ones: job %d for job %d, which is dead", first, dead), p.Text)
+		require.Contains(t, p.Do, "honker dead requeue "+strconv.FormatInt(dead, 10))
+		testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`, `DELETE FROM _honkerx_after`) // or Check would fail the test
+	})
+}
+
+// Deaths are a problem for an hour.
+func TestProblems_Dead(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		began := time.Now()
+		bury(t, q, 1, "no")
+		bury(t, honker.NewQueue[int](db, "it's", nil), 1, "no")
+		time.Sleep(30 * time.Minute)
+		bury(t, q, 2, "no")
+		all := problems(t, db)
+		require.Len(t, all, 2)
+		require.Equal(t, []string{"it's", "jobs"}, []string{all[0].Queue, all[1].Queue})
+		require.Equal(t, `honker dead groups --queue 'it'\''s' --died-since 1h`, all[0].Do[0])
+		require.Equal(t, admin.ProblemDead, all[1].Code)
+		require.Equal(t, admin.SeverityWarn, all[1].Severity)
+		require.Equal(t, honker.Count{N: 2}, all[1].N)
+		require.WithinDuration(t, began, all[1].Since, time.Second)
+		time.Sleep(31 * time.Minute)
+		require.Equal(t, honker.Count{N: 1}, only(t, db).N)
+		time.Sleep(30 * time.Minute)
+		require.Empty(t, problems(t, db))
+	})
+}
+
+// A schedule is overdue a minute after it was to fire, and the leader that does not fire it is named.
+func TestProblems_Overdue(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, db.Scheduler().Register(t.Context(), honker.Schedule{Name: "nightly", Queue: "jobs", Spec: "@every 10m"}))
+		time.Sleep(11 * time.Minute)
+		require.Empty(t, problems(t, db))
+		time.Sleep(3 * time.Second)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemOverdue, p.Code)
+		require.Equal(t, admin.SeverityError, p.Severity)
+		require.Equal(t, "nightly", p.Name)
+		require.Equal(t, "schedule nightly: was to fire: no process runs the scheduler", p.Text)
+		held, err := db.TryLock(t.Context(), "honker-scheduler", &honker.LockOptions{Owner: "p1"})
+		require.NoError(t, err)
+		require.Equal(t, "schedule nightly: was to fire: p1, which leads, does not fire it", only(t, db).Text)
+		require.NoError(t, held.Unlock(t.Context()))
+		_, err = db.Scheduler().Pause(t.Context(), "nightly")
+		require.NoError(t, err)
+		require.Empty(t, problems(t, db))
+	})
+}
+
+// A consumer that reads nothing is a problem after an hour, and a group without a member.
+func TestProblems_Behind(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+		orders := honker.NewStream[int](db, "orders", nil)
+		ctx := t.Context()
+		for n := range 3 {
+			_, err := orders.Publish(ctx, n)
+			require.NoError(t, err)
+		}
+		for consumer, offset := range map[string]int64{"slow": 1, "up to date": 3} {
+			_, err := orders.SaveOffset(ctx, consumer, offset)
+			require.NoError(t, err)
+		}
+		member, err := orders.Group("team", nil).Join(ctx, "m")
+		require.NoError(t, err)
+		time.Sleep(59 * time.Minute)
+		require.Empty(t, problems(t, db))
+		time.Sleep(2 * time.Minute)
+		all := problems(t, db)
+		require.Len(t, all, 2)
+		require.Equal(t, "orders: consumer slow has not seen 2 events, and has saved nothing", all[0].Text)
+		require.Equal(t, admin.ProblemBehind, all[0].Code)
+		require.Equal(t, admin.SeverityWarn, all[0].Severity)
+		require.Equal(t, honker.Count{N: 2}, all[0].N)
+		require.Equal(t, []string{"orders", "slow"}, []string{all[0].Topic, all[0].Name})
+		require.Equal(t, "orders: group team has not seen 3 events, and no member of it lives", all[1].Text)
+
+		_, err = orders.SaveOffset(ctx, "slow", 2)
+		require.NoError(t, err)
+		_, err = member.Claim(ctx, 1)
+		require.NoError(t, err)
+		require.Empty(t, problems(t, db), "both have begun to read")
+	})
+}
+
+// The same consumer keeps events from being deleted, where the topic has a retention.
+func TestProblems_Pinned(t *testing.T) {
+	for name, r := range map[string]honker.Retention{"age": {MaxAge: time.Minute}, "count": {MaxCount: 2}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+				stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+				orders := honker.NewStream[int](db, "orders", nil)
+				ctx := t.Context()
+				require.NoError(t, orders.SetRetention(ctx, r))
+				_, err := orders.SaveOffset(ctx, "slow", 0)
+				require.NoError(t, err)
+				for n := range 3 {
+					_, err := orders.Publish(ctx, n)
+					require.NoError(t, err)
+				}
+				time.Sleep(62 * time.Minute)
+				p := only(t, db)
+				require.Equal(t, admin.ProblemPinned, p.Code)
+				require.Equal(t, "orders: consumer slow has not seen 3 events, and has saved nothing; they are kept for it beyond the retention of the topic", p.Text)
+				require.NoError(t, stop())
+			})
+		})
+	}
+}
+
+// A log that is larger than the limit of the DB is a problem.
+func TestProblems_WAL(t *testing.T) {
+	path, _ := testkit.OpenShared(t)
+	open := func(limit int64) *honker.DB {
+		return honkertest.OpenFile(t, path, &honker.Options{WALLimit: limit})
+	}
+	small, large, none := open(100_000), open(1<<30), open(-1)
+	_, err := honker.NewStream[string](small, "texts", nil).Publish(t.Context(), fmt.Sprintf("%0200000d", 1))
+	require.NoError(t, err)
+	p := only(t, small)
+	require.Equal(t, admin.ProblemWAL, p.Code)
+	require.Equal(t, admin.SeverityWarn, p.Severity)
+	require.Greater(t, p.N.N, int64(200_000))
+	require.Regexp(t, `^the write-ahead log has \d+ KiB, more than its limit of 97 KiB$`, p.Text)
+	require.Empty(t, problems(t, large))
+	require.Empty(t, problems(t, none))
+}
+
+// That no process maintains the file is a problem where there is something to do.
+func TestProblems_NotMaintained(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		ctx := t.Context()
+		testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Minute))
+		time.Sleep(2 * time.Minute)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemNotMaintained, p.Code)
+		require.Equal(t, admin.SeverityWarn, p.Severity)
+		require.NoError(t, honker.NewStream[int](db, "orders", nil).SetRetention(ctx, honker.Retention{MaxCount: 5}))
+		require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Dead: honker.Retention{MaxCount: 5}}))
+		require.Equal(t, "no process maintains the file, and there is something to do: 1 job that can run no more, 1 topic with a retention, "+
+			"1 queue with a retention", only(t, db).Text)
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+		time.Sleep(2 * time.Hour) // and the job that has died was noticed
+		require.Empty(t, problems(t, db))
+		require.NoError(t, stop())
+	})
+}
+
+// A pause without an end is a problem after a day, of a queue and of a key.
+func TestProblems_Paused(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		ctx := t.Context()
+		others := honker.NewQueue[int](db, "others", nil)
+		for q, o := range map[*honker.Queue[int]]honker.PauseOptions{
+			q:                                     {Reason: "deploy", By: "ann"},
+			others:                                {Key: "acme"},
+			honker.NewQueue[int](db, "ends", nil): {Until: time.Now().Add(48 * time.Hour)},
+		} {
+			_, err := q.Pause(ctx, &o)
+			require.NoError(t, err)
+		}
+		time.Sleep(24 * time.Hour)
+		require.Empty(t, problems(t, db))
+		time.Sleep(time.Minute)
+		all := problems(t, db)
+		require.Len(t, all, 2)
+		require.Equal(t, "jobs: paused by ann (deploy), and without an end", all[0].Text)
+		require.Equal(t, []string{"honker queue resume jobs"}, all[0].Do)
+		require.Equal(t, admin.SeverityWarn, all[0].Severity)
+		require.Equal(t, `others: key "acme" paused, and without an end`, all[1].Text)
+		require.Equal(t, []string{"others", "acme"}, []string{all[1].Queue, all[1].Name})
+	})
+}
+
+// Jobs that are held for a key that has room are a fault of honker, so the test makes it.
+func TestProblems_Held(t *testing.T) {
+	for name, limits := range map[string]honker.Limits{"per key": {PerKey: 1}, "in order": {InOrder: true}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, db, q, _ := open(t)
+			require.NoError(t, q.SetLimits(ctx, limits))
+			for n := range 3 {
+				testkit.Enqueue(t, q, n, honker.Key("acme"))
+			}
+			claimed, err := q.Claim(ctx, "w", 3)
+			require.NoError(t, err)
+			require.Len(t, claimed, 1)
+			require.Empty(t, problems(t, db), "they are held for the one that runs")
+			testkit.ExecAll(t, db.SQL(), `UPDATE _honkerx_job SET slot = 2 WHERE slot <> 2`,
+				`UPDATE _honker_live SET state = 'held', worker_id = NULL, claim_expires_at = NULL`)
+			require.Error(t, db.Check(ctx))
+			p := only(t, db)
+			require.Equal(t, admin.ProblemHeld, p.Code)
+			require.Equal(t, admin.SeverityError, p.Severity)
+			require.Equal(t, honker.Count{N: 3}, p.N)
+			require.Equal(t, []string{"jobs", "acme"}, []string{p.Queue, p.Name})
+			require.Equal(t, []string{"honker check"}, p.Do)
+			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`) // or Check would fail the test
+		})
+	}
+}
+
+// A clock that is behind that of another machine is found by what that has written.
+func TestProblems_Clock(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
+		ahead := func(d time.Duration) {
+			testkit.Exec(t, db, `UPDATE _honker_live SET created_at = ?2 WHERE id = ?1`, id, time.Now().Add(d).Unix())
+		}
+		ahead(30 * time.Second)
+		require.Empty(t, problems(t, db))
+		ahead(2 * time.Minute)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemClock, p.Code)
+		require.Equal(t, admin.SeverityWarn, p.Severity)
+		require.Contains(t, p.Text, time.Now().Add(2*time.Minute).UTC().Format(time.RFC3339))
+	})
+}
+
+// A disk is nearly full with less than 256 MiB, or less than 2 % and less than 5 GiB.
+func TestProblems_Disk(t *testing.T) {
+	_, db, _, _ := open(t)
+	const mib, gib = 1 << 20, 1 << 30
+	for _, c := range []struct {
+		free, size int64
+		err        error
+		full       bool
+	}{
+		{free: 300 * mib, size: 1 * gib},
+		{free: 200 * mib, size: 1 * gib, full: true},
+		{free: 4 * gib, size: 100 * gib},
+		{free: 1 * gib, size: 100 * gib, full: true},
+		{free: 10 * gib, size: 1000 * gib},
+		{err: errors.ErrUnsupported},
+	} {
+		admin.SetDisk(t, c.free, c.size, c.err)
+		all := problems(t, db)
+		if !c.full {
+			require.Empty(t, all, c)
+			continue
+		}
+		require.Len(t, all, 1, c)
+		require.Equal(t, admin.ProblemDisk, all[0].Code)
+		require.Equal(t, admin.SeverityError, all[0].Severity)
+		require.Equal(t, c.free, all[0].N.N)
+	}
+}
+
+// The most severe come first, and each says what it means, here and in the guide.
+func TestProblems_Codes(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "problems.go", nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	guide, err := os.ReadFile("../docs/guide/problems.md")
+	require.NoError(t, err)
+	n := 0
+	ast.Inspect(file, func(node ast.Node) bool {
+		if spec, ok := node.(*ast.ValueSpec); ok && spec.Type != nil && fmt.Sprint(spec.Type) == "ProblemCode" {
+			n++
+			code, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			require.NoError(t, err)
+			require.NotEmpty(t, admin.ProblemCode(code).Help(), code)
+			require.Contains(t, string(guide), "| `"+code+"` |", "docs/guide/problems.md")
+		}
+		return true
+	})
+	require.Equal(t, 14, n)
+	require.Empty(t, admin.ProblemCode("none").Help())
+}
+
+// Problems are sorted by how severe they are.
+func TestProblems_Order(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		others := honker.NewQueue[int](db, "others", nil)
+		bury(t, others, 1, "no")
+		testkit.Enqueue(t, q, 1)
+		testkit.ClaimOne(t, q)
+		time.Sleep(10 * time.Minute)
+		testkit.Enqueue(t, others, 1)
+		time.Sleep(2 * time.Minute)
+		var codes []admin.ProblemCode
+		for _, p := range problems(t, db) {
+			codes = append(codes, p.Code)
+		}
+		require.Equal(t, []admin.ProblemCode{admin.ProblemNoWorker, admin.ProblemLapsed, admin.ProblemDead}, codes)
+	})
+}
+
+// nil as the DB, and a ctx that has ended, are errors.
+func TestProblems_Bad(t *testing.T) {
+	_, err := admin.Problems(t.Context(), nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, db, _, _ := open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = admin.Problems(ctx, db)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "look for problems")
+}

@@ -1,0 +1,15 @@
+//go:build linux || darwin
+
+package sqlite
+
+import "syscall"
+
+// Disk returns how many bytes of the disk of a directory this process may still write, and how many it has.
+func Disk(dir string) (free, size int64, err error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, 0, err
+	}
+	block := int64(s.Bsize)
+	return int64(s.Bavail) * block, int64(s.Blocks) * block, nil
+}

@@ -1,0 +1,237 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Problems are the statements that look for what is wrong with a file. Each reads a bounded number of
+// rows, and finds a bounded number of problems.
+type Problems struct{}
+
+const (
+	mostProblems = `100`    // of a kind
+	mostRead     = `100000` // entries of an index that hold nothing else
+	mostCounted  = 10_000
+	oneMore      = `10001`
+)
+
+// boundedCount is what a statement has counted that stops behind mostCounted.
+func boundedCount(n int64) Count { return Count{min(n, mostCounted), n > mostCounted} }
+
+// By the index of claims, (queue, deadline), to the first one that another worker could take up.
+const sqlLapsedSince = `SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
+WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+ORDER BY claim_expires_at LIMIT 1`
+
+// LapsedSince returns since when claims of a queue have run out that no worker has taken up; 0 for
+// none.
+func (Problems) LapsedSince(ctx context.Context, q Querier, queue string, now int64) (unix int64, err error) {
+	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now}, (*number)(&unix))
+	return unix, err
+}
+
+// QueueDeaths are the jobs of a queue that have died since a time.
+type QueueDeaths struct {
+	Queue string
+	N     Count
+	First int64
+}
+
+// By the index (queue, died_at), as much of it as is young, for each queue.
+var sqlDiedSince = `WITH RECURSIVE ` + deadSpan.names("n") + `
+SELECT queue, d, first FROM (SELECT n.queue AS queue,
+    (SELECT count(*) FROM (SELECT 1 FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1 LIMIT ` + oneMore + `)) AS d,
+    (SELECT min(died_at) FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1) AS first
+  FROM n WHERE n.queue IS NOT NULL) WHERE d > 0 LIMIT ` + mostProblems
+
+// DiedSince returns, by queue, the jobs that died after a time and are dead still.
+func (Problems) DiedSince(ctx context.Context, q Querier, since int64) (all []QueueDeaths, err error) {
+	err = each(ctx, q, sqlDiedSince, func(rows *sql.Rows) error {
+		var d QueueDeaths
+		var n int64
+		err := rows.Scan(&d.Queue, &n, (*number)(&d.First))
+		d.N = boundedCount(n)
+		all = append(all, d)
+		return err
+	}, since)
+	return all, err
+}
+
+// DeadMembers are jobs of a queue that wait for jobs that are dead.
+type DeadMembers struct {
+	Queue  string
+	N      int64 // jobs that wait
+	Waiter int64 // one of them
+	Member int64 // a dead one that it waits for; 0: of a batch
+	Since  int64 // 0: unknown
+}
+
+// By the index (waiter, state) of the edges, and primary keys.
+const sqlDeadMembers = `SELECT l.queue, count(DISTINCT a.waiter), min(a.waiter), max(a.job_id), ifnull(min(d.died_at), 0)
+FROM (SELECT job_id, waiter, state, if_dead FROM _honkerx_after INDEXED BY _honkerx_after_waiter LIMIT ` + mostRead + `) AS a
+JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = a.job_id
+WHERE a.state = 2 AND a.if_dead = 0 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
+
+// DeadMembers returns, by queue, the jobs that wait for dead ones.
+func (Problems) DeadMembers(ctx context.Context, q Querier) (all []DeadMembers, err error) {
+	err = each(ctx, q, sqlDeadMembers, func(rows *sql.Rows) error {
+		var d DeadMembers
+		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*number)(&d.Since))
+		all = append(all, d)
+		return err
+	})
+	return all, err
+}
+
+// Late is a schedule that was to fire.
+type Late struct {
+	Name string
+	At   int64
+}
+
+// By the index of what is due.
+const sqlLateTasks = `SELECT name, next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
+WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostProblems
+
+// LateTasks returns the schedules that were to fire by a time.
+func (Problems) LateTasks(ctx context.Context, q Querier, by int64) (all []Late, err error) {
+	err = each(ctx, q, sqlLateTasks, func(rows *sql.Rows) error {
+		var l Late
+		err := rows.Scan(&l.Name, (*number)(&l.At))
+		all = append(all, l)
+		return err
+	}, by)
+	return all, err
+}
+
+// Behind is a consumer or a group of one topic that has not seen an old event.
+type Behind struct {
+	Kind   string // "consumer" or "group"
+	Name   string
+	Topic  string
+	Unseen Count
+	Oldest int64 // when the first event was published that it has not seen
+	AckMS  int64 // when the consumer saved its offset; 0: unknown
+	Pins   bool  // the retention of the topic would have let events go
+}
+
+// By primary key the consumers and groups, by (topic, offset) their events. One with a pattern or a
+// filter is left out: to find the first event that it is to see may read all of them. A group with a member that
+// lives is not silent.
+const sqlBehind = `WITH r(kind, name, topic, offset, ack) AS (
+  SELECT 'consumer', c.name, c.topic, c.offset, coalesce(x.last_ack_ms, x.created_ms, 0) FROM _honker_stream_consumers AS c
+    LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name WHERE substr(c.topic, -1) <> '*' AND x.filter IS NULL
+  UNION ALL
+  SELECT 'group', g.name, g.topic, min(g.cursor, ` + lowestOpen + `), 0 FROM _honkerx_groups AS g
+    WHERE substr(g.topic, -1) <> '*' AND g.filter IS NULL
+    AND NOT EXISTS (SELECT 1 FROM _honkerx_group_members AS m WHERE m.group_id = g.id AND m.expires_ms > ?2 * 1000))
+SELECT r.kind, r.name, r.topic, s.created_at, r.ack,
+  (SELECT count(*) FROM (SELECT 1` + byTopic + `r.topic AND offset > r.offset LIMIT ` + oneMore + `)),
+  ifnull(t.max_age_ms > 0 AND s.created_at < ?1 - t.max_age_ms / 1000 OR t.max_count > 0 AND
+    (SELECT count(*) FROM (SELECT 1` + byTopic + `r.topic AND offset > r.offset LIMIT ` + mostRead + `)) > t.max_count, 0)
+FROM r CROSS JOIN _honker_stream AS s ON s.offset = (SELECT min(offset)` + byTopic + `r.topic AND offset > r.offset)
+LEFT JOIN _honkerx_retention AS t ON t.topic = r.topic
+WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND r.ack <= ?1 * 1000 ORDER BY r.topic, r.kind, r.name LIMIT ` + mostProblems
+
+// Behind returns the consumers and groups that have not seen an event from before a time, and have not
+// saved their offset since. Where that is unknown the event has to be older by 23 hours.
+func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all []Behind, err error) {
+	err = each(ctx, q, sqlBehind, func(rows *sql.Rows) error {
+		var b Behind
+		var n int64
+		err := rows.Scan(&b.Kind, &b.Name, &b.Topic, (*number)(&b.Oldest), (*number)(&b.AckMS), &n, &b.Pins)
+		b.Unseen = boundedCount(n)
+		all = append(all, b)
+		return err
+	}, before, now)
+	return all, err
+}
+
+// OldPause is the pause of a key that has no end.
+type OldPause struct {
+	Queue, Key string
+	Pause
+}
+
+// The whole table, which holds the keys that are paused or have a rate.
+const sqlOldKeyPauses = `SELECT queue, key, paused_ms, reason, who FROM _honkerx_keys
+WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostProblems
+
+// OldKeyPauses returns the pauses of keys that have no end and began before a time.
+func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (all []OldPause, err error) {
+	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
+		var p OldPause
+		var reason, by sql.NullString
+		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), &reason, &by)
+		p.Reason, p.By = reason.String, by.String
+		all = append(all, p)
+		return err
+	}, beforeMS)
+	return all, err
+}
+
+// HeldKey is a key with jobs that are held.
+type HeldKey struct {
+	Queue, Key string
+	N          int64
+	First      int64 // job
+	PerKey     int64 // 0: no bound
+	InOrder    bool
+}
+
+// By the index of held jobs, (queue, id), and primary keys. A pause that has no end holds jobs, too.
+const sqlHeldKeys = `SELECT h.queue, h.key, h.n, h.job_id, iif(q.in_order = 1, 1, ifnull(q.per_key, 0)), ifnull(q.in_order = 1, 0)
+FROM (SELECT queue, key, count(*) AS n, min(job_id) AS job_id FROM (SELECT s.queue, s.key, s.job_id
+    FROM _honker_live AS l INDEXED BY _honkerx_live_held CROSS JOIN _honkerx_job AS s ON s.job_id = l.id AND s.slot = 2
+    WHERE l.state = 'held' LIMIT 10000) GROUP BY queue, key) AS h
+LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k ON k.queue = h.queue AND k.key = h.key
+WHERE k.paused_ms IS NULL OR k.until_ms IS NOT NULL LIMIT ` + mostProblems
+
+// By _honkerx_job_key, as many jobs of the key as may run, and primary keys. In order a job that waits for
+// something else holds up those behind it.
+const sqlKeyHasRoom = `SELECT EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = ?3 AND slot = 2)
+AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEXED BY _honkerx_job_key JOIN _honker_live AS l ON l.id = s.job_id
+  WHERE s.queue = ?1 AND s.key = ?2 AND (s.slot = 1 OR s.slot = 0 AND (l.state = 'pending' OR ?5 AND s.job_id < ?3))
+  LIMIT ?4 + 0)))`
+
+// HeldFree returns the keys with a job that is held though another one may run. Check has the same rule.
+func (Problems) HeldFree(ctx context.Context, q Querier) (free []HeldKey, err error) {
+	var held []HeldKey
+	err = each(ctx, q, sqlHeldKeys, func(rows *sql.Rows) error {
+		var k HeldKey
+		err := rows.Scan(&k.Queue, &k.Key, &k.N, &k.First, (*number)(&k.PerKey), &k.InOrder)
+		held = append(held, k)
+		return err
+	})
+	for _, k := range held {
+		var room bool
+		if _, err := one(ctx, q, sqlKeyHasRoom, []any{k.Queue, k.Key, k.First, k.PerKey, k.InOrder}, &room); err != nil {
+			return nil, err
+		}
+		if room {
+			free = append(free, k)
+		}
+	}
+	return free, err
+}
+
+// The ends of tables, by primary key.
+const sqlNewest = `SELECT max(ifnull((SELECT created_at FROM _honker_live ORDER BY id DESC LIMIT 1), 0),
+  ifnull((SELECT created_at FROM _honker_stream ORDER BY offset DESC LIMIT 1), 0))`
+
+// Newest returns when the newest job or event was made, by the clock of the process that made it.
+func (Problems) Newest(ctx context.Context, q Querier) (unix int64, err error) {
+	_, err = one(ctx, q, sqlNewest, nil, (*number)(&unix))
+	return unix, err
+}
+
+// Small tables: those of topics and queues with a retention.
+const sqlRetains = `SELECT (SELECT count(*) FROM _honkerx_retention),
+  (SELECT count(*) FROM _honkerx_queues WHERE done_count IS NOT NULL OR dead_count > 0 OR dead_age_ms > 0)`
+
+// Retains counts the topics and the queues of which not everything is to be kept.
+func (Problems) Retains(ctx context.Context, q Querier) (topics, queues int64, err error) {
+	_, err = one(ctx, q, sqlRetains, nil, &topics, &queues)
+	return topics, queues, err
+}
