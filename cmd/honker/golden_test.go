@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,7 +90,6 @@ func TestGolden_Status(t *testing.T) {
 		s.each("status")
 		s.do("status", "--fail-on", "none")
 		s.do("status", "--fail-on", "warn,error", "-q", "-o", "name")
-		s.do("status", "--late", "1m", "-o", "name")
 		require.NoError(t, open(t, "empty.db").Close())
 		s.do("status", "-f", "empty.db", "-o", "table")
 		s.do("status", "-f", "empty.db", "-o", "json")
@@ -100,6 +101,61 @@ func TestGolden_Status(t *testing.T) {
 		s.do("queue", "show", "emails", "-o", "table")
 		s.do("status", "-o", "table")
 		s.matches("status")
+	})
+}
+
+// Each problem is explained, with commands for the file that was named.
+func TestGolden_Doctor(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("doctor")
+		require.NoError(t, open(t, "empty.db").Close())
+		s.do("doctor", "-f", "empty.db", "-o", "table")
+		s.do("doctor", "-f", "empty.db", "-o", "json")
+		time.Sleep(2 * time.Hour)
+		s.do("doctor", "-f", "app.db", "-o", "table")
+		s.matches("doctor")
+	})
+}
+
+func TestGolden_Workers(t *testing.T) {
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("a process of another boot is not known to be gone here")
+	}
+	inFile(t, func(t *testing.T, s *session) {
+		db := open(t, "app.db")
+		seen := time.Now().Add(-90 * time.Second).UnixMilli()
+		for id, boot := range map[string]any{"killed": "another", "elsewhere": nil} { // one that lives has an id of its own
+			_, err := db.SQL().Exec(`INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since_ms, seen_ms)
+VALUES (?3, 'emails', 'web1', ?1, 'pid', 4711, 1, 'v1.0.0', 4, ?2, ?2)`, boot, seen, id)
+			require.NoError(t, err)
+		}
+		require.NoError(t, db.Close())
+		s.each("workers")
+		s.each("workers", "emails")
+		s.do("workers", "nothing")
+		s.matches("workers")
+	})
+}
+
+// What a problem says that one should do can be done.
+func TestDoctor_Do(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		time.Sleep(2 * time.Hour)
+		found := 0
+		var all []struct{ Do []string }
+		require.NoError(t, json.Unmarshal([]byte(s.do("doctor", "-o", "json").out), &all))
+		for _, p := range all {
+			for _, line := range p.Do {
+				found++
+				words := strings.Fields(strings.ReplaceAll(line, "'nightly reports'", "nightly@reports"))
+				for i, word := range words {
+					words[i] = strings.ReplaceAll(word, "@", " ")
+				}
+				got := s.run(words[1:]...)
+				require.NotEqual(t, codeUsage, got.code, line+": "+got.err)
+			}
+		}
+		require.Greater(t, found, 5)
 	})
 }
 

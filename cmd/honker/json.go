@@ -146,9 +146,12 @@ func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
+// initials are those of the API, as words.
+var initials = strings.NewReplacer("PID", "Pid", "ID", "Id")
+
 // snake turns WorkerID into worker_id, and IDs into ids.
 func snake(name string) string {
-	name = strings.ReplaceAll(name, "ID", "Id")
+	name = initials.Replace(name)
 	var b strings.Builder
 	for i, r := range name {
 		if unicode.IsUpper(r) && i > 0 {

@@ -212,12 +212,13 @@ func TestProcess_Terminal(t *testing.T) {
 	dir, _, q := newFile(t)
 	_, err = q.Enqueue(t.Context(), 1)
 	require.NoError(t, err)
-	_, err = q.Pause(t.Context(), nil)
+	jobs, err := q.Claim(t.Context(), "w", 1)
 	require.NoError(t, err)
+	require.NoError(t, jobs[0].Reject(t.Context(), errors.New("no")))
 	for env, want := range map[string]string{
-		"NO_COLOR=":  "\x1b[33mwarn\x1b[0m   jobs: paused",
-		"NO_COLOR=1": "warn   jobs: paused",
-		"TERM=dumb":  "warn   jobs: paused",
+		"NO_COLOR=":  "\x1b[33mwarn\x1b[0m   jobs: 1 job died",
+		"NO_COLOR=1": "warn   jobs: 1 job died",
+		"TERM=dumb":  "warn   jobs: 1 job died",
 	} {
 		cmd := exec.Command(script, "-qec", binary+" status", os.DevNull)
 		cmd.Dir = dir

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// problem is an admin.Problem with what it means, and with commands for this file.
+type problem struct {
+	Severity           string
+	Code               string
+	Queue, Topic, Name string
+	Since              time.Time
+	N                  honker.Count
+	Text               string
+	Help               string
+	Do                 []string
+}
+
+var problemView = view[problem]{
+	columns: []column[problem]{
+		{"severity", func(p problem) cell { return text(p.Severity).in(colorOf(p.Severity)) }},
+		{"code", func(p problem) cell { return text(p.Code) }},
+		{"queue", func(p problem) cell { return text(p.Queue) }},
+		{"topic", func(p problem) cell { return text(p.Topic) }},
+		{"name", func(p problem) cell { return text(p.Name) }},
+		{"since", func(p problem) cell { return when(p.Since) }},
+		{"n", func(p problem) cell { return count(p.N) }},
+		{"text", func(p problem) cell { return text(p.Text) }},
+		{"do", func(p problem) cell { return text(strings.Join(p.Do, "; ")) }},
+	},
+	name: func(p problem) string { return p.Code },
+}
+
+func colorOf(severity string) style {
+	if severity == string(admin.SeverityError) {
+		return red
+	}
+	return yellow
+}
+
+func (a *app) doctor() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "What is wrong, what it means and what helps",
+		Long: `doctor shows what is wrong with the file, the most severe first, what it means, and the commands that help.
+The exit code is 1 if there is a problem, a warning included. It only looks.`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			found, err := a.problems(ctx, db)
+			if err != nil {
+				return err
+			}
+			if err := a.diagnose(found); err != nil || len(found) == 0 {
+				return err
+			}
+			return no()
+		})
+	})
+}
+
+// problems are those of the file.
+func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
+	all, err := admin.Problems(ctx, db)
+	found := make([]problem, len(all))
+	for i, p := range all {
+		found[i] = problem{Severity: string(p.Severity), Code: string(p.Code), Queue: p.Queue, Topic: p.Topic, Name: p.Name,
+			Since: p.Since, N: p.N, Text: p.Text, Help: p.Code.Help()}
+		for _, line := range p.Do {
+			found[i].Do = append(found[i].Do, a.command()+strings.TrimPrefix(line, "honker"))
+		}
+	}
+	return found, err
+}
+
+// diagnose prints problems: as sentences to people, and as a list otherwise.
+func (a *app) diagnose(found []problem) error {
+	if a.shown() != formatTable {
+		return a.listProblems(found)
+	}
+	if len(found) == 0 {
+		a.note("no problems")
+	}
+	for _, p := range found {
+		if err := a.printProblem(p, time.Now()); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out, "\n"+indented(wrapped(p.Help)))
+		for _, line := range p.Do {
+			fmt.Fprintln(a.out, indented("  "+line))
+		}
+		if _, err := fmt.Fprintln(a.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) listProblems(found []problem) error {
+	l := newList(a, problemView)
+	for _, p := range found {
+		if err := l.add(p); err != nil {
+			return err
+		}
+	}
+	return l.close("problems")
+}
+
+// margin is what the severity of a problem takes of each of its lines.
+const margin = 7
+
+// printProblem prints a problem as a sentence.
+func (a *app) printProblem(p problem, now time.Time) error {
+	line := strings.Repeat(" ", margin-len(p.Severity)) + clean(p.Text)
+	if !p.Since.IsZero() {
+		line += ", for " + span(now.Sub(p.Since))
+	}
+	_, err := fmt.Fprintln(a.out, a.styled(text(p.Severity).in(colorOf(p.Severity)))+line)
+	return err
+}
+
+// indented stands below the text of a problem.
+func indented(s string) string {
+	space := strings.Repeat(" ", margin)
+	return space + strings.ReplaceAll(clean(s), "\n", "\n"+space)
+}
+
+// wrapped has lines that fit beside the margin in the width of a terminal.
+func wrapped(s string) string {
+	const width = 80 - margin
+	var b strings.Builder
+	left := width
+	for i, word := range strings.Fields(s) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case n+1 > left:
+			b.WriteByte('\n')
+			left = width
+		default:
+			b.WriteByte(' ')
+			left--
+		}
+		b.WriteString(word)
+		left -= n
+	}
+	return b.String()
+}

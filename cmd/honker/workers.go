@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var workerView = view[admin.WorkerInfo]{
+	columns: []column[admin.WorkerInfo]{
+		{"queue", func(w admin.WorkerInfo) cell { return text(w.Queue) }},
+		{"id", func(w admin.WorkerInfo) cell { return text(w.ID) }},
+		{"alive", func(w admin.WorkerInfo) cell { return alive(w.Alive) }},
+		{"host", func(w admin.WorkerInfo) cell { return text(w.Host) }},
+		{"pid", func(w admin.WorkerInfo) cell { return orDash(w.PID) }},
+		{"slots", func(w admin.WorkerInfo) cell { return orDash(w.Slots) }},
+		{"running", func(w admin.WorkerInfo) cell { return count(honker.Count{N: int64(w.Running)}) }},
+		{"oldest", func(w admin.WorkerInfo) cell { return orDash(int(w.Oldest)) }},
+		{"since", func(w admin.WorkerInfo) cell { return when(w.Since) }},
+		{"seen", func(w admin.WorkerInfo) cell { return when(w.Seen) }},
+		{"version", func(w admin.WorkerInfo) cell { return text(w.Version) }},
+		{"foreign", func(w admin.WorkerInfo) cell { return truth(w.Foreign) }},
+	},
+	name: func(w admin.WorkerInfo) string { return w.ID },
+}
+
+func alive(l admin.Life) cell {
+	if l == admin.Gone {
+		return text(string(l)).in(red)
+	}
+	return text(string(l))
+}
+
+// orDash is an id, or nothing.
+func orDash(n int) cell {
+	if n == 0 {
+		return cell{human: "-", right: true}
+	}
+	return id(int64(n))
+}
+
+func (a *app) workers() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "workers [QUEUE]",
+		Short: "Which workers run, what they hold, and whether they live",
+		Long: `workers lists the workers of each queue, or of one. One is alive, gone, such as one that was killed, or
+unknown: it runs where this process cannot look, such as in another container.
+
+A worker of another binding, which is foreign, is known by the jobs that it holds, and not listed while it holds none.`,
+		GroupID:           groupLook,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			all, err := admin.Workers(ctx, db)
+			if err != nil {
+				return err
+			}
+			l := newList(a, workerView)
+			for _, w := range all {
+				if len(args) > 0 && w.Queue != args[0] {
+					continue
+				}
+				if err := l.add(w); err != nil {
+					return err
+				}
+			}
+			return l.close("workers")
+		})
+	})
+}
