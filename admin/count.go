@@ -111,16 +111,13 @@ func countPicked(ctx context.Context, q engine.Querier, f JobFilter, sel store.J
 	for _, p := range places {
 		ids[p.In] = append(ids[p.In], p.ID)
 	}
-	for sel.In, sel.IDs = range ids {
-		found, err := changes.Select(ctx, q, sel, minID, len(sel.IDs))
+	for in, some := range ids {
+		sel.In = in
+		found, err := picked(ctx, q, f, sel, some)
 		if err != nil {
 			return 0, err
 		}
-		for _, j := range found {
-			if f.matches(j) {
-				n++
-			}
-		}
+		n += int64(len(found))
 	}
 	return n, nil
 }

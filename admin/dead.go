@@ -15,7 +15,7 @@ import (
 // DeadReport says of what the dead jobs have died.
 type DeadReport struct {
 	Groups []DeadGroup  // the most numerous first
-	Looked honker.Count // jobs that were looked at; with More, there are older ones, which were not
+	Looked honker.Count // jobs that were picked and grouped; with More, there may be older ones, which were not
 }
 
 // DeadGroup are dead jobs of one queue with errors of one kind.
@@ -30,12 +30,16 @@ type DeadGroup struct {
 
 const (
 	deadWindow = 10000
+	deadBudget = time.Second
 	groupIDs   = 10
 )
 
 // DeadGroups groups the dead jobs that f picks by queue and kind of error, among the newest 10,000 of
 // them. The zero filter picks all. A verb with Fingerprint set acts on all that have it, beyond these.
-// It reads all dead jobs and never waits for the writer; ctx bounds the wait for a connection.
+//
+// It goes by the order of the deaths. Where f picks few of many dead jobs it looks at the last 10,000, and at more until
+// a second has passed, and then says that there may be others. It takes turns with the searches of [ListJobs], and
+// never waits for the writer; ctx bounds these waits.
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
@@ -43,18 +47,62 @@ func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, e
 		return nil, engine.Wrap("dead groups", "", err)
 	}
 	var newest []store.SelectedJob
-	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		newest, err = changes.NewestDead(ctx, q, sel, deadWindow+1)
-		return err
+	var more bool
+	err = e.Search(ctx, func(ctx context.Context) error {
+		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+			newest, more, err = newestDead(ctx, q, f, sel)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
-	r := &DeadReport{Looked: honker.Count{More: len(newest) > deadWindow}}
-	newest = slices.DeleteFunc(newest[:min(len(newest), deadWindow)], func(j store.SelectedJob) bool { return !f.matches(j) })
-	r.Looked.N = int64(len(newest))
-	r.Groups = group(newest)
-	return r, nil
+	return &DeadReport{Groups: group(newest), Looked: honker.Count{N: int64(len(newest)), More: more}}, nil
+}
+
+// newestDead finds the dead jobs that f picks, the last that died first, and says whether there may be more.
+func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect) (found []store.SelectedJob, more bool, err error) {
+	if sel.IDs != nil {
+		found, err := picked(ctx, q, f, sel, sel.IDs)
+		return found[:min(len(found), deadWindow)], len(found) > deadWindow, err
+	}
+	s := newScan(sel, store.LastDiedFirst, deadBudget, mostStep/4, mostStep)
+	for !s.ended {
+		places, err := s.next(ctx, q)
+		if err != nil {
+			return nil, false, err
+		}
+		ids := make([]int64, len(places))
+		for i, p := range places {
+			ids[i] = p.ID
+			s.at = &places[i]
+		}
+		some, err := picked(ctx, q, f, s.sel, ids)
+		if err != nil {
+			return nil, false, err
+		}
+		if found = append(found, some...); len(found) > deadWindow {
+			return found[:deadWindow], true, nil
+		}
+		if over := s.over(); over && s.seen > deadWindow && !s.ended {
+			return found, true, nil
+		}
+	}
+	return found, false, nil
+}
+
+// picked are the jobs with these ids that f picks, in the order of their deaths, the last first.
+func picked(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, ids []int64) ([]store.SelectedJob, error) {
+	sel.IDs = ids
+	found, err := changes.Select(ctx, q, sel, minID, len(ids))
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(j store.SelectedJob) bool { return !f.matches(j) })
+	slices.SortFunc(found, func(a, b store.SelectedJob) int {
+		return cmp.Or(cmp.Compare(b.DiedAt, a.DiedAt), cmp.Compare(b.ID, a.ID))
+	})
+	return found, nil
 }
 
 // group groups jobs, which are in the order of their deaths, the newest first.

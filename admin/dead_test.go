@@ -34,6 +34,34 @@ SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || 
 	require.Error(t, err)
 }
 
+// What the filter leaves out does not count for the window, whether SQL knows it or only the fingerprint does.
+func TestDeadGroups_Filter(t *testing.T) {
+	inBubble(t, testDeadGroupsFilter) // where the time of the search is never over
+}
+
+func testDeadGroupsFilter(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+	ctx := t.Context()
+	testkit.Exec(t, db, testkit.Numbers(10500)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
+SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n), 1 + n / 10 FROM some`)
+	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{IDs: []int64{3, 1, 99_999}})
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 2}, r.Looked)
+	require.Len(t, r.Groups, 1)
+	require.Equal(t, []int64{3, 1}, r.Groups[0].IDs)
+	paper := admin.JobFilter{Fingerprint: r.Groups[0].Fingerprint}
+	for _, f := range []admin.JobFilter{paper, {Error: "paper"}, {DiedBefore: time.Unix(2, 0), Contains: "1", Error: "paper"}} {
+		r, err := admin.DeadGroups(ctx, db, f)
+		require.NoError(t, err)
+		require.Equal(t, honker.Count{N: 3}, r.Looked, f)
+		require.Len(t, r.Groups, 2)
+		require.Equal(t, []int64{3, 1}, r.Groups[0].IDs, "of queue a, the newest first")
+	}
+	r, err = admin.DeadGroups(ctx, db, admin.JobFilter{Queues: []string{"b"}, DiedSince: time.Unix(1000, 0)})
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 256}, r.Looked)
+	require.EqualValues(t, 10500, r.Groups[0].IDs[0])
+}
+
 // The window is bounded, and says so; an action on a group is not.
 func TestDeadGroups_Window(t *testing.T) {
 	ctx, db, _, _ := open(t)

@@ -40,7 +40,6 @@ func (r *Report) skip(id int64, why string) {
 // changeStore are the statements that find and change many jobs.
 type changeStore interface {
 	Select(ctx context.Context, q engine.Querier, s store.JobSelect, after int64, limit int) ([]store.SelectedJob, error)
-	NewestDead(ctx context.Context, q engine.Querier, s store.JobSelect, limit int) ([]store.SelectedJob, error)
 	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
 	Requeue(ctx context.Context, q engine.Querier, r store.Requeue, now, nowMS int64) (store.Requeued, error)
 	Discard(ctx context.Context, q engine.Querier, ids []int64, awaited bool) ([]store.Change, error)

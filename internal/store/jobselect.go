@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 )
@@ -99,12 +98,12 @@ func (s *JobSelect) conditions(in Table, c *conditions) {
 }
 
 // query returns the statement for up to limit jobs above an id, and its arguments.
-func (s *JobSelect) query(after int64, limit int, order string) (string, []any) {
+func (s *JobSelect) query(after int64, limit int) (string, []any) {
 	t := tables[s.In]
 	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
 	s.conditions(s.In, &c)
 	return `SELECT j.` + t.id + `, j.queue, ` + t.died + `, ` + t.lastError + ` FROM ` + t.from + ` WHERE ` +
-		strings.Join(c.where, " AND ") + ` ORDER BY ` + order + ` LIMIT ?2 + 0`, c.args
+		strings.Join(c.where, " AND ") + ` ORDER BY j.` + t.id + ` LIMIT ?2 + 0`, c.args
 }
 
 // conditions are those of a query, with the values of their parameters.
@@ -151,19 +150,8 @@ func phaseList(phases []Phase) string {
 
 // Select returns up to limit of the jobs above the id after that s picks, in the order of ids. It
 // goes by primary key, so it costs what it passes.
-func (j Jobs) Select(ctx context.Context, q Querier, s JobSelect, after int64, limit int) ([]SelectedJob, error) {
-	query, args := s.query(after, limit, "j."+tables[s.In].id)
-	return selected(ctx, q, query, args)
-}
-
-// NewestDead returns up to limit of the dead jobs that s picks, the last that died first. It reads all
-// dead jobs.
-func (j Jobs) NewestDead(ctx context.Context, q Querier, s JobSelect, limit int) ([]SelectedJob, error) {
-	query, args := s.query(math.MinInt64, limit, "j.died_at DESC, j.id DESC")
-	return selected(ctx, q, query, args)
-}
-
-func selected(ctx context.Context, q Querier, query string, args []any) (out []SelectedJob, err error) {
+func (j Jobs) Select(ctx context.Context, q Querier, s JobSelect, after int64, limit int) (out []SelectedJob, err error) {
+	query, args := s.query(after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var j SelectedJob
 		var lastError sql.NullString
