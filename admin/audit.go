@@ -22,7 +22,7 @@ type AuditEntry struct {
 	Verb   string // as errors name it: "requeue", "break lock", "pause"
 	// Filter is, of a verb with a JobFilter, the fields that were set: json.Unmarshal makes a JobFilter
 	// of it. Of longer lists it has the first 100. Of another verb it is what that was for, such
-	// as {"queue": "mails"}. nil: it was too long.
+	// as {"queue": "mails"}. nil: for nothing in particular, or it was too long.
 	Filter json.RawMessage
 	N      int64 // how much was changed: jobs, or 1
 }
@@ -41,7 +41,7 @@ type auditStore interface {
 var audits auditStore = store.Audits{}
 
 // Audit returns what was changed, the newest first. The file keeps the newest 10,000 entries:
-//   - of Requeue, RequeueTx, Discard, Cancel, RunNow and BreakLock, with an actor or without,
+//   - of Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs and BreakLock, with an actor or without,
 //   - of Pause, Resume, SetLimits and SetRetention of a queue or a topic, and of the verbs of a
 //     honker.Scheduler, where [honker.WithActor] names an actor: otherwise they are the
 //     application's own.

@@ -29,6 +29,23 @@ func audit(t *testing.T, db *honker.DB) (lines []string) {
 	return lines
 }
 
+// An import leaves one entry, also one of several transactions, with the queue that the jobs are for, if there is one;
+// and none where it has added nothing.
+func TestAudit_Import(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	lines := strings.Repeat(`{"queue": "mails", "payload": 1}`+"\n", 1500)
+	for _, o := range []admin.ImportOptions{{}, {To: "again"}, {DryRun: true}} {
+		r, err := admin.ImportJobs(honker.WithActor(ctx, "anna"), db, strings.NewReader(lines), &o)
+		require.NoError(t, err)
+		require.EqualValues(t, 1500, r.Matched)
+	}
+	_, err := admin.ImportJobs(ctx, db, strings.NewReader(""), nil)
+	require.NoError(t, err)
+	_, err = admin.ImportJobs(ctx, db, strings.NewReader(`{"queue": "mails", "state": "done", "payload": 1}`), nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{`import jobs "anna" "" {"queue":"again"} 1500`, `import jobs "anna" ""  1500`}, audit(t, db))
+}
+
 // Each verb of package admin leaves one entry, with its actor or without, and none where it has changed nothing.
 func TestAudit_Verbs(t *testing.T) {
 	ctx, db, q, _ := open(t)

@@ -71,6 +71,11 @@ func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOpt
 		return new(Report), engine.Wrap("import jobs", "", err)
 	}
 	i := &importer{ImportOptions: o, engine: e, lines: bufio.NewReaderSize(r, 64<<10), report: new(Report)}
+	target := ""
+	if o.To != "" {
+		target = engine.AuditTarget("queue", o.To)
+	}
+	i.audit = engine.NewAudit(ctx, "import jobs", target)
 	return i.report, engine.Wrap("import jobs", "", i.run(ctx))
 }
 
@@ -93,6 +98,7 @@ type importer struct {
 	done   int64 // of these, the ones up to the last transaction
 	ended  bool
 	report *Report
+	audit  *engine.Audit
 }
 
 // importing is a job of a line.
@@ -263,7 +269,8 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 	}
 	var after Report
 	var added []store.Change
-	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) error {
+	var noted func()
+	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		after = Report{Changed: i.report.Changed, Skipped: slices.Clone(i.report.Skipped)} // it may run again
 		added = nil
 		for _, j := range some {
@@ -277,11 +284,13 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 				added = append(added, store.Change{ID: id, Queue: i.queue(j)})
 			}
 		}
-		return nil
+		noted, err = i.audit.Note(ctx, q, now, int64(len(added)))
+		return err
 	})
 	if err != nil {
 		return err
 	}
+	noted()
 	i.report.Matched += int64(len(some))
 	i.report.Changed, i.report.Skipped = after.Changed+int64(len(added)), after.Skipped
 	queues, ids := byQueue(added)
