@@ -182,3 +182,40 @@ func ExampleListJobs() {
 	// "cleo" scheduled server is down
 	// "ada" scheduled server is down
 }
+
+// What is wrong with a file, and the commands that help: here a job has died.
+func ExampleProblems() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if _, err := mails.Enqueue(ctx, "ada"); err != nil {
+		log.Fatal(err)
+	}
+	_, err = mails.WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		return honker.Reject(errors.New("no such address"))
+	}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	found, err := admin.Problems(ctx, db)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range found {
+		fmt.Println(p.Severity, p.Code, p.Text)
+		fmt.Println(p.Do)
+	}
+	// Output:
+	// warn dead mails: 1 job died in the last hour
+	// [honker dead groups --queue mails --died-since 1h]
+}
