@@ -198,6 +198,24 @@ func TestGolden_Job(t *testing.T) {
 	})
 }
 
+func TestGolden_Why(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.each("job", "why", "8")
+		for _, id := range []string{"1", "4", "5", "6", "7", "99"} {
+			s.do("job", "why", id, "-o", "table")
+		}
+		s.do("job", "why", "eight")
+		s.do("job", "why", "99", "-o", "json")
+		s.each("queue", "why", "emails")
+		s.do("queue", "pause", "emails", "--reason", "mail server is down", "--until", "1h")
+		s.do("queue", "why", "emails", "-o", "table")
+		s.do("job", "why", "7", "-f", "app.db", "-o", "table")
+		s.do("queue", "why", "nothing", "-o", "table")
+		s.each("jobs", "--why", "--phase", "ready,scheduled,lapsed,dead")
+		s.matches("why")
+	})
+}
+
 func TestGolden_Dead(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.each("dead")

@@ -36,6 +36,7 @@ type listing struct {
 	after string
 	order string
 	count bool
+	why   bool
 }
 
 var orders = map[string]admin.Order{
@@ -62,25 +63,35 @@ match. A search by other flags than --queue and --phase reads the jobs themselve
 		Example: `  honker jobs --queue emails --phase ready,running
   honker jobs --where order.id=17
   honker jobs --phase dead --count
+  honker jobs --queue emails --phase ready,held --why
   honker jobs --queue emails --phase scheduled -o name | xargs honker job run-now --yes`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
 	f.addTo(a, cmd, false)
 	l.addTo(cmd, "newest")
+	cmd.Flags().BoolVar(&l.why, "why", false, "say why each of them does not run")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			picked, err := a.pickDead(ctx, db, &f, args)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case l.why:
+				return listPages(ctx, a, db, picked, l, whyView, whyRowOf)
 			}
 			return a.listJobs(ctx, db, picked, l, rowView)
 		})
 	})
 }
 
-// listJobs lists the jobs that f picks, page by page, and says how to go on.
+// listJobs lists the jobs that f picks.
 func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l listing, v view[honker.JobInfo]) error {
+	return listPages(ctx, a, db, f, l, v, func(p *admin.JobPage, i int) honker.JobInfo { return p.Jobs[i] })
+}
+
+// listPages lists what row makes of each of the jobs that f picks, page by page, and says how to go on.
+func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFilter, l listing, v view[T], row func(p *admin.JobPage, i int) T) error {
 	order, ok := orders[l.order]
 	if !ok || l.limit < 0 {
 		return usage("", "--order %q, --limit %d: an order is one of %s, and a limit not negative", l.order, l.limit, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
@@ -89,7 +100,7 @@ func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l 
 		return a.countJobs(ctx, db, f)
 	}
 	out := newList(a, v)
-	opts := &admin.PageOptions{Order: order, After: admin.Cursor(l.after)}
+	opts := &admin.PageOptions{Order: order, After: admin.Cursor(l.after), Reasons: l.why}
 	for {
 		opts.Limit = pageSize
 		if l.limit > 0 {
@@ -99,8 +110,8 @@ func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l 
 		if err != nil {
 			return err
 		}
-		for _, job := range page.Jobs {
-			if err := out.add(job); err != nil {
+		for i := range page.Jobs {
+			if err := out.add(row(page, i)); err != nil {
 				return err
 			}
 		}
@@ -139,8 +150,8 @@ func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) e
 }
 
 func (a *app) job() *cobra.Command {
-	return parent("job", "One job: show it and its failed attempts, cancel it, run it now, wait for it", groupChange,
-		a.jobShow(), a.jobLogs(), a.jobCancel(), a.jobRunNow(), a.jobWait())
+	return parent("job", "One job: show it and its failed attempts, explain it, cancel it, run it now, wait for it", groupChange,
+		a.jobShow(), a.jobWhy(), a.jobLogs(), a.jobCancel(), a.jobRunNow(), a.jobWait())
 }
 
 // jobView shows a job by itself: all of it.
@@ -191,7 +202,7 @@ func (a *app) jobShow() *cobra.Command {
 		return a.look(ctx, func(db *honker.DB) error {
 			job, err := db.Job(ctx, ids[0])
 			if errors.Is(err, honker.ErrNotFound) {
-				return gone(a, ids[0], "")
+				return a.notThere(ctx, db, ids[0])
 			}
 			if err != nil {
 				return err

@@ -83,8 +83,8 @@ func (a *app) listQueues(all []honker.QueueStats) error {
 }
 
 func (a *app) queue() *cobra.Command {
-	return parent("queue", "One queue: show, pause and resume it, its limits, keys and traffic", groupChange,
-		a.queueShow(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic())
+	return parent("queue", "One queue: show, explain, pause and resume it, its limits, keys and traffic", groupChange,
+		a.queueShow(), a.queueWhy(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic())
 }
 
 // byName is a queue of any payload.

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+func (a *app) jobWhy() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:        "why JOB",
+		SuggestFor: []string{"explain"},
+		Short:      "Why a job does not run, or what became of it",
+		Long: `why tells why a job does not run: a pause, a limit, jobs that come first, its time, no worker; and what
+helps. Of a job that is gone it tells what can have become of it; the exit code is then 1.`,
+		Args: cobra.ExactArgs(1),
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		ids, err := idsOf(args)
+		if err != nil {
+			return err
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			ex, err := admin.Explain(ctx, db, ids[0])
+			if err != nil {
+				return err
+			}
+			what := fmt.Sprintf("job %d", ids[0])
+			if ex.Job != nil {
+				what += fmt.Sprintf(" of %s, %s", ex.Job.Queue, ex.Job.Phase)
+			}
+			if err := a.explained(what, ex); err != nil {
+				return err
+			}
+			if ex.Job == nil {
+				return no()
+			}
+			return nil
+		})
+	})
+}
+
+func (a *app) queueWhy() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "why QUEUE",
+		SuggestFor:        []string{"explain"},
+		Short:             "Why nothing of a queue runs, or what does",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			ex, err := admin.ExplainQueue(ctx, db, args[0])
+			if err != nil {
+				return err
+			}
+			return a.explained("queue "+args[0], ex)
+		})
+	})
+}
+
+var reasonView = view[admin.Reason]{
+	columns: []column[admin.Reason]{
+		{"code", func(r admin.Reason) cell { return text(string(r.Code)) }},
+		{"until", func(r admin.Reason) cell { return when(r.Until) }},
+		{"who", func(r admin.Reason) cell { return text(r.Who) }},
+		{"jobs", func(r admin.Reason) cell { return text(idList(r.Jobs)) }},
+		{"text", func(r admin.Reason) cell { return text(r.Text) }},
+		{"do", func(r admin.Reason) cell { return text(strings.Join(r.Do, "; ")) }},
+	},
+	name: func(r admin.Reason) string { return string(r.Code) },
+}
+
+func idList(ids []int64) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = strconv.FormatInt(id, 10)
+	}
+	return strings.Join(words, ",")
+}
+
+// explained prints an explanation: for people as text, in JSON all of it, and otherwise its reasons.
+func (a *app) explained(what string, ex *admin.Explanation) error {
+	switch a.shown() {
+	case formatTable:
+		return a.writeReasons(what, ex)
+	case formatJSON:
+		return writeJSON(a.out, ex, "  ")
+	case formatJSONL:
+		return writeJSON(a.out, ex, "")
+	}
+	l := newList(a, reasonView)
+	for _, r := range ex.Reasons {
+		if err := l.add(r); err != nil {
+			return err
+		}
+	}
+	return l.close("reasons")
+}
+
+// writeReasons prints a line for each reason, and below it what to try.
+func (a *app) writeReasons(what string, ex *admin.Explanation) error {
+	var b strings.Builder
+	line := func(text string) { b.WriteString(clean(strings.ReplaceAll(text, "\n", " ")) + "\n") }
+	line(what + ":")
+	if len(ex.Reasons) == 0 {
+		line("  " + ex.Text)
+	}
+	for _, r := range ex.Reasons {
+		line("  " + r.Text)
+		for _, do := range r.Do {
+			line("    try: " + a.onFile(do))
+		}
+	}
+	if !ex.NextAt.IsZero() {
+		line("next at " + at(ex.NextAt).human)
+	}
+	_, err := a.out.WriteString(b.String())
+	return err
+}
+
+// onFile is a command line of the library's, for the file that this command was given.
+func (a *app) onFile(line string) string {
+	return strings.Replace(line, "honker", a.command(), 1)
+}
+
+// whyRow is a job of a list, and why it does not run.
+type whyRow struct {
+	ID     int64
+	Queue  string
+	Phase  honker.Phase
+	Reason admin.Reason
+}
+
+var whyView = view[whyRow]{
+	columns: []column[whyRow]{
+		{"id", func(r whyRow) cell { return id(r.ID) }},
+		{"queue", func(r whyRow) cell { return text(r.Queue) }},
+		{"phase", func(r whyRow) cell { return text(string(r.Phase)) }},
+		{"code", func(r whyRow) cell { return text(string(r.Reason.Code)) }},
+		{"until", func(r whyRow) cell { return when(r.Reason.Until) }},
+		{"why", func(r whyRow) cell { return text(r.Reason.Text) }},
+	},
+	name: func(r whyRow) string { return strconv.FormatInt(r.ID, 10) },
+}
+
+func whyRowOf(p *admin.JobPage, i int) whyRow {
+	return whyRow{ID: p.Jobs[i].ID, Queue: p.Jobs[i].Queue, Phase: p.Jobs[i].Phase, Reason: p.Reasons[i]}
+}
+
+// notThere is the error of a job that is not in the file.
+func (a *app) notThere(ctx context.Context, db *honker.DB, id int64) error {
+	ex, err := admin.Explain(ctx, db, id)
+	if err != nil {
+		return err
+	}
+	return &coded{code: codeNo, err: fmt.Errorf("job %d %s", id, ex.Text), try: a.command("jobs")}
+}
