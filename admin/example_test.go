@@ -219,3 +219,36 @@ func ExampleProblems() {
 	// warn dead mails: 1 job died in the last hour
 	// [honker dead groups --queue mails --died-since 1h]
 }
+
+// A job of a customer that has one running already waits for that.
+func ExampleExplain() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if err := mails.SetLimits(ctx, honker.Limits{PerKey: 1}); err != nil {
+		log.Fatal(err)
+	}
+	ids, err := mails.EnqueueMany(ctx, []string{"ada", "bob"}, honker.Key("acme"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := mails.Claim(ctx, "worker-1", 1); err != nil {
+		log.Fatal(err)
+	}
+
+	why, err := admin.Explain(ctx, db, ids[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(why.Reasons[0].Code, why.Text)
+	// Output: key_limit its key "acme" is full: 1 of 1 run, job 1
+}

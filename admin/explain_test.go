@@ -230,6 +230,22 @@ func TestExplain_WaitsFor_Unique(t *testing.T) {
 	})
 }
 
+// A job that waits for one which the next claim dead-letters is taken by that claim.
+func TestExplain_WaitsFor_Expired(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		again := honker.Unique("report", &honker.Uniqueness{Conflict: honker.RunAgain})
+		testkit.Enqueue(t, q, 1, again, honker.ExpiresIn(time.Minute))
+		job := testkit.ClaimOne(t, q)
+		id := testkit.Enqueue(t, q, 2, again)
+		require.NoError(t, job.Retry(t.Context(), 0, nil))
+		time.Sleep(2 * time.Minute)
+		why(t, db, id, admin.ReasonWaitsFor) // for Maintain: the claims of a queue without limits leave it
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
+		why(t, db, id, admin.ReasonInTurn)
+		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
+	})
+}
+
 // Jobs that others wait for: what still runs, and what is dead.
 func TestExplain_WaitsFor_After(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
