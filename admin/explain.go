@@ -369,6 +369,9 @@ func (x *explainer) head(ctx context.Context, ex *Explanation, o *store.Outlook,
 	if err != nil {
 		return err
 	}
+	if ex.Ahead.N == 0 && ex.Ahead.More {
+		ex.add(Reason{Code: ReasonInTurn, Text: "there are more than 1,000 jobs that can be claimed or are kept by their keys, and the first of them are kept"})
+	}
 	for _, r := range job.Reasons {
 		switch r.Code {
 		case ReasonInTurn:
@@ -380,7 +383,7 @@ func (x *explainer) head(ctx context.Context, ex *Explanation, o *store.Outlook,
 		}
 		ex.add(r)
 	}
-	if ex.NextAt = job.NextAt; ex.Ahead.N > 0 {
+	if ex.NextAt = job.NextAt; ex.Ahead != (honker.Count{}) {
 		return nil
 	}
 	next, err := explained.NextClaimAt(ctx, x.q, o.Queue, x.now.UnixMilli())

@@ -77,3 +77,23 @@ func TestExplain_InTurn_About(t *testing.T) {
 		require.Equal(t, "can be claimed, after 8 jobs before it: about 2m at the rate of the last 10m", ex.Text)
 	})
 }
+
+// Behind a thousand jobs that are kept by their key, what comes first is not known, and the explanation says so.
+func TestExplain_FarBehind(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
+		testkit.Enqueue(t, q, 1, honker.Key("acme"))
+		testkit.ClaimOne(t, q)
+		_, err := q.EnqueueMany(t.Context(), make([]int, 1100), honker.Key("acme"))
+		require.NoError(t, err)
+		id := testkit.Enqueue(t, q, 1, honker.Key("others"))
+		ex, _ := why(t, db, id, admin.ReasonInTurn)
+		require.Equal(t, honker.Count{More: true}, ex.Ahead)
+		require.Equal(t, "can be claimed, behind more than 1,000 jobs that are kept by their keys for now", ex.Text)
+		ex, err = admin.ExplainQueue(t.Context(), db, "mails")
+		require.NoError(t, err)
+		require.Equal(t, `job 2 comes first: its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
+		require.Equal(t, "there are more than 1,000 jobs that can be claimed or are kept by their keys, and the first of them are kept", ex.Reasons[2].Text)
+		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
+	})
+}

@@ -102,6 +102,8 @@ func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error)
 	switch {
 	case ex.Ahead == honker.Count{}:
 		return "is next: a claim on the queue takes it", nil
+	case ex.Ahead.More && ex.Ahead.N == 0:
+		return claimable + ", behind more than 1,000 jobs that are kept by their keys for now", nil
 	case ex.Ahead.More:
 		return fmt.Sprintf(claimable+", after %s jobs before it", ex.Ahead), nil
 	case x.brief:
