@@ -230,17 +230,20 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, row store.Job)
 	return nil
 }
 
-// waitsFor adds the jobs that a held one waits for.
+// waitsFor adds the jobs that a held one waits for, unless the next claim lets it go.
 func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outlook, side store.JobSide) error {
+	if o.Freed(ex.Job.ID) {
+		return nil
+	}
 	edges, err := explained.OpenEdges(ctx, x.q, ex.Job.ID, maxReasonJobs+1)
 	if err != nil {
 		return err
 	}
 	ex.add(edgeReasons(edges)...)
-	switch {
-	case side.After != 0 && !o.Freed(ex.Job.ID):
+	if side.After != 0 {
 		ex.add(successorReason(ex.Job, side.After))
-	case side.After == 0 && !side.Held && len(edges) == 0:
+	}
+	if side.After == 0 && !side.Held && len(edges) == 0 {
 		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, and nothing in the file says for what", Do: []string{"honker check"}})
 	}
 	return nil

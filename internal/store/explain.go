@@ -142,7 +142,7 @@ func (Jobs) Highest(ctx context.Context, q Querier) (id int64, err error) {
 
 // What a claim settles first: jobs with a claim that has lapsed, those without an attempt left, and, with ?4,
 // those that have expired. And the job that the end of one lets go. By the indexes that the claim finds them by.
-const sqlUnsettled = `SELECT l.id, l.priority, l.run_at, s.key, l.attempts >= l.max_attempts OR ifnull(l.expires_at <= ?2, 0),
+var sqlUnsettled = `SELECT l.id, l.priority, l.run_at, s.key, l.attempts >= l.max_attempts OR ifnull(l.expires_at <= ?2, 0),
   n.id, n.priority, n.run_at, (SELECT key FROM _honkerx_job WHERE job_id = n.id)
 FROM (
   SELECT * FROM (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -157,7 +157,27 @@ FROM (
 CROSS JOIN _honker_live AS l ON l.id = c.id
 LEFT JOIN _honkerx_job AS s ON s.job_id = l.id
 LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.job_id = l.id
-LEFT JOIN _honker_live AS n ON n.id = u.next_id AND n.state = 'held' AND (n.expires_at IS NULL OR n.expires_at > ?2)`
+LEFT JOIN _honker_live AS n ON n.id = u.next_id AND n.state = 'held' AND (n.expires_at IS NULL OR n.expires_at > ?2)
+  AND NOT ` + openEdges("n.id") + `
+`
+
+// openEdges is the condition that a job waits for others. job is an SQL expression.
+func openEdges(job string) string {
+	return `(EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 0)
+    OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 2 AND if_dead = 0))`
+}
+
+// The jobs of the queue that wait for nothing but jobs of ?3, which the next claim dead-letters, and for which dead
+// ones will do. By primary keys, and _honkerx_after_waiter.
+const sqlFreedWaiters = `SELECT l.id, l.priority, l.run_at, s.key
+FROM json_each(?3) AS d CROSS JOIN _honkerx_after AS a ON a.job_id = d.value AND a.state = 0 AND a.if_dead = 1
+CROSS JOIN _honker_live AS l ON l.id = a.waiter AND l.queue = ?1 AND l.state = 'held' AND (l.expires_at IS NULL OR l.expires_at > ?2)
+LEFT JOIN _honkerx_job AS s ON s.job_id = l.id
+LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.next_id = l.id
+WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
+    SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 2 AND if_dead = 0
+    UNION ALL SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 0
+      AND (if_dead = 0 OR job_id NOT IN (SELECT value FROM json_each(?3))))`
 
 // Outlook reads what there is to know of a queue at nowMS before its jobs are looked at.
 func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64) (*Outlook, error) {
@@ -199,6 +219,7 @@ func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64)
 // settle reads what the next claim settles first: what becomes claimable by it are candidates. It returns the
 // keys that have more room after it.
 func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []string, err error) {
+	var dying []int64
 	err = each(ctx, q, sqlUnsettled, func(rows *sql.Rows) error {
 		var c, next candidate
 		var key, nextKey sql.NullString
@@ -206,24 +227,42 @@ func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []s
 		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), &key, &over,
 			(*number)(&next.id), (*number)(&next.priority), (*number)(&next.runAt), &nextKey)
 		c.key, next.key = key.String, nextKey.String
-		switch {
-		case !over:
+		if over {
+			dying = append(dying, c.id)
+			o.free(next)
+		} else {
 			o.settled = append(o.settled, c)
-		case next.id != 0:
-			o.freed[next.id] = true
-			if next.runAt <= o.now {
-				o.settled = append(o.settled, next)
-			}
 		}
 		if c.key != "" && !slices.Contains(keys, c.key) {
 			keys = append(keys, c.key)
 		}
 		return err
 	}, o.Queue, o.now, overdueLimit, limited)
-	return keys, err
+	if err != nil || len(dying) == 0 {
+		return keys, err
+	}
+	return keys, each(ctx, q, sqlFreedWaiters, func(rows *sql.Rows) error {
+		var c candidate
+		var key sql.NullString
+		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), &key)
+		c.key = key.String
+		o.free(c)
+		return err
+	}, o.Queue, o.now, idList(dying))
 }
 
-// Freed tells whether the next claim dead-letters the job that this one waits for.
+// free notes a job that the next claim lets go before it takes any; the zero one is none.
+func (o *Outlook) free(c candidate) {
+	if c.id == 0 || o.freed[c.id] {
+		return
+	}
+	o.freed[c.id] = true
+	if c.runAt <= o.now {
+		o.settled = append(o.settled, c)
+	}
+}
+
+// Freed tells whether the next claim dead-letters the jobs that this one waits for, and so lets it go.
 func (o *Outlook) Freed(id int64) bool { return o.freed[id] }
 
 // Of returns what the next claims do with a job of the queue that is due.

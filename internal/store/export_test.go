@@ -65,6 +65,7 @@ func Statements() []Statement {
 		hot("sqlOutlookRow", sqlOutlookRow),
 		hot("sqlCountRunning", sqlCountRunning),
 		hot("sqlUnsettled", sqlUnsettled),
+		hot("sqlFreedWaiters", sqlFreedWaiters),
 		hot("sqlCountAhead", sqlCountAhead),
 		hot("sqlOutlookHead", sqlOutlookHead),
 		hot("sqlHeldOfKeys", sqlHeldOfKeys),
