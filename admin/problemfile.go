@@ -43,7 +43,7 @@ func (s *search) consumers(ctx context.Context) error {
 	all, err := troubles.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
 	for _, b := range all {
 		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: count(b.Unseen)}
-		p.Text = fmt.Sprintf("%s: %s %s has not seen %s", b.Topic, b.Kind, b.Name, some(p.N, "event"))
+		p.Text = fmt.Sprintf("%s: %s %s has not seen %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
 		switch {
 		case b.Kind == "group":
 			p.Text += ", and no member of it lives"
@@ -130,7 +130,7 @@ func (s *search) maintenance(ctx context.Context, stats []engine.QueueStats) err
 	var left []string
 	add := func(c honker.Count, noun, what string) {
 		if c != (honker.Count{}) {
-			left = append(left, some(c, noun)+what)
+			left = append(left, counted(c, noun)+what)
 		}
 	}
 	add(expired, "job", " that can run no more")

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -188,33 +186,3 @@ func (s *search) deaths(ctx context.Context) error {
 
 // count is c as the API has it.
 func count(c store.Count) honker.Count { return honker.Count{N: c.N, More: c.More} }
-
-// jobs names a number of them.
-func jobs(c honker.Count) string { return some(c, "job") }
-
-func some(c honker.Count, noun string) string {
-	if c == (honker.Count{N: 1}) {
-		return "1 " + noun
-	}
-	return c.String() + " " + noun + "s"
-}
-
-// command is a command line of honker's, which a shell can be given.
-func command(words ...string) string {
-	line := []string{"honker"}
-	for _, word := range words {
-		line = append(line, quoted(word))
-	}
-	return strings.Join(line, " ")
-}
-
-// quoted is a word that a shell would take apart in quotes.
-func quoted(word string) string {
-	plain := func(r rune) bool {
-		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !plain(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}

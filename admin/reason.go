@@ -3,10 +3,8 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -135,8 +133,8 @@ func edgeReasons(edges []store.Edge) (reasons []Reason) {
 			continue
 		}
 		r.Jobs = r.Jobs[:min(len(r.Jobs), maxReasonJobs)]
-		if r.Text = "waits for " + some(names); dead {
-			r.Text = "waits for what is dead: " + some(names) + "; requeue that, or cancel this job"
+		if r.Text = "waits for " + firstOf(names); dead {
+			r.Text = "waits for what is dead: " + firstOf(names) + "; requeue that, or cancel this job"
 		}
 		for _, id := range r.Jobs[:min(len(r.Jobs), 3)] {
 			if dead {
@@ -300,62 +298,3 @@ func per(r store.StartRate) string {
 }
 
 func attempts(j *honker.JobInfo) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }
-
-// quoted is the first line of an error, or of what there is of it.
-func quoted(text string) string {
-	const most = 200
-	if text == "" {
-		return "no error was given"
-	}
-	line, _, _ := strings.Cut(text, "\n")
-	if runes := []rune(line); len(runes) > most {
-		line = string(runes[:most]) + "…"
-	}
-	return strconv.Quote(line)
-}
-
-// listed are ids behind a number of them.
-func listed(ids []int64) string {
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = strconv.FormatInt(id, 10)
-	}
-	switch len(ids) {
-	case 0:
-		return ""
-	case 1:
-		return ", job " + names[0]
-	}
-	return ", jobs " + some(names)
-}
-
-// some are the first of names, and how many others there are.
-func some(names []string) string {
-	const most = 5
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-}
-
-func plural(n int64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return honker.Count{N: n}.String() + " " + what
-}
-
-// command is a command line of honker, for a shell.
-func command(words ...any) string {
-	line := "honker"
-	for _, word := range words {
-		text := fmt.Sprint(word)
-		if text == "" || strings.ContainsFunc(text, func(r rune) bool {
-			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
-		}) {
-			text = "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-		}
-		line += " " + text
-	}
-	return line
-}

@@ -90,7 +90,7 @@ func workersBusy(queue string, there []WorkerInfo) Reason {
 			r.Jobs = r.Jobs[:maxReasonJobs]
 		}
 	}
-	r.Text = fmt.Sprintf(claimable+" when a handler is free: all %d of %s have jobs%s", slots, some(names), strings.Replace(listed(r.Jobs), ", ", ", the oldest ", 1))
+	r.Text = fmt.Sprintf(claimable+" when a handler is free: all %d of %s have jobs%s", slots, firstOf(names), strings.Replace(listed(r.Jobs), ", ", ", the oldest ", 1))
 	return r
 }
 
