@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,6 +28,12 @@ func TestBatch_Empty(t *testing.T) {
 	require.Empty(t, testkit.ClaimAll(t, q))
 	require.NoError(t, b.Seal(ctx))
 	require.Contains(t, testkit.ClaimAll(t, q), next)
+	open := newBatch(t, db) // which has a member that waits, and is none of the others' concern
+	testkit.Enqueue(t, q, 3, honker.In(open.ID), honker.Delay(time.Hour))
+	c := newBatch(t, db)
+	other := testkit.Enqueue(t, q, 4, honker.AfterBatch(c.ID))
+	require.NoError(t, c.Seal(ctx))
+	require.Contains(t, testkit.ClaimAll(t, q), other)
 	late := testkit.Enqueue(t, q, 2, honker.AfterBatch(b.ID))
 	require.Contains(t, testkit.ClaimAll(t, q), late)
 	requireSound(t, db)

@@ -39,7 +39,7 @@ func batchState(batch, ifDead string) string {
 // and nothing waits for it: until then their results are kept.
 func settleBatch(batch string) string {
 	done := batchState(batch, "0") + ` = 1`
-	state := batchState("batch", "if_dead")
+	state := batchState(batch, "if_dead")
 	return `UPDATE _honkerx_batches SET done_ms = iif(done_ms IS NULL, ` + clockOfSQLite + `, NULL)
   WHERE id = ` + batch + ` AND (done_ms IS NULL) = (` + done + `);
   UPDATE _honkerx_after SET state = ` + state + `
