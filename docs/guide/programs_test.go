@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +34,10 @@ const honker = "github.com/honker-go/honker"
 
 // modules have the go.mod files that programs are built with: the first that requires all
 // that a program imports.
-var modules = []string{".", "examples/metrics", "examples/orm", "bench"}
+var modules = []string{".", "examples/metrics", "examples/orm", "bench", "honkerprom"}
+
+// imported are those of them that users import.
+var imported = []string{"honkerprom"}
 
 // A newcomer pastes the quick start into an empty directory, and runs it twice.
 func TestReadme_QuickStart(t *testing.T) {
@@ -259,7 +263,7 @@ func moduleOf(t *testing.T, b block) string {
 	for _, module := range modules {
 		mod, err := os.ReadFile(filepath.Join(top(t), module, "go.mod"))
 		require.NoError(t, err)
-		if requiresAll(string(mod), b.imports(t)) {
+		if requiresAll(module, string(mod), b.imports(t)) {
 			return module
 		}
 	}
@@ -267,8 +271,11 @@ func moduleOf(t *testing.T, b block) string {
 	return ""
 }
 
-func requiresAll(mod string, imports []string) bool {
+func requiresAll(module, mod string, imports []string) bool {
 	for _, path := range imports {
+		if own := strings.TrimPrefix(path, honker+"/"); slices.Contains(imported, own) && own != module {
+			return false
+		}
 		if path != honker && !strings.HasPrefix(path, honker+"/") && !requires(mod, path) {
 			return false
 		}
@@ -297,7 +304,7 @@ func newModule(t *testing.T, module string) (dir string) {
 	dir = t.TempDir()
 	home := filepath.Join(top(t), module)
 	copyFile(t, filepath.Join(dir, "go.mod"), filepath.Join(home, "go.mod"))
-	copyFile(t, filepath.Join(dir, "go.sum"), filepath.Join(home, "go.sum"))
+	writeSums(t, dir, home)
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	require.NoError(t, err)
 	mod = relative.ReplaceAllFunc(mod, func(to []byte) []byte {
@@ -305,7 +312,20 @@ func newModule(t *testing.T, module string) (dir string) {
 	})
 	write(t, filepath.Join(dir, "go.mod"), string(mod))
 	run(t, dir, anyModule, "go", "mod", "edit", "-module=demo", "-require="+honker+"@v0.0.0", "-replace="+honker+"="+top(t))
+	if slices.Contains(imported, module) {
+		path := honker + "/" + module
+		run(t, dir, anyModule, "go", "mod", "edit", "-require="+path+"@v0.0.0", "-replace="+path+"="+home)
+	}
 	return dir
+}
+
+// writeSums joins the go.sum of a module with that of the root, which one with a workspace lacks.
+func writeSums(t *testing.T, dir, home string) {
+	own, err := os.ReadFile(filepath.Join(home, "go.sum"))
+	require.NoError(t, err)
+	root, err := os.ReadFile(filepath.Join(top(t), "go.sum"))
+	require.NoError(t, err)
+	write(t, filepath.Join(dir, "go.sum"), string(own)+string(root))
 }
 
 func runProgram(t *testing.T, dir string, p block) {

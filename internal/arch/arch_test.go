@@ -252,6 +252,12 @@ func TestArch_Command(t *testing.T) {
 		importFaults(parse(t, "cmd/honker/x.go", true, text)))
 }
 
+// Metrics are made of what is exported.
+func TestArch_Metrics(t *testing.T) {
+	text := "package x\n" + imports(module) + imports(module+"/admin") + imports(module+"/internal/engine")
+	require.Equal(t, []string{"imports " + module + "/internal/engine"}, importFaults(parse(t, "honkerprom/x.go", true, text)))
+}
+
 // Those that applications import stand on what every application has: their version and the
 // root's can differ.
 func TestArch_BrokerModules(t *testing.T) {

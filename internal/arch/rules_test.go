@@ -58,12 +58,13 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 
 // nestedMayImport is what nested modules may import besides what every user has of the root. Those
 // of the tests: the helpers of the tests, and tests/ what stops the library between two statements,
-// and the packages that it tests. The command: what is exported, so that all it can do can be done
-// by any program.
+// and the packages that it tests. The command and the metrics: what is exported, so that all they
+// can do can be done by any program.
 var nestedMayImport = map[string][]string{
-	"cmd":   {"admin"},
-	"tests": {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
-	"bench": {"internal/testkit", "admin", "dispatch", "relay"},
+	"cmd":        {"admin"},
+	"honkerprom": {"admin"},
+	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
+	"bench":      {"internal/testkit", "admin", "dispatch", "relay"},
 }
 
 func importFaults(s source) (faults []string) {

@@ -1,0 +1,177 @@
+package honkerprom
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/honker-go/honker"
+)
+
+// Observer returns an observer for [honker.Options] that counts what this process does, in metrics
+// that it registers with reg. Where those are registered already, by an observer of another file, both
+// count in the same; where something else has their names, it panics, as MustRegister does. nil opts
+// means defaults. [honker.Observers] puts it together with observers of your own.
+func Observer(reg prometheus.Registerer, opts *Options) *honker.Observer {
+	o := opts.withDefaults()
+	e := newEvents(reg, o)
+	return &honker.Observer{
+		Enqueued:     e.jobsEnqueued,
+		Deduplicated: e.jobsFound,
+		Started:      e.jobStarted,
+		Returned:     e.jobReturned,
+		Settled:      e.jobSettled,
+		Working:      e.workChanged,
+		Published: func(p honker.Published) {
+			e.published.WithLabelValues(e.topics.label(p.Topic)).Add(float64(p.Last - p.First + 1))
+		},
+		Fired: func(f honker.Fire) { e.fired.WithLabelValues(e.schedules.label(f.Name)).Inc() },
+		Woke:  func(w honker.Woke) { e.woke.WithLabelValues(w.Cause).Add(float64(w.Waiters)) },
+		Tx:    e.txEnded,
+	}
+}
+
+// events are the metrics of what a process does.
+type events struct {
+	queues, topics, groups, schedules *names
+
+	enqueued, existing, replaced, settled, lost *prometheus.CounterVec
+	groupDied, published, fired, woke           *prometheus.CounterVec
+
+	wait, run         *prometheus.HistogramVec
+	slots, busy       *prometheus.GaugeVec
+	commits           prometheus.Counter
+	commit, writeWait prometheus.Histogram
+}
+
+var (
+	jobBuckets   = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}
+	writeBuckets = []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5}
+)
+
+func newEvents(reg prometheus.Registerer, o Options) *events {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"queue"}))
+	}
+	times := func(name, help string) *prometheus.HistogramVec {
+		return register(reg, prometheus.NewHistogramVec(histogram(name, help, jobBuckets), []string{"queue"}))
+	}
+	write := func(name, help string) prometheus.Histogram {
+		return register(reg, prometheus.NewHistogram(histogram(name, help, writeBuckets)))
+	}
+	return &events{
+		queues:    newNames(o.MaxQueues, o.QueueLabel),
+		topics:    newNames(o.MaxQueues, nil),
+		groups:    newNames(o.MaxQueues, nil),
+		schedules: newNames(o.MaxQueues, nil),
+
+		enqueued:  counter("honker_jobs_enqueued_total", "Jobs that this process has added.", "queue"),
+		existing:  counter("honker_jobs_existing_total", "Enqueues that found a job with their unique key, and changed nothing.", "queue"),
+		replaced:  counter("honker_jobs_replaced_total", "Enqueues that found a job with their unique key, and changed it.", "queue"),
+		settled:   counter("honker_jobs_settled_total", "Claims that have ended, and deaths that were found.", "queue", "outcome"),
+		lost:      counter("honker_claims_lost_total", "Claims that were no longer the worker's when it settled them.", "queue"),
+		groupDied: counter("honker_group_events_died_total", "Events of groups that have spent their attempts.", "topic", "group"),
+		published: counter("honker_events_published_total", "Events that this process has appended.", "topic"),
+		fired:     counter("honker_schedule_fires_total", "Schedules that this process has fired.", "schedule"),
+		woke:      counter("honker_wake_total", "Waiting goroutines that were woken.", "cause"),
+
+		wait:  times("honker_job_wait_seconds", "How long jobs could have begun before their handlers did."),
+		run:   times("honker_job_run_seconds", "How long handlers ran."),
+		slots: gauge("honker_work_slots", "Handlers that this process can run at once."),
+		busy:  gauge("honker_work_slots_busy", "Handlers that run."),
+
+		commits: register(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "honker_commits_total",
+			Help: "Commits of this process; verbs share them."})),
+		commit:    write("honker_commit_seconds", "How long committed transactions of this process held the writer."),
+		writeWait: write("honker_write_wait_seconds", "How long transactions of this process waited for the writer."),
+	}
+}
+
+// histogram has classic buckets, and native ones for a Prometheus that asks for them.
+func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour}
+}
+
+// register returns c, or the one that is registered under its name.
+func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
+	err := reg.Register(c)
+	var same prometheus.AlreadyRegisteredError
+	if errors.As(err, &same) {
+		if known, ok := same.ExistingCollector.(C); ok {
+			return known
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func (e *events) jobsEnqueued(q honker.Enqueued) {
+	e.enqueued.WithLabelValues(e.queues.label(q.Queue)).Add(float64(len(q.IDs)))
+}
+
+func (e *events) jobsFound(d honker.Deduplicated) {
+	queue := e.queues.label(d.Queue)
+	e.existing.WithLabelValues(queue).Add(float64(d.Existing))
+	e.replaced.WithLabelValues(queue).Add(float64(d.Replaced))
+}
+
+func (e *events) jobStarted(s honker.Started) {
+	queue := e.queues.label(s.Queue)
+	e.wait.WithLabelValues(queue).Observe(s.Wait.Seconds())
+	e.busy.WithLabelValues(queue).Inc()
+}
+
+func (e *events) jobReturned(r honker.Returned) {
+	queue := e.queues.label(r.Queue)
+	e.run.WithLabelValues(queue).Observe(r.Ran.Seconds())
+	e.busy.WithLabelValues(queue).Dec()
+}
+
+func (e *events) jobSettled(s honker.Settled) {
+	if s.Group != "" { // of a group only deaths are reported
+		topic, group := e.groups.pair(s.Topic, s.Group)
+		e.groupDied.WithLabelValues(topic, group).Inc()
+		return
+	}
+	queue := e.queues.label(s.Queue)
+	e.settled.WithLabelValues(queue, string(s.Outcome)).Inc()
+	if s.Outcome == honker.OutcomeLost {
+		e.lost.WithLabelValues(queue).Inc()
+	}
+}
+
+var outcomes = []honker.Outcome{honker.OutcomeAcked, honker.OutcomeRetried, honker.OutcomeDied, honker.OutcomeSnoozed,
+	honker.OutcomeReleased, honker.OutcomeLost, honker.OutcomeCancelled}
+
+// workChanged also begins the counters of the queues, at zero: increase() does not see the first event of
+// a series that begins with it.
+func (e *events) workChanged(w honker.Working) {
+	slots := float64(w.Slots)
+	if w.Ended {
+		slots = -slots
+	}
+	for _, name := range w.Queues {
+		queue := e.queues.label(name)
+		e.slots.WithLabelValues(queue).Add(slots)
+		e.busy.WithLabelValues(queue)
+		e.lost.WithLabelValues(queue)
+		for _, outcome := range outcomes {
+			e.settled.WithLabelValues(queue, string(outcome))
+		}
+	}
+}
+
+func (e *events) txEnded(t honker.TxEnded) {
+	e.writeWait.Observe(t.Wait.Seconds())
+	if t.Committed {
+		e.commits.Inc()
+		e.commit.Observe(t.Ran.Seconds())
+	}
+}

@@ -1,0 +1,202 @@
+package honkerprom
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// descs are those of all metrics of the file.
+var descs []*prometheus.Desc
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	descs = append(descs, d)
+	return d
+}
+
+var (
+	queueJobs   = desc("honker_queue_jobs", "Jobs by phase, counted up to a bound.", "queue", "phase")
+	queueCapped = desc("honker_queue_jobs_capped", "1: there are more jobs of some phase than were counted.", "queue")
+	queueOldest = desc("honker_queue_oldest_ready_seconds", "How long the oldest job that can start has waited; 0: there is none.", "queue")
+	queuePaused = desc("honker_queue_paused", "1: the queue is paused.", "queue")
+
+	streamHead   = desc("honker_stream_head", "Offset of the last event.", "topic")
+	consumerLag  = desc("honker_consumer_lag_events", "Events that the consumer has yet to see, counted up to a bound.", "topic", "consumer")
+	consumerLate = desc("honker_consumer_lag_seconds", "How long the first of them has waited; 0: there is none.", "topic", "consumer")
+	groupLag     = desc("honker_group_lag_events", "Events that the group has yet to give out, counted up to a bound.", "topic", "group")
+	groupLate    = desc("honker_group_lag_seconds", "How long the first of them has waited; 0: there is none.", "topic", "group")
+	groupDead    = desc("honker_group_dead_events", "Events of the group that have spent their attempts.", "topic", "group")
+	scheduleNext = desc("honker_schedule_next_seconds", "How long until the schedule fires; below 0: it is overdue. Paused ones are left out.", "schedule")
+	leader       = desc("honker_leader", "1: a process fires the schedules, or maintains the file.", "role")
+	fileBytes    = desc("honker_file_bytes", "Size of the file.")
+	walBytes     = desc("honker_wal_bytes", "Size of its write-ahead log.")
+)
+
+// newParts are what a look consists of, the most important first.
+func newParts(o Options) []*part {
+	queues, topics := newNames(o.MaxQueues, o.QueueLabel), newNames(o.MaxQueues, nil)
+	consumers, groups, schedules := newNames(o.MaxQueues, nil), newNames(o.MaxQueues, nil), newNames(o.MaxQueues, nil)
+	return []*part{
+		{name: "queues", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+			all, err := admin.Queues(ctx, db)
+			return queueMetrics(all, queues), err
+		}},
+		{name: "schedules", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+			return scheduleMetrics(ctx, db, schedules)
+		}},
+		{name: "consumers", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+			return consumerMetrics(ctx, db, consumers)
+		}},
+		{name: "groups", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+			return groupMetrics(ctx, db, groups)
+		}},
+		{name: "streams", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+			return streamMetrics(ctx, db, topics)
+		}},
+		{name: "file", look: fileMetrics},
+	}
+}
+
+// gauge is a metric of which several values may have the same labels.
+type gauge struct {
+	desc   *prometheus.Desc
+	merge  func(a, b float64) float64
+	values map[[2]string]float64 // by up to two labels
+	labels int
+}
+
+// summed adds up values with the same labels.
+func summed(d *prometheus.Desc, labels int) *gauge {
+	return &gauge{d, func(a, b float64) float64 { return a + b }, map[[2]string]float64{}, labels}
+}
+
+// largest takes the largest of them, smallest the smallest.
+func largest(d *prometheus.Desc, labels int) *gauge {
+	return &gauge{d, func(a, b float64) float64 { return max(a, b) }, map[[2]string]float64{}, labels}
+}
+
+func smallest(d *prometheus.Desc, labels int) *gauge {
+	return &gauge{d, func(a, b float64) float64 { return min(a, b) }, map[[2]string]float64{}, labels}
+}
+
+func (g *gauge) add(v float64, labels ...string) {
+	var at [2]string
+	copy(at[:], labels)
+	if old, known := g.values[at]; known {
+		v = g.merge(old, v)
+	}
+	g.values[at] = v
+}
+
+func metricsOf(gauges ...*gauge) (all []prometheus.Metric) {
+	for _, g := range gauges {
+		for labels, v := range g.values {
+			all = append(all, prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, v, labels[:g.labels]...))
+		}
+	}
+	return all
+}
+
+// is is 1 for true.
+func is(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// since is how long ago t was; 0 for none.
+func since(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(t).Seconds())
+}
+
+func queueMetrics(all []honker.QueueStats, queues *names) []prometheus.Metric {
+	jobs, capped := summed(queueJobs, 2), largest(queueCapped, 1)
+	oldest, paused := largest(queueOldest, 1), largest(queuePaused, 1)
+	for _, q := range all {
+		queue, more := queues.label(q.Queue), false
+		for phase, n := range map[honker.Phase]honker.Count{
+			honker.PhaseReady: q.Ready, honker.PhaseScheduled: q.Scheduled, honker.PhaseRunning: q.Running, honker.PhaseLapsed: q.Lapsed,
+			honker.PhaseHeld: q.Held, honker.PhaseExpired: q.Expired, honker.PhaseDead: q.Dead,
+		} {
+			jobs.add(float64(n.N), queue, string(phase))
+			more = more || n.More
+		}
+		capped.add(is(more), queue)
+		oldest.add(since(q.OldestReady), queue)
+		paused.add(is(q.Pause != nil), queue)
+	}
+	return metricsOf(jobs, capped, oldest, paused)
+}
+
+func streamMetrics(ctx context.Context, db *honker.DB, topics *names) ([]prometheus.Metric, error) {
+	all, err := admin.Topics(ctx, db)
+	head := largest(streamHead, 1)
+	for _, t := range all {
+		head.add(float64(t.Head), topics.label(t.Name))
+	}
+	return metricsOf(head), err
+}
+
+func consumerMetrics(ctx context.Context, db *honker.DB, consumers *names) ([]prometheus.Metric, error) {
+	all, err := admin.Consumers(ctx, db)
+	lag, late := summed(consumerLag, 2), largest(consumerLate, 2)
+	for _, c := range all {
+		topic, name := consumers.pair(c.Topic, c.Name)
+		lag.add(float64(c.Lag.N), topic, name)
+		late.add(since(c.Behind), topic, name)
+	}
+	return metricsOf(lag, late), err
+}
+
+func groupMetrics(ctx context.Context, db *honker.DB, groups *names) ([]prometheus.Metric, error) {
+	all, err := admin.Groups(ctx, db)
+	lag, late, dead := summed(groupLag, 2), largest(groupLate, 2), summed(groupDead, 2)
+	for _, g := range all {
+		topic, name := groups.pair(g.Topic, g.Name)
+		lag.add(float64(g.Lag.N), topic, name)
+		late.add(since(g.Behind), topic, name)
+		dead.add(float64(g.Dead), topic, name)
+	}
+	return metricsOf(lag, late, dead), err
+}
+
+func scheduleMetrics(ctx context.Context, db *honker.DB, schedules *names) ([]prometheus.Metric, error) {
+	all, err := db.Scheduler().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next := smallest(scheduleNext, 1)
+	for _, s := range all {
+		if s.Enabled {
+			next.add(time.Until(s.NextFireAt).Seconds(), schedules.label(s.Name))
+		}
+	}
+	leaders, err := admin.Leaders(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	leads := largest(leader, 1)
+	leads.add(is(leaders.Scheduler != nil), "scheduler")
+	leads.add(is(leaders.Maintenance != nil), "maintenance")
+	return metricsOf(next, leads), nil
+}
+
+func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+	f, err := admin.File(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	size, wal := largest(fileBytes, 0), largest(walBytes, 0)
+	size.add(float64(f.Size))
+	wal.add(float64(f.WAL))
+	return metricsOf(size, wal), nil
+}
