@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -145,7 +146,9 @@ func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (
 	return id, fail("enqueue", q.name, err)
 }
 
-func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (int64, error) {
+func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (id int64, err error) {
+	ctx, ended := q.began(ctx, 1, false)
+	defer func() { ended(OperationEnd{id, id, err}) }()
 	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
 		return 0, err
@@ -163,7 +166,9 @@ func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...Enqueue
 	return id, fail("enqueue", q.name, err)
 }
 
-func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (int64, error) {
+func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (id int64, err error) {
+	ctx, ended := q.began(ctx, 1, true)
+	defer func() { ended(OperationEnd{id, id, err}) }()
 	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
 		return 0, err
@@ -178,33 +183,49 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 // all of them or none. Ids rise in the order of args. No args is no work and no
 // error.
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
-	op, err := newEnqueueOp(ctx, q.queue, args, opts)
-	if err != nil {
-		return nil, fail("enqueue", q.name, err)
-	}
-	if len(args) == 0 {
-		return nil, nil
-	}
-	if err := op.commit(ctx, "EnqueueManyTx"); err != nil {
-		return nil, fail("enqueue", q.name, err)
-	}
-	return op.ids, nil
+	ids, err := enqueueMany(ctx, q.queue, args, opts, false, func(ctx context.Context, op *enqueueOp) error {
+		return op.commit(ctx, "EnqueueManyTx")
+	})
+	return ids, fail("enqueue", q.name, err)
 }
 
 // EnqueueManyTx is like [Queue.EnqueueMany], within tx, which has to be rolled back when
 // it fails.
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
-	op, err := newEnqueueOp(ctx, q.queue, args, opts)
-	if err != nil {
-		return nil, fail("enqueue", q.name, err)
+	ids, err := enqueueMany(ctx, q.queue, args, opts, true, func(ctx context.Context, op *enqueueOp) error {
+		return op.addTo(ctx, tx)
+	})
+	return ids, fail("enqueue", q.name, err)
+}
+
+// enqueueMany checks and encodes args, and adds them by add.
+func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueOption, inTx bool, add func(context.Context, *enqueueOp) error) (ids []int64, err error) {
+	if len(args) > 0 {
+		var ended func(OperationEnd)
+		ctx, ended = q.began(ctx, len(args), inTx)
+		defer func() { ended(endOf(ids, err)) }()
 	}
-	if len(args) == 0 {
-		return nil, nil
+	op, err := newEnqueueOp(ctx, q, args, opts)
+	if err != nil || len(args) == 0 {
+		return nil, err
 	}
-	if err := op.addTo(ctx, tx); err != nil {
-		return nil, fail("enqueue", q.name, err)
+	if err := add(ctx, op); err != nil {
+		return nil, err
 	}
 	return op.ids, nil
+}
+
+// began tells the observer of an enqueue of n jobs.
+func (q *queue) began(ctx context.Context, n int, inTx bool) (context.Context, func(OperationEnd)) {
+	return q.db.opts.Observer.began(ctx, Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
+}
+
+// endOf is the end of an enqueue that has added ids.
+func endOf(ids []int64, err error) OperationEnd {
+	if len(ids) == 0 {
+		return OperationEnd{Err: err}
+	}
+	return OperationEnd{slices.Min(ids), slices.Max(ids), err}
 }
 
 // enqueueOp is an enqueue of one job or more, as an engine.Op.

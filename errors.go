@@ -1,6 +1,7 @@
 package honker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -80,6 +81,41 @@ var (
 	// one process at a time has stopped here.
 	ErrLeadershipLost = errors.New("leadership lost")
 )
+
+// errorTypes are the names of those that ErrorType knows, the most telling first.
+var errorTypes = []struct {
+	err  error
+	name string
+}{
+	{ErrClaimLost, "claim_lost"}, {ErrCancelled, "cancelled"}, {ErrLockLost, "lock_lost"}, {ErrLockHeld, "lock_held"},
+	{ErrInTx, "in_tx"}, {ErrReadOnly, "read_only"}, {ErrBusy, "busy"}, {ErrNotFound, "not_found"}, {ErrClosed, "closed"},
+	{ErrDatabaseReplaced, "database_replaced"}, {ErrNotInserted, "not_inserted"}, {ErrInvalid, "invalid"}, {ErrUnsupported, "unsupported"},
+	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "context_canceled"},
+}
+
+// ErrorType names the kind of an error, for a metric or a span: "busy" for [ErrBusy] and so on for honker's own,
+// "timeout" and "context_canceled" for those of a ctx, else the type in Go, such as "*net.OpError", without what
+// wraps it to add text. It has nothing of the error's text, which may hold ids and names. It is "" for nil, and for a
+// [Snooze] or [SlowDown], which are no failures.
+func ErrorType(err error) string {
+	var d *worker.Directive
+	if err == nil || errors.As(err, &d) && d.Outcome == worker.Snoozed {
+		return ""
+	}
+	for _, known := range errorTypes {
+		if errors.Is(err, known.err) {
+			return known.name
+		}
+	}
+	for {
+		name, inner := fmt.Sprintf("%T", err), errors.Unwrap(err)
+		wraps := name == "*fmt.wrapError" || name == "*worker.Directive"
+		if inner == nil || !wraps {
+			return name
+		}
+		err = inner
+	}
+}
 
 // fail adds the operation and the name to err, once.
 func fail(op, name string, err error) error { return engine.Wrap(op, name, err) }

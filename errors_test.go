@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"strings"
@@ -463,4 +464,22 @@ func TestDB_Input_Nil(t *testing.T) {
 	require.PanicsWithValue(t, "honker: NewQueue: nil *DB", func() { honker.NewQueue[int](nil, "q", nil) })
 	require.PanicsWithValue(t, "honker: NewStream: nil *DB", func() { honker.NewStream[int](nil, "q", nil) })
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
+}
+
+// The type of an error has nothing of its text, and a job that is put off has not failed.
+func TestErrorType(t *testing.T) {
+	path := &fs.PathError{Op: "open", Path: "/secret", Err: fs.ErrNotExist}
+	for want, errs := range map[string][]error{
+		"":                    {nil, honker.Snooze(time.Second), fmt.Errorf("later: %w", honker.SlowDown(time.Second, path))},
+		"busy":                {honker.ErrBusy, fmt.Errorf("enqueue: %w", honker.ErrBusy)},
+		"claim_lost":          {honker.ErrClaimLost},
+		"timeout":             {context.DeadlineExceeded, fmt.Errorf("get: %w", context.DeadlineExceeded)},
+		"context_canceled":    {context.Canceled},
+		"*fs.PathError":       {path, honker.Reject(path), honker.RetryAfter(time.Second, fmt.Errorf("read: %w", path))},
+		"*errors.errorString": {errors.New("no such address")},
+	} {
+		for _, err := range errs {
+			require.Equal(t, want, honker.ErrorType(err), "%v", err)
+		}
+	}
 }

@@ -20,6 +20,11 @@ import (
 // or at once from several: they must be quick and safe for concurrent use. A panic in one
 // of them is logged and changes nothing else.
 type Observer struct {
+	// Begin is called when a verb begins that adds jobs or events, before Options.Headers, for a trace: the verb goes on
+	// with the ctx that it returns, which must be made of the one that it was given, and the function that it returns
+	// is called at the end. nil for either means none. What is wrong with the verb's arguments is found out after it.
+	Begin func(ctx context.Context, op Operation) (context.Context, func(OperationEnd))
+
 	Enqueued     func(Enqueued)
 	Deduplicated func(Deduplicated)
 	Claimed      func(Claimed)
@@ -36,6 +41,20 @@ type Observer struct {
 	Paused       func(Paused)
 	Maintained   func(Maintained)
 	Tx           func(TxEnded)
+}
+
+// Operation is an Enqueue, an EnqueueMany, a Publish, a PublishMany, or the Tx form of one.
+type Operation struct {
+	Verb string // "enqueue" or "publish"
+	Name string // of the queue or topic
+	N    int    // jobs or events
+	Tx   bool   // in the caller's transaction, which may still be rolled back
+}
+
+// OperationEnd is how an Operation has ended.
+type OperationEnd struct {
+	First, Last int64 // ids of the jobs, or offsets of the events; of unique jobs those that there were
+	Err         error // nothing was added
 }
 
 // Enqueued says that jobs were added to a queue.
@@ -199,6 +218,7 @@ type TxEnded struct {
 func Observers(all ...*Observer) *Observer {
 	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
 	return &Observer{
+		Begin:        beginEach(all),
 		Enqueued:     tellEach(all, func(o *Observer) func(Enqueued) { return o.Enqueued }),
 		Deduplicated: tellEach(all, func(o *Observer) func(Deduplicated) { return o.Deduplicated }),
 		Claimed:      tellEach(all, func(o *Observer) func(Claimed) { return o.Claimed }),
@@ -233,6 +253,48 @@ func tellEach[E any](all []*Observer, of func(*Observer) func(E)) func(E) {
 		for _, f := range fs {
 			f(e)
 		}
+	}
+}
+
+// beginEach is nil where none of all has a Begin. The last that has begun is the first that ends.
+func beginEach(all []*Observer) func(context.Context, Operation) (context.Context, func(OperationEnd)) {
+	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o.Begin == nil })
+	if len(all) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, op Operation) (context.Context, func(OperationEnd)) {
+		ends := make([]func(OperationEnd), len(all))
+		for i, o := range all {
+			ctx, ends[i] = o.began(ctx, op)
+		}
+		return ctx, func(e OperationEnd) {
+			for _, end := range slices.Backward(ends) {
+				end(e)
+			}
+		}
+	}
+}
+
+// began calls Begin, if there is one, and makes good what it leaves out. A nil ctx is refused by the verb.
+func (o *Observer) began(ctx context.Context, op Operation) (context.Context, func(OperationEnd)) {
+	if o.Begin == nil || ctx == nil {
+		return ctx, func(OperationEnd) {}
+	}
+	inner, end := o.Begin(ctx, op)
+	if inner == nil {
+		inner = ctx
+	}
+	if end == nil {
+		end = func(OperationEnd) {}
+	}
+	return inner, end
+}
+
+// containedBegin is begin, and what it returns, without panics.
+func containedBegin(log *slog.Logger, begin func(context.Context, Operation) (context.Context, func(OperationEnd))) func(context.Context, Operation) (context.Context, func(OperationEnd)) {
+	return func(ctx context.Context, op Operation) (inner context.Context, end func(OperationEnd)) {
+		engine.Contained(log, "Observer.Begin", func(op Operation) { inner, end = begin(ctx, op) })(op)
+		return inner, engine.Contained(log, "Observer.Begin", end)
 	}
 }
 
@@ -278,6 +340,9 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		Working:      engine.Contained(log, "Observer.Working", o.Working),
 		Paused:       engine.Contained(log, "Observer.Paused", o.Paused),
 		Maintained:   engine.Contained(log, "Observer.Maintained", o.Maintained),
+	}
+	if o.Begin != nil {
+		c.Begin = containedBegin(log, o.Begin)
 	}
 	if o.Tx != nil { // else no transaction looks at the clock
 		c.Tx = engine.Contained(log, "Observer.Tx", o.Tx)

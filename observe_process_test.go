@@ -3,6 +3,8 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"log/slog"
 	"reflect"
 	"runtime"
 	"sync"
@@ -195,6 +197,93 @@ func TestObserver_Maintained(t *testing.T) {
 	})
 }
 
+type beganKey struct{}
+
+// The observer is told of the beginning and the end of each verb that adds jobs or events, and the verb
+// goes on with its ctx.
+func TestObserver_Begin(t *testing.T) {
+	type told struct {
+		op  honker.Operation
+		end honker.OperationEnd
+	}
+	var ops events[told]
+	began := 0
+	db := honkertest.Open(t, &honker.Options{
+		Observer: &honker.Observer{Begin: func(ctx context.Context, op honker.Operation) (context.Context, func(honker.OperationEnd)) {
+			began++
+			return context.WithValue(ctx, beganKey{}, fmt.Sprint(began)), func(e honker.OperationEnd) { ops.add(told{op, e}) }
+		}},
+		Headers: func(ctx context.Context) map[string]string {
+			began, ok := ctx.Value(beganKey{}).(string)
+			if !ok { // of no jobs
+				return nil
+			}
+			return map[string]string{"began": began}
+		},
+	})
+	ctx, q, s := t.Context(), honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
+	one := testkit.Enqueue(t, q, 1)
+	_, err := q.EnqueueMany(ctx, []int{2, 3})
+	require.NoError(t, err)
+	_, err = q.EnqueueMany(ctx, nil)
+	require.NoError(t, err)
+	_, err = q.Enqueue(ctx, 4, honker.MaxAttempts(0))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 5)
+		require.NoError(t, err)
+		_, err = q.EnqueueManyTx(ctx, tx, []int{6, 7})
+		require.NoError(t, err)
+		_, err = s.PublishTx(ctx, tx, 1)
+		return err
+	}))
+	_, _, err = s.PublishMany(ctx, []int{2, 3})
+	require.NoError(t, err)
+	all := ops.take()
+	require.ErrorIs(t, all[2].end.Err, honker.ErrInvalid)
+	all[2].end.Err = nil
+	require.Equal(t, []told{
+		{honker.Operation{Verb: "enqueue", Name: "jobs", N: 1}, honker.OperationEnd{First: one, Last: one}},
+		{honker.Operation{Verb: "enqueue", Name: "jobs", N: 2}, honker.OperationEnd{First: 2, Last: 3}},
+		{op: honker.Operation{Verb: "enqueue", Name: "jobs", N: 1}},
+		{honker.Operation{Verb: "enqueue", Name: "jobs", N: 1, Tx: true}, honker.OperationEnd{First: 4, Last: 4}},
+		{honker.Operation{Verb: "enqueue", Name: "jobs", N: 2, Tx: true}, honker.OperationEnd{First: 5, Last: 6}},
+		{honker.Operation{Verb: "publish", Name: "orders", N: 1, Tx: true}, honker.OperationEnd{First: 1, Last: 1}},
+		{honker.Operation{Verb: "publish", Name: "orders", N: 2}, honker.OperationEnd{First: 2, Last: 3}},
+	}, all)
+	for id, header := range map[int64]string{one: "1", 2: "2", 3: "2", 4: "4", 6: "5"} {
+		job, err := q.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, header, job.Headers["began"])
+	}
+}
+
+// A Begin that panics, or returns nothing, changes nothing.
+func TestObserver_Begin_Contained(t *testing.T) {
+	log := new(testkit.Log)
+	begin := func(context.Context, honker.Operation) (context.Context, func(honker.OperationEnd)) { return nil, nil }
+	db := honkertest.Open(t, &honker.Options{
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Observer: &honker.Observer{Begin: func(ctx context.Context, op honker.Operation) (context.Context, func(honker.OperationEnd)) {
+			return begin(ctx, op)
+		}},
+	})
+	q := honker.NewQueue[int](db, "jobs", nil)
+	testkit.Enqueue(t, q, 1)
+	begin = func(context.Context, honker.Operation) (context.Context, func(honker.OperationEnd)) {
+		panic("in Begin")
+	}
+	testkit.Enqueue(t, q, 1)
+	begin = func(ctx context.Context, _ honker.Operation) (context.Context, func(honker.OperationEnd)) {
+		return ctx, func(honker.OperationEnd) { panic("at the end") }
+	}
+	testkit.Enqueue(t, q, 1)
+	var none context.Context // which the verb refuses, and no Begin sees
+	_, err := q.Enqueue(none, 1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.Equal(t, 2, log.Times("Observer.Begin panicked"))
+}
+
 // Observers are told one after another, each field by those that have it, and a field that none has is
 // nil.
 func TestObservers_Order(t *testing.T) {
@@ -207,6 +296,19 @@ func TestObservers_Order(t *testing.T) {
 	all.Tx(honker.TxEnded{})
 	require.Equal(t, []string{"first", "last", "tx"}, told)
 	require.Nil(t, all.Settled)
+	require.Nil(t, all.Begin)
+
+	nested := func(name string) *honker.Observer {
+		return &honker.Observer{Begin: func(ctx context.Context, _ honker.Operation) (context.Context, func(honker.OperationEnd)) {
+			outer, _ := ctx.Value(beganKey{}).(string)
+			return context.WithValue(ctx, beganKey{}, outer+name), func(honker.OperationEnd) { told = append(told, "end "+name) }
+		}}
+	}
+	told = nil
+	ctx, end := honker.Observers(nested("a"), note("first"), nested("b")).Begin(t.Context(), honker.Operation{})
+	require.Equal(t, "ab", ctx.Value(beganKey{}))
+	end(honker.OperationEnd{})
+	require.Equal(t, []string{"end b", "end a"}, told)
 	require.Nil(t, honker.Observers().Tx)
 }
 

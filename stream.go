@@ -259,6 +259,11 @@ func (s *stream) added(keys []any) []wake.Change {
 	return changes
 }
 
+// began tells the observer of a publish of n events.
+func (s *stream) began(ctx context.Context, n int, inTx bool) (context.Context, func(OperationEnd)) {
+	return s.db.opts.Observer.began(ctx, Operation{Verb: "publish", Name: s.name, N: n, Tx: inTx})
+}
+
 // published tells the observer.
 func (s *stream) published(first, last int64, inTx bool) {
 	s.db.opts.Observer.Published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
@@ -298,6 +303,8 @@ func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...
 
 // publish commits an event for each of data. txForm is the Tx form of the verb.
 func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opts []PublishOption) (first, last int64, err error) {
+	ctx, ended := s.began(ctx, len(data), false)
+	defer func() { ended(OperationEnd{first, last, err}) }()
 	p, err := newPublication(s, data, opts)
 	if err != nil {
 		return 0, 0, err
@@ -312,6 +319,8 @@ func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opt
 
 // publishTx adds an event for each of data to tx.
 func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []PublishOption) (first, last int64, err error) {
+	ctx, ended := s.began(ctx, len(data), true)
+	defer func() { ended(OperationEnd{first, last, err}) }()
 	p, err := newPublication(s, data, opts)
 	if err != nil {
 		return 0, 0, err
