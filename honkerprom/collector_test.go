@@ -62,6 +62,7 @@ func TestCollector_State(t *testing.T) {
 			`honker_queue_jobs{phase="dead",queue="mails"}`:                1,
 			`honker_queue_oldest_ready_seconds{queue="mails"}`:             10,
 			`honker_queue_paused{queue="quiet"}`:                           1,
+			`honker_queue_workers{queue="mails"}`:                          1,
 			`honker_stream_head{topic="orders"}`:                           10,
 			`honker_consumer_lag_events{consumer="audit",topic="orders"}`:  6,
 			`honker_consumer_lag_seconds{consumer="audit",topic="orders"}`: 10,

@@ -49,6 +49,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	_, err = orders.Group("packers", nil).Join(t.Context(), "ada")
 	require.NoError(t, err)
 	require.NoError(t, db.Scheduler().Register(t.Context(), honker.Schedule{Name: "tea", Queue: "tea", Spec: "@every 1h"}))
+	testkit.Claim(t, honker.NewQueue[int](db, "mails", nil), 1)
 	reg.MustRegister(honkerprom.New(db, nil))
 	return reg
 }

@@ -20,10 +20,11 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	queueJobs   = desc("honker_queue_jobs", "Jobs by phase, counted up to a bound.", "queue", "phase")
-	queueCapped = desc("honker_queue_jobs_capped", "1: there are more jobs of some phase than were counted.", "queue")
-	queueOldest = desc("honker_queue_oldest_ready_seconds", "How long the oldest job that can start has waited; 0: there is none.", "queue")
-	queuePaused = desc("honker_queue_paused", "1: the queue is paused.", "queue")
+	queueJobs    = desc("honker_queue_jobs", "Jobs by phase, counted up to a bound.", "queue", "phase")
+	queueCapped  = desc("honker_queue_jobs_capped", "1: there are more jobs of some phase than were counted.", "queue")
+	queueOldest  = desc("honker_queue_oldest_ready_seconds", "How long the oldest job that can start has waited; 0: there is none.", "queue")
+	queuePaused  = desc("honker_queue_paused", "1: the queue is paused.", "queue")
+	queueWorkers = desc("honker_queue_workers", "Workers of the queue, in any process, that are not known to be gone.", "queue")
 
 	streamHead   = desc("honker_stream_head", "Offset of the last event.", "topic")
 	consumerLag  = desc("honker_consumer_lag_events", "Events that the consumer has yet to see, counted up to a bound.", "topic", "consumer")
@@ -45,6 +46,10 @@ func newParts(o Options) []*part {
 		{name: "queues", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
 			all, err := admin.Queues(ctx, db)
 			return queueMetrics(all, queues), err
+		}},
+		{name: "workers", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+			all, err := admin.Workers(ctx, db)
+			return workerMetrics(all, queues), err
 		}},
 		{name: "schedules", look: func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
 			return scheduleMetrics(ctx, db, schedules)
@@ -135,6 +140,14 @@ func queueMetrics(all []honker.QueueStats, queues *names) []prometheus.Metric {
 		paused.add(is(q.Pause != nil), queue)
 	}
 	return metricsOf(jobs, capped, oldest, paused)
+}
+
+func workerMetrics(all []admin.WorkerInfo, queues *names) []prometheus.Metric {
+	workers := summed(queueWorkers, 1)
+	for _, w := range all {
+		workers.add(is(w.Alive != admin.Gone), queues.label(w.Queue))
+	}
+	return metricsOf(workers)
 }
 
 func streamMetrics(ctx context.Context, db *honker.DB, topics *names) ([]prometheus.Metric, error) {
