@@ -34,10 +34,10 @@ const honker = "github.com/honker-go/honker"
 
 // modules have the go.mod files that programs are built with: the first that requires all
 // that a program imports.
-var modules = []string{".", "examples/metrics", "examples/orm", "bench", "honkerprom"}
+var modules = []string{".", "examples/metrics", "examples/orm", "bench", "honkerprom", "honkerotel"}
 
 // imported are those of them that users import.
-var imported = []string{"honkerprom"}
+var imported = []string{"honkerprom", "honkerotel"}
 
 // A newcomer pastes the quick start into an empty directory, and runs it twice.
 func TestReadme_QuickStart(t *testing.T) {

@@ -62,6 +62,7 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 // can do can be done by any program.
 var nestedMayImport = map[string][]string{
 	"cmd":        {"admin"},
+	"honkerotel": {"admin"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay"},

@@ -1,0 +1,16 @@
+package honkerotel_test
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The package brings no SDK with it: that is the application's.
+func TestImports_NoSDK(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "go.opentelemetry.io/otel/trace")
+	require.NotContains(t, string(out), "go.opentelemetry.io/otel/sdk")
+}
