@@ -71,8 +71,10 @@ func TestCollector_State(t *testing.T) {
 			`honker_group_dead_events{group="packers",topic="orders"}`:     1,
 			`honker_schedule_next_seconds{schedule="tea"}`:                 3590,
 			`honker_leader{role="scheduler"}`:                              1,
+			`honker_problems{code="dead"}`:                                 1,
 		}, nonZero(values))
 		require.Contains(t, values, `honker_leader{role="maintenance"}`)
+		require.Contains(t, values, `honker_problems{code="wal"}`)
 		require.Contains(t, values, `honker_queue_jobs{phase="lapsed",queue="mails"}`)
 		require.Contains(t, values, `honker_queue_oldest_ready_seconds{queue="quiet"}`)
 		require.Contains(t, values, `honker_scrape_stale_seconds{part="queues"}`)

@@ -34,6 +34,7 @@ var (
 	groupDead    = desc("honker_group_dead_events", "Events of the group that have spent their attempts.", "topic", "group")
 	scheduleNext = desc("honker_schedule_next_seconds", "How long until the schedule fires; below 0: it is overdue. Paused ones are left out.", "schedule")
 	leader       = desc("honker_leader", "1: a process fires the schedules, or maintains the file.", "role")
+	problems     = desc("honker_problems", "What is wrong with the file, by the codes of honker doctor; 0: nothing.", "code")
 	fileBytes    = desc("honker_file_bytes", "Size of the file.")
 	walBytes     = desc("honker_wal_bytes", "Size of its write-ahead log.")
 )
@@ -64,6 +65,7 @@ func newParts(o Options) []*part {
 			return streamMetrics(ctx, db, topics)
 		}},
 		{name: "file", look: fileMetrics},
+		{name: "problems", look: problemMetrics},
 	}
 }
 
@@ -212,4 +214,23 @@ func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error
 	size.add(float64(f.Size))
 	wal.add(float64(f.WAL))
 	return metricsOf(size, wal), nil
+}
+
+// problemCodes begin at 0, so that an alert sees each come.
+var problemCodes = []admin.ProblemCode{
+	admin.ProblemNoWorker, admin.ProblemWaitsForDead, admin.ProblemLapsed, admin.ProblemLate, admin.ProblemOverdue,
+	admin.ProblemHeld, admin.ProblemDisk, admin.ProblemDead, admin.ProblemBehind, admin.ProblemPinned, admin.ProblemWAL,
+	admin.ProblemNotMaintained, admin.ProblemPaused, admin.ProblemClock,
+}
+
+func problemMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
+	all, err := admin.Problems(ctx, db)
+	found := summed(problems, 1)
+	for _, code := range problemCodes {
+		found.add(0, string(code))
+	}
+	for _, p := range all {
+		found.add(1, string(p.Code))
+	}
+	return metricsOf(found), err
 }
