@@ -2,6 +2,7 @@ package honkerprom
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -57,7 +58,7 @@ type part struct {
 
 	metrics []prometheus.Metric // of the last look that has succeeded
 	at      time.Time           // when it began
-	failing bool                // the last one has not
+	err     error               // of the last look; nil: it has succeeded
 }
 
 var staleDesc = prometheus.NewDesc("honker_scrape_stale_seconds",
@@ -76,7 +77,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	late := time.NewTimer(deadline)
 	defer late.Stop()
 	select {
-	case <-c.look():
+	case <-c.look(false):
 	case <-late.C:
 	}
 	for _, m := range c.values() {
@@ -95,16 +96,33 @@ func (c *Collector) values() (all []prometheus.Metric) {
 	return all
 }
 
-// look begins to read the file, unless that is being done or need not be done yet. The channel is closed when
-// the values are read.
-func (c *Collector) look() (done <-chan struct{}) {
+// Read reads the file, also where what was read before need not be read again yet, and returns when that is done or ctx ends, with what could not be
+// read. It is for a program that writes its metrics once and ends, with no next scrape to make up for it.
+func (c *Collector) Read(ctx context.Context) error {
+	select {
+	case <-c.look(true):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, p := range c.parts {
+		errs = append(errs, p.err)
+	}
+	return errors.Join(errs...)
+}
+
+// look begins to read the file, unless that is being done or, but for anew, need not be done yet. The channel is
+// closed when the values are read.
+func (c *Collector) look(anew bool) (done <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.looking != nil {
 		return c.looking
 	}
 	ended := make(chan struct{})
-	if time.Now().Before(c.until) {
+	if !anew && time.Now().Before(c.until) {
 		close(ended)
 		return ended
 	}
@@ -133,8 +151,8 @@ func (c *Collector) read(p *part) {
 	began := time.Now()
 	metrics, err := c.try(p)
 	c.mu.Lock()
-	first := err != nil && !p.failing
-	p.failing = err != nil
+	first := err != nil && p.err == nil
+	p.err = err
 	if err == nil {
 		p.metrics, p.at = metrics, began
 	}

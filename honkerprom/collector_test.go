@@ -278,6 +278,22 @@ func TestCollector_FailedLook(t *testing.T) {
 	})
 }
 
+// Read waits for the values, and says what could not be read.
+func TestCollector_Read(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)
+		c, gate, _ := gated(db, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, c.Read(ctx), context.DeadlineExceeded)
+		time.AfterFunc(time.Minute, func() { close(gate) })
+		require.NoError(t, c.Read(t.Context()))
+		require.EqualValues(t, 1, scrape(t, registered(c))[`honker_queue_jobs{phase="ready",queue="mails"}`])
+		require.NoError(t, db.Close())
+		require.ErrorIs(t, c.Read(t.Context()), honker.ErrClosed)
+	})
+}
+
 // nil as the DB is a mistake of the program.
 func TestNew_NilDB(t *testing.T) {
 	require.Panics(t, func() { honkerprom.New(nil, nil) })
