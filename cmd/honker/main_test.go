@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -23,6 +24,7 @@ var binary, golden string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	time.Local = time.UTC
 	dir := must1(os.MkdirTemp("", "honker"))
 	binary, golden = filepath.Join(dir, "honker"), must1(filepath.Abs("testdata"))
 	if runtime.GOOS == "windows" {

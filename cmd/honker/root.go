@@ -76,6 +76,7 @@ no honker file, too new; 4 interrupted, and what was done is said.`,
 	root.AddCommand(a.status(), a.doctor(), a.workers(), a.queues(), a.queue(), a.jobs(), a.job(), a.dead(), a.enqueue(), a.check(), a.version())
 	root.AddCommand(a.work(), a.locks(), a.lock())
 	root.AddCommand(a.streams(), a.stream(), a.consumers(), a.consumer(), a.groups(), a.group())
+	root.AddCommand(a.schedules(), a.schedule())
 	return root
 }
 

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// schedule is one as it is in the file.
+type schedule struct {
+	Name        string
+	Queue       string
+	Spec        string
+	Payload     json.RawMessage
+	Priority    int
+	MaxAttempts int
+	ExpiresIn   time.Duration
+	Missed      string
+	Enabled     bool
+	NextFireAt  time.Time
+}
+
+// missedWords are what --missed may say.
+var missedWords = []string{honker.FireAll: "all", honker.FireLast: "last", honker.Skip: "skip"}
+
+func scheduleOf(s honker.ScheduleInfo) schedule {
+	missed := fmt.Sprint(int(s.Missed)) // of a newer version
+	if int(s.Missed) < len(missedWords) {
+		missed = missedWords[s.Missed]
+	}
+	return schedule{
+		Name: s.Name, Queue: s.Queue, Spec: s.Spec, Payload: s.Payload, Priority: s.Priority, MaxAttempts: s.MaxAttempts,
+		ExpiresIn: s.ExpiresIn, Missed: missed, Enabled: s.Enabled, NextFireAt: s.NextFireAt,
+	}
+}
+
+// scheduleView shows a schedule among others, scheduleWhole by itself.
+var (
+	scheduleView = view[schedule]{columns: []column[schedule]{
+		{"name", func(s schedule) cell { return text(s.Name) }},
+		{"queue", func(s schedule) cell { return text(s.Queue) }},
+		{"spec", func(s schedule) cell { return text(s.Spec) }},
+		{"enabled", func(s schedule) cell { return enabled(s.Enabled) }},
+		{"next_fire_at", func(s schedule) cell { return when(s.NextFireAt) }},
+	}, name: scheduleName}
+	scheduleWhole = view[schedule]{columns: append(scheduleView.columns[:len(scheduleView.columns):len(scheduleView.columns)],
+		column[schedule]{"missed", func(s schedule) cell { return text(s.Missed) }},
+		column[schedule]{"priority", func(s schedule) cell { return number(int64(s.Priority)) }},
+		column[schedule]{"max_attempts", func(s schedule) cell { return number(int64(s.MaxAttempts)) }},
+		column[schedule]{"expires_in", func(s schedule) cell { return dashed(expiry(s.ExpiresIn)) }},
+		column[schedule]{"payload", func(s schedule) cell { return text(string(s.Payload)) }},
+	), name: scheduleName}
+)
+
+func scheduleName(s schedule) string { return s.Name }
+
+// enabled stands out where a schedule is paused.
+func enabled(yes bool) cell {
+	if yes {
+		return truth(true)
+	}
+	c := truth(false)
+	c.human = "paused"
+	return c.in(yellow)
+}
+
+func expiry(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return spanText(d)
+}
+
+func (a *app) schedules() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "schedules",
+		Short:   "The schedules, and when each fires next",
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			infos, err := db.Scheduler().List(ctx)
+			if err != nil {
+				return err
+			}
+			l := newList(a, scheduleView)
+			for _, s := range infos {
+				if err := l.add(scheduleOf(s)); err != nil {
+					return err
+				}
+			}
+			if err := l.close("schedules"); err != nil || l.n == 0 {
+				return err
+			}
+			leaders, err := admin.Leaders(ctx, db)
+			if err == nil && leaders.Scheduler == nil {
+				a.note("no process fires them now")
+			}
+			return err
+		})
+	})
+}
+
+func (a *app) schedule() *cobra.Command {
+	return parent("schedule", "One schedule: add, show, trigger, pause, resume and remove it; when it fires", groupChange,
+		a.scheduleAdd(), a.scheduleShow(), a.scheduleTrigger(), a.schedulePause(), a.scheduleResume(), a.scheduleRm(), a.scheduleNext())
+}
+
+// findSchedule is the schedule of that name, or the answer no.
+func (a *app) findSchedule(ctx context.Context, db *honker.DB, name string) (schedule, error) {
+	infos, err := db.Scheduler().List(ctx)
+	if err != nil {
+		return schedule{}, err
+	}
+	for _, s := range infos {
+		if s.Name == name {
+			return scheduleOf(s), nil
+		}
+	}
+	return schedule{}, &coded{code: codeNo, err: fmt.Errorf("no schedule %q", name), try: a.command("schedules")}
+}
+
+func (a *app) scheduleAdd() *cobra.Command {
+	var s honker.Schedule
+	missed := missedWords[honker.FireAll]
+	cmd := &cobra.Command{
+		Use:   "add NAME QUEUE SPEC [JSON]",
+		Short: "Enqueue a job again and again, or change when",
+		Long: `add makes a schedule, or changes the one of that name: a job of the queue, with this payload or null, each time that SPEC
+is due. SPEC is minute, hour, day of month, month and day of week, or has seconds before them, or is "@daily" and its like, or
+"@every 90s". Times are those of the local zone of the process that fires; some process has to: Scheduler.Run of the library.`,
+		Example: `  honker schedule add nightly reports '30 2 * * *' '{"kind": "nightly"}'
+  honker schedule add poll feeds '@every 90s' --missed skip`,
+		Args:              cobra.RangeArgs(3, 4),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&s.Priority, "priority", 0, "of each job; larger comes first")
+	flags.IntVar(&s.MaxAttempts, "max-attempts", 0, "how often each job is tried; default 25")
+	flags.Var(spanFlag{&s.ExpiresIn}, "expires-in", "a job that was not started so long after it was due never is")
+	flags.StringVar(&missed, "missed", missed, "what becomes of times that pass while none fires: "+strings.Join(missedWords, ", "))
+	must(cmd.RegisterFlagCompletionFunc("missed", cobra.FixedCompletions(missedWords, cobra.ShellCompDirectiveNoFileComp)))
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		s.Name, s.Queue, s.Spec = args[0], args[1], args[2]
+		if len(args) > 3 {
+			if !json.Valid([]byte(args[3])) {
+				return usage("", "%q is not JSON", args[3])
+			}
+			s.Payload = json.RawMessage(args[3])
+		}
+		word := slices.Index(missedWords, missed)
+		if word < 0 {
+			return usage("", "--missed %q: one of %s", missed, strings.Join(missedWords, ", "))
+		}
+		s.Missed = honker.Missed(word)
+		return a.change(ctx, func(db *honker.DB) error {
+			if err := db.Scheduler().Register(ctx, s); err != nil {
+				return err
+			}
+			added, err := a.findSchedule(ctx, db, s.Name)
+			if err != nil {
+				return err
+			}
+			return one(a, scheduleWhole, added)
+		})
+	})
+}
+
+func (a *app) scheduleShow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "show NAME",
+		Short:             "All that is known of a schedule",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			s, err := a.findSchedule(ctx, db, args[0])
+			if err != nil {
+				return err
+			}
+			return one(a, scheduleWhole, s)
+		})
+	})
+}
+
+func (a *app) scheduleTrigger() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "trigger NAME",
+		SuggestFor:        []string{"run", "fire"},
+		Short:             "Enqueue the job of a schedule now, beside the plan",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			s, err := a.findSchedule(ctx, db, args[0])
+			if err != nil {
+				return err
+			}
+			id, err := db.Scheduler().Trigger(ctx, s.Name)
+			if err != nil {
+				return missing(err, a.command("schedules"))
+			}
+			return one(a, placedView, placed{ID: id, Queue: s.Queue, Result: string(honker.PlacedNew)})
+		})
+	})
+}
+
+func (a *app) schedulePause() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "pause NAME",
+		SuggestFor:        []string{"stop", "disable"},
+		Short:             "Let a schedule fire no more, until resume",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	return a.steersSchedule(cmd, func(ctx context.Context, s *honker.Scheduler, name string) (bool, error) { return s.Pause(ctx, name) })
+}
+
+func (a *app) scheduleResume() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "resume NAME",
+		SuggestFor:        []string{"start", "enable"},
+		Short:             "Let a paused schedule fire again; what it has missed is caught up as its --missed says",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	return a.steersSchedule(cmd, func(ctx context.Context, s *honker.Scheduler, name string) (bool, error) { return s.Resume(ctx, name) })
+}
+
+// steersSchedule makes cmd do something to a schedule, and show what it is then. It is no error that it was
+// so before.
+func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s *honker.Scheduler, name string) (bool, error)) *cobra.Command {
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			changed, err := do(ctx, db.Scheduler(), args[0])
+			if err != nil {
+				return err
+			}
+			s, err := a.findSchedule(ctx, db, args[0])
+			if err != nil {
+				return err
+			}
+			if !changed {
+				a.note("it was so already")
+			}
+			return one(a, scheduleView, s)
+		})
+	})
+}
+
+// unscheduled is a schedule that was removed.
+type unscheduled struct{ Name string }
+
+var unscheduledView = view[unscheduled]{
+	columns: []column[unscheduled]{{"name", func(u unscheduled) cell { return text(u.Name) }}},
+	name:    func(u unscheduled) string { return u.Name },
+}
+
+func (a *app) scheduleRm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "rm NAME",
+		SuggestFor:        []string{"delete", "remove"},
+		Short:             "Remove a schedule; jobs that it has enqueued stay",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			if _, err := a.findSchedule(ctx, db, args[0]); err != nil {
+				return err
+			}
+			if _, err := db.Scheduler().Unregister(ctx, args[0]); err != nil {
+				return err
+			}
+			return one(a, unscheduledView, unscheduled{args[0]})
+		})
+	})
+}
+
+// fire is a time at which a schedule is due.
+type fire struct{ At time.Time }
+
+var fireView = view[fire]{
+	columns: []column[fire]{{"at", func(f fire) cell {
+		c := when(f.At)
+		c.human = f.At.Local().Format("Mon 2006-01-02 15:04:05 MST") + " (" + c.human + ")"
+		return c
+	}}},
+	name: func(f fire) string { return f.At.UTC().Format(time.RFC3339) },
+}
+
+func (a *app) scheduleNext() *cobra.Command {
+	n := 5
+	cmd := &cobra.Command{
+		Use:   "next NAME|SPEC",
+		Short: "When a schedule fires next; for a spec no file is needed",
+		Long: `next prints when a schedule of the file fires next, or when a spec is due, which needs no file. The times are those of
+the local zone of this process: TZ=Europe/Berlin honker schedule next '30 2 * * *'.`,
+		Example: `  honker schedule next nightly
+  honker schedule next '0 9 * * 1-5' -n 10`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSchedule,
+	}
+	cmd.Flags().IntVarP(&n, "times", "n", n, "how many times, 1 to 1000")
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if n < 1 || n > 1000 {
+			return usage("", "-n %d: it is not between 1 and 1000", n)
+		}
+		if isSpec(args[0]) {
+			times, err := nextOfSpec(args[0], n)
+			if err != nil {
+				return err
+			}
+			return a.listFires(times)
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			times, err := db.Scheduler().Next(ctx, args[0], n)
+			if err != nil {
+				return missing(err, a.command("schedules"))
+			}
+			return a.listFires(times)
+		})
+	})
+}
+
+// isSpec tells a spec from the name of a schedule.
+func isSpec(s string) bool {
+	const digits = "*0123456789"
+	return strings.HasPrefix(s, "@") || len(strings.Fields(s)) >= 5 && strings.ContainsAny(s[:1], digits)
+}
+
+func nextOfSpec(spec string, n int) (times []time.Time, err error) {
+	for at := time.Now(); len(times) < n; {
+		if at, err = honker.NextAfter(spec, at); err != nil {
+			return nil, err
+		}
+		times = append(times, at)
+	}
+	return times, nil
+}
+
+func (a *app) listFires(times []time.Time) error {
+	l := newList(a, fireView)
+	for _, t := range times {
+		if err := l.add(fire{t}); err != nil {
+			return err
+		}
+	}
+	return l.close("times")
+}
+
+func (a *app) completeSchedule(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if cmd.Name() == "add" && len(args) == 1 {
+		return a.completeQueues(cmd, args, begun)
+	}
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+		infos, err := db.Scheduler().List(ctx)
+		for _, s := range infos {
+			if isWord(s.Name) {
+				names = append(names, s.Name)
+			}
+		}
+		return names, err
+	})
+}
