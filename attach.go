@@ -194,6 +194,14 @@ func (b *attached) Shrink(ctx context.Context, limit int64) error {
 	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
+// Backup implements engine.Backend.
+func (b *attached) Backup(ctx context.Context, path string) error {
+	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.VacuumInto(ctx, conn, path) })
+}
+
+// Vacuum implements engine.Backend.
+func (b *attached) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.pool) }
+
 // Watch implements engine.Backend. Commits of this process are not counted: each is searched
 // for as one of another process. CheckNow: the notice of a replaced file may be the last one
 // there is, and must not find that a verb has looked a moment ago.

@@ -18,6 +18,7 @@ const maintenanceLock = store.MaintenanceLock
 // MaintainOptions of one Maintain. The zero value of a field means its default.
 type MaintainOptions struct {
 	Every time.Duration // between two rounds; default 1m
+	Once  bool          // one round now, then return; ErrLockHeld where another process maintains the file
 }
 
 func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
@@ -51,6 +52,9 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 // "honker-maintenance" stand by. All is done in small transactions. What fails is logged
 // and tried again the next time; Maintain itself fails only when the DB is closed
 // ([ErrClosed]), the file was replaced, or an option is invalid. nil opts means defaults.
+//
+// With Once it returns after one round. Then the end of ctx is an error, since not all was done, and so is
+// another process that has the lock: [ErrLockHeld].
 func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 	o, err := opts.withDefaults()
 	if err := errors.Join(err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -61,6 +65,9 @@ func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 		return fail("maintain", "", err)
 	}
 	defer leave()
+	if o.Once {
+		return fail("maintain", "", db.maintainAlone(run))
+	}
 	for err == nil || errors.Is(err, ErrLeadershipLost) {
 		err = db.withLeadership(run, maintenanceLock, func(ctx context.Context, _ *Lock) error {
 			return db.maintain(ctx, o.Every)
@@ -70,6 +77,19 @@ func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 		return nil
 	}
 	return fail("maintain", "", err)
+}
+
+// maintainAlone does one round, if no other process leads.
+func (db *DB) maintainAlone(ctx context.Context) error {
+	lock, err := db.TryLock(ctx, maintenanceLock, nil)
+	if err != nil {
+		return err
+	}
+	err = db.maintainOnce(lock.Context())
+	if err == nil && lock.Context().Err() != nil {
+		err = context.Cause(lock.Context())
+	}
+	return errors.Join(err, lock.Unlock(context.WithoutCancel(ctx)))
 }
 
 // maintain does a round each time that every has passed.

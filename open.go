@@ -236,6 +236,14 @@ func (b *opened) Shrink(ctx context.Context, limit int64) error {
 	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
+// Backup implements engine.Backend.
+func (b *opened) Backup(ctx context.Context, path string) error {
+	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.Backup(ctx, conn, path) })
+}
+
+// Vacuum implements engine.Backend.
+func (b *opened) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.userPool()) }
+
 // walExceeds reports that the log of the file at path has grown beyond limit bytes, by a burst
 // of writes or a reader that stayed for long. A negative limit is none.
 func walExceeds(path string, limit int64) bool {

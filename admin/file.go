@@ -40,6 +40,7 @@ const countedRows = 10000
 // fileStore are the statements about the file.
 type fileStore interface {
 	Describe(ctx context.Context, q engine.Querier, most int) (store.FileState, error)
+	Definitions(ctx context.Context, q engine.Querier) ([]store.Definition, error)
 }
 
 var files fileStore = store.Files{}

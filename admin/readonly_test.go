@@ -58,12 +58,14 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Discard":    func(c context.Context) error { _, err := admin.Discard(c, db, none, nil); return err },
 		"ImportJobs": func(c context.Context) error { return importWith(c, db, admin.ImportOptions{}) },
 		"Requeue":    func(c context.Context) error { _, err := admin.Requeue(c, db, none, nil); return err },
+		"Vacuum":     func(c context.Context) error { return admin.Vacuum(c, db) },
 		"RequeueTx":  func(c context.Context) error { _, err := admin.RequeueTx(c, db, tx, none, nil); return err },
 		"RunNow":     func(c context.Context) error { _, err := admin.RunNow(c, db, none, nil); return err },
 	}
 	reads := map[string]func(ctx context.Context) error{
 		"Attempts":   func(c context.Context) error { _, err := admin.Attempts(c, db, 1); return err },
 		"Audit":      func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
+		"Backup":     func(c context.Context) error { return admin.Backup(c, db, filepath.Join(t.TempDir(), "copy.db")) },
 		"Batches":    func(c context.Context) error { _, err := admin.Batches(c, db, nil); return err },
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
 		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
@@ -89,6 +91,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"RateLimits": func(c context.Context) error { _, err := admin.RateLimits(c, db); return err },
 		"Consumers":  func(c context.Context) error { _, err := admin.Consumers(c, db); return err },
 		"Groups":     func(c context.Context) error { _, err := admin.Groups(c, db); return err },
+		"Schema":     func(c context.Context) error { _, err := admin.Schema(c, db); return err },
 		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
 		"Traffic":    func(c context.Context) error { _, err := admin.Traffic(c, db, "", time.Time{}); return err },
 		"WithRemote": func(c context.Context) error { return admin.WithRemote(c, "::1").Err() },

@@ -146,15 +146,14 @@ func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// initials are those of the API, as words.
-var initials = strings.NewReplacer("PID", "Pid", "ID", "Id")
-
-// snake turns WorkerID into worker_id, and IDs into ids.
+// snake turns WorkerID into worker_id, IDs into ids, and SQL into sql.
 func snake(name string) string {
-	name = initials.Replace(name)
+	letters := []rune(strings.ReplaceAll(name, "IDs", "Ids"))
 	var b strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 {
+	for i, r := range letters {
+		begins := i > 0 && unicode.IsUpper(r) &&
+			(unicode.IsLower(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1]))
+		if begins {
 			b.WriteByte('_')
 		}
 		b.WriteRune(unicode.ToLower(r))

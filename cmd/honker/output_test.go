@@ -42,7 +42,7 @@ func TestJSON_Values(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, `{"worker_id":"a<b>&\"\u2028","ids":[9223372036854775807],"at":"2026-11-23T08:00:00.5Z","zero":null,"for":"1m30s",`+
 		`"payload":{"n":12345678901234567890.10,"n":1e400},"other":"{not json","nothing":null,"headers":{"a":"1","b":"2"},"few":7,"many":100,"at_least":["many"]}`, string(got))
-	for name, want := range map[string]string{"ID": "id", "PID": "pid", "IDs": "ids", "WorkerID": "worker_id", "AsOf": "as_of", "N": "n", "MaxAttempts": "max_attempts"} {
+	for name, want := range map[string]string{"ID": "id", "PID": "pid", "IDs": "ids", "WorkerID": "worker_id", "AsOf": "as_of", "N": "n", "MaxAttempts": "max_attempts", "SQL": "sql", "WALLimit": "wal_limit"} {
 		require.Equal(t, want, snake(name))
 	}
 }

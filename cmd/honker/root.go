@@ -45,6 +45,7 @@ func run(ctx context.Context, args []string, c console) int {
 const (
 	groupLook   = "look"
 	groupChange = "change"
+	groupFile   = "file"
 )
 
 func (a *app) root() *cobra.Command {
@@ -72,11 +73,14 @@ no honker file, too new; 4 interrupted, and what was done is said.`,
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 	must(root.MarkPersistentFlagFilename("file", "db"))
 
-	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupChange, Title: "Change:"})
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupChange, Title: "Change:"},
+		&cobra.Group{ID: groupFile, Title: "The file:"})
 	root.AddCommand(a.status(), a.doctor(), a.workers(), a.queues(), a.queue(), a.jobs(), a.job(), a.dead(), a.enqueue(), a.check(), a.version())
 	root.AddCommand(a.work(), a.locks(), a.lock())
 	root.AddCommand(a.streams(), a.stream(), a.consumers(), a.consumer(), a.groups(), a.group())
 	root.AddCommand(a.schedules(), a.schedule())
+	root.AddCommand(a.limits(), a.notify(), a.listen(), a.events())
+	root.AddCommand(a.backup(), a.maintain(), a.vacuum(), a.schema())
 	return root
 }
 

@@ -63,6 +63,20 @@ func id(n int64) cell {
 	return cell{human: s, raw: s, right: true}
 }
 
+// bytesText is a size in the largest unit of which it has one.
+func bytesText(n int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	size, unit := float64(n), 0
+	for size >= 1000 && unit < len(units)-1 {
+		size /= 1000
+		unit++
+	}
+	if unit == 0 || size >= 100 {
+		return fmt.Sprintf("%.0f %s", size, units[unit])
+	}
+	return fmt.Sprintf("%.1f %s", size, units[unit])
+}
+
 // count is a number that may be a lower bound. Zero is shown as a dash, so that the others stand out.
 func count(c honker.Count) cell {
 	out := number(c.N)

@@ -52,6 +52,12 @@ type Backend interface {
 	// Shrink gives back the space that the write-ahead log takes beyond limit bytes.
 	Shrink(ctx context.Context, limit int64) error
 
+	// Backup copies the database to a new file at path, as of one moment, while others write.
+	Backup(ctx context.Context, path string) error
+
+	// Vacuum gives back the pages that are free. It holds up all writers meanwhile.
+	Vacuum(ctx context.Context) error
+
 	// Watch returns what notices commits by any process.
 	Watch(wake.Events) wake.Watcher
 

@@ -248,6 +248,7 @@ func Statements() []Statement {
 		cold("sqlTopicStates", sqlTopicStates),
 		cold("sqlFileState", sqlFileState),
 		cold("sqlHonkerTables", sqlHonkerTables),
+		cold("sqlDefinitions", sqlDefinitions),
 		cold("countRows", countRows(liveTable)),
 		hot("sqlGetGroup", sqlGetGroup),
 		hot("sqlGroupByID", sqlGroupByID),

@@ -67,3 +67,23 @@ func (Files) Describe(ctx context.Context, q Querier, most int) (f FileState, er
 func countRows(table string) string {
 	return `SELECT count(*) FROM (SELECT 1 FROM "` + strings.ReplaceAll(table, `"`, `""`) + `" LIMIT ?1 + 0)`
 }
+
+// Definition is a statement that has made a table, or an index or trigger of one.
+type Definition struct {
+	Table, Name, Kind, SQL string
+}
+
+// Triggers of honker's stand on its own tables. A table comes before what is on it.
+const sqlDefinitions = `SELECT tbl_name, name, type, sql FROM sqlite_schema WHERE tbl_name GLOB '_honker*' AND sql IS NOT NULL
+ORDER BY tbl_name, type != 'table', type, name`
+
+// Definitions are those of honker's tables, and of what the application has put on them.
+func (Files) Definitions(ctx context.Context, q Querier) (all []Definition, err error) {
+	err = each(ctx, q, sqlDefinitions, func(rows *sql.Rows) error {
+		var d Definition
+		err := rows.Scan(&d.Table, &d.Name, &d.Kind, &d.SQL)
+		all = append(all, d)
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// Backup copies the file to path, as of one moment, while the application goes on: it holds up no writer, and
+// works with a DB that was opened to be read only. It blocks until that is done, and ends with ctx. The copy is
+// written under the name path + ".part", and gets its own when it is whole and on the disk; a file that has
+// that name from an earlier try is replaced. Where there is a file at path it is honker.ErrInvalid, and so
+// is nil as the DB.
+//
+// The copy has the free pages of the file, too: see [Vacuum]. On a pool of honker.Attach it is made by VACUUM INTO,
+// which leaves them out, and which ctx does not end.
+func Backup(ctx context.Context, db *honker.DB, path string) error {
+	e, err := engineOf(db)
+	if err == nil {
+		err = e.Usable(ctx, "")
+	}
+	if err == nil {
+		err = vacant(path)
+	}
+	if err == nil {
+		err = e.WrapCause(backup(ctx, e, path))
+	}
+	return engine.Wrap("back up", path, err)
+}
+
+// vacant refuses a path where there is something.
+func vacant(path string) error {
+	if path == "" {
+		return fmt.Errorf("%w: no path", honker.ErrInvalid)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return err
+	}
+	_, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist)
+}
+
+func backup(ctx context.Context, e *engine.Engine, path string) (err error) {
+	part, err := filepath.Abs(path + ".part")
+	if err != nil {
+		return err
+	}
+	if err := removeAll(part); err != nil {
+		return err
+	}
+	if err := e.Backend.Backup(ctx, part); err != nil {
+		return errors.Join(err, removeAll(part))
+	}
+	// No rename: it would replace a file that another process has put there meanwhile.
+	if err := os.Link(part, path); errors.Is(err, fs.ErrExist) {
+		return errors.Join(fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist), removeAll(part))
+	} else if err == nil {
+		return removeAll(part)
+	}
+	return os.Rename(part, path) // where there are no links
+}
+
+// removeAll removes a copy, and what SQLite keeps beside it while it is written.
+func removeAll(part string) error {
+	for _, name := range []string{part, part + "-journal", part + "-wal", part + "-shm"} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Vacuum writes the file anew without its free pages, so that it gets smaller; see [FileInfo.FreePages]. It holds up
+// all writers for as long as that takes, and needs as much room again on the disk: SQLite uses free pages
+// by itself, so it is for a file that has become much smaller for good. It waits for the writer until ctx ends
+// or BusyTimeout has passed, and a backup or another long read of any process keeps the file from getting
+// smaller until it has ended. nil as the DB is honker.ErrInvalid.
+func Vacuum(ctx context.Context, db *honker.DB) error {
+	e, err := engineOf(db)
+	if err == nil {
+		err = e.UsableToWrite(ctx, "")
+	}
+	if err == nil {
+		err = e.WrapCause(e.Backend.Vacuum(ctx))
+	}
+	if err == nil { // what is in the log is in the file, which gets smaller then
+		err = e.WrapCause(e.Backend.Shrink(ctx, 0))
+	}
+	return engine.Wrap("vacuum", "", err)
+}

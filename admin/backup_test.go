@@ -1,0 +1,122 @@
+package admin_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkertest"
+)
+
+// jobsIn counts the jobs of a queue of the file at path, which it also checks.
+func jobsIn(t *testing.T, path string) int64 {
+	t.Helper()
+	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true})
+	require.NoError(t, db.Check(t.Context()))
+	stats, err := honker.NewQueue[int](db, "jobs", nil).Stats(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return stats.Ready.N
+}
+
+// A copy is sound and of one moment: transactions of two jobs each are in it whole or not at all.
+func TestBackup_WhileWritten(t *testing.T) {
+	dir := t.TempDir()
+	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	_, err := q.EnqueueMany(t.Context(), make([]int, 20_000)) // more than a few steps
+	require.NoError(t, err)
+	for name, opts := range map[string]*honker.Options{"writer": nil, "reader": {ReadOnly: true}} {
+		other := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), opts)
+		ctx, stop := context.WithCancel(t.Context())
+		written := make(chan int)
+		go func() {
+			n := 0
+			for ctx.Err() == nil {
+				if _, err := q.EnqueueMany(ctx, []int{1, 2}); err == nil {
+					n++
+				}
+			}
+			written <- n
+		}()
+		to := filepath.Join(dir, name+".db")
+		err := admin.Backup(t.Context(), other, to)
+		stop()
+		require.Positive(t, <-written)
+		require.NoError(t, err, name)
+		copied := jobsIn(t, to)
+		require.GreaterOrEqual(t, copied, int64(20_000))
+		require.Zero(t, copied%2)
+		require.NoFileExists(t, to+".part")
+	}
+}
+
+// What is at the path stays, and what an error leaves is removed.
+func TestBackup_Refused(t *testing.T) {
+	dir := t.TempDir()
+	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
+	to := filepath.Join(dir, "backup.db")
+	require.NoError(t, os.WriteFile(to, []byte("mine"), 0o644))
+	err := admin.Backup(t.Context(), db, to)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorIs(t, err, fs.ErrExist)
+	require.Equal(t, "mine", string(must1(os.ReadFile(to))))
+	require.ErrorIs(t, admin.Backup(t.Context(), db, filepath.Join(dir, "app.db")), fs.ErrExist)
+	require.ErrorIs(t, admin.Backup(t.Context(), db, ""), honker.ErrInvalid)
+	require.ErrorIs(t, admin.Backup(t.Context(), nil, "x"), honker.ErrInvalid)
+	require.ErrorIs(t, admin.Backup(t.Context(), db, filepath.Join(dir, "none", "backup.db")), fs.ErrNotExist)
+
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	err = admin.Backup(ended, db, filepath.Join(dir, "second.db"))
+	require.True(t, errors.Is(err, context.Canceled), "%v", err)
+	left := must1(filepath.Glob(filepath.Join(dir, "*.part*")))
+	require.Empty(t, left)
+	require.NoFileExists(t, filepath.Join(dir, "second.db"))
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "third.db.part"), []byte("of an earlier try"), 0o644))
+	require.NoError(t, admin.Backup(t.Context(), db, filepath.Join(dir, "third.db")))
+	require.Zero(t, jobsIn(t, filepath.Join(dir, "third.db")))
+}
+
+// A file gets smaller, and nothing in it is lost.
+func TestVacuum_FreePages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	db := honkertest.OpenFile(t, path, nil)
+	_, err := honker.NewQueue[int](db, "old", nil).EnqueueMany(t.Context(), make([]int, 20_000))
+	require.NoError(t, err)
+	_, err = honker.NewQueue[int](db, "jobs", nil).EnqueueMany(t.Context(), make([]int, 10))
+	require.NoError(t, err)
+	_, err = admin.Cancel(t.Context(), db, admin.JobFilter{Queues: []string{"old"}}, nil)
+	require.NoError(t, err)
+	before, err := admin.File(t.Context(), db)
+	require.NoError(t, err)
+	require.Positive(t, before.FreePages)
+	require.NoError(t, admin.Vacuum(t.Context(), db))
+	after, err := admin.File(t.Context(), db)
+	require.NoError(t, err)
+	require.Zero(t, after.FreePages)
+	require.Less(t, after.Pages, before.Pages)
+	require.Equal(t, after.Pages*after.PageSize, after.Size)
+	require.Zero(t, after.WAL)
+	require.NoError(t, db.Close())
+	require.Equal(t, int64(10), jobsIn(t, path))
+
+	reader := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true})
+	require.ErrorIs(t, admin.Vacuum(t.Context(), reader), honker.ErrReadOnly)
+	require.ErrorIs(t, admin.Vacuum(t.Context(), nil), honker.ErrInvalid)
+}
+
+func must1[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// copied is a backup.
+type copied struct {
+	Path string
+	Size int64 // bytes
+	Took time.Duration
+}
+
+var copiedView = view[copied]{
+	columns: []column[copied]{
+		{"path", func(c copied) cell { return text(c.Path) }},
+		{"size", func(c copied) cell { return bytesCell(c.Size) }},
+		{"took", func(c copied) cell { return took(c.Took) }},
+	},
+	name: func(c copied) string { return c.Path },
+}
+
+// bytesCell is a size, which people read in larger units.
+func bytesCell(n int64) cell {
+	c := number(n)
+	c.human = bytesText(n)
+	return c
+}
+
+func (a *app) backup() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "backup DESTINATION",
+		Short: "Copy the file as of one moment, also while it is in use",
+		Long: `backup copies the file as of one moment, while the application goes on: it holds up no writer. The copy gets its name
+when it is whole. It replaces no file.`,
+		Example: `  honker backup /backups/app-$(date +%F).db -f /srv/app.db`,
+		GroupID: groupFile,
+		Args:    cobra.ExactArgs(1),
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			began := time.Now()
+			err := admin.Backup(ctx, db, args[0])
+			switch {
+			case errors.Is(err, fs.ErrExist):
+				return usage("the same with another name", "%s: there is a file already", args[0])
+			case errors.Is(err, fs.ErrNotExist):
+				return usage("", "%s: no such directory", args[0])
+			case err != nil:
+				return err
+			}
+			info, err := os.Stat(args[0])
+			if err != nil {
+				return err
+			}
+			return one(a, copiedView, copied{Path: args[0], Size: info.Size(), Took: time.Since(began)})
+		})
+	})
+}
+
+// vacuumed is how large the file was, and is.
+type vacuumed struct {
+	Before int64 // bytes, the free pages included
+	After  int64
+	Took   time.Duration
+}
+
+var vacuumedView = view[vacuumed]{columns: []column[vacuumed]{
+	{"before", func(v vacuumed) cell { return bytesCell(v.Before) }},
+	{"after", func(v vacuumed) cell { return bytesCell(v.After) }},
+	{"took", func(v vacuumed) cell { return took(v.Took) }},
+}}
+
+func (a *app) vacuum() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "vacuum",
+		Short: "Give the free pages of the file back to the disk; holds up all writers",
+		Long: `vacuum writes the file anew without its free pages. It holds up all writers for as long as that takes, and needs as much
+room again on the disk. SQLite uses free pages by itself: it is for a file that has become much smaller for good.`,
+		GroupID:     groupFile,
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{nameless: "yes"},
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.change(ctx, func(db *honker.DB) error {
+			began := time.Now()
+			before, err := sizeOf(ctx, db)
+			if err != nil {
+				return err
+			}
+			if err := admin.Vacuum(ctx, db); err != nil {
+				return err
+			}
+			after, err := sizeOf(ctx, db)
+			if err != nil {
+				return err
+			}
+			return one(a, vacuumedView, vacuumed{Before: before, After: after, Took: time.Since(began)})
+		})
+	})
+}
+
+// sizeOf is the size of the database, also of what is only in its log.
+func sizeOf(ctx context.Context, db *honker.DB) (int64, error) {
+	info, err := admin.File(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	return info.Pages * info.PageSize, nil
+}
+
+func (a *app) maintain() *cobra.Command {
+	var opts honker.MaintainOptions
+	cmd := &cobra.Command{
+		Use:   "maintain",
+		Short: "Keep the file small: sweep, compact, prune; with --once one round",
+		Long: `maintain dead-letters jobs that can run no more, deletes events, jobs, results and windows of limits that are not to be
+kept, and truncates the log, once a minute, in one process of all that do so: it is for files that no program of this
+library maintains. It goes on until it is interrupted. With --once it does one round, and the exit code is 1 if another
+process maintains the file.`,
+		Example: `  honker maintain --once -f /srv/app.db`,
+		GroupID: groupFile,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&opts.Once, "once", false, "one round")
+	cmd.Flags().Var(spanFlag{&opts.Every}, "every", "between two rounds; default 1m")
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.serve(ctx, nil, func(db *honker.DB) error {
+			err := db.Maintain(ctx, &opts)
+			if errors.Is(err, honker.ErrLockHeld) {
+				return &coded{code: codeNo, err: err, try: a.command("locks")}
+			}
+			return err
+		})
+	})
+}

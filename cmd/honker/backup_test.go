@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// A copy of a file in use is sound, and what is at its name stays.
+func TestProcess_Backup(t *testing.T) {
+	t.Parallel()
+	dir, db, q := newFile(t)
+	_, err := q.EnqueueMany(t.Context(), make([]int, 100))
+	require.NoError(t, err)
+	got := ran(t, dir, "backup", "copy.db", "-f", "app.db", "-o", "name")
+	require.Equal(t, said{out: "copy.db\n"}, got)
+	require.Equal(t, "100\n", ran(t, dir, "jobs", "--count", "-f", "copy.db", "-q").out)
+	require.Zero(t, ran(t, dir, "check", "-f", "copy.db").code)
+
+	got = ran(t, dir, "backup", "copy.db", "-f", "app.db")
+	require.Equal(t, codeUsage, got.code)
+	require.Contains(t, got.err, "there is a file already")
+	got = ran(t, dir, "backup", "none/copy.db", "-f", "app.db")
+	require.Equal(t, codeUsage, got.code)
+	require.Contains(t, got.err, "no such directory")
+
+	require.NoError(t, db.Close())
+	require.NoError(t, os.Chmod(filepath.Join(dir, "app.db"), 0o444))
+	require.Zero(t, ran(t, dir, "backup", "second.db", "-f", "app.db").code, "a file that may only be read")
+}
+
+// A round is done by one process at a time.
+func TestProcess_MaintainOnce(t *testing.T) {
+	t.Parallel()
+	dir, db, q := newFile(t)
+	require.NoError(t, q.SetRetention(t.Context(), honker.QueueRetention{}))
+	lock, err := db.TryLock(t.Context(), "honker-maintenance", nil)
+	require.NoError(t, err)
+	got := ran(t, dir, "maintain", "--once")
+	require.Equal(t, codeNo, got.code)
+	require.Contains(t, got.err, "try: honker locks")
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Equal(t, said{}, ran(t, dir, "maintain", "--once"))
+}
+
+func TestGolden_File(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.do("schema", "-o", "table")
+		s.do("schema", "-o", "name")
+		s.do("schema", "_honker_dead")
+		s.do("schema", "_honker_locks", "-o", "json")
+		s.do("schema", "customers")
+		s.do("vacuum", "-o", "name")
+		s.do("limits", "-o", "table")
+		s.do("queue", "limits", "emails", "--running", "3", "--in-order", "-q")
+		db := open(t, "app.db")
+		_, err := db.RateLimit("api", 10, 60e9).Allow(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		s.each("limits")
+		s.each("notify", "cache", `{"drop": "users"}`)
+		s.do("notify", "cache", "{drop}")
+		s.do("listen", "cache", "-o", "json")
+		s.do("events", "-o", "json")
+		s.matches("file")
+	})
+}
+
+// A vacuum says what it has gained.
+func TestVacuum_Sizes(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		got := s.run("vacuum", "-q")
+		require.Zero(t, got.code, got.err)
+		require.Len(t, strings.Split(got.out, "\t"), 3)
+	})
+}
+
+// Each table of a file says what it is for.
+func TestSchema_About(t *testing.T) {
+	t.Parallel()
+	_, db, _ := newFile(t)
+	tables, err := tablesOf(t.Context(), db)
+	require.NoError(t, err)
+	there := map[string]bool{}
+	for _, table := range tables {
+		require.NotEmpty(t, table.About, table.Name)
+		there[table.Name] = true
+	}
+	for name := range about {
+		require.True(t, there[name], "there is no table %s", name)
+	}
+	require.NotEmpty(t, aboutTable("_honkerx_relay_mail_queues"))
+	require.Empty(t, aboutTable("customers"))
+}
+
+func TestTable_Bytes(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 KB", 12_345: "12.3 KB", 412_000_000: "412 MB", 3_100_000_000_000: "3.1 TB"} {
+		require.Equal(t, want, bytesText(n))
+	}
+}

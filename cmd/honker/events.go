@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// happened is what a commit has changed, as it is now: one of the last four is set, or none if it is gone.
+type happened struct {
+	At       time.Time
+	Kind     string // "queue", "stream", "schedule" or "lock"
+	Name     string
+	Queue    *honker.QueueStats
+	Stream   *admin.TopicInfo
+	Schedule *schedule
+	Lock     *admin.LockInfo
+}
+
+var happenedView = view[happened]{
+	columns: []column[happened]{
+		{"at", func(h happened) cell { return text(h.At.UTC().Format("2006-01-02T15:04:05.000Z")) }},
+		{"kind", func(h happened) cell { return text(h.Kind) }},
+		{"name", func(h happened) cell { return text(h.Name) }},
+		{"now", func(h happened) cell { return text(h.now()) }},
+	},
+	name: func(h happened) string { return h.Name },
+}
+
+// now is how it is, in some words.
+func (h happened) now() string {
+	switch {
+	case h.Queue != nil:
+		return queueWords(*h.Queue)
+	case h.Stream != nil:
+		return h.Stream.Events.String() + " events"
+	case h.Schedule != nil:
+		return "next " + h.Schedule.NextFireAt.UTC().Format(time.RFC3339)
+	case h.Lock != nil:
+		return "held by " + h.Lock.Owner
+	}
+	return "gone"
+}
+
+func queueWords(q honker.QueueStats) string {
+	var parts []string
+	for _, c := range queueView.columns[1:8] {
+		if shown := c.cell(q); shown.human != "-" {
+			parts = append(parts, c.name+" "+shown.human)
+		}
+	}
+	if q.Pause != nil {
+		parts = append(parts, "paused")
+	}
+	if parts == nil {
+		return "empty"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// betweenLooks bounds how often the file is read while commits follow one another.
+const betweenLooks = 100 * time.Millisecond
+
+func (a *app) events() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print what commits change, as they come: queues, streams, schedules and locks",
+		Long: `events prints a line for each queue, stream, schedule and lock that a commit has changed, by any process, with what it is
+like now. Commits in quick succession share lines. It goes on until it is interrupted, and reads nothing while nothing is
+committed. On standard error it says when it has begun.`,
+		Example: `  honker events -o jsonl | jq 'select(.kind == "queue" and .queue.dead > 0)'`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		f, err := newFeed(a, happenedView)
+		if err != nil {
+			return err
+		}
+		return a.watch(ctx, func(db *honker.DB) error { return a.follow(ctx, db, f) })
+	})
+}
+
+// follow prints what is different after each commit.
+func (a *app) follow(ctx context.Context, db *honker.DB, f *feed[happened]) error {
+	var before map[string]happened
+	for _, err := range db.Updates(ctx) {
+		if err != nil {
+			return err
+		}
+		after, order, err := everything(ctx, db)
+		if err != nil {
+			return unlessEnded(ctx, err)
+		}
+		if before == nil {
+			a.note("following")
+		} else if err := printChanged(f, before, after, order); err != nil {
+			return err
+		}
+		before = after
+		pause(ctx, betweenLooks)
+	}
+	return nil
+}
+
+// unlessEnded is nil where err is only that ctx has ended, which ends what has no end.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+}
+
+// everything is what the file has, and in which order it is told.
+func everything(ctx context.Context, db *honker.DB) (all map[string]happened, order []string, err error) {
+	all = map[string]happened{}
+	add := func(h happened) {
+		key := h.Kind + " " + h.Name
+		all[key] = h
+		order = append(order, key)
+	}
+	queues, err := admin.Queues(ctx, db)
+	for _, q := range queues {
+		q.AsOf = time.Time{}
+		add(happened{Kind: "queue", Name: q.Queue, Queue: &q})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	topics, err := admin.Topics(ctx, db)
+	for _, t := range topics {
+		add(happened{Kind: "stream", Name: t.Name, Stream: &t})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	schedules, err := db.Scheduler().List(ctx)
+	for _, s := range schedules {
+		s := scheduleOf(s)
+		add(happened{Kind: "schedule", Name: s.Name, Schedule: &s})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	locks, err := admin.Locks(ctx, db)
+	for _, l := range locks {
+		l.ExpiresAt = time.Time{} // a renewal is no news
+		add(happened{Kind: "lock", Name: l.Name, Lock: &l})
+	}
+	return all, order, err
+}
+
+// printChanged prints what is not as it was before, and what is gone.
+func printChanged(f *feed[happened], before, after map[string]happened, order []string) error {
+	at := time.Now()
+	for _, key := range order {
+		h := after[key]
+		if was, there := before[key]; there && reflect.DeepEqual(was, h) {
+			continue
+		}
+		h.At = at
+		if err := f.add(h); err != nil {
+			return err
+		}
+	}
+	for key, was := range before {
+		if _, there := after[key]; there {
+			continue
+		}
+		if err := f.add(happened{At: at, Kind: was.Kind, Name: was.Name}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

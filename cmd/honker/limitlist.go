@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// The kinds of limits.
+const (
+	limitOfQueue = "queue"
+	limitOfRate  = "rate"
+)
+
+// limit is what bounds jobs of a queue, or calls of a rate limit.
+type limit struct {
+	Kind   string
+	Name   string
+	Limits *honker.Limits // of a queue
+	Used   honker.Count   // jobs that run, or calls that were let through
+	Since  time.Time      // the start of a rate limit's window, which may be over
+}
+
+var limitView = view[limit]{
+	columns: []column[limit]{
+		{"kind", func(l limit) cell { return text(l.Kind) }},
+		{"name", func(l limit) cell { return text(l.Name) }},
+		{"used", func(l limit) cell { return count(l.Used) }},
+		{"since", func(l limit) cell { return when(l.Since) }},
+		{"limits", func(l limit) cell {
+			if l.Limits == nil {
+				return cell{}
+			}
+			return text(limitsText(*l.Limits))
+		}},
+	},
+	name: func(l limit) string { return l.Name },
+}
+
+func (a *app) limits() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "The limits of queues, and the rate limits that were used",
+		Long: `limits lists the queues with limits, and how many of their jobs run; and rate limits, and how many calls they have let
+through in their last window. The file knows the windows of a rate limit, not its bound, which is that of the program.`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			l := newList(a, limitView)
+			if err := eachLimit(ctx, db, l.add); err != nil {
+				return err
+			}
+			return l.close("limits")
+		})
+	})
+}
+
+func eachLimit(ctx context.Context, db *honker.DB, do func(limit) error) error {
+	queues, err := admin.Queues(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if q.Limits == (honker.Limits{}) {
+			continue
+		}
+		if err := do(limit{Kind: limitOfQueue, Name: q.Queue, Limits: &q.Limits, Used: q.Running}); err != nil {
+			return err
+		}
+	}
+	rates, err := admin.RateLimits(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, r := range rates {
+		if err := do(limit{Kind: limitOfRate, Name: r.Name, Used: honker.Count{N: r.Count}, Since: r.Start}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// table is one of honker's, and what it is for.
+type table struct {
+	Name  string
+	Rows  honker.Count
+	About string
+	SQL   string
+	Parts []admin.SchemaPart
+}
+
+var tableView = view[table]{
+	columns: []column[table]{
+		{"name", func(t table) cell { return text(t.Name) }},
+		{"rows", func(t table) cell { return count(t.Rows) }},
+		{"about", func(t table) cell { return text(t.About) }},
+	},
+	name: func(t table) string { return t.Name },
+}
+
+// about says what the tables are for. docs/file-format.md has the rules of each.
+var about = map[string]string{
+	"_honker_live":             "jobs that wait, that a worker holds, and that are held for another one",
+	"_honker_dead":             "dead letters: jobs that will not run again",
+	"_honker_notifications":    "messages of notify",
+	"_honker_results":          "results of jobs",
+	"_honker_stream":           "events of all topics",
+	"_honker_stream_consumers": "how far each consumer has come",
+	"_honker_scheduler_tasks":  "schedules, and when each fires next",
+	"_honker_locks":            "locks that are held",
+	"_honker_rate_limits":      "windows of rate limits",
+
+	"_honkerx_meta":          "the version of the tables that begin with _honkerx_, and the counter of lock tokens",
+	"_honkerx_job":           "what a live job carries beyond honker's columns",
+	"_honkerx_dead_job":      "what a dead job takes along",
+	"_honkerx_gone":          "what the last jobs that went took with them",
+	"_honkerx_unique":        "unique keys, and the jobs that have them",
+	"_honkerx_queues":        "what holds for a queue: pauses, limits, retention",
+	"_honkerx_keys":          "keys that are paused or have a rate",
+	"_honkerx_done":          "jobs that were done, of queues that keep them",
+	"_honkerx_after":         "which job waits for which",
+	"_honkerx_batches":       "batches of jobs",
+	"_honkerx_attempts":      "attempts that failed",
+	"_honkerx_workers":       "workers that run, and their processes",
+	"_honkerx_minutes":       "what happened in each queue in a minute",
+	"_honkerx_audit":         "what operators have changed",
+	"_honkerx_schedules":     "what a schedule does with times that were missed",
+	"_honkerx_consumers":     "when a consumer was made and has saved, and its filter",
+	"_honkerx_retention":     "how much of a topic is kept",
+	"_honkerx_groups":        "groups of consumers",
+	"_honkerx_group_members": "members of groups",
+	"_honkerx_group_claims":  "events that a group has given out and that are not acked",
+}
+
+// families are the beginnings of the names of tables that packages make when they are used.
+var families = map[string]string{
+	"_honkerx_relay":    "of a relay: docs/file-format.md",
+	"_honkerx_dispatch": "of package dispatch: docs/file-format.md",
+}
+
+func aboutTable(name string) string {
+	if text := about[name]; text != "" {
+		return text
+	}
+	for begins, text := range families {
+		if strings.HasPrefix(name, begins) {
+			return text
+		}
+	}
+	return ""
+}
+
+func (a *app) schema() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "schema [TABLE]",
+		Short: "honker's tables and what they are for; of one, the statements that have made it",
+		Long: `schema lists honker's tables in the file, what they are for, and their rows, which are counted up to 10,000. Of one table it
+prints the statements that have made it, its indexes and its triggers.`,
+		GroupID:           groupFile,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeTable,
+	}
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		return a.look(ctx, func(db *honker.DB) error {
+			tables, err := tablesOf(ctx, db)
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				return a.showTable(tables, args[0])
+			}
+			l := newList(a, tableView)
+			for _, t := range tables {
+				if err := l.add(t); err != nil {
+					return err
+				}
+			}
+			return l.close("tables")
+		})
+	})
+}
+
+func tablesOf(ctx context.Context, db *honker.DB) ([]table, error) {
+	schemas, err := admin.Schema(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	info, err := admin.File(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	rows := map[string]honker.Count{}
+	for _, t := range info.Tables {
+		rows[t.Name] = t.Rows
+	}
+	tables := make([]table, len(schemas))
+	for i, s := range schemas {
+		tables[i] = table{Name: s.Name, Rows: rows[s.Name], About: aboutTable(s.Name), SQL: s.SQL, Parts: s.Parts}
+	}
+	return tables, nil
+}
+
+// showTable prints the statements as they are, unless a format was asked for.
+func (a *app) showTable(tables []table, name string) error {
+	for _, t := range tables {
+		if t.Name != name {
+			continue
+		}
+		if a.format != "" && a.format != formatTable {
+			return one(a, tableView, t)
+		}
+		text := "-- " + t.About + "\n" + t.SQL + ";\n"
+		for _, p := range t.Parts {
+			text += p.SQL + ";\n"
+		}
+		_, err := a.out.WriteString(clean(text))
+		return err
+	}
+	return &coded{code: codeNo, err: fmt.Errorf("no table %q of honker's", name), try: a.command("schema")}
+}
+
+func (a *app) completeTable(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+		tables, err := admin.Schema(ctx, db)
+		for _, t := range tables {
+			names = append(names, t.Name+"\t"+aboutTable(t.Name))
+		}
+		return names, err
+	})
+}
