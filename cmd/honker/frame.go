@@ -1,0 +1,328 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// flowMinutes is how long a flow looks back.
+const flowMinutes = 10
+
+// flow is how jobs come and go.
+type flow struct {
+	In, Out float64       // a second, in the last minute
+	Ran     time.Duration // how long a handler runs; 0: none has
+	Done    [flowMinutes]int64
+}
+
+// flowOf takes the last minute as what is of it in the minutes that the file has.
+func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
+	current := now.Truncate(time.Minute)
+	before := 1 - now.Sub(current).Seconds()/60 // so much of the minute before is in the last one
+	var ran time.Duration
+	var settled int64
+	for _, m := range minutes {
+		age := int(current.Sub(m.Start) / time.Minute)
+		if age < 0 || age >= flowMinutes {
+			continue
+		}
+		share := 0.0
+		switch age {
+		case 0:
+			share = 1
+		case 1:
+			share = before
+		}
+		done := m.Acked + m.Retried + m.Died
+		f.In += share * float64(m.Enqueued) / 60
+		f.Out += share * float64(done) / 60
+		f.Done[flowMinutes-1-age] = done
+		ran += m.Ran
+		settled += done
+	}
+	if settled > 0 {
+		f.Ran = ran / time.Duration(settled)
+	}
+	return f
+}
+
+// still reports that nothing would be different a minute later.
+func (f flow) still() bool { return f.In == 0 && f.Out == 0 }
+
+// sparkline has a bar for each minute.
+func (f flow) sparkline() string {
+	const bars = "▁▂▃▄▅▆▇█"
+	most := int64(1)
+	for _, n := range f.Done {
+		most = max(most, n)
+	}
+	var b strings.Builder
+	for _, n := range f.Done {
+		level := int((n*7 + most - 1) / most) // 0 only for nothing
+		b.WriteRune([]rune(bars)[level])
+	}
+	return b.String()
+}
+
+// perSecond is a rate.
+func perSecond(r float64) cell {
+	switch {
+	case r == 0:
+		return cell{human: "-", right: true}
+	case r < 9.95:
+		return cell{human: fmt.Sprintf("%.1f", r), right: true}
+	}
+	c := number(int64(r + 0.5))
+	return c
+}
+
+// frame is one picture of a reading. The zero width and height are as much as is needed.
+type frame struct {
+	reading
+	width, height int
+	color         bool
+	selected      string // a queue; "": none
+	filter        string // shown: the queues with this in their names
+	foot          []string
+}
+
+// shown are the queues that the filter leaves.
+func (f frame) shownQueues() []honker.QueueStats {
+	var out []honker.QueueStats
+	for _, q := range f.Queues {
+		if strings.Contains(strings.ToLower(q.Queue), strings.ToLower(f.filter)) {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// lines are those of the frame, none wider than it.
+func (f frame) lines() []string {
+	lines := []string{f.head()}
+	lines = append(lines, f.problemLines()...)
+	table, at := f.table()
+	if f.height > 0 {
+		room := max(2, f.height-len(lines)-len(f.foot))
+		table = window(table, at, room)
+	}
+	lines = append(append(lines, table...), f.foot...)
+	for i, line := range lines {
+		lines[i] = cut(line, f.width)
+	}
+	return lines
+}
+
+func (f frame) head() string {
+	all := f.Flows[""]
+	parts := []string{clean(filepath.Base(f.File.Path)), bytesText(f.File.Size)}
+	if f.File.WAL > 0 {
+		parts = append(parts, "WAL "+bytesText(f.File.WAL))
+	}
+	rate := func(name string, r float64) string {
+		if r == 0 {
+			return name + " 0/s"
+		}
+		return name + " " + perSecond(r).human + "/s"
+	}
+	parts = append(parts, rate("in", all.In), rate("out", all.Out), plural(int64(f.Workers), "worker"),
+		f.At.Local().Format(time.TimeOnly))
+	return strings.Join(parts, "  ")
+}
+
+// mostProblems leaves room for the queues.
+const mostProblems = 5
+
+func (f frame) problemLines() (lines []string) {
+	most := mostProblems
+	if f.height > 0 {
+		most = min(most, max(1, f.height/4))
+	}
+	for i, p := range f.Problems {
+		if i == most {
+			return append(lines, fmt.Sprintf(" … %d more: honker doctor", len(f.Problems)-i))
+		}
+		line := " ! " + clean(p.Text)
+		if !p.Since.IsZero() {
+			line += ", for " + span(f.At.Sub(p.Since))
+		}
+		if len(p.Do) > 0 {
+			line += "  → " + clean(p.Do[0])
+		}
+		lines = append(lines, f.paint(cut(line, f.width), colorOf(p.Severity)))
+	}
+	return lines
+}
+
+func (f frame) paint(line string, s style) string {
+	if !f.color || s == plain {
+		return line
+	}
+	return string(s) + line + reset
+}
+
+var topHeader = []string{"QUEUE", "READY", "RUN", "SCHED", "HELD", "DEAD", "OLDEST", "IN/s", "OUT/s", "RAN", ""}
+
+// table has the header and a line for each queue, and says at which the selection is.
+func (f frame) table() (lines []string, at int) {
+	rows := [][]cell{make([]cell, len(topHeader))}
+	for i, name := range topHeader {
+		rows[0][i] = cell{human: name, right: i > 0 && name != ""}
+	}
+	queues := f.shownQueues()
+	for _, q := range queues {
+		rows = append(rows, f.row(q))
+	}
+	widths := make([]int, len(topHeader))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.human))
+		}
+	}
+	if f.width > 0 {
+		widths = f.fit(widths)
+	}
+	for i, row := range rows {
+		marked := i > 0 && queues[i-1].Queue == f.selected && f.selected != ""
+		if marked {
+			at = i
+		}
+		lines = append(lines, f.line(row, widths, marked))
+	}
+	if len(queues) == 0 {
+		lines = append(lines, "  no queues")
+	}
+	return lines, at
+}
+
+func (f frame) row(q honker.QueueStats) []cell {
+	flow := f.Flows[q.Queue]
+	oldest, ran := cell{human: "-", right: true}, cell{human: "-", right: true}
+	if !q.OldestReady.IsZero() {
+		oldest.human = span(max(0, f.At.Sub(q.OldestReady)))
+	}
+	if flow.Ran > 0 {
+		ran = took(flow.Ran)
+	}
+	running := q.Running
+	running.N += q.Lapsed.N
+	name := clean(strings.ReplaceAll(q.Queue, "\n", " "))
+	if q.Pause != nil {
+		name += " (paused)"
+	}
+	return []cell{text(name), count(q.Ready), count(running), count(q.Scheduled), count(q.Held), count(q.Dead).in(deadColor(q)), oldest,
+		perSecond(flow.In), perSecond(flow.Out), ran, text(flow.sparkline())}
+}
+
+func deadColor(q honker.QueueStats) style {
+	if q.Dead.N > 0 {
+		return yellow
+	}
+	return plain
+}
+
+// gap is between two columns, mark before the first.
+const gap, mark = 2, 2
+
+// fit makes the name narrower, and then leaves columns out, from the last one on.
+func (f frame) fit(widths []int) []int {
+	const narrowest = 10
+	total := func() (sum int) {
+		for _, w := range widths {
+			sum += w + gap
+		}
+		return sum - gap + mark
+	}
+	for len(widths) > 1 {
+		over := total() - f.width
+		if spare := widths[0] - narrowest; over <= 0 || over <= spare {
+			widths[0] -= max(0, over)
+			return widths
+		}
+		widths = widths[:len(widths)-1]
+	}
+	widths[0] = max(1, min(widths[0], f.width-mark))
+	return widths
+}
+
+func (f frame) line(row []cell, widths []int, marked bool) string {
+	var b strings.Builder
+	b.WriteString("  ")
+	if marked {
+		b.Reset()
+		b.WriteString("> ")
+	}
+	for i, width := range widths {
+		c := row[i]
+		c.human = cut(c.human, width)
+		pad := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(c.human)))
+		if i > 0 {
+			b.WriteString(strings.Repeat(" ", gap))
+		}
+		if c.right {
+			b.WriteString(pad + f.paint(c.human, c.style))
+		} else {
+			b.WriteString(f.paint(c.human, c.style) + pad)
+		}
+	}
+	return strings.TrimRight(b.String(), " ")
+}
+
+// window are room lines of a table, the header and those around at.
+func window(table []string, at, room int) []string {
+	if len(table) <= room {
+		return table
+	}
+	rows := room - 1
+	first := min(max(1, at-rows/2), len(table)-rows)
+	return append(table[:1:1], table[first:first+rows]...)
+}
+
+// cut shortens a line to width letters, escapes for colours aside. A width of 0 is none.
+func cut(line string, width int) string {
+	if width <= 0 || utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	var b strings.Builder
+	n, escape, colored := 0, false, false
+	for _, r := range line {
+		switch {
+		case r == '\x1b':
+			escape, colored = true, true
+		case escape:
+			escape = r != 'm'
+		case n == width-1 && lettersAfter(line, b.Len()) > 1:
+			b.WriteRune('…')
+			if colored {
+				b.WriteString(reset)
+			}
+			return b.String()
+		default:
+			n++
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// lettersAfter counts the letters of line from a byte on, escapes aside.
+func lettersAfter(line string, from int) (n int) {
+	escape := false
+	for _, r := range line[from:] {
+		switch {
+		case r == '\x1b':
+			escape = true
+		case escape:
+			escape = r != 'm'
+		default:
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// reading is what a frame is made of.
+type reading struct {
+	File     *admin.FileInfo
+	Problems []problem
+	Queues   []honker.QueueStats
+	Flows    map[string]flow // by queue; "" is all of them
+	Workers  int             // that live, or may
+	At       time.Time
+}
+
+// betweenFrames bounds how often the file is read while commits follow one another.
+const betweenFrames = 250 * time.Millisecond
+
+func (a *app) top() *cobra.Command {
+	once := false
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "What is wrong and what lies in each queue, live",
+		Long: `top shows what is wrong, and what lies in each queue, as it changes: after commits of any process, four times a second
+at most. While nothing is committed it reads nothing, and the time at the top says of when the numbers are; space reads anew.
+IN/s and OUT/s are of the last minute, RAN is how long a handler runs, and the last column what was done in each of the last ten
+minutes.
+
+Keys pause and resume a queue, and show its next jobs and what its dead ones died of: ? tells them.`,
+		Example: `  honker top -f app.db
+  honker top --once | mail -s queues ops@example.com`,
+		GroupID:     groupLook,
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{nameless: "yes"},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "print one frame, for a pipe")
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		switch {
+		case a.format != "" && a.format != formatTable:
+			return usage("honker status -o json", "top is for people, not for -o %s", a.format)
+		case once:
+			return a.look(ctx, func(db *honker.DB) error { return a.printFrame(ctx, db) })
+		case !a.inTerm || !a.outTerm || a.getenv("TERM") == "dumb":
+			return usage("honker top --once", "top needs a terminal")
+		}
+		return a.watch(ctx, func(db *honker.DB) error { return a.runTop(ctx, db) })
+	})
+}
+
+// printFrame prints one frame, as wide as it has to be.
+func (a *app) printFrame(ctx context.Context, db *honker.DB) error {
+	r, err := a.readTop(ctx, db)
+	if err != nil {
+		return err
+	}
+	f := frame{reading: r, color: a.color}
+	for _, line := range f.lines() {
+		if _, err := a.out.WriteString(line + "\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTop reads what a frame shows.
+func (a *app) readTop(ctx context.Context, db *honker.DB) (r reading, err error) {
+	r.At = time.Now()
+	if r.File, err = admin.File(ctx, db); err != nil {
+		return r, err
+	}
+	s, err := a.statusOf(ctx, db)
+	if err != nil {
+		return r, err
+	}
+	r.Problems, r.Queues = s.Problems, s.Queues
+	workers, err := admin.Workers(ctx, db)
+	if err != nil {
+		return r, err
+	}
+	for _, w := range workers {
+		if w.Alive != admin.Gone {
+			r.Workers++
+		}
+	}
+	r.Flows, err = flows(ctx, db, s.Queues, r.At)
+	return r, err
+}
+
+// mostFlows bounds the queues of which traffic is read: more do not fit on a screen.
+const mostFlows = 100
+
+func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now time.Time) (map[string]flow, error) {
+	names := []string{""}
+	for _, q := range queues[:min(len(queues), mostFlows)] {
+		names = append(names, q.Queue)
+	}
+	out := make(map[string]flow, len(names))
+	for _, name := range names {
+		minutes, err := admin.Traffic(ctx, db, name, now.Add(-flowMinutes*time.Minute))
+		if err != nil {
+			return nil, err
+		}
+		out[name] = flowOf(minutes, now)
+	}
+	return out, nil
+}
+
+// runTop shows frames until a key or ctx ends it. The renderer asks itself so many times a second whether
+// there is something new to draw, which is all that a quiet screen costs.
+func (a *app) runTop(ctx context.Context, db *honker.DB) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	screen := tea.NewProgram(newTopModel(ctx, a, db), tea.WithContext(ctx), tea.WithInput(a.stdin), tea.WithOutput(a.stdout),
+		tea.WithEnvironment(os.Environ()), tea.WithFPS(10), tea.WithoutSignalHandler())
+	watched := make(chan error, 1)
+	go func() {
+		watched <- a.watchTop(ctx, db, func(r reading) { screen.Send(r) })
+		screen.Quit() // what has ended it is in watched
+	}()
+	_, err := screen.Run()
+	stop()
+	failed := <-watched
+	if errors.Is(err, tea.ErrProgramKilled) || errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, failed)
+}
+
+// watchTop reads the file after commits, and shows what it has read.
+func (a *app) watchTop(ctx context.Context, db *honker.DB, show func(reading)) error {
+	for _, err := range db.Updates(ctx) {
+		if err != nil {
+			return err
+		}
+		r, err := a.readTop(ctx, db)
+		if err != nil {
+			return unlessEnded(ctx, err)
+		}
+		show(r)
+		pause(ctx, betweenFrames)
+	}
+	return nil
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+func TestGolden_Top(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		s.do("queue", "pause", "nightly reports", "--reason", "no paper", "-q")
+		got := s.run("top", "--once")
+		require.Zero(t, got.code, got.err)
+		// The size of the file is that of this machine's pages.
+		first, rest, _ := strings.Cut(got.out, "\n")
+		require.True(t, strings.HasPrefix(first, "app.db  "), first)
+		require.Contains(t, first, "in 0/s  out 0/s  1 worker  00:17:30")
+		s.text.WriteString("$ honker top --once\n" + rest + "\n")
+		s.do("top")
+		s.do("top", "-o", "json")
+		s.do("top", "--once", "-o", "tsv")
+		s.matches("top")
+	})
+}
+
+// inReading is a frame of many queues with names of all kinds.
+func inReading() frame {
+	now := time.Date(2026, 11, 23, 12, 4, 7, 0, time.UTC)
+	r := reading{File: &admin.FileInfo{Path: "/srv/app.db", Size: 412e6, WAL: 3.1e6}, Workers: 3, At: now, Flows: map[string]flow{}}
+	for i, name := range []string{"emails", "thumbs", strings.Repeat("long name ", 20), "größe", "a\x1b[2Jb\nc", "q6", "q7", "q8"} {
+		r.Queues = append(r.Queues, honker.QueueStats{Queue: name, Ready: honker.Count{N: int64(i * 12_041), More: i == 3}, Dead: honker.Count{N: int64(i % 3)},
+			OldestReady: now.Add(-time.Duration(i) * 249 * time.Second)})
+		r.Flows[name] = flow{In: float64(i) * 88, Out: 0.4, Ran: 96 * time.Millisecond, Done: [flowMinutes]int64{1, 2, 3, 0, int64(i)}}
+	}
+	for i := range 8 {
+		r.Problems = append(r.Problems, problem{Severity: "error", Text: fmt.Sprintf("queue %d: 214 jobs are ready\x07", i), Since: now.Add(-time.Hour), Do: []string{"honker workers reports"}})
+	}
+	return frame{reading: r, color: true}
+}
+
+// No line is wider than the terminal, no frame higher, whatever the names are.
+func TestFrame_Fits(t *testing.T) {
+	t.Parallel()
+	for _, width := range []int{1, 2, 12, 40, 79, 80, 120, 250} {
+		for _, height := range []int{1, 8, 10, 24, 60} {
+			f := inReading()
+			f.width, f.height, f.selected, f.foot = width, height, "q8", []string{"p: pause"}
+			lines := f.lines()
+			require.LessOrEqual(t, len(lines), max(height, 1+2+2+1))
+			found := false
+			for _, line := range lines {
+				require.LessOrEqual(t, lettersAfter(line, 0), width, "%q", line)
+				require.NotContains(t, line, "\x1b[2J")
+				require.NotContains(t, line, "\x07")
+				found = found || strings.HasPrefix(line, ">")
+			}
+			require.True(t, found || width < 3, "what is selected is in sight, at %d × %d:\n%s", width, height, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+func TestFrame_Cut(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		in    string
+		width int
+		want  string
+	}{
+		{"emails", 0, "emails"}, {"emails", 6, "emails"}, {"emails", 5, "emai…"}, {"größen", 4, "grö…"}, {"emails", 1, "…"},
+		{"\x1b[31mred\x1b[0m", 3, "\x1b[31mred\x1b[0m"}, {"\x1b[31mredder\x1b[0m", 3, "\x1b[31mre…\x1b[0m"},
+	} {
+		require.Equal(t, c.want, cut(c.in, c.width))
+	}
+}
+
+// The last minute is what is of it in the minute that runs, and in the one before.
+func TestFlow_LastMinute(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 12, 4, 15, 0, time.UTC)
+	minute := now.Truncate(time.Minute)
+	f := flowOf([]admin.Minute{
+		{Start: minute.Add(-10 * time.Minute), Enqueued: 1e6, Acked: 1e6},
+		{Start: minute.Add(-9 * time.Minute), Acked: 8},
+		{Start: minute.Add(-time.Minute), Enqueued: 600, Acked: 60, Ran: 60 * time.Second},
+		{Start: minute, Enqueued: 60, Acked: 20, Died: 12, Ran: 40 * time.Second},
+	}, now)
+	require.InDelta(t, (600*0.75+60)/60, f.In, 1e-9)
+	require.InDelta(t, (60*0.75+32)/60, f.Out, 1e-9)
+	require.Equal(t, time.Second, f.Ran)
+	require.Equal(t, [flowMinutes]int64{0: 8, 8: 60, 9: 32}, f.Done)
+	require.Equal(t, "▂▁▁▁▁▁▁▁█▅", f.sparkline())
+	require.False(t, f.still())
+	require.True(t, flowOf([]admin.Minute{{Start: minute.Add(-2 * time.Minute), Acked: 5}}, now).still())
+}
+
+// A quiet file is read once. A busy one is read four times a second.
+func TestTop_Readings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	synctest.Test(t, func(t *testing.T) {
+		db := open(t, path)
+		defer func() { require.NoError(t, db.Close()) }()
+		reader, err := honker.Open(t.Context(), path, &honker.Options{ReadOnly: true, NoFileNotices: true, PollInterval: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, reader.Close()) }()
+		q := honker.NewQueue[int](db, "jobs", nil)
+		_, err = q.Enqueue(t.Context(), 0)
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		readings := make(chan reading, 1000)
+		done := make(chan error)
+		a := &app{console: console{getenv: func(string) string { return "" }}, file: path}
+		go func() { done <- a.watchTop(ctx, reader, func(r reading) { readings <- r }) }()
+		time.Sleep(10 * time.Second) // the traffic of the enqueue is written meanwhile
+		first := len(readings)
+		require.LessOrEqual(t, first, 3)
+		require.Positive(t, first)
+		time.Sleep(time.Hour)
+		require.Len(t, readings, first, "nothing was committed")
+
+		for n := range 500 { // 10 seconds
+			_, err := q.Enqueue(t.Context(), n)
+			require.NoError(t, err)
+			time.Sleep(20 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		busy := len(readings) - first
+		require.LessOrEqual(t, busy, 45)
+		require.GreaterOrEqual(t, busy, 20)
+		var last reading
+		for len(readings) > 0 {
+			last = <-readings
+		}
+		require.Equal(t, int64(501), last.Queues[0].Ready.N)
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// keys presses keys, one after the other, and does what they ask for.
+func (m *topModel) keys(keys ...string) {
+	for _, key := range keys {
+		press := tea.KeyPressMsg{Text: key, Code: []rune(key)[0]}
+		switch key {
+		case "enter":
+			press = tea.KeyPressMsg{Code: tea.KeyEnter}
+		case "esc":
+			press = tea.KeyPressMsg{Code: tea.KeyEscape}
+		case "down":
+			press = tea.KeyPressMsg{Code: tea.KeyDown}
+		}
+		if _, do := m.Update(press); do != nil {
+			m.Update(do())
+		}
+	}
+}
+
+// The keys select, filter, show, ask before a pause, and resume.
+func TestTop_Keys(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		a := &app{console: console{getenv: func(string) string { return "" }, actor: "ann@example", noNotices: true, stderr: new(bytes.Buffer)}, file: "app.db", timeout: time.Second}
+		reader := open(t, "app.db")
+		defer func() { require.NoError(t, reader.Close()) }()
+		m := newTopModel(t.Context(), a, reader)
+		require.Equal(t, []string{"reading…"}, m.screen())
+		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
+		m.Update(m.readNow())
+		shows := func(text string) {
+			t.Helper()
+			require.Contains(t, strings.Join(m.screen(), "\n"), text)
+		}
+		shows("> emails")
+		m.keys("down")
+		shows("> nightly reports")
+		m.keys("j", "k", "k")
+		shows("> emails")
+		m.keys("enter")
+		shows("next to be claimed first")
+		shows(`{"to": "dan"}`)
+		m.keys("d")
+		shows("2 jobs, last 16m 30s ago")
+		m.keys("esc", "?")
+		shows("select a queue")
+		m.keys("?", "p")
+		shows("pause emails, in all processes? [y/N]")
+		m.keys("n")
+		shows("nothing was changed")
+		m.keys("p", "y")
+		shows("paused emails")
+		require.Contains(t, s.run("queue", "show", "emails", "-o", "json").out, `"by": "ann@example"`)
+		m.keys(" ")
+		m.Update(m.readNow())
+		shows("emails (paused)")
+		m.keys("r")
+		shows("emails goes on")
+		m.keys("r")
+		shows("it was so already")
+		m.keys("/", "n", "i", "g")
+		shows("/nig_")
+		m.keys("enter")
+		require.NotContains(t, strings.Join(m.screen(), "\n"), "> emails")
+		shows("> nightly reports")
+	})
+}
+
+// In a terminal the queues are shown, also those that another process adds to, and q gives the terminal back.
+func TestTop_Terminal(t *testing.T) {
+	t.Parallel()
+	tmux, err := exec.LookPath("tmux")
+	if err != nil {
+		t.Skip("no tmux")
+	}
+	dir, db, q := newFile(t)
+	_, err = q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	socket := filepath.Join(t.TempDir(), "tmux")
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(tmux, append([]string{"-S", socket}, args...)...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HONKER_FILE=", "TERM=xterm-256color")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v: %s", args, out)
+		return string(out)
+	}
+	run("-f", os.DevNull, "new-session", "-d", "-x", "90", "-y", "20", "sh")
+	defer func() { _ = exec.Command(tmux, "-S", socket, "kill-server").Run() }()
+	shows := func(text string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Contains(run("capture-pane", "-p"), text) }, deadline, 20*time.Millisecond, text)
+	}
+	run("send-keys", "echo before; "+binary+" top; echo after=$?", "Enter")
+	shows("> jobs")
+	require.NotContains(t, run("capture-pane", "-p"), "before", "it has a screen of its own")
+	_, err = honker.NewQueue[int](db, "reports", nil).Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	shows("  reports")
+	run("resize-window", "-x", "40", "-y", "10")
+	shows("> jobs")
+	run("send-keys", "p")
+	shows("pause jobs")
+	run("send-keys", "y")
+	shows("jobs (paused)")
+	for line := range strings.Lines(run("capture-pane", "-p")) {
+		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 40)
+	}
+	run("send-keys", "q")
+	shows("after=0")
+	shows("before")
+}

@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// topModel is the screen of top: the last reading, and what the person at it has chosen.
+type topModel struct {
+	ctx context.Context
+	app *app
+	db  *honker.DB
+
+	frame
+	read      bool
+	filtering bool     // the filter is being typed
+	question  *asked   // that y answers
+	notice    string   // of the last action
+	below     []string // what was asked about the queue that is selected; nil: the queues are shown
+	help      bool
+	readings  int // that have come
+}
+
+// asked is a question, and what is done if it is answered with y.
+type asked struct {
+	text string
+	do   tea.Cmd
+}
+
+// What a command of the screen has found out, or done.
+type (
+	noticed string   // an action is over
+	opened  []string // lines about a queue
+	settled int      // a minute has passed since this reading
+)
+
+func newTopModel(ctx context.Context, a *app, db *honker.DB) *topModel {
+	m := &topModel{ctx: ctx, app: a, db: db}
+	m.color = a.color
+	return m
+}
+
+// Init implements tea.Model: the first reading comes by itself.
+func (m *topModel) Init() tea.Cmd { return nil }
+
+// View implements tea.Model.
+func (m *topModel) View() tea.View {
+	v := tea.NewView(strings.Join(m.screen(), "\n"))
+	v.AltScreen = true
+	return v
+}
+
+func (m *topModel) screen() []string {
+	if !m.read {
+		return []string{"reading…"}
+	}
+	f := m.frame
+	f.foot = []string{m.footer()}
+	if !m.help && m.below == nil {
+		return f.lines()
+	}
+	lines := m.below
+	if m.help {
+		lines = topHelp
+	}
+	if f.height > 2 && len(lines) > f.height-2 {
+		lines = lines[:f.height-2]
+	}
+	out := append(append([]string{f.head()}, lines...), f.foot...)
+	for i, line := range out {
+		out[i] = cut(line, f.width)
+	}
+	return out
+}
+
+var topHelp = []string{
+	"",
+	"  up down, j k  select a queue",
+	"  p  r          pause the queue; let it go on",
+	"  enter         its next jobs",
+	"  d             what its dead jobs died of",
+	"  /             only queues with this in their names",
+	"  space         read the file now",
+	"  esc           back",
+	"  q             end",
+}
+
+func (m *topModel) footer() string {
+	switch {
+	case m.question != nil:
+		return m.question.text + " [y/N]"
+	case m.filtering:
+		return "/" + m.filter + "_"
+	case m.notice != "":
+		return m.notice
+	case m.below != nil || m.help:
+		return "esc: back  q: end"
+	}
+	return "p: pause  r: resume  enter: jobs  d: dead  /: filter  ?: keys  q: end"
+}
+
+// Update implements tea.Model.
+func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
+	case reading:
+		return m, m.take(msg)
+	case settled:
+		if int(msg) == m.readings {
+			return m, m.readNow
+		}
+	case noticed:
+		m.notice = string(msg)
+	case opened:
+		m.below = msg
+	case tea.KeyPressMsg:
+		return m, m.key(msg.String())
+	}
+	return m, nil
+}
+
+// take shows a reading. What it says of the last minute is over in a minute, if nothing is committed until
+// then: the file is read once more.
+func (m *topModel) take(r reading) tea.Cmd {
+	m.reading, m.read = r, true
+	m.readings++
+	m.keepSelection()
+	if r.Flows[""].still() {
+		return nil
+	}
+	this := m.readings
+	return tea.Tick(2*time.Minute, func(time.Time) tea.Msg { return settled(this) })
+}
+
+// keepSelection selects the first queue where the one that was selected is gone.
+func (m *topModel) keepSelection() {
+	queues := m.shownQueues()
+	if slices.ContainsFunc(queues, func(q honker.QueueStats) bool { return q.Queue == m.selected }) {
+		return
+	}
+	m.selected = ""
+	if len(queues) > 0 {
+		m.selected = queues[0].Queue
+	}
+}
+
+func (m *topModel) readNow() tea.Msg {
+	r, err := m.app.readTop(m.ctx, m.db)
+	if err != nil {
+		return noticed(clean(err.Error()))
+	}
+	return r
+}
+
+// key does what a key means.
+func (m *topModel) key(key string) tea.Cmd {
+	if key == "ctrl+c" {
+		return tea.Quit
+	}
+	m.notice = ""
+	switch {
+	case m.question != nil:
+		return m.answer(key)
+	case m.filtering:
+		m.typed(key)
+		return nil
+	}
+	switch key {
+	case "q":
+		return tea.Quit
+	case "esc":
+		m.below, m.help = nil, false
+	case "?":
+		m.help = !m.help
+	case "space":
+		return m.readNow
+	case "/":
+		m.filtering, m.below, m.help = true, nil, false
+	case "up", "k":
+		m.move(-1)
+	case "down", "j":
+		m.move(1)
+	default:
+		return m.queueKey(key)
+	}
+	return nil
+}
+
+// queueKey does what a key means for the queue that is selected.
+func (m *topModel) queueKey(key string) tea.Cmd {
+	queue := m.selected
+	if queue == "" {
+		return nil
+	}
+	switch key {
+	case "enter":
+		return func() tea.Msg { return m.nextJobs(queue) }
+	case "d":
+		return func() tea.Msg { return m.deadOf(queue) }
+	case "p":
+		m.question = &asked{fmt.Sprintf("pause %s, in all processes?", clean(queue)), m.steer(queue, "paused "+clean(queue), func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error) {
+			return q.Pause(ctx, &honker.PauseOptions{By: m.app.actor})
+		})}
+	case "r":
+		return m.steer(queue, clean(queue)+" goes on", func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error) { return q.Resume(ctx) })
+	}
+	return nil
+}
+
+func (m *topModel) answer(key string) tea.Cmd {
+	do := m.question.do
+	m.question = nil
+	if key == "y" || key == "Y" {
+		return do
+	}
+	m.notice = "nothing was changed"
+	return nil
+}
+
+func (m *topModel) typed(key string) {
+	letters := []rune(m.filter)
+	switch {
+	case key == "enter":
+		m.filtering = false
+	case key == "esc":
+		m.filtering, m.filter = false, ""
+	case key == "backspace" && len(letters) > 0:
+		m.filter = string(letters[:len(letters)-1])
+	case key == "space":
+		m.filter += " "
+	case len([]rune(key)) == 1:
+		m.filter += key
+	}
+	m.keepSelection()
+}
+
+func (m *topModel) move(by int) {
+	queues := m.shownQueues()
+	for i, q := range queues {
+		if q.Queue == m.selected {
+			m.selected = queues[min(max(0, i+by), len(queues)-1)].Queue
+			return
+		}
+	}
+}
+
+// steer opens the file to be written for as long as do takes: the screen itself only looks.
+func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error)) tea.Cmd {
+	return func() tea.Msg {
+		changed := false
+		err := m.app.change(m.ctx, func(db *honker.DB) (err error) {
+			changed, err = do(m.ctx, byName(db, queue))
+			return err
+		})
+		switch {
+		case err != nil:
+			return noticed(clean(err.Error()))
+		case !changed:
+			return noticed("it was so already")
+		}
+		return noticed(done)
+	}
+}
+
+// shownBelow bounds what is listed of a queue.
+const shownBelow = 100
+
+func (m *topModel) nextJobs(queue string) tea.Msg {
+	f := admin.JobFilter{Queues: []string{queue}}
+	page, err := admin.ListJobs(m.ctx, m.db, f, &admin.PageOptions{Order: admin.ClaimOrder, Limit: shownBelow})
+	if err != nil {
+		return noticed(clean(err.Error()))
+	}
+	lines := opened{"", "  " + clean(queue) + ", next to be claimed first", ""}
+	for _, j := range page.Jobs {
+		lines = append(lines, fmt.Sprintf("  %d  %-9s  %s  %s", j.ID, j.Phase, when(j.RunAt).human, clean(long(string(j.Payload)).human)))
+	}
+	if len(page.Jobs) == 0 {
+		lines = append(lines, "  no jobs")
+	}
+	return lines
+}
+
+func (m *topModel) deadOf(queue string) tea.Msg {
+	r, err := admin.DeadGroups(m.ctx, m.db, admin.JobFilter{Queues: []string{queue}})
+	if err != nil {
+		return noticed(clean(err.Error()))
+	}
+	lines := opened{"", "  " + clean(queue) + ": what its dead jobs died of", ""}
+	for _, g := range r.Groups[:min(len(r.Groups), shownBelow)] {
+		lines = append(lines, fmt.Sprintf("  %s  %s, last %s: %s", g.Fingerprint[:min(8, len(g.Fingerprint))], plural(g.N, "job"), when(g.Last).human, clean(long(g.Sample).human)))
+	}
+	if len(r.Groups) == 0 {
+		lines = append(lines, "  no dead jobs")
+	}
+	return lines
+}
