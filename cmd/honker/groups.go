@@ -73,7 +73,7 @@ var groupWhole = view[honker.GroupInfo]{
 		{"leased", func(g honker.GroupInfo) cell { return bound(g.Leased) }},
 		{"reclaim", func(g honker.GroupInfo) cell { return bound(g.Reclaim) }},
 		{"dead", func(g honker.GroupInfo) cell { return bound(g.Dead) }},
-		{"members", func(g honker.GroupInfo) cell { return orDash(strings.Join(g.Members, ", ")) }},
+		{"members", func(g honker.GroupInfo) cell { return dashed(strings.Join(g.Members, ", ")) }},
 	},
 	name: func(g honker.GroupInfo) string { return g.Name },
 }

@@ -24,8 +24,8 @@ var queueLimitsView = view[queueLimits]{
 		{"running", func(l queueLimits) cell { return bound(int64(l.Limits.Running)) }},
 		{"per_key", func(l queueLimits) cell { return bound(int64(l.Limits.PerKey)) }},
 		{"in_order", func(l queueLimits) cell { return truth(l.Limits.InOrder) }},
-		{"rate", func(l queueLimits) cell { return orDash(rateText(l.Limits.Rate)) }},
-		{"key_rate", func(l queueLimits) cell { return orDash(rateText(l.Limits.KeyRate)) }},
+		{"rate", func(l queueLimits) cell { return dashed(rateText(l.Limits.Rate)) }},
+		{"key_rate", func(l queueLimits) cell { return dashed(rateText(l.Limits.KeyRate)) }},
 	},
 	name: func(l queueLimits) string { return l.Queue },
 }
@@ -33,7 +33,7 @@ var queueLimitsView = view[queueLimits]{
 // bound is a number that people are shown a dash for where it is 0.
 func bound(n int64) cell { return count(honker.Count{N: n}) }
 
-func orDash(s string) cell {
+func dashed(s string) cell {
 	if s == "" {
 		return cell{human: "-"}
 	}

@@ -19,7 +19,7 @@ var topicView = view[admin.TopicInfo]{
 		{"first", func(t admin.TopicInfo) cell { return id(t.First) }},
 		{"head", func(t admin.TopicInfo) cell { return id(t.Head) }},
 		{"last_at", func(t admin.TopicInfo) cell { return when(t.LastAt) }},
-		{"retention", func(t admin.TopicInfo) cell { return orDash(retentionText(t.Retention)) }},
+		{"retention", func(t admin.TopicInfo) cell { return dashed(retentionText(t.Retention)) }},
 	},
 	name: func(t admin.TopicInfo) string { return t.Name },
 }

@@ -15,10 +15,10 @@ var workerView = view[admin.WorkerInfo]{
 		{"id", func(w admin.WorkerInfo) cell { return text(w.ID) }},
 		{"alive", func(w admin.WorkerInfo) cell { return alive(w.Alive) }},
 		{"host", func(w admin.WorkerInfo) cell { return text(w.Host) }},
-		{"pid", func(w admin.WorkerInfo) cell { return idOrDash(int64(w.PID)) }},
-		{"slots", func(w admin.WorkerInfo) cell { return idOrDash(int64(w.Slots)) }},
+		{"pid", func(w admin.WorkerInfo) cell { return orDash(int64(w.PID)) }},
+		{"slots", func(w admin.WorkerInfo) cell { return orDash(int64(w.Slots)) }},
 		{"running", func(w admin.WorkerInfo) cell { return count(honker.Count{N: int64(w.Running)}) }},
-		{"oldest", func(w admin.WorkerInfo) cell { return idOrDash(w.Oldest) }},
+		{"oldest", func(w admin.WorkerInfo) cell { return orDash(w.Oldest) }},
 		{"since", func(w admin.WorkerInfo) cell { return when(w.Since) }},
 		{"seen", func(w admin.WorkerInfo) cell { return when(w.Seen) }},
 		{"version", func(w admin.WorkerInfo) cell { return text(w.Version) }},
@@ -34,8 +34,8 @@ func alive(l admin.Life) cell {
 	return text(string(l))
 }
 
-// idOrDash is an id; people are shown a dash for 0.
-func idOrDash(n int64) cell {
+// orDash is an id; people are shown a dash for 0.
+func orDash(n int64) cell {
 	if n == 0 {
 		return cell{human: "-", right: true}
 	}
