@@ -84,6 +84,8 @@ var snippets = map[string][]snippet{
 		{"examples/a/main.go", imports(ours + "/internal/engine"), "internal/engine"},
 		{"cmd/honker/main.go", imports(ours + "/internal/store"), "internal/store"},
 		{"ui/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
+		{"ui/x.go", imports(ours + "/internal/engine"), "internal/engine"},
+		{"ui/x.go", imports(ours + "/relay"), "relay"},
 		{"task/x.go", imports(ours + "/internal/store"), "internal/store"},
 		{"relay/x.go", imports(ours + "/dispatch"), "dispatch"},
 		{"dispatch/x.go", imports(ours + "/internal/watch"), "internal/watch"},
@@ -111,6 +113,7 @@ var snippets = map[string][]snippet{
 		{"examples/a/main.go", imports(ours + "/relay"), ""},
 		{"docs/guide/x_test.go", imports(ours + "/relay"), ""},
 		{"ui/x.go", imports(ours + "/honkertest"), ""},
+		{"ui/x.go", imports(ours + "/admin"), ""},
 	},
 	"sql": {
 		{"x.go", literal("SELECT id FROM _honker_live"), "has a statement"},

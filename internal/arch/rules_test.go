@@ -53,6 +53,10 @@ var siblingMayImport = map[string][]string{
 	"relay":    {"internal/store", "internal/wake", "internal/worker"},
 }
 
+// exportedOnly are siblings that stand on what any program has: what they cannot do with that is missing
+// from the packages that they import.
+var exportedOnly = map[string][]string{"ui": {"admin"}}
+
 // testRooms are for tests only.
 var testRooms = []string{"internal/arch", "internal/testkit"}
 
@@ -95,6 +99,8 @@ func (s source) mayEnter(to string) bool {
 		return slices.Contains(mayImport[s.room], to)
 	case s.room == "":
 		return below && !slices.Contains(testRooms, to) || s.test && (to == "honkertest" || to == "task")
+	case exportedOnly[s.room] != nil && !s.nested:
+		return to == "" || to == "honkertest" || slices.Contains(exportedOnly[s.room], to)
 	case slices.Contains(siblings, s.room) && !s.nested:
 		return to == "" || to == "honkertest" || to == "internal/engine" || slices.Contains(siblingMayImport[s.room], to)
 	case (s.room == "examples" || s.room == "docs") && slices.Contains(siblings, to):

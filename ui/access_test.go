@@ -1,0 +1,56 @@
+package ui_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/ui"
+)
+
+// An empty password opens nothing, and a wrong one makes the browser ask.
+func TestBasic(t *testing.T) {
+	request := func(user, password string) *http.Request {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.SetBasicAuth(user, password)
+		return r
+	}
+	allow := ui.Basic("ops", "secret")
+	require.NoError(t, allow(request("ops", "secret"), ui.Access{}))
+	require.ErrorIs(t, allow(request("ops", "secre"), ui.Access{}), ui.ErrLogin)
+	require.ErrorIs(t, allow(request("op", "secret"), ui.Access{}), ui.ErrLogin)
+	require.ErrorIs(t, allow(httptest.NewRequest(http.MethodGet, "/", nil), ui.Access{}), ui.ErrLogin)
+	require.Error(t, ui.Basic("", "")(request("", ""), ui.Access{}))
+
+	_, h := open(t, &ui.Options{Authorize: allow})
+	w := get(h, "/")
+	require.Equal(t, http.StatusUnauthorized, w.Code)
+	require.Contains(t, w.Header().Get("WWW-Authenticate"), "Basic")
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, request("ops", "secret"))
+	require.Equal(t, http.StatusOK, w.Code)
+}
+
+// Without Authorize nothing is shown but what to do.
+func TestHandler_ClosedByDefault(t *testing.T) {
+	db, _ := open(t, nil)
+	h := dashboard(t, db, &ui.Options{})
+	w := get(h, "/")
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Contains(t, w.Body.String(), "ui.Basic(user, password)")
+	w = httptest.NewRecorder()
+	ui.New(db, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	require.Equal(t, http.StatusForbidden, w.Code)
+}
+
+// What an Authorize says is shown, and a page of it has no headers that a browser could take for more.
+func TestHandler_Refused(t *testing.T) {
+	_, h := open(t, &ui.Options{Authorize: func(*http.Request, ui.Access) error { return errors.New("ask <b>Ann</b>") }})
+	w := get(h, "/")
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Contains(t, w.Body.String(), "ask &lt;b&gt;Ann&lt;/b&gt;")
+	require.Empty(t, w.Header().Get("WWW-Authenticate"))
+}

@@ -1,0 +1,52 @@
+package ui
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/honker-go/honker/admin"
+)
+
+type auditPageData struct {
+	Entries []auditRow
+	Next    int64 // the page after this one is before this entry; 0: there is none
+	First   bool
+}
+
+type auditRow struct {
+	admin.AuditEntry
+	Text  string // the filter
+	Picks string // a link to the jobs that the filter picks now; "": it was not about jobs
+}
+
+// ofJobs are the verbs with a JobFilter.
+var ofJobs = []string{"requeue", "discard", "cancel", "run now"}
+
+func auditPage(c *call) serve {
+	before := c.params.integer("before", 0, 1<<62, 0)
+	return func() error {
+		const rows = 100
+		entries, err := admin.Audit(c.ctx, c.db, &admin.AuditOptions{Before: before, Limit: rows})
+		if err != nil {
+			return err
+		}
+		d := &auditPageData{First: before == 0}
+		for _, e := range entries {
+			d.Entries = append(d.Entries, c.auditRow(e))
+		}
+		if len(entries) == rows {
+			d.Next = entries[rows-1].ID
+		}
+		return c.show(view{name: "audit", nav: "audit", title: "Audit", data: d})
+	}
+}
+
+func (c *call) auditRow(e admin.AuditEntry) auditRow {
+	row := auditRow{AuditEntry: e}
+	row.Text, _ = clip(string(e.Filter), 400)
+	var f admin.JobFilter
+	if slices.Contains(ofJobs, e.Verb) && json.Unmarshal(e.Filter, &f) == nil {
+		row.Picks = c.url("jobs", filterValues(&f))
+	}
+	return row
+}

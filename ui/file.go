@@ -1,0 +1,26 @@
+package ui
+
+import (
+	"github.com/honker-go/honker/admin"
+)
+
+type filePageData struct {
+	*admin.FileInfo
+	Leaders *admin.LeaderInfo
+	Check   check
+	Free    int64 // percent of the pages
+}
+
+func filePage(c *call) serve {
+	return func() (err error) {
+		d := &filePageData{Check: c.file.checker.result()}
+		if d.FileInfo, err = admin.File(c.ctx, c.db); err != nil {
+			return err
+		}
+		if d.Leaders, err = admin.Leaders(c.ctx, c.db); err != nil {
+			return err
+		}
+		d.Free = 100 * d.FreePages / max(d.Pages, 1)
+		return c.show(view{name: "file", nav: "file", title: "File", data: d})
+	}
+}

@@ -1,0 +1,45 @@
+package ui
+
+import (
+	"strconv"
+)
+
+// done are the sentences about what a verb has done. The URL that a verb leads back to has its name and
+// numbers and no text, so that a link can put no words into the page.
+var done = map[string]func(n int64) string{
+	"requeue":         func(n int64) string { return plural(n, "job") + " requeued." },
+	"discard":         func(n int64) string { return plural(n, "job") + " discarded." },
+	"cancel":          func(n int64) string { return plural(n, "job") + " cancelled." },
+	"run-now":         func(n int64) string { return plural(n, "job") + " can run now." },
+	"enqueue":         func(n int64) string { return "Enqueued as job " + strconv.FormatInt(n, 10) + "." },
+	"pause":           func(int64) string { return "Paused." },
+	"resume":          func(int64) string { return "Resumed." },
+	"limits":          func(int64) string { return "The limits are changed." },
+	"retention":       func(int64) string { return "What is kept is changed." },
+	"seek":            func(int64) string { return "The consumer was moved." },
+	"delete-consumer": func(int64) string { return "The consumer is deleted." },
+	"delete-group":    func(int64) string { return "The group is deleted." },
+	"redeliver":       func(int64) string { return "The event is given out again." },
+	"discard-event":   func(int64) string { return "The event is discarded." },
+	"trigger":         func(n int64) string { return "Triggered, as job " + strconv.FormatInt(n, 10) + "." },
+	"pause-schedule":  func(int64) string { return "The schedule is paused." },
+	"resume-schedule": func(int64) string { return "The schedule is resumed." },
+	"break-lock":      func(int64) string { return "The lock is free." },
+	"check":           func(int64) string { return "The file is being checked." },
+	"nothing":         func(int64) string { return "There was nothing to change." },
+}
+
+// flash is what the verb has done that led here.
+func (c *call) flash() string {
+	p := params{values: c.params.values}
+	n, skipped := p.integer("n", 0, 1<<62, 0), p.integer("skipped", 0, 1<<62, 0)
+	say, ok := done[p.one("did")]
+	if !ok || p.err() != nil {
+		return ""
+	}
+	text := say(n)
+	if skipped > 0 {
+		text += " " + plural(skipped, "job") + " left as they were."
+	}
+	return text
+}

@@ -1,0 +1,139 @@
+package ui
+
+import (
+	"errors"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// jobPageData is one job.
+type jobPageData struct {
+	*honker.JobInfo
+	Payload payload
+	Result  *payload // nil: none is kept
+	Whole   bool     // long texts are shown whole
+	Strip   []moment
+	Links   []Link
+	Verbs   []bulkVerb
+	Error   string
+	Cut     bool // Error is
+	Keys    *honker.KeyStats
+	Pause   *honker.Pause
+}
+
+// moment is a point in the life of a job.
+type moment struct {
+	Text  string
+	At    time.Time
+	Class string
+}
+
+func jobPage(c *call) serve {
+	id := c.params.id("id")
+	whole := c.params.flag("whole")
+	job, err := c.job(id)
+	return func() error {
+		if err != nil {
+			return err
+		}
+		d, err := c.jobData(job, whole)
+		if err != nil {
+			return err
+		}
+		v := view{name: "job", nav: "jobs", title: "Job " + c.params.one("id"), data: d}
+		switch job.Phase {
+		case honker.PhaseScheduled:
+			v.next = job.RunAt
+		case honker.PhaseRunning:
+			v.next = job.ClaimExpiresAt.Add(time.Second)
+		}
+		return c.show(v)
+	}
+}
+
+// job reads a job, and completes the call's Access with its queue.
+func (c *call) job(id int64) (*honker.JobInfo, error) {
+	if id == 0 {
+		return nil, nil // the parameter is at fault
+	}
+	job, err := c.db.Job(c.ctx, id)
+	if errors.Is(err, honker.ErrNotFound) {
+		return nil, notFound("There is no such job any more: it is done, was cancelled, or never existed.")
+	}
+	if err == nil {
+		c.access.Queue = job.Queue
+	}
+	return job, err
+}
+
+func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
+	limit := shortText
+	if whole {
+		limit = longText
+	}
+	d := &jobPageData{JobInfo: job, Whole: whole, Payload: c.payloadOf(job.Queue, job.Payload, limit), Strip: strip(job)}
+	d.Error, d.Cut = clip(job.LastError, limit)
+	d.Verbs = verbsFor([]honker.Phase{job.Phase})
+	if job.Phase != honker.PhaseScheduled {
+		d.Verbs = withoutVerb(d.Verbs, "run-now")
+	}
+	if c.h.opts.Links != nil {
+		d.Links = c.h.opts.Links(job)
+	}
+	stats, err := queueOf(c.db, job.Queue).Stats(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.Pause = stats.Pause
+	return d, c.jobResult(d, limit)
+}
+
+func withoutVerb(verbs []bulkVerb, path string) (kept []bulkVerb) {
+	for _, v := range verbs {
+		if v.Path != path {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// jobResult adds what the job has left as its result.
+func (c *call) jobResult(d *jobPageData, limit int) error {
+	stored, err := honker.Result[rawJSON](c.ctx, c.db, d.ID)
+	if errors.Is(err, honker.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p := c.payloadOf(d.Queue, stored, limit)
+	d.Result = &p
+	return nil
+}
+
+// strip is the life of a job as far as the file knows it.
+func strip(j *honker.JobInfo) (all []moment) {
+	add := func(text string, at time.Time, class string) {
+		if !at.IsZero() {
+			all = append(all, moment{text, at, class})
+		}
+	}
+	add("enqueued", j.CreatedAt, "")
+	if j.RunAt.After(j.CreatedAt) {
+		add("not before", j.RunAt, "")
+	}
+	switch j.Phase {
+	case honker.PhaseRunning:
+		add("runs, claimed until", j.ClaimExpiresAt, "now")
+	case honker.PhaseLapsed:
+		add("its claim ran out", j.ClaimExpiresAt, "end")
+	}
+	add("expires", j.ExpiresAt, "")
+	add("done", j.DoneAt, "")
+	add("died", j.DiedAt, "end")
+	return all
+}
+
+// PayloadBytes is the size of the arguments as they are stored.
+func (d *jobPageData) PayloadBytes() int64 { return int64(d.Payload.Bytes) }

@@ -1,0 +1,188 @@
+package ui
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var orders = map[string]admin.Order{"newest": admin.NewestFirst, "oldest": admin.OldestFirst, "claim": admin.ClaimOrder, "died": admin.LastDiedFirst}
+
+// jobList is a page of jobs with the filter that it came from.
+type jobList struct {
+	Filter   *admin.JobFilter
+	Order    string
+	Jobs     []jobRow
+	Count    honker.Count
+	Counted  bool // Count is known: nothing has to be read for it
+	Scanned  int64
+	Early    bool
+	Next     url.Values
+	First    url.Values
+	Filtered url.Values // the filter alone, as parameters
+	Verbs    []bulkVerb
+	Phases   []phaseBox
+	More     bool // one of the fields of the filter that are folded away is set
+	Queues   []string
+}
+
+// jobRow is a job of a list.
+type jobRow struct {
+	honker.JobInfo
+	Payload payload
+}
+
+// bulkVerb is what can be done to the jobs of a list.
+type bulkVerb struct {
+	Path, Text string
+	Danger     bool
+}
+
+type phaseBox struct {
+	Phase honker.Phase
+	On    bool
+}
+
+// jobsPage lists what a filter picks.
+func jobsPage(c *call) serve {
+	f := c.filter()
+	order := c.params.choice("order", "newest", "oldest", "claim", "died")
+	limit := c.params.integer("limit", 1, 200, 50)
+	after := c.params.text("after", 4096)
+	return func() error {
+		l, err := c.listJobs(f, &admin.PageOptions{Order: orders[order], Limit: int(limit), After: admin.Cursor(after)})
+		if err != nil {
+			return err
+		}
+		l.Order = order
+		l.addLinks(c.params.values)
+		if l.Queues, err = c.queueNames(); err != nil {
+			return err
+		}
+		return c.show(view{name: "jobs", nav: "jobs", title: "Jobs", data: l})
+	}
+}
+
+func (c *call) listJobs(f *admin.JobFilter, opts *admin.PageOptions) (*jobList, error) {
+	page, err := admin.ListJobs(c.ctx, c.db, *f, opts)
+	if err != nil {
+		return nil, err
+	}
+	l := &jobList{Filter: f, Jobs: c.rows(page.Jobs), Scanned: page.Scanned, Early: page.Early, Filtered: filterValues(f)}
+	if page.Next != "" {
+		l.Next = url.Values{"after": {string(page.Next)}}
+	}
+	for _, p := range phases {
+		l.Phases = append(l.Phases, phaseBox{p, slices.Contains(f.Phases, p)})
+	}
+	l.Verbs = verbsFor(f.Phases)
+	l.More = f.Unique != "" || f.Worker != "" || f.MinAttempts != 0 || len(f.Header) > 0 || f.Batch != 0 || f.Fingerprint != "" ||
+		!f.CreatedSince.IsZero() || !f.CreatedBefore.IsZero() || !f.RunSince.IsZero() || !f.RunBefore.IsZero() ||
+		!f.DiedSince.IsZero() || !f.DiedBefore.IsZero()
+	return l, c.countJobs(l)
+}
+
+// countJobs counts what indexes can count. A filter that has to be searched for is not counted by a page.
+func (c *call) countJobs(l *jobList) error {
+	f := *l.Filter
+	f.Queues, f.Phases, f.All = nil, nil, false
+	if len(filterValues(&f)) > 0 {
+		return nil
+	}
+	n, err := admin.CountJobs(c.ctx, c.db, *l.Filter, 0)
+	l.Count, l.Counted = n, true
+	return err
+}
+
+func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
+	for _, j := range jobs {
+		rows = append(rows, jobRow{j, c.payloadOf(j.Queue, j.Payload, shortText)})
+	}
+	return rows
+}
+
+// addLinks makes the links to the first and the next page of the parameters of this one.
+func (l *jobList) addLinks(given url.Values) {
+	l.First = url.Values{}
+	for name, value := range given {
+		if name != "after" && name != "db" && name != "did" && name != "n" && name != "skipped" {
+			l.First[name] = value
+		}
+	}
+	if l.Next != nil {
+		for name, value := range l.First {
+			l.Next[name] = value
+		}
+	}
+	if given.Get("after") == "" {
+		l.First = nil
+	}
+}
+
+// verbsFor are the verbs for jobs of these phases; none is any. A verb of live jobs and one of dead jobs
+// have no job in common.
+func verbsFor(of []honker.Phase) (verbs []bulkVerb) {
+	f := &admin.JobFilter{Phases: of}
+	if len(of) == 0 || onlyPhases(f, honker.PhaseDead) {
+		verbs = append(verbs, bulkVerb{"requeue", "Requeue", false}, bulkVerb{"discard", "Discard", true})
+	}
+	live := phases[:6]
+	if len(of) == 0 || onlyPhases(f, live...) {
+		verbs = append(verbs, bulkVerb{"run-now", "Run now", false}, bulkVerb{"cancel", "Cancel", true})
+	}
+	return verbs
+}
+
+func (c *call) queueNames() (names []string, err error) {
+	queues, err := admin.Queues(c.ctx, c.db)
+	for _, q := range queues[:min(len(queues), 200)] {
+		names = append(names, q.Queue)
+	}
+	return names, err
+}
+
+// Hidden are the parameters of a filter, for a form that acts on what it picks.
+func (p *page) Hidden(v url.Values) (fields [][2]string) {
+	for name, all := range v {
+		for _, value := range all {
+			fields = append(fields, [2]string{name, value})
+		}
+	}
+	slices.SortFunc(fields, func(a, b [2]string) int {
+		if a[0] != b[0] {
+			return strings.Compare(a[0], b[0])
+		}
+		return strings.Compare(a[1], b[1])
+	})
+	return fields
+}
+
+// Link is a link with these parameters.
+func (p *page) Link(path string, v url.Values) string {
+	clone := url.Values{}
+	for name, all := range v {
+		clone[name] = all
+	}
+	return p.c.url(path, clone)
+}
+
+// Join writes ids with commas.
+func (p *page) Join(ids []int64) string {
+	text := ""
+	for i, id := range ids {
+		if i > 0 {
+			text += ","
+		}
+		text += strconv.FormatInt(id, 10)
+	}
+	return text
+}
+
+// Orders are the orders of a list, for its form.
+func (p *page) Orders() []struct{ Name, Text string } {
+	return []struct{ Name, Text string }{{"newest", "newest first"}, {"oldest", "oldest first"}, {"claim", "as they are claimed"}, {"died", "last died first"}}
+}

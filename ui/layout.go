@@ -1,0 +1,77 @@
+package ui
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// section is an entry of the navigation.
+type section struct{ Path, Text, Key string }
+
+var sections = []section{
+	{"", "Overview", "o"}, {"jobs", "Jobs", "j"}, {"dead", "Dead", "d"}, {"streams", "Streams", "t"},
+	{"schedules", "Schedules", "s"}, {"locks", "Locks & limits", "l"}, {"file", "File", "f"}, {"audit", "Audit", "a"},
+}
+
+// Sections are the entries of the navigation.
+func (p *page) Sections() []section {
+	if p.c.file == nil {
+		return nil
+	}
+	return sections
+}
+
+// Stamp is a time for the script.
+func (p *page) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// ID is an id of an element that stays the same as long as the name does, so that a row keeps its state
+// while others come and go.
+func (p *page) ID(kind string, parts ...any) string {
+	sum := fnv.New64a()
+	_, _ = fmt.Fprintf(sum, "%q", parts)
+	return fmt.Sprintf("%s-%x", kind, sum.Sum64())
+}
+
+// countLink is a number that leads to the jobs that it counts.
+type countLink struct {
+	N          honker.Count
+	Class, URL string
+}
+
+// Count makes a link of a count.
+func (p *page) Count(n honker.Count, phase, queue string) countLink {
+	if phase == string(honker.PhaseDead) {
+		return countLink{n, phase, p.URL("dead", "queue", queue)}
+	}
+	return countLink{n, phase, p.URL("jobs", "queue", queue, "phase", phase)}
+}
+
+// Limits are limits in few words; "" is none.
+func (p *page) Limits(l honker.Limits) string { return limitWords(l) }
+
+func limitWords(l honker.Limits) string {
+	var words []string
+	add := func(set bool, format string, args ...any) {
+		if set {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	add(l.Running > 0, "%d running", l.Running)
+	add(l.PerKey > 0, "%d per key", l.PerKey)
+	add(l.InOrder, "in order")
+	add(l.Rate.N > 0, "%s", rateWords(l.Rate))
+	add(l.KeyRate.N > 0, "%s per key", rateWords(l.KeyRate))
+	return strings.Join(words, " · ")
+}
+
+func rateWords(r honker.Rate) string {
+	per := span(r.Per)
+	if strings.HasPrefix(per, "1") && !strings.ContainsAny(per[1:], "0123456789") {
+		per = per[1:]
+	}
+	return fmt.Sprintf("%d/%s", r.N, per)
+}

@@ -1,0 +1,101 @@
+package ui
+
+import (
+	"html/template"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// queuesPerPage bounds the overview: each queue has a chart of its own.
+const queuesPerPage = 100
+
+type overview struct {
+	Queues  []queueRow
+	Search  string
+	Found   int
+	From    int // the first that is shown
+	Next    int // where the page after this one begins; 0: there is none
+	Chart   template.HTML
+	Traffic legend
+	AsOf    time.Time // of counts that are older than the page
+}
+
+// queueRow is a queue on the overview.
+type queueRow struct {
+	honker.QueueStats
+	Spark template.HTML
+	Late  bool // the oldest job has been ready for more than a minute
+}
+
+func overviewPage(c *call) serve {
+	search := c.params.text("q", maxText)
+	from := int(c.params.integer("from", 0, maxNumber, 0))
+	return func() error {
+		o, err := c.overview(search, from)
+		if err != nil {
+			return err
+		}
+		v := view{name: "overview", title: "Overview", data: o}
+		for _, q := range o.Queues {
+			v.next = sooner(v.next, q.NextAt)
+		}
+		return c.show(v)
+	}
+}
+
+func (c *call) overview(search string, from int) (*overview, error) {
+	all, err := admin.Queues(c.ctx, c.db)
+	if err != nil {
+		return nil, err
+	}
+	o := &overview{Search: search, From: from}
+	for _, q := range all {
+		if !strings.Contains(q.Queue, search) {
+			continue
+		}
+		if o.Found++; o.Found <= from || len(o.Queues) == queuesPerPage {
+			continue
+		}
+		o.Queues = append(o.Queues, queueRow{QueueStats: q, Late: late(q, c.now)})
+		if c.now.Sub(q.AsOf) > 2*time.Second {
+			o.AsOf = sooner(o.AsOf, q.AsOf)
+		}
+	}
+	if o.Found > from+len(o.Queues) {
+		o.Next = from + len(o.Queues)
+	}
+	return o, c.overviewTraffic(o)
+}
+
+func (c *call) overviewTraffic(o *overview) error {
+	since := c.now.Add(-time.Hour)
+	minutes, err := admin.Traffic(c.ctx, c.db, "", since)
+	if err != nil {
+		return err
+	}
+	total := buckets(minutes, c.now, 60, time.Minute)
+	o.Chart, o.Traffic = chart(total, "15:04"), legendOf(total)
+	for i := range o.Queues {
+		minutes, err := admin.Traffic(c.ctx, c.db, o.Queues[i].Queue, since)
+		if err != nil {
+			return err
+		}
+		o.Queues[i].Spark = spark(buckets(minutes, c.now, 60, time.Minute))
+	}
+	return nil
+}
+
+func late(q honker.QueueStats, now time.Time) bool {
+	return !q.OldestReady.IsZero() && now.Sub(q.OldestReady) > time.Minute && q.Pause == nil
+}
+
+// sooner is the earlier of two times, of which the zero time is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

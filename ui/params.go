@@ -1,0 +1,226 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of what a request may say.
+const (
+	maxForm   = 1 << 20
+	maxName   = 1024
+	maxText   = 1024
+	maxList   = 1000
+	maxNumber = 1_000_000_000
+	maxSpan   = 366 * 24 * time.Hour
+)
+
+// params are the parameters of a request: each is read once, as what it should be, and one that is not
+// is named in the answer.
+type params struct {
+	values url.Values
+	faults []string
+}
+
+func readParams(w http.ResponseWriter, r *http.Request, post bool) (*params, error) {
+	if !post {
+		values, err := url.ParseQuery(r.URL.RawQuery)
+		if err != nil {
+			return nil, &problem{http.StatusBadRequest, "Bad parameters", "The query of the URL cannot be read."}
+		}
+		return &params{values: values}, nil
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return nil, &problem{http.StatusBadRequest, "Bad parameters", "The form cannot be read: " + err.Error()}
+	}
+	return &params{values: r.PostForm}, nil
+}
+
+func (p *params) fault(name, format string, args ...any) {
+	p.faults = append(p.faults, name+": "+fmt.Sprintf(format, args...))
+}
+
+// err names what is wrong with the parameters.
+func (p *params) err() error {
+	if len(p.faults) == 0 {
+		return nil
+	}
+	return &problem{http.StatusBadRequest, "Bad parameters", strings.Join(p.faults, "; ")}
+}
+
+// one is a parameter that is given once at most.
+func (p *params) one(name string) string {
+	values := p.values[name]
+	if len(values) > 1 {
+		p.fault(name, "it is given %d times", len(values))
+		return ""
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+// text is at most limit bytes of UTF-8.
+func (p *params) text(name string, limit int) string { return p.checkText(name, p.one(name), limit) }
+
+func (p *params) checkText(name, s string, limit int) string {
+	switch {
+	case len(s) > limit:
+		p.fault(name, "it has %d bytes, at most %d", len(s), limit)
+	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+		p.fault(name, "it is no text")
+	default:
+		return s
+	}
+	return ""
+}
+
+// name is a text that has to be there.
+func (p *params) name(name string) string {
+	s := p.text(name, maxName)
+	if s == "" && len(p.faults) == 0 {
+		p.fault(name, "it is missing")
+	}
+	return s
+}
+
+// texts are the values of a parameter that may be given several times, without empty ones.
+func (p *params) texts(name string, limit int) (texts []string) {
+	values := p.values[name]
+	if len(values) > limit {
+		p.fault(name, "it is given %d times, at most %d", len(values), limit)
+		return nil
+	}
+	for _, v := range values {
+		if v := p.checkText(name, v, maxName); v != "" {
+			texts = append(texts, v)
+		}
+	}
+	return texts
+}
+
+// integer is a number from low to high; absent it is def.
+func (p *params) integer(name string, low, high, def int64) int64 {
+	s := p.one(name)
+	if s == "" {
+		return def
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < low || n > high {
+		p.fault(name, "it is no number from %d to %d", low, high)
+		return def
+	}
+	return n
+}
+
+// id is the id of a job or of an entry, which has to be there.
+func (p *params) id(name string) int64 {
+	n := p.integer(name, 1, 1<<62, 0)
+	if n == 0 && len(p.faults) == 0 {
+		p.fault(name, "it is missing")
+	}
+	return n
+}
+
+// ids are numbers, in several parameters or with commas.
+func (p *params) ids(name string) (ids []int64) {
+	for _, value := range p.values[name] {
+		for s := range strings.SplitSeq(value, ",") {
+			if s = strings.TrimSpace(s); s == "" {
+				continue
+			}
+			n, err := strconv.ParseInt(s, 10, 64)
+			if err != nil || n < 1 {
+				p.fault(name, "it is no id")
+				return nil
+			}
+			ids = append(ids, n)
+			if len(ids) > maxList {
+				p.fault(name, "there are more than %d", maxList)
+				return nil
+			}
+		}
+	}
+	return ids
+}
+
+// span is a time such as 10m, not negative, or so many seconds.
+func (p *params) span(name string) time.Duration {
+	s := p.one(name)
+	if s == "" {
+		return 0
+	}
+	d, err := parseSpan(s)
+	if err != nil || d < 0 || d > maxSpan {
+		p.fault(name, "it is no time span such as 90s, 10m, 2h or 3d")
+		return 0
+	}
+	return d
+}
+
+func parseSpan(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.ParseInt(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(s)
+}
+
+// instant is a point in time: as browsers send it, in UTC, or by RFC 3339, or a span before now.
+func (p *params) instant(name string, now time.Time) time.Time {
+	s := p.one(name)
+	if s == "" {
+		return time.Time{}
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC()
+		}
+	}
+	if d, err := parseSpan(s); err == nil && d >= 0 && d <= maxSpan {
+		return now.Add(-d).UTC().Truncate(time.Second)
+	}
+	p.fault(name, "it is no time such as 2026-11-23T16:30, in UTC, or 2h for two hours ago")
+	return time.Time{}
+}
+
+// choice is one of a few words; absent it is the first.
+func (p *params) choice(name string, words ...string) string {
+	s := p.one(name)
+	if s == "" {
+		return words[0]
+	}
+	if !slices.Contains(words, s) {
+		p.fault(name, "it is none of %s", strings.Join(words, ", "))
+		return words[0]
+	}
+	return s
+}
+
+// flag reports whether a box was ticked.
+func (p *params) flag(name string) bool { return p.choice(name, "", "1") == "1" }
+
+// pairs are values such as order.id=17.
+func (p *params) pairs(name string) map[string]string {
+	of := map[string]string{}
+	for _, s := range p.texts(name, 10) {
+		key, value, ok := strings.Cut(s, "=")
+		if key = strings.TrimSpace(key); !ok || key == "" || strings.ContainsAny(key, "\"\\") {
+			p.fault(name, "it is no pair such as order.id=17")
+			return nil
+		}
+		of[key] = strings.TrimSpace(value)
+	}
+	if len(of) == 0 {
+		return nil
+	}
+	return of
+}
