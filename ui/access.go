@@ -30,6 +30,7 @@ var (
 	errNoAuthorize = errors.New("nothing is shown, because ui.Options.Authorize is not set. ui.Basic(user, password) asks for a password, " +
 		"ui.ReadOnly lets everybody look, ui.AllowAll is for a handler that something else protects")
 	errNoPassword = errors.New("ui.Basic was given an empty password, which lets no request in")
+	errNoEnqueue  = errors.New("jobs are enqueued by hand only where ui.Options.Enqueue is set")
 	errLooksOnly  = errors.New("this dashboard is for looking")
 )
 
@@ -79,7 +80,7 @@ func (c *call) can(verb, queue string) bool {
 	key := [2]string{verb, queue}
 	allowed, known := c.allowed[key]
 	if !known {
-		allowed = c.h.authorize(c.r, Access{Verb: verb, Write: true, Queue: queue}) == nil
+		allowed = c.h.authorize(c.r, Access{Verb: verb, Write: c.h.routes[verb].write, Queue: queue}) == nil
 		c.allowed[key] = allowed
 	}
 	return allowed

@@ -152,6 +152,12 @@ type route struct {
 // routes are all pages and verbs: a request that is not answered by one of these is not found.
 func routes() []route {
 	page := func(path string, parse func(*call) serve) route { return route{path: path, verb: "look", parse: parse} }
+	jobs := func(path string) route {
+		return route{path: path, verb: path, post: true, write: true, parse: bulkAction(path)}
+	}
+	verb := func(path string, parse func(*call) serve) route {
+		return route{path: path, verb: path, post: true, write: true, parse: parse}
+	}
 	return []route{
 		page("", overviewPage),
 		page("events", eventsPage),
@@ -166,6 +172,26 @@ func routes() []route {
 		page("file", filePage),
 		page("audit", auditPage),
 		{path: "export", verb: "export", parse: exportPage},
+		{path: "check", verb: "check", post: true, parse: checkAction},
+
+		jobs("requeue"),
+		jobs("discard"),
+		jobs("cancel"),
+		jobs("run-now"),
+		verb("enqueue", enqueueAction),
+		verb("pause", pauseAction),
+		verb("resume", resumeAction),
+		verb("limits", limitsAction),
+		verb("retention", retentionAction),
+		verb("seek", seekAction),
+		verb("delete-consumer", deleteConsumerAction),
+		verb("delete-group", deleteGroupAction),
+		verb("redeliver", redeliverAction),
+		verb("discard-event", discardEventAction),
+		verb("trigger", triggerAction),
+		verb("pause-schedule", pauseScheduleAction),
+		verb("resume-schedule", resumeScheduleAction),
+		verb("break-lock", breakLockAction),
 	}
 }
 
@@ -222,6 +248,14 @@ func (h *Handler) dispatch(c *call, name string) error {
 	return run()
 }
 
+// by is the operator's name.
+func (c *call) by() string {
+	if c.h.opts.By == nil {
+		return "dashboard"
+	}
+	return c.h.opts.By(c.r)
+}
+
 func (c *call) checkMethod(rt route) error {
 	allow := "GET, HEAD"
 	if rt.post {
@@ -249,15 +283,11 @@ func (c *call) open(rt route) error {
 		return &problem{http.StatusInternalServerError, "No file", "ui.New was given a nil DB."}
 	}
 	c.file, c.db = f, f.db
-	by := "dashboard"
-	if c.h.opts.By != nil {
-		by = c.h.opts.By(c.r)
-	}
 	remote, _, err := net.SplitHostPort(c.r.RemoteAddr)
 	if err != nil {
 		remote = c.r.RemoteAddr
 	}
-	c.ctx = admin.WithRemote(honker.WithActor(c.r.Context(), by), remote)
+	c.ctx = admin.WithRemote(honker.WithActor(c.r.Context(), c.by()), remote)
 	c.access = Access{Verb: rt.verb, Write: rt.write}
 	return nil
 }

@@ -1,0 +1,220 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// bulk is a verb on jobs: on one, on a selection, or on all that a filter picks.
+type bulk struct {
+	text   string // on its button
+	phases []honker.Phase
+	danger bool   // all that match have to be typed
+	effect string // what it does to the jobs, after "They"
+	run    func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error)
+}
+
+var bulks = map[string]bulk{
+	"requeue": {"Requeue", phases[6:7], false, "wait again, with their ids, and with as many attempts as before",
+		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
+			return admin.Requeue(ctx, db, *b.filter, &admin.RequeueOptions{Spread: b.spread, Delay: b.delay, DryRun: dry})
+		}},
+	"discard": {"Discard", phases[6:7], true, "are deleted, for good",
+		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
+			return admin.Discard(ctx, db, *b.filter, &admin.DiscardOptions{DryRun: dry})
+		}},
+	"cancel": {"Cancel", phases[:6], true, "are removed, and leave no trace",
+		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
+			return admin.Cancel(ctx, db, *b.filter, &admin.CancelOptions{Running: b.running, DryRun: dry})
+		}},
+	"run-now": {"Run now", phases[:6], false, "wait no longer for their time",
+		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
+			return admin.RunNow(ctx, db, *b.filter, &admin.RunNowOptions{DryRun: dry})
+		}},
+}
+
+// actionTime is how long one request works. What is left then is said, and a button goes on.
+var actionTime = 10 * time.Second
+
+// bulkCall is one request for a verb on jobs.
+type bulkCall struct {
+	verb      string
+	filter    *admin.JobFilter
+	shown     int64 // how many the page has said
+	confirmed bool
+	typed     string
+	spread    time.Duration
+	delay     time.Duration
+	running   bool
+	back      string
+}
+
+// bulkAction acts on one job at once, and on several after a page that says how many they are.
+func bulkAction(verb string) func(*call) serve {
+	return func(c *call) serve {
+		p := c.params
+		b := &bulkCall{verb: verb, filter: c.filter(), shown: p.integer("n", 0, 1<<62, 0), confirmed: p.flag("confirm"),
+			typed: p.text("typed", 40), spread: p.span("spread"), delay: p.span("delay"), running: p.flag("running"), back: c.back()}
+		if p.flag("selection") && len(b.filter.IDs) == 0 {
+			p.fault("id", "no job is selected")
+		}
+		c.access.N = b.shown
+		var err error
+		if len(b.filter.IDs) == 1 {
+			err = c.oneJob(b)
+		}
+		return func() error {
+			if err != nil {
+				return err
+			}
+			return c.bulk(b)
+		}
+	}
+}
+
+// oneJob completes the call for a single job, which a click acts on at once: also where it runs.
+func (c *call) oneJob(b *bulkCall) error {
+	job, err := c.job(b.filter.IDs[0])
+	if err != nil {
+		return err
+	}
+	b.confirmed, b.shown, c.access.N = true, 1, 1
+	b.running = b.running || job.Phase == honker.PhaseRunning
+	if len(b.filter.Queues) == 0 {
+		b.filter.Queues = []string{job.Queue}
+	}
+	return nil
+}
+
+// bulk asks before it acts: always at first, and again if there have come many more since.
+func (c *call) bulk(b *bulkCall) error {
+	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
+	defer cancel()
+	extend(c.w, 2*actionTime+streamWrite)
+	dry, err := bulks[b.verb].run(ctx, c.db, b, true)
+	if err != nil && !timedOut(ctx, err) {
+		return err
+	}
+	switch n := dry.Matched; {
+	case n == 0:
+		return c.redirect(b.back, "nothing", 0, 0)
+	case !b.confirmed:
+		return c.confirmBulk(b, dry, "")
+	case n > b.shown+b.shown/10:
+		return c.confirmBulk(b, dry, "There were "+num(b.shown)+" when it was asked for, and there are more by now.")
+	case bulks[b.verb].danger && b.filter.IDs == nil && digits(b.typed) != strconv.FormatInt(b.shown, 10):
+		return c.confirmBulk(b, dry, "Type the number, so that this is not done by a slip.")
+	}
+	return c.act(b)
+}
+
+func timedOut(ctx context.Context, err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded)
+}
+
+func digits(s string) string { return strings.NewReplacer(",", "", " ", "", ".", "").Replace(s) }
+
+// act changes the jobs, for a while; what is left then is offered again.
+func (c *call) act(b *bulkCall) error {
+	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
+	defer cancel()
+	report, err := bulks[b.verb].run(ctx, c.db, b, false)
+	if report.Changed > 0 {
+		c.changed(report.Changed)
+	}
+	if err == nil {
+		return c.redirect(b.back, b.verb, report.Changed, report.Matched-report.Changed)
+	}
+	if !timedOut(ctx, err) {
+		return err
+	}
+	left := &admin.Report{Matched: report.Left + report.Matched - report.Changed}
+	b.shown, b.typed = left.Matched, strconv.FormatInt(left.Matched, 10)
+	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+span(actionTime)+". The others are as they were.")
+}
+
+// confirmData is the page before a verb acts.
+type confirmData struct {
+	Text, Effect string
+	Verb         string
+	N            int64
+	Note         string
+	Samples      []jobRow
+	Skipped      []admin.Skip
+	Fields       url.Values
+	Danger       bool
+	Typed        string
+	MustType     bool
+	Spread       bool
+	Running      bool // some run, and may be cancelled too
+	Back         string
+}
+
+func (c *call) confirmBulk(b *bulkCall, dry *admin.Report, note string) error {
+	of := bulks[b.verb]
+	d := &confirmData{Text: of.text, Effect: of.effect, Verb: b.verb, N: dry.Matched, Note: note, Danger: of.danger, Back: b.back,
+		Skipped: dry.Skipped[:min(len(dry.Skipped), 5)], Fields: filterValues(b.filter), MustType: of.danger && b.filter.IDs == nil,
+		Typed: b.typed, Spread: b.verb == "requeue", Running: b.verb == "cancel" && !b.running && len(dry.Skipped) > 0}
+	f := *b.filter
+	if len(f.Phases) == 0 {
+		f.Phases = of.phases
+	}
+	page, err := admin.ListJobs(c.ctx, c.db, f, &admin.PageOptions{Limit: 5})
+	if err != nil {
+		return err
+	}
+	d.Samples = c.rows(page.Jobs)
+	status := http.StatusOK
+	if b.confirmed {
+		status = http.StatusConflict
+	}
+	return c.render(status, view{name: "confirm", nav: "jobs", title: of.text + " " + plural(d.N, "job"), data: d})
+}
+
+// changed tells the log what a request has changed; the audit in the file is honker's.
+func (c *call) changed(n int64) {
+	c.h.opts.Logger.Info("honker ui: changed", "verb", c.access.Verb, "by", c.by(), "remote", c.r.RemoteAddr, "queue", c.access.Queue, "n", n)
+}
+
+// back is the page that a verb returns to: one of this handler's, or the overview.
+func (c *call) back() string {
+	given := c.params.text("back", 16<<10)
+	u, err := url.Parse(given)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" {
+		return "./"
+	}
+	path := strings.TrimPrefix(u.Path, "./")
+	if rt, ok := c.h.routes[path]; !ok || rt.post || path == "events" || path == "export" {
+		return "./"
+	}
+	if path == "" {
+		path = "./"
+	}
+	return (&url.URL{Path: path, RawQuery: u.RawQuery}).String()
+}
+
+// redirect leads back to the page that a verb came from, and lets it say what was done.
+func (c *call) redirect(back, did string, n, skipped int64) error {
+	u, err := url.Parse(back)
+	if err != nil {
+		return err
+	}
+	q := u.Query()
+	q.Set("did", did)
+	q.Set("n", strconv.FormatInt(n, 10))
+	if skipped > 0 {
+		q.Set("skipped", strconv.FormatInt(skipped, 10))
+	}
+	u.RawQuery = q.Encode()
+	c.w.Header().Set("Location", u.String()) // relative: the prefix is not known
+	c.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}

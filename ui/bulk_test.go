@@ -1,0 +1,201 @@
+package ui_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/ui"
+)
+
+func deadJobs(t *testing.T, db *honker.DB, name string) int64 {
+	t.Helper()
+	stats, err := queue(db, name).Stats(context.Background())
+	require.NoError(t, err)
+	return stats.Dead.N
+}
+
+var hiddenN = regexp.MustCompile(`name="n" value="(\d+)"`)
+
+// All that match are first told, then done: nothing changes until the second request.
+func TestBulk_AsksFirst(t *testing.T) {
+	db, h := open(t, nil)
+	for i := range 7 {
+		bury(t, db, "mails", strconv.Itoa(i), "no route to host 10.0.0."+strconv.Itoa(i))
+	}
+	bury(t, db, "mails", "8", "out of memory")
+	page := get(h, "/dead").Body.String()
+	print := regexp.MustCompile(`name="fingerprint" value="([^"]+)"`).FindStringSubmatch(page)[1]
+	filter := []string{"queue", "mails", "phase", "dead", "fingerprint", print, "back", "dead?queue=mails"}
+
+	w := post(h, "/requeue", filter...)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Contains(t, w.Body.String(), "Requeue 7 jobs")
+	require.Equal(t, "7", hiddenN.FindStringSubmatch(w.Body.String())[1])
+	require.EqualValues(t, 8, deadJobs(t, db, "mails"))
+
+	w = post(h, "/requeue", append(filter, "confirm", "1", "n", "7", "spread", "10m")...)
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
+	require.Equal(t, "dead?did=requeue&n=7&queue=mails", w.Header().Get("Location"))
+	require.EqualValues(t, 1, deadJobs(t, db, "mails"))
+	require.Contains(t, get(h, "/dead?did=requeue&n=7&queue=mails").Body.String(), "7 jobs requeued.")
+	stats, err := queue(db, "mails").Stats(context.Background())
+	require.NoError(t, err)
+	require.NotZero(t, stats.Scheduled.N, "they are spread")
+}
+
+// Discarding all that match takes the number that was shown.
+func TestBulk_Typed(t *testing.T) {
+	db, h := open(t, nil)
+	for range 12 {
+		bury(t, db, "mails", "1", "x")
+	}
+	base := []string{"queue", "mails", "phase", "dead", "confirm", "1", "n", "12"}
+	for _, typed := range []string{"", "11", "twelve"} {
+		w := post(h, "/discard", append(base, "typed", typed)...)
+		require.Equal(t, http.StatusConflict, w.Code, typed)
+		require.Contains(t, w.Body.String(), "Type 12 to go on")
+	}
+	require.EqualValues(t, 12, deadJobs(t, db, "mails"))
+	require.Equal(t, http.StatusSeeOther, post(h, "/discard", append(base, "typed", "12")...).Code)
+	require.Zero(t, deadJobs(t, db, "mails"))
+}
+
+// What is many more than was shown is asked about again; a few more are done with the rest.
+func TestBulk_Grown(t *testing.T) {
+	db, h := open(t, nil)
+	for range 13 {
+		bury(t, db, "mails", "1", "x")
+	}
+	base := []string{"queue", "mails", "phase", "dead", "confirm", "1"}
+	w := post(h, "/requeue", append(base, "n", "10")...)
+	require.Equal(t, http.StatusConflict, w.Code)
+	require.Contains(t, w.Body.String(), "There were 10")
+	require.Equal(t, "13", hiddenN.FindStringSubmatch(w.Body.String())[1])
+	require.EqualValues(t, 13, deadJobs(t, db, "mails"))
+	require.Equal(t, http.StatusSeeOther, post(h, "/requeue", append(base, "n", "12")...).Code)
+	require.Zero(t, deadJobs(t, db, "mails"))
+}
+
+// A selection without a job is not all jobs.
+func TestBulk_Selection(t *testing.T) {
+	db, h := open(t, nil)
+	ids := []int64{bury(t, db, "a", "1", "x"), bury(t, db, "b", "1", "x"), bury(t, db, "b", "1", "x")}
+	w := post(h, "/discard", "selection", "1")
+	require.Equal(t, http.StatusBadRequest, w.Code)
+	require.Contains(t, w.Body.String(), "no job is selected")
+
+	two := []string{"selection", "1", "id", strconv.FormatInt(ids[0], 10), "id", strconv.FormatInt(ids[1], 10)}
+	w = post(h, "/discard", two...)
+	require.Contains(t, w.Body.String(), "Discard 2 jobs")
+	require.NotContains(t, w.Body.String(), "to go on", "a selection is not typed")
+	require.Equal(t, http.StatusSeeOther, post(h, "/discard", append(two, "confirm", "1", "n", "2")...).Code)
+	require.EqualValues(t, 0, deadJobs(t, db, "a"))
+	require.EqualValues(t, 1, deadJobs(t, db, "b"))
+}
+
+// A verb without any filter is refused, as honker refuses it.
+func TestBulk_EmptyFilter(t *testing.T) {
+	db, h := open(t, nil)
+	bury(t, db, "a", "1", "x")
+	for _, verb := range []string{"requeue", "discard", "cancel", "run-now"} {
+		require.Equal(t, http.StatusBadRequest, post(h, "/"+verb, "confirm", "1", "n", "100").Code, verb)
+	}
+	require.EqualValues(t, 1, deadJobs(t, db, "a"))
+	require.Equal(t, http.StatusOK, post(h, "/requeue", "all", "1").Code, "all of them is said")
+}
+
+// Work that takes long is done in parts: what is left is said, and a button goes on with it.
+func TestBulk_InParts(t *testing.T) {
+	db, h := open(t, nil)
+	q := queue(db, "mails")
+	ctx := context.Background()
+	_, err := q.EnqueueMany(ctx, make([]json.RawMessage, 0))
+	require.NoError(t, err)
+	args := make([]json.RawMessage, 20000)
+	for i := range args {
+		args[i] = json.RawMessage("1")
+	}
+	_, err = q.EnqueueMany(ctx, args)
+	require.NoError(t, err)
+	defer ui.ActFor(40 * time.Millisecond)()
+	n, parts := int64(20000), 0
+	for n > 0 && parts < 500 {
+		shown := strconv.FormatInt(n, 10)
+		w := post(h, "/cancel", "queue", "mails", "confirm", "1", "n", shown, "typed", shown)
+		stats, err := q.Stats(ctx)
+		require.NoError(t, err)
+		if w.Code == http.StatusSeeOther {
+			n = stats.Ready.N
+			break
+		}
+		require.Equal(t, http.StatusConflict, w.Code, w.Body)
+		require.Contains(t, w.Body.String(), "The others are as they were.")
+		parts++
+	}
+	stats, err := q.Stats(ctx)
+	require.NoError(t, err)
+	require.Zero(t, stats.Ready.N)
+	require.NotZero(t, parts, "it was done in one part: make it longer")
+}
+
+// The audit of the file has the operator and the address.
+func TestBulk_Audit(t *testing.T) {
+	db, _ := open(t, nil)
+	h := dashboard(t, db, &ui.Options{Authorize: ui.AllowAll, By: func(r *http.Request) string { return "anna" }})
+	id := bury(t, db, "mails", "1", "x")
+	require.Equal(t, http.StatusSeeOther, post(h, "/requeue", "id", strconv.FormatInt(id, 10)).Code)
+	require.Equal(t, http.StatusSeeOther, post(h, "/pause", "queue", "mails", "reason", "deploy").Code)
+	entries, err := admin.Audit(context.Background(), db, nil)
+	require.NoError(t, err)
+	require.Len(t, entries, 2)
+	for _, e := range entries {
+		require.Equal(t, "anna", e.Actor)
+		require.Equal(t, "192.0.2.1", e.Remote)
+	}
+	stats, err := queue(db, "mails").Stats(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, "anna", stats.Pause.By)
+	require.Contains(t, get(h, "/audit").Body.String(), "anna")
+}
+
+// A verb leads back to a page of the dashboard, whatever the form says.
+func TestBulk_Back(t *testing.T) {
+	db, h := open(t, nil)
+	_ = db
+	for back, want := range map[string]string{
+		"jobs?queue=a%2Fb":      "jobs?did=pause&n=1&queue=a%2Fb",
+		"queue?name=x":          "queue?did=pause&n=1&name=x",
+		"./?q=m":                "./?did=pause&n=1&q=m",
+		"":                      "./?did=pause&n=1",
+		"https://evil.example/": "./?did=pause&n=1",
+		"//evil.example/jobs":   "./?did=pause&n=1",
+		"/jobs":                 "./?did=pause&n=1",
+		"../jobs":               "./?did=pause&n=1",
+		"javascript:alert(1)":   "./?did=pause&n=1",
+		"discard?all=1":         "./?did=pause&n=1",
+		"jobs\r\nX-A: b":        "./?did=pause&n=1",
+	} {
+		w := post(h, "/pause", "queue", "mails", "back", back)
+		require.Equal(t, http.StatusSeeOther, w.Code, back)
+		require.Equal(t, want, w.Header().Get("Location"), back)
+	}
+}
+
+// What a link says was done has no words of the link's own.
+func TestFlash_NoText(t *testing.T) {
+	_, h := open(t, nil)
+	for _, query := range []string{"?did=evil&n=1", "?did=requeue&n=evil", "?did=requeue&did=discard", "?did=requeue&n=-1"} {
+		body := get(h, "/"+query).Body.String()
+		require.NotContains(t, body, "evil")
+		require.NotContains(t, body, `id="flash"`, query)
+	}
+}
