@@ -100,12 +100,17 @@ func (c *call) bulk(b *bulkCall) error {
 	defer cancel()
 	extend(c.w, 2*actionTime+streamWrite)
 	dry, err := bulks[b.verb].run(ctx, c.db, b, true)
-	if err != nil && !timedOut(ctx, err) {
+	unknown := err != nil && timedOut(ctx, err) // there may be more than were counted
+	if err != nil && !unknown {
 		return err
 	}
 	switch n := dry.Matched; {
-	case n == 0:
+	case n == 0 && !unknown:
 		return c.redirect(b.back, "nothing", 0, 0)
+	case n == 0 && !b.confirmed:
+		return &problem{http.StatusServiceUnavailable, "Not now", "No job was found in " + span(actionTime) + ": set more of the filter."}
+	case !b.confirmed && unknown:
+		return c.confirmBulk(b, dry, "There are more: they were not counted to the end.")
 	case !b.confirmed:
 		return c.confirmBulk(b, dry, "")
 	case n > b.shown+b.shown/10:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,7 +19,10 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m, nil) }
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	testkit.Main(m, nil)
+}
 
 // open is a fresh file, and its dashboard, which allows everything unless opts say otherwise.
 func open(t *testing.T, opts *ui.Options) (*honker.DB, *ui.Handler) {

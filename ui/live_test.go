@@ -1,0 +1,175 @@
+package ui_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/ui"
+)
+
+// reader reads the events of a stream, one by one.
+type reader struct {
+	t       *testing.T
+	lines   *bufio.Scanner
+	answer  *http.Response
+	stopped context.CancelFunc
+}
+
+func follow(t *testing.T, target string) *reader {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
+	t.Cleanup(cancel)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	require.NoError(t, err)
+	answer, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return &reader{t, bufio.NewScanner(answer.Body), answer, cancel}
+}
+
+// next is the next event, or "" at the end of the stream.
+func (r *reader) next() string {
+	for r.lines.Scan() {
+		if event, ok := strings.CutPrefix(r.lines.Text(), "event: "); ok {
+			return event
+		}
+	}
+	return ""
+}
+
+func serve(t *testing.T, h http.Handler, timeout time.Duration) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.Config.WriteTimeout = timeout
+	server.Start()
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+func enqueue(t *testing.T, db *honker.DB) {
+	t.Helper()
+	_, err := queue(db, "mails").Enqueue(context.Background(), json.RawMessage("1"))
+	require.NoError(t, err)
+}
+
+// A commit is a tick, for each page; the stream has numbers and nothing else.
+func TestLive_Ticks(t *testing.T) {
+	db, h := open(t, nil)
+	url := serve(t, h, 0)
+	a, b := follow(t, url+"/events"), follow(t, url+"/events")
+	for _, r := range []*reader{a, b} {
+		require.Equal(t, "hello", r.next())
+		require.Equal(t, "no-store, no-transform", r.answer.Header.Get("Cache-Control"))
+		require.Equal(t, "no", r.answer.Header.Get("X-Accel-Buffering"))
+		require.Equal(t, "tick", r.next(), "the first look")
+	}
+	enqueue(t, db)
+	require.Equal(t, "tick", a.next())
+	require.Equal(t, "tick", b.next())
+}
+
+// A stream outlives the WriteTimeout of the server.
+func TestLive_WriteTimeout(t *testing.T) {
+	db, h := open(t, nil)
+	r := follow(t, serve(t, h, 200*time.Millisecond)+"/events")
+	require.Equal(t, "hello", r.next())
+	for range 5 {
+		enqueue(t, db)
+		require.Equal(t, "tick", r.next())
+		time.Sleep(100 * time.Millisecond) // the timeout passes: what is tested needs real time
+	}
+	enqueue(t, db)
+	require.Equal(t, "tick", r.next())
+}
+
+// Close ends the streams, so that Shutdown of the server returns, and no other begins after it.
+func TestLive_Close(t *testing.T) {
+	_, h := open(t, nil)
+	url := serve(t, h, 0)
+	r := follow(t, url+"/events")
+	require.Equal(t, "hello", r.next())
+	h.Close()
+	for event := r.next(); event != ""; event = r.next() {
+		require.Equal(t, "tick", event)
+	}
+	require.Equal(t, http.StatusServiceUnavailable, get(h, "/events").Code)
+	require.Equal(t, http.StatusOK, get(h, "/").Code, "pages go on")
+	h.Close()
+}
+
+// The end of the DB ends its streams.
+func TestLive_DBClosed(t *testing.T) {
+	db, h := open(t, nil)
+	r := follow(t, serve(t, h, 0)+"/events")
+	require.Equal(t, "hello", r.next())
+	require.NoError(t, db.Close())
+	for event := r.next(); event != ""; event = r.next() {
+		require.Equal(t, "tick", event)
+	}
+	require.Equal(t, http.StatusServiceUnavailable, get(h, "/").Code)
+}
+
+// There are a hundred streams at most: the next page is told, and asks now and then.
+func TestLive_Bound(t *testing.T) {
+	_, h := open(t, nil)
+	url := serve(t, h, 0)
+	var first *reader
+	for i := range 100 {
+		r := follow(t, url+"/events")
+		require.Equal(t, http.StatusOK, r.answer.StatusCode)
+		require.Equal(t, "hello", r.next())
+		if i == 0 {
+			first = r
+		}
+	}
+	require.Equal(t, http.StatusServiceUnavailable, follow(t, url+"/events").answer.StatusCode)
+	first.stopped() // one that leaves makes room
+	require.Eventually(t, func() bool { return follow(t, url+"/events").answer.StatusCode == http.StatusOK }, testkit.Timeout, 10*time.Millisecond)
+}
+
+// noFlush is what a middleware makes of a ResponseWriter when it does not know of streams.
+type noFlush struct{ w http.ResponseWriter }
+
+func (n noFlush) Header() http.Header         { return n.w.Header() }
+func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
+func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
+
+// Behind a middleware that cannot flush a stream is refused at once, instead of being silent for ever.
+func TestLive_NoFlush(t *testing.T) {
+	_, h := open(t, nil)
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) }), 0)
+	r := follow(t, url+"/events")
+	require.Equal(t, http.StatusNotImplemented, r.answer.StatusCode)
+}
+
+// A part of a page has a tag: it is sent again only when something on it has changed.
+func TestLive_Fragment(t *testing.T) {
+	db, h := open(t, nil)
+	enqueue(t, db)
+	first := get(h, "/", "Honker-Fragment", "1")
+	require.Equal(t, http.StatusOK, first.Code)
+	require.NotContains(t, first.Body.String(), "<html")
+	tag := first.Header().Get("ETag")
+	require.NotEmpty(t, tag)
+	require.Equal(t, http.StatusNotModified, get(h, "/", "Honker-Fragment", "1", "If-None-Match", tag).Code)
+	enqueue(t, db)
+	second := get(h, "/", "Honker-Fragment", "1", "If-None-Match", tag)
+	require.Equal(t, http.StatusOK, second.Code)
+	require.NotEqual(t, tag, second.Header().Get("ETag"))
+
+	denied := dashboard(t, db, &ui.Options{})
+	require.Equal(t, http.StatusForbidden, get(denied, "/", "Honker-Fragment", "1", "If-None-Match", tag).Code)
+}
