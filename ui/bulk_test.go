@@ -118,33 +118,26 @@ func TestBulk_InParts(t *testing.T) {
 	db, h := open(t, nil)
 	q := queue(db, "mails")
 	ctx := context.Background()
-	_, err := q.EnqueueMany(ctx, make([]json.RawMessage, 0))
-	require.NoError(t, err)
-	args := make([]json.RawMessage, 20000)
+	args := make([]json.RawMessage, 9000) // fewer than a count is kept for
 	for i := range args {
 		args[i] = json.RawMessage("1")
 	}
-	_, err = q.EnqueueMany(ctx, args)
+	_, err := q.EnqueueMany(ctx, args)
 	require.NoError(t, err)
-	defer ui.ActFor(40 * time.Millisecond)()
-	n, parts := int64(20000), 0
-	for n > 0 && parts < 500 {
-		shown := strconv.FormatInt(n, 10)
-		w := post(h, "/cancel", "queue", "mails", "confirm", "1", "n", shown, "typed", shown)
-		stats, err := q.Stats(ctx)
-		require.NoError(t, err)
+	defer ui.ActFor(50 * time.Millisecond)()
+	parts := 0
+	for ; parts < 1000; parts++ {
+		w := post(h, "/cancel", "queue", "mails", "confirm", "1", "n", "9000", "typed", "9000")
 		if w.Code == http.StatusSeeOther {
-			n = stats.Ready.N
 			break
 		}
 		require.Equal(t, http.StatusConflict, w.Code, w.Body)
 		require.Contains(t, w.Body.String(), "The others are as they were.")
-		parts++
 	}
+	require.NotZero(t, parts, "it was done in one part: make it longer")
 	stats, err := q.Stats(ctx)
 	require.NoError(t, err)
 	require.Zero(t, stats.Ready.N)
-	require.NotZero(t, parts, "it was done in one part: make it longer")
 }
 
 // The audit of the file has the operator and the address.

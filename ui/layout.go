@@ -75,3 +75,11 @@ func rateWords(r honker.Rate) string {
 	}
 	return fmt.Sprintf("%d/%s", r.N, per)
 }
+
+// Short is a time of the next day by its hour, and another with its date.
+func (p *page) Short(t time.Time) string {
+	if d := t.Sub(p.c.now); d >= 0 && d < 20*time.Hour {
+		return t.UTC().Format("15:04")
+	}
+	return t.UTC().Format("Jan 2 15:04")
+}

@@ -27,7 +27,7 @@ type streamPageData struct {
 	Known     bool
 	Consumers []consumerRow
 	Groups    []groupRow
-	Events    []eventRow
+	Last      []eventRow
 	PinnedBy  string // the reader that is furthest behind
 }
 
@@ -175,11 +175,11 @@ func (c *call) streamEvents(d *streamPageData, before int64) error {
 		if e.Offset > to {
 			break
 		}
-		d.Events = append(d.Events, eventRow{e.Offset, e.Key, e.CreatedAt, c.payloadOf(d.Name, e.Payload, shortText)})
+		d.Last = append(d.Last, eventRow{e.Offset, e.Key, e.CreatedAt, c.payloadOf(d.Name, e.Payload, shortText)})
 	}
-	d.Events = d.Events[max(0, len(d.Events)-headRows):]
-	for i, j := 0, len(d.Events)-1; i < j; i, j = i+1, j-1 {
-		d.Events[i], d.Events[j] = d.Events[j], d.Events[i]
+	d.Last = d.Last[max(0, len(d.Last)-headRows):]
+	for i, j := 0, len(d.Last)-1; i < j; i, j = i+1, j-1 {
+		d.Last[i], d.Last[j] = d.Last[j], d.Last[i]
 	}
 	return nil
 }

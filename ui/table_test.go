@@ -61,7 +61,7 @@ func something(t *testing.T, db *honker.DB) map[string]url.Values {
 		"requeue": form("id", deadID), "discard": form("id", deadID), "cancel": form("id", waitsID), "run-now": form("id", waitsID),
 		"enqueue": form("queue", "mails", "payload", "1"), "pause": form("queue", "mails"), "resume": form("queue", "paused"),
 		"limits": form("queue", "mails", "running", "3"), "retention": form("queue", "mails", "dead_count", "5"),
-		"seek":            form("topic", "orders", "consumer", "mail", "to", "end"),
+		"seek":            form("topic", "orders", "consumer", "mail", "to", "end", "confirm", "1"),
 		"delete-consumer": form("topic", "orders", "consumer", "mail", "confirm", "1"),
 		"delete-group":    form("topic", "orders", "group", "ship", "confirm", "1"),
 		"redeliver":       form("topic", "orders", "group", "ship", "offset", "1"),

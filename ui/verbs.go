@@ -122,10 +122,11 @@ func seekAction(c *call) serve {
 	topic, consumer, back := c.params.name("topic"), c.params.name("consumer"), c.back()
 	offset := c.params.integer("offset", 0, 1<<62, 0)
 	to := map[string]honker.From{"beginning": honker.Beginning, "end": honker.End, "offset": honker.Offset(offset)}[c.params.choice("to", "offset", "beginning", "end")]
-	return c.changes(back, func() (bool, error) {
-		err := streamOf(c.db, topic).Seek(c.ctx, consumer, to)
-		return err == nil, err
-	})
+	return c.asks("Move the consumer "+quoted(consumer), "It reads the events after the new place again, and passes over those before it. Move it while it does not run.", "Move",
+		back, func() (bool, error) {
+			err := streamOf(c.db, topic).Seek(c.ctx, consumer, to)
+			return err == nil, err
+		})
 }
 
 func deleteConsumerAction(c *call) serve {

@@ -70,6 +70,7 @@ var nestedMayImport = map[string][]string{
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay"},
+	"ui":         {"admin"},
 }
 
 func importFaults(s source) (faults []string) {
