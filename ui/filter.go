@@ -123,3 +123,10 @@ func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 	}
 	return fields
 }
+
+// First is the first value of a parameter, for the one field that a form has for it; Others are the
+// rest, which the form keeps.
+func (p *page) First(v url.Values, name string) string { return v.Get(name) }
+
+// Others are the values of a parameter after the first.
+func (p *page) Others(v url.Values, name string) []string { return v[name][min(1, len(v[name])):] }

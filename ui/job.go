@@ -2,6 +2,8 @@ package ui
 
 import (
 	"errors"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -79,7 +81,7 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 		d.Verbs = withoutVerb(d.Verbs, "run-now")
 	}
 	if c.h.opts.Links != nil {
-		d.Links = c.h.opts.Links(job)
+		d.Links = safeLinks(c.h.opts.Links(job))
 	}
 	stats, err := queueOf(c.db, job.Queue).Stats(c.ctx)
 	if err != nil {
@@ -87,6 +89,17 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 	}
 	d.Pause = stats.Pause
 	return d, c.jobResult(d, limit)
+}
+
+// safeLinks takes the URLs away that a click should not follow.
+func safeLinks(all []Link) []Link {
+	for i, l := range all {
+		u, err := url.Parse(l.URL)
+		if err != nil || !slices.Contains([]string{"http", "https", "mailto"}, u.Scheme) {
+			all[i].URL = ""
+		}
+	}
+	return all
 }
 
 func withoutVerb(verbs []bulkVerb, path string) (kept []bulkVerb) {
