@@ -1,0 +1,214 @@
+package uitest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/ui"
+)
+
+func (s *site) enqueue(t *testing.T, name string) {
+	t.Helper()
+	_, err := s.queue(name).Enqueue(context.Background(), json.RawMessage("1"))
+	require.NoError(t, err)
+}
+
+// bury makes n dead jobs with causes of one kind.
+func (s *site) bury(t *testing.T, name, cause string, n int) {
+	t.Helper()
+	ctx := context.Background()
+	for i := range n {
+		s.enqueue(t, name)
+		jobs, err := s.queue(name).Claim(ctx, "w", 1)
+		require.NoError(t, err)
+		require.NoError(t, jobs[0].Reject(ctx, fmt.Errorf("%s %d", cause, i)))
+	}
+}
+
+// A job that another process enqueues is on the page without a reload, while a form keeps what is typed.
+func TestLive_OtherProcess(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	b := browse(t, s)
+	b.open(s.url)
+	b.live()
+	b.run(chromedp.Evaluate[chromedp.Void]("window.stays = true"))
+	child := testkit.StartChild(t, "enqueue", s.path)
+	require.Equal(t, "open", child.Line(patience))
+	began := time.Now()
+	child.Tell("mails")
+	require.Equal(t, "enqueued", child.Line(patience))
+	b.wait("document.querySelector('main table')?.textContent.includes('mails')")
+	t.Logf("on the page %v after another process was told to enqueue it", time.Since(began))
+	require.Equal(t, "true", b.text("window.stays"), "the page was loaded anew")
+
+	// A form that is being filled in is left alone, and the page says that there is more.
+	b.run(chromedp.SendKeys(chromedp.CSS("input[name=q]"), "ma"))
+	child.Tell("others")
+	require.Equal(t, "enqueued", child.Line(patience))
+	b.wait("document.querySelector('#live .text').textContent.includes('change')")
+	require.Equal(t, "ma", b.text("document.querySelector('input[name=q]').value"))
+	require.Equal(t, "false", b.text("document.querySelector('main table').textContent.includes('others')"))
+	b.run(chromedp.Evaluate[chromedp.Void]("document.activeElement.blur()"))
+	b.wait("document.querySelector('main table').textContent.includes('others')")
+	require.Equal(t, "ma", b.text("document.querySelector('input[name=q]').value"))
+}
+
+// A selection, an open part and the place of the page stay when something else on it changes.
+func TestLive_Keeps(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	for range 5 {
+		s.enqueue(t, "mails")
+	}
+	b := browse(t, s)
+	b.open(s.url + "jobs")
+	b.live()
+	b.run(chromedp.Click(chromedp.CSS("#j3 input[type=checkbox]")), chromedp.Click(chromedp.CSS("#more summary")))
+	s.enqueue(t, "mails")
+	b.wait("document.getElementById('j6')")
+	require.Equal(t, "true", b.text("document.querySelector('#j3 input').checked"))
+	require.Equal(t, "true", b.text("document.getElementById('more').open"))
+	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("j"))
+	require.Equal(t, "j5", b.text("document.querySelector('.at').id"))
+	b.run(chromedp.KeyEvent("x"))
+	require.Equal(t, "true", b.text("document.querySelector('#j5 input').checked"))
+}
+
+// The server's WriteTimeout is the end of a stream elsewhere.
+func TestLive_WriteTimeout(t *testing.T) {
+	s := serve(t, nil, time.Second, nil)
+	b := browse(t, s)
+	b.open(s.url)
+	b.live()
+	b.run(chromedp.Evaluate[chromedp.Void]("performance.clearResourceTimings()"), chromedp.Sleep(2500*time.Millisecond))
+	s.enqueue(t, "mails")
+	b.wait("document.querySelector('main table')?.textContent.includes('mails')")
+	require.Equal(t, "0", b.text("performance.getEntriesByType('resource').filter((r) => r.name.endsWith('/events')).length"), "the stream was opened again")
+}
+
+// Seven tabs are more than the connections that a browser has for a server: those that are hidden have
+// no stream, so that the seventh page loads.
+func TestLive_SevenTabs(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	b := browse(t, s)
+	b.open(s.url)
+	b.live()
+	tabs := []*browser{b}
+	for range 6 {
+		hide(tabs[len(tabs)-1])
+		other := b.tab()
+		other.open(s.url)
+		other.live()
+		tabs = append(tabs, other)
+	}
+	s.enqueue(t, "mails")
+	tabs[6].wait("document.querySelector('main table')?.textContent.includes('mails')")
+	require.Equal(t, "false", tabs[0].text("Boolean(document.querySelector('main table'))"), "a hidden page does not ask")
+	show(tabs[0])
+	tabs[0].wait("document.querySelector('main table')?.textContent.includes('mails')")
+}
+
+// hide and show tell a page that it is hidden or shown: a browser without a window says neither.
+func hide(b *browser) { visibility(b, "hidden") }
+func show(b *browser) { visibility(b, "visible") }
+
+func visibility(b *browser, state string) {
+	b.t.Helper()
+	b.run(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`Object.defineProperty(document, "visibilityState", {value: %q, configurable: true});
+		Object.defineProperty(document, "hidden", {value: %t, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, state, state == "hidden")))
+}
+
+type noFlush struct{ w http.ResponseWriter }
+
+func (n noFlush) Header() http.Header         { return n.w.Header() }
+func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
+func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
+
+// Behind a middleware that holds streams back the page asks now and then, and says why.
+func TestLive_FallsBack(t *testing.T) {
+	s := serve(t, nil, 0, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) })
+	})
+	b := browse(t, s)
+	b.expected = []string{"501"} // the browser notes the answer
+	b.open(s.url)
+	b.wait("document.querySelector('#live .text').textContent === 'every 5 s'")
+	require.Contains(t, b.text("document.getElementById('trouble').textContent"), "holds streams back")
+	s.enqueue(t, "mails")
+	b.wait("document.querySelector('main table')?.textContent.includes('mails')")
+}
+
+// A group of dead letters is requeued by two clicks, and the page says what was done.
+func TestVerbs_RequeueGroup(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	s.bury(t, "mails", "no route to host", 7)
+	s.bury(t, "mails", "mailbox unknown", 2)
+	b := browse(t, s)
+	b.open(s.url + "dead")
+	b.live()
+	b.run(chromedp.Click(chromedp.CSS("article.group form[action=requeue] button")))
+	b.wait("document.querySelector('h1')?.textContent === 'Requeue 7 jobs?'")
+	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
+	b.wait("document.getElementById('flash')?.textContent === '7 jobs requeued.'")
+	require.Equal(t, "2", strings.TrimSpace(b.text("document.querySelector('article.group .size').textContent")))
+	require.Equal(t, "", b.text("location.search"), "the sentence is not part of what is handed on")
+}
+
+// What deletes all that match takes their number, in the browser as in the handler.
+func TestVerbs_Typed(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	s.bury(t, "mails", "no route to host", 4)
+	b := browse(t, s)
+	b.open(s.url + "dead")
+	b.run(chromedp.Click(chromedp.CSS("article.group form[action=discard] button")))
+	b.wait("document.querySelector('input[name=typed]')")
+	b.run(chromedp.Click(chromedp.CSS("main form button.primary"))) // the browser asks for the field
+	b.run(chromedp.SendKeys(chromedp.CSS("input[name=typed]"), "3"))
+	b.expected = []string{"409"}
+	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
+	b.wait("document.querySelector('[role=alert]')")
+	b.run(chromedp.Evaluate[chromedp.Void]("document.querySelector('input[name=typed]').value = ''"), chromedp.SendKeys(chromedp.CSS("input[name=typed]"), "4"))
+	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
+	b.wait("document.getElementById('flash')?.textContent === '4 jobs discarded.'")
+}
+
+// Without scripts the same pages do the same.
+func TestVerbs_NoScript(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	s.enqueue(t, "mails")
+	b := browse(t, s, chromedp.Flag("blink-settings", "scriptEnabled=false"))
+	b.open(s.url)
+	b.run(chromedp.Click(chromedp.CSS("form[action=pause] button")), chromedp.WaitVisible(chromedp.CSS(".badge.paused")))
+	stats, err := s.queue("mails").Stats(context.Background())
+	require.NoError(t, err)
+	require.NotNil(t, stats.Pause)
+}
+
+// The end of the server is the end of its streams, with pages that are open.
+func TestLive_Shutdown(t *testing.T) {
+	db := serve(t, nil, 0, nil).db
+	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
+	server := &http.Server{Handler: h}
+	server.RegisterOnShutdown(h.Close)
+	at := listen(t)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(at) }()
+	b := browse(t, &site{url: "http://" + at.Addr().String() + "/honker/"})
+	b.expected = []string{"net::", "Failed to load"}
+	b.open("http://" + at.Addr().String() + "/")
+	b.live()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	require.NoError(t, server.Shutdown(ctx))
+	require.True(t, errors.Is(<-ended, http.ErrServerClosed))
+	b.wait("document.querySelector('#live .text').textContent !== 'live'")
+}

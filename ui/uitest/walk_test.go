@@ -1,0 +1,62 @@
+package uitest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/ui"
+)
+
+// pictures are those of docs/images: a page, how wide, and in which colors.
+var pictures = map[string]string{
+	"overview": " 1280 light", "overview-dark": " 1280 dark", "overview-phone": " 390 light",
+	"queue": "queue?name=webhooks 1280 light", "jobs": "jobs?queue=emails 1280 light", "dead": "dead 1280 light",
+	"stream": "stream?topic=orders 1280 light", "schedules": "schedules 1280 light",
+}
+
+// Each page, wide and narrow, light and dark, loads nothing from elsewhere, runs no script of its own, and
+// is no wider than its window. HONKER_PICTURES=dir keeps pictures of them.
+func TestPages_Walk(t *testing.T) {
+	s := serve(t, &ui.Options{Authorize: ui.AllowAll, Title: "staging", Color: "#d97706", Enqueue: true}, 0, nil)
+	seed(t, s.db)
+	b := browse(t, s)
+	pages := []string{"", "queue?name=webhooks", "queue?name=emails&span=24h", "jobs", "jobs?queue=emails", "jobs?phase=dead&contains=customer-3", "dead", "job?id=1", "job?id=40",
+		"streams", "stream?topic=orders", "schedules", "locks", "file", "audit"}
+	for _, dark := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 390} {
+			b.run(chromedp.EmulateViewport(width, 900))
+			_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: dark}}})
+			require.NoError(t, err)
+			for _, page := range pages {
+				b.open(s.url + page)
+				require.Equal(t, "true", b.text("document.documentElement.scrollWidth <= innerWidth"), "%s is wider than %d", page, width)
+				require.Equal(t, "1", b.text("document.querySelectorAll('h1').length"), page)
+				require.Equal(t, "0", b.text("document.querySelectorAll('[style], style, script:not([src])').length"), page)
+				b.live()
+				b.picture(page, width, dark)
+			}
+		}
+	}
+}
+
+// picture keeps one of pictures, where HONKER_PICTURES says.
+func (b *browser) picture(page string, width int64, colors string) {
+	dir := os.Getenv("HONKER_PICTURES")
+	if dir == "" {
+		return
+	}
+	for name, of := range pictures {
+		if of == fmt.Sprintf("%s %d %s", page, width, colors) {
+			png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+			require.NoError(b.t, err)
+			require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+		}
+	}
+}
