@@ -169,6 +169,7 @@ func routes() []route {
 		page("stream", streamPage),
 		page("schedules", schedulesPage),
 		page("locks", locksPage),
+		page("workers", workersPage),
 		page("file", filePage),
 		page("audit", auditPage),
 		{path: "export", verb: "export", parse: exportPage},

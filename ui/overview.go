@@ -13,14 +13,15 @@ import (
 const queuesPerPage = 100
 
 type overview struct {
-	Queues  []queueRow
-	Search  string
-	Found   int
-	From    int // the first that is shown
-	Next    int // where the page after this one begins; 0: there is none
-	Chart   template.HTML
-	Traffic legend
-	AsOf    time.Time // of counts that are older than the page
+	Problems []wrong
+	Queues   []queueRow
+	Search   string
+	Found    int
+	From     int // the first that is shown
+	Next     int // where the page after this one begins; 0: there is none
+	Chart    template.HTML
+	Traffic  legend
+	AsOf     time.Time // of counts that are older than the page
 }
 
 // queueRow is a queue on the overview.
@@ -52,6 +53,9 @@ func (c *call) overview(search string, from int) (*overview, error) {
 		return nil, err
 	}
 	o := &overview{Search: search, From: from}
+	if o.Problems, err = c.problems(); err != nil {
+		return nil, err
+	}
 	for _, q := range all {
 		if !strings.Contains(q.Queue, search) {
 			continue

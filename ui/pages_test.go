@@ -18,6 +18,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/ui"
 )
 
@@ -239,4 +240,52 @@ func TestPages_Files(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, stats.Pause)
 	require.Equal(t, http.StatusNotFound, get(h, "/?db=nothing").Code)
+}
+
+// What is wrong comes first, with the page that shows it; when nothing is, the page says so in a line.
+func TestPages_Problems(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		ctx := context.Background()
+		h := dashboard(t, db, nil)
+		require.Contains(t, get(h, "/").Body.String(), "Nothing is wrong.")
+		_, err := queue(db, "a/b&c").Enqueue(ctx, json.RawMessage("1"))
+		require.NoError(t, err)
+		bury(t, db, "mails", "1", "x")
+		time.Sleep(2 * time.Minute)
+		body := get(h, "/").Body.String()
+		require.NotContains(t, body, "Nothing is wrong.")
+		for _, target := range []string{"queue?name=a%2Fb%26c", "dead?died_since=1h&amp;queue=mails"} {
+			require.Contains(t, body, `<a href="`+target+`" data-open>`)
+			require.Equal(t, http.StatusOK, get(h, "/"+unescape(target)).Code)
+		}
+		require.Less(t, strings.Index(body, "no worker runs"), strings.Index(body, "died in the last hour"), "the worst is first")
+	})
+}
+
+// A worker is shown with its jobs, also one that is known by its jobs alone.
+func TestPages_Workers(t *testing.T) {
+	db, h := open(t, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	enqueue(t, db)
+	_, err := queue(db, "mails").Claim(ctx, "by-hand", 1)
+	require.NoError(t, err)
+	enqueue(t, db)
+	started, ended := make(chan struct{}), make(chan error)
+	go func() {
+		ended <- queue(db, "mails").Work(ctx, func(ctx context.Context, _ *honker.Job[json.RawMessage]) error {
+			close(started)
+			<-ctx.Done()
+			return nil
+		}, &honker.WorkOptions{WorkerID: "worker-1", Workers: 2, DrainTimeout: time.Millisecond})
+	}()
+	<-started
+	for _, target := range []string{"/workers", "/queue?name=mails"} {
+		require.Eventually(t, func() bool {
+			body := get(h, target).Body.String()
+			return strings.Contains(body, "worker-1") && strings.Contains(body, "alive") && strings.Contains(body, "1 of 2") && strings.Contains(body, "foreign")
+		}, testkit.Timeout, 10*time.Millisecond, target)
+	}
+	cancel()
+	require.NoError(t, <-ended)
 }

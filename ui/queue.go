@@ -28,6 +28,7 @@ type queuePageData struct {
 	Keys      []honker.KeyStats
 	Errors    []admin.DeadGroup // of the last hour
 	Schedules []honker.ScheduleInfo
+	Workers   []workerRow
 	Span      string
 	Spans     []string
 	Chart     template.HTML
@@ -82,6 +83,7 @@ func (c *call) queueData(name string) (*queuePageData, error) {
 		},
 		func(ctx context.Context) error { return c.queueErrors(ctx, d) },
 		func(ctx context.Context) error { return c.queueSchedules(ctx, d) },
+		func(ctx context.Context) error { return c.queueWorkers(ctx, d) },
 	} {
 		if err := read(c.ctx); err != nil {
 			return nil, err

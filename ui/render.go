@@ -120,6 +120,9 @@ func (c *call) showFragment(v view) error {
 func (p *page) URL(path string, pairs ...any) string { return p.c.url(path, values(pairs...)) }
 
 func (c *call) url(path string, v url.Values) string {
+	if v == nil {
+		v = url.Values{}
+	}
 	if c.file != nil && c.file.name != "" {
 		v.Set("db", c.file.name)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,9 +69,32 @@ func seed(t *testing.T, db *honker.DB) {
 	_, err = queue("imports").Pause(ctx, &honker.PauseOptions{Reason: "the supplier migrates until noon", By: "anna", Until: time.Now().Add(2 * time.Hour)})
 	require.NoError(t, err)
 	add("imports", 31)
+	// Nothing has worked the reports for half an hour.
+	_, err = db.SQL().Exec(`UPDATE _honker_live SET created_at = created_at - 1800, run_at = run_at - 1800 WHERE queue = 'reports'`)
+	require.NoError(t, err)
+	seedWorkers(t, db)
 	seedStreams(t, db)
 	seedSchedules(t, db)
 	seedTraffic(t, db)
+}
+
+// seedWorkers lets workers hold jobs until the test ends.
+func seedWorkers(t *testing.T, db *honker.DB) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	t.Cleanup(func() { cancel(); ended.Wait() })
+	for name, n := range map[string]int{"emails": 4, "thumbnails": 8, "invoices": 2} {
+		started := make(chan struct{}, n)
+		ended.Go(func() {
+			_ = honker.NewQueue[json.RawMessage](db, name, nil).Work(ctx, func(ctx context.Context, _ *honker.Job[json.RawMessage]) error {
+				started <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			}, &honker.WorkOptions{WorkerID: "web-1-812-" + name, Pool: honker.NewPool(n), DrainTimeout: time.Millisecond})
+		})
+		<-started
+	}
 }
 
 func seedStreams(t *testing.T, db *honker.DB) {

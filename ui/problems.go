@@ -1,0 +1,43 @@
+package ui
+
+import (
+	"github.com/honker-go/honker/admin"
+)
+
+// wrong is a problem with the page that shows it.
+type wrong struct {
+	admin.Problem
+	URL string
+}
+
+// problems are what is wrong, the most severe first.
+func (c *call) problems() (all []wrong, err error) {
+	found, err := admin.Problems(c.ctx, c.db)
+	for _, p := range found {
+		all = append(all, wrong{p, c.problemURL(p)})
+	}
+	return all, err
+}
+
+// problemURL is the page on which a problem can be looked at.
+func (c *call) problemURL(p admin.Problem) string {
+	switch p.Code {
+	case admin.ProblemDead:
+		return c.url("dead", values("queue", p.Queue, "died_since", "1h"))
+	case admin.ProblemLapsed:
+		return c.url("jobs", values("queue", p.Queue, "phase", "lapsed"))
+	case admin.ProblemHeld:
+		return c.url("jobs", values("queue", p.Queue, "key", p.Name, "phase", "held"))
+	case admin.ProblemWaitsForDead:
+		return c.url("jobs", values("queue", p.Queue, "phase", "held"))
+	case admin.ProblemOverdue:
+		return c.url("schedules", nil)
+	}
+	switch {
+	case p.Queue != "":
+		return c.url("queue", values("name", p.Queue))
+	case p.Topic != "":
+		return c.url("stream", values("topic", p.Topic))
+	}
+	return c.url("file", nil)
+}

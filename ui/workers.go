@@ -1,0 +1,59 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+
+	"github.com/honker-go/honker/admin"
+)
+
+// workersPerPage bounds the page.
+const workersPerPage = 500
+
+type workersPageData struct {
+	Workers []workerRow
+	Total   int
+}
+
+// workerRow is a worker with what it has to do of what it could.
+type workerRow struct {
+	admin.WorkerInfo
+	Meter template.HTML
+}
+
+func workersPage(c *call) serve {
+	return func() error {
+		all, err := admin.Workers(c.ctx, c.db)
+		if err != nil {
+			return err
+		}
+		d := &workersPageData{Total: len(all)}
+		for _, w := range all[:min(len(all), workersPerPage)] {
+			d.Workers = append(d.Workers, workerRow{w, meter(w.Running, w.Slots)})
+		}
+		return c.show(view{name: "workers", nav: "workers", title: "Workers", data: d})
+	}
+}
+
+// queueWorkers adds the workers of the queue to its page.
+func (c *call) queueWorkers(ctx context.Context, d *queuePageData) error {
+	all, err := admin.Workers(ctx, c.db)
+	for _, w := range all {
+		if w.Queue == d.Queue && len(d.Workers) < headRows {
+			d.Workers = append(d.Workers, workerRow{w, meter(w.Running, w.Slots)})
+		}
+	}
+	return err
+}
+
+// meter is a bar of n of so many; a worker may hold more jobs than it runs.
+func meter(n, of int) template.HTML {
+	if of == 0 {
+		return ""
+	}
+	const width = 80
+	filled := min(width, width*n/of)
+	return template.HTML(fmt.Sprintf(`<svg class="meter" viewBox="0 0 %d 6" width="%d" height="6" role="img" aria-label="%d of %d"><title>%d of %d</title>`+
+		`<rect class="bed" width="%d" height="6" rx="3"/><rect class="fill" width="%d" height="6" rx="3"/></svg>`, width, width, n, of, n, of, width, filled))
+}
