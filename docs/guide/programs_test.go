@@ -26,6 +26,7 @@ import (
 	_ "github.com/honker-go/honker/dispatch"
 	_ "github.com/honker-go/honker/honkertest" // what is built here; go test repeats a test when it has changed
 	_ "github.com/honker-go/honker/relay"
+	_ "github.com/honker-go/honker/ui"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
