@@ -14,7 +14,8 @@ type Access struct {
 	// Verb is "look" for pages, "export" for a download of jobs, "check" for a check of the whole file, or
 	// what the request is going to change: "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
 	// "resume", "limits", "retention", "seek", "delete-consumer", "delete-group", "redeliver",
-	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock".
+	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch".
+	// "unseal" is whether a page may show arguments that honker.Options.Codec has to open.
 	Verb  string
 	Write bool // the verb changes the file
 	// Queue is the one queue that is concerned; "": there may be several, or it is not about queues.
@@ -34,9 +35,10 @@ var (
 	errLooksOnly  = errors.New("this dashboard is for looking")
 )
 
-// ReadOnly is an Authorize by which all requests may look and none may change anything.
+// ReadOnly is an Authorize by which all requests may look and none may change anything, or see arguments
+// that are encrypted in the file.
 func ReadOnly(_ *http.Request, a Access) error {
-	if a.Write {
+	if a.Write || a.Verb == "unseal" {
 		return errLooksOnly
 	}
 	return nil

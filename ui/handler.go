@@ -168,6 +168,7 @@ func routes() []route {
 		page("streams", streamsPage),
 		page("stream", streamPage),
 		page("schedules", schedulesPage),
+		page("batches", batchesPage),
 		page("locks", locksPage),
 		page("workers", workersPage),
 		page("file", filePage),
@@ -193,6 +194,7 @@ func routes() []route {
 		verb("pause-schedule", pauseScheduleAction),
 		verb("resume-schedule", resumeScheduleAction),
 		verb("break-lock", breakLockAction),
+		verb("cancel-batch", cancelBatchAction),
 	}
 }
 

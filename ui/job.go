@@ -2,11 +2,13 @@ package ui
 
 import (
 	"errors"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // jobPageData is one job.
@@ -20,8 +22,17 @@ type jobPageData struct {
 	Verbs   []bulkVerb
 	Error   string
 	Cut     bool // Error is
-	Keys    *honker.KeyStats
 	Pause   *honker.Pause
+
+	Why      *admin.Explanation
+	Failed   []attemptRow
+	Headers  [][2]string
+}
+
+// attemptRow is an attempt that failed, with its texts cut.
+type attemptRow struct {
+	admin.Attempt
+	Error, Log string
 }
 
 // moment is a point in the life of a job.
@@ -36,6 +47,9 @@ func jobPage(c *call) serve {
 	whole := c.params.flag("whole")
 	job, err := c.job(id)
 	return func() error {
+		if errors.Is(err, honker.ErrNotFound) {
+			return c.gone(id)
+		}
 		if err != nil {
 			return err
 		}
@@ -60,13 +74,19 @@ func (c *call) job(id int64) (*honker.JobInfo, error) {
 		return nil, nil // the parameter is at fault
 	}
 	job, err := c.db.Job(c.ctx, id)
-	if errors.Is(err, honker.ErrNotFound) {
-		return nil, notFound("There is no such job any more: it is done, was cancelled, or never existed.")
-	}
 	if err == nil {
 		c.access.Queue = job.Queue
 	}
 	return job, err
+}
+
+// gone says what became of a job that is not in the file.
+func (c *call) gone(id int64) error {
+	why, err := admin.Explain(c.ctx, c.db, id)
+	if err != nil {
+		return err
+	}
+	return notFound(why.Text)
 }
 
 func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
@@ -74,7 +94,7 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 	if whole {
 		limit = longText
 	}
-	d := &jobPageData{JobInfo: job, Whole: whole, Payload: c.payloadOf(job.Queue, job.Payload, limit), Strip: strip(job)}
+	d := &jobPageData{JobInfo: job, Whole: whole, Payload: c.arguments(job, limit), Strip: strip(job), Headers: sorted(job.Headers)}
 	d.Error, d.Cut = clip(job.LastError, limit)
 	d.Verbs = verbsFor([]honker.Phase{job.Phase})
 	if job.Phase != honker.PhaseScheduled {
@@ -88,6 +108,12 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 		return nil, err
 	}
 	d.Pause = stats.Pause
+	if d.Why, err = admin.Explain(c.ctx, c.db, job.ID); err != nil {
+		return nil, err
+	}
+	if err := c.jobAttempts(d, limit); err != nil {
+		return nil, err
+	}
 	return d, c.jobResult(d, limit)
 }
 
@@ -109,6 +135,29 @@ func withoutVerb(verbs []bulkVerb, path string) (kept []bulkVerb) {
 		}
 	}
 	return kept
+}
+
+// jobAttempts adds the attempts that failed, the last first. A job may be done by now.
+func (c *call) jobAttempts(d *jobPageData, limit int) error {
+	all, err := admin.Attempts(c.ctx, c.db, d.ID)
+	if err != nil && !errors.Is(err, honker.ErrNotFound) {
+		return err
+	}
+	for _, a := range slices.Backward(all) {
+		row := attemptRow{Attempt: a}
+		row.Error, _ = clip(a.Error, limit)
+		row.Log, _ = clip(a.Log, limit)
+		d.Failed = append(d.Failed, row)
+	}
+	return nil
+}
+
+// sorted are pairs by their names.
+func sorted(of map[string]string) (pairs [][2]string) {
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		pairs = append(pairs, [2]string{name, of[name]})
+	}
+	return pairs
 }
 
 // jobResult adds what the job has left as its result.

@@ -100,7 +100,7 @@ func (c *call) countJobs(l *jobList) error {
 
 func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
 	for _, j := range jobs {
-		rows = append(rows, jobRow{j, c.payloadOf(j.Queue, j.Payload, shortText)})
+		rows = append(rows, jobRow{j, c.stored(&j, shortText)})
 	}
 	return rows
 }

@@ -14,7 +14,7 @@ type section struct{ Path, Text, Key string }
 
 var sections = []section{
 	{"", "Overview", "o"}, {"jobs", "Jobs", "j"}, {"dead", "Dead", "d"}, {"streams", "Streams", "t"},
-	{"schedules", "Schedules", "s"}, {"locks", "Locks & limits", "l"}, {"workers", "Workers", "w"}, {"file", "File", "f"}, {"audit", "Audit", "a"},
+	{"schedules", "Schedules", "s"}, {"batches", "Batches", "b"}, {"locks", "Locks & limits", "l"}, {"workers", "Workers", "w"}, {"file", "File", "f"}, {"audit", "Audit", "a"},
 }
 
 // Sections are the entries of the navigation.

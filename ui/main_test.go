@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,6 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	time.Local = time.UTC // golden pages have times as honker writes them
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	testkit.Main(m, nil)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/seal"
 	"github.com/honker-go/honker/ui"
 )
 
@@ -67,6 +68,8 @@ func TestPages_Golden(t *testing.T) {
 		golden(t, h, "streams", "streams")
 		golden(t, h, "stream", "stream?topic=orders")
 		golden(t, h, "locks", "locks")
+		golden(t, h, "batches", "batches")
+		golden(t, h, "job-waits", "job?id=3")
 		require.Equal(t, http.StatusSeeOther, post(h, "/requeue", "id", "1").Code)
 		golden(t, h, "audit", "audit")
 		readOnly := dashboard(t, db, &ui.Options{Authorize: ui.AllowAll, ReadOnly: true})
@@ -288,4 +291,35 @@ func TestPages_Workers(t *testing.T) {
 	}
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// Arguments that are encrypted in the file are opened for those that may see them, and for no others.
+func TestPages_Sealed(t *testing.T) {
+	ctx := context.Background()
+	codec, err := seal.New(seal.Keys{Current: "2026-11", Ring: map[string][]byte{"2026-11": make([]byte, 32)}}, nil)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "app.db")
+	db := honkertest.OpenFile(t, path, &honker.Options{Codec: codec})
+	id, err := queue(db, "mails").Enqueue(ctx, json.RawMessage(`{"iban":"DE4711"}`))
+	require.NoError(t, err)
+	target := fmt.Sprintf("/job?id=%d", id)
+	require.Contains(t, get(dashboard(t, db, nil), target).Body.String(), "DE4711")
+	without := honkertest.OpenFile(t, path, nil)
+	for name, h := range map[string]http.Handler{
+		"looks only": dashboard(t, db, &ui.Options{Authorize: ui.ReadOnly}),
+		"has no key": dashboard(t, without, nil),
+		"may not unseal": dashboard(t, db, &ui.Options{Authorize: func(_ *http.Request, a ui.Access) error {
+			if a.Verb == "unseal" {
+				return errors.New("no")
+			}
+			return nil
+		}}),
+	} {
+		for _, target := range []string{target, "/jobs"} {
+			body := get(h, target).Body.String()
+			require.Contains(t, body, "2026-11", name)
+			require.NotContains(t, body, "DE4711", name)
+			require.NotContains(t, body, "$seal", name)
+		}
+	}
 }

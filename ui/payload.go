@@ -1,9 +1,13 @@
 package ui
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/seal"
 )
 
 // Bounds of a text on a page.
@@ -17,6 +21,7 @@ type payload struct {
 	Text   string
 	Cut    bool   // there is more
 	Hidden bool   // by Options.Redact
+	Sealed string // the key that it is sealed with, where it is not opened
 	Bytes  int    // as stored
 	Line   string // the beginning, on one line
 }
@@ -33,6 +38,24 @@ func (c *call) payloadOf(queue string, stored json.RawMessage, limit int) payloa
 	p.Line = cut(120, strings.Join(strings.Fields(string(stored[:min(len(stored), 400)])), " "))
 	p.Text, p.Cut = layOut(stored, limit)
 	return p
+}
+
+// arguments are those of a job, opened by the codec of the DB if Authorize allows that.
+func (c *call) arguments(j *honker.JobInfo, limit int) payload {
+	opened, err := honker.Args[rawJSON](j)
+	switch {
+	case err != nil, bytes.Equal(opened, j.Payload), !c.can("unseal", j.Queue):
+		return c.stored(j, limit)
+	}
+	return c.payloadOf(j.Queue, opened, limit)
+}
+
+// stored are the arguments of a job as they are in the file. Ciphertext is of no use to a reader.
+func (c *call) stored(j *honker.JobInfo, limit int) payload {
+	if key, sealed := seal.KeyOf(j.Payload); sealed {
+		return payload{Sealed: cut(80, key), Bytes: len(j.Payload)}
+	}
+	return c.payloadOf(j.Queue, j.Payload, limit)
 }
 
 // layOut writes JSON with line breaks, up to limit bytes. What is no JSON stays as it is. It does not

@@ -29,6 +29,7 @@ type queuePageData struct {
 	Errors    []admin.DeadGroup // of the last hour
 	Schedules []honker.ScheduleInfo
 	Workers   []workerRow
+	Why       *admin.Explanation
 	Span      string
 	Spans     []string
 	Chart     template.HTML
@@ -84,6 +85,7 @@ func (c *call) queueData(name string) (*queuePageData, error) {
 		func(ctx context.Context) error { return c.queueErrors(ctx, d) },
 		func(ctx context.Context) error { return c.queueSchedules(ctx, d) },
 		func(ctx context.Context) error { return c.queueWorkers(ctx, d) },
+		func(ctx context.Context) (err error) { d.Why, err = admin.ExplainQueue(ctx, c.db, name); return err },
 	} {
 		if err := read(c.ctx); err != nil {
 			return nil, err

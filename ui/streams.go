@@ -12,34 +12,40 @@ func streamOf(db *honker.DB, topic string) *honker.Stream[rawJSON] {
 	return honker.NewStream[rawJSON](db, topic, nil)
 }
 
+// streamsPageData are the topics, and the readers of all of them.
+type streamsPageData struct {
+	Topics    []admin.TopicInfo
+	Consumers []admin.ConsumerState
+	Groups    []admin.GroupState
+}
+
 func streamsPage(c *call) serve {
-	return func() error {
-		topics, err := admin.Topics(c.ctx, c.db)
-		if err != nil {
+	return func() (err error) {
+		d := &streamsPageData{}
+		if d.Topics, err = admin.Topics(c.ctx, c.db); err != nil {
 			return err
 		}
-		return c.show(view{name: "streams", nav: "streams", title: "Streams", data: topics})
+		if d.Consumers, err = admin.Consumers(c.ctx, c.db); err != nil {
+			return err
+		}
+		if d.Groups, err = admin.Groups(c.ctx, c.db); err != nil {
+			return err
+		}
+		return c.show(view{name: "streams", nav: "streams", title: "Streams", data: d})
 	}
 }
 
 type streamPageData struct {
 	admin.TopicInfo
 	Known     bool
-	Consumers []consumerRow
+	Consumers []admin.ConsumerState
 	Groups    []groupRow
 	Last      []eventRow
 	PinnedBy  string // the reader that is furthest behind
 }
 
-// consumerRow is a consumer with its lag in time.
-type consumerRow struct {
-	honker.ConsumerInfo
-	Behind time.Time // when the next event was published that it has yet to see; zero: it has seen all
-}
-
 type groupRow struct {
-	honker.GroupInfo
-	Behind     time.Time
+	admin.GroupState
 	DeadEvents []deadEventRow
 }
 
@@ -87,59 +93,44 @@ func (c *call) streamData(topic string, before int64) (*streamPageData, error) {
 	return d, c.streamEvents(d, before)
 }
 
+// streamReaders adds the consumers and groups of the topic. Those of patterns are on the page of the pattern.
 func (c *call) streamReaders(d *streamPageData) error {
-	s := streamOf(c.db, d.Name)
-	consumers, err := s.Consumers(c.ctx)
+	consumers, err := admin.Consumers(c.ctx, c.db)
+	if err != nil {
+		return err
+	}
+	groups, err := admin.Groups(c.ctx, c.db)
 	if err != nil {
 		return err
 	}
 	lowest := d.Head
-	for _, r := range consumers {
-		row := consumerRow{ConsumerInfo: r}
-		if row.Behind, err = c.nextEvent(s, r.Offset, r.Lag); err != nil {
-			return err
+	behind := func(offset int64, what, name string) {
+		if offset < lowest {
+			lowest, d.PinnedBy = offset, what+" "+quoted(name)
 		}
-		if r.Offset < lowest {
-			lowest, d.PinnedBy = r.Offset, "consumer “"+r.Name+"”"
-		}
-		d.Consumers = append(d.Consumers, row)
 	}
-	groups, err := s.Groups(c.ctx)
-	if err != nil {
-		return err
+	for _, r := range consumers {
+		if r.Topic == d.Name {
+			behind(r.Offset, "consumer", r.Name)
+			d.Consumers = append(d.Consumers, r)
+		}
 	}
 	for _, g := range groups {
-		row := groupRow{GroupInfo: g}
-		if row.Behind, err = c.nextEvent(s, g.Cursor, g.Lag); err != nil {
-			return err
+		if g.Topic != d.Name {
+			continue
 		}
-		if row.DeadEvents, err = c.deadEvents(s, g); err != nil {
+		behind(g.Cursor, "group", g.Name)
+		row := groupRow{GroupState: g}
+		if row.DeadEvents, err = c.deadEvents(streamOf(c.db, d.Name), g); err != nil {
 			return err
-		}
-		if g.LowWater < lowest {
-			lowest, d.PinnedBy = g.LowWater, "group “"+g.Name+"”"
 		}
 		d.Groups = append(d.Groups, row)
 	}
 	return nil
 }
 
-// nextEvent is when the event was published that a reader is to see next.
-func (c *call) nextEvent(s *honker.Stream[rawJSON], offset, lag int64) (time.Time, error) {
-	if lag == 0 {
-		return time.Time{}, nil
-	}
-	for e, err := range honker.NewStream[rawJSON](c.db, s.Name(), &honker.StreamOptions{Batch: 1}).Read(c.ctx, offset) {
-		if e == nil {
-			return time.Time{}, err
-		}
-		return e.CreatedAt, nil
-	}
-	return time.Time{}, nil
-}
-
 // deadEvents are the first dead events of a group.
-func (c *call) deadEvents(s *honker.Stream[rawJSON], g honker.GroupInfo) (rows []deadEventRow, err error) {
+func (c *call) deadEvents(s *honker.Stream[rawJSON], g admin.GroupState) (rows []deadEventRow, err error) {
 	if g.Dead == 0 {
 		return nil, nil
 	}

@@ -49,6 +49,11 @@ func something(t *testing.T, db *honker.DB) map[string]url.Values {
 	_, err = db.TryLock(ctx, "report", &honker.LockOptions{Owner: "worker-1"})
 	require.NoError(t, err)
 
+	batch, err := db.NewBatch(ctx, &honker.BatchOptions{Name: "import"})
+	require.NoError(t, err)
+	_, err = queue(db, "mails").Enqueue(ctx, json.RawMessage(`{"to":"cleo"}`), honker.Delay(time.Hour), honker.In(batch.ID), honker.After(waits), honker.Headers(map[string]string{"trace": "t1"}))
+	require.NoError(t, err)
+
 	form := func(pairs ...string) url.Values {
 		v := url.Values{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -67,7 +72,8 @@ func something(t *testing.T, db *honker.DB) map[string]url.Values {
 		"redeliver":       form("topic", "orders", "group", "ship", "offset", "1"),
 		"discard-event":   form("topic", "orders", "group", "ship", "offset", "2"),
 		"trigger":         form("schedule", "nightly"), "pause-schedule": form("schedule", "nightly"), "resume-schedule": form("schedule", "still"),
-		"break-lock": form("lock", "report", "owner", "worker-1", "confirm", "1"),
+		"cancel-batch": form("id", strconv.FormatInt(batch.ID, 10), "confirm", "1"),
+		"break-lock":   form("lock", "report", "owner", "worker-1", "confirm", "1"),
 	}
 }
 
@@ -172,7 +178,7 @@ func TestRoutes_Verbs(t *testing.T) {
 				require.NotEqual(t, before, contents(t, db))
 				require.Equal(t, rt.Verb, asked.Verb)
 				require.True(t, asked.Write)
-				if form.Has("queue") || form.Has("id") || form.Has("schedule") {
+				if rt.Path != "cancel-batch" && (form.Has("queue") || form.Has("id") || form.Has("schedule")) {
 					require.NotEmpty(t, asked.Queue)
 				}
 				page := get(h, "/"+w.Header().Get("Location"))

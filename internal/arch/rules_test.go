@@ -55,7 +55,7 @@ var siblingMayImport = map[string][]string{
 
 // exportedOnly are siblings that stand on what any program has: what they cannot do with that is missing
 // from the packages that they import.
-var exportedOnly = map[string][]string{"ui": {"admin"}}
+var exportedOnly = map[string][]string{"ui": {"admin", "seal"}}
 
 // testRooms are for tests only.
 var testRooms = []string{"internal/arch", "internal/testkit"}
