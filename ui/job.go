@@ -24,9 +24,9 @@ type jobPageData struct {
 	Cut     bool // Error is
 	Pause   *honker.Pause
 
-	Why      *admin.Explanation
-	Failed   []attemptRow
-	Headers  [][2]string
+	Why     *admin.Explanation
+	Failed  []attemptRow
+	Headers [][2]string
 }
 
 // attemptRow is an attempt that failed, with its texts cut.
