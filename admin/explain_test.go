@@ -353,7 +353,8 @@ func TestExplain_Invalid(t *testing.T) {
 	_, db, _, _ := open(t)
 	_, err := admin.Explain(t.Context(), nil, 1)
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	_, err = admin.Explain(nil, db, 1) //nolint:staticcheck
+	var none context.Context
+	_, err = admin.Explain(none, db, 1)
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	_, err = admin.ExplainQueue(t.Context(), db, "")
 	require.ErrorIs(t, err, honker.ErrInvalid)
