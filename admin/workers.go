@@ -39,8 +39,8 @@ type WorkerInfo struct {
 	Since   time.Time
 	Seen    time.Time // of its process, to the minute, by a commit of any kind: one that waits for jobs makes none
 	Alive   Life
-	// Foreign is a worker that is known by the jobs that it holds alone: of another binding, of Queue.Claim, or of
-	// Queue.WorkDue. It has no Host, PID, Version, Slots, Since and Seen, and is not listed while it holds nothing.
+	// Foreign is a worker that is known by the jobs that it holds alone: of another binding, of Queue.Claim or
+	// Queue.WorkDue, or of a Work that has just begun. It has no Host, PID, Version, Slots, Since and Seen, and is not listed while it holds nothing.
 	Foreign bool
 }
 
@@ -53,10 +53,10 @@ type workerStore interface {
 var workers workerStore = store.Workers{}
 
 // Workers returns the workers of each queue, by queue and ID: each Queue.Work, Queue.WorkTx, Lanes.Work and
-// Outbox.Run of any process, once for each of its queues, and the workers of other bindings while they hold jobs. A Work is in it 20 ms
-// after its start at the latest, unless the writer is busy then, and until it has ended. One that was killed is [Gone] at once, and
-// out of the list with the next worker that starts or the next round of [honker.DB.Maintain]; one with an
-// [Unknown] life is when it has not been seen for a day.
+// Outbox.Run of any process, once for each of its queues, and the workers of other bindings while they
+// hold jobs. A Work is in it from 20 to 50 ms after its start, unless the writer is busy then, until it has ended.
+// One that was killed is [Gone] at once, and out of the list with the next worker that starts, or the next round of
+// [honker.DB.Maintain]; one with an [Unknown] life when it has not been seen for a day.
 //
 // At most 10,000 workers are listed, and 10,000 jobs looked at. It never waits for the writer. nil as the DB is
 // [honker.ErrInvalid].

@@ -48,6 +48,33 @@ func openBig(b *testing.B) (*honker.DB, string) {
 	return db, path
 }
 
+// BenchmarkAdmin_Problems is a look for problems in a large file: each of its queues has some.
+func BenchmarkAdmin_Problems(b *testing.B) {
+	db, _ := openBig(b)
+	look := func() {
+		all, err := admin.Problems(b.Context(), db)
+		require.NoError(b, err)
+		require.NotEmpty(b, all)
+	}
+	look() // the counts of the queues are kept
+	for b.Loop() {
+		look()
+	}
+}
+
+// BenchmarkWorker_Short is a Work that ends after one job, with its row in the file.
+func BenchmarkWorker_Short(b *testing.B) {
+	db := openBench(b, nil)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(b.Context())
+		_, err := q.Enqueue(ctx, 1)
+		require.NoError(b, err)
+		err = q.Work(ctx, func(context.Context, *honker.Job[int]) error { cancel(); return nil }, &honker.WorkOptions{Workers: 1})
+		require.NoError(b, err)
+	}
+}
+
 // BenchmarkAdmin_Queues is the overview of a large file: counted, and as the next looks see it.
 func BenchmarkAdmin_Queues(b *testing.B) {
 	db, path := openBig(b)

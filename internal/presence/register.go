@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// startDelay is how long a loop that has started waits for a commit that takes its row along, such as its first
-	// claim. So loops that start together share a write, and one that ends at once has none.
+	// startDelay is how old a loop is before its row is due: one that ends before costs nothing. Then a commit takes
+	// the row along, or one of its own does after aloneDelay, together with those of the loops that have
+	// started meanwhile.
 	startDelay = 20 * time.Millisecond
+	aloneDelay = 20 * time.Millisecond
 	seenEvery  = time.Minute // between two commits that carry that the loops were seen
 	failPause  = time.Minute // after a write that has failed
 )
@@ -31,6 +33,7 @@ type Register struct {
 	taken   *change              // by a write that is under way; nil: there is none
 	seen    time.Time            // when all rows were last written
 	timer   *time.Timer          // nil: none was needed yet
+	soon    bool                 // the timer is for a write
 	closed  bool
 }
 
@@ -71,7 +74,7 @@ func (r *Register) Enter(worker string, queues []string, slots int) (leave func(
 		}
 		r.running[k].n++
 	}
-	r.soonLocked(startDelay)
+	r.soonLocked()
 	return func() { r.leave(worker, queues) }
 }
 
@@ -90,12 +93,23 @@ func (r *Register) leave(worker string, queues []string) {
 	}
 }
 
-// soonLocked lets the next commit carry what has changed, or one of its own after d.
-func (r *Register) soonLocked(d time.Duration) {
-	if r.closed || r.taken != nil || r.due.Swap(true) {
+// soonLocked lets a commit carry what has changed, or one of its own.
+func (r *Register) soonLocked() {
+	if r.closed || r.taken != nil || r.soon {
 		return // or Done will do so, or it is done
 	}
-	r.afterLocked(d, r.flush)
+	r.afterLocked(startDelay, r.ripen)
+	r.soon = true
+}
+
+func (r *Register) ripen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.soon && !r.closed { // else it was stopped meanwhile
+		r.due.Store(true)
+		r.afterLocked(aloneDelay, r.flush)
+		r.soon = true
+	}
 }
 
 func (r *Register) afterLocked(d time.Duration, f func()) {
@@ -104,6 +118,7 @@ func (r *Register) afterLocked(d time.Duration, f func()) {
 }
 
 func (r *Register) stopLocked() {
+	r.soon = false
 	if r.timer != nil {
 		r.timer.Stop()
 	}
@@ -164,7 +179,7 @@ func (r *Register) Done(ride engine.Ride) {
 	case changed && ride == engine.RideFailed:
 		r.afterLocked(failPause, func() { r.due.Store(true) })
 	case changed:
-		r.soonLocked(startDelay)
+		r.soonLocked()
 	case len(r.running) > 0: // with no write of its own: a process that waits for work writes nothing
 		r.afterLocked(seenEvery, func() { r.due.Store(true) })
 	}

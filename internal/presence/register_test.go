@@ -81,18 +81,22 @@ func TestRegister_Quiet(t *testing.T) {
 // A loop that ends at once is never written.
 func TestRegister_Short(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
-		r.Enter("w", queues, 4)()
+		leave := r.Enter("w", queues, 4)
+		f.carry(r, false)
+		leave()
 		time.Sleep(time.Hour)
 		require.Zero(t, f.writes)
 	})
 }
 
-// The first commit takes the rows along, and one a minute that they were seen.
+// The first commit after 20 ms takes the rows along, and one a minute that they were seen.
 func TestRegister_Carried(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		since := time.Now().UnixMilli()
 		leave := r.Enter("w", queues, 4)
+		require.False(t, f.carry(r, false), "it may end at once")
+		time.Sleep(30 * time.Millisecond)
 		require.True(t, f.carry(r, false))
-		since := f.rows["w a"].SeenMS
 		for range 50 {
 			f.carry(r, false)
 			time.Sleep(7 * time.Second)
@@ -100,7 +104,7 @@ func TestRegister_Carried(t *testing.T) {
 		require.Equal(t, 6, f.writes)
 		require.Zero(t, f.alone)
 		require.Equal(t, since, f.rows["w a"].SinceMS)
-		require.Equal(t, since+315_000, f.rows["w b"].SeenMS)
+		require.Equal(t, since+30+315_000, f.rows["w b"].SeenMS)
 		leave()
 		require.Equal(t, 1, f.alone)
 	})
@@ -158,6 +162,7 @@ func TestRegister_Close(t *testing.T) {
 func TestRegister_Meanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
+		time.Sleep(30 * time.Millisecond)
 		require.True(t, r.Take(false))
 		leaveOther := r.Enter("v", queues, 4)
 		leave()
