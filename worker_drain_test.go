@@ -134,6 +134,25 @@ func TestWorker_Drain_IgnoresContext(t *testing.T) {
 	})
 }
 
+// How long a job has waited is told of one that is given up, too. The handler does nothing that the
+// race detector could take for an order between it and the drain.
+func TestWorker_Drain_GivenUp_Wait(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		testkit.Enqueue(t, q, 1)
+		time.Sleep(time.Minute)
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error {
+			time.Sleep(time.Minute)
+			return nil
+		}, &honker.WorkOptions{DrainTimeout: time.Second})
+		time.Sleep(time.Second)
+		require.NoError(t, stop())
+		require.Len(t, s.Settled, 1)
+		require.Equal(t, honker.OutcomeReleased, s.Settled[0].Outcome)
+		require.Equal(t, time.Minute, s.Settled[0].Wait)
+	})
+}
+
 // No job is held after Work has returned.
 // After Work has returned nothing is held by it, however fast its handlers were and
 // wherever it was interrupted.

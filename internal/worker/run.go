@@ -97,8 +97,8 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	p.mu.Lock()
 	j.cancel = cancel // from here on a lost claim cancels the handler
 	j.claim.Began = time.Now()
-	p.mu.Unlock()
 	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // the file has whole seconds
+	p.mu.Unlock()                                     // the drain may report a handler that it gives up
 	if p.Timeout <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
