@@ -1,6 +1,8 @@
 package presence_test
 
 import (
+	"maps"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,43 +19,70 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // file is what a register has written by itself.
 type file struct {
-	rows   map[string]store.Worker
-	alone  int
-	fail   engine.Ride // of the next writes
+	mu     sync.Mutex
+	all    map[string]store.Worker
+	byself int
 	writes int
+	ends   engine.Ride // of the next writes
 }
 
-// carry is a write of another with which the register may go.
+// carry is a write of another with which the register may go, or one of its own.
 func (f *file) carry(r *presence.Register, alone bool) bool {
 	if !r.Take(alone) {
 		return false
 	}
-	if f.fail == engine.RideDone {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ends == engine.RideDone {
 		f.writes++
 		for _, w := range presence.Put(r) {
-			f.rows[w.ID+" "+w.Queue] = w
+			f.all[w.ID+" "+w.Queue] = w
 		}
 		for _, w := range presence.Drop(r) {
-			delete(f.rows, w.ID+" "+w.Queue)
+			delete(f.all, w.ID+" "+w.Queue)
+		}
+		if alone {
+			f.byself++
 		}
 	}
-	r.Done(f.fail)
+	r.Done(f.ends)
 	return true
+}
+
+func (f *file) fail(with engine.Ride) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ends = with
+}
+
+func (f *file) rows() map[string]store.Worker {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.all)
+}
+
+// counts are the writes that there were, and those of the register's own.
+func (f *file) counts() (writes, byself int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.writes, f.byself
 }
 
 // bubble runs fn in fake time.
 func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &file{rows: make(map[string]store.Worker)}
+		f := &file{all: make(map[string]store.Worker)}
 		var r *presence.Register
-		r = presence.NewRegister(func() {
-			if f.carry(r, true) {
-				f.alone++
-			}
-		})
+		r = presence.NewRegister(func() { f.carry(r, true) })
 		fn(t, r, f)
 		r.Close()
 	})
+}
+
+// pass lets time pass, and what runs then end.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
 var queues = []string{"a", "b"}
@@ -63,18 +92,20 @@ var queues = []string{"a", "b"}
 func TestRegister_Quiet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("v", queues, 4)
-		require.Empty(t, f.rows)
-		time.Sleep(time.Second)
-		require.Len(t, f.rows, 4)
-		require.EqualValues(t, 4, f.rows["w a"].Slots)
-		time.Sleep(24 * time.Hour)
-		require.Equal(t, 1, f.alone)
+		require.Empty(t, f.rows())
+		pass(time.Second)
+		require.Len(t, f.rows(), 4)
+		require.EqualValues(t, 4, f.rows()["w a"].Slots)
+		pass(24 * time.Hour)
+		_, byself := f.counts()
+		require.Equal(t, 1, byself)
 		leave()
-		require.Len(t, f.rows, 2)
+		require.Len(t, f.rows(), 2)
 		leaveOther()
-		require.Empty(t, f.rows)
-		time.Sleep(24 * time.Hour)
-		require.Equal(t, 3, f.writes)
+		require.Empty(t, f.rows())
+		pass(24 * time.Hour)
+		writes, _ := f.counts()
+		require.Equal(t, 3, writes)
 	})
 }
 
@@ -84,8 +115,9 @@ func TestRegister_Short(t *testing.T) {
 		leave := r.Enter("w", queues, 4)
 		f.carry(r, false)
 		leave()
-		time.Sleep(time.Hour)
-		require.Zero(t, f.writes)
+		pass(time.Hour)
+		writes, _ := f.counts()
+		require.Zero(t, writes)
 	})
 }
 
@@ -95,18 +127,20 @@ func TestRegister_Carried(t *testing.T) {
 		since := time.Now().UnixMilli()
 		leave := r.Enter("w", queues, 4)
 		require.False(t, f.carry(r, false), "it may end at once")
-		time.Sleep(30 * time.Millisecond)
+		pass(30 * time.Millisecond)
 		require.True(t, f.carry(r, false))
 		for range 50 {
 			f.carry(r, false)
-			time.Sleep(7 * time.Second)
+			pass(7 * time.Second)
 		}
-		require.Equal(t, 6, f.writes)
-		require.Zero(t, f.alone)
-		require.Equal(t, since, f.rows["w a"].SinceMS)
-		require.Equal(t, since+30+315_000, f.rows["w b"].SeenMS)
+		writes, byself := f.counts()
+		require.Equal(t, 6, writes)
+		require.Zero(t, byself)
+		require.Equal(t, since, f.rows()["w a"].SinceMS)
+		require.Equal(t, since+30+315_000, f.rows()["w b"].SeenMS)
 		leave()
-		require.Equal(t, 1, f.alone)
+		_, byself = f.counts()
+		require.Equal(t, 1, byself)
 	})
 }
 
@@ -114,12 +148,12 @@ func TestRegister_Carried(t *testing.T) {
 func TestRegister_Twins(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("w", queues[:1], 4)
-		time.Sleep(time.Second)
-		require.Len(t, f.rows, 2)
+		pass(time.Second)
+		require.Len(t, f.rows(), 2)
 		leave()
-		require.Len(t, f.rows, 1)
+		require.Len(t, f.rows(), 1)
 		leaveOther()
-		require.Empty(t, f.rows)
+		require.Empty(t, f.rows())
 	})
 }
 
@@ -127,20 +161,20 @@ func TestRegister_Twins(t *testing.T) {
 // commit after a minute where the rows were.
 func TestRegister_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
-		f.fail = engine.RideLeft
+		f.fail(engine.RideLeft)
 		leave := r.Enter("w", queues, 4)
-		time.Sleep(time.Second)
-		f.fail = engine.RideDone
-		time.Sleep(time.Second)
-		require.Len(t, f.rows, 2)
-		f.fail = engine.RideFailed
+		pass(time.Second)
+		f.fail(engine.RideDone)
+		pass(time.Second)
+		require.Len(t, f.rows(), 2)
+		f.fail(engine.RideFailed)
 		leave()
-		f.fail = engine.RideDone
+		f.fail(engine.RideDone)
 		require.False(t, f.carry(r, false))
-		time.Sleep(time.Minute + time.Second)
-		require.Len(t, f.rows, 2)
+		pass(time.Minute + time.Second)
+		require.Len(t, f.rows(), 2)
 		require.True(t, f.carry(r, false))
-		require.Empty(t, f.rows)
+		require.Empty(t, f.rows())
 	})
 }
 
@@ -148,13 +182,13 @@ func TestRegister_Failed(t *testing.T) {
 func TestRegister_Close(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
-		time.Sleep(time.Second)
-		f.fail = engine.RideLeft
+		pass(time.Second)
+		f.fail(engine.RideLeft)
 		leave()
 		r.Close()
-		f.fail = engine.RideDone
+		f.fail(engine.RideDone)
 		require.True(t, f.carry(r, true))
-		require.Empty(t, f.rows)
+		require.Empty(t, f.rows())
 	})
 }
 
@@ -162,15 +196,15 @@ func TestRegister_Close(t *testing.T) {
 func TestRegister_Meanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
-		time.Sleep(30 * time.Millisecond)
+		pass(30 * time.Millisecond)
 		require.True(t, r.Take(false))
 		leaveOther := r.Enter("v", queues, 4)
 		leave()
 		r.Done(engine.RideDone)
-		time.Sleep(time.Second)
-		require.Len(t, f.rows, 2)
-		require.Contains(t, f.rows, "v a")
+		pass(time.Second)
+		require.Len(t, f.rows(), 2)
+		require.Contains(t, f.rows(), "v a")
 		leaveOther()
-		require.Empty(t, f.rows)
+		require.Empty(t, f.rows())
 	})
 }
