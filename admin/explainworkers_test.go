@@ -97,3 +97,25 @@ func TestExplain_FarBehind(t *testing.T) {
 		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 	})
 }
+
+// A job that waits for one which the next claim dead-letters, and does not mind, is taken by that claim.
+func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		first := testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))
+		other := testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
+		testkit.ClaimOne(t, q)
+		id := testkit.Enqueue(t, q, 3, honker.After(first), honker.EvenIfDead())
+		both := testkit.Enqueue(t, q, 4, honker.After(first, other), honker.EvenIfDead())
+		strict := testkit.Enqueue(t, q, 5, honker.After(first))
+		ex, r := why(t, db, id, admin.ReasonWaitsFor)
+		require.Equal(t, "waits for job 1", ex.Text)
+		require.Equal(t, []string{"honker job why 1"}, r.Do)
+		time.Sleep(2 * time.Minute)
+		why(t, db, id, admin.ReasonInTurn)
+		why(t, db, both, admin.ReasonWaitsFor)
+		why(t, db, strict, admin.ReasonWaitsFor)
+		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
+		ex, _ = why(t, db, strict, admin.ReasonWaitsFor)
+		require.Equal(t, "waits for what is dead: job 1; requeue that, or cancel this job", ex.Text)
+	})
+}

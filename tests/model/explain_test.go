@@ -99,6 +99,27 @@ func (m *explainMachine) EnqueueOnce(t *rapid.T) {
 	}
 }
 
+// EnqueueAfter adds a job that waits for others, which may be anywhere.
+func (m *explainMachine) EnqueueAfter(t *rapid.T) {
+	if len(m.ids) == 0 {
+		t.Skip("no job yet")
+	}
+	after := rapid.SliceOfN(rapid.SampledFrom(m.ids), 1, 2).Draw(t, "after")
+	opts := []honker.EnqueueOption{honker.After(after...), honker.Delay(maybe(t, "delay")), honker.Priority(rapid.IntRange(-1, 1).Draw(t, "priority"))}
+	if rapid.Bool().Draw(t, "even if dead") {
+		opts = append(opts, honker.EvenIfDead())
+	}
+	if e := maybe(t, "expires"); e > 0 {
+		opts = append(opts, honker.ExpiresIn(e))
+	}
+	if key := limitKeys.Draw(t, "key"); key != "" {
+		opts = append(opts, honker.Key(key))
+	}
+	id, err := m.q.Enqueue(m.ctx, 0, opts...)
+	require.NoError(t, err)
+	m.ids = append(m.ids, id)
+}
+
 // wouldClaim returns the jobs that claims of one would give now, and what has become of the times of the others.
 func (m *explainMachine) wouldClaim(t *rapid.T) (ids []int64, runAt map[int64]time.Time) {
 	tx, err := m.db.SQL().BeginTx(m.ctx, nil)
@@ -187,7 +208,7 @@ func (m *explainMachine) WaitNextAt(t *rapid.T) {
 	for _, id := range m.ids {
 		ex := m.seen[id]
 		reserved := ex == nil || !slices.Contains(codes(ex), admin.ReasonKeyRate) || !ex.Job.RunAt.Before(ex.NextAt)
-		if ex != nil && ex.NextAt.After(time.Now()) && reserved {
+		if ex != nil && ex.NextAt.After(time.Now()) && time.Until(ex.NextAt) < time.Hour && reserved {
 			ids = append(ids, id)
 		}
 	}
