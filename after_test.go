@@ -413,3 +413,26 @@ func TestAfter_PlainJobs(t *testing.T) {
 	testkit.Enqueue(t, q, 2, honker.After(a))
 	require.EqualValues(t, 8, testkit.QueryInt(t, db.SQL(), triggers))
 }
+
+// A job that is let go by the death of another, and has expired like that, dies by the same sweep or the next.
+func TestAfter_EvenIfDead_Expired(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 5})) // a claim settles what has expired
+	for _, sweep := range []func() error{
+		func() error { _, err := q.SweepExpired(ctx); return err },
+		func() error { _, err := q.Claim(ctx, "w", 5); return err },
+		func() error { _, err := db.SQL().Exec(`SELECT honker_sweep_expired('jobs')`); return err },
+	} {
+		a := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Hour))
+		b := testkit.Enqueue(t, q, 2, honker.ExpiresIn(time.Hour), honker.After(a), honker.EvenIfDead())
+		c := testkit.Enqueue(t, q, 3, honker.ExpiresIn(time.Hour), honker.After(b), honker.EvenIfDead())
+		testkit.Exec(t, db, `UPDATE _honker_live SET expires_at = 1`)
+		for range 3 {
+			require.NoError(t, sweep())
+			requireSound(t, db)
+		}
+		for _, id := range []int64{a, b, c} {
+			require.Equal(t, honker.PhaseDead, testkit.PhaseOf(t, db, id))
+		}
+	}
+}

@@ -58,13 +58,10 @@ SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
 
 const (
 	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2 FROM _honker_live` + whereLapsedOver
-	sqlDropLapsed       = `DELETE FROM _honker_live` + whereLapsedOver + returningDeath
 
 	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2 FROM _honker_live` + whereExhausted
-	sqlDropExhausted       = `DELETE FROM _honker_live` + whereExhausted + returningDeath
 
 	sqlDeadLetterExpiredKeyed = intoDead + `'` + ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
-	sqlDropExpiredKeyed       = `DELETE FROM _honker_live` + whereExpiredKeyed + returningDeath
 )
 
 // Lapsed jobs that may run again become pending, although the claim that follows could
@@ -244,8 +241,8 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 	if err != nil || !some {
 		return nil, false, limited, err
 	}
-	for _, kind := range [][2]string{{sqlDeadLetterLapsed, sqlDropLapsed}, {sqlDeadLetterExhausted, sqlDropExhausted}} {
-		died, err := toDead(ctx, q, kind[0], kind[1], queue, now, overdueLimit)
+	for _, copyRows := range []string{sqlDeadLetterLapsed, sqlDeadLetterExhausted} {
+		died, err := toDead(ctx, q, copyRows, queue, now, overdueLimit)
 		if err != nil {
 			return nil, false, limited, err
 		}
@@ -257,7 +254,7 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 	}
 	// Each lets another one go that was held, which may have expired too.
 	for more := limited; more && len(dead) < overdueLimit; {
-		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, sqlDropExpiredKeyed, queue, now, overdueLimit)
+		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, queue, now, overdueLimit)
 		if err != nil {
 			return nil, false, limited, err
 		}

@@ -52,19 +52,14 @@ WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
     OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = _honker_live.id AND state IN (0, 2)))`
 
 	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
-	sqlDropExpired             = `DELETE` + whereExpired + returningDeath
 	sqlDeadLetterExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
-	sqlDropExpiredLapsed       = `DELETE` + whereExpiredLapsed + returningDeath
 	sqlDeadLetterExpiredHeld   = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredHeld
-	sqlDropExpiredHeld         = `DELETE` + whereExpiredHeld + returningDeath
 )
 
 // SweepExpired dead-letters the expired jobs of queue and returns them.
 func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (all []Death, err error) {
-	for _, kind := range [][2]string{
-		{sqlDeadLetterExpired, sqlDropExpired}, {sqlDeadLetterExpiredLapsed, sqlDropExpiredLapsed}, {sqlDeadLetterExpiredHeld, sqlDropExpiredHeld},
-	} {
-		died, err := toDead(ctx, q, kind[0], kind[1], queue, now)
+	for _, copyRows := range []string{sqlDeadLetterExpired, sqlDeadLetterExpiredLapsed, sqlDeadLetterExpiredHeld} {
+		died, err := toDead(ctx, q, copyRows, queue, now)
 		if err != nil {
 			return nil, err
 		}
@@ -73,8 +68,8 @@ func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64
 	return all, nil
 }
 
-// Of the row that a move to _honker_dead drops: only there is the worker.
-const returningDeath = `
+// By primary key. Only in the live row is the worker.
+const sqlDropDied = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
 RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `')`
 
 // Death is a job that was dead-lettered without being settled: it had no attempt left, or was
@@ -87,22 +82,23 @@ type Death struct {
 	Reason   string // ReasonExhausted or ReasonExpired
 }
 
-// toDead moves jobs to _honker_dead by two statements with the same condition and arguments,
-// and returns them. A job must not be lost, nor be in both tables: where a trigger lets only one
-// of the two happen it is an error, after which the transaction has to be undone.
-func toDead(ctx context.Context, q Querier, copyRows, dropRows string, args ...any) (dead []Death, err error) {
-	copied, err := affected(ctx, q, copyRows, args...)
-	if err != nil || copied == 0 {
+// toDead moves the jobs to _honker_dead that copyRows, of which the second argument is now, copies there, and
+// returns them. Those that are copied are dropped by their ids: a death may let a job go that waits for it, which
+// has expired too. A job must not be lost, nor be in both tables: where a trigger lets only one of the two happen it
+// is an error, after which the transaction has to be undone.
+func toDead(ctx context.Context, q Querier, copyRows string, args ...any) (dead []Death, err error) {
+	copied, err := returnedIDs(ctx, q, copyRows+` RETURNING id`, 0, args...)
+	if err != nil || len(copied) == 0 {
 		return nil, err
 	}
-	err = each(ctx, q, dropRows, func(rows *sql.Rows) error {
+	err = each(ctx, q, sqlDropDied, func(rows *sql.Rows) error {
 		var d Death
 		err := rows.Scan(&d.ID, (*number)(&d.Attempts), &d.Worker, &d.Reason)
 		dead = append(dead, d)
 		return err
-	}, args...)
-	if err == nil && len(dead) != copied {
-		return nil, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", len(dead), copied, ErrStuck)
+	}, idList(copied), args[1])
+	if err == nil && len(dead) != len(copied) {
+		return nil, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", len(dead), len(copied), ErrStuck)
 	}
 	return dead, err
 }

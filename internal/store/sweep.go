@@ -33,13 +33,12 @@ const (
     OR state = 'held' AND ` + heldToStart + `)`
 
 	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
-	sqlDropExpiredIDs       = `DELETE` + whereExpiredIDs + returningDeath
 )
 
 // DeadLetterExpired dead-letters those of ids that are still as Expired has found them, and
 // returns them.
 func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]Death, error) {
-	return toDead(ctx, q, sqlDeadLetterExpiredIDs, sqlDropExpiredIDs, idList(ids), now)
+	return toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
 }
 
 const (
