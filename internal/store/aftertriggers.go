@@ -47,10 +47,10 @@ func settleBatch(batch string) string {
   ` + forgetMembers(batch)
 }
 
+// forgetMembers finds the batch first: a condition beside waiter would be asked of each member, at the end of each.
 func forgetMembers(batch string) string {
-	return `DELETE FROM _honkerx_after WHERE waiter = -` + batch + `
-    AND NOT EXISTS (SELECT 1 FROM _honkerx_batches WHERE id = ` + batch + ` AND done_ms IS NULL)
-    AND NOT EXISTS (SELECT 1 FROM _honkerx_after WHERE job_id = 0 AND batch = ` + batch + `);`
+	return `DELETE FROM _honkerx_after WHERE waiter = (SELECT -b.id FROM _honkerx_batches AS b WHERE b.id = ` + batch + `
+    AND b.done_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM _honkerx_after WHERE job_id = 0 AND batch = b.id));`
 }
 
 // afterTriggers keep the edges true, whichever binding ends a job. The edge leads, and the state of its waiter
@@ -98,8 +98,9 @@ BEGIN
   UPDATE _honker_live SET state = 'held' WHERE id = NEW.waiter AND state = 'pending';
   ` + nextOfKeyOf("NEW.waiter") + `
 END`},
+	// While another member is open, the end of one changes nothing.
 	{"_honkerx_after_member", ` AFTER UPDATE OF state ON _honkerx_after
-WHEN NEW.waiter < 0
+WHEN NEW.waiter < 0 AND (NEW.state = 0 OR NOT EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = NEW.waiter AND state = 0))
 BEGIN
   ` + settleBatch("NEW.batch") + `
 END`},
