@@ -1,0 +1,209 @@
+package process_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["after producer"] = produceAfter
+	children["after worker"] = workAfter
+	children["after operator"] = operateAfter
+}
+
+var afterQueues = []string{"first", "second"}
+
+// made are the jobs that were committed, and needs what each has to wait for; ran are those of which the effect and
+// the ack were committed. faults are jobs that have started too early.
+var afterTables = []string{
+	`CREATE TABLE made (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE needs (job INTEGER, before INTEGER)`,
+	`CREATE INDEX needs_job ON needs (job)`,
+	`CREATE TABLE ran (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE faults (what TEXT)`,
+}
+
+// produceAfter enqueues fan-outs, fan-ins, chains and batches for ever. Of the transactions some are rolled back.
+func produceAfter() {
+	a, db := testkit.OpenChild(nil)
+	draw := testkit.Rand(a.Seed, 0)
+	testkit.Say("ready")
+	for testkit.ChildContext().Err() == nil {
+		undo, batched, n := draw.IntN(5) == 0, draw.IntN(3) == 0, 1+draw.IntN(4)
+		first, second := draw.IntN(2), draw.IntN(2)
+		err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
+			if err := fanIn(ctx, db, tx, afterQueues[first], afterQueues[second], n, batched); err != nil || !undo {
+				return err
+			}
+			return errUndone
+		})
+		if !errors.Is(err, errUndone) {
+			testkit.Must(err)
+		}
+		_ = testkit.Within(testkit.ChildContext(), nil, time.Duration(draw.IntN(15))*time.Millisecond)
+	}
+	testkit.Must(db.Close())
+}
+
+// fanIn enqueues n jobs, one after them, and one after that.
+func fanIn(ctx context.Context, db *honker.DB, tx *sql.Tx, first, second string, n int, batched bool) error {
+	q, next := honker.NewQueue[int](db, first, nil), honker.NewQueue[int](db, second, nil)
+	opts := []honker.EnqueueOption{honker.MaxAttempts(1000)}
+	var batch *honker.Batch
+	if batched {
+		var err error
+		if batch, err = db.NewBatchTx(ctx, tx, nil); err != nil {
+			return err
+		}
+		opts = append(opts, honker.In(batch.ID))
+	}
+	ids, err := q.EnqueueManyTx(ctx, tx, make([]int, n), opts...)
+	if err != nil {
+		return err
+	}
+	after := honker.After(ids...)
+	if batched {
+		after = honker.AfterBatch(batch.ID)
+		if err := batch.SealTx(ctx, tx); err != nil {
+			return err
+		}
+	}
+	joint, err := next.EnqueueTx(ctx, tx, 0, after, honker.MaxAttempts(1000))
+	if err != nil {
+		return err
+	}
+	last, err := q.EnqueueTx(ctx, tx, 0, honker.After(joint), honker.MaxAttempts(1000))
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := note(ctx, tx, id, joint); err != nil {
+			return err
+		}
+	}
+	return errors.Join(note(ctx, tx, joint, last), note(ctx, tx, last, 0))
+}
+
+// note keeps that next has to wait for job, in the transaction of their enqueues.
+func note(ctx context.Context, tx *sql.Tx, job, next int64) error {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO made VALUES (?)`, job); err != nil || next == 0 {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO needs VALUES (?, ?)`, next, job)
+	return err
+}
+
+// workAfter handles jobs of all queues for ever.
+func workAfter() {
+	_, db := testkit.OpenChild(nil)
+	testkit.Say("ready")
+	testkit.Must(honker.NewLanes[int](db, afterQueues, nil).Work(testkit.ChildContext(),
+		func(ctx context.Context, job *honker.Job[int]) error { return runAfter(ctx, db, job) },
+		&honker.WorkOptions{Workers: 4, Lease: time.Second}))
+	testkit.Must(db.Close())
+}
+
+// runAfter is a handler that may be killed, fail or die. Half of its jobs commit their effect with the ack, and the
+// others are acked by the worker.
+func runAfter(ctx context.Context, db *honker.DB, job *honker.Job[int]) error {
+	_ = testkit.Within(ctx, nil, time.Duration(job.ID%5)*time.Millisecond)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if job.Attempts == 1 && job.ID%11 == 3 {
+		return honker.Reject(errUndone)
+	}
+	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO faults SELECT 'job ' || ?1 || ' runs before ' || before FROM needs
+WHERE job = ?1 AND before NOT IN (SELECT job FROM ran)`, job.ID)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `INSERT OR IGNORE INTO ran VALUES (?)`, job.ID)
+		}
+		if err != nil || job.ID%2 == 0 {
+			return err
+		}
+		return job.AckTx(ctx, tx)
+	})
+}
+
+// operateAfter requeues what is dead for ever.
+func operateAfter() {
+	_, db := testkit.OpenChild(nil)
+	testkit.Say("ready")
+	for testkit.ChildContext().Err() == nil {
+		_, err := admin.Requeue(context.Background(), db, admin.JobFilter{All: true}, nil)
+		testkit.Must(err)
+		_ = testkit.Within(testkit.ChildContext(), nil, 100*time.Millisecond)
+	}
+	testkit.Must(db.Close())
+}
+
+// Of producers, workers and operators that are killed all the time, no job starts before what it waits for is done,
+// and every job is done in the end.
+func TestProcess_After_Kills(t *testing.T) {
+	span := 8 * time.Second
+	if testing.Short() {
+		span = 2 * time.Second
+	}
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, 2*time.Minute)
+	testkit.ExecAll(t, db.SQL(), afterTables...)
+	seed := testkit.Seed(t)
+	draw := testkit.Rand(seed, 1)
+	names := []string{"after producer", "after worker", "after worker", "after operator"}
+	procs := make([]*testkit.Child, len(names))
+	start := func(i int) {
+		seed++
+		procs[i] = testkit.StartChild(t, names[i], testkit.Task{Path: path, Seed: seed})
+		require.Equal(t, "ready", procs[i].Line(testkit.Timeout))
+	}
+	for i := range procs {
+		start(i)
+	}
+	kills := 0
+	for began := time.Now(); time.Since(began) < span; kills++ {
+		_ = testkit.Within(ctx, nil, time.Duration(draw.IntN(100))*time.Millisecond)
+		i := draw.IntN(len(procs))
+		procs[i].Kill()
+		require.NoError(t, db.Check(ctx))
+		start(i)
+	}
+	for _, p := range procs {
+		p.Kill()
+	}
+	require.NoError(t, db.Check(ctx))
+
+	stop := testkit.Background(t, func(ctx context.Context) error {
+		return honker.NewLanes[int](db, afterQueues, nil).Work(ctx,
+			func(ctx context.Context, job *honker.Job[int]) error { return runAfter(ctx, db, job) }, &honker.WorkOptions{Workers: 8})
+	})
+	testkit.Eventually(t, time.Minute, "all jobs handled", func() bool {
+		_, err := admin.Requeue(ctx, db, admin.JobFilter{All: true}, nil)
+		require.NoError(t, err)
+		return testkit.QueryInt(t, db.SQL(), `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_dead)`) == 0
+	})
+	require.NoError(t, stop())
+	require.NoError(t, db.Check(ctx))
+	made := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM made`)
+	t.Logf("%d kills, %d jobs", kills, made)
+	faults, err := testkit.Rows(db.SQL(), `SELECT * FROM faults`)
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	require.NotZero(t, made)
+	for what, query := range map[string]string{
+		"did not run":  `SELECT count(*) FROM made WHERE job NOT IN (SELECT job FROM ran)`,
+		"edges":        `SELECT count(*) FROM _honkerx_after`,
+		"open batches": `SELECT count(*) FROM _honkerx_batches WHERE done_ms IS NULL`,
+	} {
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), query), what)
+	}
+}
