@@ -49,7 +49,7 @@ const exportPage = 200
 //
 // It reads as [EachJob] does, some jobs at a time, and holds up no writer, nor the log of the file, however slow w is.
 // What changes meanwhile may be written twice or not at all; dead and done jobs, which stay as they are, are written
-// once. [ImportJobs] reads the lines.
+// once. What a job waits for, and its batch, are not in its line, since ids are those of this file. [ImportJobs] reads the lines.
 func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n int64, err error) {
 	if w == nil {
 		return 0, engine.Wrap("export jobs", "", fmt.Errorf("%w: nil io.Writer", honker.ErrInvalid))
