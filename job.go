@@ -63,6 +63,7 @@ type JobInfo struct {
 	Key            string            // what it shares limits by, see [Key]; not in handlers
 	Batch          int64             // that it is a member of, see [In]; 0: none; not in handlers
 	Headers        map[string]string // see [Headers]; nil: none
+	Progress       *Progress         // see [Job.SetProgress]; nil: it has told of none; not in handlers
 
 	codec Codec // by which the Payload was stored; nil: none
 }
@@ -98,6 +99,7 @@ func infoOf(row store.Job, now time.Time, c Codec) JobInfo {
 		Headers:        engine.DecodeHeaders(row.Headers),
 		codec:          c,
 		Batch:          row.Batch,
+		Progress:       progressOf(row.Progress),
 	}
 }
 
@@ -152,13 +154,14 @@ type Job[T any] struct {
 	JobInfo
 	Args T
 
-	q     *queue
-	claim *worker.Claim
+	q          *queue
+	claim      *worker.Claim
+	checkpoint string // of an attempt before
 }
 
 // newJob makes a job of a row that is held by claim, without its Args.
 func newJob[T any](q *queue, row store.Job, claim *worker.Claim) *Job[T] {
-	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim}
+	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 
 // settle runs one of the verbs in a transaction of its own.
@@ -355,7 +358,7 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	if err := j.unsettled(); err != nil {
 		return failID("extend job", j.ID, err)
 	}
-	err := j.q.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	err := j.q.db.engine.Write(ctx, "", j.q.source.WithProgress(j.claim, func(ctx context.Context, q engine.Querier, now time.Time) error {
 		until := now.Unix() + engine.Seconds(by)
 		held, err := j.q.db.jobs.Extend(ctx, q, j.claim.Claim, until, now.Unix())
 		if err == nil && !held {

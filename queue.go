@@ -22,13 +22,14 @@ type jobStore interface {
 	InsertUnique(ctx context.Context, q engine.Querier, j store.NewJob, payload string, u store.Unique) (store.Placed, error)
 	SetSides(ctx context.Context, q engine.Querier, queue string, s store.Side, ids []int64) error
 	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
-	SetHeaders(ctx context.Context, q engine.Querier, id int64, headers string) error
 	CheckLinks(ctx context.Context, q engine.Querier, l *store.Links) error
 	AddLinks(ctx context.Context, q engine.Querier, l *store.Links, ids []int64) error
 	AddWaits(ctx context.Context, q engine.Querier, l *store.Links, id int64) error
 	AfterOf(ctx context.Context, q engine.Querier, id int64) ([]int64, error)
 	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]store.Change, error)
 	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
+	ReplaceSide(ctx context.Context, q engine.Querier, was store.Job, headers string) error
+	Checkpoint(ctx context.Context, q engine.Querier, c store.Claim, value string, now int64) (bool, error)
 	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]store.KeyStats, error)
 	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
 	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)

@@ -265,9 +265,7 @@ func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p store.Pl
 			err = jobs.AddLinks(ctx, tx, op.links, []int64{p.ID})
 		}
 	case store.PlacedReplaced:
-		if p.Of.Headers != op.side.Headers {
-			err = jobs.SetHeaders(ctx, tx, p.ID, op.side.Headers)
-		}
+		err = jobs.ReplaceSide(ctx, tx, p.Of, op.side.Headers)
 		if err == nil && op.links != nil {
 			err = jobs.AddWaits(ctx, tx, op.links, p.ID)
 		}

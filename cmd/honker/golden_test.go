@@ -53,6 +53,7 @@ func fill(t *testing.T, path string) {
 		enqueue(emails, `{"to": "ann", "order": {"id": 12345678901234567890}}`, honker.MaxAttempts(3))
 		_, err := emails.WorkDue(ctx, func(_ context.Context, job *honker.Job[json.RawMessage]) error {
 			job.Logger().Info("send", "to", "ann\x1b[2J")
+			job.SetProgress(1, 2, "half of it")
 			time.Sleep(200 * time.Millisecond)
 			return honker.Reject(errors.New(reason))
 		}, &honker.WorkOptions{WorkerID: "worker-0"})

@@ -167,6 +167,7 @@ var jobView = view[honker.JobInfo]{
 		{"unique", func(j honker.JobInfo) cell { return text(j.Unique) }},
 		{"key", func(j honker.JobInfo) cell { return text(j.Key) }},
 		{"headers", func(j honker.JobInfo) cell { return text(headers(j.Headers)) }},
+		{"progress", func(j honker.JobInfo) cell { return text(progress(j.Progress)) }},
 		{"created_at", func(j honker.JobInfo) cell { return at(j.CreatedAt) }},
 		{"run_at", func(j honker.JobInfo) cell { return at(j.RunAt) }},
 		{"expires_at", func(j honker.JobInfo) cell { return at(j.ExpiresAt) }},
@@ -185,6 +186,18 @@ func headers(of map[string]string) string {
 		all = append(all, name+"="+of[name])
 	}
 	return strings.Join(all, ", ")
+}
+
+// progress is how far a handler has said that it is.
+func progress(p *honker.Progress) string {
+	if p == nil {
+		return ""
+	}
+	said := strconv.FormatInt(p.Done, 10)
+	if p.Total != 0 {
+		said += "/" + strconv.FormatInt(p.Total, 10)
+	}
+	return strings.TrimSpace(said + " " + p.Note)
 }
 
 func (a *app) jobShow() *cobra.Command {

@@ -12,7 +12,8 @@ const (
   (SELECT unique_key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
   (SELECT key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
   (SELECT headers FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
-  (SELECT batch FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
+  (SELECT batch FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
+  (SELECT progress FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
 FROM _honker_dead WHERE id = ?1`
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
@@ -29,11 +30,12 @@ func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (Job
 
 func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	job.State = "dead"
-	var lastError, unique, key, headers sql.NullString
+	var lastError, unique, key, headers, progress sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
 		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), &lastError,
-		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique, &key, &headers, (*number)(&job.Batch))
-	job.LastError, job.Unique, job.Key, job.Headers = lastError.String, unique.String, key.String, headers.String
+		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique, &key, &headers, (*number)(&job.Batch), &progress)
+	job.LastError, job.Progress = lastError.String, progress.String
+	job.Unique, job.Key, job.Headers = unique.String, key.String, headers.String
 	return job, found, err
 }
 

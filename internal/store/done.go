@@ -35,7 +35,7 @@ var (
 // By primary key.
 const (
 	sqlFindDone = `SELECT job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at, expires_at,
-  done_ms, last_error, unique_key, key, headers, batch FROM _honkerx_done WHERE job_id = ?1`
+  done_ms, last_error, unique_key, key, headers, batch, progress FROM _honkerx_done WHERE job_id = ?1`
 	sqlGetDone = sqlFindDone + ` AND queue = ?2`
 )
 
@@ -51,12 +51,12 @@ func (Jobs) GetDone(ctx context.Context, q Querier, queue string, id int64) (Job
 
 func getDone(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	job.State = "done"
-	var worker, lastError, unique, key, headers sql.NullString
+	var worker, lastError, unique, key, headers, progress sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*number)(&job.Priority), (*number)(&job.RunAt),
 		&worker, (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*number)(&job.CreatedAt), (*number)(&job.ExpiresAt),
-		(*number)(&job.DoneMS), &lastError, &unique, &key, &headers, (*number)(&job.Batch))
+		(*number)(&job.DoneMS), &lastError, &unique, &key, &headers, (*number)(&job.Batch), &progress)
 	job.WorkerID, job.LastError = worker.String, lastError.String
-	job.Unique, job.Key, job.Headers = unique.String, key.String, headers.String
+	job.Unique, job.Key, job.Headers, job.Progress = unique.String, key.String, headers.String, progress.String
 	return job, found, err
 }
 

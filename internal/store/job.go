@@ -30,6 +30,8 @@ type Job struct {
 	Key            string
 	Headers        string // a JSON object; also with a claim
 	Batch          int64
+	Checkpoint     string // JSON; with a claim, Find and Get
+	Progress       string // a Progress
 }
 
 // NewJob is a job to be inserted, without its payload.
@@ -146,7 +148,7 @@ func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 // By primary key.
 var (
 	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue,
-  ` + ofSide("unique_key") + `, ` + ofSide("key") + `, ` + ofSide("batch") + `
+  ` + ofSide("unique_key") + `, ` + ofSide("key") + `, ` + ofSide("batch") + `, ` + ofSide("progress") + `
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
@@ -163,16 +165,16 @@ func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bo
 
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	var state, queue string
-	var worker, unique, key sql.NullString
+	var worker, unique, key, progress sql.NullString
 	var expires, batch number
-	row := newJobRow(&state, &worker, &expires, &queue, &unique, &key, &batch)
+	row := newJobRow(&state, &worker, &expires, &queue, &unique, &key, &batch, &progress)
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
 		job, err = row.scan(rows)
 		return err
 	}, args...)
 	job.State, job.WorkerID, job.ClaimExpiresAt, job.Queue = state, worker.String, int64(expires), queue
-	job.Unique, job.Key, job.Batch = unique.String, key.String, int64(batch)
+	job.Unique, job.Key, job.Batch, job.Progress = unique.String, key.String, int64(batch), progress.String
 	return job, found, err
 }
 

@@ -285,16 +285,16 @@ func (s *JobSelect) load(in Table, ids []int64) (string, []any) {
 		where = " WHERE " + strings.Join(c.where, " AND ")
 	}
 	t := tables[in]
-	return `SELECT ` + listed[in] + `, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, s.unique_key, s.key, s.headers, s.batch
+	return `SELECT ` + listed[in] + `, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, s.unique_key, s.key, s.headers, s.batch, s.progress
 FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j ON j."+t.id+" = c.value", 1) + where, c.args
 }
 
 func scanListed(rows *sql.Rows) (j Job, err error) {
-	var worker, lastError, unique, key, headers sql.NullString
+	var worker, lastError, unique, key, headers, progress sql.NullString
 	err = rows.Scan(&j.ID, &j.State, &worker, (*number)(&j.ClaimExpiresAt), (*number)(&j.ExpiresAt), &lastError,
 		(*number)(&j.DiedAt), (*number)(&j.DoneMS), &j.Queue, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt),
-		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), &unique, &key, &headers, (*number)(&j.Batch))
-	j.WorkerID, j.LastError = worker.String, lastError.String
+		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), &unique, &key, &headers, (*number)(&j.Batch), &progress)
+	j.WorkerID, j.LastError, j.Progress = worker.String, lastError.String, progress.String
 	j.Unique, j.Key, j.Headers = unique.String, key.String, headers.String
 	return j, err
 }

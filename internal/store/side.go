@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+	"strings"
+)
 
 // Side is what a job takes along from its enqueue, beyond honker's columns. A plain job has nothing of it,
 // and no side row.
@@ -27,7 +31,7 @@ var sqlInsertSides = newInserts(`_honkerx_job`, `queue, key, slot, headers, job_
 const (
 	sqlSetSide = `INSERT INTO _honkerx_job (queue, key, slot, headers, job_id) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = excluded.key, slot = excluded.slot, headers = excluded.headers`
-	sqlSetHeaders = `UPDATE _honkerx_job SET headers = ?2 WHERE job_id = ?1 AND headers IS NOT ?2`
+	sqlReplaceSide = `UPDATE _honkerx_job SET headers = ?2, progress = NULL, checkpoint = NULL WHERE job_id = ?1`
 )
 
 // SetSides gives s to jobs that were just inserted in queue.
@@ -54,9 +58,13 @@ func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s Side, id int
 	return err
 }
 
-// SetHeaders changes the headers of a live job that has a side row; empty for none.
-func (Jobs) SetHeaders(ctx context.Context, q Querier, id int64, headers string) error {
-	_, err := q.ExecContext(ctx, sqlSetHeaders, id, nullText(headers))
+// ReplaceSide gives a job that was, which has got other arguments, other headers. What it had come to with the ones before
+// is of no use to it.
+func (Jobs) ReplaceSide(ctx context.Context, q Querier, was Job, headers string) error {
+	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
+		return nil
+	}
+	_, err := q.ExecContext(ctx, sqlReplaceSide, was.ID, nullText(headers))
 	return err
 }
 
@@ -66,8 +74,22 @@ func ofSide(column string) string {
 }
 
 // carried is what the handler of a job is given of its side row, as one column: each column of a claim has
-// its price, also where it is NULL, as this one is for a plain job.
-const carried = `(SELECT headers FROM _honkerx_job WHERE job_id = _honker_live.id)`
+// its price, also where it is NULL, as this one is for a plain job. It is the headers, or a list of them and the
+// checkpoint.
+const carried = `(SELECT CASE WHEN checkpoint IS NULL THEN headers ELSE '[' || ifnull(headers, 'null') || ',' || checkpoint || ']' END
+    FROM _honkerx_job WHERE job_id = _honker_live.id)`
 
 // carry takes what the column carried says.
-func (j *Job) carry(text string) { j.Headers = text }
+func (j *Job) carry(text string) {
+	if !strings.HasPrefix(text, "[") {
+		j.Headers = text
+		return
+	}
+	var both [2]json.RawMessage
+	if json.Unmarshal([]byte(text), &both) != nil {
+		return // another program has written one of them
+	}
+	if j.Checkpoint = string(both[1]); string(both[0]) != "null" {
+		j.Headers = string(both[0])
+	}
+}

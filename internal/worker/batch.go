@@ -21,6 +21,9 @@ type batchOp struct {
 
 // Run implements engine.Op.
 func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
+	if err := b.saveProgress(ctx, q, now); err != nil {
+		return err
+	}
 	if err := b.ackTogether(ctx, q, now); err != nil {
 		return err
 	}
@@ -43,6 +46,16 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	}
 	// After the settles: a job that goes back to the queue may be the next one in its order.
 	return b.ClaimOp.Run(ctx, q, now)
+}
+
+func (b *batchOp) saveProgress(ctx context.Context, q engine.Querier, now time.Time) error {
+	var ends []*SettleOp
+	for _, j := range b.done {
+		if j.end != nil && j.claim.unsaved() != nil { // few have
+			ends = append(ends, j.end)
+		}
+	}
+	return b.source.saveProgress(ctx, q, ends, now)
 }
 
 // together reports that j is acked by one statement with others. A job that its handler may

@@ -31,7 +31,8 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	}
 	var kept []int64
 	var until int64
-	op := engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	news := p.news(held, time.Now())
+	op := news.with(p.source.Jobs, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		until = now.Unix() + engine.Seconds(p.Lease)
 		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), until)
 		return err
@@ -45,6 +46,7 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
 		return
 	}
+	news.committed()
 	missed := slices.DeleteFunc(held, func(j *activeJob) bool {
 		renewed := slices.Contains(kept, j.claim.ID)
 		if renewed {

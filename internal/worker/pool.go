@@ -81,6 +81,8 @@ type Pool struct {
 	prefetch prefetch
 	failures engine.Retry
 
+	progressAt time.Time // of the renewer: when it last wrote progress
+
 	startRenewer func() // and watchLoop, with the first job: see start
 }
 

@@ -124,6 +124,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 		}
 		j.ran = j.claim.Ran()
 		p.OnReturned(j.claim)
+		j.claim.returned.Store(true)
 		// A handler returns ctx's error as a rule, which does not say that its time was up.
 		var timeout timeoutError
 		if err != nil && errors.As(context.Cause(ctx), &timeout) {

@@ -21,6 +21,9 @@ type Claim struct {
 	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
 	Result    atomic.Pointer[string]
 	log       atomic.Pointer[Log] // nil: nothing was logged
+	progress  atomic.Pointer[store.Progress]
+	saved     atomic.Pointer[store.Progress] // what of it is in the file
+	returned  atomic.Bool                    // the handler has
 
 	// Pooled claims are told of by their pool, once, when their job was cancelled.
 	Pooled    bool
@@ -136,7 +139,7 @@ func (s *Source) cancelled(c *Claim) *SettleOp {
 func (s *SettleOp) single() bool {
 	switch s.Outcome {
 	case Acked:
-		return s.Claim.Result.Load() == nil
+		return s.Claim.Result.Load() == nil && s.Claim.unsaved() == nil
 	case Snoozed, Released:
 		return !s.SlowDown
 	}
@@ -167,6 +170,9 @@ func (s *SettleOp) Held() bool {
 // Run ends the claim, in a transaction. Every statement is fenced by (id, worker, attempt), so a claim
 // that was lost changes nothing.
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) error {
+	if err := s.source.saveProgress(ctx, q, []*SettleOp{s}, at); err != nil {
+		return err
+	}
 	if err := s.settle(ctx, q, at, s.source.Jobs.Ack); err != nil {
 		return err
 	}

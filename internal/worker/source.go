@@ -28,6 +28,7 @@ type Jobs interface {
 	AckAttemptIDs(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) ([]int64, error)
 	Retry(ctx context.Context, q engine.Querier, c store.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
 	DeadLetter(ctx context.Context, q engine.Querier, c store.Claim, cause string, now int64) (bool, error)
+	SaveProgress(ctx context.Context, q engine.Querier, all []store.ProgressOf, worker string, acked bool, now int64) error
 	AddAttempts(ctx context.Context, q engine.Querier, failed []store.Attempt) error
 	PutBack(ctx context.Context, q engine.Querier, c store.Claim, runAt, now int64) (bool, error)
 	SlowDown(ctx context.Context, q engine.Querier, queue string, id int64, p store.Pause, now int64) error

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Progress is how far a handler has said that it is.
+type Progress struct {
+	Done, Total int64
+	Note        string
+	AtMS        int64
+}
+
+// MarshalJSON is the progress as the file has it.
+func (p Progress) MarshalJSON() ([]byte, error) {
+	return json.Marshal([4]any{p.Done, p.Total, p.Note, p.AtMS})
+}
+
+// UnmarshalJSON reads it.
+func (p *Progress) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[4]any{&p.Done, &p.Total, &p.Note, &p.AtMS})
+}
+
+// ProgressOf is the progress of a claimed job.
+type ProgressOf struct {
+	ID, Attempt int64
+	Progress
+}
+
+// By primary keys, of those of a list that are still claimed as they were, and, where the jobs are about to be acked,
+// will be kept.
+const (
+	sqlSaveProgress = `INSERT INTO _honkerx_job (job_id, progress)
+SELECT _honker_live.id, p.value ->> 2 FROM json_each(?1) AS p CROSS JOIN _honker_live ON _honker_live.id = p.value ->> 0
+WHERE worker_id = ?2 AND attempts = p.value ->> 1 AND claim_expires_at >= ?3 AND state = 'processing' AND (?4 OR ` + keepsDone + `)
+ON CONFLICT (job_id) DO UPDATE SET progress = excluded.progress`
+
+	sqlSaveCheckpoint = `INSERT INTO _honkerx_job (job_id, checkpoint)
+SELECT id, ?5 FROM _honker_live` + whereClaim + ` AND state = 'processing'
+ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
+)
+
+// SaveProgress keeps the progress of jobs that worker holds by a valid claim; with acked, of those alone that stay
+// in the file when they are acked.
+func (Jobs) SaveProgress(ctx context.Context, q Querier, all []ProgressOf, worker string, acked bool, now int64) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes it along
+		return err
+	}
+	rows := make([][3]any, len(all))
+	for i, p := range all {
+		rows[i] = [3]any{p.ID, p.Attempt, p.Progress}
+	}
+	list, err := json.Marshal(rows)
+	if err != nil {
+		return err
+	}
+	_, err = q.ExecContext(ctx, sqlSaveProgress, string(list), worker, now, !acked)
+	return err
+}
+
+// Checkpoint keeps a value with a job for its next attempt; false when the claim no longer holds.
+func (Jobs) Checkpoint(ctx context.Context, q Querier, c Claim, value string, now int64) (bool, error) {
+	if err := ensureKeyTriggers(ctx, q, false); err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlSaveCheckpoint, c.ID, c.Worker, c.Attempt, now, value)
+	return n > 0, err
+}

@@ -1,0 +1,316 @@
+package honker_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// progressNow is what the file says of a job: done, total and note.
+func progressNow(t testing.TB, db *honker.DB, id int64) string {
+	t.Helper()
+	job, err := db.Job(context.Background(), id)
+	require.NoError(t, err)
+	if job.Progress == nil {
+		return ""
+	}
+	return fmt.Sprint(job.Progress.Done, "/", job.Progress.Total, " ", job.Progress.Note)
+}
+
+// Progress comes with the renewal of the leases, of all jobs in one commit, however often it is told.
+func TestJob_SetProgress_WithRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
+		q := honker.NewQueue[int](db, "jobs", nil)
+		end := make(chan struct{})
+		finish := sync.OnceFunc(func() { close(end) })
+		defer finish()
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			for i := range int64(100_000) {
+				job.SetProgress(i, 100_000, "first")
+			}
+			time.Sleep(15 * time.Second)
+			job.SetProgress(int64(job.Args), 0, "second")
+			<-end
+			return nil
+		}, &honker.WorkOptions{Workers: 3, Lease: 30 * time.Second})
+		ids, err := q.EnqueueMany(t.Context(), []int{7, 8, 9})
+		require.NoError(t, err)
+		conn, err := db.SQL().Conn(t.Context())
+		require.NoError(t, err)
+		defer conn.Close()
+		last, commits := 0, 0
+		sleep := func(seconds int) {
+			for range 10 * seconds {
+				time.Sleep(100 * time.Millisecond)
+				var version int
+				require.NoError(t, conn.QueryRowContext(t.Context(), `PRAGMA data_version`).Scan(&version))
+				commits += version - last // at most one in so short a time
+				last = version
+			}
+		}
+		sleep(5)
+		commits = 0
+		for _, id := range ids {
+			require.Empty(t, progressNow(t, db, id), "before the first renewal")
+		}
+		sleep(8)
+		for _, id := range ids {
+			require.Equal(t, "99999/100000 first", progressNow(t, db, id))
+		}
+		require.Equal(t, 1, commits, "one commit for all")
+		sleep(10)
+		job := testkit.GetJob(t, q, ids[1])
+		require.Equal(t, &honker.Progress{Done: 8, Note: "second", At: job.Progress.At}, job.Progress)
+		require.InDelta(t, 8, time.Since(job.Progress.At).Seconds(), 0.01)
+		sleep(20)
+		require.Equal(t, 4, commits, "one for each third of the lease")
+		finish()
+		require.NoError(t, stop())
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_job`))
+		requireSound(t, db)
+	})
+}
+
+// With a short lease, which is renewed often, progress is written once a second at most.
+func TestJob_SetProgress_OnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		q := honker.NewQueue[int](db, "jobs", nil)
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			for i := range int64(1000) {
+				job.SetProgress(i, 1000, "")
+				time.Sleep(10 * time.Millisecond)
+			}
+			return nil
+		}, &honker.WorkOptions{Lease: time.Second})
+		id := testkit.Enqueue(t, q, 1)
+		seen := make(map[string]bool)
+		for range 95 {
+			time.Sleep(100 * time.Millisecond)
+			seen[progressNow(t, db, id)] = true
+		}
+		require.LessOrEqual(t, len(seen), 11)
+		require.Greater(t, len(seen), 7)
+		require.NoError(t, stop())
+	})
+}
+
+// The last progress stays with a job that fails, dies, or is done and kept; a settle writes what no renewal has.
+func TestJob_SetProgress_Kept(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	job := testkit.ClaimOne(t, q)
+	job.SetProgress(1, 3, "one")
+	require.Empty(t, progressNow(t, db, id), "by itself it writes nothing")
+	require.NoError(t, job.Extend(ctx, time.Minute))
+	require.Equal(t, "1/3 one", progressNow(t, db, id))
+	job.SetProgress(2, 3, "two")
+	require.NoError(t, job.Retry(ctx, 0, errors.New("a")))
+	require.Equal(t, "2/3 two", progressNow(t, db, id))
+	job = testkit.ClaimOne(t, q)
+	require.Equal(t, "2/3 two", progressNow(t, db, id), "until the next attempt tells of its own")
+	job.SetProgress(0, 3, "again")
+	require.NoError(t, job.Snooze(ctx, 0))
+	require.Equal(t, "0/3 again", progressNow(t, db, id))
+	job = testkit.ClaimOne(t, q)
+	job.SetProgress(3, 3, strings.Repeat("ä", 1000)+"\x00")
+	require.NoError(t, job.Reject(ctx, errors.New("b")))
+	require.Equal(t, "3/3 "+strings.Repeat("ä", 256), progressNow(t, db, id), "a dead one")
+
+	require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: 10}}))
+	id = testkit.Enqueue(t, q, 1)
+	job = testkit.ClaimOne(t, q)
+	job.SetProgress(3, 3, "done")
+	require.NoError(t, job.Ack(ctx))
+	require.Equal(t, "3/3 done", progressNow(t, db, id))
+	id = testkit.Enqueue(t, q, 1)
+	_, err := q.WorkDue(ctx, func(_ context.Context, job *honker.Job[int]) error { job.SetProgress(1, 1, "done in Work"); return nil }, nil)
+	require.NoError(t, err)
+	require.Equal(t, "1/1 done in Work", progressNow(t, db, id))
+
+	require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{}))
+	testkit.Enqueue(t, q, 1)
+	job = testkit.ClaimOne(t, q)
+	job.SetProgress(1, 1, "")
+	require.NoError(t, job.Ack(ctx))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_job`))
+	requireSound(t, db)
+}
+
+// A handler that has returned, or lost its claim, tells of nothing any more.
+func TestJob_SetProgress_NotMine(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		var first *honker.Job[int]
+		stop := testkit.Work(t, q, func(_ context.Context, job *honker.Job[int]) error {
+			if first == nil {
+				first = job
+				return honker.RetryAfter(0, errors.New("again"))
+			}
+			for range 10 {
+				first.SetProgress(66, 66, "late")
+				time.Sleep(10 * time.Second)
+			}
+			return honker.Reject(errors.New("no"))
+		}, nil)
+		id := testkit.Enqueue(t, q, 1)
+		time.Sleep(50 * time.Second)
+		require.Empty(t, progressNow(t, db, id))
+		time.Sleep(time.Minute)
+		require.Empty(t, progressNow(t, db, id))
+		require.NoError(t, stop())
+
+		id = testkit.Enqueue(t, q, 2)
+		lost := testkit.ClaimOneAs(t, q, "lost")
+		time.Sleep(10 * time.Minute)
+		testkit.ClaimOneAs(t, q, "other")
+		lost.SetProgress(1, 2, "lost")
+		require.ErrorIs(t, lost.Extend(t.Context(), time.Hour), honker.ErrClaimLost)
+		require.ErrorIs(t, lost.Retry(t.Context(), 0, errors.New("lost")), honker.ErrClaimLost)
+		require.Empty(t, progressNow(t, db, id))
+	})
+}
+
+// resume claims the one job, and returns it with what an attempt before has kept.
+func resume(t testing.TB, q *honker.Queue[int]) (job *honker.Job[int], page map[string]int) {
+	t.Helper()
+	job = testkit.ClaimOne(t, q)
+	_, err := job.Checkpointed(&page)
+	require.NoError(t, err)
+	return job, page
+}
+
+// The next attempt has what the one before has kept, however that ended, until the job is done.
+func TestJob_Checkpoint_NextAttempt(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	h := headers{"a": "[1]"}
+	id := testkit.Enqueue(t, q, 1, honker.Headers(h))
+	for n, end := range []func(*honker.Job[int]) error{
+		func(job *honker.Job[int]) error { return job.Retry(ctx, 0, errors.New("a")) },
+		func(job *honker.Job[int]) error { return job.Snooze(ctx, 0) },
+		func(*honker.Job[int]) error { testkit.ExpireClaim(t, db, id); return nil },
+		func(job *honker.Job[int]) error { return job.Ack(ctx) },
+	} {
+		job, page := resume(t, q)
+		require.Equal(t, h, job.Headers)
+		if n == 0 {
+			require.Nil(t, page)
+		} else {
+			require.Equal(t, map[string]int{"page": n}, page)
+		}
+		require.NoError(t, job.Checkpoint(ctx, "another type"))
+		require.NoError(t, job.Checkpoint(ctx, map[string]int{"page": n + 1}), "the last one counts")
+		var now map[string]int
+		some, err := job.Checkpointed(&now)
+		require.NoError(t, err)
+		require.Equal(t, n > 0, some, "it is for the next attempt")
+		require.Equal(t, page, now)
+		require.NoError(t, end(job))
+		requireSound(t, db)
+	}
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_job`))
+
+	testkit.Enqueue(t, q, 1) // without headers, in Work
+	for want := range 3 {
+		_, err := q.WorkDue(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+			var n int
+			some, err := job.Checkpointed(&n)
+			require.NoError(t, err)
+			require.Equal(t, want > 0, some)
+			require.Equal(t, want, n)
+			require.NoError(t, job.Checkpoint(ctx, n+1))
+			return honker.Snooze(time.Hour)
+		}, nil)
+		require.NoError(t, err)
+		testkit.Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch()`)
+	}
+}
+
+// A checkpoint is the holder's, and is committed with what its transaction wrote.
+func TestJob_Checkpoint_Fenced(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	stale := testkit.ClaimOneAs(t, q, "me")
+	testkit.ExpireClaim(t, db, id)
+	job := testkit.ClaimOneAs(t, q, "me")
+	require.NoError(t, job.Checkpoint(ctx, 1))
+	before := testkit.Dump(t, db.SQL())
+	require.ErrorIs(t, stale.Checkpoint(ctx, 2), honker.ErrClaimLost)
+	inTx := func(of *honker.Job[int], n int, end error) error {
+		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			require.ErrorIs(t, of.Checkpoint(ctx, 4), honker.ErrInTx)
+			if err := of.CheckpointTx(ctx, tx, n); err != nil {
+				return err
+			}
+			return end
+		})
+	}
+	undo := errors.New("undo")
+	require.ErrorIs(t, inTx(stale, 2, nil), honker.ErrClaimLost)
+	require.ErrorIs(t, inTx(job, 2, undo), undo)
+	for what, v := range map[string]any{"no JSON": make(chan int), "bytes": []byte("x"), "too large": strings.Repeat("x", 1<<20)} {
+		require.ErrorIs(t, job.Checkpoint(ctx, v), honker.ErrInvalid, what)
+	}
+	require.Equal(t, before, testkit.Dump(t, db.SQL()), "nothing was changed")
+	require.NoError(t, inTx(job, 3, nil))
+	require.NoError(t, job.Retry(ctx, 0, nil))
+	require.ErrorIs(t, job.Checkpoint(ctx, 5), honker.ErrClaimLost, "settled")
+	require.ErrorIs(t, job.CheckpointTx(ctx, db.SQL(), 5), honker.ErrClaimLost)
+
+	job = testkit.ClaimOne(t, q)
+	n, text := 0, "as it was"
+	some, err := job.Checkpointed(&n)
+	require.NoError(t, err)
+	require.True(t, some)
+	require.Equal(t, 3, n)
+	some, err = job.Checkpointed(&text)
+	require.Error(t, err)
+	require.False(t, some)
+	require.Equal(t, "as it was", text)
+}
+
+// A job that waits and gets other arguments begins anew.
+func TestJob_Checkpoint_Replaced(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	u := honker.Unique("k", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
+	p := place(t, q, 1, u)
+	job := testkit.ClaimOne(t, q)
+	require.NoError(t, job.Checkpoint(ctx, map[string]int{"page": 1}))
+	job.SetProgress(1, 2, "of the first")
+	require.NoError(t, job.Retry(ctx, 0, errors.New("a")))
+	place(t, q, 2, u)
+	require.Empty(t, progressNow(t, db, p.ID))
+	_, page := resume(t, q)
+	require.Nil(t, page)
+}
+
+// What another program has left in the columns is not understood, and harms nothing.
+func TestJob_Checkpoint_ForeignText(t *testing.T) {
+	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), nil)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	id := testkit.Enqueue(t, q, 1, honker.Headers(headers{"a": "b"}))
+	for _, text := range []string{"no JSON", "[", "1", "{}", "null", `[1,2]`, `["a","b","c","d"]`} {
+		testkit.Exec(t, db, `UPDATE _honkerx_job SET headers = ?, progress = ?, checkpoint = ?`, text, text, text)
+		job := testkit.ClaimOne(t, q)
+		require.Equal(t, id, job.ID, text)
+		_, _ = job.Checkpointed(new(int))
+		info, err := db.Job(t.Context(), id)
+		require.NoError(t, err, text)
+		require.Empty(t, info.Headers, text)
+		require.NoError(t, job.Snooze(t.Context(), 0), text)
+	}
+}
