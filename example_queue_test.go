@@ -265,3 +265,26 @@ func ExampleQueue_SetLimits() {
 	// first to globex
 	// second to acme
 }
+
+func ExampleHeaders() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if _, err := mails.Enqueue(ctx, "ann", honker.Headers(map[string]string{"tenant": "acme"})); err != nil {
+		log.Fatal(err)
+	}
+	_, err = mails.WorkDue(ctx, func(ctx context.Context, job *honker.Job[string]) error {
+		fmt.Println("mail to", job.Args, "for", job.Headers["tenant"])
+		return nil
+	}, nil)
+	fmt.Println(err)
+	// Output:
+	// mail to ann for acme
+	// <nil>
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -236,4 +237,42 @@ func ExampleNewLanes() {
 	}, &honker.WorkOptions{Workers: 1})
 	fmt.Println(jobs, err)
 	// Output: map[free:2 paid:4] <nil>
+}
+
+func ExampleJob_Checkpoint() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	books := honker.NewQueue[[]string](db, "books", nil)
+	if _, err := books.Enqueue(ctx, []string{"one", "two", "three"}); err != nil {
+		log.Fatal(err)
+	}
+	out := errors.New("out of paper")
+	_, err = books.WorkDue(ctx, func(ctx context.Context, job *honker.Job[[]string]) error {
+		page := 0
+		if _, err := job.Checkpointed(&page); err != nil {
+			return honker.Reject(err)
+		}
+		for ; page < len(job.Args); page++ {
+			if page == 2 && job.Attempts == 1 {
+				return honker.RetryAfter(0, out)
+			}
+			fmt.Println("print", job.Args[page])
+			if err := job.Checkpoint(ctx, page+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+	fmt.Println(err)
+	// Output:
+	// print one
+	// print two
+	// print three
+	// <nil>
 }

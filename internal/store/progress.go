@@ -47,8 +47,10 @@ func (Jobs) SaveProgress(ctx context.Context, q Querier, all []ProgressOf, worke
 	if len(all) == 0 {
 		return nil
 	}
-	if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes it along
-		return err
+	if !acked {
+		if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes it along
+			return err
+		}
 	}
 	rows := make([][3]any, len(all))
 	for i, p := range all {
