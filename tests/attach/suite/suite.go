@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/relay"
 )
 
@@ -31,6 +32,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 		"unique keys":                     uniqueKeys,
 		"pauses":                          pauses,
 		"limits":                          limits,
+		"what a job carries":              sideRow,
 	} {
 		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
 			t.Run(name+pools, func(t *testing.T) {
@@ -229,6 +231,48 @@ func limits(t *testing.T, pool *sql.DB) {
 	require.NoError(t, jobs[0].Ack(ctx))
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{}))
 	require.Equal(t, []int64{ids[3]}, foreignClaim(ctx, t, pool))
+	require.NoError(t, db.Check(ctx))
+}
+
+// sideRow has a job keep what honker's columns have no place for, and its failed attempt.
+func sideRow(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q := honker.NewQueue[int](db, "carrying", nil)
+	h := map[string]string{"tenant": "ä\"☃"}
+	id, err := q.Enqueue(ctx, 1, honker.Headers(h))
+	require.NoError(t, err)
+	for n := range 3 {
+		jobs, err := q.Claim(ctx, "w", 2)
+		require.NoError(t, err)
+		require.Len(t, jobs, 1)
+		require.Equal(t, h, jobs[0].Headers)
+		var page []int
+		some, err := jobs[0].Checkpointed(&page)
+		require.NoError(t, err)
+		require.Equal(t, n > 0, some)
+		require.NoError(t, jobs[0].Checkpoint(ctx, append(page, n)))
+		jobs[0].Logger().Info("log", "n", n)
+		jobs[0].SetProgress(int64(n), 3, "ä")
+		require.NoError(t, jobs[0].Retry(ctx, 0, errors.New("no")))
+		require.Len(t, page, n)
+	}
+	info, err := db.Job(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, h, info.Headers)
+	require.Equal(t, &honker.Progress{Done: 2, Total: 3, Note: "ä", At: info.Progress.At}, info.Progress)
+	attempts, err := admin.Attempts(ctx, db, id)
+	require.NoError(t, err)
+	require.Len(t, attempts, 3)
+	require.Contains(t, attempts[2].Log, "msg=log n=2")
+	done, err := q.Cancel(ctx, id)
+	require.NoError(t, err)
+	require.True(t, done)
+	_, err = admin.Attempts(ctx, db, id)
+	require.ErrorIs(t, err, honker.ErrNotFound)
 	require.NoError(t, db.Check(ctx))
 }
 
