@@ -21,9 +21,10 @@ type Codec interface {
 
 	// Decode returns the payload of what is stored for a job of queue. That may be what no Encode has
 	// made: a job from before there was a codec, of a SQL function, or of a program in another language.
-	// An error is one of the attempt: the job is tried again after the queue's Backoff, until its attempts
-	// are spent, since another process may have the key that this one lacks. One made by [Reject] sends the job to the
-	// dead letters at once. No job is lost: it keeps its payload there, and can be requeued.
+	// An error is one of the attempt, as if a handler had returned it: the job is tried again after the queue's
+	// Backoff, until its attempts are spent, since another process may have the key that this one lacks. [Reject] sends the
+	// job to the dead letters at once, and [RetryAfter] and [Snooze] say when it is tried again. No job is
+	// lost: it keeps its payload there, and can be requeued.
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
@@ -47,8 +48,13 @@ func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 // of the handler.
 func (j *Job[T]) unreadable(ctx context.Context, cause error) error {
 	var d *worker.Directive
-	if errors.As(cause, &d) && d.Outcome == worker.Died {
+	switch {
+	case !errors.As(cause, &d):
+		return j.Retry(ctx, max(0, j.q.opts.Backoff(j.Attempts, cause)), cause)
+	case d.Outcome == worker.Died:
 		return j.Reject(ctx, cause)
+	case d.Outcome == worker.Snoozed:
+		return j.Snooze(ctx, d.Delay)
 	}
-	return j.Retry(ctx, max(0, j.q.opts.Backoff(j.Attempts, cause)), cause)
+	return j.Retry(ctx, d.Delay, cause)
 }

@@ -192,6 +192,9 @@ func TestCodec_Schedule(t *testing.T) {
 	changed, err := s.Update(ctx, "nightly", honker.ScheduleChange{Payload: new(any("other"))})
 	require.NoError(t, err)
 	require.True(t, changed)
+	schedules, err = s.List(ctx)
+	require.NoError(t, err)
+	require.NotContains(t, string(schedules[0].Payload), "other")
 	_, err = s.Trigger(ctx, "nightly")
 	require.NoError(t, err)
 	require.Equal(t, "other", testkit.ClaimOne(t, q).Args)
@@ -290,17 +293,30 @@ func TestCodec_DecodeFails(t *testing.T) {
 		},
 	}
 	for name, take := range ways {
-		for cause, want := range map[error]honker.State{errLocked: honker.StatePending, honker.Reject(errLocked): honker.StateDead} {
-			ctx, _, q, c := newCodecQueue(t, &honker.QueueOptions{Backoff: honker.Constant(time.Hour)})
+		for _, c := range []struct {
+			cause error
+			state honker.State
+			delay time.Duration
+			spent int
+		}{
+			{errLocked, honker.StatePending, time.Hour, 1},
+			{honker.RetryAfter(time.Minute, errLocked), honker.StatePending, time.Minute, 1},
+			{honker.Snooze(2 * time.Minute), honker.StatePending, 2 * time.Minute, 0},
+			{honker.Reject(errLocked), honker.StateDead, 0, 1},
+		} {
+			ctx, _, q, codec := newCodecQueue(t, &honker.QueueOptions{Backoff: honker.Constant(time.Hour)})
 			id := testkit.Enqueue(t, q, "secret")
-			c.lock(cause)
+			codec.lock(c.cause)
 			require.NoError(t, take(ctx, q), name)
 			info := testkit.GetJob(t, q, id)
-			require.Equal(t, want, info.State, name)
-			require.Equal(t, "codec: no key", info.LastError, name)
-			require.Equal(t, 1, info.Attempts)
+			require.Equal(t, c.state, info.State, name)
+			require.Equal(t, c.spent, info.Attempts, name)
+			require.InDelta(t, c.delay.Seconds(), info.RunAt.Sub(info.CreatedAt).Seconds(), 30, name)
+			if c.spent > 0 {
+				require.Equal(t, "codec: no key", info.LastError, name)
+			}
 			_, err := honker.Args[string](info)
-			require.ErrorIs(t, err, errLocked)
+			require.ErrorIs(t, err, c.cause)
 			requireWrapped(t, info, `"secret"`)
 		}
 		ctx, db, q, _ := newCodecQueue(t, nil)
