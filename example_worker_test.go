@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -275,4 +276,41 @@ func ExampleJob_Checkpoint() {
 	// print two
 	// print three
 	// <nil>
+}
+
+// A line for each attempt; here without what differs from run to run.
+func ExampleLog() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	attempts := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "wait" || a.Key == "ran" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+
+	mails := honker.NewQueue[string](db, "mails", nil)
+	for _, to := range []string{"ann", "no one"} {
+		if _, err := mails.Enqueue(ctx, to); err != nil {
+			log.Fatal(err)
+		}
+	}
+	_, err = mails.WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		if job.Args == "no one" {
+			return honker.Reject(errors.New("no such address"))
+		}
+		return nil
+	}, &honker.WorkOptions{Middleware: []honker.Middleware{honker.Log(attempts, nil)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// level=INFO msg="honker: attempt" queue=mails job=1 attempt=1 outcome=acked
+	// level=ERROR msg="honker: attempt" queue=mails job=2 attempt=1 outcome=died error="no such address"
 }

@@ -65,7 +65,8 @@ type JobInfo struct {
 	Headers        map[string]string // see [Headers]; nil: none
 	Progress       *Progress         // see [Job.SetProgress]; nil: it has told of none; not in handlers
 
-	codec Codec // by which the Payload was stored; nil: none
+	codec Codec         // by which the Payload was stored; nil: none
+	claim *worker.Claim // in a Middleware
 }
 
 // stateOf shows a job that is held as one that waits.
@@ -227,6 +228,8 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) 
 		return ErrClaimLost // the pool tells of it
 	}
 	if end.Held() {
+		became := end.Became
+		end.Claim.Became.Store(&became)
 		note.Store(true)
 		if atCommit {
 			return nil

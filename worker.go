@@ -169,10 +169,15 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *q
 			}
 			return fn(ctx, job)
 		}
+		if len(o.Middleware) == 0 {
+			return run(ctx, nil)
+		}
 		for _, wrap := range slices.Backward(o.Middleware) {
 			run = wrap(run)
 		}
-		return run(ctx, &job.JobInfo)
+		info := job.JobInfo
+		info.claim = claim
+		return run(ctx, &info)
 	}
 	return c, nil
 }

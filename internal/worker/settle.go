@@ -15,10 +15,11 @@ import (
 // job on by value, and settling one copy settles all.
 type Claim struct {
 	store.Claim
-	Queue     string      // of the job
-	Settled   atomic.Bool // by a plain verb of the handler
-	SettledTx atomic.Bool // by a Tx verb: its transaction may still fail
-	SnoozedTx atomic.Bool // by SnoozeTx: the worker's next claim of the job has the same fence
+	Queue     string                  // of the job
+	Settled   atomic.Bool             // by a plain verb of the handler
+	SettledTx atomic.Bool             // by a Tx verb: its transaction may still fail
+	SnoozedTx atomic.Bool             // by SnoozeTx: the worker's next claim of the job has the same fence
+	Became    atomic.Pointer[Outcome] // by the last verb of the handler that settled the job
 	Result    atomic.Pointer[string]
 	log       atomic.Pointer[Log] // nil: nothing was logged
 	progress  atomic.Pointer[store.Progress]
