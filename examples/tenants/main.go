@@ -1,0 +1,91 @@
+// Tenants is a service with three customers on one file: one is noisy, one is quiet, and the endpoint of one
+// fails. It shows what the limits of queues do for the others, and checks it. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	db    string
+	noisy int
+	work  time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal does not wait
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run returns the exit code: 1 for a failure or a check that fails, 2 for wrong flags.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := serve(ctx, c, stdout); err != nil {
+		fmt.Fprintln(stderr, "tenants:", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("tenants", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.db, "db", "", "make the database in this `file`, which must not exist, and keep it (default: one in the temporary directory)")
+	f.IntVar(&c.noisy, "noisy", 200, "webhooks of the noisy customer")
+	f.DurationVar(&c.work, "work", 15*time.Millisecond, "how long a call takes")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if c.noisy < few || c.work < 0 {
+		err := fmt.Errorf("-noisy must be %d or more, -work not be negative", few)
+		fmt.Fprintln(stderr, "tenants:", err)
+		return c, err
+	}
+	return c, nil
+}
+
+// serve plays the scenarios, and prints what has come of them.
+func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
+	if c.db == "" {
+		dir, err := os.MkdirTemp("", "honker-tenants-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		c.db = filepath.Join(dir, "tenants.db")
+	} else if _, err := os.Stat(c.db); !errors.Is(err, os.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s exists", c.db), err)
+	}
+	s, err := open(ctx, c, stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	began := time.Now()
+	var all []check
+	for _, scenario := range []func(context.Context) ([]check, error){s.share, s.rate, s.slowDown, s.order} {
+		checks, err := scenario(ctx)
+		if err != nil {
+			return err
+		}
+		all = append(all, checks...)
+	}
+	err = printChecks(stdout, all)
+	fmt.Fprintf(stdout, "It took %v.\n", time.Since(began).Round(100*time.Millisecond))
+	return errors.Join(err, s.dbs[0].Check(ctx))
+}

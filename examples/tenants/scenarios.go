@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// share is scenario A: one customer has much to do before the others come, and they do not wait for it.
+func (s *service) share(ctx context.Context) ([]check, error) {
+	sc, err := s.newScenario(ctx, "webhooks", honker.Limits{Running: 5, PerKey: 2})
+	if err != nil {
+		return nil, err
+	}
+	sc.say("A  %d webhooks of acme, then %d of bolt and of crux: 5 at a time, 2 of a customer", s.noisy, few)
+	for i, tenant := range tenants {
+		n := few
+		if i == 0 {
+			n = s.noisy
+		}
+		if err := sc.enqueue(ctx, tenant, n); err != nil {
+			return nil, err
+		}
+	}
+	if err := sc.deliver(ctx); err != nil {
+		return nil, err
+	}
+	acme, bolt := sc.endpoints.of["acme"], sc.endpoints.of["bolt"]
+	before := acme.before(bolt.ended)
+	return []check{
+		{"A", "no more than 2 calls at a time of a customer", fmt.Sprint("acme ", acme.most, ", bolt ", bolt.most), acme.most <= 2 && bolt.most <= 2},
+		{"A", "no more than 5 calls at a time of all", fmt.Sprint(sc.endpoints.all.most), sc.endpoints.all.most <= 5},
+		{"A", "bolt is done before half of acme is", fmt.Sprintf("after %d of %d", before, acme.done()), 2*before < s.noisy && acme.done() == s.noisy},
+	}, nil
+}
+
+// before counts the calls that came before at.
+func (m *meter) before(at time.Time) (n int) {
+	for _, t := range m.calls {
+		if t.Before(at) {
+			n++
+		}
+	}
+	return n
+}
+
+// rate is scenario B: a bound of calls per second, for both handles of the file together.
+func (s *service) rate(ctx context.Context) ([]check, error) {
+	const every, burst, n = 40 * time.Millisecond, 3, 30
+	sc, err := s.newScenario(ctx, "exports", honker.Limits{Rate: honker.Rate{N: 25, Per: time.Second, Burst: burst}})
+	if err != nil {
+		return nil, err
+	}
+	sc.say("B  %d exports: 25 a second, %d at once", n, burst)
+	if err := sc.enqueue(ctx, "bolt", n); err != nil {
+		return nil, err
+	}
+	if err := sc.deliver(ctx); err != nil {
+		return nil, err
+	}
+	calls, early := sc.endpoints.all.calls, 0
+	slices.SortFunc(calls, time.Time.Compare)
+	for i, at := range calls {
+		if at.Sub(sc.began) < time.Duration(i+1-burst)*every-look/10 { // two clocks
+			early++
+		}
+	}
+	took := calls[len(calls)-1].Sub(sc.began)
+	found := fmt.Sprintf("%d in %v, %d too early", len(calls), took.Round(10*time.Millisecond), early)
+	return []check{{"B", "no call comes before the rate lets it", found, len(calls) == n && early == 0}}, nil
+}
+
+// slowDown is scenario C: an endpoint says that there are too many calls. It is left alone, in both handles of the
+// file, and nothing is lost.
+func (s *service) slowDown(ctx context.Context) ([]check, error) {
+	sc, err := s.newScenario(ctx, "webhooks", honker.Limits{Running: 5, PerKey: 2})
+	if err != nil {
+		return nil, err
+	}
+	crux, bolt := sc.endpoints.of["crux"], sc.endpoints.of["bolt"]
+	crux.closedFor = 1500 * time.Millisecond
+	sc.say("C  %d webhooks of bolt and of crux, of which the endpoint refuses calls for %v", 2*few, crux.closedFor)
+	for _, tenant := range []string{"crux", "bolt"} {
+		if err := sc.enqueue(ctx, tenant, 2*few); err != nil {
+			return nil, err
+		}
+	}
+	if err := sc.deliver(ctx); err != nil {
+		return nil, err
+	}
+	dead, err := sc.dead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := fmt.Sprintf("%d refused, %d delivered, %d dead", crux.refused, crux.done(), dead)
+	// Each pause lasts for a second or two, and two calls may be on their way when it begins.
+	seldom := crux.refused > 0 && crux.refused <= 6 && crux.done() == 2*few && dead == 0
+	waited := crux.ended.Sub(bolt.ended)
+	return []check{
+		{"C", "crux is called seldom until it is open", found, seldom},
+		{"C", "bolt does not wait for it", fmt.Sprint("bolt is done ", waited.Round(10*time.Millisecond), " before"), bolt.done() == 2*few && waited > 0},
+	}, nil
+}
+
+// order is scenario D: what is of one customer happens in order, also when some of it fails; the others go on.
+func (s *service) order(ctx context.Context) ([]check, error) {
+	sc, err := s.newScenario(ctx, "ledger", honker.Limits{InOrder: true})
+	if err != nil {
+		return nil, err
+	}
+	sc.say("D  %d entries of each customer, in order; the third of crux fails twice", few)
+	crux := sc.endpoints.of["crux"]
+	crux.fails[3] = 2
+	for _, tenant := range tenants {
+		if err := sc.enqueue(ctx, tenant, few); err != nil {
+			return nil, err
+		}
+	}
+	if err := sc.deliver(ctx); err != nil {
+		return nil, err
+	}
+	c := check{"D", "each customer's entries come in order", "", true}
+	for _, tenant := range tenants {
+		e := sc.endpoints.of[tenant]
+		c.found += fmt.Sprintf("%s %d in %d calls, ", tenant, e.done(), len(e.calls))
+		c.ok = c.ok && e.done() == few && slices.IsSorted(e.delivered)
+	}
+	c.found = c.found[:len(c.found)-2]
+	c.ok = c.ok && len(crux.calls) == few+2
+	return []check{c}, nil
+}
