@@ -162,9 +162,9 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *q
 	}
 	c = q.poolConfig(o)
 	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
-		job := newJob[T](queueOf(row), row, claim)
+		job, stored := newJob[T](queueOf(row), row, claim), row.Payload // a closure over row would copy all of it
 		run := func(ctx context.Context, _ *JobInfo) error {
-			if err := job.decode(ctx, row.Payload, &job.Args); err != nil {
+			if err := job.decode(ctx, stored, &job.Args); err != nil {
 				return err
 			}
 			return fn(ctx, job)
