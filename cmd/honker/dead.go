@@ -50,7 +50,7 @@ var deadView = view[honker.JobInfo]{
 		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
 		{"died_at", func(j honker.JobInfo) cell { return when(j.DiedAt) }},
 		{"last_error", func(j honker.JobInfo) cell { return long(j.LastError) }},
-		{"payload", func(j honker.JobInfo) cell { return long(string(j.Payload)) }},
+		{"payload", func(j honker.JobInfo) cell { return payload(j, long) }},
 	},
 	name: rowView.name,
 }

@@ -25,7 +25,7 @@ var rowView = view[honker.JobInfo]{
 		{"run_at", func(j honker.JobInfo) cell { return when(j.RunAt) }},
 		{"worker_id", func(j honker.JobInfo) cell { return long(j.WorkerID) }},
 		{"last_error", func(j honker.JobInfo) cell { return long(j.LastError) }},
-		{"payload", func(j honker.JobInfo) cell { return long(string(j.Payload)) }},
+		{"payload", func(j honker.JobInfo) cell { return payload(j, long) }},
 	},
 	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
 }
@@ -174,7 +174,7 @@ var jobView = view[honker.JobInfo]{
 		{"claim_expires_at", func(j honker.JobInfo) cell { return at(j.ClaimExpiresAt) }},
 		{"died_at", func(j honker.JobInfo) cell { return at(j.DiedAt) }},
 		{"last_error", func(j honker.JobInfo) cell { return text(j.LastError) }},
-		{"payload", func(j honker.JobInfo) cell { return text(string(j.Payload)) }},
+		{"payload", func(j honker.JobInfo) cell { return payload(j, text) }},
 	},
 	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
 }

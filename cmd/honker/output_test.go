@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/seal"
 )
 
 // In JSON the fields have the names of the API, numbers are as they were written, and what is no JSON
@@ -45,6 +48,29 @@ func TestJSON_Values(t *testing.T) {
 	for name, want := range map[string]string{"ID": "id", "PID": "pid", "IDs": "ids", "WorkerID": "worker_id", "AsOf": "as_of", "N": "n", "MaxAttempts": "max_attempts", "SQL": "sql", "WALLimit": "wal_limit"} {
 		require.Equal(t, want, snake(name))
 	}
+}
+
+// Of a sealed payload a terminal is shown the key, and a program what is stored.
+func TestOutput_SealedPayload(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "app.db")
+	codec, err := seal.New(seal.Keys{Current: "2026-11", Ring: map[string][]byte{"2026-11": make([]byte, 32)}}, nil)
+	require.NoError(t, err)
+	db, err := honker.Open(t.Context(), path, &honker.Options{Codec: codec})
+	require.NoError(t, err)
+	id, err := honker.NewQueue[string](db, "mails", nil).Enqueue(t.Context(), "secret")
+	require.NoError(t, err)
+	info, err := db.Job(t.Context(), id)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+
+	env := map[string]string{"HONKER_FILE": path}
+	terminal, script := &person{t: t, atTerm: true, env: env}, &person{t: t, env: env}
+	for _, args := range [][]string{{"jobs"}, {"job", "show", "1"}} {
+		require.Contains(t, terminal.run(args...).out, fmt.Sprintf("sealed with key 2026-11, %d bytes", len(info.Payload)))
+		require.Contains(t, script.run(append(args, "-o", "json")...).out, `"$seal": {`)
+	}
+	require.Contains(t, script.run("jobs").out, string(info.Payload))
 }
 
 // No payload can move the cursor of a terminal, or forge a row of a table.

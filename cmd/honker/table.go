@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/seal"
 )
 
 // cell is a value in a table: as people read it, and as programs do.
@@ -45,6 +46,15 @@ func long(s string) cell {
 		human = string([]rune(human)[:most-1]) + "…"
 	}
 	return cell{human: human, raw: s}
+}
+
+// payload is that of a job as it is stored. Of one that is sealed a terminal is shown the key that opens it.
+func payload(j honker.JobInfo, shown func(string) cell) cell {
+	key, sealed := seal.KeyOf(j.Payload)
+	if !sealed || key == "" { // it only looks like one
+		return shown(string(j.Payload))
+	}
+	return cell{human: fmt.Sprintf("sealed with key %s, %d bytes", key, len(j.Payload)), raw: string(j.Payload)}
 }
 
 func truth(yes bool) cell {

@@ -63,9 +63,9 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 // nestedMayImport is what nested modules may import besides what every user has of the root. Those
 // of the tests: the helpers of the tests, and tests/ what stops the library between two statements,
 // and the packages that it tests. The command and the metrics: what is exported, so that all they
-// can do can be done by any program.
+// can do can be done by any program; seal tells sealed payloads from others.
 var nestedMayImport = map[string][]string{
-	"cmd":        {"admin"},
+	"cmd":        {"admin", "seal"},
 	"honkerotel": {"admin"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
