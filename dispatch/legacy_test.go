@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -178,4 +179,34 @@ func TestLegacy_Copy_Cancelled(t *testing.T) {
 	require.True(t, cancelled)
 	require.Zero(t, live(t, db))
 	require.NoError(t, db.Check(ctx))
+}
+
+// boundTo is a codec that opens a payload in its own queue only.
+type boundTo struct{}
+
+func (boundTo) Encode(_ context.Context, queue string, payload json.RawMessage) (json.RawMessage, error) {
+	return json.Marshal(map[string][]byte{queue: payload})
+}
+
+func (boundTo) Decode(_ context.Context, queue string, stored json.RawMessage) (json.RawMessage, error) {
+	var made map[string][]byte
+	err := json.Unmarshal(stored, &made)
+	return made[queue], err
+}
+
+// What is sent is encoded for each queue that a copy lies in, and decoded for actors and for old workers.
+func TestLegacy_DualPush_Codec(t *testing.T) {
+	db := honkertest.Open(t, &honker.Options{Codec: boundTo{}})
+	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
+	for n := range 2 {
+		send(t, d, typeOsis, n)
+	}
+	require.EqualValues(t, 4, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE payload LIKE '{"' || queue || '":%'`))
+	old := testkit.ClaimOneAs(t, honker.NewQueue[args](db, "hero:job:actor_queue:osis", nil), "old")
+	require.Equal(t, 0, old.Args.N)
+	require.NoError(t, old.Ack(t.Context()))
+	var r ran
+	start(t, d, osis("1"), r.handler("new"), nil)
+	testkit.Eventually(t, testkit.Timeout, "nothing left", func() bool { return live(t, db) == 0 })
+	require.Equal(t, 1, r.len())
 }
