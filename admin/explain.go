@@ -80,8 +80,8 @@ var explained explainStore = store.Jobs{}
 
 // explainer explains jobs as they are at one moment, in one read transaction.
 type explainer struct {
+	codec    engine.Codec // of the DB
 	q        engine.Querier
-	codec    engine.Codec
 	now      time.Time
 	brief    bool                      // for many jobs at once: Ahead goes less far
 	outlooks map[string]*store.Outlook // of queues that were looked at
@@ -95,18 +95,18 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 		return err
 	}
 	return e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		return f(ctx, newExplainer(q, e.Codec))
+		return f(ctx, newExplainer(e, q))
 	})
 }
 
-func newExplainer(q engine.Querier, c engine.Codec) *explainer {
-	return &explainer{q: q, codec: c, now: time.Now(), outlooks: make(map[string]*store.Outlook), workers: make(map[string][]WorkerInfo)}
+func newExplainer(e *engine.Engine, q engine.Querier) *explainer {
+	return &explainer{q: q, codec: e.Codec, now: time.Now(), outlooks: make(map[string]*store.Outlook), workers: make(map[string][]WorkerInfo)}
 }
 
 // firstReasons returns the first reason of each of jobs.
 func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) (reasons []Reason, err error) {
 	err = e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		x := newExplainer(q, e.Codec)
+		x := newExplainer(e, q)
 		x.brief, reasons = true, make([]Reason, len(jobs))
 		for i, job := range jobs {
 			ex, err := x.job(ctx, job.ID)
