@@ -78,7 +78,7 @@ func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	began := time.Now()
 	var all []check
-	for _, scenario := range []func(context.Context) ([]check, error){s.share, s.rate, s.slowDown, s.order} {
+	for _, scenario := range []func(context.Context) ([]check, error){s.share, s.rate, s.slowDown, s.order, s.batch} {
 		checks, err := scenario(ctx)
 		if err != nil {
 			return err

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // share is scenario A: one customer has much to do before the others come, and they do not wait for it.
@@ -21,8 +23,12 @@ func (s *service) share(ctx context.Context) ([]check, error) {
 		if i == 0 {
 			n = s.noisy
 		}
-		if err := sc.enqueue(ctx, tenant, n); err != nil {
+		last, err := sc.enqueue(ctx, tenant, n)
+		if err != nil {
 			return nil, err
+		}
+		if i == 0 {
+			sc.ask(last, admin.ReasonKeyLimit)
 		}
 	}
 	if err := sc.deliver(ctx); err != nil {
@@ -34,6 +40,7 @@ func (s *service) share(ctx context.Context) ([]check, error) {
 		{"A", "no more than 2 calls at a time of a customer", fmt.Sprint("acme ", acme.most, ", bolt ", bolt.most), acme.most <= 2 && bolt.most <= 2},
 		{"A", "no more than 5 calls at a time of all", fmt.Sprint(sc.endpoints.all.most), sc.endpoints.all.most <= 5},
 		{"A", "bolt is done before half of acme is", fmt.Sprintf("after %d of %d", before, acme.done()), 2*before < s.noisy && acme.done() == s.noisy},
+		sc.answers("A"),
 	}, nil
 }
 
@@ -55,9 +62,11 @@ func (s *service) rate(ctx context.Context) ([]check, error) {
 		return nil, err
 	}
 	sc.say("B  %d exports: 25 a second, %d at once", n, burst)
-	if err := sc.enqueue(ctx, "bolt", n); err != nil {
+	last, err := sc.enqueue(ctx, "bolt", n)
+	if err != nil {
 		return nil, err
 	}
+	sc.ask(last, admin.ReasonQueueRate)
 	if err := sc.deliver(ctx); err != nil {
 		return nil, err
 	}
@@ -70,7 +79,7 @@ func (s *service) rate(ctx context.Context) ([]check, error) {
 	}
 	took := calls[len(calls)-1].Sub(sc.began)
 	found := fmt.Sprintf("%d in %v, %d too early", len(calls), took.Round(10*time.Millisecond), early)
-	return []check{{"B", "no call comes before the rate lets it", found, len(calls) == n && early == 0}}, nil
+	return []check{{"B", "no call comes before the rate lets it", found, len(calls) == n && early == 0}, sc.answers("B")}, nil
 }
 
 // slowDown is scenario C: an endpoint says that there are too many calls. It is left alone, in both handles of the
@@ -83,9 +92,13 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	crux, bolt := sc.endpoints.of["crux"], sc.endpoints.of["bolt"]
 	crux.closedFor = 1500 * time.Millisecond
 	sc.say("C  %d webhooks of bolt and of crux, of which the endpoint refuses calls for %v", 2*few, crux.closedFor)
-	for _, tenant := range []string{"crux", "bolt"} {
-		if err := sc.enqueue(ctx, tenant, 2*few); err != nil {
+	for _, tenant := range []string{"bolt", "crux"} {
+		last, err := sc.enqueue(ctx, tenant, 2*few)
+		if err != nil {
 			return nil, err
+		}
+		if tenant == "crux" {
+			sc.ask(last, admin.ReasonPaused)
 		}
 	}
 	if err := sc.deliver(ctx); err != nil {
@@ -102,6 +115,7 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	return []check{
 		{"C", "crux is called seldom until it is open", found, seldom},
 		{"C", "bolt does not wait for it", fmt.Sprint("bolt is done ", waited.Round(10*time.Millisecond), " before"), bolt.done() == 2*few && waited > 0},
+		sc.answers("C"),
 	}, nil
 }
 
@@ -115,7 +129,7 @@ func (s *service) order(ctx context.Context) ([]check, error) {
 	crux := sc.endpoints.of["crux"]
 	crux.fails[3] = 2
 	for _, tenant := range tenants {
-		if err := sc.enqueue(ctx, tenant, few); err != nil {
+		if _, err := sc.enqueue(ctx, tenant, few); err != nil {
 			return nil, err
 		}
 	}
@@ -131,4 +145,56 @@ func (s *service) order(ctx context.Context) ([]check, error) {
 	c.found = c.found[:len(c.found)-2]
 	c.ok = c.ok && len(crux.calls) == few+2
 	return []check{c}, nil
+}
+
+// batch is scenario E: the invoices of a month are a batch for each customer, and its summary comes after them.
+func (s *service) batch(ctx context.Context) ([]check, error) {
+	sc, err := s.newScenario(ctx, "invoices", honker.Limits{PerKey: 2})
+	if err != nil {
+		return nil, err
+	}
+	sc.say("E  %d invoices of each customer, then a summary; the third of crux fails twice", few)
+	sc.endpoints.of["crux"].fails[3] = 2
+	for _, tenant := range tenants {
+		if err := sc.invoice(ctx, tenant); err != nil {
+			return nil, err
+		}
+	}
+	if err := sc.deliver(ctx); err != nil {
+		return nil, err
+	}
+	c := check{"E", "each summary comes after its invoices", "", true}
+	for _, tenant := range tenants {
+		got := sc.endpoints.of[tenant].delivered
+		c.found += fmt.Sprintf("%s %d and %v, ", tenant, len(got)-1, got[len(got)-1:])
+		c.ok = c.ok && len(got) == few+1 && got[few] == summary
+	}
+	c.found = c.found[:len(c.found)-2]
+	return []check{c, sc.answers("E")}, nil
+}
+
+// summary is the number of what comes after the invoices.
+const summary = 0
+
+// invoice enqueues the invoices of a customer and the summary, all of them or none.
+func (sc *scenario) invoice(ctx context.Context, tenant string) error {
+	return sc.dbs[0].Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		month, err := sc.dbs[0].NewBatchTx(ctx, tx, &honker.BatchOptions{Name: "invoices of " + tenant})
+		if err != nil {
+			return err
+		}
+		for i := range few {
+			if _, err := sc.queue.EnqueueTx(ctx, tx, Webhook{tenant, i + 1}, honker.Key(tenant), honker.In(month.ID)); err != nil {
+				return err
+			}
+		}
+		if err := month.SealTx(ctx, tx); err != nil {
+			return err
+		}
+		last, err := sc.queue.EnqueueTx(ctx, tx, Webhook{tenant, summary}, honker.Key(tenant), honker.AfterBatch(month.ID))
+		if tenant == "crux" {
+			sc.ask(last, admin.ReasonWaitsFor)
+		}
+		return err
+	})
 }

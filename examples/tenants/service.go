@@ -62,6 +62,7 @@ type scenario struct {
 	queue     *honker.Queue[Webhook]
 	endpoints endpoints
 	began     time.Time
+	questions []*question
 }
 
 func (s *service) newScenario(ctx context.Context, queue string, l honker.Limits) (*scenario, error) {
@@ -73,14 +74,17 @@ func newQueue(db *honker.DB, name string) *honker.Queue[Webhook] {
 	return honker.NewQueue[Webhook](db, name, &honker.QueueOptions{MaxAttempts: 3})
 }
 
-// enqueue adds n webhooks of a customer, with the customer for their key.
-func (sc *scenario) enqueue(ctx context.Context, tenant string, n int) error {
+// enqueue adds n webhooks of a customer, with the customer for their key, and returns the last.
+func (sc *scenario) enqueue(ctx context.Context, tenant string, n int) (last int64, err error) {
 	hooks := make([]Webhook, n)
 	for i := range hooks {
 		hooks[i] = Webhook{tenant, i + 1}
 	}
-	_, err := sc.queue.EnqueueMany(ctx, hooks, honker.Key(tenant))
-	return err
+	ids, err := sc.queue.EnqueueMany(ctx, hooks, honker.Key(tenant))
+	if err != nil {
+		return 0, err
+	}
+	return ids[len(ids)-1], nil
 }
 
 // workers is how many handlers each handle of the file has.
@@ -123,6 +127,9 @@ func (sc *scenario) watch(ctx context.Context) error {
 		}
 		keys, err := sc.queue.Keys(ctx)
 		if err != nil {
+			return err
+		}
+		if err := sc.explain(ctx); err != nil {
 			return err
 		}
 		if i%show == 0 {
