@@ -64,20 +64,25 @@ type Problem struct {
 	Do []string
 }
 
-// After so long something is a problem. All is noticed within the minute where things are as they should be.
+// After so long something is a problem: things that are as they should be are done within seconds.
 const (
 	waitsLong   = time.Minute     // for a worker
 	lateUnknown = 5 * time.Minute // where it is not known how long jobs wait otherwise
 	lateTimes   = 10              // as long as they did
 	usualSpan   = 24 * time.Hour  // in which they did
+	mostUsual   = 20              // queues of which that is looked up
 	clockAhead  = time.Minute     // of another machine or container
 	behindFor   = time.Hour       // of a consumer
-	youngDeaths = time.Hour       //
-	pausedFor   = 24 * time.Hour  //
-	diskLeft    = 256 << 20       // bytes
-	diskShare   = 50              // or one in so many,
-	diskEnough  = int64(5) << 30  // unless there is as much
-	mostUsual   = 20              // queues of which the usual wait is looked up
+	youngDeaths = time.Hour
+	pausedFor   = 24 * time.Hour
+)
+
+// A disk is nearly full with less than diskLeft, or with less than one part in diskShare, unless that
+// is diskEnough.
+const (
+	diskLeft   = 256 << 20
+	diskShare  = 50
+	diskEnough = int64(5) << 30
 )
 
 // problemStore are the statements that look for problems.
