@@ -29,7 +29,7 @@ func Crowd(ctx context.Context, r *Round) error {
 // jobStorm makes s one of jobs, mails and events. What is left is worked off by all but those that
 // make more of it.
 func jobStorm(s *storm) *storm {
-	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "pause_violations"} {
+	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "pause_violations"} {
 		s.Add(name, 0)
 	}
 	for _, roles := range s.parts {
@@ -95,15 +95,15 @@ type storm struct {
 // parts are what runs at the same time. The last one also has a worker to hand jobs to.
 var parts = [][]string{
 	{"producer", "operator"},
-	{"worker", "mailer", "counter"},
+	{"worker", "mailer", "counter", "stepper"},
 	{"subscriber", "piper", "member"},
-	{"producer", "worker", "member", "ticker", "counter"},
+	{"producer", "worker", "member", "ticker", "counter", "stepper"},
 }
 
 // manyParts are twenty processes. A consumer and a pipe belong to one process at a time.
 var manyParts = slices.Concat(
 	slices.Repeat([][]string{{"producer"}}, 4),
-	slices.Repeat([][]string{{"worker", "mailer", "counter"}}, 5),
+	slices.Repeat([][]string{{"worker", "mailer", "counter", "stepper"}}, 5),
 	[][]string{{"subscriber", "piper", "member"}},
 	slices.Repeat([][]string{{"member"}}, 4),
 	slices.Repeat([][]string{{"producer", "worker", "member", "ticker"}}, 3),
@@ -127,7 +127,7 @@ func (s *storm) schedule(ctx context.Context) (err error) {
 }
 
 func (s *storm) makeTables(ctx context.Context) error {
-	for _, table := range tables {
+	for _, table := range slices.Concat(tables, linkTables) {
 		if _, err := s.db.SQL().ExecContext(ctx, table); err != nil {
 			return err
 		}
@@ -257,12 +257,13 @@ func (s *storm) until(limit time.Duration, left func(context.Context) (string, e
 
 // workedOff says what is still to be done.
 func (s *storm) workedOff(ctx context.Context) (string, error) {
+	// First: others may wait for them.
+	if again, err := requeueDead(ctx, s.db); err != nil || again > 0 {
+		return fmt.Sprint(again, " dead jobs wait again"), err
+	}
 	jobs, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue <> 'fired'`)
 	if err != nil || jobs > 0 {
 		return fmt.Sprint(jobs, " jobs are left"), err
-	}
-	if again, err := requeueDead(ctx, s.db); err != nil || again > 0 {
-		return fmt.Sprint(again, " dead jobs wait again"), err
 	}
 	events := honker.NewStream[int64](s.db, "events", nil)
 	head, err := events.Head(ctx)

@@ -40,6 +40,7 @@ var roles = map[string]func(*actor, context.Context) error{
 	"worker":     (*actor).work,
 	"mailer":     (*actor).mail,
 	"counter":    (*actor).see,
+	"stepper":    (*actor).step,
 	"operator":   (*actor).operate,
 	"subscriber": (*actor).subscribe,
 	"piper":      (*actor).pipe,
@@ -109,7 +110,7 @@ func (a *actor) events() *honker.Stream[int64] { return honker.NewStream[int64](
 // produce makes jobs, mails and events in all ways there are.
 func (a *actor) produce(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 3))
-	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send, a.increment}
+	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send, a.increment, a.link}
 	for ctx.Err() == nil {
 		if err := ways[luck.IntN(len(ways))](ctx); err != nil {
 			return err

@@ -72,7 +72,7 @@ func TestTorture_Killed(t *testing.T) {
 		require.Positive(t, c.Get("pauses"))
 		require.Positive(t, c.Get("requeued"))
 	}
-	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "pause_violations"} {
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "pause_violations"} {
 		require.Zero(t, c.Get(none), none)
 	}
 }

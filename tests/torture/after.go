@@ -1,0 +1,104 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// links says what each step has to wait for, steps which were done, in the transaction of their acks, and early
+// those that began before what they wait for was done.
+var linkTables = []string{
+	`CREATE TABLE links (job INTEGER NOT NULL, before INTEGER NOT NULL, PRIMARY KEY (job, before)) WITHOUT ROWID`,
+	`CREATE TABLE steps (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE early (job INTEGER NOT NULL, before INTEGER NOT NULL)`,
+}
+
+func (a *actor) steps() *honker.Queue[int64] {
+	return honker.NewQueue[int64](a.db, "steps", &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
+}
+
+// link enqueues two steps and one that waits for them, or for the batch of which they are members: in one
+// transaction, which may be rolled back.
+func (a *actor) link(ctx context.Context) error {
+	n := a.number()
+	return ignore(a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		var opts []honker.EnqueueOption
+		var batch *honker.Batch
+		var err error
+		if n%3 == 0 {
+			if batch, err = a.db.NewBatchTx(ctx, tx, nil); err != nil {
+				return err
+			}
+			opts = append(opts, honker.In(batch.ID))
+		}
+		ids, err := a.steps().EnqueueManyTx(ctx, tx, []int64{n, n}, opts...)
+		if err != nil {
+			return err
+		}
+		last := honker.After(ids...)
+		if batch != nil {
+			last = honker.AfterBatch(batch.ID)
+			if err := batch.SealTx(ctx, tx); err != nil {
+				return err
+			}
+		}
+		next, err := a.steps().EnqueueTx(ctx, tx, n, last)
+		for _, id := range ids {
+			if err == nil {
+				_, err = tx.ExecContext(ctx, `INSERT INTO links VALUES (?, ?)`, next, id)
+			}
+		}
+		if err == nil && n%5 == 0 {
+			return errOnPurpose
+		}
+		return err
+	}), errOnPurpose)
+}
+
+// step does steps, in the transactions of their acks, and notes those that are early.
+func (a *actor) step(ctx context.Context) error {
+	return a.steps().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO early SELECT job, before FROM links WHERE job = ? AND before NOT IN (SELECT job FROM steps)`, job.ID)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `INSERT INTO steps VALUES (?)`, job.ID)
+		}
+		switch {
+		case isRejected(job.ID) && job.Attempts == 1:
+			return honker.Reject(errOnPurpose)
+		case failsFirst(job.ID) && job.Attempts == 1:
+			return errOnPurpose
+		}
+		return err
+	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
+}
+
+// linked: no step was early, all were done, and no edge or batch is left.
+func (r *reckoning) linked(ctx context.Context) error {
+	total, err := one[int64](ctx, r.db.SQL(), `SELECT count(*) FROM steps`)
+	if err != nil {
+		return err
+	}
+	r.Add("steps", total)
+	var errs []error
+	for query, what := range map[string]string{
+		`SELECT count(*) FROM early`: "steps began before what they wait for was done",
+		`SELECT count(*) FROM links WHERE job NOT IN (SELECT job FROM steps) OR before NOT IN (SELECT job FROM steps)`: "steps were not done",
+		`SELECT count(*) FROM _honkerx_after`:                         "edges are left behind",
+		`SELECT count(*) FROM _honkerx_batches WHERE done_ms IS NULL`: "batches are not done",
+	} {
+		n, err := one[int64](ctx, r.db.SQL(), query)
+		if err == nil && n > 0 {
+			r.Add("edge_violations", n)
+			err = fmt.Errorf("%d %s", n, what)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
