@@ -106,11 +106,16 @@ func (o *enqueueOptions) checkLinks(jobs int) error {
 const afterTimeout = 10 * time.Second
 
 // After returns the ids of the jobs that this one was enqueued [After], and of the members of such batches, in
-// order: their results can be read, with [Result], until this job is settled. It reads the file, and does not wait
-// for the writer; where that fails it logs the error and returns nil. nil is also a job that has waited for none, or
-// for a batch that was done before its enqueue.
+// order: their results can be read, with [Result], until this job is settled. It reads the file, in WorkTx within the
+// transaction, and does not wait for the writer; where that fails it logs the error and returns nil. nil is also a job
+// that has waited for none, or for a batch that was done before its enqueue. On an attached pool with one connection
+// call it before a transaction of the handler's own.
 func (j *Job[T]) After() []int64 {
-	ctx, cancel := context.WithTimeout(context.Background(), afterTimeout)
+	ctx := j.inTx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, afterTimeout)
 	defer cancel()
 	var ids []int64
 	err := j.q.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

@@ -157,7 +157,8 @@ type Job[T any] struct {
 
 	q          *queue
 	claim      *worker.Claim
-	checkpoint string // of an attempt before
+	checkpoint string          // of an attempt before
+	inTx       context.Context // that of the transaction of WorkTx, which may have the only connection
 }
 
 // newJob makes a job of a row that is held by claim, without its Args.

@@ -240,6 +240,8 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 	defer func() { j.claim.Settling(-settling) }()
 	err := j.q.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		began = time.Now()
+		j.inTx = ctx
+		defer func() { j.inTx = nil }()
 		if err := fn(ctx, tx, j); err != nil || j.claim.SettledTx.Load() {
 			return err
 		}

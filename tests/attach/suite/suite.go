@@ -33,6 +33,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 		"pauses":                          pauses,
 		"limits":                          limits,
 		"what a job carries":              sideRow,
+		"jobs after jobs":                 afters,
 	} {
 		for pools, conns := range map[string]int{"": 0, " through one connection": 1} {
 			t.Run(name+pools, func(t *testing.T) {
@@ -232,6 +233,55 @@ func limits(t *testing.T, pool *sql.DB) {
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{}))
 	require.Equal(t, []int64{ids[3]}, foreignClaim(ctx, t, pool))
 	require.NoError(t, db.Check(ctx))
+}
+
+// afters wait for others whichever driver ends those, and another binding too.
+func afters(t *testing.T, pool *sql.DB) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	db, err := honker.Attach(ctx, pool, nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q := honker.NewQueue[int](db, "steps", nil)
+	batch, err := db.NewBatch(ctx, nil)
+	require.NoError(t, err)
+	ids, err := q.EnqueueMany(ctx, []int{1, 2, 3}, honker.In(batch.ID))
+	require.NoError(t, err)
+	last, err := q.Enqueue(ctx, 4, honker.AfterBatch(batch.ID))
+	require.NoError(t, err)
+	next, err := q.Enqueue(ctx, 5, honker.After(last))
+	require.NoError(t, err)
+	require.NoError(t, batch.Seal(ctx))
+	require.NoError(t, db.Check(ctx))
+	require.Equal(t, ids, foreignClaim(ctx, t, pool))
+	for _, query := range []string{`DELETE FROM _honker_live WHERE id = 1`, `DELETE FROM _honker_live WHERE id = 2`,
+		`INSERT INTO _honker_dead (id, queue, payload) VALUES (2, 'steps', '2')`, `DELETE FROM _honker_live WHERE id = 3`} {
+		_, err := pool.ExecContext(ctx, query)
+		require.NoError(t, err)
+		require.NoError(t, db.Check(ctx), query)
+	}
+	report, err := admin.Requeue(ctx, db, admin.JobFilter{Batch: batch.ID}, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, report.Changed)
+	_, err = pool.ExecContext(ctx, `UPDATE _honker_live SET run_at = 1`) // two seconds ahead
+	require.NoError(t, err)
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	var read []int64
+	require.NoError(t, q.WorkTx(run, func(_ context.Context, _ *sql.Tx, job *honker.Job[int]) error {
+		switch job.ID {
+		case last:
+			read = job.After()
+		case next:
+			stop()
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1}))
+	require.Equal(t, ids, read)
+	require.NoError(t, db.Check(ctx))
+	left, err := q.Claim(ctx, "w", 9)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // sideRow has a job keep what honker's columns have no place for, and its failed attempt.
