@@ -16,6 +16,13 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
+// newQuietQueue is a queue of a file of its own, in which nothing is written but by verbs.
+func newQuietQueue(t testing.TB) (context.Context, *honker.DB, *honker.Queue[int]) {
+	t.Helper()
+	db := honkertest.Open(t, &honker.Options{NoTraffic: true})
+	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil)
+}
+
 // foreignDelete deletes a live job as another binding does, which has acked it, or is about to bury it.
 func foreignDelete(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
@@ -160,7 +167,7 @@ func TestAfter_Work_NoDelay(t *testing.T) {
 
 // An id that is gone counts as done; one that no job has had is refused, and nothing is changed.
 func TestAfter_Ids(t *testing.T) {
-	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ctx, db, q := newQuietQueue(t)
 	_, err := q.Enqueue(ctx, 1, honker.After(1))
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.ErrorContains(t, err, "no job has had this id")
@@ -256,7 +263,7 @@ func TestAfter_SeveralReasons(t *testing.T) {
 
 // A job that is replaced waits for what its newest enqueue says too, but not for what waits for it.
 func TestAfter_Unique_Replaced(t *testing.T) {
-	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ctx, db, q := newQuietQueue(t)
 	replace := honker.Unique("u", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
 	a := testkit.Enqueue(t, q, 1, replace)
 	b := testkit.Enqueue(t, q, 2)

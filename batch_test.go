@@ -58,7 +58,7 @@ func TestBatch_ForeignDeath(t *testing.T) {
 
 // Nothing of a batch can wait for what waits for the batch.
 func TestBatch_Circles(t *testing.T) {
-	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ctx, db, q := newQuietQueue(t)
 	b, c := newBatch(t, db), newBatch(t, db)
 	next := testkit.Enqueue(t, q, 1, honker.AfterBatch(b.ID), honker.In(c.ID))
 	last := testkit.Enqueue(t, q, 2, honker.After(next))
