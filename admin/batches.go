@@ -39,6 +39,11 @@ type BatchPage struct {
 type batchStore interface {
 	Newest(ctx context.Context, q engine.Querier, before, now int64, limit int) ([]store.Batch, error)
 	Oldest(ctx context.Context, q engine.Querier, after, now int64, limit int) ([]store.Batch, error)
+
+	// For Explain.
+	Get(ctx context.Context, q engine.Querier, id, now int64) (store.Batch, bool, error)
+	Members(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
+	DeadMembers(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
 }
 
 var batches batchStore = store.Batches{}

@@ -240,6 +240,16 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outl
 		return err
 	}
 	ex.add(edgeReasons(edges)...)
+	for _, e := range edges {
+		if e.Job != 0 {
+			continue
+		}
+		r, err := x.batchReason(ctx, e)
+		if err != nil {
+			return err
+		}
+		ex.add(r)
+	}
 	if side.After != 0 {
 		ex.add(successorReason(ex.Job, side.After))
 	}
@@ -247,6 +257,20 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outl
 		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, and nothing in the file says for what", Do: []string{"honker check"}})
 	}
 	return nil
+}
+
+// batchReason explains a batch that a job waits for, by the members that are dead, or else by those that are left.
+func (x *explainer) batchReason(ctx context.Context, e store.Edge) (r Reason, err error) {
+	b, _, err := batches.Get(ctx, x.q, e.Batch, x.now.Unix())
+	if err != nil {
+		return r, err
+	}
+	of := batches.Members
+	if b.Dead > 0 {
+		of = batches.DeadMembers
+	}
+	ids, err := of(ctx, x.q, e.Batch, maxReasonJobs)
+	return waitsForBatch(b, e, ids), err
 }
 
 // held adds what keeps claims from taking the job.

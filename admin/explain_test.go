@@ -246,25 +246,34 @@ func TestExplain_WaitsFor_Expired(t *testing.T) {
 	})
 }
 
-// Jobs that others wait for: what still runs, and what is dead.
+// What still runs, and what is dead, of the jobs and batches that a job waits for.
 func TestExplain_WaitsFor_After(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
-		id := testkit.Enqueue(t, q, 1)
-		testkit.Exec(t, db, `UPDATE _honker_live SET state = 'held' WHERE id = ?`, id)
-		_, r := why(t, db, id, admin.ReasonWaitsFor)
-		require.Equal(t, []string{"honker check"}, r.Do)
-		for _, edge := range [][]any{{7, 0, 2, 0}, {8, 0, 0, 0}, {0, 3, 0, 0}, {9, 0, 1, 0}, {10, 0, 2, 1}} {
-			testkit.Exec(t, db, `INSERT INTO _honkerx_after (job_id, batch, state, if_dead, waiter) VALUES (?, ?, ?, ?, ?)`, append(edge, id)...)
-		}
+		lost := bury(t, q, 1, "broken")
+		later := testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
+		b, err := db.NewBatch(t.Context(), &honker.BatchOptions{Name: "pages"})
+		require.NoError(t, err)
+		ids, err := q.EnqueueMany(t.Context(), []int{3, 4}, honker.In(b.ID))
+		require.NoError(t, err)
+		require.NoError(t, first(t, q).Ack(t.Context()))
+		id := testkit.Enqueue(t, q, 5, honker.After(lost, later), honker.AfterBatch(b.ID))
 		ex, err := admin.Explain(t.Context(), db, id)
 		require.NoError(t, err)
-		require.Len(t, ex.Reasons, 2)
-		require.Equal(t, "waits for what is dead: job 7; requeue that, or cancel this job (and 1 more reason)", ex.Text)
-		require.Equal(t, []string{"honker dead requeue 7"}, ex.Reasons[0].Do)
-		require.Equal(t, "waits for batch 3, job 8", ex.Reasons[1].Text)
-		require.Equal(t, []int64{8}, ex.Reasons[1].Jobs)
-		testkit.Exec(t, db, `DELETE FROM _honker_live`) // which the rules of the file would not allow
-		testkit.Exec(t, db, `DELETE FROM _honkerx_after`)
+		require.Len(t, ex.Reasons, 3)
+		require.Equal(t, "waits for what is dead: job 1; requeue that, or cancel this job (and 2 more reasons)", ex.Text)
+		require.Equal(t, []string{"honker dead requeue 1"}, ex.Reasons[0].Do)
+		require.Equal(t, "waits for job 2", ex.Reasons[1].Text)
+		require.Equal(t, []int64{later}, ex.Reasons[1].Jobs)
+		require.Equal(t, `waits for batch 1 "pages": 1 of its 2 members wait or run, and it is not sealed`, ex.Reasons[2].Text)
+		require.Equal(t, ids[1:], ex.Reasons[2].Jobs)
+		require.Equal(t, []string{"honker job why 4"}, ex.Reasons[2].Do)
+
+		require.NoError(t, b.Seal(t.Context()))
+		require.NoError(t, first(t, q).Reject(t.Context(), errors.New("broken")))
+		ex, err = admin.Explain(t.Context(), db, id)
+		require.NoError(t, err)
+		require.Equal(t, `waits for batch 1 "pages": 0 of its 2 members wait or run, and one is dead: job 4`, ex.Reasons[2].Text)
+		require.Equal(t, []string{"honker dead requeue 4"}, ex.Reasons[2].Do)
 	})
 }
 

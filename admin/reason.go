@@ -113,39 +113,59 @@ func (x *explainer) expiresBefore(j *honker.JobInfo, start time.Time) Reason {
 	return Reason{Code: ReasonExpired, Text: fmt.Sprintf("has to start by %s, and cannot before %s", x.at(j.ExpiresAt), x.at(start))}
 }
 
-// edgeReasons explains what a job waits for. A dead one is another matter than those that still run: it
+// edgeReasons explains the jobs that a job waits for. A dead one is another matter than those that still run: it
 // will not end by itself.
 func edgeReasons(edges []store.Edge) (reasons []Reason) {
 	for _, dead := range []bool{true, false} {
-		r := Reason{Code: ReasonWaitsFor}
-		var names []string
+		var ids []int64
 		for _, e := range edges {
-			switch {
-			case e.Dead != dead:
-			case e.Job == 0:
-				names = append(names, fmt.Sprintf("batch %d", e.Batch))
-			default:
-				names = append(names, fmt.Sprintf("job %d", e.Job))
-				r.Jobs = append(r.Jobs, e.Job)
+			if e.Job != 0 && e.Dead == dead {
+				ids = append(ids, e.Job)
 			}
 		}
-		if len(names) == 0 {
+		if len(ids) == 0 {
 			continue
 		}
-		r.Jobs = r.Jobs[:min(len(r.Jobs), maxReasonJobs)]
-		if r.Text = "waits for " + firstOf(names); dead {
-			r.Text = "waits for what is dead: " + firstOf(names) + "; requeue that, or cancel this job"
-		}
-		for _, id := range r.Jobs[:min(len(r.Jobs), 3)] {
-			if dead {
-				r.Do = append(r.Do, command("dead", "requeue", id))
-			} else {
-				r.Do = append(r.Do, command("job", "why", id))
-			}
+		r := waitsForJobs(ids, dead)
+		if r.Text = "waits for " + named(ids); dead {
+			r.Text = "waits for what is dead: " + named(ids) + "; requeue that, or cancel this job"
 		}
 		reasons = append(reasons, r)
 	}
 	return reasons
+}
+
+// waitsForJobs is a reason with what helps for the first few jobs.
+func waitsForJobs(ids []int64, dead bool) Reason {
+	r := Reason{Code: ReasonWaitsFor, Jobs: ids[:min(len(ids), maxReasonJobs)]}
+	for _, id := range ids[:min(len(ids), 3)] {
+		if dead {
+			r.Do = append(r.Do, command("dead", "requeue", id))
+		} else {
+			r.Do = append(r.Do, command("job", "why", id))
+		}
+	}
+	return r
+}
+
+// waitsForBatch explains a batch of which ids are dead, or are left if none is.
+func waitsForBatch(b store.Batch, e store.Edge, ids []int64) Reason {
+	r := waitsForJobs(ids, b.Dead > 0)
+	r.Text = fmt.Sprintf("waits for batch %d", e.Batch)
+	if b.Name != "" {
+		r.Text += fmt.Sprintf(" %q", b.Name)
+	}
+	r.Text += fmt.Sprintf(": %d of its %s wait or run", b.Live, plural(b.Total, "member"))
+	switch {
+	case b.Dead == 1:
+		r.Text += ", and one is dead: " + named(ids)
+	case b.Dead > 1:
+		r.Text += fmt.Sprintf(", and %d are dead: %s", b.Dead, named(ids))
+	}
+	if b.Open {
+		r.Text += ", and it is not sealed"
+	}
+	return r
 }
 
 func successorReason(j *honker.JobInfo, after int64) Reason {

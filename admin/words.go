@@ -25,17 +25,22 @@ func plural(n int64, noun string) string { return counted(honker.Count{N: n}, no
 
 // listed are ids behind a number of them.
 func listed(ids []int64) string {
+	if len(ids) == 0 {
+		return ""
+	}
+	return ", " + named(ids)
+}
+
+// named are some of the ids of jobs.
+func named(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = strconv.FormatInt(id, 10)
 	}
-	switch len(ids) {
-	case 0:
-		return ""
-	case 1:
-		return ", job " + names[0]
+	if len(ids) == 1 {
+		return "job " + names[0]
 	}
-	return ", jobs " + firstOf(names)
+	return "jobs " + firstOf(names)
 }
 
 // firstOf are the first of names, and how many others there are.

@@ -61,7 +61,25 @@ FROM _honkerx_batches AS b WHERE `
 
 	sqlNewestBatches = batchesWhere + `id < ?2 ORDER BY id DESC LIMIT ?3 + 0`
 	sqlOldestBatches = batchesWhere + `id > ?2 ORDER BY id LIMIT ?3 + 0`
+	sqlOneBatch      = batchesWhere + `id = ?2`
+
+	// By _honkerx_dead_job_batch.
+	sqlDeadOfBatch = `SELECT job_id FROM _honkerx_dead_job INDEXED BY _honkerx_dead_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 )
+
+// Get returns a batch; false for none.
+func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b Batch, found bool, err error) {
+	all, err := batches(ctx, q, sqlOneBatch, now, id)
+	if err != nil || len(all) == 0 {
+		return b, false, err
+	}
+	return all[0], true, nil
+}
+
+// DeadMembers returns up to limit of the members that are dead.
+func (Batches) DeadMembers(ctx context.Context, q Querier, id int64, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlDeadOfBatch, 0, id, limit)
+}
 
 // Newest returns up to limit batches with ids below before, the newest first.
 func (Batches) Newest(ctx context.Context, q Querier, before, now int64, limit int) ([]Batch, error) {

@@ -377,6 +377,8 @@ func Statements() []Statement {
 		hot("sqlCancellable", sqlCancellable),
 		cold("sqlNewestBatches", sqlNewestBatches),
 		cold("sqlOldestBatches", sqlOldestBatches),
+		cold("sqlOneBatch", sqlOneBatch),
+		cold("sqlDeadOfBatch", sqlDeadOfBatch),
 		cold("sqlOverBatches", sqlOverBatches),
 		cold("sqlDropBatches", sqlDropBatches),
 		hot("sqlForgetKey", sqlForgetKey),
