@@ -226,7 +226,7 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, row store.Job)
 			return err
 		}
 	}
-	ex.add(x.odd(ex.Job)...)
+	ex.add(x.odd(ex.Job, row.Payload)...)
 	return nil
 }
 

@@ -304,12 +304,14 @@ func TestExplain_Exhausted(t *testing.T) {
 func TestExplain_Undecodable(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1)
-		testkit.Exec(t, db, `UPDATE _honker_live SET payload = '{' WHERE id = ?`, id)
-		ex, err := admin.Explain(t.Context(), db, id)
-		require.NoError(t, err)
-		require.Len(t, ex.Reasons, 2)
-		require.Equal(t, admin.ReasonUndecodable, ex.Reasons[0].Code)
-		require.Equal(t, "its payload is no JSON: a worker of this library dead-letters it when it claims it", ex.Text)
+		for _, payload := range []any{"{", []byte("1")} {
+			testkit.Exec(t, db, `UPDATE _honker_live SET payload = ? WHERE id = ?`, payload, id)
+			ex, err := admin.Explain(t.Context(), db, id)
+			require.NoError(t, err)
+			require.Len(t, ex.Reasons, 2)
+			require.Equal(t, admin.ReasonUndecodable, ex.Reasons[0].Code)
+			require.Equal(t, "its payload is no JSON text: a worker of this library dead-letters it when it claims it", ex.Text)
+		}
 	})
 }
 

@@ -263,11 +263,11 @@ const (
 	farFuture  = 10 * 365 * 24 * time.Hour
 )
 
-// odd explains what is wrong with the job itself.
-func (x *explainer) odd(j *honker.JobInfo) (reasons []Reason) {
-	if !json.Valid(j.Payload) {
+// odd explains what is wrong with the job itself. Another program may have stored a BLOB, or text that is no JSON.
+func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
+	if _, isText := stored.(string); !isText || !json.Valid(j.Payload) {
 		reasons = append(reasons, Reason{Code: ReasonUndecodable, Do: []string{command("job", "show", j.ID)},
-			Text: "its payload is no JSON: a worker of this library dead-letters it when it claims it"})
+			Text: "its payload is no JSON text: a worker of this library dead-letters it when it claims it"})
 	}
 	if d := j.CreatedAt.Sub(x.now); d > clockSlack {
 		reasons = append(reasons, Reason{Code: ReasonClock, Text: fmt.Sprintf(
