@@ -119,3 +119,19 @@ func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
 		require.Equal(t, "waits for what is dead: job 1; requeue that, or cancel this job", ex.Text)
 	})
 }
+
+// A job that a claim has given the end of a pause as its time has one reason, the pause.
+func TestExplain_Paused_Key(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		id := testkit.Enqueue(t, q, 1, honker.Key("acme"))
+		_, err := q.Pause(t.Context(), &honker.PauseOptions{Key: "acme", Until: time.Now().Add(time.Hour)})
+		require.NoError(t, err)
+		for range 2 { // before and after a claim has come to it
+			ex, _ := why(t, db, id, admin.ReasonPaused)
+			require.Equal(t, `its key "acme" is paused since 00:00:00 UTC (now), until 01:00:00 UTC (in 1h)`, ex.Text)
+			require.True(t, ex.NextAt.Equal(time.Now().Add(time.Hour)))
+			require.Empty(t, testkit.Claim(t, q, 1))
+		}
+		require.Equal(t, honker.PhaseScheduled, testkit.GetJob(t, q, id).Phase)
+	})
+}
