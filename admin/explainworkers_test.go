@@ -135,3 +135,33 @@ func TestExplain_Paused_Key(t *testing.T) {
 		require.Equal(t, honker.PhaseScheduled, testkit.GetJob(t, q, id).Phase)
 	})
 }
+
+// Held jobs that the next claims let go get their starts before those behind them.
+func TestExplain_KeyRate_Held(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1, KeyRate: honker.Rate{N: 1, Per: 10 * time.Second}}))
+		ids, err := q.EnqueueMany(t.Context(), make([]int, 4), honker.Key("acme"))
+		require.NoError(t, err)
+		job := testkit.ClaimOne(t, q)
+		require.Empty(t, testkit.Claim(t, q, 9)) // holds the others
+		require.NoError(t, job.Ack(t.Context()))
+		for range 2 { // before and after the claims that give them
+			ex, _ := why(t, db, ids[3], admin.ReasonKeyRate)
+			require.True(t, ex.NextAt.Equal(time.Now().Add(30*time.Second)), ex.Text)
+			require.Empty(t, testkit.Claim(t, q, 1))
+		}
+	})
+}
+
+// In order, a job that has expired holds up none: the claim dead-letters it first.
+func TestExplain_InOrder_Expired(t *testing.T) {
+	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
+		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{InOrder: true}))
+		testkit.Enqueue(t, q, 1, honker.Key("acme"), honker.ExpiresIn(time.Minute), honker.Delay(30*time.Second))
+		id := testkit.Enqueue(t, q, 2, honker.Key("acme"))
+		why(t, db, id, admin.ReasonKeyLimit)
+		time.Sleep(2 * time.Minute)
+		why(t, db, id, admin.ReasonInTurn)
+		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
+	})
+}
