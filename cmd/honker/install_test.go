@@ -20,7 +20,7 @@ const (
 	release    = "v0.1.0"
 )
 
-// A release of both modules can be installed, and knows its version.
+// A release of the modules can be installed, and knows its version.
 func TestInstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a release")
@@ -33,7 +33,11 @@ func TestInstall(t *testing.T) {
 	publish(t, proxy, rootModule, top, string(must1(os.ReadFile(filepath.Join(top, "go.mod")))))
 	own := string(must1(os.ReadFile("go.mod")))
 	require.NotContains(t, own, "replace", "Go does not install a command of a module with one")
-	publish(t, proxy, rootModule+"/cmd/honker", filepath.Join(top, "cmd", "honker"), own+"\nrequire "+rootModule+" "+release+"\n")
+	needsRoot := "\nrequire " + rootModule + " " + release + "\n"
+	prom := filepath.Join(top, "honkerprom")
+	publish(t, proxy, rootModule+"/honkerprom", prom, string(must1(os.ReadFile(filepath.Join(prom, "go.mod"))))+needsRoot)
+	publish(t, proxy, rootModule+"/cmd/honker", filepath.Join(top, "cmd", "honker"),
+		own+needsRoot+"require "+rootModule+"/honkerprom "+release+"\n")
 
 	goTool := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("go", args...)

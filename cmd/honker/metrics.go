@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkerprom"
+)
+
+func (a *app) metrics() *cobra.Command {
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "What is in the file, for Prometheus",
+		Long: `metrics prints what is in the file as metrics for Prometheus: jobs by queue and phase, how long the oldest has waited,
+lags of consumers, schedules, problems. For the textfile directory of a node exporter, which reads no half-written file:
+
+  honker metrics > honker.prom.new && mv honker.prom.new honker.prom
+
+With --listen it serves them, at /metrics, until it is interrupted. It writes nothing to the file. What the processes
+of the application do, they count themselves, by the module honkerprom.`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "serve them on this `address`, such as 127.0.0.1:9191")
+	must(cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions))
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		if cmd.Flags().Changed("output") {
+			return usage("honker status -o json", "metrics has a format of its own, and no -o")
+		}
+		if listen != "" {
+			return a.serveMetrics(ctx, listen)
+		}
+		return a.writeMetrics(ctx, a.out)
+	})
+}
+
+// writeMetrics writes the metrics of the file as it is now.
+func (a *app) writeMetrics(ctx context.Context, to io.Writer) error {
+	return a.look(ctx, func(db *honker.DB) error {
+		quiet := slog.New(slog.DiscardHandler) // Read returns what is wrong
+		c := honkerprom.New(db, &honkerprom.Options{Logger: quiet})
+		limited, cancel := context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+		if err := c.Read(limited); err != nil {
+			return fmt.Errorf("read the metrics: %w", err)
+		}
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(c)
+		families, err := reg.Gather()
+		if err != nil {
+			return err
+		}
+		for _, f := range families {
+			if _, err := expfmt.MetricFamilyToText(to, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// served are the metrics that several scrapers share.
+type served struct {
+	app *app
+
+	mu   sync.Mutex
+	text []byte
+	at   time.Time
+}
+
+// servedFor is how long they are served before they are read again.
+const servedFor = time.Second
+
+// serveMetrics serves until ctx ends. Each read opens the file: one that was quiet when it was opened, and is written
+// then, has to be opened anew.
+func (a *app) serveMetrics(ctx context.Context, address string) error {
+	if err := a.look(ctx, func(*honker.DB) error { return nil }); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return usage("honker metrics --listen 127.0.0.1:9191", "%w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", &served{app: a})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	a.note("serving http://%s/metrics", listener.Addr())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, err := s.read(r.Context())
+	if err != nil {
+		s.app.note("%v", err)
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+	_, _ = w.Write(text) // a scraper that has gone needs none
+}
+
+func (s *served) read(ctx context.Context) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.text != nil && time.Since(s.at) < servedFor {
+		return s.text, nil
+	}
+	var b bytes.Buffer
+	if err := s.app.writeMetrics(ctx, &b); err != nil {
+		return nil, err
+	}
+	s.text, s.at = b.Bytes(), time.Now()
+	return s.text, nil
+}
