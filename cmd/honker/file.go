@@ -22,13 +22,23 @@ func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.with(ctx, path, access{readOnly: true}, f)
 }
 
-// watch runs f on the file, which is only read, and f may wait for commits.
+// watch runs f on the file, which f only reads, and f may wait for commits. A file that is in use by no
+// process is read without its log, which ends when one begins to use it: so it is opened to be written, which
+// makes this process one that uses it, unless it may only be read.
 func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
 		return err
 	}
-	return a.with(ctx, path, access{readOnly: true, waits: true}, f)
+	nothing := func(*honker.DB) error { return nil }
+	if err := a.with(ctx, path, access{readOnly: true}, nothing); err != nil {
+		return err
+	}
+	how := access{readOnly: true, waits: true}
+	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
+		how.readOnly = a.with(ctx, path, access{}, nothing) != nil
+	}
+	return a.with(ctx, path, how, f)
 }
 
 // change runs f on the file, which f may change. It is opened to be read before: to be written, it

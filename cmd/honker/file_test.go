@@ -53,8 +53,13 @@ func TestFile_Refused(t *testing.T) {
 		"newer":   {codeRefused, "newer"},
 	} {
 		before := contents(t, dir)
-		for _, args := range []string{"status", "queues", "check", "enqueue jobs 1", "queue pause jobs", "dead discard --all --yes"} {
-			got := ran(t, dir, append(strings.Fields(args), "-f", name)...)
+		for _, args := range []string{
+			"status", "queues", "check", "enqueue jobs 1", "queue pause jobs", "dead discard --all --yes",
+			"queue limits jobs --running 1", "job wait 1", "work jobs -- true", "locks", "lock run l -- touch ran", "streams", "stream tail t --follow",
+			"stream publish t 1", "consumer rm t c", "groups", "schedule add n jobs @daily", "schedule next n", "limits", "notify c 1", "listen c",
+			"events", "backup copy.db", "maintain --once", "vacuum", "schema", "top --once",
+		} {
+			got := ran(t, dir, append([]string{"-f", name}, strings.Fields(args)...)...)
 			require.Equal(t, want.code, got.code, "%s %s: %s", args, name, got.err)
 			require.Contains(t, got.err, want.text, "%s %s", args, name)
 			require.Contains(t, got.err, "\ntry: ")
@@ -80,6 +85,8 @@ func TestFile_Looks(t *testing.T) {
 	before := contents(t, dir)
 	for _, args := range []string{
 		"status", "queues", "queue show jobs", "jobs", "job show 1", "dead", "dead groups", "dead export", "check", "__complete queue show ",
+		"queue limits jobs", "queue keys jobs", "queue traffic", "locks", "streams", "stream read t", "stream tail t", "consumers", "groups", "schedules",
+		"limits", "schema", "schema _honker_live", "top --once",
 	} {
 		got := ran(t, dir, strings.Fields(args)...)
 		require.Zero(t, got.code, "%s: %s", args, got.err)

@@ -6,7 +6,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -118,4 +120,21 @@ func TestEvents_Commits(t *testing.T) {
 	require.Equal(t, "deploy", h.Name)
 	require.Nil(t, h.Lock)
 	f.interrupt()
+}
+
+// What waits goes on when a process begins to use a file that was in use by none.
+func TestFollow_IdleFile(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := newFile(t)
+	path := filepath.Join(dir, "app.db")
+	require.NoError(t, db.Close())
+	f := follow(t, dir, "listening", "listen", "cache", "-o", "name")
+	again, err := honker.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	id, err := again.Notify(t.Context(), "cache", 1)
+	require.NoError(t, err)
+	require.Equal(t, strconv.FormatInt(id, 10), f.line())
+	require.NoError(t, again.Close())
+	f.interrupt()
+	require.NoFileExists(t, path+"-wal")
 }

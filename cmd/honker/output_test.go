@@ -128,7 +128,12 @@ func TestTable_Times(t *testing.T) {
 // The pipe may end in the middle of any output.
 func TestOutput_ClosedPipe(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
-		for _, args := range []string{"status", "queues", "jobs", "dead", "job show 1", "dead groups", "enqueue emails 1", "version", "--help"} {
+		fillStreams(t)
+		for _, args := range []string{
+			"status", "queues", "jobs", "dead", "job show 1", "dead groups", "enqueue emails 1", "version", "--help", "queue limits emails", "queue traffic",
+			"streams", "stream read orders", "stream tail orders", "stream publish orders 1", "consumers", "group dead orders mailers", "schedules -q",
+			"schedule next @daily", "notify cache 1", "schema", "schema _honker_live", "check -q",
+		} {
 			for _, format := range []string{"table", "tsv", "json", "jsonl"} {
 				var errs bytes.Buffer
 				code := run(t.Context(), append(strings.Fields(args), "-o", format), console{

@@ -68,6 +68,7 @@ func newFile(t *testing.T) (dir string, db *honker.DB, q *honker.Queue[int]) {
 func TestProcess_ExitCodes(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "exit7"), []byte("exit 7\n"), 0o644))
 	for n := range 2 {
 		_, err := q.Enqueue(t.Context(), n)
 		require.NoError(t, err)
@@ -91,13 +92,23 @@ func TestProcess_ExitCodes(t *testing.T) {
 		{2, "job show x"},
 		{2, "dead requeue --queue jobs"},
 		{2, "queues -f no.db"},
+		{1, "stream show t"},
+		{1, "consumer show t c"},
+		{1, "group show t g"},
+		{1, "schedule show n"},
+		{1, "lock break l"},
+		{1, "job wait 2 --for 10ms"},
+		{2, "top"},
+		{2, "lock run l"},
+		{2, "stream tail t -n -1"},
+		{7, "lock run l -- sh exit7"},
 		{10, "dead requeue --queue jobs --dry-run"},
 		{0, "dead requeue --queue jobs --yes"},
 		{0, "dead requeue --queue jobs --dry-run"},
 	} {
 		got := ran(t, dir, strings.Fields(c.args)...)
 		require.Equal(t, c.code, got.code, "%s: %s%s", c.args, got.out, got.err)
-		if c.code != 0 && c.code != 10 && !strings.HasPrefix(c.args, "status") {
+		if c.code != 0 && c.code < 7 && !strings.HasPrefix(c.args, "status") {
 			require.Contains(t, got.err, "\ntry: ", c.args)
 		}
 	}
@@ -159,13 +170,16 @@ func TestProcess_Busy(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
 	require.NoError(t, db.Tx(t.Context(), func(_ context.Context, _ *sql.Tx) error {
-		for _, args := range []string{"enqueue jobs 1", "queue pause jobs", "queue resume jobs"} {
+		for _, args := range []string{
+			"enqueue jobs 1", "queue pause jobs", "queue resume jobs", "queue limits jobs --running 1", "stream publish t 1", "notify c 1",
+			"schedule add n jobs @daily", "vacuum",
+		} {
 			got := ran(t, dir, append(strings.Fields(args), "--timeout", "50ms")...)
 			require.Equal(t, codeRefused, got.code, "%s: %s", args, got.err)
 			require.Contains(t, got.err, "busy")
 			require.Contains(t, got.err, "try: the same with --timeout")
 		}
-		for _, args := range []string{"status", "queues", "jobs", "check", "dead groups"} {
+		for _, args := range []string{"status", "queues", "jobs", "check", "dead groups", "streams", "schedules", "locks", "schema", "top --once"} {
 			got := ran(t, dir, strings.Fields(args)...)
 			require.Zero(t, got.code, "%s: %s", args, got.err)
 		}
