@@ -54,3 +54,26 @@ func TestHandler_Refused(t *testing.T) {
 	require.Contains(t, w.Body.String(), "ask &lt;b&gt;Ann&lt;/b&gt;")
 	require.Empty(t, w.Header().Get("WWW-Authenticate"))
 }
+
+// Behind a proxy that rewrites the Host, a browser that does not say what site a request is of is believed
+// only for the origins that are named; the page that refuses names the one that is missing.
+func TestHandler_Origins(t *testing.T) {
+	db, h := open(t, nil)
+	form := map[string][]string{"queue": {"mails"}}
+	from := []string{"Sec-Fetch-Site", "", "Origin", "https://ops.example.com"}
+	w := ask(h, http.MethodPost, "/pause", form, from...)
+	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Contains(t, w.Body.String(), "https://ops.example.com")
+	require.Contains(t, w.Body.String(), "Origins")
+	named := dashboard(t, db, &ui.Options{Authorize: ui.AllowAll, Origins: []string{"https://ops.example.com", "no origin"}})
+	require.Equal(t, http.StatusSeeOther, ask(named, http.MethodPost, "/pause", form, from...).Code)
+	require.Equal(t, http.StatusForbidden, ask(named, http.MethodPost, "/pause", form, "Sec-Fetch-Site", "", "Origin", "https://evil.example").Code)
+}
+
+// Without a file there is an answer, rather than a panic of the server.
+func TestHandler_NoDB(t *testing.T) {
+	h := dashboard(t, nil, nil)
+	w := get(h, "/")
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Contains(t, w.Body.String(), "nil DB")
+}

@@ -13,15 +13,16 @@ import (
 const queuesPerPage = 100
 
 type overview struct {
-	Problems []wrong
-	Queues   []queueRow
-	Search   string
-	Found    int
-	From     int // the first that is shown
-	Next     int // where the page after this one begins; 0: there is none
-	Chart    template.HTML
-	Traffic  legend
-	AsOf     time.Time // of counts that are older than the page
+	Problems     []wrong
+	MoreProblems int
+	Queues       []queueRow
+	Search       string
+	Found        int
+	From         int // the first that is shown
+	Next         int // where the page after this one begins; 0: there is none
+	Chart        template.HTML
+	Traffic      legend
+	AsOf         time.Time // of counts that are older than the page
 }
 
 // queueRow is a queue on the overview.
@@ -53,7 +54,7 @@ func (c *call) overview(search string, from int) (*overview, error) {
 		return nil, err
 	}
 	o := &overview{Search: search, From: from}
-	if o.Problems, err = c.problems(); err != nil {
+	if o.Problems, o.MoreProblems, err = c.problems(); err != nil {
 		return nil, err
 	}
 	for _, q := range all {

@@ -10,13 +10,16 @@ type wrong struct {
 	URL string
 }
 
-// problems are what is wrong, the most severe first.
-func (c *call) problems() (all []wrong, err error) {
+// problemsShown bounds the list: the worst are first, and `honker doctor` prints all.
+const problemsShown = 25
+
+// problems are what is wrong, the most severe first, and how many more there are.
+func (c *call) problems() (all []wrong, more int, err error) {
 	found, err := admin.Problems(c.ctx, c.db)
-	for _, p := range found {
+	for _, p := range found[:min(len(found), problemsShown)] {
 		all = append(all, wrong{p, c.problemURL(p)})
 	}
-	return all, err
+	return all, len(found) - len(all), err
 }
 
 // problemURL is the page on which a problem can be looked at.

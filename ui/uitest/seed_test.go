@@ -73,9 +73,41 @@ func seed(t *testing.T, db *honker.DB) {
 	_, err = db.SQL().Exec(`UPDATE _honker_live SET created_at = created_at - 1800, run_at = run_at - 1800 WHERE queue = 'reports'`)
 	require.NoError(t, err)
 	seedWorkers(t, db)
+	seedBatch(t, db)
 	seedStreams(t, db)
 	seedSchedules(t, db)
 	seedTraffic(t, db)
+}
+
+// seedBatch adds an import of which a part is done, with a job that waits for it, and one with a failure behind it.
+func seedBatch(t *testing.T, db *honker.DB) {
+	t.Helper()
+	ctx := context.Background()
+	catalog := honker.NewQueue[json.RawMessage](db, "catalog", nil)
+	batch, err := db.NewBatch(ctx, &honker.BatchOptions{Name: "spring catalog"})
+	require.NoError(t, err)
+	args := make([]json.RawMessage, 60)
+	for i := range args {
+		args[i] = json.RawMessage(fmt.Sprintf(`{"page":%d}`, i))
+	}
+	_, err = catalog.EnqueueMany(ctx, args, honker.In(batch.ID), honker.Headers(map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}))
+	require.NoError(t, err)
+	require.NoError(t, batch.Seal(ctx))
+	_, err = catalog.Enqueue(ctx, json.RawMessage(`{"publish":true}`), honker.AfterBatch(batch.ID))
+	require.NoError(t, err)
+	jobs, err := catalog.Claim(ctx, "web-1-812-77ab", 24)
+	require.NoError(t, err)
+	for i, job := range jobs[:20] {
+		if i == 0 {
+			require.NoError(t, job.Reject(ctx, errors.New("page 0: price is missing for sku tea-7")))
+			continue
+		}
+		if i == 1 {
+			require.NoError(t, job.Retry(ctx, time.Hour, errors.New("page 1: the supplier's API answered 503")))
+			continue
+		}
+		require.NoError(t, job.Ack(ctx))
+	}
 }
 
 // seedWorkers lets workers hold jobs until the test ends.

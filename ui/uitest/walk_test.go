@@ -27,7 +27,7 @@ func TestPages_Walk(t *testing.T) {
 	seed(t, s.db)
 	b := browse(t, s)
 	pages := []string{"", "queue?name=webhooks", "queue?name=emails&span=24h", "jobs", "jobs?queue=emails", "jobs?phase=dead&contains=customer-3", "dead", "job?id=1", "job?id=40",
-		"streams", "stream?topic=orders", "schedules", "locks", "workers", "file", "audit"}
+		"streams", "stream?topic=orders", "schedules", "batches", "locks", "workers", "file", "audit"}
 	for _, dark := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
 			b.run(chromedp.EmulateViewport(width, 900))
