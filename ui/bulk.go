@@ -191,7 +191,7 @@ func (c *call) changed(n int64) {
 
 // back is the page that a verb returns to: one of this handler's, or the overview.
 func (c *call) back() string {
-	given := c.params.text("back", 16<<10)
+	given := c.params.text("back", 64<<10)
 	u, err := url.Parse(given)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" {
 		return "./"

@@ -10,9 +10,8 @@ import (
 
 // checker runs DB.Check for the pages of a file, one at a time, and keeps what it has found.
 type checker struct {
-	mu      sync.Mutex
-	running bool
-	last    check
+	mu   sync.Mutex
+	last check
 }
 
 // check is the last check of a file that was asked for.
@@ -28,23 +27,22 @@ type check struct {
 func (k *checker) start(h *Handler, db *honker.DB) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.running || h.ended.Err() != nil {
+	if k.last.Running || !h.spawn(func() { k.end(db.Check(h.ended)) }) {
 		return
 	}
-	k.running = true
 	k.last = check{Running: true, Began: time.Now()}
-	h.streams.Go(func() {
-		err := db.Check(h.ended)
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.running = false
-		k.last.Running, k.last.Took = false, time.Since(k.last.Began)
-		if broken, ok := errors.AsType[*honker.BrokenError](err); ok {
-			k.last.Broken = broken.Rules
-		} else if err != nil {
-			k.last.Err = err.Error()
-		}
-	})
+}
+
+// end keeps what a check has found. It waits for start.
+func (k *checker) end(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.last.Running, k.last.Took = false, time.Since(k.last.Began)
+	if broken, ok := errors.AsType[*honker.BrokenError](err); ok {
+		k.last.Broken = broken.Rules
+	} else if err != nil {
+		k.last.Err = err.Error()
+	}
 }
 
 // result is the check that runs, or the last one.

@@ -1,6 +1,8 @@
 package ui
 
 import (
+	"time"
+
 	"github.com/honker-go/honker/admin"
 )
 
@@ -21,6 +23,10 @@ func filePage(c *call) serve {
 			return err
 		}
 		d.Free = 100 * d.FreePages / max(d.Pages, 1)
-		return c.show(view{name: "file", nav: "file", title: "File", data: d})
+		v := view{name: "file", nav: "file", title: "File", data: d}
+		if d.Check.Running {
+			v.next = c.now.Add(time.Second) // its end is no commit
+		}
+		return c.show(v)
 	}
 }

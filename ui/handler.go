@@ -59,10 +59,11 @@ type Handler struct {
 	files  map[string]*file
 	names  []string // of files, the one of New first
 	cross  *http.CrossOriginProtection
+	mu     sync.Mutex      // orders Close and spawn
 	ended  context.Context // at Close
 	end    context.CancelFunc
-	// streams waits for what outlives a request: the loops that follow files, and checks.
-	streams sync.WaitGroup
+	// running are the goroutines that outlive a request: the loops that follow files, and checks.
+	running sync.WaitGroup
 }
 
 // file is one of the files that a Handler shows.
@@ -113,11 +114,21 @@ func (h *Handler) addFile(name string, db *honker.DB) {
 //
 //	srv.RegisterOnShutdown(h.Close)
 func (h *Handler) Close() {
+	h.mu.Lock()
 	h.end()
-	for _, f := range h.files {
-		f.viewers.close()
+	h.mu.Unlock()
+	h.running.Wait()
+}
+
+// spawn runs f in a goroutine that Close waits for, and reports false after Close.
+func (h *Handler) spawn(f func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended.Err() != nil {
+		return false
 	}
-	h.streams.Wait()
+	h.running.Go(f)
+	return true
 }
 
 // call is one request.

@@ -22,10 +22,9 @@ const (
 
 // viewers are the open pages of a file. One loop follows the file for all of them, while there are any.
 type viewers struct {
-	mu     sync.Mutex
-	open   map[chan struct{}]bool
-	stop   context.CancelFunc // of the loop; nil: none runs
-	closed bool
+	mu   sync.Mutex
+	open map[chan struct{}]bool
+	stop context.CancelFunc // of the loop; nil: none runs
 }
 
 var errTooMany = errors.New("too many pages are open")
@@ -34,22 +33,22 @@ var errTooMany = errors.New("too many pages are open")
 func (v *viewers) join(h *Handler, db *honker.DB) (chan struct{}, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch {
-	case v.closed:
-		return nil, http.ErrServerClosed
-	case len(v.open) >= maxViewers:
+	if len(v.open) >= maxViewers {
 		return nil, errTooMany
 	}
 	if v.open == nil {
 		v.open = map[chan struct{}]bool{}
 	}
-	ticks := make(chan struct{}, 1)
-	v.open[ticks] = true
 	if v.stop == nil {
 		ctx, stop := context.WithCancel(h.ended)
+		if !h.spawn(func() { v.follow(ctx, h, db) }) {
+			stop()
+			return nil, http.ErrServerClosed
+		}
 		v.stop = stop
-		h.streams.Go(func() { v.follow(ctx, h, db) })
 	}
+	ticks := make(chan struct{}, 1)
+	v.open[ticks] = true
 	return ticks, nil
 }
 
@@ -68,13 +67,6 @@ func (v *viewers) halt() {
 		v.stop()
 		v.stop = nil
 	}
-}
-
-func (v *viewers) close() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.closed = true
-	v.halt()
 }
 
 // follow is the loop. It ends with ctx, and when the DB is closed or its file was replaced: then all
