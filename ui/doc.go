@@ -5,6 +5,6 @@
 // It is closed by default: Options.Authorize decides about each request.
 //
 // Pages are complete as HTML. Where the browser runs scripts they follow the file: a commit by any process
-// shows within a quarter of a second. A view is a URL that can be handed on; a verb is a POST that says what
+// shows at once. A view is a URL that can be handed on; a verb is a POST that says what
 // it is going to do before it does it to many jobs, and leaves an entry in the audit of the file: see Audit of package admin.
 package ui

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,28 @@ func TestLive_DBClosed(t *testing.T) {
 		require.Equal(t, "tick", event)
 	}
 	require.Equal(t, http.StatusServiceUnavailable, get(h, "/").Code)
+}
+
+// One loop follows the file for all pages, while there are any: a file that is not looked at costs nothing.
+func TestLive_OnlyWhileOpen(t *testing.T) {
+	_, h := open(t, nil)
+	url := serve(t, h, 0)
+	loops := func() int {
+		buffer := make([]byte, 4<<20)
+		return strings.Count(string(buffer[:runtime.Stack(buffer, true)]), "ui.(*viewers).follow(")
+	}
+	require.Zero(t, loops())
+	var pages []*reader
+	for range 3 {
+		r := follow(t, url+"/events")
+		require.Equal(t, "hello", r.next())
+		pages = append(pages, r)
+	}
+	require.Equal(t, 1, loops())
+	for _, r := range pages {
+		r.stopped()
+	}
+	require.Eventually(t, func() bool { return loops() == 0 }, testkit.Timeout, 10*time.Millisecond)
 }
 
 // There are a hundred streams at most: the next page is told, and asks now and then.
