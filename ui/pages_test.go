@@ -334,3 +334,19 @@ func TestPages_Sealed(t *testing.T) {
 		}
 	}
 }
+
+// How far a handler has come is on the page of its job, and beside it in lists.
+func TestPages_Progress(t *testing.T) {
+	db, h := open(t, nil)
+	ctx := context.Background()
+	enqueue(t, db)
+	jobs, err := queue(db, "mails").Claim(ctx, "w", 1)
+	require.NoError(t, err)
+	jobs[0].SetProgress(30, 120, "<b>page 30</b>")
+	require.NoError(t, jobs[0].Extend(ctx, time.Minute))
+	body := get(h, "/job?id=1").Body.String()
+	require.Contains(t, body, "30 of 120")
+	require.Contains(t, body, "&lt;b&gt;page 30&lt;/b&gt;")
+	require.Contains(t, body, `<rect class="fill" width="20"`)
+	require.Contains(t, get(h, "/queue?name=mails").Body.String(), `<rect class="fill" width="20"`)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 
+	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
 )
 
@@ -47,13 +48,21 @@ func (c *call) queueWorkers(ctx context.Context, d *queuePageData) error {
 	return err
 }
 
+// Progress is a bar of what a handler has told of how far it is.
+func (p *page) Progress(g *honker.Progress) template.HTML {
+	if g == nil {
+		return ""
+	}
+	return meter(g.Done, g.Total)
+}
+
 // meter is a bar of n of so many; a worker may hold more jobs than it runs.
-func meter(n, of int) template.HTML {
-	if of == 0 {
+func meter[N int | int64](n, of N) template.HTML {
+	if of <= 0 {
 		return ""
 	}
 	const width = 80
-	filled := min(width, width*n/of)
+	filled := int(width * min(1, max(0, float64(n)/float64(of))))
 	return template.HTML(fmt.Sprintf(`<svg class="meter" viewBox="0 0 %d 6" width="%d" height="6" role="img" aria-label="%d of %d"><title>%d of %d</title>`+
 		`<rect class="bed" width="%d" height="6" rx="3"/><rect class="fill" width="%d" height="6" rx="3"/></svg>`, width, width, n, of, n, of, width, filled))
 }
