@@ -29,7 +29,7 @@ func Clocks(ctx context.Context, r *Round) error {
 // timelessParts have no ticker: which times a schedule fires is decided by its clock.
 var timelessParts = [][]string{
 	{"producer"},
-	{"worker", "mailer", "counter", "stepper"},
+	{"worker", "mailer", "counter", "stepper", "spender"},
 	{"worker", "mailer", "member"},
 	{"subscriber", "piper", "member"},
 	{"producer", "worker", "member"},

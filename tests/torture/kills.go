@@ -29,7 +29,7 @@ func Crowd(ctx context.Context, r *Round) error {
 // jobStorm makes s one of jobs, mails and events. What is left is worked off by all but those that
 // make more of it.
 func jobStorm(s *storm) *storm {
-	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "pause_violations"} {
+	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "limit_violations", "pause_violations"} {
 		s.Add(name, 0)
 	}
 	for _, roles := range s.parts {
@@ -38,7 +38,7 @@ func jobStorm(s *storm) *storm {
 			s.rest = append(s.rest, rest)
 		}
 	}
-	s.prepare, s.left, s.check = s.schedule, s.workedOff, s.checkJobs
+	s.prepare, s.left, s.check = s.begin, s.workedOff, s.checkJobs
 	return s
 }
 
@@ -95,15 +95,15 @@ type storm struct {
 // parts are what runs at the same time. The last one also has a worker to hand jobs to.
 var parts = [][]string{
 	{"producer", "operator"},
-	{"worker", "mailer", "counter", "stepper"},
+	{"worker", "mailer", "counter", "stepper", "spender"},
 	{"subscriber", "piper", "member"},
-	{"producer", "worker", "member", "ticker", "counter", "stepper"},
+	{"producer", "worker", "member", "ticker", "counter", "stepper", "spender"},
 }
 
 // manyParts are twenty processes. A consumer and a pipe belong to one process at a time.
 var manyParts = slices.Concat(
 	slices.Repeat([][]string{{"producer"}}, 4),
-	slices.Repeat([][]string{{"worker", "mailer", "counter", "stepper"}}, 5),
+	slices.Repeat([][]string{{"worker", "mailer", "counter", "stepper", "spender"}}, 5),
 	[][]string{{"subscriber", "piper", "member"}},
 	slices.Repeat([][]string{{"member"}}, 4),
 	slices.Repeat([][]string{{"producer", "worker", "member", "ticker"}}, 3),
@@ -117,17 +117,19 @@ var tables = []string{
 	countersTable,
 }
 
-// schedule has a schedule fire from now on.
-func (s *storm) schedule(ctx context.Context) (err error) {
+// begin has a schedule fire from now on, and bounds queues.
+func (s *storm) begin(ctx context.Context) (err error) {
 	if err := s.db.Scheduler().Register(ctx, honker.Schedule{Name: "second", Queue: "fired", Spec: "@every 1s"}); err != nil {
 		return err
 	}
-	s.first, err = s.db.Scheduler().Soonest(ctx)
-	return err
+	if s.first, err = s.db.Scheduler().Soonest(ctx); err != nil {
+		return err
+	}
+	return s.limit(ctx)
 }
 
 func (s *storm) makeTables(ctx context.Context) error {
-	for _, table := range slices.Concat(tables, linkTables) {
+	for _, table := range slices.Concat(tables, linkTables, limitTables) {
 		if _, err := s.db.SQL().ExecContext(ctx, table); err != nil {
 			return err
 		}

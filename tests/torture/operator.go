@@ -22,7 +22,7 @@ const (
 )
 
 // operated are the queues that an operator pauses, and of which jobs die.
-var operated = []string{"work", "counts", "steps"}
+var operated = []string{"work", "counts", "steps", "shared"}
 
 // operate pauses queues and lets dead jobs wait again, while others enqueue and work. It is the only one that
 // does so; the one before it may have been killed anywhere.

@@ -33,7 +33,7 @@ func (s *storm) checkJobs() error {
 		return err
 	}
 	for _, compare := range []func(context.Context) error{
-		r.jobs, r.mails, r.published, r.orders, r.handled, r.doubles, r.taken, r.fired, r.counted, r.linked, r.operated, s.db.Check,
+		r.jobs, r.mails, r.published, r.orders, r.handled, r.doubles, r.taken, r.fired, r.counted, r.linked, r.bounded, r.operated, s.db.Check,
 	} {
 		if err := compare(ctx); err != nil {
 			r.faults = append(r.faults, err)

@@ -41,6 +41,7 @@ var roles = map[string]func(*actor, context.Context) error{
 	"mailer":     (*actor).mail,
 	"counter":    (*actor).see,
 	"stepper":    (*actor).step,
+	"spender":    (*actor).spend,
 	"operator":   (*actor).operate,
 	"subscriber": (*actor).subscribe,
 	"piper":      (*actor).pipe,
@@ -110,7 +111,7 @@ func (a *actor) events() *honker.Stream[int64] { return honker.NewStream[int64](
 // produce makes jobs, mails and events in all ways there are.
 func (a *actor) produce(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 3))
-	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send, a.increment, a.link}
+	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send, a.increment, a.link, a.share}
 	for ctx.Err() == nil {
 		if err := ways[luck.IntN(len(ways))](ctx); err != nil {
 			return err

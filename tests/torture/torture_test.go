@@ -68,11 +68,12 @@ func TestTorture_Killed(t *testing.T) {
 	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("kills"))
 	require.Positive(t, c.Get("jobs"))
+	require.Positive(t, c.Get("bounded"))
 	if c.Get("jobs") > 2000 { // a slow machine gets to few jobs between two kills, of which each 64th dies
 		require.Positive(t, c.Get("pauses"))
 		require.Positive(t, c.Get("requeued"))
 	}
-	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "pause_violations"} {
+	for _, none := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "limit_violations", "pause_violations"} {
 		require.Zero(t, c.Get(none), none)
 	}
 }

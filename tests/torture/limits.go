@@ -1,0 +1,119 @@
+//go:build unix
+
+package torture
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker"
+)
+
+// bounded are the queues with limits. Their names are in the SQL below.
+var bounded = map[string]honker.Limits{
+	"shared": {Running: 5, PerKey: 2},
+	"lined":  {InOrder: true},
+}
+
+// shares are the jobs of bounded queues that were committed, spent those that were done, in the order and in the
+// transactions of their acks, and beyond those that ran beside more than the limits allow.
+var limitTables = []string{
+	`CREATE TABLE shares (job INTEGER PRIMARY KEY, queue TEXT NOT NULL, key TEXT NOT NULL)`,
+	`CREATE TABLE spent (place INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL)`,
+	`CREATE TABLE beyond (job INTEGER NOT NULL)`,
+}
+
+const sqlBeyond = `INSERT INTO beyond SELECT ?1 WHERE
+  (SELECT count(*) FROM _honker_live WHERE queue = 'shared' AND state = 'processing') > 5
+  OR (SELECT count(*) FROM _honker_live AS l JOIN _honkerx_job AS s ON s.job_id = l.id
+    WHERE l.queue = ?2 AND l.state = 'processing' AND s.key = (SELECT key FROM shares WHERE job = ?1)) > iif(?2 = 'lined', 1, 2)`
+
+func (a *actor) bounded(name string) *honker.Queue[int64] {
+	return honker.NewQueue[int64](a.db, name, &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
+}
+
+// limit sets the limits, for good.
+func (s *storm) limit(ctx context.Context) error {
+	var errs []error
+	for name, limits := range bounded {
+		errs = append(errs, honker.NewQueue[int64](s.db, name, nil).SetLimits(ctx, limits))
+	}
+	return errors.Join(errs...)
+}
+
+// share enqueues jobs of a key in each bounded queue: in one transaction, which may be rolled back.
+func (a *actor) share(ctx context.Context) error {
+	n := a.number()
+	key := fmt.Sprint("key ", n%4)
+	return ignore(a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		for name := range bounded {
+			ids, err := a.bounded(name).EnqueueManyTx(ctx, tx, []int64{n, n}, honker.Key(key))
+			for _, id := range ids {
+				if err == nil {
+					_, err = tx.ExecContext(ctx, `INSERT INTO shares VALUES (?, ?, ?)`, id, name, key)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if n%5 == 0 {
+			return errOnPurpose
+		}
+		return nil
+	}), errOnPurpose)
+}
+
+// spend works off both bounded queues.
+func (a *actor) spend(ctx context.Context) error {
+	ended := make(chan error)
+	for name := range bounded {
+		go func() { ended <- a.spendOf(ctx, name) }()
+	}
+	return errors.Join(<-ended, <-ended)
+}
+
+func (a *actor) spendOf(ctx context.Context, name string) error {
+	return a.bounded(name).WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
+		if _, err := tx.ExecContext(ctx, sqlBeyond, job.ID, name); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO spent (job) VALUES (?)`, job.ID); err != nil {
+			return err
+		}
+		if failsFirst(job.ID) && job.Attempts == 1 {
+			return errOnPurpose
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 3, Lease: time.Second})
+}
+
+// bounded: no job ran beyond a limit, each was done once, and those of a key in the order of their ids where that
+// is a limit.
+func (r *reckoning) bounded(ctx context.Context) error {
+	total, err := one[int64](ctx, r.db.SQL(), `SELECT count(*) FROM spent`)
+	if err != nil {
+		return err
+	}
+	r.Add("bounded", total)
+	var errs []error
+	for query, what := range map[string]string{
+		`SELECT count(*) FROM beyond`:                                                 "jobs ran beyond a limit",
+		`SELECT count(*) FROM shares WHERE job NOT IN (SELECT job FROM spent)`:        "jobs with a key were not done",
+		`SELECT count(*) FROM spent WHERE job NOT IN (SELECT job FROM shares)`:        "jobs with a key were never committed",
+		`SELECT count(*) FROM (SELECT 1 FROM spent GROUP BY job HAVING count(*) > 1)`: "jobs with a key were done more than once",
+		`SELECT count(*) FROM (SELECT s.job, lag(s.job) OVER (PARTITION BY w.key ORDER BY s.place) AS before
+  FROM spent AS s JOIN shares AS w ON w.job = s.job WHERE w.queue = 'lined') WHERE before > job`: "jobs of a key were done out of order",
+	} {
+		n, err := one[int64](ctx, r.db.SQL(), query)
+		if err == nil && n > 0 {
+			r.Add("limit_violations", n)
+			err = fmt.Errorf("%d %s", n, what)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
