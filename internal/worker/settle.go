@@ -138,9 +138,12 @@ func (s *Source) cancelled(c *Claim) *SettleOp {
 
 // single reports that the settle of a job that none waits for is one statement.
 func (s *SettleOp) single() bool {
+	if s.Claim.unsaved() != nil {
+		return false
+	}
 	switch s.Outcome {
 	case Acked:
-		return s.Claim.Result.Load() == nil && s.Claim.unsaved() == nil
+		return s.Claim.Result.Load() == nil
 	case Snoozed, Released:
 		return !s.SlowDown
 	}
