@@ -2,9 +2,7 @@ package honker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -21,15 +19,8 @@ type batchStore interface {
 // BatchOptions of a new batch. The zero value of a field means its default.
 type BatchOptions struct {
 	Name    string            // for lists; need not be unique
-	Headers map[string]string // kept with the batch, for lists: at most 64, of 8 KiB together
+	Headers map[string]string // kept with the batch, for lists: at most 64, of 8 KiB of names and values
 }
-
-// Bounds of what is kept with a batch.
-const (
-	maxBatchName    = 1024
-	maxBatchHeaders = 64
-	maxHeaderBytes  = 8 << 10
-)
 
 func (o *BatchOptions) encode() (name, headers string, err error) {
 	if o == nil {
@@ -38,18 +29,8 @@ func (o *BatchOptions) encode() (name, headers string, err error) {
 	if o.Name != "" {
 		err = engine.CheckName("batch name", o.Name)
 	}
-	if len(o.Name) > maxBatchName {
-		err = errors.Join(err, fmt.Errorf("%w: a batch name of %d bytes, at most %d", ErrInvalid, len(o.Name), maxBatchName))
-	}
-	if len(o.Headers) == 0 {
-		return o.Name, "", err
-	}
-	text, bad := json.Marshal(o.Headers)
-	if len(o.Headers) > maxBatchHeaders || len(text) > maxHeaderBytes {
-		bad = errors.Join(bad, fmt.Errorf("%w: %d headers in %d bytes, at most %d and %d", ErrInvalid,
-			len(o.Headers), len(text), maxBatchHeaders, maxHeaderBytes))
-	}
-	return o.Name, string(text), errors.Join(err, bad)
+	headers, bad := engine.EncodeHeaders(o.Headers)
+	return o.Name, headers, errors.Join(err, bad)
 }
 
 // Batch is a set of jobs, of any queues, that others can wait for together: see [In] and [AfterBatch]. It is a row of

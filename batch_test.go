@@ -82,7 +82,8 @@ func TestBatch_Options(t *testing.T) {
 		many[fmt.Sprint(i)] = ""
 	}
 	for _, o := range []honker.BatchOptions{{Name: "a\x00"}, {Name: strings.Repeat("n", 1025)}, {Headers: many},
-		{Headers: map[string]string{"h": strings.Repeat("v", 8<<10)}}} {
+		{Headers: map[string]string{"h": strings.Repeat("v", 8<<10)}}, {Headers: map[string]string{"": "x"}},
+		{Headers: map[string]string{"a": "\x00"}}, {Headers: map[string]string{"a": "\xff"}}} {
 		_, err := db.NewBatch(ctx, &o)
 		require.ErrorIs(t, err, honker.ErrInvalid)
 	}
