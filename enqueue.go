@@ -104,6 +104,9 @@ func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, err
 	if db.opts.Headers == nil {
 		return engine.EncodeHeaders(own)
 	}
+	if err := engine.CheckContext(ctx); err != nil { // the application's function need not bear a nil one
+		return "", err
+	}
 	all := maps.Clone(db.opts.Headers(ctx))
 	if all == nil {
 		all = own
@@ -280,6 +283,10 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		}
 	}
 	op.side.Key = op.key
+	if len(args) == 0 {
+		_, err = engine.EncodeHeaders(op.headers) // what is wrong with the call; those of the DB are not asked for
+		return op, err
+	}
 	if op.side.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
 		return nil, err
 	}

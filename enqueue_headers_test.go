@@ -180,6 +180,31 @@ func TestHeaders_Unique(t *testing.T) {
 	}
 }
 
+// Options.Headers is not asked for an enqueue that adds nothing, and never without a ctx.
+func TestHeaders_Options_NothingToAdd(t *testing.T) {
+	calls := 0
+	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: func(ctx context.Context) map[string]string {
+		calls++
+		return tenantOf(ctx) // panics where ctx is nil
+	}})
+	ctx, q, s := testkit.Context(t, testkit.Timeout), honker.NewQueue[int](db, "jobs", nil), db.Scheduler()
+	require.NoError(t, s.Register(ctx, honker.Schedule{Name: "a", Queue: "jobs", Spec: "@every 1h"}))
+	for what, verb := range map[string]func(context.Context) error{
+		"Enqueue":     func(ctx context.Context) error { _, err := q.Enqueue(ctx, 1); return err },
+		"EnqueueMany": func(ctx context.Context) error { _, err := q.EnqueueMany(ctx, []int{1}); return err },
+		"Trigger":     func(ctx context.Context) error { _, err := s.Trigger(ctx, "a"); return err },
+		"Tick":        func(ctx context.Context) error { _, err := s.Tick(ctx, time.Now()); return err },
+	} {
+		require.NotPanics(t, func() { require.ErrorIs(t, verb(nil), honker.ErrInvalid, what) }, what)
+	}
+	ids, err := q.EnqueueMany(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	require.Zero(t, calls)
+	_, err = q.EnqueueMany(ctx, nil, honker.Headers(headers{"": "x"}))
+	require.ErrorIs(t, err, honker.ErrInvalid, "what is wrong with the call is an error all the same")
+}
+
 // What may not be a header is refused, and adds nothing.
 func TestHeaders_Invalid(t *testing.T) {
 	most, many := headers{}, headers{"64": ""}
