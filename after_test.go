@@ -277,6 +277,12 @@ func TestAfter_Unique_Replaced(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.ErrorContains(t, err, fmt.Sprintf("job %d waits for job %d already", d, a))
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 6, replace, honker.After(d))
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		return nil
+	}))
+	require.Equal(t, before, testkit.Dump(t, db.SQL()), "a transaction that is committed all the same")
 	keep := place(t, q, 7, honker.Unique("u", nil), honker.After(d))
 	require.Equal(t, honker.PlacedExisting, keep.Result)
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))

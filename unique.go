@@ -242,7 +242,9 @@ func (u *uniqueOptions) at(key string, now time.Time) store.Unique {
 func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job store.NewJob, now time.Time) error {
 	op.ids, op.places = make([]int64, 0, len(op.payloads)), make([]store.Placed, 0, len(op.payloads))
 	for i, payload := range op.payloads {
-		p, err := op.q.db.jobs.InsertUnique(ctx, tx, job, payload, op.unique.at(op.unique.keys[i], now))
+		unique := op.unique.at(op.unique.keys[i], now)
+		unique.Links = op.links
+		p, err := op.q.db.jobs.InsertUnique(ctx, tx, job, payload, unique)
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func (Jobs) CheckLinks(ctx context.Context, q Querier, l *Links) error {
 	if err == nil && (!found || !takes) {
 		err = fmt.Errorf("batch %d: %w", l.In, ErrBatchDone)
 	}
-	if err != nil || !l.waits() {
+	if err != nil {
 		return err
 	}
 	return noCircle(ctx, q, -l.In, l)
@@ -99,6 +99,9 @@ func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) er
 
 // noCircle refuses that node waits for what waits for it. A new job cannot: all ids that it can name are older.
 func noCircle(ctx context.Context, q Querier, node int64, l *Links) error {
+	if l == nil || !l.waits() {
+		return nil
+	}
 	nodes := append(make([]int64, 0, len(l.Jobs)+len(l.Batches)), l.Jobs...)
 	for _, b := range l.Batches {
 		nodes = append(nodes, -b)
@@ -178,14 +181,11 @@ func addEdges(ctx context.Context, q Querier, l *Links, jobs string) error {
 	return err
 }
 
-// AddWaits makes a job that waits, and was replaced by an enqueue, wait for what l says too. It is an error
-// where that waits for the job.
+// AddWaits makes a job that waits, and was replaced by an enqueue, wait for what l says too: InsertUnique has refused
+// what waits for the job.
 func (Jobs) AddWaits(ctx context.Context, q Querier, l *Links, id int64) error {
 	if !l.waits() {
 		return nil
-	}
-	if err := noCircle(ctx, q, id, l); err != nil {
-		return err
 	}
 	if err := ensureAfterTriggers(ctx, q); err != nil {
 		return err

@@ -15,7 +15,8 @@ type Unique struct {
 	Started  bool  // the job has the key until its first claim; else until it is gone
 	UntilMS  int64 // and until then anyway; 0: no longer
 	Conflict Conflict
-	MaxMS    int64 // with a conflict: RunAt is no later than so long after the key was taken; 0: as it is
+	MaxMS    int64  // with a conflict: RunAt is no later than so long after the key was taken; 0: as it is
+	Links    *Links // with a conflict: what the job is to wait for, see AddWaits; nil: nothing
 	NowMS    int64
 }
 
@@ -188,6 +189,9 @@ func (j Jobs) conflict(ctx context.Context, q Querier, n NewJob, payload string,
 		p.ID, err = insertNext(ctx, q, n, payload, u)
 	case u.Conflict != KeepExisting && !runs:
 		p.Result = PlacedReplaced
+		if err := noCircle(ctx, q, key.job, u.Links); err != nil { // while nothing is changed: a caller may commit all the same
+			return Placed{}, err
+		}
 		if u.MaxMS > 0 {
 			n.RunAt = min(n.RunAt, (key.first+u.MaxMS+999)/1000)
 		}
