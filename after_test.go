@@ -3,6 +3,7 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"testing"
@@ -50,6 +51,30 @@ func seq(from int64, n int) []int64 {
 		ids[i] = from + int64(i)
 	}
 	return ids
+}
+
+// AckMany counts what is committed, also where a later commit of it fails.
+func TestAfter_AckMany_Refused(t *testing.T) {
+	db := honkertest.Open(t, &honker.Options{NoTraffic: true, OnConnect: func(ctx context.Context, conn driver.Conn) error {
+		_, err := conn.(driver.ExecerContext).ExecContext(ctx, `PRAGMA foreign_keys = ON`, nil)
+		return err
+	}})
+	ctx, q := testkit.Context(t, testkit.Timeout), honker.NewQueue[int](db, "jobs", nil)
+	plain, awaited := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2)
+	waiter := testkit.Enqueue(t, q, 3, honker.After(awaited))
+	jobs := testkit.ClaimAll(t, q)
+	require.Len(t, jobs, 2)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE strict (id INTEGER PRIMARY KEY, up REFERENCES strict (id) DEFERRABLE INITIALLY DEFERRED)`,
+		fmt.Sprintf(`CREATE TRIGGER refuse AFTER DELETE ON _honker_live WHEN OLD.id = %d BEGIN INSERT INTO strict VALUES (1, 99); END`, awaited))
+	n, err := q.AckMany(ctx, jobs[plain].WorkerID, []int64{plain, awaited})
+	require.ErrorContains(t, err, "FOREIGN KEY")
+	require.Equal(t, 1, n)
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, waiter))
+	testkit.Exec(t, db, `DROP TRIGGER refuse`)
+	n, err = q.AckMany(ctx, jobs[plain].WorkerID, []int64{plain, awaited})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	requireSound(t, db)
 }
 
 // A job waits until all that it was enqueued after are acked, whichever queue they are of.

@@ -264,7 +264,8 @@ func (q *queue) next(ctx context.Context, worker string) ([]store.Job, error) {
 }
 
 // AckMany removes those of ids that worker holds by valid claims, whatever the
-// attempt, and returns how many that were. The others are left as they are.
+// attempt, and returns how many that were, with an error too: those that others wait for, see [After], go in
+// a commit of their own. The others are left as they are.
 func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n int, err error) {
 	if err := errors.Join(q.err, engine.CheckName("worker", worker)); err != nil {
 		return 0, fail("ack", q.name, err)
@@ -272,24 +273,49 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	if len(ids) == 0 {
 		return 0, nil
 	}
+	n, others, err := q.ackAlone(ctx, worker, ids)
+	if err == nil && others {
+		var more int
+		more, err = q.ackAwaited(ctx, worker, ids)
+		n += more
+	}
+	return n, fail("ack", q.name, err)
+}
+
+// ackAlone acks those of ids that none waits for, by a statement, and tells whether there may be others.
+func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int, others bool, err error) {
 	var at time.Time
-	var others bool
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		at = now
 		n, others, err = q.db.jobs.AckManyAlone(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
-	if err == nil && others {
-		err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
-			more, err := q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
-			n += more
-			return err
-		}))
+	if err != nil {
+		return 0, false, err
 	}
-	if n > 0 && err == nil {
+	q.countAcked(at, n)
+	return n, others, nil
+}
+
+// ackAwaited acks those of ids that others wait for.
+func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n int, err error) {
+	var at time.Time
+	err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+		at = now
+		n, err = q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+		return err
+	}))
+	if err != nil {
+		return 0, err // what it has counted was undone
+	}
+	q.countAcked(at, n)
+	return n, nil
+}
+
+func (q *queue) countAcked(at time.Time, n int) {
+	if n > 0 {
 		q.db.traffic.Add(at, q.name, traffic.Counts{Acked: int64(n)})
 	}
-	return n, fail("ack", q.name, err)
 }
 
 // Get reads a job of this queue that waits, runs, is dead, or is done and was kept: see
