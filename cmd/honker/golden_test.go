@@ -328,6 +328,9 @@ func TestGolden_Usage(t *testing.T) {
 		s.do("jobs", "--count", "-o", "name")
 		s.do("status", "-f", "no.db")
 		s.do("status", "-f", ".")
+		s.do("ui", "--listen", ":0")
+		s.do("ui", "--listen", ":0", "--basic", "ann")
+		s.do("ui", "-o", "json")
 		s.matches("usage")
 	})
 }

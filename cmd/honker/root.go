@@ -81,7 +81,7 @@ no honker file, too new; 4 interrupted, and what was done is said.`,
 	root.AddCommand(a.schedules(), a.schedule())
 	root.AddCommand(a.limits(), a.notify(), a.listen(), a.events())
 	root.AddCommand(a.backup(), a.maintain(), a.vacuum(), a.schema())
-	root.AddCommand(a.top(), a.metrics())
+	root.AddCommand(a.top(), a.ui(), a.metrics())
 	return root
 }
 

@@ -65,7 +65,7 @@ var testRooms = []string{"internal/arch", "internal/testkit"}
 // and the packages that it tests. The command and the metrics: what is exported, so that all they
 // can do can be done by any program; seal tells sealed payloads from others.
 var nestedMayImport = map[string][]string{
-	"cmd":        {"admin", "seal", "honkerprom"},
+	"cmd":        {"admin", "seal", "ui", "honkerprom"},
 	"honkerotel": {"admin"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},

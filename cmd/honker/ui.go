@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/ui"
+)
+
+// uiFlags are the flags of honker ui.
+type uiFlags struct {
+	listen string
+	write  bool
+	open   bool
+	basic  []string
+	proxy  bool
+}
+
+const tryUI = "honker ui --listen 127.0.0.1:0"
+
+// passwordVariable has the password of a --basic that is only a name: arguments are seen by all users of a machine.
+const passwordVariable = "HONKER_UI_PASSWORD"
+
+func (a *app) ui() *cobra.Command {
+	var f uiFlags
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "The dashboard, in a browser",
+		Long: `ui serves the dashboard of the file until it is interrupted, and prints its URL. The URL has a token, which the browser
+keeps as a cookie: without it nothing is shown. The dashboard is for looking, unless --write allows its verbs.
+
+It listens on this machine only, and refuses requests that name another host. An address beyond this machine needs --basic,
+which asks for a name and a password, or --i-have-a-proxy, which asks for nothing. Neither encrypts anything.`,
+		Example: `  honker ui -f app.db --open
+  HONKER_UI_PASSWORD=… honker ui -f app.db --listen :8080 --basic ops`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "serve it on this `address`; port 0 is any that is free")
+	flags.BoolVar(&f.write, "write", false, "allow what changes the file")
+	flags.BoolVar(&f.open, "open", false, "open it in the browser")
+	flags.StringArrayVar(&f.basic, "basic", nil,
+		"ask for `user:password` in place of the token; may be repeated; of a name alone, the password is $"+passwordVariable)
+	flags.BoolVar(&f.proxy, "i-have-a-proxy", false, "ask for no token, and allow any host: a proxy decides about requests")
+	for _, name := range []string{"listen", "basic"} {
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		if cmd.Flags().Changed("output") {
+			return usage("honker status -o json", "ui is for browsers, and has no -o")
+		}
+		return a.openUI(ctx, f)
+	})
+}
+
+// openUI checks the flags before it touches the file or the network.
+func (a *app) openUI(ctx context.Context, f uiFlags) error {
+	address, err := net.ResolveTCPAddr("tcp", f.listen)
+	if err != nil {
+		return usage(tryUI, "--listen: %w", err)
+	}
+	accounts, err := a.accounts(f.basic)
+	if err != nil {
+		return err
+	}
+	local := address.IP.IsLoopback()
+	if !local && len(accounts) == 0 && !f.proxy {
+		return usage(tryUI, "--listen %s can be reached from other machines: it needs --basic or --i-have-a-proxy", f.listen)
+	}
+	opts := &ui.Options{Authorize: ui.AllowAll, ReadOnly: !f.write, Logger: a.logger()}
+	d := &door{local: local && !f.proxy}
+	switch {
+	case len(accounts) > 0:
+		opts.Authorize = accounts.authorize
+		opts.By = func(r *http.Request) string { name, _, _ := r.BasicAuth(); return name }
+	case !f.proxy:
+		d.secret, d.ticket = rand.Text(), rand.Text()
+		opts.By = func(*http.Request) string { return a.actor }
+	}
+	use := a.watch
+	if f.write {
+		use = func(ctx context.Context, do func(*honker.DB) error) error { return a.serve(ctx, nil, do) }
+	}
+	return use(ctx, func(db *honker.DB) error {
+		pages := ui.New(db, opts)
+		defer pages.Close()
+		d.pages = pages
+		return a.serveUI(ctx, d, address, f.open)
+	})
+}
+
+// serveUI serves until ctx ends.
+func (a *app) serveUI(ctx context.Context, d *door, address *net.TCPAddr, open bool) error {
+	listener, err := net.ListenTCP("tcp", address)
+	if err != nil {
+		return usage(tryUI, "%w", err)
+	}
+	d.cookie = fmt.Sprint("honker-ui-", listener.Addr().(*net.TCPAddr).Port)
+	server := &http.Server{Handler: d, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn)}
+	server.RegisterOnShutdown(d.pages.Close)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	err = a.announce(d, "http://"+listener.Addr().String()+"/", open)
+	if err == nil {
+		select {
+		case err = <-ended:
+			return err
+		case <-ctx.Done():
+		}
+	}
+	shutDown(server)
+	<-ended
+	return err
+}
+
+// announce prints the URL, and opens it if that was asked for.
+func (a *app) announce(d *door, url string, open bool) error {
+	fmt.Fprintln(a.out, d.withToken(url, d.secret))
+	if err := a.out.Flush(); err != nil {
+		return err
+	}
+	if !open {
+		return nil
+	}
+	if err := browse(d.withToken(url, d.ticket)); err != nil {
+		a.note("no browser was opened: %v", err)
+	}
+	return nil
+}
+
+// lastAnswers is how long requests have to end. A browser may hold connections that it has asked nothing on.
+const lastAnswers = time.Second
+
+func shutDown(server *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
+	defer cancel()
+	if server.Shutdown(ctx) != nil {
+		_ = server.Close()
+	}
+}
+
+// browse opens a URL as the desktop does.
+func browse(url string) error {
+	words := []string{"xdg-open", url}
+	switch runtime.GOOS {
+	case "darwin":
+		words[0] = "open"
+	case "windows":
+		words = []string{"rundll32", "url.dll,FileProtocolHandler", url}
+	}
+	cmd := exec.Command(words[0], words[1:]...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	return cmd.Process.Release() // it may be the browser, which stays
+}
+
+// door decides which requests reach the pages at all.
+type door struct {
+	pages *ui.Handler
+	// local: only hosts that are names of this machine. A page of another site can have its own name lead here,
+	// and is then of the same origin for the browser; the Host tells.
+	local bool
+	// secret is the token of the printed URL and the value of the cookie; "": none is needed.
+	secret string
+	// ticket is the token of the URL that is given to the browser, which other users of the machine can see among
+	// the processes: so it is good for once.
+	ticket string
+	used   atomic.Bool
+	// cookie is its name. It has the port, since browsers keep one set of cookies for all ports of a host.
+	cookie string
+}
+
+// ServeHTTP implements http.Handler.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token := ""
+	if d.secret != "" {
+		token = r.URL.Query().Get("token")
+	}
+	switch {
+	case d.local && !isLocal(r.Host):
+		refuse(w, fmt.Sprintf("This is not %q. Behind a proxy, honker ui needs --i-have-a-proxy.", r.Host))
+	case !d.known(r) && !d.accepts(token):
+		refuse(w, "Open the URL that honker ui has printed: it has a token, which this browser does not know yet.")
+	case token != "":
+		d.let(w, r)
+	default:
+		d.pages.ServeHTTP(w, r)
+	}
+}
+
+// known reports whether the request has the cookie.
+func (d *door) known(r *http.Request) bool {
+	if d.secret == "" {
+		return true
+	}
+	cookie, err := r.Cookie(d.cookie)
+	return err == nil && same(cookie.Value, d.secret)
+}
+
+func (d *door) accepts(token string) bool {
+	return same(token, d.secret) || same(token, d.ticket) && !d.used.Swap(true)
+}
+
+// let gives the browser the cookie, and leads it to a URL without a token, which can be shown to others.
+func (d *door) let(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: d.secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (d *door) withToken(url, token string) string {
+	if d.secret == "" {
+		return url
+	}
+	return url + "?token=" + token
+}
+
+func refuse(w http.ResponseWriter, text string) {
+	w.Header().Set("Cache-Control", "no-store")
+	http.Error(w, text, http.StatusForbidden)
+}
+
+func same(given, want string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+}
+
+// isLocal reports whether a Host names this machine. Any port will do: a tunnel of ssh has one of its own.
+func isLocal(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
+}
+
+// accounts are the names that may sign in, each with what checks its password.
+type accounts map[string]func(*http.Request, ui.Access) error
+
+func (a *app) accounts(given []string) (accounts, error) {
+	all := accounts{}
+	for _, account := range given {
+		name, password, found := strings.Cut(account, ":")
+		if !found {
+			password = a.getenv(passwordVariable)
+		}
+		if name == "" || password == "" { // what was given may be a password, and is not repeated
+			return nil, usage(tryUI, "--basic needs user:password, or a name and $%s", passwordVariable)
+		}
+		all[name] = ui.Basic(name, password)
+	}
+	return all, nil
+}
+
+// authorize asks for a name and a password, and compares them with those of all accounts.
+func (all accounts) authorize(r *http.Request, access ui.Access) error {
+	for _, allows := range all {
+		if allows(r, access) == nil {
+			return nil
+		}
+	}
+	return ui.ErrLogin
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+)
+
+// visitor is a browser at a dashboard that the command serves.
+type visitor struct {
+	t      *testing.T
+	at     *url.URL // as it was printed
+	client *http.Client
+	host   string
+	basic  *url.Userinfo
+}
+
+// serveUI starts honker ui, which has to end well when it is interrupted at the end of the test.
+func serveUI(t *testing.T, dir string, flags ...string) *visitor {
+	t.Helper()
+	return serveUIWith(t, dir, nil, flags...)
+}
+
+func serveUIWith(t *testing.T, dir string, env []string, flags ...string) *visitor {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("no process can be interrupted")
+	}
+	cmd := command(t, dir, append([]string{"ui", "-f", "app.db"}, flags...)...)
+	cmd.Env, cmd.Stderr = append(cmd.Env, env...), t.Output()
+	cmd.Cancel = func() error { return errors.Join(os.ErrProcessDone, cmd.Process.Signal(syscall.SIGINT)) } // so that Wait has its exit code
+	cmd.WaitDelay = deadline
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	at, err := url.Parse(strings.TrimSpace(line))
+	require.NoError(t, err)
+	v := newVisitor(t, at, &http.Transport{})
+	t.Cleanup(func() {
+		require.Zero(t, codeOf(t, cmd.Wait())) // the test's context has ended
+		v.client.CloseIdleConnections()
+	})
+	return v
+}
+
+func newVisitor(t *testing.T, at *url.URL, transport http.RoundTripper) *visitor {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	return &visitor{t: t, at: at, client: &http.Client{Jar: jar, Transport: transport}}
+}
+
+// stranger is another browser at the same dashboard.
+func (v *visitor) stranger() *visitor {
+	return newVisitor(v.t, v.at, v.client.Transport)
+}
+
+// ask sends a GET, or a POST if there is a form, and returns the status and the page.
+func (v *visitor) ask(ref string, form url.Values) (int, string) {
+	v.t.Helper()
+	method, body := http.MethodGet, io.Reader(nil)
+	if form != nil {
+		method, body = http.MethodPost, strings.NewReader(form.Encode())
+	}
+	to, err := v.at.Parse(ref)
+	require.NoError(v.t, err)
+	r, err := http.NewRequestWithContext(v.t.Context(), method, to.String(), body)
+	require.NoError(v.t, err)
+	r.Host = v.host
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if v.basic != nil {
+		password, _ := v.basic.Password()
+		r.SetBasicAuth(v.basic.Username(), password)
+	}
+	answer, err := v.client.Do(r)
+	require.NoError(v.t, err)
+	defer answer.Body.Close()
+	page, err := io.ReadAll(answer.Body)
+	require.NoError(v.t, err)
+	return answer.StatusCode, string(page)
+}
+
+func (v *visitor) sees(status int, ref string) string {
+	v.t.Helper()
+	got, page := v.ask(ref, nil)
+	require.Equal(v.t, status, got, page)
+	return page
+}
+
+// The printed URL opens the dashboard, by a cookie that scripts and other sites do not have. Without it there is nothing to
+// see, and not under another name of this machine, as a page of another site would have it.
+func TestUI_Token(t *testing.T) {
+	t.Parallel()
+	dir, _, _ := newFile(t)
+	v := serveUI(t, dir)
+	require.Equal(t, "127.0.0.1", v.at.Hostname())
+	require.Contains(t, v.sees(http.StatusForbidden, "/"), "the URL that honker ui has printed")
+	v.sees(http.StatusForbidden, "/?token=")
+	v.sees(http.StatusForbidden, "/?token="+strings.ToLower(v.at.Query().Get("token")))
+	v.sees(http.StatusForbidden, "/job?id=1")
+
+	once := *v.client
+	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	answer, err := once.Get(v.at.String())
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusSeeOther, answer.StatusCode)
+	require.Equal(t, "/", answer.Header.Get("Location"))
+	require.Len(t, answer.Cookies(), 1)
+	cookie := answer.Cookies()[0]
+	require.Equal(t, "honker-ui-"+v.at.Port(), cookie.Name)
+	require.Equal(t, http.SameSiteStrictMode, cookie.SameSite)
+	require.True(t, cookie.HttpOnly)
+	require.Contains(t, v.sees(http.StatusOK, "/"), "<h1")
+	require.Contains(t, v.sees(http.StatusOK, v.at.String()), "<h1", "the URL is good for more than once")
+
+	v.host = "evil.example:" + v.at.Port()
+	require.Contains(t, v.sees(http.StatusForbidden, v.at.String()), `This is not "evil.example:`)
+	for _, host := range []string{"localhost:9000", "127.0.0.1", "[::1]:80", "[::1]"} {
+		v.host = host
+		require.Contains(t, v.sees(http.StatusOK, v.at.String()), "<h1", host)
+	}
+	v.stranger().sees(http.StatusForbidden, "/")
+}
+
+// Nothing is changed without --write; with it, by the person that has started the command.
+func TestUI_Write(t *testing.T) {
+	t.Parallel()
+	dir, _, q := newFile(t)
+	_, err := q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	paused := func() []honker.Pause {
+		stats, err := q.Stats(t.Context())
+		require.NoError(t, err)
+		if stats.Pause == nil {
+			return nil
+		}
+		return []honker.Pause{*stats.Pause}
+	}
+	pause := url.Values{"queue": {q.Name()}}
+
+	looks := serveUI(t, dir)
+	require.Contains(t, looks.sees(http.StatusOK, looks.at.String()), q.Name())
+	status, page := looks.ask("/pause", pause)
+	require.Equal(t, http.StatusForbidden, status, page)
+	require.Contains(t, page, "this dashboard is for looking", "whether or not the file can be written")
+	require.Empty(t, paused())
+
+	writes := serveUI(t, dir, "--write")
+	status, page = writes.ask("/pause", pause)
+	require.Equal(t, http.StatusForbidden, status, page)
+	require.Empty(t, paused(), "without the token")
+	writes.sees(http.StatusOK, writes.at.String())
+	status, page = writes.ask("/pause", pause)
+	require.Equal(t, http.StatusOK, status, page)
+	require.Len(t, paused(), 1)
+	require.Equal(t, actor(), paused()[0].By)
+}
+
+// With accounts the password is asked for, and there is no token.
+func TestUI_Basic(t *testing.T) {
+	t.Parallel()
+	dir, _, _ := newFile(t)
+	v := serveUIWith(t, dir, []string{passwordVariable + "=from the variable"}, "--listen", ":0", "--basic", "ann:a:b", "--basic", "bob")
+	require.Empty(t, v.at.RawQuery)
+	v.at.Host = "127.0.0.1:" + v.at.Port() // it listens on all addresses
+	v.host = "ops.example.com"
+	v.sees(http.StatusUnauthorized, "/")
+	for _, one := range []*url.Userinfo{url.UserPassword("ann", "a:b"), url.UserPassword("bob", "from the variable")} {
+		v.basic = one
+		v.sees(http.StatusOK, "/")
+	}
+	for _, one := range []*url.Userinfo{url.UserPassword("ann", "from the variable"), url.UserPassword("ann", ""), url.UserPassword("eve", "a:b")} {
+		v.basic = one
+		v.sees(http.StatusUnauthorized, "/")
+	}
+
+	v = serveUI(t, dir, "--basic", "ann:secret")
+	v.basic = url.UserPassword("ann", "secret")
+	v.sees(http.StatusOK, "/")
+	v.host = "evil.example"
+	v.sees(http.StatusForbidden, "/")
+
+	v = serveUI(t, dir, "--i-have-a-proxy")
+	v.host = "ops.example.com"
+	v.sees(http.StatusOK, "/")
+}
+
+// The stream of an open page ends well, and does not hold up the end of the command, which serveUI waits for.
+func TestUI_InterruptWithOpenPage(t *testing.T) {
+	t.Parallel()
+	var stream io.ReadCloser
+	t.Cleanup(func() { // behind that of serveUI
+		if stream == nil {
+			return // the test has failed before
+		}
+		_, err := io.Copy(io.Discard, stream)
+		require.NoError(t, err)
+		require.NoError(t, stream.Close())
+	})
+	dir, _, _ := newFile(t)
+	v := serveUI(t, dir)
+	v.sees(http.StatusOK, v.at.String())
+	to, err := v.at.Parse("/events")
+	require.NoError(t, err)
+	answer, err := v.client.Get(to.String())
+	require.NoError(t, err)
+	stream = answer.Body
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	_, err = stream.Read(make([]byte, 1))
+	require.NoError(t, err)
+}
+
+// The URL that the browser is given is good for once: it is among the arguments of a process.
+func TestUI_Open(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the desktop has a command of its own")
+	}
+	dir, _, _ := newFile(t)
+	bin := t.TempDir()
+	pipe := filepath.Join(bin, "pipe")
+	require.NoError(t, exec.Command("mkfifo", pipe).Run())
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "xdg-open"), []byte("#!/bin/sh\necho \"$1\" > '"+pipe+"'\n"), 0o700))
+	v := serveUIWith(t, dir, []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")}, "--open")
+	given, err := os.ReadFile(pipe)
+	require.NoError(t, err)
+	opened := strings.TrimSpace(string(given))
+	require.NotEqual(t, v.at.String(), opened)
+	v.sees(http.StatusOK, opened)
+	v.sees(http.StatusOK, "/")
+	v.stranger().sees(http.StatusForbidden, opened)
+}
+
+// An address that others can reach is refused before anything listens on it.
+func TestUI_Flags(t *testing.T) {
+	t.Parallel()
+	dir, _, _ := newFile(t)
+	for _, flags := range []string{
+		"--listen :0", "--listen 0.0.0.0:0", "--listen [::]:0", "--listen nonsense", "--listen :0 --basic ann", "--basic :x", "--basic ann:", "-o name",
+	} {
+		got := ran(t, dir, append([]string{"ui", "-f", "app.db"}, strings.Fields(flags)...)...)
+		require.Equal(t, codeUsage, got.code, "%s: %s", flags, got.err)
+		require.Empty(t, got.out)
+	}
+	require.Equal(t, codeUsage, ran(t, dir, "ui", "-f", "no.db").code)
+}
