@@ -44,6 +44,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.IntVar(&c.rate, "rate", 800, "orders per second; 0: as fast as it goes")
 	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its jobs")
 	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; work off the receipts of -db until interrupted")
+	f.StringVar(&c.ui, "ui", "", "show the dashboard on this `address`, such as :8080, until interrupted (default: none)")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
@@ -81,5 +82,8 @@ func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
+	if c.ui != "" {
+		return s.serveAndShow(ctx)
+	}
 	return s.serve(ctx)
 }

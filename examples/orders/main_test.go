@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
 	"maps"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +134,63 @@ func TestOrders_Interrupt(t *testing.T) {
 
 	runService(t, c)
 	newModel(sample).check(t, c)
+}
+
+// The dashboard shows the service as it runs, and what is left behind it, and changes nothing. It ends with ctx.
+func TestOrders_Dashboard(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t, sample)
+	c.ui = ":0"
+	ctx, interrupt := context.WithCancel(t.Context())
+	out, in := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := serve(ctx, c, in)
+		_ = in.CloseWithError(err)
+		ended <- err
+	}()
+	lines := bufio.NewScanner(out)
+	lineWith := func(text string) string {
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), text) {
+				return lines.Text()
+			}
+		}
+		t.Fatalf("no line with %q: %v", text, lines.Err())
+		return ""
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	at := strings.TrimPrefix(lineWith("dashboard: "), "dashboard: ")
+	if !strings.HasPrefix(at, "http://127.0.0.1:") {
+		t.Errorf("%s can be reached from elsewhere", at)
+	}
+	ask(t, client, at, nil, http.StatusOK)
+	lineWith("The books balance")
+	lineWith("The dashboard stays")
+	ask(t, client, at+"dead", nil, http.StatusOK)
+	ask(t, client, at+"pause", url.Values{"queue": {receiptQueue}}, http.StatusForbidden)
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	newModel(sample).check(t, c)
+}
+
+// ask sends a GET, or a POST if there is a form.
+func ask(t *testing.T, client *http.Client, to string, form url.Values, want int) {
+	t.Helper()
+	send := func() (*http.Response, error) { return client.Get(to) }
+	if form != nil {
+		send = func() (*http.Response, error) { return client.PostForm(to, form) }
+	}
+	answer, err := send()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != want {
+		t.Errorf("%s: %s", to, answer.Status)
+	}
 }
 
 func newConfig(t *testing.T, input string) config {

@@ -21,6 +21,7 @@ type config struct {
 	rate        int // orders per second; 0: as fast as it goes
 	lease       time.Duration
 	workersOnly bool
+	ui          string // the address of the dashboard; "": none
 	input       string
 }
 

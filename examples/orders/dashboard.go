@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/ui"
+)
+
+// dashboard serves the pages of package ui, for looking: a server that other machines reach would
+// have ui.Basic, or a rule of its own, in place of ui.ReadOnly.
+type dashboard struct {
+	server *http.Server
+	url    string
+	ended  chan error
+}
+
+// openDashboard listens on this machine only, unless the address names a host.
+func openDashboard(db *honker.DB, address string) (*dashboard, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("-ui: %w", err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("-ui: %w", err)
+	}
+	pages := ui.New(db, &ui.Options{Authorize: ui.ReadOnly, Title: "orders"})
+	d := &dashboard{
+		server: &http.Server{Handler: pages, ReadHeaderTimeout: 10 * time.Second},
+		url:    "http://" + listener.Addr().String() + "/",
+		ended:  make(chan error, 1),
+	}
+	d.server.RegisterOnShutdown(pages.Close) // pages that are open would hold Shutdown up
+	go func() { d.ended <- d.server.Serve(listener) }()
+	return d, nil
+}
+
+// close gives requests a second to end.
+func (d *dashboard) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if d.server.Shutdown(ctx) != nil {
+		_ = d.server.Close()
+	}
+	<-d.ended
+}
+
+// serveAndShow is serve with a dashboard, which stays after the report until ctx ends.
+func (s *service) serveAndShow(ctx context.Context) error {
+	d, err := openDashboard(s.file, s.ui)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	fmt.Fprintln(s.w, "dashboard:", d.url)
+	if err := s.serve(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() == nil {
+		fmt.Fprintln(s.w, "The dashboard stays until this is interrupted.")
+		<-ctx.Done()
+	}
+	return nil
+}
