@@ -55,13 +55,20 @@ func TestProcess_Checkpoint_Kills(t *testing.T) {
 		return testkit.Task{Path: path, Ledger: fmt.Sprint(ledger, i)}
 	}
 	noted := func() []int64 { all, _ := testkit.Noted(t, ledger+"*", "page"); return all }
-	killings(t, "checkpoint worker", pages, child, func() int { return len(slices.Compact(noted())) })
+	left := func() int64 { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) }
+	killings(t, "checkpoint worker", pages, child, func() int {
+		done := len(slices.Compact(noted()))
+		if done == pages && left() > 0 { // a kill between the last page and the ack: the job runs once more
+			return pages - 1
+		}
+		return done
+	})
 
 	all := noted()
 	require.Less(t, len(all), pages+processes, "pages that were done twice")
 	require.Len(t, slices.Compact(all), pages)
 	ends, _ := testkit.Noted(t, ledger+"*", "end")
-	require.Equal(t, []int64{pages}, ends)
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.Equal(t, []int64{pages}, slices.Compact(ends))
+	require.Zero(t, left())
 	require.NoError(t, db.Check(t.Context()))
 }

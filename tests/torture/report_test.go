@@ -35,7 +35,7 @@ func TestTorture_Report(t *testing.T) {
 		}},
 	}
 	dir := t.TempDir()
-	report, err := torture.All(context.Background(), torture.Options{For: 200 * time.Millisecond, Seed: 10, Cycles: 3, Dir: dir})
+	report, err := torture.All(context.Background(), torture.Options{For: time.Second, Seed: 10, Cycles: 3, Dir: dir})
 	require.NoError(t, err)
 	kept, err := filepath.Glob(filepath.Join(dir, "*"))
 	require.NoError(t, err)
