@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -87,11 +86,7 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	}
 	p := &BatchPage{Batches: []BatchInfo{}}
 	for i := range rows[:min(len(rows), o.Limit)] {
-		b, err := batchInfo(&rows[i])
-		if err != nil {
-			return nil, err
-		}
-		p.Batches = append(p.Batches, b)
+		p.Batches = append(p.Batches, batchInfo(&rows[i]))
 	}
 	if len(rows) > o.Limit {
 		p.Next = cursorOf(&store.Place{ID: rows[o.Limit-1].ID}, binds)
@@ -99,8 +94,8 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	return p, nil
 }
 
-func batchInfo(row *store.Batch) (BatchInfo, error) {
-	b := BatchInfo{
+func batchInfo(row *store.Batch) BatchInfo {
+	return BatchInfo{
 		ID:        row.ID,
 		Name:      row.Name,
 		Total:     row.Total,
@@ -112,12 +107,6 @@ func batchInfo(row *store.Batch) (BatchInfo, error) {
 		CreatedAt: engine.InstantMS(row.CreatedMS),
 		DoneAt:    engine.InstantMS(row.DoneMS),
 		Next:      row.Next,
+		Headers:   engine.DecodeHeaders(row.Headers),
 	}
-	if row.Headers == "" {
-		return b, nil
-	}
-	if err := json.Unmarshal([]byte(row.Headers), &b.Headers); err != nil {
-		return b, fmt.Errorf("headers of batch %d: %w", row.ID, err)
-	}
-	return b, nil
 }

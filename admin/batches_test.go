@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -208,6 +209,17 @@ func TestBatches_Pages(t *testing.T) {
 	}
 	_, err = admin.Batches(ctx, nil, nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// Headers that another program has written, and that are none, keep no batch from the list.
+func TestBatches_ForeignHeaders(t *testing.T) {
+	ctx, db, _ := testkit.NewQueue[int](t, nil)
+	b, err := db.NewBatch(ctx, &honker.BatchOptions{Headers: map[string]string{"a": "b"}})
+	require.NoError(t, err)
+	foreign := newBatch(t, db)
+	testkit.Exec(t, db, `UPDATE _honkerx_batches SET headers = 'a=b' WHERE id = `+fmt.Sprint(foreign.ID))
+	require.Equal(t, map[string]string{"a": "b"}, batch(t, db, b.ID).Headers)
+	require.Nil(t, batch(t, db, foreign.ID).Headers)
 }
 
 // A batch that was done a week ago is forgotten, and counts as done.
