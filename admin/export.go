@@ -49,7 +49,8 @@ const exportPage = 200
 //
 // It reads as [EachJob] does, some jobs at a time, and holds up no writer, nor the log of the file, however slow w is.
 // What changes meanwhile may be written twice or not at all; dead and done jobs, which stay as they are, are written
-// once. What a job waits for, and its batch, are not in its line, since ids are those of this file. [ImportJobs] reads the lines.
+// once. What a job waits for, and its batch, are not in its line, since ids are those of this file; nor are its attempts, progress and
+// checkpoint. [ImportJobs] reads the lines: a job that waited for others runs there without them.
 func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n int64, err error) {
 	if w == nil {
 		return 0, engine.Wrap("export jobs", "", fmt.Errorf("%w: nil io.Writer", honker.ErrInvalid))
