@@ -150,37 +150,10 @@ func operateAfter() {
 // Of producers, workers and operators that are killed all the time, no job starts before what it waits for is done,
 // and every job is done in the end.
 func TestProcess_After_Kills(t *testing.T) {
-	span := 8 * time.Second
-	if testing.Short() {
-		span = 2 * time.Second
-	}
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)
 	testkit.ExecAll(t, db.SQL(), afterTables...)
-	seed := testkit.Seed(t)
-	draw := testkit.Rand(seed, 1)
-	names := []string{"after producer", "after worker", "after worker", "after operator"}
-	procs := make([]*testkit.Child, len(names))
-	start := func(i int) {
-		seed++
-		procs[i] = testkit.StartChild(t, names[i], testkit.Task{Path: path, Seed: seed})
-		require.Equal(t, "ready", procs[i].Line(testkit.Timeout))
-	}
-	for i := range procs {
-		start(i)
-	}
-	kills := 0
-	for began := time.Now(); time.Since(began) < span; kills++ {
-		_ = testkit.Within(ctx, nil, time.Duration(draw.IntN(100))*time.Millisecond)
-		i := draw.IntN(len(procs))
-		procs[i].Kill()
-		require.NoError(t, db.Check(ctx))
-		start(i)
-	}
-	for _, p := range procs {
-		p.Kill()
-	}
-	require.NoError(t, db.Check(ctx))
+	kills := killAtRandom(t, path, db, 100*time.Millisecond, "after producer", "after worker", "after worker", "after operator")
 
 	stop := testkit.Background(t, func(ctx context.Context) error {
 		return honker.NewLanes[int](db, afterQueues, nil).Work(ctx,
@@ -195,9 +168,7 @@ func TestProcess_After_Kills(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 	made := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM made`)
 	t.Logf("%d kills, %d jobs", kills, made)
-	faults, err := testkit.Rows(db.SQL(), `SELECT * FROM faults`)
-	require.NoError(t, err)
-	require.Empty(t, faults)
+	requireNoFaults(t, db)
 	require.NotZero(t, made)
 	for what, query := range map[string]string{
 		"did not run":  `SELECT count(*) FROM made WHERE job NOT IN (SELECT job FROM ran)`,

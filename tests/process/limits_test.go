@@ -136,39 +136,12 @@ func operateLimits() {
 // Of producers, workers and operators that are killed all the time, never does a job start beyond a limit,
 // every job that was enqueued is done, and none is left held.
 func TestProcess_Limits_Kills(t *testing.T) {
-	span := 8 * time.Second
-	if testing.Short() {
-		span = 2 * time.Second
-	}
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)
 	testkit.ExecAll(t, db.SQL(), limitsTables...)
 	require.NoError(t, honker.NewQueue[int](db, "bounded", nil).SetLimits(ctx, honker.Limits{Running: boundRunning, PerKey: boundPerKey}))
 	require.NoError(t, honker.NewQueue[int](db, "ordered", nil).SetLimits(ctx, honker.Limits{InOrder: true}))
-	seed := testkit.Seed(t)
-	draw := testkit.Rand(seed, 1)
-	names := []string{"limits producer", "limits worker", "limits worker", "limits worker", "limits operator"}
-	procs := make([]*testkit.Child, len(names))
-	start := func(i int) {
-		seed++
-		procs[i] = testkit.StartChild(t, names[i], testkit.Task{Path: path, Seed: seed})
-		require.Equal(t, "ready", procs[i].Line(testkit.Timeout))
-	}
-	for i := range procs {
-		start(i)
-	}
-	kills := 0
-	for began := time.Now(); time.Since(began) < span; kills++ {
-		_ = testkit.Within(ctx, nil, time.Duration(draw.IntN(100))*time.Millisecond)
-		i := draw.IntN(len(procs))
-		procs[i].Kill()
-		require.NoError(t, db.Check(ctx))
-		start(i)
-	}
-	for _, p := range procs {
-		p.Kill()
-	}
-	require.NoError(t, db.Check(ctx))
+	kills := killAtRandom(t, path, db, 100*time.Millisecond, "limits producer", "limits worker", "limits worker", "limits worker", "limits operator")
 
 	for _, name := range []string{"changing", "bounded"} {
 		for key := range 3 {
@@ -187,9 +160,7 @@ func TestProcess_Limits_Kills(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 	made := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM made`)
 	t.Logf("%d kills, %d jobs", kills, made)
-	faults, err := testkit.Rows(db.SQL(), `SELECT * FROM faults`)
-	require.NoError(t, err)
-	require.Empty(t, faults)
+	requireNoFaults(t, db)
 	require.NotZero(t, made)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM made WHERE job NOT IN (SELECT job FROM ran)`))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))

@@ -100,10 +100,6 @@ func runUnique(ctx context.Context, db *honker.DB, job *honker.Job[increment]) e
 // Of producers and workers that are killed all the time, never do two jobs of a key run at once,
 // no increment is left without a run that began after it, and no key is left behind.
 func TestProcess_Unique_Kills(t *testing.T) {
-	span := 8 * time.Second
-	if testing.Short() {
-		span = 2 * time.Second
-	}
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, time.Minute)
 	_, err := db.SQL().ExecContext(ctx, uniqueTables)
@@ -111,29 +107,7 @@ func TestProcess_Unique_Kills(t *testing.T) {
 	for i := range counterNames {
 		testkit.Exec(t, db, `INSERT INTO counters (name) VALUES (?)`, fmt.Sprint("c", i))
 	}
-	seed := testkit.Seed(t)
-	draw := testkit.Rand(seed, 1)
-	names := []string{"unique producer", "unique producer", "unique worker", "unique worker"}
-	procs := make([]*testkit.Child, len(names))
-	start := func(i int) {
-		seed++
-		procs[i] = testkit.StartChild(t, names[i], testkit.Task{Path: path, Seed: seed})
-		require.Equal(t, "ready", procs[i].Line(testkit.Timeout))
-	}
-	for i := range procs {
-		start(i)
-	}
-	kills := 0
-	for began := time.Now(); time.Since(began) < span; kills++ {
-		_ = testkit.Within(ctx, nil, time.Duration(draw.IntN(60))*time.Millisecond)
-		i := draw.IntN(len(procs))
-		procs[i].Kill()
-		require.NoError(t, db.Check(ctx))
-		start(i)
-	}
-	for _, p := range procs {
-		p.Kill()
-	}
+	kills := killAtRandom(t, path, db, 60*time.Millisecond, "unique producer", "unique producer", "unique worker", "unique worker")
 
 	q := honker.NewQueue[increment](db, "jobs", nil)
 	stop := testkit.Work(t, q, func(ctx context.Context, job *honker.Job[increment]) error { return runUnique(ctx, db, job) }, nil)
@@ -145,9 +119,7 @@ func TestProcess_Unique_Kills(t *testing.T) {
 	counters, err := testkit.Rows(db.SQL(), `SELECT * FROM counters`)
 	require.NoError(t, err)
 	t.Logf("%d kills; counters, increments, newest run: %q", kills, counters)
-	faults, err := testkit.Rows(db.SQL(), `SELECT * FROM faults`)
-	require.NoError(t, err)
-	require.Empty(t, faults)
+	requireNoFaults(t, db)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM counters WHERE n <> done OR n = 0`), "%q", counters)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_unique`))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))

@@ -5,8 +5,6 @@ package torture
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -69,13 +67,10 @@ func (a *actor) step(ctx context.Context) error {
 		if err == nil {
 			_, err = tx.ExecContext(ctx, `INSERT INTO steps VALUES (?)`, job.ID)
 		}
-		switch {
-		case isRejected(job.ID) && job.Attempts == 1:
-			return honker.Reject(errOnPurpose)
-		case failsFirst(job.ID) && job.Attempts == 1:
-			return errOnPurpose
+		if err != nil {
+			return err
 		}
-		return err
+		return fate(job.ID, job.Attempts)
 	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
 }
 
@@ -86,19 +81,10 @@ func (r *reckoning) linked(ctx context.Context) error {
 		return err
 	}
 	r.Add("steps", total)
-	var errs []error
-	for query, what := range map[string]string{
+	return r.none(ctx, "edge_violations", map[string]string{
 		`SELECT count(*) FROM early`: "steps began before what they wait for was done",
 		`SELECT count(*) FROM links WHERE job NOT IN (SELECT job FROM steps) OR before NOT IN (SELECT job FROM steps)`: "steps were not done",
 		`SELECT count(*) FROM _honkerx_after`:                         "edges are left behind",
 		`SELECT count(*) FROM _honkerx_batches WHERE done_ms IS NULL`: "batches are not done",
-	} {
-		n, err := one[int64](ctx, r.db.SQL(), query)
-		if err == nil && n > 0 {
-			r.Add("edge_violations", n)
-			err = fmt.Errorf("%d %s", n, what)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	})
 }

@@ -73,7 +73,7 @@ func (s *storm) run(ctx context.Context) (err error) {
 type storm struct {
 	*Round
 	parts    [][]string      // roles of each process
-	pause    time.Duration   // the longest between two kills
+	pause    time.Duration   // the longest between two kills, where processes start fast enough
 	patience time.Duration   // BusyTimeout; 0: the default
 	clocks   []time.Duration // by which the children set theirs ahead, one after another; nil: never
 	span     time.Duration   // of the kills; 0: ten seconds
@@ -144,6 +144,10 @@ func (s *storm) options() *honker.Options {
 // rage starts the children and kills them, one or all, at any moment.
 func (s *storm) rage(ctx context.Context) error {
 	s.slots = make([]*child, len(s.parts))
+	pause, err := s.longestPause()
+	if err != nil {
+		return err
+	}
 	for i := range s.slots {
 		if err := s.spawn(i, s.parts[i], s.clocks); err != nil {
 			return err
@@ -159,12 +163,26 @@ func (s *storm) rage(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Millisecond + time.Duration(s.Rand.Int64N(int64(s.pause)))):
+		case <-time.After(time.Millisecond + time.Duration(s.Rand.Int64N(int64(pause)))):
 		}
 		if err := s.strike(); err != nil {
 			return err
 		}
 	}
+}
+
+// longestPause is a few times what a process takes to start and end here, so that those that are killed
+// have come to something.
+func (s *storm) longestPause() (time.Duration, error) {
+	started := time.Now()
+	if err := s.spawn(0, nil, nil); err != nil {
+		return 0, err
+	}
+	<-s.slots[0].ended // it has no role
+	if err := s.slots[0].verdict(); err != nil {
+		return 0, err
+	}
+	return max(s.pause, 4*time.Since(started)), nil
 }
 
 func (s *storm) strike() error {

@@ -99,21 +99,12 @@ func (r *reckoning) bounded(ctx context.Context) error {
 		return err
 	}
 	r.Add("bounded", total)
-	var errs []error
-	for query, what := range map[string]string{
+	return r.none(ctx, "limit_violations", map[string]string{
 		`SELECT count(*) FROM beyond`:                                                 "jobs ran beyond a limit",
 		`SELECT count(*) FROM shares WHERE job NOT IN (SELECT job FROM spent)`:        "jobs with a key were not done",
 		`SELECT count(*) FROM spent WHERE job NOT IN (SELECT job FROM shares)`:        "jobs with a key were never committed",
 		`SELECT count(*) FROM (SELECT 1 FROM spent GROUP BY job HAVING count(*) > 1)`: "jobs with a key were done more than once",
 		`SELECT count(*) FROM (SELECT s.job, lag(s.job) OVER (PARTITION BY w.key ORDER BY s.place) AS before
   FROM spent AS s JOIN shares AS w ON w.job = s.job WHERE w.queue = 'lined') WHERE before > job`: "jobs of a key were done out of order",
-	} {
-		n, err := one[int64](ctx, r.db.SQL(), query)
-		if err == nil && n > 0 {
-			r.Add("limit_violations", n)
-			err = fmt.Errorf("%d %s", n, what)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	})
 }

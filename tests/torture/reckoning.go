@@ -100,6 +100,20 @@ func (r *reckoning) compare(what string, acked, meant map[int64]int, found map[i
 	return errors.Join(errs...)
 }
 
+// none counts what queries find that should find nothing. Their values say what it is.
+func (r *reckoning) none(ctx context.Context, counter string, queries map[string]string) error {
+	var errs []error
+	for query, what := range queries {
+		n, err := one[int64](ctx, r.db.SQL(), query)
+		if err == nil && n > 0 {
+			r.Add(counter, n)
+			err = fmt.Errorf("%d %s", n, what)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // tally counts the numbers that a query returns.
 func (r *reckoning) tally(ctx context.Context, query string) (map[int64]int, error) {
 	numbers, err := column[int64](ctx, r.db.SQL(), query)

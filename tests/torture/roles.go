@@ -95,6 +95,17 @@ func (a *actor) number() int64 {
 func failsFirst(n int64) bool { return n%16 == 3 }
 func isRejected(n int64) bool { return n%64 == 7 }
 
+// fate is how the attempt at a job ends. What was rejected waits until an operator lets it run again.
+func fate(n int64, attempt int) error {
+	switch {
+	case isRejected(n) && attempt == 1:
+		return honker.Reject(errOnPurpose)
+	case failsFirst(n) && attempt == 1:
+		return errOnPurpose
+	}
+	return nil
+}
+
 func (a *actor) queue() *honker.Queue[int64] {
 	return honker.NewQueue[int64](a.db, "work", &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
 }
@@ -195,14 +206,10 @@ func (a *actor) send(ctx context.Context) error {
 // work has an effect for each job, in the transaction of its ack.
 func (a *actor) work(ctx context.Context) error {
 	return a.queue().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.Args)
-		switch {
-		case isRejected(job.Args) && job.Attempts == 1:
-			return honker.Reject(errOnPurpose) // and the effect is undone, until an operator lets it wait again
-		case failsFirst(job.Args) && job.Attempts == 1:
-			return errOnPurpose
+		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.Args); err != nil {
+			return err
 		}
-		return err
+		return fate(job.Args, job.Attempts)
 	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
 }
 

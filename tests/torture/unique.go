@@ -5,7 +5,6 @@ package torture
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -53,13 +52,10 @@ func (a *actor) see(ctx context.Context) error {
   FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
   WHERE s.queue = 'counts' AND s.unique_key = ?3 AND l.state <> 'held')
 WHERE name = ?1`, job.Args.Name, job.Args.Tally, fmt.Sprint(job.Args.Name))
-		switch {
-		case isRejected(job.ID) && job.Attempts == 1:
-			return honker.Reject(errOnPurpose)
-		case failsFirst(job.ID) && job.Attempts == 1:
-			return errOnPurpose
+		if err != nil {
+			return err
 		}
-		return err
+		return fate(job.ID, job.Attempts)
 	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
 }
 
@@ -71,19 +67,10 @@ func (r *reckoning) counted(ctx context.Context) error {
 		return err
 	}
 	r.Add("increments", total)
-	var errs []error
-	for query, what := range map[string]string{
+	return r.none(ctx, "unique_violations", map[string]string{
 		`SELECT count(*) FROM counters WHERE seen <> tally`:           "counters were not seen at their last",
 		`SELECT count(*) FROM counters WHERE crowded > 0`:             "counters had two jobs at once",
 		`SELECT count(*) FROM _honkerx_unique WHERE queue = 'counts'`: "keys are left behind",
 		`SELECT count(*) FROM _honker_dead WHERE queue = 'counts'`:    "jobs of counters are dead",
-	} {
-		n, err := one[int64](ctx, r.db.SQL(), query)
-		if err == nil && n > 0 {
-			r.Add("unique_violations", n)
-			err = fmt.Errorf("%d %s", n, what)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	})
 }
