@@ -1,9 +1,7 @@
 package presence
 
 import (
-	"errors"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -22,21 +20,6 @@ func identify() (p store.Process) {
 		return p
 	}
 	return store.Process{Boot: boot, Start: start}
-}
-
-// ask looks for a process of this boot. One that may not be looked at may be any.
-func ask(pid int, start int64) Life {
-	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-		return Gone
-	}
-	now, running := startOf(pid)
-	switch {
-	case !running && now == 0:
-		return Unknown
-	case !running || now != start:
-		return Gone
-	}
-	return Alive
 }
 
 // zombie is SZOMB of sys/proc.h: it has ended, and its parent has not waited for it.

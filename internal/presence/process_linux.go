@@ -2,11 +2,9 @@ package presence
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/honker-go/honker/internal/store"
 )
@@ -33,21 +31,6 @@ func identify() (p store.Process) {
 		return p
 	}
 	return store.Process{Boot: strings.TrimSpace(string(boot)), Space: space, Start: start}
-}
-
-// ask looks for a process of this boot and space. One that may not be looked at may be any.
-func ask(pid int, start int64) Life {
-	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-		return Gone
-	}
-	now, running := startOf(pid)
-	switch {
-	case !running && now == 0:
-		return Unknown
-	case !running || now != start:
-		return Gone
-	}
-	return Alive
 }
 
 // startOf reads when a process was started, 0 if that is not to be read. One that has ended, and that its
