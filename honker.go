@@ -217,7 +217,7 @@ var sqliteStores = stores{
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
 	engine.RegisterViews(engine.Views{
-		Job:   func(row store.Job, now time.Time, c engine.Codec) any { return infoOf(row, now, c) },
+		Job:   func(row store.Job, now time.Time, c engine.Codec) any { return infoOf(&row, now, c) },
 		Stats: func(row engine.QueueStats) any { return statsOf(row) },
 	})
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {

@@ -77,7 +77,7 @@ func stateOf(stored string) State {
 	return State(stored)
 }
 
-func infoOf(row store.Job, now time.Time, c Codec) JobInfo {
+func infoOf(row *store.Job, now time.Time, c Codec) JobInfo {
 	return JobInfo{
 		ID:             row.ID,
 		Queue:          row.Queue,
@@ -125,7 +125,7 @@ func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (i
 				return err
 			}
 			if found {
-				i := infoOf(row, time.Now(), db.opts.Codec)
+				i := infoOf(&row, time.Now(), db.opts.Codec)
 				info = &i
 				return nil
 			}
@@ -162,7 +162,7 @@ type Job[T any] struct {
 }
 
 // newJob makes a job of a row that is held by claim, without its Args.
-func newJob[T any](q *queue, row store.Job, claim *worker.Claim) *Job[T] {
+func newJob[T any](q *queue, row *store.Job, claim *worker.Claim) *Job[T] {
 	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 

@@ -19,8 +19,11 @@ type Progress struct {
 }
 
 func progressOf(text string) *Progress {
+	if text == "" {
+		return nil
+	}
 	var p store.Progress
-	if text == "" || json.Unmarshal([]byte(text), &p) != nil {
+	if json.Unmarshal([]byte(text), &p) != nil {
 		return nil // another program has written what is none
 	}
 	return &Progress{Done: p.Done, Total: p.Total, Note: p.Note, At: engine.InstantMS(p.AtMS)}

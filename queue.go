@@ -156,7 +156,7 @@ func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 }
 
 // claim reads before it takes the write lock, which an idle worker would hold up others with.
-func (q *queue) claim(ctx context.Context, worker string, n int) ([]store.Job, error) {
+func (q *queue) claim(ctx context.Context, worker string, n int) ([]*store.Job, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -206,7 +206,7 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 
 // decodeOrSettle makes a job of a claimed row. One with a payload that does not decode
 // is dead-lettered: no later attempt could succeed. After an error of the codec one may.
-func (q *Queue[T]) decodeOrSettle(ctx context.Context, row store.Job) (*Job[T], error) {
+func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *store.Job) (*Job[T], error) {
 	claim := worker.ClaimOf(row)
 	claim.Made = time.Now()
 	job := newJob[T](q.queue, row, claim)
@@ -249,7 +249,7 @@ func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], e
 }
 
 // next waits for one job: none when another worker was faster.
-func (q *queue) next(ctx context.Context, worker string) ([]store.Job, error) {
+func (q *queue) next(ctx context.Context, worker string) ([]*store.Job, error) {
 	rows, err := q.claim(ctx, worker, 1)
 	if err != nil || len(rows) > 0 {
 		return rows, err

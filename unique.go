@@ -307,5 +307,5 @@ func (op *enqueueOp) placement() Placement {
 		return Placement{ID: op.ids[0], Result: PlacedNew}
 	}
 	p := op.places[0]
-	return Placement{ID: p.ID, Result: PlaceResult(p.Result), Of: infoOf(p.Of, time.Now(), op.q.db.opts.Codec)}
+	return Placement{ID: p.ID, Result: PlaceResult(p.Result), Of: infoOf(&p.Of, time.Now(), op.q.db.opts.Codec)}
 }

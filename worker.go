@@ -136,7 +136,7 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 	}
 	handle := c.Handle
 	c.Due, c.Workers = true, 1
-	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
+	c.Handle = func(ctx context.Context, claim *worker.Claim, row *store.Job) error {
 		n++
 		return handle(ctx, claim, row)
 	}
@@ -149,7 +149,7 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 
 // workConfig checks what a Work is given and makes the configuration of its pool. Of several
 // queues, q is one, and queueOf finds that of a job.
-func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
+func workConfig[T any](ctx context.Context, q *queue, queueOf func(*store.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
 	o, err := opts.withDefaults()
 	if fn == nil {
 		err = errors.Join(err, errNilFunction)
@@ -161,10 +161,10 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *q
 		return c, err
 	}
 	c = q.poolConfig(o)
-	c.Handle = func(ctx context.Context, claim *worker.Claim, row store.Job) error {
-		job, stored := newJob[T](queueOf(row), row, claim), row.Payload // a closure over row would copy all of it
+	c.Handle = func(ctx context.Context, claim *worker.Claim, row *store.Job) error {
+		job := newJob[T](queueOf(row), row, claim)
 		run := func(ctx context.Context, _ *JobInfo) error {
-			if err := job.decode(ctx, stored, &job.Args); err != nil {
+			if err := job.decode(ctx, row.Payload, &job.Args); err != nil {
 				return err
 			}
 			return fn(ctx, job)
@@ -183,7 +183,7 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(store.Job) *q
 }
 
 // itself is the queue of each job of a Work of one queue.
-func (q *queue) itself(store.Job) *queue { return q }
+func (q *queue) itself(*store.Job) *queue { return q }
 
 // ended is called after the commit that has settled a job of a Work.
 func (q *queue) ended(end *worker.SettleOp, ran time.Duration) {
@@ -209,7 +209,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		OnSettled:    q.ended,
 	}
 	if o.OnError != nil {
-		c.OnError = func(ctx context.Context, row store.Job, err error) {
+		c.OnError = func(ctx context.Context, row *store.Job, err error) {
 			info := infoOf(row, time.Now(), q.db.opts.Codec)
 			o.OnError(ctx, &info, err)
 		}

@@ -53,7 +53,7 @@ func claimBatch(c call) (driver.Value, error) {
 	return array(jobs, claimed), nil
 }
 
-func claimed(j store.Job) []member {
+func claimed(j *store.Job) []member {
 	return []member{
 		{"attempts", j.Attempts},
 		{"claim_expires_at", j.ClaimExpiresAt},
@@ -69,7 +69,7 @@ const errBlob = "payload is a BLOB, not text"
 
 // claim claims up to n jobs with a payload of text. Jobs with another payload are
 // dead-lettered, and more jobs are claimed instead, so that the queue is not held up.
-func (c call) claim(queue, worker string, n int, expires int64) (out []store.Job, err error) {
+func (c call) claim(queue, worker string, n int, expires int64) (out []*store.Job, err error) {
 	for {
 		jobs, _, err := store.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
 		if err != nil {

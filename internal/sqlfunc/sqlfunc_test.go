@@ -51,7 +51,7 @@ func FuzzSQLFunc_Strings(f *testing.F) {
 
 // Keys stand in alphabetical order.
 func TestSQLFunc_KeyOrder(t *testing.T) {
-	for _, members := range [][]member{claimed(store.Job{}), described(store.Job{}), published(store.KeyedEvent{})} {
+	for _, members := range [][]member{claimed(&store.Job{}), described(store.Job{}), published(store.KeyedEvent{})} {
 		keys := make([]string, len(members))
 		for i, m := range members {
 			keys[i] = m.key

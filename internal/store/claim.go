@@ -162,7 +162,7 @@ RETURNING ` + jobColumns + `,
 // are to run; a negative n is no bound. It settles first what is overdue on the queue, and
 // returns the jobs that this has found dead. It is ErrStuck where it can do neither, although
 // the queue is ready. The time is nowMS.
-func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []Job, dead []Death, err error) {
+func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*Job, dead []Death, err error) {
 	now := nowMS / 1000
 	dead, settled, isLimited, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
@@ -174,7 +174,7 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 		list: func([]string) (any, error) { return queue, nil },
 		got: func(rows *sql.Rows) error {
 			job, err := row.scan(rows)
-			jobs = append(jobs, job)
+			jobs = append(jobs, &job)
 			return err
 		},
 	}
@@ -190,7 +190,7 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 		return nil, nil, j.stuck(ctx, q, queue, nowMS)
 	}
 	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
-	slices.SortFunc(jobs, func(a, b Job) int {
+	slices.SortFunc(jobs, func(a, b *Job) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	return jobs, dead, nil

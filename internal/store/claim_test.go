@@ -86,7 +86,7 @@ func (p *pair) claim(queue string, n int, now, expires int64) {
 	require.NoError(p.t, err)
 	require.Equal(p.t, idsOf(want, rowID), idsOf(got, jobID), "table %d: claimed, in order", p.number)
 	for i, j := range got {
-		require.Equal(p.t, want[i], asRow(j), "table %d: what the claim says of the job", p.number)
+		require.Equal(p.t, want[i], asRow(*j), "table %d: what the claim says of the job", p.number)
 	}
 	live := p.expectLive(queue, now)
 	require.Equal(p.t, live, liveRows(p.t, p.ours), "table %d: the live", p.number)

@@ -6,7 +6,7 @@ import (
 )
 
 // Claim, Ready, States and NextClaim are as ClaimAt, ReadyAt, StatesAt and NextClaimAt, at a whole second.
-func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]Job, []Death, error) {
+func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]*Job, []Death, error) {
 	return j.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
 }
 

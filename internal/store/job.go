@@ -92,25 +92,25 @@ WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLim
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
 // InsertClaimed enqueues one job that is due and claims it for worker until expires. It
-// inserts nothing, and returns false, where worker's claim would have found another job, or none
+// inserts nothing, and returns nil, where worker's claim would have found another job, or none
 // because the queue is paused; nor where it has limits.
 // n.CreatedAt is now, and n.RunAt no later.
-func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, worker string, expires int64) (Job, bool, error) {
+func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, worker string, expires int64) (*Job, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
 		n.Priority, n.RunAt, n.MaxAttempts, nullable(n.ExpiresAt), payload, worker, expires)
 	if err != nil {
-		return Job{}, false, err
+		return nil, err
 	}
 	// The driver's last id is that of an earlier insert where this one inserted nothing.
 	if rows, err := res.RowsAffected(); err != nil || rows == 0 {
-		return Job{}, false, err
+		return nil, err
 	}
 	id, err := res.LastInsertId()
-	return Job{
+	return &Job{
 		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: n.RunAt,
 		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: n.MaxAttempts,
 		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt, Headers: n.Headers,
-	}, true, err
+	}, err
 }
 
 // jobColumns are the columns that a claim reads. What it knows already, such as the queue

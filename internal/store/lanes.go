@@ -99,7 +99,7 @@ func levelsBelow(queue, id string) string {
 
 // ClaimStrict is like ClaimAt, of the jobs of several queues: of a later one only where the ones
 // before it have no more to give.
-func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]Job, []Death, error) {
+func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*Job, []Death, error) {
 	c := claim{claim: sqlClaimStrict, keys: sqlClaimStrictKeys, worker: worker, expires: expires,
 		list: func(open []string) (any, error) { return nameList(open), nil }}
 	jobs, dead, err := j.claimLanes(ctx, q, queues, c, n, nowMS)
@@ -108,7 +108,7 @@ func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worke
 }
 
 // ClaimFair is like ClaimAt, of the jobs of several queues, which take turns as Lane says.
-func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker string, n int, nowMS, expires int64) ([]Job, []Death, error) {
+func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker string, n int, nowMS, expires int64) ([]*Job, []Death, error) {
 	queues := make([]string, len(lanes))
 	for i, l := range lanes {
 		queues[i] = l.Queue
@@ -130,7 +130,7 @@ func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker str
 }
 
 // claimLanes runs c, of jobs of queues.
-func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []Job, dead []Death, err error) {
+func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []*Job, dead []Death, err error) {
 	c.now = nowMS / 1000
 	dead, settled, limits, err := j.settleLanes(ctx, q, queues, c.now)
 	if err != nil {
@@ -143,7 +143,7 @@ func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c clai
 	c.got = func(rows *sql.Rows) error {
 		job, err := row.scan(rows)
 		job.Queue = queue
-		jobs = append(jobs, job)
+		jobs = append(jobs, &job)
 		return err
 	}
 	changed, err := c.open(ctx, q, queues, limits, n, nowMS)
@@ -193,19 +193,19 @@ func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now i
 }
 
 // sortStrict puts jobs in the order of queues, and of a claim within each.
-func sortStrict(jobs []Job, queues []string) {
-	slices.SortFunc(jobs, func(a, b Job) int {
+func sortStrict(jobs []*Job, queues []string) {
+	slices.SortFunc(jobs, func(a, b *Job) int {
 		return cmp.Or(cmp.Compare(slices.Index(queues, a.Queue), slices.Index(queues, b.Queue)),
 			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 }
 
 // sortFair puts jobs in the order of their tags.
-func sortFair(jobs []Job, lanes []Lane, queues []string) {
+func sortFair(jobs []*Job, lanes []Lane, queues []string) {
 	sortStrict(jobs, queues)
 	type tagged struct {
 		tag int64
-		job Job
+		job *Job
 	}
 	rank := make([]int64, len(lanes))
 	all := make([]tagged, len(jobs))

@@ -176,5 +176,5 @@ func idsOf[T any](of []T, id func(T) int64) []int64 {
 	return out
 }
 
-func jobID(j store.Job) int64 { return j.ID }
-func rowID(r row) int64       { return r.ID }
+func jobID(j *store.Job) int64 { return j.ID }
+func rowID(r row) int64        { return r.ID }

@@ -78,8 +78,8 @@ func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job store.New
 	c.handedOver = true
 	expires := now.Unix() + engine.Seconds(c.Hold)
 	for _, payload := range payloads[:slots] {
-		row, inserted, err := jobs.InsertClaimed(ctx, tx, job, payload, c.Worker, expires)
-		if err != nil || !inserted { // not inserted: another job is due, and comes first
+		row, err := jobs.InsertClaimed(ctx, tx, job, payload, c.Worker, expires)
+		if err != nil || row == nil { // nothing inserted: another job is due, and comes first
 			return ids, err
 		}
 		c.Rows = append(c.Rows, row)

@@ -34,7 +34,7 @@ func FairLanes(queues []string, weights []int) *Lanes {
 }
 
 // claim is a claim of up to n jobs that begins at next, and returns where the one after it does.
-func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []store.Lane, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, []store.Lane, error) {
+func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []store.Lane, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, []store.Lane, error) {
 	if l.next == nil {
 		rows, dead, err := jobs.ClaimStrict(ctx, q, l.Queues, worker, n, nowMS, expires)
 		return rows, dead, nil, err
@@ -46,7 +46,7 @@ func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []s
 // advance is next after rows were claimed, in their order. The virtual time is then that of the
 // last of them. A lane that had nothing to give does not stay behind it: what it left to the others
 // is not owed to it later.
-func advance(next []store.Lane, rows []store.Job) []store.Lane {
+func advance(next []store.Lane, rows []*store.Job) []store.Lane {
 	if len(rows) == 0 {
 		return next
 	}

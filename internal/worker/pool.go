@@ -29,12 +29,12 @@ type Config struct {
 	Slots        *Slots // shared with other loops: a handler needs one; nil: Workers alone bounds them
 	Due          bool   // run what is due, one job after another in the goroutine of Run, and end
 
-	Handle     func(ctx context.Context, claim *Claim, job store.Job) error
-	OnError    func(ctx context.Context, job store.Job, err error) // of an attempt that failed, or a claim that was lost
-	OnClaimed  func(*ClaimOp)                                      // after the commit
-	OnStarted  func(*Claim)                                        // before Handle
-	OnReturned func(*Claim)                                        // after it, once for each OnStarted
-	OnSettled  func(end *SettleOp, ran time.Duration)              // after the commit
+	Handle     func(ctx context.Context, claim *Claim, job *store.Job) error
+	OnError    func(ctx context.Context, job *store.Job, err error) // of an attempt that failed, or a claim that was lost
+	OnClaimed  func(*ClaimOp)                                       // after the commit
+	OnStarted  func(*Claim)                                         // before Handle
+	OnReturned func(*Claim)                                         // after it, once for each OnStarted
+	OnSettled  func(end *SettleOp, ran time.Duration)               // after the commit
 }
 
 // Pool is one running Work.
@@ -264,7 +264,7 @@ type prefetch struct {
 }
 
 // saw notes how large the jobs of a batch are.
-func (f *prefetch) saw(rows []store.Job) {
+func (f *prefetch) saw(rows []*store.Job) {
 	sum, _ := payloadBytes(rows)
 	f.bytes = sum / len(rows)
 }

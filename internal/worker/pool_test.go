@@ -11,10 +11,10 @@ import (
 
 // What is claimed ahead is as much as finished lately, and never more than a few megabytes.
 func TestPrefetch_Size_Bounds(t *testing.T) {
-	batch := func(n, size int) []store.Job {
-		rows := make([]store.Job, n)
+	batch := func(n, size int) []*store.Job {
+		rows := make([]*store.Job, n)
 		for i := range rows {
-			rows[i].Payload = string(make([]byte, size))
+			rows[i] = &store.Job{Payload: string(make([]byte, size))}
 		}
 		return rows
 	}

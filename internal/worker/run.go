@@ -17,7 +17,7 @@ import (
 // no lock.
 type activeJob struct {
 	claim *Claim
-	row   store.Job
+	row   *store.Job
 	end   *SettleOp // nil: nothing is left to settle
 	ready time.Time // when it could have begun
 	ran   time.Duration

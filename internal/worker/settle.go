@@ -47,7 +47,7 @@ func (c *Claim) Ran() time.Duration {
 }
 
 // ClaimOf is the claim by which row is held.
-func ClaimOf(row store.Job) *Claim {
+func ClaimOf(row *store.Job) *Claim {
 	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}, Queue: row.Queue}
 	c.HoldUntil(row.ClaimExpiresAt)
 	return c

@@ -15,12 +15,12 @@ import (
 type Jobs interface {
 	ReadyAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (bool, error)
 	StatesAt(ctx context.Context, q engine.Querier, queues []string, nowMS int64) ([]store.QueueState, error)
-	ClaimAt(ctx context.Context, q engine.Querier, queue, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, error)
+	ClaimAt(ctx context.Context, q engine.Querier, queue, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, error)
 	Paused(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, error)
-	ClaimFair(ctx context.Context, q engine.Querier, lanes []store.Lane, worker string, n int, nowMS, expires int64) ([]store.Job, []store.Death, error)
+	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, error)
+	ClaimFair(ctx context.Context, q engine.Querier, lanes []store.Lane, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, error)
 	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
-	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (store.Job, bool, error)
+	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (*store.Job, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
 	Ack(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
 	AckAlone(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
@@ -83,7 +83,7 @@ type ClaimOp struct {
 	Hold   time.Duration
 
 	Began time.Time
-	Rows  []store.Job   // after Run
+	Rows  []*store.Job  // after Run
 	Dead  []store.Death // after Run: jobs of the queue that could not run again
 
 	paused       bool // after Run: there were no jobs, and a queue is paused
@@ -104,7 +104,7 @@ const (
 
 // ReadyAt is when a job of the claim could have begun: to the second, as the file has it, or
 // exactly, where an enqueue of this process has handed it over.
-func (c *ClaimOp) ReadyAt(row store.Job) time.Time {
+func (c *ClaimOp) ReadyAt(row *store.Job) time.Time {
 	if c.handedOver {
 		return c.Began
 	}
@@ -163,7 +163,7 @@ func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (e
 }
 
 // claim runs one statement.
-func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []store.Job, dead []store.Death, err error) {
+func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []*store.Job, dead []store.Death, err error) {
 	s := c.source
 	if s.Lanes == nil {
 		return s.Jobs.ClaimAt(ctx, q, s.Queue, c.Worker, n, nowMS, expires)
@@ -201,7 +201,7 @@ func (c *ClaimOp) next() int {
 }
 
 // payloadBytes is how large the payloads are in sum, and the largest.
-func payloadBytes(rows []store.Job) (sum, largest int) {
+func payloadBytes(rows []*store.Job) (sum, largest int) {
 	for _, row := range rows {
 		size := 0
 		switch p := row.Payload.(type) {

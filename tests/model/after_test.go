@@ -207,7 +207,7 @@ func (m *afterMachine) end(t *rapid.T) {
 	qs := []*honker.Queue[int]{honker.NewQueue[int](m.db, "a", nil), honker.NewQueue[int](m.db, "b", nil)}
 	for _, q := range qs {
 		require.NoError(t, q.SetLimits(m.ctx, honker.Limits{PerKey: 1}))
-		// A dead job whose key another one has cannot be requeued, and that one may wait for it.
+		// A dead job cannot be requeued while another one has its key, and that one may wait for it.
 		for _, key := range []string{"k", "l"} {
 			_, err := q.ReleaseUnique(m.ctx, key)
 			require.NoError(t, err)
