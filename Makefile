@@ -1,7 +1,7 @@
 # .ci/run says what each target does, for this file and for the workflow alike.
-.PHONY: check test race bench emulate interop tidy
+.PHONY: check platforms test counts race bench emulate interop tidy
 
-check test race bench emulate:
+check platforms test counts race bench emulate:
 	.ci/run $@
 
 # Unlike .ci/run, it fails where honker's package cannot be installed.
