@@ -99,9 +99,7 @@ func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []Attempt) error 
 func (Jobs) Attempts(ctx context.Context, q Querier, id int64) (all []Attempt, err error) {
 	err = each(ctx, q, sqlAttempts, func(rows *sql.Rows) error {
 		a := Attempt{Job: id}
-		var text, log sql.NullString
-		err := rows.Scan((*number)(&a.N), &a.Worker, (*number)(&a.StartMS), (*number)(&a.RanMS), &text, &log)
-		a.Error, a.Log = text.String, log.String
+		err := rows.Scan((*number)(&a.N), &a.Worker, (*number)(&a.StartMS), (*number)(&a.RanMS), (*text)(&a.Error), (*text)(&a.Log))
 		all = append(all, a)
 		return err
 	}, id)

@@ -49,9 +49,7 @@ func (Audits) Note(ctx context.Context, q Querier, r AuditRow) (id int64, err er
 func (Audits) List(ctx context.Context, q Querier, before int64, limit int) (all []AuditRow, err error) {
 	err = each(ctx, q, sqlAudit, func(rows *sql.Rows) error {
 		var r AuditRow
-		var who, remote, filter sql.NullString
-		err := rows.Scan(&r.ID, (*number)(&r.AtMS), &who, &remote, &r.Verb, &filter, (*number)(&r.N))
-		r.Who, r.Remote, r.Filter = who.String, remote.String, filter.String
+		err := rows.Scan(&r.ID, (*number)(&r.AtMS), (*text)(&r.Who), (*text)(&r.Remote), &r.Verb, (*text)(&r.Filter), (*number)(&r.N))
 		all = append(all, r)
 		return err
 	}, before, limit)

@@ -94,14 +94,12 @@ func (Batches) Oldest(ctx context.Context, q Querier, after, now int64, limit in
 func batches(ctx context.Context, q Querier, query string, args ...any) (all []Batch, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var b Batch
-		var name, headers sql.NullString
 		var next string
-		err := rows.Scan(&b.ID, &name, &headers, (*number)(&b.Total), &b.Open, (*number)(&b.CreatedMS), (*number)(&b.DoneMS),
+		err := rows.Scan(&b.ID, (*text)(&b.Name), (*text)(&b.Headers), (*number)(&b.Total), &b.Open, (*number)(&b.CreatedMS), (*number)(&b.DoneMS),
 			(*number)(&b.Live), (*number)(&b.Running), (*number)(&b.Dead), &next)
 		if err != nil {
 			return err
 		}
-		b.Name, b.Headers = name.String, headers.String
 		all = append(all, b)
 		return json.Unmarshal([]byte(next), &all[len(all)-1].Next)
 	}, args...)

@@ -181,10 +181,9 @@ func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n
 	var keys []queueKey
 	err = each(ctx, q, c.keys, func(rows *sql.Rows) error {
 		var id int64
-		var queue string
-		var key sql.NullString
-		err := rows.Scan(&id, &queue, &key)
-		jobs, keys = append(jobs, id), append(keys, queueKey{queue, key.String})
+		var k queueKey
+		err := rows.Scan(&id, &k.queue, (*text)(&k.key))
+		jobs, keys = append(jobs, id), append(keys, k)
 		return err
 	}, list, c.now, limit)
 	if err != nil {

@@ -30,12 +30,10 @@ func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (Job
 
 func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	job.State = "dead"
-	var lastError, unique, key, headers, progress sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
-		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), &lastError,
-		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), &unique, &key, &headers, (*number)(&job.Batch), &progress)
-	job.LastError, job.Progress = lastError.String, progress.String
-	job.Unique, job.Key, job.Headers = unique.String, key.String, headers.String
+		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*text)(&job.LastError),
+		(*number)(&job.CreatedAt), (*number)(&job.DiedAt), (*text)(&job.Unique), (*text)(&job.Key), (*text)(&job.Headers),
+		(*number)(&job.Batch), (*text)(&job.Progress))
 	return job, found, err
 }
 

@@ -51,12 +51,10 @@ func (Jobs) GetDone(ctx context.Context, q Querier, queue string, id int64) (Job
 
 func getDone(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	job.State = "done"
-	var worker, lastError, unique, key, headers, progress sql.NullString
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*number)(&job.Priority), (*number)(&job.RunAt),
-		&worker, (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*number)(&job.CreatedAt), (*number)(&job.ExpiresAt),
-		(*number)(&job.DoneMS), &lastError, &unique, &key, &headers, (*number)(&job.Batch), &progress)
-	job.WorkerID, job.LastError = worker.String, lastError.String
-	job.Unique, job.Key, job.Headers, job.Progress = unique.String, key.String, headers.String, progress.String
+		(*text)(&job.WorkerID), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*number)(&job.CreatedAt), (*number)(&job.ExpiresAt),
+		(*number)(&job.DoneMS), (*text)(&job.LastError), (*text)(&job.Unique), (*text)(&job.Key), (*text)(&job.Headers),
+		(*number)(&job.Batch), (*text)(&job.Progress))
 	return job, found, err
 }
 

@@ -222,11 +222,9 @@ func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []s
 	var dying []int64
 	err = each(ctx, q, sqlUnsettled, func(rows *sql.Rows) error {
 		var c, next candidate
-		var key, nextKey sql.NullString
 		var over bool
-		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), &key, &over,
-			(*number)(&next.id), (*number)(&next.priority), (*number)(&next.runAt), &nextKey)
-		c.key, next.key = key.String, nextKey.String
+		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), (*text)(&c.key), &over,
+			(*number)(&next.id), (*number)(&next.priority), (*number)(&next.runAt), (*text)(&next.key))
 		if over {
 			dying = append(dying, c.id)
 			o.free(next)
@@ -243,9 +241,7 @@ func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []s
 	}
 	return keys, each(ctx, q, sqlFreedWaiters, func(rows *sql.Rows) error {
 		var c candidate
-		var key sql.NullString
-		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), &key)
-		c.key = key.String
+		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), (*text)(&c.key))
 		o.free(c)
 		return err
 	}, o.Queue, o.now, idList(dying))

@@ -130,11 +130,10 @@ func (o *Outlook) readHead(ctx context.Context, q Querier, over []string) error 
 func (o *Outlook) candidates(ctx context.Context, q Querier, query string, args ...any) (found []candidate, looked int, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var c candidate
-		var key sql.NullString
 		var ok bool
-		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), &key, &c.reserved, &ok)
+		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), (*text)(&c.key), &c.reserved, &ok)
 		looked++
-		if c.key = key.String; ok {
+		if ok {
 			found = append(found, c)
 		}
 		return err
@@ -159,13 +158,12 @@ func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error 
 		var p Pause
 		var key string
 		var paused bool
-		var reason, by sql.NullString
 		var tat, next sql.NullFloat64
 		var first [3]number
-		err := rows.Scan(&key, &paused, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by, &tat, &next,
+		err := rows.Scan(&key, &paused, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By), &tat, &next,
 			&k.running, &first[0], &first[1], &first[2])
 		k.tat, k.next, k.first = tat.Float64, next.Float64, math.MaxInt64
-		if p.Reason, p.By = reason.String, by.String; paused {
+		if paused {
 			k.pause = &p
 		}
 		for _, id := range first {

@@ -120,25 +120,23 @@ const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, creat
 // jobRow scans rows of jobColumns and what follows them in a claim, one after another, into the same
 // variables: a slice of pointers for each row would be an allocation for each.
 type jobRow struct {
-	job       Job
-	lastError sql.NullString
-	carried   sql.NullString
-	into      []any
+	job     Job
+	carried sql.NullString
+	into    []any
 }
 
-// newJobRow returns a jobRow that scans the columns after those into more.
-func newJobRow(more ...any) *jobRow {
+// newJobRow returns a jobRow for a query with no more columns; the variables of others are appended.
+func newJobRow() *jobRow {
 	r := new(jobRow)
 	j := &r.job
-	r.into = append([]any{(*number)(&j.ID), &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt), (*number)(&j.Attempts),
-		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), &r.lastError, &r.carried}, more...)
+	r.into = []any{(*number)(&j.ID), &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt), (*number)(&j.Attempts),
+		(*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*number)(&j.ExpiresAt), (*text)(&j.LastError), &r.carried}
 	return r
 }
 
 func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 	err := rows.Scan(r.into...)
 	job := r.job
-	job.LastError = r.lastError.String
 	if r.carried.Valid {
 		job.carry(r.carried.String)
 	}
@@ -164,17 +162,15 @@ func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bo
 }
 
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
-	var state, queue string
-	var worker, unique, key, progress sql.NullString
-	var expires, batch number
-	row := newJobRow(&state, &worker, &expires, &queue, &unique, &key, &batch, &progress)
+	row := newJobRow()
+	j := &row.job
+	row.into = append(row.into, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), &j.Queue, (*text)(&j.Unique),
+		(*text)(&j.Key), (*number)(&j.Batch), (*text)(&j.Progress))
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
 		job, err = row.scan(rows)
 		return err
 	}, args...)
-	job.State, job.WorkerID, job.ClaimExpiresAt, job.Queue = state, worker.String, int64(expires), queue
-	job.Unique, job.Key, job.Batch, job.Progress = unique.String, key.String, int64(batch), progress.String
 	return job, found, err
 }
 

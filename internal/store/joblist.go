@@ -290,11 +290,9 @@ FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j O
 }
 
 func scanListed(rows *sql.Rows) (j Job, err error) {
-	var worker, lastError, unique, key, headers, progress sql.NullString
-	err = rows.Scan(&j.ID, &j.State, &worker, (*number)(&j.ClaimExpiresAt), (*number)(&j.ExpiresAt), &lastError,
+	err = rows.Scan(&j.ID, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), (*number)(&j.ExpiresAt), (*text)(&j.LastError),
 		(*number)(&j.DiedAt), (*number)(&j.DoneMS), &j.Queue, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt),
-		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), &unique, &key, &headers, (*number)(&j.Batch), &progress)
-	j.WorkerID, j.LastError, j.Progress = worker.String, lastError.String, progress.String
-	j.Unique, j.Key, j.Headers = unique.String, key.String, headers.String
+		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*text)(&j.Unique), (*text)(&j.Key), (*text)(&j.Headers),
+		(*number)(&j.Batch), (*text)(&j.Progress))
 	return j, err
 }

@@ -154,9 +154,7 @@ func (j Jobs) Select(ctx context.Context, q Querier, s JobSelect, after int64, l
 	query, args := s.query(after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var j SelectedJob
-		var lastError sql.NullString
-		err := rows.Scan(&j.ID, &j.Queue, (*number)(&j.DiedAt), &lastError)
-		j.LastError = lastError.String
+		err := rows.Scan(&j.ID, &j.Queue, (*number)(&j.DiedAt), (*text)(&j.LastError))
 		out = append(out, j)
 		return err
 	}, args...)

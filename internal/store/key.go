@@ -33,11 +33,10 @@ func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit 
 		var k KeyStats
 		var p Pause
 		var since sql.NullInt64
-		var reason, by sql.NullString
 		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest),
-			&since, (*number)(&p.UntilMS), &reason, &by)
+			&since, (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 		if since.Valid {
-			p.SinceMS, p.Reason, p.By = since.Int64, reason.String, by.String
+			p.SinceMS = since.Int64
 			k.Pause = &p
 		}
 		all = append(all, k)

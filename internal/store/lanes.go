@@ -136,13 +136,12 @@ func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c clai
 	if err != nil {
 		return nil, nil, err
 	}
-	var queue string
-	row := newJobRow(&queue)
+	row := newJobRow()
+	row.into = append(row.into, &row.job.Queue)
 	row.job = Job{State: "processing", WorkerID: c.worker, ClaimExpiresAt: c.expires}
 	c.these = sqlClaimThese + `, queue`
 	c.got = func(rows *sql.Rows) error {
 		job, err := row.scan(rows)
-		job.Queue = queue
 		jobs = append(jobs, &job)
 		return err
 	}

@@ -51,9 +51,7 @@ func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*Pause,
 	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
 		var p Pause
 		var queue string
-		var reason, by sql.NullString
-		err := rows.Scan(&queue, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by)
-		p.Reason, p.By = reason.String, by.String
+		err := rows.Scan(&queue, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 		all[queue] = &p
 		return err
 	}, nil, now)
@@ -66,9 +64,7 @@ func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p Pa
 }
 
 func getPause(ctx context.Context, q Querier, query string, args ...any) (p Pause, found bool, err error) {
-	var reason, by sql.NullString
-	found, err = one(ctx, q, query, args, (*number)(&p.SinceMS), (*number)(&p.UntilMS), &reason, &by)
-	p.Reason, p.By = reason.String, by.String
+	found, err = one(ctx, q, query, args, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 	return p, found, err
 }
 

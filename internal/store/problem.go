@@ -162,9 +162,7 @@ WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostPro
 func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (all []OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
 		var p OldPause
-		var reason, by sql.NullString
-		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), &reason, &by)
-		p.Reason, p.By = reason.String, by.String
+		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), (*text)(&p.Reason), (*text)(&p.By))
 		all = append(all, p)
 		return err
 	}, beforeMS)

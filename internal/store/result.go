@@ -69,10 +69,8 @@ const sqlFate = `SELECT
 // job could move from one table to another.
 func (Results) Fate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
 	var f Fate
-	var lastError sql.NullString
-	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, &lastError,
+	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, (*text)(&f.LastError),
 		(*number)(&f.DiedAt), (*number)(&f.Attempts), &f.Live, &f.Known)
-	f.LastError = lastError.String
 	return f, err
 }
 

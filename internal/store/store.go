@@ -72,9 +72,9 @@ func affected(ctx context.Context, q Querier, query string, args ...any) (int, e
 // texts runs a query for one column of text.
 func texts(ctx context.Context, q Querier, query string, args ...any) (out []string, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var text string
-		err := rows.Scan(&text)
-		out = append(out, text)
+		var s string
+		err := rows.Scan(&s)
+		out = append(out, s)
 		return err
 	}, args...)
 	return out, err
@@ -152,6 +152,21 @@ func (m *moment) Scan(v any) error {
 	}
 	*m = Unbounded
 	return nil
+}
+
+// text reads a text of which NULL is "".
+type text string
+
+// Scan implements sql.Scanner.
+func (t *text) Scan(v any) error {
+	if v == nil { // as mostly; the rest allocates
+		*t = ""
+		return nil
+	}
+	var s sql.NullString
+	err := s.Scan(v)
+	*t = text(s.String)
+	return err
 }
 
 // idList passes ids as one parameter, for json_each.
