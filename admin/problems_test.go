@@ -180,13 +180,9 @@ func TestProblems_Lapsed(t *testing.T) {
 func TestProblems_WaitsForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		dead := bury(t, q, 1, "no")
-		first, second := testkit.Enqueue(t, q, 2), testkit.Enqueue(t, q, 3)
-		other := testkit.Enqueue(t, honker.NewQueue[int](db, "others", nil), 4)
-		testkit.ExecAll(t, db.SQL(), `UPDATE _honker_live SET state = 'held'`)
-		for waiter, ifDead := range map[int64]int{first: 0, second: 0, other: 1} {
-			testkit.Exec(t, db, `INSERT INTO _honkerx_after (job_id, waiter, state, if_dead) VALUES (?1, ?2, 2, ?3)`, dead, waiter, ifDead)
-		}
-		testkit.Exec(t, db, `INSERT INTO _honkerx_after (job_id, waiter, state) VALUES (99, ?1, 1)`, other)
+		first := testkit.Enqueue(t, q, 2, honker.After(dead))
+		testkit.Enqueue(t, q, 3, honker.After(dead))
+		testkit.Enqueue(t, honker.NewQueue[int](db, "others", nil), 4, honker.After(dead), honker.EvenIfDead())
 		all := problems(t, db)
 		require.Len(t, all, 2, "and that it died")
 		p := all[0]
@@ -196,7 +192,6 @@ func TestProblems_WaitsForDead(t *testing.T) {
 		require.False(t, p.Since.IsZero())
 		require.Equal(t, fmt.Sprintf("jobs: 2 jobs wait for dead ones: job %d for job %d, which is dead", first, dead), p.Text)
 		require.Contains(t, p.Do, "honker dead requeue "+strconv.FormatInt(dead, 10))
-		testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`, `DELETE FROM _honkerx_after`) // or Check would fail the test
 	})
 }
 

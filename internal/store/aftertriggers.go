@@ -3,7 +3,7 @@ package store
 import "context"
 
 // waits is the condition that job waits for others: by an edge that is open, or of which the other end is
-// dead. job is an SQL expression. Two seeks in _honkerx_after_waiter.
+// dead and will not do. job is an SQL expression. Two seeks in _honkerx_after_waiter.
 func waits(job string) string {
 	return `(EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 0)
     OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 2))`

@@ -39,7 +39,7 @@ func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job
 
 // Jobs that were to start by a time that has passed: those that wait, by the pending index
 // of the queue, and those of lapsed claims, which honker's own sweep does not see.
-const (
+var (
 	whereExpired = ` FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -49,7 +49,7 @@ WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_
 	whereExpiredHeld = ` FROM _honker_live INDEXED BY _honkerx_live_held
 WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	heldToStart = `(EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = _honker_live.id AND slot = 2)
-    OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = _honker_live.id AND state IN (0, 2)))`
+    OR ` + waits("_honker_live.id") + `)`
 
 	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
 	sqlDeadLetterExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed

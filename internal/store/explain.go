@@ -116,7 +116,7 @@ type Edge struct {
 
 // By _honkerx_after_waiter.
 const sqlOpenEdges = `SELECT * FROM (SELECT job_id, batch, 1 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
-  WHERE waiter = ?1 AND state = 2 AND if_dead = 0 LIMIT ?2 + 0)
+  WHERE waiter = ?1 AND state = 2 LIMIT ?2 + 0)
 UNION ALL
 SELECT * FROM (SELECT job_id, batch, 0 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 0 LIMIT ?2 + 0)`
@@ -158,14 +158,8 @@ CROSS JOIN _honker_live AS l ON l.id = c.id
 LEFT JOIN _honkerx_job AS s ON s.job_id = l.id
 LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.job_id = l.id
 LEFT JOIN _honker_live AS n ON n.id = u.next_id AND n.state = 'held' AND (n.expires_at IS NULL OR n.expires_at > ?2)
-  AND NOT ` + openEdges("n.id") + `
+  AND NOT ` + waits("n.id") + `
 `
-
-// openEdges is the condition that a job waits for others. job is an SQL expression.
-func openEdges(job string) string {
-	return `(EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 0)
-    OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 2 AND if_dead = 0))`
-}
 
 // The jobs of the queue that wait for nothing but jobs of ?3, which the next claim dead-letters, and for which dead
 // ones will do. By primary keys, and _honkerx_after_waiter.
@@ -175,7 +169,7 @@ CROSS JOIN _honker_live AS l ON l.id = a.waiter AND l.queue = ?1 AND l.state = '
 LEFT JOIN _honkerx_job AS s ON s.job_id = l.id
 LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.next_id = l.id
 WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
-    SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 2 AND if_dead = 0
+    SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 2
     UNION ALL SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 0
       AND (if_dead = 0 OR job_id NOT IN (SELECT value FROM json_each(?3))))`
 

@@ -88,7 +88,7 @@ LIMIT ?3 + 0`
 	sqlHeldOfKeys = `SELECT l.id, l.priority, l.run_at, s.key, ifnull(s.wait, 0) & 1, 1
 FROM json_each(?4) AS c CROSS JOIN _honkerx_job AS s INDEXED BY _honkerx_job_key ON s.queue = ?1 AND s.key = c.value AND s.slot = 2
 CROSS JOIN _honker_live AS l ON l.id = s.job_id
-WHERE l.run_at <= ?2 AND (l.expires_at IS NULL OR l.expires_at > ?2) AND NOT ` + openEdges("l.id") + `
+WHERE l.run_at <= ?2 AND (l.expires_at IS NULL OR l.expires_at > ?2) AND NOT ` + waits("l.id") + `
 LIMIT ?3 + 0`
 
 	sqlKeyOutlooks = `SELECT c.value, ifnull(` + pauseHolds + `, 0), paused_ms, until_ms, reason, who, k.tat_ms, k.next_ms,

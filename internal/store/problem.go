@@ -69,9 +69,9 @@ type DeadMembers struct {
 
 // By the index (waiter, state) of the edges, and primary keys.
 const sqlDeadMembers = `SELECT l.queue, count(DISTINCT a.waiter), min(a.waiter), max(a.job_id), ifnull(min(d.died_at), 0)
-FROM (SELECT job_id, waiter, state, if_dead FROM _honkerx_after INDEXED BY _honkerx_after_waiter LIMIT ` + mostRead + `) AS a
+FROM (SELECT job_id, waiter, state FROM _honkerx_after INDEXED BY _honkerx_after_waiter LIMIT ` + mostRead + `) AS a
 JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = a.job_id
-WHERE a.state = 2 AND a.if_dead = 0 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
+WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 
 // DeadMembers returns, by queue, the jobs that wait for dead ones.
 func (Problems) DeadMembers(ctx context.Context, q Querier) (all []DeadMembers, err error) {

@@ -24,14 +24,14 @@ type Requeued struct {
 	Live    bool // a live job has its id, so it stays dead
 }
 
-// By primary keys.
-const (
+// By primary keys, and _honkerx_after_waiter.
+var (
 	sqlDeadJob = `SELECT queue, EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1) FROM _honker_dead WHERE id = ?1`
 
 	// The attempts go on from where they were, since claims are fenced by them: one that comes
 	// back would let a worker of the first life settle the second.
 	sqlRequeueJob = `INSERT INTO _honker_live (id, state, queue, payload, priority, run_at, attempts, max_attempts, created_at)
-SELECT d.id, iif(EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = d.id AND state IN (0, 2)), 'held', 'pending'), ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
+SELECT d.id, iif(` + waits("d.id") + `, 'held', 'pending'), ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
   CAST(d.attempts AS INTEGER) + iif(?4 > 0, ?4, max(1, CAST(d.max_attempts AS INTEGER) - ifnull(s.base, 0))), d.created_at
 FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE d.id = ?1`
 

@@ -18,7 +18,7 @@ func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
 
 // This reads every waiting job of the queue, so a caller runs it outside of the write lock.
 // An index on expires_at would cost every job something, for a rare sweep.
-const sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
+var sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
 
 // Expired returns the ids of up to limit jobs of queue that have expired by now: that wait, or of
 // which the claim has lapsed.
@@ -27,7 +27,7 @@ func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, lim
 }
 
 // By primary key.
-const (
+var (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
   AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2
     OR state = 'held' AND ` + heldToStart + `)`
