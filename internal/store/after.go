@@ -37,16 +37,19 @@ var (
 	ErrAwaited = errors.New("jobs wait for others")
 )
 
-// By primary keys. sqlite_sequence keeps the highest id that was ever given.
-const (
-	sqlNoSuchJob = `SELECT value FROM json_each(?1)
-WHERE value > ifnull((SELECT seq FROM sqlite_sequence WHERE name = '_honker_live'), 0) LIMIT 1`
-	sqlNoSuchBatch = `SELECT value FROM json_each(?1)
-WHERE value > ifnull((SELECT seq FROM sqlite_sequence WHERE name = '_honkerx_batches'), 0) LIMIT 1`
+// By primary keys.
+var (
+	sqlNoSuchJob   = neverGiven("_honker_live")
+	sqlNoSuchBatch = neverGiven("_honkerx_batches")
 
 	sqlBatchTakes = `SELECT open = 1 OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = -?1 AND state = 0)
 FROM _honkerx_batches WHERE id = ?1`
 )
+
+// neverGiven is the query for an id of ?1 that table has not given out yet.
+func neverGiven(table string) string {
+	return `SELECT value FROM json_each(?1) WHERE value > ifnull((` + sequenceOf(table) + `), 0) LIMIT 1`
+}
 
 // later is the WITH clause of what waits for the nodes of the query from, directly or by others. A node is the
 // id of a job, or of a batch with a minus. By primary key.

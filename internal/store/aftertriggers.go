@@ -94,7 +94,7 @@ END`},
 	{"_honkerx_after_again", ` AFTER UPDATE OF state ON _honkerx_after
 WHEN NEW.waiter > 0 AND NEW.state <> 1 AND OLD.state = 1
 BEGIN
-  UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id = NEW.waiter AND slot = 2;
+  ` + letGoSlots + ` WHERE job_id = NEW.waiter AND slot = 2;
   UPDATE _honker_live SET state = 'held' WHERE id = NEW.waiter AND state = 'pending';
   ` + nextOfKeyOf("NEW.waiter") + `
 END`},

@@ -132,7 +132,7 @@ func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all 
 	return all, err
 }
 
-const sqlHighestJob = `SELECT seq FROM sqlite_sequence WHERE name = '_honker_live'`
+var sqlHighestJob = sequenceOf("_honker_live")
 
 // Highest returns the highest id that a job was ever given.
 func (Jobs) Highest(ctx context.Context, q Querier) (id int64, err error) {

@@ -88,10 +88,13 @@ const (
 WHEN NEW.state = 'processing' AND OLD.state = 'pending' AND `
 )
 
+// letGoSlots is the SET of jobs that are held for their keys, and are let go.
+const letGoSlots = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL`
+
 // nextOfKey lets the next job go that is held for the key of row, a row of _honkerx_job. It never does
 // harm: a claim holds it again where the key is still full.
 func nextOfKey(row string) string {
-	return `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id = (
+	return letGoSlots + ` WHERE job_id = (
     SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key
     WHERE queue = ` + row + `.queue AND key = ` + row + `.key AND slot = 2
     ORDER BY priority DESC, run_at, job_id LIMIT 1);`
@@ -99,7 +102,7 @@ func nextOfKey(row string) string {
 
 // nextOfKeyOf is nextOfKey for the key of a job, an SQL expression.
 func nextOfKeyOf(job string) string {
-	return `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id = (
+	return letGoSlots + ` WHERE job_id = (
     SELECT h.job_id FROM _honkerx_job AS s CROSS JOIN _honkerx_job AS h INDEXED BY _honkerx_job_key
     ON h.queue = s.queue AND h.key = s.key AND h.slot = 2 WHERE s.job_id = ` + job + `
     ORDER BY h.priority DESC, h.run_at, h.job_id LIMIT 1);`
@@ -188,7 +191,7 @@ END`},
 	{"_honkerx_key_moved", ` AFTER UPDATE OF run_at, priority ON _honker_live
 WHEN OLD.state = 'held' AND NEW.state = 'held'
 BEGIN
-  UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id = NEW.id AND slot = 2;
+  ` + letGoSlots + ` WHERE job_id = NEW.id AND slot = 2;
 END`},
 }
 
@@ -205,7 +208,7 @@ var (
 const (
 	sqlSlotsOfRunning = `UPDATE _honkerx_job SET slot = 1
 WHERE key IS NOT NULL AND job_id IN (SELECT id FROM _honker_live WHERE state = 'processing')`
-	sqlNoneHeld = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE key IS NOT NULL AND slot = 2`
+	sqlNoneHeld = letGoSlots + ` WHERE key IS NOT NULL AND slot = 2`
 	sqlNoneRuns = `UPDATE _honkerx_job SET slot = 0, wait = NULL WHERE key IS NOT NULL AND (slot = 1 OR wait IS NOT NULL)`
 	dropGate    = `DROP TRIGGER _honkerx_gate`
 	dropRate    = `DROP TRIGGER _honkerx_rate`

@@ -65,9 +65,10 @@ ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms 
 	setNoKeyPause  = `UPDATE _honkerx_keys SET paused_ms = NULL, until_ms = NULL, reason = NULL, who = NULL`
 	sqlEndKeyPause = setNoKeyPause + ` WHERE queue = ?1 AND key = ?2 AND paused_ms IS NOT NULL`
 
-	sqlAddQueue       = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
-	sqlCountKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(
-  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL), 0) WHERE queue = ?1`
+	sqlAddQueue    = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
+	countKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(
+  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL), 0)`
+	sqlCountKeyPauses = countKeyPauses + ` WHERE queue = ?1`
 )
 
 // Whole tables, which hold few rows: those that are paused or have a rate.
@@ -75,13 +76,12 @@ const (
 	whereKeyIdle    = ` FROM _honkerx_keys WHERE paused_ms IS NULL AND max(ifnull(tat_ms, 0), ifnull(next_ms, 0)) <= ?1 * 1000`
 	sqlEndKeyPauses = setNoKeyPause + ` WHERE until_ms <= ?1 * 1000`
 	sqlDropIdleKeys = `DELETE` + whereKeyIdle
-	sqlCountAllKeys = `UPDATE _honkerx_queues SET keys_paused = nullif(
-  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL), 0) WHERE keys_paused IS NOT NULL`
+	sqlCountAllKeys = countKeyPauses + ` WHERE keys_paused IS NOT NULL`
 )
 
 // By _honkerx_job_key, of the jobs of a key.
 const (
-	sqlLetKeyGo = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id IN (
+	sqlLetKeyGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2)`
 
 	ofKeyWaiting = ` FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND wait & 2`

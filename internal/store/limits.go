@@ -41,7 +41,7 @@ ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded
 // By _honkerx_job_key, of the jobs of a queue that have a key.
 const (
 	// Of each key that has some, the first so many of those that are held.
-	sqlLetGo = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL WHERE job_id IN (
+	sqlLetGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM (
     SELECT job_id, row_number() OVER (PARTITION BY key ORDER BY priority DESC, run_at, job_id) AS place
     FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key IS NOT NULL AND slot = 2)

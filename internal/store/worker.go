@@ -60,17 +60,15 @@ FROM _honkerx_workers WHERE ?1 = '' OR queue = ?1 ORDER BY worker, queue LIMIT `
 
 // By the index of claims, (queue, deadline).
 var (
-	sqlHolders = `WITH RECURSIVE ` + claimedSpan.names("n") + holdersOf + `
-  FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue AND ` + heldNow
-	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holdersOf + `
-  FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue AND ` + heldNow
+	sqlHolders   = `WITH RECURSIVE ` + claimedSpan.names("n") + holders
+	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holders
 )
 
-const (
-	holdersOf = `
-SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS worker, j.queue AS queue, j.id AS id`
-	heldNow = `j.state = 'processing' AND j.claim_expires_at >= ?1 LIMIT ` + mostHeld + `) GROUP BY worker, queue ORDER BY worker, queue`
-)
+// holders are those of the queues n.
+const holders = `
+SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS worker, j.queue AS queue, j.id AS id
+  FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue
+    AND j.state = 'processing' AND j.claim_expires_at >= ?1 LIMIT ` + mostHeld + `) GROUP BY worker, queue ORDER BY worker, queue`
 
 // Put writes the rows of workers.
 func (Workers) Put(ctx context.Context, q Querier, all []Worker) error {
