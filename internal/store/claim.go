@@ -336,22 +336,22 @@ func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int6
 		var overdue, due bool
 		var at, deadline, lapse number
 		err := rows.Scan(&s.Queue, &overdue, &due, &s.Limited, &at, &deadline, &lapse)
-		if deadline != 0 && (at == 0 || deadline < at) {
-			at = deadline
-		}
-		s.Ready, s.Next = due || overdue, nextOf(at, lapse)
+		s.Ready, s.Next = due || overdue, nextOf(earlier(at, deadline), lapse)
 		if s.Limited && due && !overdue {
 			full = append(full, len(states))
 		}
 		states = append(states, s)
 		return err
 	}, nameList(queues), nowMS/1000)
+	if err != nil {
+		return nil, err
+	}
 	for _, i := range full {
-		if err == nil {
-			err = states[i].limit(ctx, q, nowMS)
+		if err := states[i].limit(ctx, q, nowMS); err != nil {
+			return nil, err
 		}
 	}
-	return states, err
+	return states, nil
 }
 
 // limit makes the state of a queue with jobs that are due that which its limits allow.
@@ -359,14 +359,6 @@ func (s *QueueState) limit(ctx context.Context, q Querier, nowMS int64) error {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
 	s.Ready, s.StartMS = r.jobs > 0, int64(math.Ceil(r.startMS))
 	return err
-}
-
-// inMS is a second in milliseconds, or the last there is.
-func inMS(unix int64) int64 {
-	if unix > math.MaxInt64/1000 {
-		return math.MaxInt64
-	}
-	return unix * 1000
 }
 
 // honker's queue_next_claim_at, without reading every row. Unlike in the state of a

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 )
 
 // Claim, Ready, States and NextClaim are as ClaimAt, ReadyAt, StatesAt and NextClaimAt, at a whole second.
@@ -20,6 +21,14 @@ func (j Jobs) States(ctx context.Context, q Querier, queues []string, now int64)
 
 func (j Jobs) NextClaim(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
 	return j.NextClaimAt(ctx, q, queue, inMS(now))
+}
+
+// inMS is a second in milliseconds, or the last there is.
+func inMS(unix int64) int64 {
+	if unix > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return unix * 1000
 }
 
 // Statement is one of the package's, for the tests of query plans.
