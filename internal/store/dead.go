@@ -9,12 +9,8 @@ import (
 // By primary key.
 const (
 	sqlFindDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
-  (SELECT unique_key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
-  (SELECT key FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
-  (SELECT headers FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
-  (SELECT batch FROM _honkerx_dead_job WHERE job_id = _honker_dead.id),
-  (SELECT progress FROM _honkerx_dead_job WHERE job_id = _honker_dead.id)
-FROM _honker_dead WHERE id = ?1`
+  s.unique_key, s.key, s.headers, s.batch, s.progress
+FROM _honker_dead LEFT JOIN _honkerx_dead_job AS s ON s.job_id = id WHERE id = ?1`
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
 
