@@ -88,7 +88,7 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 			}
 			all = append(all, ConsumerState{
 				Topic: row.Topic, Name: row.Name, Offset: row.Offset,
-				Lag: honker.Count{N: ahead.N, More: ahead.More}, Behind: engine.Instant(ahead.FirstAt),
+				Lag: honker.Count(ahead.Count), Behind: engine.Instant(ahead.FirstAt),
 				CreatedAt: engine.InstantMS(row.CreatedMS), LastAck: engine.InstantMS(row.LastAckMS),
 			})
 		}
@@ -138,7 +138,7 @@ func stateOf(ctx context.Context, q engine.Querier, row store.Group, most int) (
 	ahead, err := streams.Ahead(ctx, q, row.Selection(), counts.Cursor, most)
 	return GroupState{
 		Topic: row.Topic, Name: row.Name, Cursor: counts.Cursor,
-		Lag: honker.Count{N: ahead.N, More: ahead.More}, Behind: engine.Instant(ahead.FirstAt),
+		Lag: honker.Count(ahead.Count), Behind: engine.Instant(ahead.FirstAt),
 		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
 	}, err
 }

@@ -42,7 +42,7 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 func (s *search) consumers(ctx context.Context) error {
 	all, err := troubles.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
 	for _, b := range all {
-		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: count(b.Unseen)}
+		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: honker.Count(b.Unseen)}
 		p.Text = fmt.Sprintf("%s: %s %s has not seen %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
 		switch {
 		case b.Kind == "group":

@@ -82,7 +82,7 @@ func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual 
 	if s.now.Sub(ready) <= limit {
 		return
 	}
-	p := Problem{Code: ProblemNoWorker, Queue: st.Queue, Since: ready, N: count(st.Ready)}
+	p := Problem{Code: ProblemNoWorker, Queue: st.Queue, Since: ready, N: honker.Count(st.Ready)}
 	list := command("jobs", "--queue", st.Queue, "--phase", "ready")
 	p.Text = fmt.Sprintf("%s: %s ready, and no worker runs", st.Queue, jobs(p.N))
 	p.Do = []string{command("workers", st.Queue), list}
@@ -106,7 +106,7 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	if err != nil || since == 0 || since >= s.ago(waitsLong) {
 		return err
 	}
-	n := count(st.Lapsed)
+	n := honker.Count(st.Lapsed)
 	s.add(Problem{Code: ProblemLapsed, Queue: st.Queue, Since: engine.Instant(since), N: n,
 		Text: fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other has taken them up", st.Queue, jobs(n)),
 		Do:   []string{command("jobs", "--queue", st.Queue, "--phase", "lapsed"), command("workers", st.Queue)}})
@@ -176,13 +176,10 @@ func (s *search) heldFree(ctx context.Context) error {
 func (s *search) deaths(ctx context.Context) error {
 	all, err := troubles.DiedSince(ctx, s.q, s.ago(youngDeaths))
 	for _, d := range all {
-		n := count(d.N)
+		n := honker.Count(d.N)
 		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: engine.Instant(d.First), N: n,
 			Text: fmt.Sprintf("%s: %s died in the last hour", d.Queue, jobs(n)),
 			Do:   []string{command("dead", "groups", "--queue", d.Queue, "--died-since", "1h")}})
 	}
 	return err
 }
-
-// count is c as the API has it.
-func count(c store.Count) honker.Count { return honker.Count{N: c.N, More: c.More} }

@@ -67,10 +67,10 @@ func queueRuns(n int64, ids []int64) Reason {
 }
 
 func canBeClaimed(n honker.Count, first int64) string {
-	if n.N == 1 && !n.More {
+	if n == (honker.Count{N: 1}) {
 		return fmt.Sprintf("job %d can be claimed", first)
 	}
-	return fmt.Sprintf("%s jobs can be claimed, job %d first", n, first)
+	return fmt.Sprintf("%s can be claimed, job %d first", jobs(n), first)
 }
 
 func (x *explainer) dead(j *honker.JobInfo) Reason {

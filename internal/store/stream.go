@@ -255,8 +255,7 @@ func (Streams) Lag(ctx context.Context, q Querier, s Selection, after int64) (n 
 
 // Ahead is what a selection has above an offset, as far as it was counted.
 type Ahead struct {
-	N       int64
-	More    bool  // there may be others
+	Count         // More: there may be others
 	FirstAt int64 // when the first was created; 0: there is none
 }
 
