@@ -129,11 +129,8 @@ func (s *search) oldPause(queue, key string, p store.Pause) {
 	if p.Reason != "" {
 		text += " (" + p.Reason + ")"
 	}
-	found := Problem{Code: ProblemPaused, Queue: queue, Name: key, Since: since, Text: text + ", and without an end"}
-	if key == "" {
-		found.Do = []string{command("queue", "resume", queue)}
-	}
-	s.add(found)
+	s.add(Problem{Code: ProblemPaused, Queue: queue, Name: key, Since: since, Text: text + ", and without an end",
+		Do: []string{resume(queue, key)}})
 }
 
 func (s *search) keyPauses(ctx context.Context) error {

@@ -361,6 +361,7 @@ func TestProblems_Paused(t *testing.T) {
 		require.Equal(t, admin.SeverityWarn, all[0].Severity)
 		require.Equal(t, `others: key "acme" paused, and without an end`, all[1].Text)
 		require.Equal(t, []string{"others", "acme"}, []string{all[1].Queue, all[1].Name})
+		require.Equal(t, []string{"honker queue resume others --key acme"}, all[1].Do)
 	})
 }
 

@@ -195,10 +195,10 @@ func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side store.JobSi
 
 // paused explains the pause of a queue, or of a key of it.
 func (x *explainer) paused(queue, key string, p *store.Pause) Reason {
-	r := Reason{Code: ReasonPaused, Who: p.By, Do: []string{command("queue", "resume", queue)}}
+	r := Reason{Code: ReasonPaused, Who: p.By, Do: []string{resume(queue, key)}}
 	what := fmt.Sprintf("queue %q", queue)
 	if key != "" {
-		what, r.Do = fmt.Sprintf("key %q", key), []string{command("queue", "resume", queue, "--key", key)}
+		what = fmt.Sprintf("key %q", key)
 	}
 	r.Text = fmt.Sprintf("its %s is paused since %s", what, x.at(engine.InstantMS(p.SinceMS)))
 	if p.By != "" {

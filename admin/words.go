@@ -74,6 +74,14 @@ func command(words ...any) string {
 	return line
 }
 
+// resume is the command that ends the pause of a queue, or of a key of it.
+func resume(queue, key string) string {
+	if key == "" {
+		return command("queue", "resume", queue)
+	}
+	return command("queue", "resume", queue, "--key", key)
+}
+
 // shellWord is a word, in quotes where a shell would take it apart.
 func shellWord(word string) string {
 	apart := func(r rune) bool {
