@@ -21,17 +21,21 @@ import (
 // The copy has the free pages of the file, too: see [Vacuum]. On a pool of honker.Attach it is made by VACUUM INTO,
 // which leaves them out, and which ctx does not end.
 func Backup(ctx context.Context, db *honker.DB, path string) error {
+	return engine.Wrap("back up", path, backup(ctx, db, path))
+}
+
+func backup(ctx context.Context, db *honker.DB, path string) error {
 	e, err := engineOf(db)
-	if err == nil {
-		err = e.Usable(ctx, "")
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = vacant(path)
+	if err := e.Usable(ctx, ""); err != nil {
+		return err
 	}
-	if err == nil {
-		err = e.WrapCause(backup(ctx, e, path))
+	if err := vacant(path); err != nil {
+		return err
 	}
-	return engine.Wrap("back up", path, err)
+	return e.WrapCause(copyTo(ctx, e, path))
 }
 
 // vacant refuses a path where there is something.
@@ -52,7 +56,7 @@ func vacant(path string) error {
 	return fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist)
 }
 
-func backup(ctx context.Context, e *engine.Engine, path string) (err error) {
+func copyTo(ctx context.Context, e *engine.Engine, path string) error {
 	part, err := filepath.Abs(path + ".part")
 	if err != nil {
 		return err
@@ -88,15 +92,19 @@ func removeAll(part string) error {
 // or BusyTimeout has passed, and a backup or another long read of any process keeps the file from getting
 // smaller until it has ended. nil as the DB is honker.ErrInvalid.
 func Vacuum(ctx context.Context, db *honker.DB) error {
+	return engine.Wrap("vacuum", "", vacuum(ctx, db))
+}
+
+func vacuum(ctx context.Context, db *honker.DB) error {
 	e, err := engineOf(db)
-	if err == nil {
-		err = e.UsableToWrite(ctx, "")
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = e.WrapCause(e.Backend.Vacuum(ctx))
+	if err := e.UsableToWrite(ctx, ""); err != nil {
+		return err
 	}
-	if err == nil { // what is in the log is in the file, which gets smaller then
-		err = e.WrapCause(e.Backend.Shrink(ctx, 0))
+	if err := e.Backend.Vacuum(ctx); err != nil {
+		return e.WrapCause(err)
 	}
-	return engine.Wrap("vacuum", "", err)
+	return e.WrapCause(e.Backend.Shrink(ctx, 0)) // what is in the log is in the file, which gets smaller then
 }
