@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -45,7 +44,7 @@ func (j *Job[T]) SetProgress(done, total int64, note string) {
 	if j.claim == nil {
 		return
 	}
-	note = strings.ToValidUTF8(strings.ReplaceAll(note[:min(len(note), maxProgressNote)], "\x00", ""), "")
+	note = engine.CutText(note, maxProgressNote)
 	j.claim.SetProgress(store.Progress{Done: done, Total: total, Note: note, AtMS: time.Now().UnixMilli()})
 }
 

@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"context"
-	"strings"
-)
+import "context"
 
 // maxActor bounds an actor's name, in bytes.
 const maxActor = 1024
@@ -16,13 +13,7 @@ type (
 // WithActor returns a ctx that names the person or program behind its verbs. name is cut to 1024
 // bytes of UTF-8.
 func WithActor(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, actorKey{}, actorText(name))
-}
-
-// actorText is what is kept of a text.
-func actorText(text string) string {
-	text = strings.ReplaceAll(text[:min(len(text), maxActor)], "\x00", "")
-	return strings.ToValidUTF8(text, "")
+	return context.WithValue(ctx, actorKey{}, CutText(name, maxActor))
 }
 
 // Actor is the name that WithActor gave; "" for none.
@@ -36,7 +27,7 @@ func Actor(ctx context.Context) string {
 
 // WithRemote returns a ctx that says from where its verbs are called, cut as WithActor does.
 func WithRemote(ctx context.Context, addr string) context.Context {
-	return context.WithValue(ctx, remoteKey{}, actorText(addr))
+	return context.WithValue(ctx, remoteKey{}, CutText(addr, maxActor))
 }
 
 func remote(ctx context.Context) string {

@@ -178,6 +178,11 @@ func Describe(err error) (text string) {
 	return strings.ToValidUTF8(text[:maxErrorText], "")
 }
 
+// CutText is the part of a text that the file keeps: most bytes of UTF-8 without NUL.
+func CutText(text string, most int) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), most)], "\x00", ""), "")
+}
+
 // DeadlineMS is d after now in milliseconds, rounded up: nothing is to lapse earlier than
 // asked. Two sums, since one could overflow.
 func DeadlineMS(now time.Time, d time.Duration) int64 {

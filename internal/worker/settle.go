@@ -259,7 +259,7 @@ func (s *Source) slowDown(c *Claim, d *Directive) *SettleOp {
 	if d.Err != nil {
 		text += ": " + Reason(d.Err)
 	}
-	end.text = strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), maxReason)], "\x00", ""), "")
+	end.text = engine.CutText(text, maxReason)
 	return end
 }
 
