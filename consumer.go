@@ -168,13 +168,16 @@ func (s *stream) seek(ctx context.Context, consumer string, to From) error {
 		return err
 	}
 	found := false
-	err := s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	audit := engine.AuditActor(ctx, "seek", "topic", s.name, "consumer", consumer)
+	err := s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		offset, err := s.resolve(ctx, q, to)
 		if err != nil {
 			return err
 		}
-		found, err = s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset)
-		return err
+		if found, err = s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset); err != nil || !found {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	}))
 	if err != nil {
 		return err
@@ -239,9 +242,12 @@ func (s *stream) deleteConsumer(ctx context.Context, consumer string) (deleted b
 	if err := s.checkConsumer(consumer); err != nil {
 		return false, err
 	}
-	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
-		deleted, err = s.db.consumers.Drop(ctx, q, consumer, s.name)
-		return err
+	audit := engine.AuditActor(ctx, "delete consumer", "topic", s.name, "consumer", consumer)
+	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		if deleted, err = s.db.consumers.Drop(ctx, q, consumer, s.name); err != nil || !deleted {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	}))
 	return deleted, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -227,7 +228,8 @@ func (g *group) drop(ctx context.Context) error {
 	p := g.db.engine.NewPace()
 	var id int64
 	n := 0
-	err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
+	audit := engine.AuditActor(ctx, "delete group", "topic", g.s.name, "group", g.name)
+	err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) error {
 		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil && row.Unreadable == nil {
 			return err
@@ -236,8 +238,10 @@ func (g *group) drop(ctx context.Context) error {
 		if err := g.db.groups.Drop(ctx, q, id); err != nil {
 			return err
 		}
-		n, err = g.db.groups.DropClaims(ctx, q, id, p.Size) // mostly all there are
-		return err
+		if n, err = g.db.groups.DropClaims(ctx, q, id, p.Size); err != nil { // mostly all there are
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	})
 	if err != nil || n < p.Size {
 		return err
@@ -326,7 +330,7 @@ func newDeadEvent[E any](row store.DeadDelivery) (*DeadEvent[E], error) {
 // no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
 // [ErrNotFound]: there is no such group.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
-	id, found, err := g.settleDead(ctx, offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
+	id, found, err := g.settleDead(ctx, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
 		return g.db.groups.Revive(ctx, q, id, offset, nowMS)
 	})
 	if found {
@@ -339,13 +343,14 @@ func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 // no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
 // [ErrNotFound]: there is no such group.
 func (g *Group[E]) Discard(ctx context.Context, offset int64) (bool, error) {
-	_, found, err := g.settleDead(ctx, offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
+	_, found, err := g.settleDead(ctx, "discard event", offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
 		return g.db.groups.DropDead(ctx, q, id, offset)
 	})
 	return found, fail("discard", g.name, err)
 }
 
-func (g *group) settleDead(ctx context.Context, offset int64, settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error)) (id int64, found bool, err error) {
+// settleDead does with a dead event what verb is in the audit.
+func (g *group) settleDead(ctx context.Context, verb string, offset int64, settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error)) (id int64, found bool, err error) {
 	if err := Offset(offset).check(); err != nil {
 		return 0, false, err
 	}
@@ -357,9 +362,12 @@ func (g *group) settleDead(ctx context.Context, offset int64, settle func(ctx co
 	if err != nil {
 		return 0, false, err
 	}
+	audit := engine.AuditActor(ctx, verb, "topic", g.s.name, "group", g.name, "offset", strconv.FormatInt(offset, 10))
 	err = g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		found, err = settle(ctx, q, id, now.UnixMilli())
-		return err
+		if found, err = settle(ctx, q, id, now.UnixMilli()); err != nil || !found {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
 	}))
 	return id, found, err
 }

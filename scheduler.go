@@ -16,9 +16,9 @@ import (
 
 // scheduleStore are the statements about schedules.
 type scheduleStore interface {
-	Register(ctx context.Context, q engine.Querier, t store.Task) error
+	Register(ctx context.Context, q engine.Querier, t store.Task) (changed bool, err error)
 	Spec(ctx context.Context, q engine.Querier, name string) (string, error)
-	SetMissed(ctx context.Context, q engine.Querier, name string, m store.Missed) error
+	SetMissed(ctx context.Context, q engine.Querier, name string, m store.Missed) (changed bool, err error)
 	Unregister(ctx context.Context, q engine.Querier, name string) (bool, error)
 	Enable(ctx context.Context, q engine.Querier, name string, enabled bool) (bool, error)
 	Update(ctx context.Context, q engine.Querier, t store.Task) error
@@ -55,11 +55,12 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 		return fail("register schedule", sch.Name, err)
 	}
 	var before string
-	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+	audit := auditRegister(ctx, t)
+	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if before, err = s.db.schedules.Spec(ctx, q, t.Name); err != nil {
 			return err
 		}
-		return s.register(ctx, q, t)
+		return s.register(ctx, q, t, audit, now)
 	}))
 	if err == nil && before != "" && before != t.Spec {
 		s.db.opts.Logger.Warn("honker: schedule registered with another spec than before: where processes differ, each moves its next fire",
@@ -70,7 +71,8 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 
 // RegisterTx is like [Scheduler.Register], within tx.
 func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
-	t, err := s.task(ctx, sch, time.Now())
+	now := time.Now()
+	t, err := s.task(ctx, sch, now)
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
@@ -78,14 +80,23 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	return fail("register schedule", sch.Name, s.register(ctx, on, t))
+	return fail("register schedule", sch.Name, s.register(ctx, on, t, auditRegister(ctx, t), now))
 }
 
-func (s *Scheduler) register(ctx context.Context, q engine.Querier, t store.Task) error {
-	if err := s.db.schedules.Register(ctx, q, t); err != nil {
+func auditRegister(ctx context.Context, t store.Task) *engine.Audit {
+	return engine.AuditActor(ctx, "register schedule", "schedule", t.Name)
+}
+
+func (s *Scheduler) register(ctx context.Context, q engine.Querier, t store.Task, audit *engine.Audit, now time.Time) error {
+	changed, err := s.db.schedules.Register(ctx, q, t)
+	if err != nil {
 		return err
 	}
-	return s.db.schedules.SetMissed(ctx, q, t.Name, t.Missed)
+	missed, err := s.db.schedules.SetMissed(ctx, q, t.Name, t.Missed)
+	if err != nil || !changed && !missed {
+		return err
+	}
+	return audit.NoteOne(ctx, q, now)
 }
 
 // Unregister removes a schedule; jobs that it has enqueued stay. false: there is none.
@@ -139,7 +150,8 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 		if err := s.db.schedules.Update(ctx, q, t); err != nil {
 			return false, err
 		}
-		return true, s.db.schedules.SetMissed(ctx, q, name, t.Missed)
+		_, err = s.db.schedules.SetMissed(ctx, q, name, t.Missed)
+		return true, err
 	})
 }
 

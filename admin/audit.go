@@ -19,7 +19,7 @@ type AuditEntry struct {
 	At     time.Time
 	Actor  string // see honker.WithActor; "": unknown
 	Remote string // see WithRemote; "": unknown
-	Verb   string // as errors name it: "requeue", "break lock", "pause"
+	Verb   string // as errors name it: "requeue", "break lock", "pause"; of a dead event of a group "redeliver event" and "discard event"
 	// Filter is, of a verb with a JobFilter, the fields that were set: json.Unmarshal makes a JobFilter
 	// of it. Of longer lists it has the first 100. Of another verb it is what that was for, such
 	// as {"queue": "mails"}. nil: for nothing in particular, or it was too long.
@@ -42,9 +42,9 @@ var audits auditStore = store.Audits{}
 
 // Audit returns what was changed, the newest first. The file keeps the newest 10,000 entries:
 //   - of Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs and BreakLock, with an actor or without,
-//   - of Pause, Resume, SetLimits and SetRetention of a queue or a topic, and of the verbs of a
-//     honker.Scheduler, where [honker.WithActor] names an actor: otherwise they are the
-//     application's own.
+//   - of Pause, Resume, SetLimits and SetRetention of a queue or a topic, of Seek and DeleteConsumer,
+//     of Redeliver, Discard and Delete of a group, and of the verbs of a honker.Scheduler, where
+//     [honker.WithActor] names an actor: otherwise they are the application's own.
 //
 // A call that has changed nothing leaves none. It never waits for the writer. A negative Before,
 // or a Limit out of bounds, is [honker.ErrInvalid], and so is nil as the DB. nil opts means defaults.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,84 @@ func TestAudit_ActorOnly(t *testing.T) {
 			`pause "anna" "" {"queue":"mails"} 1`,
 		}, audit(t, db))
 	})
+}
+
+// So do those that move or delete a consumer, and those on a group and its dead events; none where there was nothing
+// to change.
+func TestAudit_StreamVerbs(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		s := honker.NewStream[int](db, "orders", nil)
+		g := s.Group("billing", &honker.GroupOptions{MaxAttempts: 1})
+		use := func(ctx context.Context) {
+			testkit.RequireChanged(t, true)(s.SaveOffset(ctx, "mail", 1))
+			require.NoError(t, s.Seek(ctx, "mail", honker.Beginning))
+			require.ErrorIs(t, s.Seek(ctx, "none", honker.End), honker.ErrNotFound)
+			first := twoDead(t, s, g)
+			for _, changed := range []bool{true, false} {
+				testkit.RequireChanged(t, changed)(s.DeleteConsumer(ctx, "mail"))
+				testkit.RequireChanged(t, changed)(g.Redeliver(ctx, first))
+				testkit.RequireChanged(t, changed)(g.Discard(ctx, first+1))
+			}
+			for _, changed := range []bool{true, false} {
+				testkit.RequireChanged(t, changed)(g.Delete(ctx))
+			}
+		}
+		use(t.Context())
+		require.Empty(t, audit(t, db))
+		use(honker.WithActor(t.Context(), "anna"))
+		require.Equal(t, []string{
+			`delete group "anna" "" {"group":"billing","topic":"orders"} 1`,
+			`discard event "anna" "" {"group":"billing","offset":"4","topic":"orders"} 1`,
+			`redeliver event "anna" "" {"group":"billing","offset":"3","topic":"orders"} 1`,
+			`delete consumer "anna" "" {"consumer":"mail","topic":"orders"} 1`,
+			`seek "anna" "" {"consumer":"mail","topic":"orders"} 1`,
+		}, audit(t, db))
+	})
+}
+
+// twoDead has two events of the group die, and returns the offset of the first.
+func twoDead(t *testing.T, s *honker.Stream[int], g *honker.Group[int]) (first int64) {
+	t.Helper()
+	m, err := g.Join(t.Context(), "m")
+	require.NoError(t, err)
+	first = testkit.PublishUpTo(t, s, 2)[0]
+	for n := 2; n > 0; {
+		ds, err := m.Claim(t.Context(), n)
+		require.NoError(t, err)
+		for _, d := range ds {
+			require.NoError(t, d.Nack(t.Context(), testkit.ErrCause))
+			if d.Offset >= first {
+				n--
+			}
+		}
+	}
+	return first
+}
+
+// A schedule that is registered leaves an entry where that has changed something, also in the caller's transaction.
+func TestAudit_Register(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	anna := honker.WithActor(ctx, "anna")
+	tea := testkit.Every("tea", "@every 1h")
+	register := func(ctx context.Context) { require.NoError(t, db.Scheduler().Register(ctx, tea)) }
+	register(ctx)
+	require.Empty(t, audit(t, db))
+	for _, change := range []func(){
+		func() {},
+		func() { tea.Spec = "@every 2h" },
+		func() { tea.Missed = honker.Skip },
+		func() { tea.Missed = honker.FireAll },
+	} {
+		change()
+		register(anna)
+		register(anna)
+	}
+	require.NoError(t, db.Tx(ctx, func(_ context.Context, tx *sql.Tx) error {
+		tea.Name = "coffee"
+		return db.Scheduler().RegisterTx(anna, tx, tea)
+	}))
+	want := slices.Repeat([]string{`register schedule "anna" "" {"schedule":"tea"} 1`}, 3)
+	require.Equal(t, append([]string{`register schedule "anna" "" {"schedule":"coffee"} 1`}, want...), audit(t, db))
 }
 
 // A verb of many transactions leaves one entry, which says how much was committed.

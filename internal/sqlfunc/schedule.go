@@ -31,7 +31,8 @@ func schedulerRegister(c call) (driver.Value, error) {
 	if len(c.args) > 6 {
 		t.MaxAttempts = max(1, c.integer(6))
 	}
-	return result(1, store.Schedules{}.Register(c.ctx, c.q, t))
+	_, err = store.Schedules{}.Register(c.ctx, c.q, t)
+	return result(1, err)
 }
 
 func schedulerUnregister(c call) (driver.Value, error) {

@@ -65,19 +65,19 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, cron_expr = excluded.cr
 WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payload IS NOT excluded.payload
   OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
 
-// Register adds a task, or changes the one of its name. A paused task stays paused. It is
-// ErrNotInserted where a trigger has dropped a new one.
-func (s Schedules) Register(ctx context.Context, q Querier, t Task) error {
+// Register adds a task, or changes the one of its name; false where nothing differs. A paused task
+// stays paused. It is ErrNotInserted where a trigger has dropped a new one.
+func (s Schedules) Register(ctx context.Context, q Querier, t Task) (changed bool, err error) {
 	n, err := affected(ctx, q, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	if err != nil || n > 0 {
-		return err
+		return n > 0, err
 	}
 	// It wrote nothing: mostly because the task is there and nothing differs.
 	if spec, err := s.Spec(ctx, q, t.Name); err != nil || spec != "" {
-		return err
+		return false, err
 	}
-	return ErrNotInserted
+	return false, ErrNotInserted
 }
 
 const (
@@ -88,14 +88,14 @@ ON CONFLICT (name) DO UPDATE SET missed = excluded.missed WHERE missed IS NOT ex
 )
 
 // SetMissed sets what a task does with missed times. Like Register it writes nothing where
-// nothing differs.
-func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m Missed) error {
+// nothing differs, and is false.
+func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m Missed) (changed bool, err error) {
+	query, args := sqlSetMissed, []any{name, int64(m)}
 	if m == FireAll {
-		_, err := q.ExecContext(ctx, sqlDropMissed, name)
-		return err
+		query, args = sqlDropMissed, args[:1]
 	}
-	_, err := q.ExecContext(ctx, sqlSetMissed, name, int64(m))
-	return err
+	n, err := affected(ctx, q, query, args...)
+	return n > 0, err
 }
 
 const sqlUnregister = `DELETE FROM _honker_scheduler_tasks WHERE name = ?1`
