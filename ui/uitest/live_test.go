@@ -171,11 +171,13 @@ func TestVerbs_Typed(t *testing.T) {
 	b.open(s.url + "dead")
 	b.run(chromedp.Click(chromedp.CSS("article.group form[action=discard] button")))
 	b.wait("document.querySelector('input[name=typed]')")
+	require.Empty(t, b.violations(), "the page that asks")
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary"))) // the browser asks for the field
 	b.run(chromedp.SendKeys(chromedp.CSS("input[name=typed]"), "3"))
 	b.expected = []string{"409"}
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
 	b.wait("document.querySelector('[role=alert]')")
+	require.Empty(t, b.violations(), "the page that asks again")
 	b.run(chromedp.Evaluate[chromedp.Void]("document.querySelector('input[name=typed]').value = ''"), chromedp.SendKeys(chromedp.CSS("input[name=typed]"), "4"))
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
 	b.wait("document.getElementById('flash')?.textContent === '4 jobs discarded.'")

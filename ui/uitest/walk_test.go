@@ -20,8 +20,9 @@ var pictures = map[string]string{
 	"stream": "stream?topic=orders 1280 light", "schedules": "schedules 1280 light",
 }
 
-// Each page, wide and narrow, light and dark, loads nothing from elsewhere, runs no script of its own, and
-// is no wider than its window. HONKER_PICTURES=dir keeps pictures of them.
+// Each page, wide and narrow, light and dark, loads nothing from elsewhere, runs no script of its own, is no
+// wider than its window, and can be read and used with another eye or hand than the pointer's.
+// HONKER_PICTURES=dir keeps pictures of them.
 func TestPages_Walk(t *testing.T) {
 	s := serve(t, &ui.Options{Authorize: ui.AllowAll, Title: "staging", Color: "#d97706", Enqueue: true}, 0, nil)
 	seed(t, s.db)
@@ -41,6 +42,7 @@ func TestPages_Walk(t *testing.T) {
 				require.Equal(t, "0", b.text("document.querySelectorAll('[style], style, script:not([src])').length"), page)
 				b.live()
 				b.picture(page, width, dark)
+				require.Empty(t, b.violations(), "%s, %d wide, %s", page, width, dark)
 			}
 		}
 	}
