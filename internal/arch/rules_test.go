@@ -68,7 +68,7 @@ var nestedMayImport = map[string][]string{
 	"cmd":        {"admin", "seal", "ui", "honkerprom"},
 	"honkerotel": {"admin"},
 	"honkerprom": {"admin"},
-	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay"},
+	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay", "ui"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay"},
 	"ui":         {"admin"},
 }
