@@ -32,7 +32,7 @@ const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	testkit.Main(m, map[string]func(){"enqueue": enqueueLines})
+	testkit.Main(m, map[string]func(){"enqueue": enqueueLines, "tabs": openTabs})
 }
 
 // enqueueLines is another process: it enqueues a job for each line that it is told.

@@ -1,0 +1,221 @@
+package uitest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/ui"
+)
+
+type mail struct{ To, Subject, Body string }
+
+var oneMail = mail{"someone@example.org", "Your order has been shipped", "it is on its way, number 4711"}
+
+// tabs are what a busy file is looked at by.
+var tabs = slices.Repeat([]string{"", "queue?name=bench", "jobs?queue=bench", ""}, 5)
+
+// openTabs looks at the dashboard as a browser does, for each line that it is told, until the next one.
+func openTabs() {
+	url := testkit.ChildArgs[string]()
+	for {
+		if _, more := testkit.ReadLine(); !more {
+			return
+		}
+		ctx, stop := context.WithCancel(testkit.ChildContext())
+		var open, closed sync.WaitGroup
+		var fetched atomic.Int64
+		open.Add(len(tabs))
+		for _, page := range tabs {
+			closed.Go(func() { openTab(ctx, url, page, &open, &fetched) })
+		}
+		open.Wait()
+		testkit.Say("open")
+		_, more := testkit.ReadLine()
+		stop()
+		closed.Wait()
+		testkit.Say(fetched.Load())
+		if !more {
+			return
+		}
+	}
+}
+
+// openTab does what the script of a page does: it asks for the page, with its tag, after a tick of the stream,
+// four times a second at most, and less often where the page takes long.
+func openTab(ctx context.Context, url, page string, open *sync.WaitGroup, fetched *atomic.Int64) {
+	stream := tabAsks(ctx, url+"events")
+	if stream == nil {
+		return
+	}
+	defer stream.Body.Close()
+	lines := bufio.NewScanner(stream.Body)
+	ticks := make(chan struct{}, 1)
+	go func() {
+		defer close(ticks)
+		for lines.Scan() {
+			switch lines.Text() {
+			case "event: hello":
+				open.Done()
+			case "event: tick":
+				select {
+				case ticks <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	tag := ""
+	for range ticks {
+		began := time.Now()
+		answer := tabAsks(ctx, url+page, "Honker-Fragment", "1", "If-None-Match", tag)
+		if answer == nil {
+			break
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		_ = answer.Body.Close()
+		tag = answer.Header.Get("ETag")
+		fetched.Add(1)
+		time.Sleep(min(5*time.Second, max(250*time.Millisecond, 10*time.Since(began))))
+	}
+	for range ticks { // until the stream ends, with ctx
+	}
+}
+
+// tabAsks is nil after the end of ctx.
+func tabAsks(ctx context.Context, url string, headers ...string) *http.Response {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	testkit.Must(err)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if ctx.Err() != nil {
+		return nil
+	}
+	testkit.Must(err)
+	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusNotModified {
+		testkit.Must(fmt.Errorf("%s: %s", url, answer.Status))
+	}
+	return answer
+}
+
+// BenchmarkUI_Tabs is work on a file while its dashboard is open in twenty tabs of another process, beside
+// the same work without: x-unseen is the part of the throughput that stays, as the median of alternations of
+// four seconds. There are as many jobs as the machine can do, or 10,000 a second: -benchtime 6x for the figure.
+func BenchmarkUI_Tabs(b *testing.B) {
+	b.Run("flat-out", func(b *testing.B) { benchTabs(b, enqueueAhead) })
+	b.Run("jobs=10k/s", func(b *testing.B) { benchTabs(b, enqueueEvenly) })
+}
+
+// enqueuer enqueues until ctx ends, and is told how many jobs were done.
+type enqueuer func(ctx context.Context, q *honker.Queue[mail], done *atomic.Int64) error
+
+func benchTabs(b *testing.B, enqueue enqueuer) {
+	db, err := honker.Open(context.Background(), filepath.Join(b.TempDir(), "app.db"), nil)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = db.Close() })
+	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
+	server := httptest.NewServer(h)
+	b.Cleanup(server.Close)
+	b.Cleanup(h.Close)
+	browser := testkit.StartChild(b, "tabs", server.URL+"/")
+	done := busy(b, db, enqueue)
+	turn := 750 * time.Millisecond
+	if testing.Short() {
+		turn = 50 * time.Millisecond
+	}
+	rate := func() float64 {
+		time.Sleep(turn / 5) // what was before this turn ends
+		began, before := time.Now(), done.Load()
+		time.Sleep(turn)
+		return float64(done.Load()-before) / time.Since(began).Seconds()
+	}
+	var pages, looks int64
+	seen := func() float64 {
+		browser.Tell("look")
+		require.Equal(b, "open", browser.Line(testkit.Timeout))
+		began := time.Now()
+		r := rate()
+		looks += int64(time.Since(began))
+		browser.Tell("stop")
+		var n int64
+		_, err := fmt.Sscan(browser.Line(testkit.Timeout), &n)
+		require.NoError(b, err)
+		pages += n
+		return r
+	}
+	var ratios, unseen []float64
+	rate()
+	b.ResetTimer()
+	for range b.N {
+		before, first, second, after := rate(), seen(), seen(), rate()
+		ratios = append(ratios, (first+second)/(before+after))
+		unseen = append(unseen, (before+after)/2)
+	}
+	b.StopTimer()
+	browser.End()
+	slices.Sort(ratios)
+	slices.Sort(unseen)
+	b.ReportMetric(ratios[b.N/2], "x-unseen")
+	b.ReportMetric(unseen[b.N/2], "jobs/s")
+	b.ReportMetric(float64(pages)/time.Duration(looks).Seconds(), "pages/s")
+}
+
+// busy enqueues and works off jobs until the benchmark ends.
+func busy(b *testing.B, db *honker.DB, enqueue enqueuer) *atomic.Int64 {
+	q := honker.NewQueue[mail](db, "bench", nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := new(atomic.Int64)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := enqueue(ctx, q, done); ctx.Err() == nil {
+			b.Error(err)
+		}
+	})
+	ended.Go(func() {
+		err := q.Work(ctx, func(context.Context, *honker.Job[mail]) error { done.Add(1); return nil }, &honker.WorkOptions{Workers: 8})
+		if err != nil {
+			b.Error(err)
+		}
+	})
+	b.Cleanup(func() { cancel(); ended.Wait() })
+	return done
+}
+
+// enqueueAhead keeps some jobs ready.
+func enqueueAhead(ctx context.Context, q *honker.Queue[mail], done *atomic.Int64) error {
+	args := slices.Repeat([]mail{oneMail}, 500)
+	for n := int64(0); ; n += int64(len(args)) {
+		for n-done.Load() > 4000 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if _, err := q.EnqueueMany(ctx, args); err != nil {
+			return err
+		}
+	}
+}
+
+// enqueueEvenly enqueues 10,000 jobs a second.
+func enqueueEvenly(ctx context.Context, q *honker.Queue[mail], _ *atomic.Int64) error {
+	args := slices.Repeat([]mail{oneMail}, 100)
+	for next := time.Now(); ; next = next.Add(10 * time.Millisecond) {
+		time.Sleep(time.Until(next))
+		if _, err := q.EnqueueMany(ctx, args); err != nil {
+			return err
+		}
+	}
+}
