@@ -56,6 +56,16 @@ func (a *app) completeJobIDs(cmd *cobra.Command, _ []string, _ string) ([]string
 	})
 }
 
+// words are the names of values, but for those that a shell cannot be given.
+func words[T any](values []T, name func(T) string) (offers []string) {
+	for _, value := range values {
+		if name := name(value); isWord(name) {
+			offers = append(offers, name)
+		}
+	}
+	return offers
+}
+
 // isWord reports that a shell can be given a name as it is: cobra has a line for each offer, and a
 // description behind a tab.
 func isWord(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }

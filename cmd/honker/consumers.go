@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -41,16 +42,8 @@ these waits. A consumer that is not used any more keeps events from being delete
 			if err != nil {
 				return err
 			}
-			l := newList(a, consumerView)
-			for _, c := range all {
-				if len(args) > 0 && c.Topic != args[0] {
-					continue
-				}
-				if err := l.add(c); err != nil {
-					return err
-				}
-			}
-			return l.close("consumers")
+			all = slices.DeleteFunc(all, func(c admin.ConsumerState) bool { return len(args) > 0 && c.Topic != args[0] })
+			return many(a, consumerView, all, "consumers")
 		})
 	})
 }

@@ -92,16 +92,10 @@ ids, quoted texts and addresses only. It looks at the newest 10,000.`,
 }
 
 func (a *app) listGroups(r *admin.DeadReport) error {
-	l := newList(a, groupView)
-	for _, g := range r.Groups {
-		if err := l.add(g); err != nil {
-			return err
-		}
-	}
 	if r.Looked.More {
 		a.note("the newest %s dead jobs were looked at; there are more", honker.Count{N: r.Looked.N})
 	}
-	return l.close("dead jobs")
+	return many(a, groupView, r.Groups, "dead jobs")
 }
 
 // pickDead returns the filter, with the fingerprint that begins as --group says.

@@ -78,7 +78,7 @@ func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 		found[i] = problem{Severity: string(p.Severity), Code: string(p.Code), Queue: p.Queue, Topic: p.Topic, Name: p.Name,
 			Since: p.Since, N: p.N, Text: p.Text, Help: p.Code.Help()}
 		for _, line := range p.Do {
-			found[i].Do = append(found[i].Do, a.command()+strings.TrimPrefix(line, "honker"))
+			found[i].Do = append(found[i].Do, a.onFile(line))
 		}
 	}
 	return found, err
@@ -108,13 +108,7 @@ func (a *app) diagnose(found []problem) error {
 }
 
 func (a *app) listProblems(found []problem) error {
-	l := newList(a, problemView)
-	for _, p := range found {
-		if err := l.add(p); err != nil {
-			return err
-		}
-	}
-	return l.close("problems")
+	return many(a, problemView, found, "problems")
 }
 
 // margin is what the severity of a problem takes of each of its lines.

@@ -30,13 +30,12 @@ func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	if err != nil {
 		return err
 	}
-	nothing := func(*honker.DB) error { return nil }
-	if err := a.with(ctx, path, access{readOnly: true}, nothing); err != nil {
+	if err := a.try(ctx, path, access{readOnly: true}); err != nil {
 		return err
 	}
 	how := access{readOnly: true, waits: true}
 	if _, err := os.Stat(path + "-wal"); errors.Is(err, fs.ErrNotExist) {
-		how.readOnly = a.with(ctx, path, access{}, nothing) != nil
+		how.readOnly = a.try(ctx, path, access{}) != nil
 	}
 	return a.with(ctx, path, how, f)
 }
@@ -57,10 +56,15 @@ func (a *app) changeBy(ctx context.Context, how access, f func(db *honker.DB) er
 	if err != nil {
 		return err
 	}
-	if err := a.with(ctx, path, access{readOnly: true}, func(*honker.DB) error { return nil }); err != nil {
+	if err := a.try(ctx, path, access{readOnly: true}); err != nil {
 		return err
 	}
 	return a.with(ctx, path, how, f)
+}
+
+// try finds out whether the file can be used in this way.
+func (a *app) try(ctx context.Context, path string, how access) error {
+	return a.with(ctx, path, how, func(*honker.DB) error { return nil })
 }
 
 // access is how a command uses the file.
@@ -142,7 +146,7 @@ func (a *app) path(ctx context.Context) (string, error) {
 func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
 	for _, path := range found {
-		err := a.with(ctx, path, access{readOnly: true}, func(*honker.DB) error { return nil })
+		err := a.try(ctx, path, access{readOnly: true})
 		if err == nil || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, honker.ErrBusy) {
 			ours = append(ours, path)
 		}

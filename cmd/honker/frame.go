@@ -78,8 +78,7 @@ func perSecond(r float64) cell {
 	case r < 9.95:
 		return cell{human: fmt.Sprintf("%.1f", r), right: true}
 	}
-	c := number(int64(r + 0.5))
-	return c
+	return number(int64(r + 0.5))
 }
 
 // frame is one picture of a reading. The zero width and height are as much as is needed.
@@ -92,7 +91,7 @@ type frame struct {
 	foot          []string
 }
 
-// shown are the queues that the filter leaves.
+// shownQueues are those that the filter leaves.
 func (f frame) shownQueues() []honker.QueueStats {
 	var out []honker.QueueStats
 	for _, q := range f.Queues {

@@ -44,16 +44,8 @@ func (a *app) groups() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := newList(a, groupRowView)
-			for _, g := range all {
-				if len(args) > 0 && g.Topic != args[0] {
-					continue
-				}
-				if err := l.add(g); err != nil {
-					return err
-				}
-			}
-			return l.close("groups")
+			all = slices.DeleteFunc(all, func(g admin.GroupState) bool { return len(args) > 0 && g.Topic != args[0] })
+			return many(a, groupRowView, all, "groups")
 		})
 	})
 }

@@ -35,13 +35,7 @@ most held jobs first. It shows 1,000 at most.`,
 			if err != nil {
 				return err
 			}
-			l := newList(a, keyView)
-			for _, k := range keys {
-				if err := l.add(k); err != nil {
-					return err
-				}
-			}
-			return l.close("keys with jobs or a pause")
+			return many(a, keyView, keys, "keys with jobs or a pause")
 		})
 	})
 }
@@ -51,13 +45,8 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		keys, err := byName(db, args[0]).Keys(ctx)
-		for _, k := range keys {
-			if isWord(k.Key) {
-				names = append(names, k.Key)
-			}
-		}
-		return names, err
+		return words(keys, func(k honker.KeyStats) string { return k.Key }), err
 	})
 }

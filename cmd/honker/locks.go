@@ -38,13 +38,7 @@ process that fires schedules or maintains the file.`,
 			if err != nil {
 				return err
 			}
-			l := newList(a, lockView)
-			for _, lock := range locks {
-				if err := l.add(lock); err != nil {
-					return err
-				}
-			}
-			return l.close("locks are held")
+			return many(a, lockView, locks, "locks are held")
 		})
 	})
 }
@@ -208,13 +202,8 @@ func (a *app) completeLock(cmd *cobra.Command, args []string, _ string) ([]strin
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		locks, err := admin.Locks(ctx, db)
-		for _, l := range locks {
-			if isWord(l.Name) {
-				names = append(names, l.Name)
-			}
-		}
-		return names, err
+		return words(locks, func(l admin.LockInfo) string { return l.Name }), err
 	})
 }

@@ -56,13 +56,7 @@ handler has written to its Logger. With --output they are values, as of other li
 // printAttempts prints them to be read, unless a format was asked for.
 func (a *app) printAttempts(all []admin.Attempt) error {
 	if a.format != "" || len(all) == 0 {
-		out := newList(a, attemptView)
-		for _, attempt := range all {
-			if err := out.add(attempt); err != nil {
-				return err
-			}
-		}
-		return out.close("failed attempts")
+		return many(a, attemptView, all, "failed attempts")
 	}
 	for _, t := range all {
 		_, err := fmt.Fprintf(a.out, "attempt %d by %s, %s, ran %s\n", t.N, clean(t.Worker), t.Start.UTC().Format(time.RFC3339), t.Ran)

@@ -155,10 +155,17 @@ func one[T any](a *app, v view[T], value T) error {
 	case formatJSON:
 		return writeJSON(a.out, value, "  ")
 	default:
-		l := newList(a, v)
+		return many(a, v, []T{value}, "")
+	}
+}
+
+// many prints values as a list. what says of what there was none.
+func many[T any](a *app, v view[T], values []T, what string) error {
+	l := newList(a, v)
+	for _, value := range values {
 		if err := l.add(value); err != nil {
 			return err
 		}
-		return l.close("")
 	}
+	return l.close(what)
 }

@@ -73,13 +73,7 @@ func (a *app) queues() *cobra.Command {
 }
 
 func (a *app) listQueues(all []honker.QueueStats) error {
-	l := newList(a, queueView)
-	for _, s := range all {
-		if err := l.add(s); err != nil {
-			return err
-		}
-	}
-	return l.close("queues with jobs or a pause")
+	return many(a, queueView, all, "queues with jobs or a pause")
 }
 
 func (a *app) queue() *cobra.Command {
@@ -235,13 +229,8 @@ func (a *app) completeQueue(cmd *cobra.Command, args []string, begun string) ([]
 }
 
 func (a *app) completeQueues(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		all, err := admin.Queues(ctx, db)
-		for _, s := range all {
-			if isWord(s.Queue) {
-				names = append(names, s.Queue)
-			}
-		}
-		return names, err
+		return words(all, func(s honker.QueueStats) string { return s.Queue }), err
 	})
 }

@@ -351,13 +351,11 @@ func nextOfSpec(spec string, n int) (times []time.Time, err error) {
 }
 
 func (a *app) listFires(times []time.Time) error {
-	l := newList(a, fireView)
-	for _, t := range times {
-		if err := l.add(fire{t}); err != nil {
-			return err
-		}
+	fires := make([]fire, len(times))
+	for i, t := range times {
+		fires[i] = fire{t}
 	}
-	return l.close("times")
+	return many(a, fireView, fires, "times")
 }
 
 func (a *app) completeSchedule(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -367,13 +365,8 @@ func (a *app) completeSchedule(cmd *cobra.Command, args []string, begun string) 
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		infos, err := db.Scheduler().List(ctx)
-		for _, s := range infos {
-			if isWord(s.Name) {
-				names = append(names, s.Name)
-			}
-		}
-		return names, err
+		return words(infos, func(s honker.ScheduleInfo) string { return s.Name }), err
 	})
 }

@@ -100,13 +100,7 @@ prints the statements that have made it, its indexes and its triggers.`,
 			if len(args) > 0 {
 				return a.showTable(tables, args[0])
 			}
-			l := newList(a, tableView)
-			for _, t := range tables {
-				if err := l.add(t); err != nil {
-					return err
-				}
-			}
-			return l.close("tables")
+			return many(a, tableView, tables, "tables")
 		})
 	})
 }

@@ -54,13 +54,7 @@ func (a *app) streams() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := newList(a, topicView)
-			for _, t := range topics {
-				if err := l.add(t); err != nil {
-					return err
-				}
-			}
-			return l.close("topics with events or a retention")
+			return many(a, topicView, topics, "topics with events or a retention")
 		})
 	})
 }
@@ -181,13 +175,8 @@ func (a *app) completeTopic(cmd *cobra.Command, args []string, _ string) ([]stri
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (names []string, err error) {
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		topics, err := admin.Topics(ctx, db)
-		for _, t := range topics {
-			if isWord(t.Name) {
-				names = append(names, t.Name)
-			}
-		}
-		return names, err
+		return words(topics, func(t admin.TopicInfo) string { return t.Name }), err
 	})
 }

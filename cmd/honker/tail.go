@@ -147,13 +147,7 @@ func (a *app) printLast(ctx context.Context, s *honker.Stream[json.RawMessage], 
 	if err != nil {
 		return err
 	}
-	l := newList(a, eventView)
-	for _, e := range events {
-		if err := l.add(e); err != nil {
-			return err
-		}
-	}
-	return l.close("such events")
+	return many(a, eventView, events, "such events")
 }
 
 // follows prints the last n events, and then each new one until ctx ends.

@@ -69,13 +69,7 @@ happened are left out. The file keeps seven days.`,
 			if err != nil {
 				return err
 			}
-			l := newList(a, minuteView)
-			for _, m := range inSteps(minutes, step) {
-				if err := l.add(m); err != nil {
-					return err
-				}
-			}
-			return l.close("traffic in this time")
+			return many(a, minuteView, inSteps(minutes, step), "traffic in this time")
 		})
 	})
 }

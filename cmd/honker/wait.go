@@ -66,21 +66,11 @@ func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Du
 func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
 	job, err := db.Job(ctx, id)
 	switch {
-	case errors.Is(err, honker.ErrNotFound):
-		return gone(a, id, "and has left no result")
-	case err != nil:
-		return err
-	case job.State == honker.StateDone:
+	case err == nil && job.State == honker.StateDone:
 		a.note("job %d was done, and has left no result", id)
 		return nil
+	case err != nil && !errors.Is(err, honker.ErrNotFound):
+		return err
 	}
-	return gone(a, id, "and has left no result")
-}
-
-// gone is the answer about a job that is not in the file.
-func gone(a *app, id int64, more string) error {
-	if more != "" {
-		more = ", " + more
-	}
-	return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done or cancelled, or never was%s", id, more), try: a.command("jobs")}
+	return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done or cancelled, or never was, and has left no result", id), try: a.command("jobs")}
 }

@@ -95,13 +95,7 @@ func (a *app) explained(what string, ex *admin.Explanation) error {
 	case formatJSONL:
 		return writeJSON(a.out, ex, "")
 	}
-	l := newList(a, reasonView)
-	for _, r := range ex.Reasons {
-		if err := l.add(r); err != nil {
-			return err
-		}
-	}
-	return l.close("reasons")
+	return many(a, reasonView, ex.Reasons, "reasons")
 }
 
 // writeReasons prints a line for each reason, and below it what to try.

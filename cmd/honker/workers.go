@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -60,16 +61,8 @@ A worker of another binding, which is foreign, is known by the jobs that it hold
 			if err != nil {
 				return err
 			}
-			l := newList(a, workerView)
-			for _, w := range all {
-				if len(args) > 0 && w.Queue != args[0] {
-					continue
-				}
-				if err := l.add(w); err != nil {
-					return err
-				}
-			}
-			return l.close("workers")
+			all = slices.DeleteFunc(all, func(w admin.WorkerInfo) bool { return len(args) > 0 && w.Queue != args[0] })
+			return many(a, workerView, all, "workers")
 		})
 	})
 }
