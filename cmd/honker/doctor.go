@@ -96,7 +96,7 @@ func (a *app) diagnose(found []problem) error {
 		if err := a.printProblem(p, time.Now()); err != nil {
 			return err
 		}
-		fmt.Fprintln(a.out, "\n"+indented(wrapped(p.Help)))
+		fmt.Fprintln(a.out, "\n"+indented(wrapped(p.Help, 80-margin)))
 		for _, line := range p.Do {
 			fmt.Fprintln(a.out, indented("  "+line))
 		}
@@ -130,9 +130,8 @@ func indented(s string) string {
 	return space + strings.ReplaceAll(clean(s), "\n", "\n"+space)
 }
 
-// wrapped has lines that fit beside the margin in the width of a terminal.
-func wrapped(s string) string {
-	const width = 80 - margin
+// wrapped has lines of at most width letters, but for words that have more.
+func wrapped(s string, width int) string {
 	var b strings.Builder
 	left := width
 	for i, word := range strings.Fields(s) {

@@ -130,9 +130,20 @@ func (f frame) head() string {
 		}
 		return name + " " + perSecond(r).human + "/s"
 	}
+	if f.Commits != nil {
+		parts = append(parts, commitsText(*f.Commits))
+	}
 	parts = append(parts, rate("in", all.In), rate("out", all.Out), plural(int64(f.Workers), "worker"),
 		f.At.Local().Format(time.TimeOnly))
 	return strings.Join(parts, "  ")
+}
+
+// commitsText says that it is a lower bound.
+func commitsText(rate float64) string {
+	if rate == 0 {
+		return "commits 0/s"
+	}
+	return "commits " + perSecond(rate).human + "+/s"
 }
 
 // mostProblems leaves room for the queues.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -20,8 +21,18 @@ type reading struct {
 	Queues   []honker.QueueStats
 	Flows    map[string]flow // by queue; "" is all of them
 	Workers  int             // that live, or may
+	Commits  *float64        // a second, at least; nil: they were not counted
 	At       time.Time
 }
+
+// count adds the commits that were counted.
+func (r *reading) count(commits *commitCount) {
+	rate := commits.rate(r.At)
+	r.Commits = &rate
+}
+
+// still reports that nothing would be different a minute later.
+func (r *reading) still() bool { return r.Flows[""].still() && (r.Commits == nil || *r.Commits == 0) }
 
 // betweenFrames bounds how often the file is read while commits follow one another.
 const betweenFrames = 250 * time.Millisecond
@@ -33,10 +44,10 @@ func (a *app) top() *cobra.Command {
 		Short: "What is wrong and what lies in each queue, live",
 		Long: `top shows what is wrong, and what lies in each queue, as it changes: after commits of any process, four times a second
 at most. While nothing is committed it reads nothing, and the time at the top says of when the numbers are; space reads anew.
-IN/s and OUT/s are of the last minute, RAN is how long a handler runs, and the last column what was done in each of the last ten
-minutes.
+Commits are those of all processes in the last minute: at least so many, since those in quick succession are seen as one. IN/s and
+OUT/s are of the last minute, RAN is how long a handler runs, and the last column what was done in each of the last ten minutes.
 
-Keys pause and resume a queue, and show its next jobs and what its dead ones died of: ? tells them.`,
+Keys pause and resume a queue, and show its next jobs, why nothing of it runs, and what its dead jobs died of: ? tells them.`,
 		Example: `  honker top -f app.db
   honker top --once | mail -s queues ops@example.com`,
 		GroupID:     groupLook,
@@ -120,11 +131,12 @@ func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now t
 func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	screen := tea.NewProgram(newTopModel(ctx, a, db), tea.WithContext(ctx), tea.WithInput(a.stdin), tea.WithOutput(a.stdout),
+	commits := newCommitCount()
+	screen := tea.NewProgram(newTopModel(ctx, a, db, commits), tea.WithContext(ctx), tea.WithInput(a.stdin), tea.WithOutput(a.stdout),
 		tea.WithEnvironment(os.Environ()), tea.WithFPS(10), tea.WithoutSignalHandler())
 	watched := make(chan error, 1)
 	go func() {
-		watched <- a.watchTop(ctx, db, func(r reading) { screen.Send(r) })
+		watched <- a.watchTop(ctx, db, commits, func(r reading) { screen.Send(r) })
 		screen.Quit() // what has ended it is in watched
 	}()
 	_, err := screen.Run()
@@ -136,8 +148,13 @@ func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	return errors.Join(err, failed)
 }
 
-// watchTop reads the file after commits, and shows what it has read.
-func (a *app) watchTop(ctx context.Context, db *honker.DB, show func(reading)) error {
+// watchTop counts commits, reads the file after them, and shows what it has read.
+func (a *app) watchTop(ctx context.Context, db *honker.DB, commits *commitCount, show func(reading)) error {
+	ctx, stop := context.WithCancel(ctx)
+	var counting sync.WaitGroup
+	counting.Go(func() { commits.follow(ctx, db) })
+	defer counting.Wait()
+	defer stop()
 	for _, err := range db.Updates(ctx) {
 		if err != nil {
 			return err
@@ -146,6 +163,7 @@ func (a *app) watchTop(ctx context.Context, db *honker.DB, show func(reading)) e
 		if err != nil {
 			return unlessEnded(ctx, err)
 		}
+		r.count(commits)
 		show(r)
 		pause(ctx, betweenFrames)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -108,6 +109,35 @@ func TestFlow_LastMinute(t *testing.T) {
 	require.True(t, flowOf([]admin.Minute{{Start: minute.Add(-2 * time.Minute), Acked: 5}}, now).still())
 }
 
+// Commits are those of the last minute, or since the count began.
+func TestCommitCount_Rate(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 12, 4, 15, 0, time.UTC)
+	c := &commitCount{began: now}
+	require.Zero(t, c.rate(now))
+	for range 30 {
+		c.add(now)
+	}
+	require.InDelta(t, 30, c.rate(now), 1e-9)
+	require.InDelta(t, 3, c.rate(now.Add(10*time.Second)), 1e-9)
+	c.add(now.Add(59 * time.Second))
+	require.InDelta(t, 31.0/59, c.rate(now.Add(59*time.Second)), 1e-9)
+	c.add(now.Add(time.Minute)) // in the place of the first second
+	require.InDelta(t, 2.0/60, c.rate(now.Add(time.Minute)), 1e-9)
+	require.Zero(t, c.rate(now.Add(3*time.Minute)))
+
+	for rate, want := range map[float64]string{0: "commits 0/s", 0.02: "commits 0.0+/s", 1.5: "commits 1.5+/s", 1204.4: "commits 1,204+/s"} {
+		require.Equal(t, want, commitsText(rate))
+	}
+	r, c := reading{At: now}, &commitCount{began: now}
+	r.count(c)
+	require.True(t, r.still())
+	c.add(now)
+	r.count(c)
+	require.False(t, r.still(), "it is read once more when this is over")
+	require.Contains(t, frame{reading: reading{File: &admin.FileInfo{Path: "app.db"}, Commits: r.Commits}}.head(), "commits ")
+}
+
 // A quiet file is read once. A busy one is read four times a second.
 func TestTop_Readings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -124,7 +154,7 @@ func TestTop_Readings(t *testing.T) {
 		readings := make(chan reading, 1000)
 		done := make(chan error)
 		a := &app{console: console{getenv: func(string) string { return "" }}, file: path}
-		go func() { done <- a.watchTop(ctx, reader, func(r reading) { readings <- r }) }()
+		go func() { done <- a.watchTop(ctx, reader, newCommitCount(), func(r reading) { readings <- r }) }()
 		time.Sleep(10 * time.Second) // the traffic of the enqueue is written meanwhile
 		first := len(readings)
 		require.LessOrEqual(t, first, 3)
@@ -146,6 +176,9 @@ func TestTop_Readings(t *testing.T) {
 			last = <-readings
 		}
 		require.Equal(t, int64(501), last.Queues[0].Ready.N)
+		require.NotNil(t, last.Commits)
+		require.LessOrEqual(t, *last.Commits, (500+20)/60.0, "each of them, and what is written of the traffic")
+		require.GreaterOrEqual(t, *last.Commits, 250/60.0)
 		stop()
 		require.NoError(t, <-done)
 	})
@@ -175,7 +208,7 @@ func TestTop_Keys(t *testing.T) {
 		a := &app{console: console{getenv: func(string) string { return "" }, actor: "ann@example", noNotices: true, stderr: new(bytes.Buffer)}, file: "app.db", timeout: time.Second}
 		reader := open(t, "app.db")
 		defer func() { require.NoError(t, reader.Close()) }()
-		m := newTopModel(t.Context(), a, reader)
+		m := newTopModel(t.Context(), a, reader, newCommitCount())
 		require.Equal(t, []string{"reading…"}, m.screen())
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
 		m.Update(m.readNow())
@@ -193,6 +226,13 @@ func TestTop_Keys(t *testing.T) {
 		shows(`{"to": "dan"}`)
 		m.keys("d")
 		shows("2 jobs, last 16m 30s ago")
+		m.keys("e")
+		shows("  queue emails:")
+		shows("    job 6 runs, and no other one of it")
+		m.Update(tea.WindowSizeMsg{Width: 30, Height: 30})
+		m.keys("e")
+		shows("    job 6 runs, and no other\n    one of it")
+		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
 		m.keys("esc", "?")
 		shows("select a queue")
 		m.keys("?", "p")
@@ -217,47 +257,111 @@ func TestTop_Keys(t *testing.T) {
 	})
 }
 
-// In a terminal the queues are shown, also those that another process adds to, and q gives the terminal back.
-func TestTop_Terminal(t *testing.T) {
-	t.Parallel()
+// terminal is one of a multiplexer, where a person would be.
+type terminal struct {
+	t                 *testing.T
+	tmux, socket, dir string
+}
+
+// newTerminal runs words in a terminal, in dir.
+func newTerminal(t *testing.T, dir string, words ...string) *terminal {
+	t.Helper()
 	tmux, err := exec.LookPath("tmux")
 	if err != nil {
 		t.Skip("no tmux")
 	}
+	m := &terminal{t: t, tmux: tmux, socket: filepath.Join(t.TempDir(), "tmux"), dir: dir}
+	m.run(append([]string{"-f", os.DevNull, "new-session", "-d", "-x", "90", "-y", "20"}, words...)...)
+	t.Cleanup(func() { _ = exec.Command(tmux, "-S", m.socket, "kill-server").Run() })
+	return m
+}
+
+func (m *terminal) run(args ...string) string {
+	m.t.Helper()
+	cmd := exec.Command(m.tmux, append([]string{"-S", m.socket}, args...)...)
+	cmd.Dir, cmd.Env = m.dir, append(os.Environ(), "HONKER_FILE=", "TERM=xterm-256color")
+	out, err := cmd.CombinedOutput()
+	require.NoError(m.t, err, "%v: %s", args, out)
+	return string(out)
+}
+
+func (m *terminal) screen() string { return m.run("capture-pane", "-p") }
+
+func (m *terminal) shows(text string) {
+	m.t.Helper()
+	require.Eventually(m.t, func() bool { return strings.Contains(m.screen(), text) }, deadline, 20*time.Millisecond, text)
+}
+
+// In a terminal the queues are shown, also those that another process adds to, and q gives the terminal back.
+func TestTop_Terminal(t *testing.T) {
+	t.Parallel()
 	dir, db, q := newFile(t)
-	_, err = q.Enqueue(t.Context(), 1)
+	_, err := q.Enqueue(t.Context(), 1)
 	require.NoError(t, err)
-	socket := filepath.Join(t.TempDir(), "tmux")
-	run := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command(tmux, append([]string{"-S", socket}, args...)...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HONKER_FILE=", "TERM=xterm-256color")
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%v: %s", args, out)
-		return string(out)
-	}
-	run("-f", os.DevNull, "new-session", "-d", "-x", "90", "-y", "20", "sh")
-	defer func() { _ = exec.Command(tmux, "-S", socket, "kill-server").Run() }()
-	shows := func(text string) {
-		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(run("capture-pane", "-p"), text) }, deadline, 20*time.Millisecond, text)
-	}
-	run("send-keys", "echo before; "+binary+" top; echo after=$?", "Enter")
-	shows("> jobs")
-	require.NotContains(t, run("capture-pane", "-p"), "before", "it has a screen of its own")
+	m := newTerminal(t, dir, "sh")
+	m.run("send-keys", "echo before; "+binary+" top; echo after=$?", "Enter")
+	m.shows("> jobs")
+	m.shows("  commits ")
+	require.NotContains(t, m.screen(), "before", "it has a screen of its own")
 	_, err = honker.NewQueue[int](db, "reports", nil).Enqueue(t.Context(), 1)
 	require.NoError(t, err)
-	shows("  reports")
-	run("resize-window", "-x", "40", "-y", "10")
-	shows("> jobs")
-	run("send-keys", "p")
-	shows("pause jobs")
-	run("send-keys", "y")
-	shows("jobs (paused)")
-	for line := range strings.Lines(run("capture-pane", "-p")) {
+	m.shows("  reports")
+	m.run("send-keys", "e")
+	m.shows("queue jobs:")
+	m.shows("no worker")
+	m.run("send-keys", "Escape")
+	m.run("resize-window", "-x", "40", "-y", "10")
+	m.shows("> jobs")
+	m.run("send-keys", "p")
+	m.shows("pause jobs")
+	m.run("send-keys", "y")
+	m.shows("jobs (paused)")
+	for line := range strings.Lines(m.screen()) {
 		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 40)
 	}
-	run("send-keys", "q")
-	shows("after=0")
-	shows("before")
+	m.run("send-keys", "q")
+	m.shows("after=0")
+	m.shows("before")
+}
+
+// A screen of a file to which nothing is committed costs nothing: processor time counts, so it does not matter what else
+// the machine does.
+func TestTop_QuietCostsNothing(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the processor time of another process is told by /proc")
+	}
+	dir, db, _ := newFile(t)
+	for n := range 100 { // so that a reading costs something
+		_, err := honker.NewQueue[int](db, fmt.Sprint("q", n), nil).Enqueue(t.Context(), 1)
+		require.NoError(t, err)
+	}
+	m := newTerminal(t, dir, binary, "top")
+	m.shows("> q0")
+	pid := strings.TrimSpace(m.run("display-message", "-p", "#{pane_pid}"))
+	const window, most = 2 * time.Second, 50 * time.Millisecond
+	spent := func() time.Duration { return processorTime(t, pid) }
+	var cost time.Duration
+	require.Eventually(t, func() bool { // the traffic of the enqueue is written meanwhile
+		before := spent()
+		time.Sleep(window)
+		cost = spent() - before
+		return cost < most
+	}, deadline, window)
+	t.Logf("%v in %v", cost, window)
+}
+
+// processorTime is what the threads of a process have used.
+func processorTime(t *testing.T, pid string) (sum time.Duration) {
+	t.Helper()
+	threads, err := filepath.Glob(filepath.Join("/proc", pid, "task", "*", "schedstat"))
+	require.NoError(t, err)
+	require.NotEmpty(t, threads)
+	for _, path := range threads {
+		var ns int64
+		_, err := fmt.Sscan(string(must1(os.ReadFile(path))), &ns)
+		require.NoError(t, err)
+		sum += time.Duration(ns)
+	}
+	return sum
 }

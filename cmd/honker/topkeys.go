@@ -16,9 +16,10 @@ import (
 
 // topModel is the screen of top: the last reading, and what the person at it has chosen.
 type topModel struct {
-	ctx context.Context
-	app *app
-	db  *honker.DB
+	ctx     context.Context
+	app     *app
+	db      *honker.DB
+	commits *commitCount
 
 	frame
 	read      bool
@@ -43,8 +44,8 @@ type (
 	settled int      // a minute has passed since this reading
 )
 
-func newTopModel(ctx context.Context, a *app, db *honker.DB) *topModel {
-	m := &topModel{ctx: ctx, app: a, db: db}
+func newTopModel(ctx context.Context, a *app, db *honker.DB, commits *commitCount) *topModel {
+	m := &topModel{ctx: ctx, app: a, db: db, commits: commits}
 	m.color = a.color
 	return m
 }
@@ -87,6 +88,7 @@ var topHelp = []string{
 	"  up down, j k  select a queue",
 	"  p  r          pause the queue; let it go on",
 	"  enter         its next jobs",
+	"  e             why nothing of it runs, or what does",
 	"  d             what its dead jobs died of",
 	"  /             only queues with this in their names",
 	"  space         read the file now",
@@ -105,7 +107,7 @@ func (m *topModel) footer() string {
 	case m.below != nil || m.help:
 		return "esc: back  q: end"
 	}
-	return "p: pause  r: resume  enter: jobs  d: dead  /: filter  ?: keys  q: end"
+	return "p: pause  r: resume  enter: jobs  e: why  d: dead  /: filter  ?: keys  q: end"
 }
 
 // Update implements tea.Model.
@@ -135,7 +137,7 @@ func (m *topModel) take(r reading) tea.Cmd {
 	m.reading, m.read = r, true
 	m.readings++
 	m.keepSelection()
-	if r.Flows[""].still() {
+	if r.still() {
 		return nil
 	}
 	this := m.readings
@@ -159,6 +161,7 @@ func (m *topModel) readNow() tea.Msg {
 	if err != nil {
 		return noticed(clean(err.Error()))
 	}
+	r.count(m.commits)
 	return r
 }
 
@@ -205,6 +208,8 @@ func (m *topModel) queueKey(key string) tea.Cmd {
 	switch key {
 	case "enter":
 		return func() tea.Msg { return m.nextJobs(queue) }
+	case "e":
+		return func() tea.Msg { return m.whyOf(queue, m.width) }
 	case "d":
 		return func() tea.Msg { return m.deadOf(queue) }
 	case "p":
@@ -287,6 +292,23 @@ func (m *topModel) nextJobs(queue string) tea.Msg {
 	}
 	if len(page.Jobs) == 0 {
 		lines = append(lines, "  no jobs")
+	}
+	return lines
+}
+
+// whyOf is why nothing of a queue runs, in lines that fit a screen.
+func (m *topModel) whyOf(queue string, width int) tea.Msg {
+	ex, err := admin.ExplainQueue(m.ctx, m.db, queue)
+	if err != nil {
+		return noticed(clean(err.Error()))
+	}
+	lines := opened{""}
+	for _, line := range m.app.reasonLines("queue "+queue, ex) {
+		words := strings.TrimLeft(line, " ")
+		indent := "  " + line[:len(line)-len(words)]
+		for part := range strings.Lines(wrapped(words, width-len(indent))) {
+			lines = append(lines, indent+strings.TrimSuffix(part, "\n"))
+		}
 	}
 	return lines
 }

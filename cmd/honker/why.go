@@ -98,10 +98,14 @@ func (a *app) explained(what string, ex *admin.Explanation) error {
 	return many(a, reasonView, ex.Reasons, "reasons")
 }
 
-// writeReasons prints a line for each reason, and below it what to try.
 func (a *app) writeReasons(what string, ex *admin.Explanation) error {
-	var b strings.Builder
-	line := func(text string) { b.WriteString(clean(strings.ReplaceAll(text, "\n", " ")) + "\n") }
+	_, err := a.out.WriteString(strings.Join(a.reasonLines(what, ex), "\n") + "\n")
+	return err
+}
+
+// reasonLines has a line for each reason, and below it what to try.
+func (a *app) reasonLines(what string, ex *admin.Explanation) (lines []string) {
+	line := func(text string) { lines = append(lines, clean(strings.ReplaceAll(text, "\n", " "))) }
 	line(what + ":")
 	if len(ex.Reasons) == 0 {
 		line("  " + ex.Text)
@@ -115,8 +119,7 @@ func (a *app) writeReasons(what string, ex *admin.Explanation) error {
 	if !ex.NextAt.IsZero() {
 		line("next at " + at(ex.NextAt).human)
 	}
-	_, err := a.out.WriteString(b.String())
-	return err
+	return lines
 }
 
 // onFile is a command line of the library's, for the file that this command was given.
