@@ -331,6 +331,7 @@ func TestGolden_Usage(t *testing.T) {
 		s.do("ui", "--listen", ":0")
 		s.do("ui", "--listen", ":0", "--basic", "ann")
 		s.do("ui", "-o", "json")
+		s.do("ui", "--origin", "ops.example.com")
 		s.matches("usage")
 	})
 }

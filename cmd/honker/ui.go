@@ -22,11 +22,12 @@ import (
 
 // uiFlags are the flags of honker ui.
 type uiFlags struct {
-	listen string
-	write  bool
-	open   bool
-	basic  []string
-	proxy  bool
+	listen  string
+	write   bool
+	open    bool
+	basic   []string
+	proxy   bool
+	origins []string
 }
 
 const tryUI = "honker ui --listen 127.0.0.1:0"
@@ -56,7 +57,9 @@ which asks for a name and a password, or --i-have-a-proxy, which asks for nothin
 	flags.StringArrayVar(&f.basic, "basic", nil,
 		"ask for `user:password` in place of the token; may be repeated; of a name alone, the password is $"+passwordVariable)
 	flags.BoolVar(&f.proxy, "i-have-a-proxy", false, "ask for no token, and allow any host: a proxy decides about requests")
-	for _, name := range []string{"listen", "basic"} {
+	flags.StringArrayVar(&f.origins, "origin", nil,
+		"an `origin` that may change the file too, such as https://ops.example.com: of a proxy that rewrites the Host; may be repeated")
+	for _, name := range []string{"listen", "basic", "origin"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
@@ -77,11 +80,14 @@ func (a *app) openUI(ctx context.Context, f uiFlags) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOrigins(f.origins); err != nil {
+		return err
+	}
 	local := address.IP.IsLoopback()
 	if !local && len(accounts) == 0 && !f.proxy {
 		return usage(tryUI, "--listen %s can be reached from other machines: it needs --basic or --i-have-a-proxy", f.listen)
 	}
-	opts := &ui.Options{Authorize: ui.AllowAll, ReadOnly: !f.write, Logger: a.logger()}
+	opts := &ui.Options{Authorize: ui.AllowAll, ReadOnly: !f.write, Origins: f.origins, Logger: a.logger()}
 	d := &door{local: local && !f.proxy}
 	switch {
 	case len(accounts) > 0:
@@ -101,6 +107,16 @@ func (a *app) openUI(ctx context.Context, f uiFlags) error {
 		d.pages = pages
 		return a.serveUI(ctx, d, address, f.open)
 	})
+}
+
+// checkOrigins refuses what the dashboard would leave out.
+func checkOrigins(origins []string) error {
+	for _, origin := range origins {
+		if err := new(http.CrossOriginProtection).AddTrustedOrigin(origin); err != nil {
+			return usage(tryUI+" --write --origin https://ops.example.com", "--origin: %w", err)
+		}
+	}
+	return nil
 }
 
 // serveUI serves until ctx ends.

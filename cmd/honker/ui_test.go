@@ -26,6 +26,7 @@ type visitor struct {
 	at     *url.URL // as it was printed
 	client *http.Client
 	host   string
+	origin string
 	basic  *url.Userinfo
 }
 
@@ -85,6 +86,9 @@ func (v *visitor) ask(ref string, form url.Values) (int, string) {
 	r.Host = v.host
 	if form != nil {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if v.origin != "" {
+		r.Header.Set("Origin", v.origin)
 	}
 	if v.basic != nil {
 		password, _ := v.basic.Password()
@@ -175,6 +179,23 @@ func TestUI_Write(t *testing.T) {
 	require.Equal(t, actor(), paused()[0].By)
 }
 
+// Behind a proxy that rewrites the Host, a change comes from another origin, which has to be named.
+func TestUI_Origin(t *testing.T) {
+	t.Parallel()
+	dir, _, q := newFile(t)
+	pause := url.Values{"queue": {q.Name()}}
+	v := serveUI(t, dir, "--write", "--origin", "https://ops.example.com", "--origin", "http://ops.local:8080")
+	v.sees(http.StatusOK, v.at.String())
+	for origin, want := range map[string]int{
+		"https://ops.example.com": http.StatusOK, "http://ops.local:8080": http.StatusOK,
+		"http://ops.example.com": http.StatusForbidden, "https://evil.example": http.StatusForbidden,
+	} {
+		v.origin = origin
+		status, page := v.ask("/pause", pause)
+		require.Equal(t, want, status, "%s: %s", origin, page)
+	}
+}
+
 // With accounts the password is asked for, and there is no token.
 func TestUI_Basic(t *testing.T) {
 	t.Parallel()
@@ -255,7 +276,8 @@ func TestUI_Flags(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
 	for _, flags := range []string{
-		"--listen :0", "--listen 0.0.0.0:0", "--listen [::]:0", "--listen nonsense", "--listen :0 --basic ann", "--basic :x", "--basic ann:", "-o name",
+		"--listen :0", "--listen 0.0.0.0:0", "--listen [::]:0", "--listen nonsense", "--listen :0 --basic ann", "--basic :x", "--basic ann:", "-o name", "--origin ops.example.com",
+		"--origin https://ops.example.com/honker",
 	} {
 		got := ran(t, dir, append([]string{"ui", "-f", "app.db"}, strings.Fields(flags)...)...)
 		require.Equal(t, codeUsage, got.code, "%s: %s", flags, got.err)
