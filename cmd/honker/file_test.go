@@ -55,7 +55,7 @@ func TestFile_Refused(t *testing.T) {
 		before := contents(t, dir)
 		for _, args := range []string{
 			"status", "queues", "check", "enqueue jobs 1", "queue pause jobs", "dead discard --all --yes",
-			"queue limits jobs --running 1", "job wait 1", "work jobs -- true", "locks", "lock run l -- touch ran", "streams", "stream tail t --follow",
+			"queue limits jobs --running 1", "queue retention jobs --dead 1d", "stream retention t --count 1", "job wait 1", "work jobs -- true", "locks", "lock run l -- touch ran", "streams", "stream tail t --follow",
 			"stream publish t 1", "consumer rm t c", "groups", "schedule add n jobs @daily", "schedule next n", "limits", "notify c 1", "listen c",
 			"events", "backup copy.db", "maintain --once", "vacuum", "schema", "top --once",
 		} {
@@ -85,7 +85,7 @@ func TestFile_Looks(t *testing.T) {
 	before := contents(t, dir)
 	for _, args := range []string{
 		"status", "queues", "queue show jobs", "jobs", "job show 1", "dead", "dead groups", "dead export", "check", "__complete queue show ",
-		"queue limits jobs", "queue keys jobs", "queue traffic", "locks", "streams", "stream read t", "stream tail t", "consumers", "groups", "schedules",
+		"queue limits jobs", "queue retention jobs", "stream retention t", "queue keys jobs", "queue traffic", "locks", "streams", "stream read t", "stream tail t", "consumers", "groups", "schedules",
 		"limits", "schema", "schema _honker_live", "top --once",
 	} {
 		got := ran(t, dir, strings.Fields(args)...)

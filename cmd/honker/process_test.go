@@ -171,7 +171,7 @@ func TestProcess_Busy(t *testing.T) {
 	dir, db, _ := newFile(t)
 	require.NoError(t, db.Tx(t.Context(), func(_ context.Context, _ *sql.Tx) error {
 		for _, args := range []string{
-			"enqueue jobs 1", "queue pause jobs", "queue resume jobs", "queue limits jobs --running 1", "stream publish t 1", "notify c 1",
+			"enqueue jobs 1", "queue pause jobs", "queue resume jobs", "queue limits jobs --running 1", "queue retention jobs --dead 1d", "stream publish t 1", "notify c 1",
 			"schedule add n jobs @daily", "vacuum",
 		} {
 			got := ran(t, dir, append(strings.Fields(args), "--timeout", "50ms")...)

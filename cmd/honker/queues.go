@@ -77,8 +77,8 @@ func (a *app) listQueues(all []honker.QueueStats) error {
 }
 
 func (a *app) queue() *cobra.Command {
-	return parent("queue", "One queue: show, explain, pause and resume it, its limits, keys and traffic", groupChange,
-		a.queueShow(), a.queueWhy(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic())
+	return parent("queue", "One queue: show, explain, pause and resume it, its limits, keys, traffic and retention", groupChange,
+		a.queueShow(), a.queueWhy(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic(), a.queueRetention())
 }
 
 // byName is a queue of any payload.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,21 +18,9 @@ var topicView = view[admin.TopicInfo]{
 		{"first", func(t admin.TopicInfo) cell { return id(t.First) }},
 		{"head", func(t admin.TopicInfo) cell { return id(t.Head) }},
 		{"last_at", func(t admin.TopicInfo) cell { return when(t.LastAt) }},
-		{"retention", func(t admin.TopicInfo) cell { return dashed(retentionText(t.Retention)) }},
+		{"retention", func(t admin.TopicInfo) cell { return dashed(retentionText(t.Retention, "event")) }},
 	},
 	name: func(t admin.TopicInfo) string { return t.Name },
-}
-
-// retentionText is a retention in some words; "" keeps everything.
-func retentionText(r honker.Retention) string {
-	var parts []string
-	if r.MaxCount > 0 {
-		parts = append(parts, plural(r.MaxCount, "event"))
-	}
-	if r.MaxAge > 0 {
-		parts = append(parts, span(r.MaxAge))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // onTopic is a stream of any data.
@@ -60,8 +47,8 @@ func (a *app) streams() *cobra.Command {
 }
 
 func (a *app) stream() *cobra.Command {
-	return parent("stream", "One stream: show, read, follow and publish", groupChange,
-		a.streamShow(), a.streamRead(), a.streamTail(), a.streamPublish())
+	return parent("stream", "One stream: show, read, follow and publish, how much of it is kept", groupChange,
+		a.streamShow(), a.streamRead(), a.streamTail(), a.streamPublish(), a.streamRetention())
 }
 
 func (a *app) streamShow() *cobra.Command {

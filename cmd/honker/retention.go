@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+// queueRetention is how much is kept of the jobs of a queue that have ended.
+type queueRetention struct {
+	Queue     string
+	Retention honker.QueueRetention
+}
+
+var queueRetentionView = view[queueRetention]{
+	columns: []column[queueRetention]{
+		{"queue", func(r queueRetention) cell { return text(r.Queue) }},
+		{"done", func(r queueRetention) cell { return orWord(retentionText(r.Retention.Done, "job"), "none") }},
+		{"dead", func(r queueRetention) cell { return orWord(retentionText(r.Retention.Dead, "job"), "all") }},
+	},
+	name: func(r queueRetention) string { return r.Queue },
+}
+
+// topicRetention is how much of a topic is kept.
+type topicRetention struct {
+	Topic     string
+	Retention honker.Retention
+}
+
+var topicRetentionView = view[topicRetention]{
+	columns: []column[topicRetention]{
+		{"topic", func(r topicRetention) cell { return text(r.Topic) }},
+		{"retention", func(r topicRetention) cell { return orWord(retentionText(r.Retention, "event"), "all") }},
+	},
+	name: func(r topicRetention) string { return r.Topic },
+}
+
+// orWord is what people read where there is no bound.
+func orWord(s, word string) cell {
+	if s == "" {
+		return cell{human: word}
+	}
+	return text(s)
+}
+
+// retentionText is a retention of these things in some words; "" is no bound.
+func retentionText(r honker.Retention, what string) string {
+	switch {
+	case r.MaxCount > 0 && r.MaxAge > 0:
+		return plural(r.MaxCount, what) + ", " + span(r.MaxAge)
+	case r.MaxCount > 0:
+		return plural(r.MaxCount, what)
+	case r.MaxAge > 0:
+		return span(r.MaxAge)
+	}
+	return ""
+}
+
+// bounds are flags of a Retention.
+type bounds struct {
+	honker.Retention
+	count, age string // names of the flags
+}
+
+func (b *bounds) addTo(cmd *cobra.Command, what string) {
+	cmd.Flags().Int64Var(&b.MaxCount, b.count, 0, "keep the newest `n` "+what)
+	cmd.Flags().Var(spanFlag{&b.MaxAge}, b.age, "keep "+what+" of this span: 24h, 30d")
+}
+
+// over is what was, with the bounds that flags name.
+func (b *bounds) over(cmd *cobra.Command, was honker.Retention) honker.Retention {
+	if cmd.Flags().Changed(b.count) {
+		was.MaxCount = b.MaxCount
+	}
+	if cmd.Flags().Changed(b.age) {
+		was.MaxAge = b.MaxAge
+	}
+	return was
+}
+
+// retaining are the flags of a retention.
+type retaining struct {
+	changing
+	all  []*bounds
+	none bool
+}
+
+func (r *retaining) addTo(cmd *cobra.Command) {
+	r.changing.addTo(cmd)
+	cmd.Flags().BoolVar(&r.none, "none", false, "remove all bounds that other flags do not set")
+}
+
+// named reports whether a flag names a bound, and refuses one that is negative.
+func (r *retaining) named(cmd *cobra.Command) (named bool, err error) {
+	named = r.none
+	for _, b := range r.all {
+		if b.MaxCount < 0 {
+			return false, usage("", "--%s %d: it is negative", b.count, b.MaxCount)
+		}
+		named = named || cmd.Flags().Changed(b.count) || cmd.Flags().Changed(b.age)
+	}
+	return named, nil
+}
+
+func (a *app) queueRetention() *cobra.Command {
+	done, dead := bounds{count: "done-count", age: "done"}, bounds{count: "dead-count", age: "dead"}
+	flags := retaining{all: []*bounds{&done, &dead}}
+	cmd := &cobra.Command{
+		Use:        "retention QUEUE",
+		SuggestFor: []string{"keep", "retain"},
+		Short:      "How much is kept of jobs that were done or are dead; with flags, set it",
+		Long: `retention shows how much a queue keeps of its jobs that were done, by default none, and of its dead ones, by default all. With
+flags it sets the bounds that are named, and leaves the others; 0 removes one, --none all. A job that falls under either bound is
+deleted when the file is maintained. It asks before more than one job that is there would be.`,
+		Example: `  honker queue retention emails --done 24h --dead 30d
+  honker queue retention emails --done-count 10000 --dry-run`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue,
+	}
+	flags.addTo(cmd)
+	done.addTo(cmd, "jobs that were done")
+	dead.addTo(cmd, "dead jobs")
+	return a.sets(cmd, &flags, a.showQueueRetention, func(ctx context.Context, db *honker.DB, queue string) (retained, error) {
+		was, err := byName(db, queue).Retention(ctx)
+		if flags.none {
+			was = honker.QueueRetention{}
+		}
+		r := honker.QueueRetention{Done: done.over(cmd, was.Done), Dead: dead.over(cmd, was.Dead)}
+		return retained{
+			what:   "job",
+			beyond: func() (int64, error) { return jobsBeyond(ctx, db, queue, r) },
+			set:    func() error { return byName(db, queue).SetRetention(ctx, r) },
+		}, err
+	})
+}
+
+func (a *app) showQueueRetention(ctx context.Context, db *honker.DB, queue string) error {
+	r, err := byName(db, queue).Retention(ctx)
+	if err != nil {
+		return err
+	}
+	return one(a, queueRetentionView, queueRetention{Queue: queue, Retention: r})
+}
+
+func (a *app) streamRetention() *cobra.Command {
+	b := bounds{count: "count", age: "age"}
+	flags := retaining{all: []*bounds{&b}}
+	cmd := &cobra.Command{
+		Use:        "retention TOPIC",
+		SuggestFor: []string{"keep", "retain"},
+		Short:      "How much of a topic is kept; with flags, set it",
+		Long: `retention shows how much of a topic is kept, by default all. With flags it sets the bounds that are named, and leaves the
+other; 0 removes one, --none both. An event that falls under either bound is deleted when the file is maintained and every
+consumer and group has seen it. It asks before more than one event that is there would be.`,
+		Example: `  honker stream retention orders --age 7d --count 1000000
+  honker stream retention orders --age 1d --dry-run`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeTopic,
+	}
+	flags.addTo(cmd)
+	b.addTo(cmd, "events")
+	return a.sets(cmd, &flags, a.showTopicRetention, func(ctx context.Context, db *honker.DB, topic string) (retained, error) {
+		was, err := onTopic(db, topic).Retention(ctx)
+		if flags.none {
+			was = honker.Retention{}
+		}
+		r := b.over(cmd, was)
+		return retained{
+			what:   "event",
+			beyond: func() (int64, error) { return eventsBeyond(ctx, db, topic, r) },
+			set:    func() error { return onTopic(db, topic).SetRetention(ctx, r) },
+		}, err
+	})
+}
+
+func (a *app) showTopicRetention(ctx context.Context, db *honker.DB, topic string) error {
+	r, err := onTopic(db, topic).Retention(ctx)
+	if err != nil {
+		return err
+	}
+	return one(a, topicRetentionView, topicRetention{Topic: topic, Retention: r})
+}
+
+// retained is a retention that is to be set.
+type retained struct {
+	what   string                // is deleted
+	beyond func() (int64, error) // how much of what is there
+	set    func() error
+}
+
+// sets makes cmd set the retention of its argument, and show it; without flags it only shows it.
+func (a *app) sets(cmd *cobra.Command, flags *retaining, show func(context.Context, *honker.DB, string) error,
+	merge func(context.Context, *honker.DB, string) (retained, error)) *cobra.Command {
+	return a.does(cmd, func(ctx context.Context, args []string) error {
+		named, err := flags.named(cmd)
+		if err != nil {
+			return err
+		}
+		use := a.change
+		if !named || flags.dryRun {
+			use = a.look
+		}
+		return use(ctx, func(db *honker.DB) error {
+			if !named {
+				return show(ctx, db, args[0])
+			}
+			r, err := merge(ctx, db, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.retain(ctx, db, r, flags.changing); err != nil || flags.dryRun {
+				return err
+			}
+			return show(ctx, db, args[0])
+		})
+	})
+}
+
+// retain sets a retention. It counts, and asks before it lets more than one thing go.
+func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing) error {
+	if c.dryRun || !c.yes {
+		n, err := r.beyond()
+		switch {
+		case err != nil:
+			return err
+		case c.dryRun:
+			return a.wouldDo(verb{name: "delete", what: r.what}, &admin.Report{Matched: n})
+		case n > 1:
+			err = a.confirm(ctx, fmt.Sprintf("delete %s, when the file is maintained next?", plural(n, r.what)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.set(); err != nil {
+		return err
+	}
+	leaders, err := admin.Leaders(ctx, db)
+	if err == nil && leaders.Maintenance == nil {
+		a.note("no process maintains the file now: %s", a.command("maintain"))
+	}
+	return err
+}
+
+// jobsBeyond counts the jobs of a queue that r gives up. Dead ones that others wait for stay all the same.
+func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.QueueRetention) (int64, error) {
+	var done, dead []time.Time
+	f := admin.JobFilter{Queues: []string{queue}, Phases: []honker.Phase{honker.PhaseDone, honker.PhaseDead}}
+	for job, err := range admin.EachJob(ctx, db, f, &admin.PageOptions{Limit: pageSize}) {
+		switch {
+		case err != nil:
+			return 0, err
+		case job.State == honker.StateDone:
+			done = append(done, job.DoneAt)
+		default:
+			dead = append(dead, job.DiedAt)
+		}
+	}
+	doneBeyond := int64(len(done)) // without a bound none is kept
+	if r.Done != (honker.Retention{}) {
+		doneBeyond = beyond(done, r.Done)
+	}
+	return doneBeyond + beyond(dead, r.Dead), nil
+}
+
+// eventsBeyond counts the events of a topic that r gives up. Those that a reader has yet to see stay until then.
+func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Retention) (int64, error) {
+	var at []time.Time
+	for e, err := range onTopic(db, topic).Read(ctx, 0) {
+		if e == nil {
+			return 0, err
+		}
+		at = append(at, e.CreatedAt)
+	}
+	return beyond(at, r), nil
+}
+
+// beyond counts the times that r gives up. An age is rounded up to seconds, as times of the file are whole ones.
+func beyond(at []time.Time, r honker.Retention) (n int64) {
+	slices.SortFunc(at, func(x, y time.Time) int { return y.Compare(x) })
+	age := (r.MaxAge + time.Second - 1).Truncate(time.Second)
+	oldest := time.Unix(time.Now().Unix(), 0).Add(-age)
+	for i, t := range at {
+		if r.MaxCount > 0 && int64(i) >= r.MaxCount || r.MaxAge > 0 && t.Before(oldest) {
+			n++
+		}
+	}
+	return n
+}
