@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"net/http"
 	"net/url"
 
 	"github.com/honker-go/honker"
@@ -70,6 +71,6 @@ func exportPage(c *call) serve {
 			return err
 		}
 		c.h.opts.Logger.Warn("honker ui: an export has ended early", "jobs", n, "error", err)
-		panic(httpAbort) // the browser must not take it for whole
+		panic(http.ErrAbortHandler) // cuts the connection: the browser must not take a part for all of it
 	}
 }

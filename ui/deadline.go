@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// httpAbort cuts the connection, so that a part of an answer is not taken for all of it.
-var httpAbort = http.ErrAbortHandler
-
 // deadlineWriter gives each write of a long answer a time of its own: the server's WriteTimeout bounds
 // the whole of it.
 type deadlineWriter struct {

@@ -1,8 +1,6 @@
 package ui
 
-import (
-	"strconv"
-)
+import "strconv"
 
 // done are the sentences about what a verb has done. The URL that a verb leads back to has its name and
 // numbers and no text, so that a link can put no words into the page.
@@ -29,6 +27,9 @@ var done = map[string]func(n int64) string{
 	"check":           func(int64) string { return "The file is being checked." },
 	"nothing":         func(int64) string { return "There was nothing to change." },
 }
+
+// flashParams are those of a URL that a verb leads back to, and of no page.
+var flashParams = []string{"did", "n", "skipped"}
 
 // flash is what the verb has done that led here.
 func (c *call) flash() string {

@@ -19,7 +19,6 @@ var functions = template.FuncMap{
 	"plural": plural,
 	"cut":    cut,
 	"stamp":  stamp,
-	"isTrue": func(n int64) bool { return n != 0 },
 }
 
 // num is a count with commas between thousands.

@@ -109,7 +109,7 @@ func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
 func (l *jobList) addLinks(given url.Values) {
 	l.First = url.Values{}
 	for name, value := range given {
-		if name != "after" && name != "db" && name != "did" && name != "n" && name != "skipped" {
+		if name != "after" && name != "db" && !slices.Contains(flashParams, name) {
 			l.First[name] = value
 		}
 	}

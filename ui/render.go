@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -164,7 +165,7 @@ func (c *call) here() string {
 	v := url.Values{}
 	if c.params != nil {
 		for name, all := range c.params.values {
-			if name != "did" && name != "n" && name != "skipped" {
+			if !slices.Contains(flashParams, name) {
 				v[name] = all
 			}
 		}

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -169,8 +170,6 @@ func (c *call) streamEvents(d *streamPageData, before int64) error {
 		d.Last = append(d.Last, eventRow{e.Offset, e.Key, e.CreatedAt, c.payloadOf(d.Name, e.Payload, shortText)})
 	}
 	d.Last = d.Last[max(0, len(d.Last)-headRows):]
-	for i, j := 0, len(d.Last)-1; i < j; i, j = i+1, j-1 {
-		d.Last[i], d.Last[j] = d.Last[j], d.Last[i]
-	}
+	slices.Reverse(d.Last)
 	return nil
 }
