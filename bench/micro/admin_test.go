@@ -37,15 +37,19 @@ func openBig(b *testing.B) (*honker.DB, string) {
 	db, err := honker.Open(b.Context(), path, nil)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = db.Close() })
-	jobs := 1_000_000
-	if testing.Short() {
-		jobs = 10_000
-	}
 	for _, fill := range []string{bigLive, bigDead} {
-		_, err := db.SQL().Exec(fill, jobs)
+		_, err := db.SQL().Exec(fill, bigJobs())
 		require.NoError(b, err)
 	}
 	return db, path
+}
+
+// bigJobs is how many live jobs openBig makes; the dead ones have the ids above.
+func bigJobs() int {
+	if testing.Short() {
+		return 10_000
+	}
+	return 1_000_000
 }
 
 // BenchmarkAdmin_Problems is a look for problems in a large file: each of its queues has some.

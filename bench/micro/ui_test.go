@@ -1,0 +1,73 @@
+package micro_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/ui"
+)
+
+// uiPages are the pages of the dashboard, with the parameters that a link gives them.
+func uiPages() []string {
+	return []string{
+		"", "queue?name=queue-010", "queue?name=queue-010&span=7d", "jobs", "jobs?queue=queue-010", "jobs?phase=dead",
+		"job?id=500", fmt.Sprintf("job?id=%d", bigJobs()+500), "dead", "dead?queue=queue-010",
+		"streams", "stream?topic=orders", "schedules", "batches", "locks", "workers", "file", "audit",
+		"jobs?contains=nowhere", // a search, which a page ends after a while
+	}
+}
+
+const (
+	bigEvents = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 / 10)
+INSERT INTO _honker_stream (topic, key, payload) SELECT iif(i % 2, 'orders', printf('topic-%02d', i % 50)), 'k' || i % 100, '{"order":' || i || '}' FROM n`
+	bigMinutes = `WITH RECURSIVE m(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM m WHERE i < ?1 - 1), q(k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM q WHERE k < 100)
+INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
+SELECT unixepoch() / 60 - i, iif(k = 100, '', printf('queue-%03d', k)), 9, 9, 7, 1, 1, 0, 90, 900, 20 FROM m, q`
+)
+
+// BenchmarkUI_Pages opens each page of a large file, as a browser does that was there before: what is counted of
+// the queues is known, as long as that holds.
+func BenchmarkUI_Pages(b *testing.B) {
+	db, _ := openBig(b)
+	fillUI(b, db)
+	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
+	b.Cleanup(h.Close)
+	requirePage(b, h, "")
+	for _, page := range uiPages() {
+		b.Run("/"+page, func(b *testing.B) {
+			for b.Loop() {
+				requirePage(b, h, page)
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/page")
+		})
+	}
+}
+
+// fillUI adds what the pages show besides jobs: events with readers, and a week of traffic of a hundred queues.
+func fillUI(b *testing.B, db *honker.DB) {
+	b.Helper()
+	week := 7 * 24 * 60
+	if testing.Short() {
+		week = 100
+	}
+	_, err := db.SQL().Exec(bigEvents, bigJobs())
+	require.NoError(b, err)
+	_, err = db.SQL().Exec(bigMinutes, week)
+	require.NoError(b, err)
+	orders := honker.NewStream[int](db, "orders", nil)
+	_, err = orders.SaveOffset(b.Context(), "mail", 1)
+	require.NoError(b, err)
+	_, err = orders.Group("ship", nil).Join(b.Context(), "a")
+	require.NoError(b, err)
+}
+
+func requirePage(b *testing.B, h http.Handler, page string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+page, nil))
+	require.Equal(b, http.StatusOK, w.Code, w.Body)
+}
