@@ -57,13 +57,7 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	if asked > mostUsual {
 		return 0, false, nil
 	}
-	rows, err := minutes.List(ctx, s.q, queue, ready.Add(-usualSpan).Unix()/60)
-	var wait, claimed int64
-	for _, r := range rows {
-		if r.Minute < ready.Unix()/60 {
-			wait, claimed = wait+r.Wait, claimed+r.Claimed
-		}
-	}
+	wait, claimed, err := minutes.Waits(ctx, s.q, queue, ready.Add(-usualSpan).Unix()/60, ready.Unix()/60)
 	if err != nil || claimed == 0 {
 		return 0, false, err
 	}

@@ -70,7 +70,7 @@ const (
 	lateUnknown = 5 * time.Minute // where it is not known how long jobs wait otherwise
 	lateTimes   = 10              // as long as they did
 	usualSpan   = 24 * time.Hour  // in which they did
-	mostUsual   = 20              // queues of which that is looked up
+	mostUsual   = 10              // queues of which that is looked up, by a few milliseconds each
 	clockAhead  = time.Minute     // of another machine or container
 	behindFor   = time.Hour       // of a consumer
 	youngDeaths = time.Hour

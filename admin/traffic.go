@@ -33,6 +33,7 @@ const OtherQueues = store.OtherQueues
 // minuteStore are the statements about minutes.
 type minuteStore interface {
 	List(ctx context.Context, q engine.Querier, queue string, minute int64) ([]store.Minute, error)
+	Waits(ctx context.Context, q engine.Querier, queue string, since, before int64) (wait, claimed int64, err error)
 }
 
 var minutes minuteStore = store.Minutes{}

@@ -28,6 +28,8 @@ INSERT INTO _honker_stream (topic, key, payload) SELECT iif(i % 2, 'orders', pri
 	bigMinutes = `WITH RECURSIVE m(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM m WHERE i < ?1 - 1), q(k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM q WHERE k < 100)
 INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
 SELECT unixepoch() / 60 - i, iif(k = 100, '', printf('queue-%03d', k)), 9, 9, 7, 1, 1, 0, 90, 900, 20 FROM m, q`
+	// The first twenty queues have been late for two hours, after a day of traffic.
+	bigLate = `UPDATE _honker_live SET run_at = unixepoch() - 7200 WHERE queue < 'queue-020' AND state = 'pending' AND run_at < unixepoch()`
 )
 
 // BenchmarkUI_Pages opens each page of a large file, as a browser does that was there before: what is counted of
@@ -58,6 +60,8 @@ func fillUI(b *testing.B, db *honker.DB) {
 	_, err := db.SQL().Exec(bigEvents, bigJobs())
 	require.NoError(b, err)
 	_, err = db.SQL().Exec(bigMinutes, week)
+	require.NoError(b, err)
+	_, err = db.SQL().Exec(bigLate)
 	require.NoError(b, err)
 	orders := honker.NewStream[int](db, "orders", nil)
 	_, err = orders.SaveOffset(b.Context(), "mail", 1)

@@ -245,6 +245,7 @@ func Statements() []Statement {
 		hot("sqlAddMinutes", sqlAddMinutes),
 		hot("sqlMinuteQueues", sqlMinuteQueues),
 		hot("sqlMinutes", sqlMinutes),
+		hot("sqlWaits", sqlWaits),
 		hot("sqlOldMinute", sqlOldMinute),
 		hot("sqlTrimMinutes", sqlTrimMinutes),
 		hot("sqlAddAudit", sqlAddAudit),

@@ -43,6 +43,11 @@ ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueue
 SELECT m.minute, m.enqueued, m.claimed, m.acked, m.retried, m.died, m.snoozed, m.wait_ms, m.ran_ms, m.max_wait_ms
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1 ORDER BY t.minute`
 
+	// A seek for each minute: at most as many as the span has.
+	sqlWaits = `WITH RECURSIVE t(minute) AS (SELECT ?2 UNION ALL SELECT minute + 1 FROM t WHERE minute + 1 < ?3)
+SELECT coalesce(sum(m.wait_ms), 0), coalesce(sum(m.claimed), 0)
+FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1`
+
 	sqlOldMinute   = `SELECT EXISTS (SELECT 1 FROM _honkerx_minutes WHERE minute < ?1)`
 	sqlTrimMinutes = `DELETE FROM _honkerx_minutes WHERE minute < min(?1, (SELECT min(minute) FROM _honkerx_minutes) + ?2)`
 )
@@ -74,6 +79,13 @@ func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) 
 		return err
 	}, queue, minute)
 	return all, err
+}
+
+// Waits sums up how long jobs of queue have waited, in milliseconds, and how many were claimed, in the minutes
+// from since until before. It costs what the span has.
+func (Minutes) Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error) {
+	_, err = one(ctx, q, sqlWaits, []any{queue, since, before}, (*number)(&wait), (*number)(&claimed))
+	return wait, claimed, err
 }
 
 // Old tells whether there are rows before minute.
