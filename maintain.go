@@ -54,7 +54,8 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 // ([ErrClosed]), the file was replaced, or an option is invalid. nil opts means defaults.
 //
 // With Once it returns after one round. Then the end of ctx is an error, since not all was done, and so is
-// another process that has the lock: [ErrLockHeld].
+// another process that has the lock: [ErrLockHeld]. Where [WithActor] names an actor it leaves an entry in the audit,
+// see Audit of package admin.
 func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 	o, err := opts.withDefaults()
 	if err := errors.Join(err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -85,11 +86,22 @@ func (db *DB) maintainAlone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = db.maintainOnce(lock.Context())
+	err = db.noteMaintain(ctx)
+	if err == nil {
+		err = db.maintainOnce(lock.Context())
+	}
 	if err == nil && lock.Context().Err() != nil {
 		err = context.Cause(lock.Context())
 	}
 	return errors.Join(err, lock.Unlock(context.WithoutCancel(ctx)))
+}
+
+// noteMaintain leaves an entry in the audit before the round, since one that is ended halfway has changed things too.
+func (db *DB) noteMaintain(ctx context.Context) error {
+	if engine.Actor(ctx) == "" {
+		return nil
+	}
+	return db.engine.Write(ctx, "", engine.OpFunc(engine.NewAudit(ctx, "maintain", "").NoteOne))
 }
 
 // maintain does a round each time that every has passed.

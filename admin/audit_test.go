@@ -66,7 +66,11 @@ func TestAudit_Verbs(t *testing.T) {
 	broken, err := admin.BreakLock(anna, db, "printer", "bob")
 	require.NoError(t, err)
 	require.True(t, broken)
+	for _, by := range []context.Context{ctx, anna} {
+		require.NoError(t, db.Maintain(by, &honker.MaintainOptions{Once: true})) // an application's own leaves none
+	}
 	want := []string{
+		`maintain "anna" "10.0.0.7:4711"  1`,
 		`break lock "anna" "10.0.0.7:4711" {"lock":"printer"} 1`,
 		`discard "" "" {"Error":"no","Queues":["jobs"]} 2`,
 		`cancel "" "" {"All":true} 1`,

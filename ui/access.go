@@ -14,7 +14,7 @@ type Access struct {
 	// Verb is "look" for pages, "export" for a download of jobs, "check" for a check of the whole file, or
 	// what the request is going to change: "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
 	// "resume", "limits", "retention", "seek", "delete-consumer", "delete-group", "redeliver",
-	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch".
+	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch", "maintain".
 	// "unseal" is whether a page may show arguments that honker.Options.Codec has to open.
 	Verb  string
 	Write bool // the verb changes the file

@@ -24,6 +24,7 @@ var done = map[string]func(n int64) string{
 	"resume-schedule": func(int64) string { return "The schedule is resumed." },
 	"break-lock":      func(int64) string { return "The lock is free." },
 	"cancel-batch":    func(int64) string { return "The batch is cancelled." },
+	"maintain":        func(int64) string { return "The file was maintained." },
 	"check":           func(int64) string { return "The file is being checked." },
 	"nothing":         func(int64) string { return "There was nothing to change." },
 }

@@ -206,6 +206,7 @@ func routes() []route {
 		verb("resume-schedule", resumeScheduleAction),
 		verb("break-lock", breakLockAction),
 		verb("cancel-batch", cancelBatchAction),
+		verb("maintain", maintainAction),
 	}
 }
 
@@ -346,6 +347,8 @@ func problemOf(err error) *problem {
 		status, title = http.StatusNotFound, "Not found"
 	case errors.Is(err, honker.ErrReadOnly):
 		status, title = http.StatusForbidden, "The file is open for looking only"
+	case errors.Is(err, honker.ErrLockHeld):
+		status, title = http.StatusConflict, "Another process does this"
 	case errors.Is(err, honker.ErrBusy), errors.Is(err, honker.ErrClosed), errors.Is(err, context.DeadlineExceeded):
 		status, title = http.StatusServiceUnavailable, "Not now"
 	}

@@ -73,6 +73,7 @@ func something(t *testing.T, db *honker.DB) map[string]url.Values {
 		"discard-event":   form("topic", "orders", "group", "ship", "offset", "2"),
 		"trigger":         form("schedule", "nightly"), "pause-schedule": form("schedule", "nightly"), "resume-schedule": form("schedule", "still"),
 		"cancel-batch": form("id", strconv.FormatInt(batch.ID, 10), "confirm", "1"),
+		"maintain":     form(),
 		"break-lock":   form("lock", "report", "owner", "worker-1", "confirm", "1"),
 	}
 }
@@ -165,6 +166,9 @@ func TestRoutes_Verbs(t *testing.T) {
 		t.Run(rt.Path, func(t *testing.T) {
 			honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 				form := something(t, db)[rt.Path]
+				_, err := queue(db, "old").Enqueue(context.Background(), json.RawMessage("1"), honker.ExpiresIn(time.Second))
+				require.NoError(t, err)
+				time.Sleep(2 * time.Second) // there is something to maintain
 				before := contents(t, db)
 				var asked ui.Access
 				h := dashboard(t, db, &ui.Options{Enqueue: true, Authorize: func(_ *http.Request, a ui.Access) error {

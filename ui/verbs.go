@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -196,6 +197,20 @@ func breakLockAction(c *call) serve {
 	name, owner, back := c.params.name("lock"), c.params.name("owner"), c.back()
 	return c.asks("Break the lock "+quoted(name), "Its holder "+quoted(owner)+" finds out when it renews the lock, and works on until then: it should be gone, or hang.", "Break",
 		back, func() (bool, error) { return admin.BreakLock(c.ctx, c.db, name, owner) })
+}
+
+// maintainAction does one round, for as long as a request may work: what is done then stays done.
+func maintainAction(c *call) serve {
+	return c.changes(c.back(), func() (bool, error) {
+		ctx, cancel := context.WithTimeout(c.ctx, actionTime)
+		defer cancel()
+		extend(c.w, actionTime+streamWrite)
+		err := c.db.Maintain(ctx, &honker.MaintainOptions{Once: true})
+		if err != nil && timedOut(ctx, err) {
+			return false, &problem{http.StatusServiceUnavailable, "Not all of it", "There was more to do than fits into " + span(actionTime) + ". What was done stays done: maintain it again to go on."}
+		}
+		return err == nil, err
+	})
 }
 
 func checkAction(c *call) serve {
