@@ -63,8 +63,9 @@ func bulkAction(verb string) func(*call) serve {
 		p := c.params
 		b := &bulkCall{verb: verb, filter: c.filter(), shown: p.integer("n", 0, 1<<62, 0), confirmed: p.flag("confirm"),
 			typed: p.text("typed", 40), spread: p.span("spread"), delay: p.span("delay"), running: p.flag("running"), back: c.back()}
-		if p.flag("selection") && len(b.filter.IDs) == 0 {
-			p.fault("id", "no job is selected")
+		if p.flag("selection") {
+			b.filter = c.selected(b.filter)
+			b.back = backTo(b.back, b.filter.IDs)
 		}
 		c.access.N = b.shown
 		var err error
@@ -213,13 +214,19 @@ func (c *call) redirect(back, did string, n, skipped int64) error {
 		return err
 	}
 	q := u.Query()
+	q.Del("selected") // what was selected is done
 	q.Set("did", did)
 	q.Set("n", strconv.FormatInt(n, 10))
 	if skipped > 0 {
 		q.Set("skipped", strconv.FormatInt(skipped, 10))
 	}
 	u.RawQuery = q.Encode()
-	c.w.Header().Set("Location", u.String()) // relative: the prefix is not known
+	return c.lead(u.String())
+}
+
+// lead sends the browser to a page, by a relative URL: the prefix is not known.
+func (c *call) lead(to string) error {
+	c.w.Header().Set("Location", to)
 	c.w.WriteHeader(http.StatusSeeOther)
 	return nil
 }

@@ -93,7 +93,7 @@ func TestBulk_Selection(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, w.Code)
 	require.Contains(t, w.Body.String(), "no job is selected")
 
-	two := []string{"selection", "1", "id", strconv.FormatInt(ids[0], 10), "id", strconv.FormatInt(ids[1], 10)}
+	two := []string{"selection", "1", "pick", strconv.FormatInt(ids[0], 10), "pick", strconv.FormatInt(ids[1], 10)}
 	w = post(h, "/discard", two...)
 	require.Contains(t, w.Body.String(), "Discard 2 jobs")
 	require.NotContains(t, w.Body.String(), "to go on", "a selection is not typed")

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -28,12 +29,20 @@ type jobList struct {
 	Phases   []phaseBox
 	More     bool // one of the fields of the filter that are folded away is set
 	Queues   []string
+
+	Selected  int        // on all pages
+	Others    int        // of these, on other pages than this one
+	Elsewhere string     // the others, packed
+	Full      bool       // no more can be selected
+	Kept      url.Values // the parameters of the list, for the form
+	Unselect  url.Values // those of the page, without a selection
 }
 
 // jobRow is a job of a list.
 type jobRow struct {
 	honker.JobInfo
-	Payload payload
+	Payload  payload
+	Selected bool
 }
 
 // bulkVerb is what can be done to the jobs of a list.
@@ -53,13 +62,19 @@ func jobsPage(c *call) serve {
 	order := c.params.choice("order", "newest", "oldest", "claim", "died")
 	limit := c.params.integer("limit", 1, 200, 50)
 	after := c.params.text("after", 4096)
+	selection, _ := c.selection()
+	turn := c.params.flag("selection")
 	return func() error {
+		if turn {
+			return c.turnPage(selection)
+		}
 		l, err := c.listJobs(f, &admin.PageOptions{Order: orders[order], Limit: int(limit), After: admin.Cursor(after)})
 		if err != nil {
 			return err
 		}
 		l.Order = order
 		l.addLinks(c.params.values)
+		l.addSelection(selection, c.params.values)
 		if l.Queues, err = c.queueNames(); err != nil {
 			return err
 		}
@@ -100,26 +115,22 @@ func (c *call) countJobs(l *jobList) error {
 
 func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
 	for _, j := range jobs {
-		rows = append(rows, jobRow{j, c.stored(&j, shortText)})
+		rows = append(rows, jobRow{JobInfo: j, Payload: c.stored(&j, shortText)})
 	}
 	return rows
 }
 
+// Form reports that the page has a form with what is selected, which leads to the other pages too.
+func (l *jobList) Form() bool { return len(l.Jobs) > 0 || l.Selected > 0 }
+
 // addLinks makes the links to the first and the next page of the parameters of this one.
 func (l *jobList) addLinks(given url.Values) {
-	l.First = url.Values{}
-	for name, value := range given {
-		if name != "after" && name != "db" && !slices.Contains(flashParams, name) {
-			l.First[name] = value
-		}
+	of := withoutParams(given, slices.Concat(flashParams, []string{"after", "db", "pick"})...)
+	if given.Get("after") != "" {
+		l.First = of
 	}
 	if l.Next != nil {
-		for name, value := range l.First {
-			l.Next[name] = value
-		}
-	}
-	if given.Get("after") == "" {
-		l.First = nil
+		maps.Copy(l.Next, of)
 	}
 }
 
@@ -163,11 +174,7 @@ func (p *page) Hidden(v url.Values) (fields [][2]string) {
 
 // Link is a link with these parameters.
 func (p *page) Link(path string, v url.Values) string {
-	clone := url.Values{}
-	for name, all := range v {
-		clone[name] = all
-	}
-	return p.c.url(path, clone)
+	return p.c.url(path, maps.Clone(v))
 }
 
 // Join writes ids with commas.

@@ -164,11 +164,7 @@ func (p *page) Here() string { return p.c.here() }
 func (c *call) here() string {
 	v := url.Values{}
 	if c.params != nil {
-		for name, all := range c.params.values {
-			if !slices.Contains(flashParams, name) {
-				v[name] = all
-			}
-		}
+		v = withoutParams(c.params.values, slices.Concat(selectionParams, flashParams)...)
 	}
 	name := c.r.URL.Path[strings.LastIndexByte(c.r.URL.Path, '/')+1:]
 	return c.url(name, v)

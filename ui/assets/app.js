@@ -153,7 +153,7 @@
   });
   document.addEventListener("change", (e) => {
     if (!e.target.matches("[data-all]")) return;
-    for (const box of e.target.form.querySelectorAll("tbody input[name=id]")) box.checked = e.target.checked;
+    for (const box of e.target.form.querySelectorAll("tbody input[name=pick]")) box.checked = e.target.checked;
   });
 
   // --- keys
