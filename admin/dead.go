@@ -26,6 +26,7 @@ type DeadGroup struct {
 	N           int64
 	First, Last time.Time // deaths
 	IDs         []int64   // of the newest ten, the newest first
+	LastDay     [24]int64 // deaths in each of the last 24 hours, the one that ends now at the end
 }
 
 const (
@@ -57,7 +58,7 @@ func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, e
 	if err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
-	return &DeadReport{Groups: group(newest), Looked: honker.Count{N: int64(len(newest)), More: more}}, nil
+	return &DeadReport{Groups: group(newest, time.Now()), Looked: honker.Count{N: int64(len(newest)), More: more}}, nil
 }
 
 // newestDead finds the dead jobs that f picks, the last that died first, and says whether there may be more.
@@ -106,7 +107,7 @@ func picked(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSel
 }
 
 // group groups jobs, which are in the order of their deaths, the newest first.
-func group(newest []store.SelectedJob) []DeadGroup {
+func group(newest []store.SelectedJob, now time.Time) []DeadGroup {
 	type kind struct{ queue, fingerprint string }
 	at := make(map[kind]int)
 	groups := []DeadGroup{}
@@ -121,6 +122,9 @@ func group(newest []store.SelectedJob) []DeadGroup {
 		g := &groups[i]
 		g.N++
 		g.First = engine.Instant(j.DiedAt)
+		if ago := int(max(0, now.Sub(g.First)) / time.Hour); ago < len(g.LastDay) {
+			g.LastDay[len(g.LastDay)-1-ago]++
+		}
 		if len(g.IDs) < groupIDs {
 			g.IDs = append(g.IDs, j.ID)
 		}

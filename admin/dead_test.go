@@ -62,6 +62,19 @@ SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n),
 	require.EqualValues(t, 10500, r.Groups[0].IDs[0])
 }
 
+// When they died is told by the hour, for the last day; a clock that is behind makes no hours to come.
+func TestDeadGroups_LastDay(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	now := time.Now().Unix()
+	for _, ago := range []time.Duration{-time.Hour, 10 * time.Minute, 90 * time.Minute, 91 * time.Minute, 23*time.Hour + 30*time.Minute, 25 * time.Hour} {
+		testkit.Exec(t, db, `INSERT INTO _honker_dead (queue, payload, last_error, died_at) VALUES ('a', '1', 'x', ?)`, now-int64(ago/time.Second))
+	}
+	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
+	require.NoError(t, err)
+	require.Len(t, r.Groups, 1)
+	require.Equal(t, [24]int64{0: 1, 22: 2, 23: 2}, r.Groups[0].LastDay)
+}
+
 // The window is bounded, and says so; an action on a group is not.
 func TestDeadGroups_Window(t *testing.T) {
 	ctx, db, _, _ := open(t)

@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +62,25 @@ func spark(all []bucket) template.HTML {
 	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s"><title>%s</title>`+
 		`<path class="good" d="%s"/><path class="bad" d="%s"/></svg>`,
 		2*len(all), height, 2*len(all), height, title, title, good.String(), bad.String()))
+}
+
+// deaths is a small chart of how many jobs died in each hour of the last day.
+func deaths(hours [24]int64) template.HTML {
+	peak, sum := slices.Max(hours[:]), int64(0)
+	const height = 18
+	var bars strings.Builder
+	for i, n := range hours {
+		sum += n
+		if n > 0 {
+			fmt.Fprintf(&bars, "M%d %dv-%d", 2*i+1, height, scaled(n, peak, height))
+		}
+	}
+	if sum == 0 {
+		return ""
+	}
+	title := fmt.Sprintf("last 24 hours: %s died, at most %s in an hour", num(sum), num(peak))
+	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s"><title>%s</title><path class="bad" d="%s"/></svg>`,
+		2*len(hours), height, 2*len(hours), height, title, title, bars.String()))
 }
 
 // scaled is a part of height; what is not zero can be seen.

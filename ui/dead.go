@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"html/template"
 	"net/http"
 	"net/url"
 
@@ -21,6 +22,7 @@ type deadPageData struct {
 type deadGroup struct {
 	admin.DeadGroup
 	Picks url.Values
+	Spark template.HTML // of the last day
 }
 
 // groupsPerPage bounds the page of the dead letters.
@@ -35,7 +37,7 @@ func deadPage(c *call) serve {
 		}
 		d := &deadPageData{Filter: f, Looked: report.Looked, Since: c.params.one("died_since")}
 		for _, g := range report.Groups[:min(len(report.Groups), groupsPerPage)] {
-			d.Groups = append(d.Groups, deadGroup{g, groupFilter(f, g)})
+			d.Groups = append(d.Groups, deadGroup{g, groupFilter(f, g), deaths(g.LastDay)})
 		}
 		if d.Queues, err = c.queueNames(); err != nil {
 			return err
