@@ -30,6 +30,18 @@ type GroupState struct {
 	Leased  int64        // events that members hold
 	Reclaim int64        // events that came back and wait for a member
 	Dead    int64        // events that have spent their attempts
+	Members []GroupMember
+}
+
+// GroupMember is a member of a group. The file does not say whether its process lives: a member is to say itself that it
+// is there, in a third of its Lease.
+type GroupMember struct {
+	Name     string
+	Instance string    // which process has the name, as errors tell it
+	Since    time.Time // when it joined
+	Until    time.Time // a member until then, unless it says before that it is there; one of the past is silent
+	Leased   int64     // events that it holds
+	LeaseEnd time.Time // when the first of these leases ends, unless it is extended; zero: it holds none
 }
 
 // streamStore are the statements about events, for what has yet to be seen.
@@ -46,6 +58,7 @@ type consumerStore interface {
 type groupStore interface {
 	All(ctx context.Context, q engine.Querier) ([]store.Group, error)
 	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (store.Counts, error)
+	MemberStates(ctx context.Context, q engine.Querier, group, nowMS int64, limit int) ([]store.MemberState, error)
 }
 
 var (
@@ -59,6 +72,8 @@ const (
 	// each gets its least.
 	countedLag = 100_000
 	leastLag   = 1_000
+	// mostMembers bounds what is listed of a group.
+	mostMembers = 1_000
 )
 
 // share is how far the lag of each of n is counted.
@@ -101,8 +116,8 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 }
 
 // Groups returns the groups of all topics and patterns, by topic and name. Lag is counted as by
-// [Consumers]; what members hold, what came back and what is dead is counted whole. It never waits for
-// the writer. nil as the DB is [honker.ErrInvalid].
+// [Consumers]; what members hold, what came back and what is dead is counted whole. Of each group up to 1,000
+// members are listed, by name, a silent one until another joins. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
 func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	var all []GroupState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -131,7 +146,12 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 }
 
 func stateOf(ctx context.Context, q engine.Querier, row store.Group, most int) (GroupState, error) {
-	counts, err := groups.Counts(ctx, q, row.ID, time.Now().UnixMilli())
+	now := time.Now().UnixMilli()
+	counts, err := groups.Counts(ctx, q, row.ID, now)
+	if err != nil {
+		return GroupState{}, err
+	}
+	members, err := groups.MemberStates(ctx, q, row.ID, now, mostMembers)
 	if err != nil {
 		return GroupState{}, err
 	}
@@ -139,8 +159,16 @@ func stateOf(ctx context.Context, q engine.Querier, row store.Group, most int) (
 	return GroupState{
 		Topic: row.Topic, Name: row.Name, Cursor: counts.Cursor,
 		Lag: honker.Count(ahead.Count), Behind: engine.Instant(ahead.FirstAt),
-		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
+		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead, Members: membersOf(members),
 	}, err
+}
+
+func membersOf(rows []store.MemberState) (all []GroupMember) {
+	for _, m := range rows {
+		all = append(all, GroupMember{Name: m.Name, Instance: m.Instance, Since: engine.InstantMS(m.JoinedMS),
+			Until: engine.InstantMS(m.ExpiresMS), Leased: m.Leased, LeaseEnd: engine.InstantMS(m.FirstMS)})
+	}
+	return all
 }
 
 // leftOut logs what a list lacks.

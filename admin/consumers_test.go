@@ -89,9 +89,55 @@ func TestGroups_State(t *testing.T) {
 	require.NoError(t, held[1].Ack(ctx))
 	states, err := admin.Groups(ctx, db)
 	require.NoError(t, err)
+	states[0].Members = nil
 	require.Equal(t, []admin.GroupState{
 		{Topic: "orders", Name: "packers", Cursor: 4, Lag: honker.Count{N: 6}, Behind: time.Unix(1005, 0), Leased: 2, Dead: 1},
 	}, states)
+}
+
+// Members are listed with what each holds; one that says nothing any more is there, and silent, until another joins.
+func TestGroups_Members(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+		ctx := t.Context()
+		s := honker.NewStream[int](db, "orders", nil)
+		testkit.PublishUpTo(t, s, 10)
+		group := s.Group("packers", &honker.GroupOptions{Lease: time.Minute})
+		members := func() []admin.GroupMember {
+			all, err := admin.Groups(ctx, db)
+			require.NoError(t, err)
+			require.Len(t, all, 1)
+			return all[0].Members
+		}
+		began := time.Now()
+		bob, err := group.Join(ctx, "bob")
+		require.NoError(t, err)
+		_, err = group.Join(ctx, "ada")
+		require.NoError(t, err)
+		held, err := bob.Claim(ctx, 2)
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second)
+		_, err = bob.Claim(ctx, 3)
+		require.NoError(t, err)
+		require.NoError(t, held[0].Ack(ctx))
+
+		all := members()
+		require.Len(t, all, 2)
+		require.NotEqual(t, all[0].Instance, all[1].Instance)
+		all[0].Instance, all[1].Instance = "", ""
+		require.Equal(t, []admin.GroupMember{
+			{Name: "ada", Since: began, Until: began.Add(time.Minute)},
+			{Name: "bob", Since: began, Until: began.Add(90 * time.Second), Leased: 4, LeaseEnd: began.Add(time.Minute)},
+		}, all)
+
+		time.Sleep(45 * time.Second) // ada is silent, and the first lease of bob's has ended
+		all = members()
+		require.Len(t, all, 2)
+		require.True(t, all[0].Until.Before(time.Now()))
+		require.EqualValues(t, 3, all[1].Leased)
+		_, err = group.Join(ctx, "cleo")
+		require.NoError(t, err)
+		require.Equal(t, []string{"bob", "cleo"}, []string{members()[0].Name, members()[1].Name})
+	})
 }
 
 // What has a filter that cannot be read is left out, which is logged.

@@ -45,9 +45,18 @@ type streamPageData struct {
 	PinnedBy  string // the reader that is furthest behind
 }
 
+// membersPerGroup bounds the page of a topic.
+const membersPerGroup = 100
+
 type groupRow struct {
 	admin.GroupState
+	Members    []memberRow // the first by name
 	DeadEvents []deadEventRow
+}
+
+type memberRow struct {
+	admin.GroupMember
+	Silent bool
 }
 
 type deadEventRow struct {
@@ -73,7 +82,15 @@ func streamPage(c *call) serve {
 		if err != nil {
 			return err
 		}
-		return c.show(view{name: "stream", nav: "streams", title: "Topic " + cut(80, topic), data: d})
+		v := view{name: "stream", nav: "streams", title: "Topic " + cut(80, topic), data: d}
+		for _, g := range d.Groups {
+			for _, m := range g.Members {
+				if !m.Silent {
+					v.next = sooner(v.next, m.Until)
+				}
+			}
+		}
+		return c.show(v)
 	}
 }
 
@@ -122,6 +139,9 @@ func (c *call) streamReaders(d *streamPageData) error {
 		}
 		behind(g.Cursor, "group", g.Name)
 		row := groupRow{GroupState: g}
+		for _, m := range g.Members[:min(len(g.Members), membersPerGroup)] {
+			row.Members = append(row.Members, memberRow{m, m.Until.Before(c.now)})
+		}
 		if row.DeadEvents, err = c.deadEvents(streamOf(c.db, d.Name), g); err != nil {
 			return err
 		}

@@ -268,6 +268,7 @@ func Statements() []Statement {
 		hot("sqlDropMember", sqlDropMember),
 		hot("sqlReturnAll", sqlReturnAll),
 		hot("sqlMembers", sqlMembers),
+		cold("sqlMemberStates", sqlMemberStates),
 		cold("sqlCounts", sqlCounts),
 		hot("sqlNextEpoch", sqlNextEpoch),
 		hot("sqlGroupStates", sqlGroupStates),

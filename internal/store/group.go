@@ -201,6 +201,32 @@ func (Groups) Members(ctx context.Context, q Querier, group, nowMS int64) ([]str
 	return texts(ctx, q, sqlMembers, group, nowMS)
 }
 
+// sqlMemberStates reads what is held once, by the index of the deadlines.
+const sqlMemberStates = `SELECT m.name, m.instance, m.joined_ms, m.expires_ms, coalesce(h.n, 0), coalesce(h.first, 0)
+FROM _honkerx_group_members AS m LEFT JOIN (
+  SELECT holder, count(*) AS n, min(deadline_ms) AS first FROM _honkerx_group_claims
+  WHERE group_id = ?1 AND state = 0 AND deadline_ms >= ?2 GROUP BY holder) AS h ON h.holder = m.instance
+WHERE m.group_id = ?1 ORDER BY m.name LIMIT ?3 + 0`
+
+// MemberState is a member of a group, and what it holds.
+type MemberState struct {
+	Name, Instance      string
+	JoinedMS, ExpiresMS int64
+	Leased              int64
+	FirstMS             int64 // when the first of its leases ends; 0: it has none
+}
+
+// MemberStates returns up to limit members of a group by name, those included that have expired.
+func (Groups) MemberStates(ctx context.Context, q Querier, group, nowMS int64, limit int) (all []MemberState, err error) {
+	err = each(ctx, q, sqlMemberStates, func(rows *sql.Rows) error {
+		var m MemberState
+		err := rows.Scan(&m.Name, &m.Instance, (*number)(&m.JoinedMS), (*number)(&m.ExpiresMS), &m.Leased, (*number)(&m.FirstMS))
+		all = append(all, m)
+		return err
+	}, group, nowMS, limit)
+	return all, err
+}
+
 // Counts are the numbers of events that a group has given out and that are not acked.
 type Counts struct {
 	Leased, Back, Dead int64 // held by a member, waiting to be claimed again, dead-lettered
