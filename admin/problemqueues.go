@@ -13,11 +13,8 @@ import (
 
 // queues looks at each queue by what was counted in it.
 func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
-	worked, err := s.worked(ctx)
-	if err != nil {
-		return err
-	}
-	asked := 0 // for the usual wait
+	var worked map[string]bool // read when a queue is late: it costs a look at each job that runs
+	asked := 0                 // for the usual wait
 	for _, st := range stats {
 		if st.Pause != nil {
 			s.oldPause(st.Queue, "", *st.Pause)
@@ -29,6 +26,12 @@ func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
 		ready := engine.Instant(st.OldestReady)
 		if st.OldestReady == 0 || s.now.Sub(ready) <= waitsLong {
 			continue
+		}
+		if worked == nil {
+			var err error
+			if worked, err = s.worked(ctx); err != nil {
+				return err
+			}
 		}
 		asked++
 		usual, known, err := s.usualWait(ctx, st.Queue, ready, asked)
