@@ -105,11 +105,16 @@ func (c *conn) execRaw(query string) error {
 }
 
 // wrapCause gives a statement's error, which has a function's text, that function's error as
-// its cause.
+// its cause. That of a commit that was refused says nothing, and is replaced.
 func (c *conn) wrapCause(err error) error {
-	cause := c.cause
-	c.cause = nil
-	if err == nil || cause == nil {
+	cause, refused := c.cause, c.refused
+	c.cause, c.refused = nil, nil
+	switch {
+	case err == nil:
+		return nil
+	case refused != nil:
+		return refused
+	case cause == nil:
 		return err
 	}
 	return &callError{err, cause}
@@ -237,7 +242,7 @@ func (c *conn) closeQueriers() {
 func (i innerConn) Connect(context.Context) (driver.Conn, error) { return i, nil }
 
 // Driver implements driver.Connector.
-func (i innerConn) Driver() driver.Driver { return wrappedDriver{} }
+func (i innerConn) Driver() driver.Driver { return wrappedDriver{i.c.connector} }
 
 // ExecContext implements driver.ExecerContext.
 func (i innerConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {

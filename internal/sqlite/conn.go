@@ -46,6 +46,8 @@ type conn struct {
 	depth    int         // functions that run now, one inside of another
 	current  *stmt       // the caller's statement that runs, or ran last: not a function's
 	cause    error       // the last function's error, of which SQLite has only the text
+	hooked   bool        // commits ask mayCommit
+	refused  error       // why it has refused the last one
 }
 
 // setUp touches nothing that outlives the connection: it is opened by readers too, and

@@ -49,6 +49,7 @@ type Connector struct {
 	writeback writeback
 	commits   atomic.Int64
 	onCommit  atomic.Pointer[func()]
+	refuse    atomic.Pointer[func() error] // asked before each commit; nil: none is refused
 }
 
 // NewConnector checks path, creates the file if need be, and opens nothing yet.
@@ -113,7 +114,7 @@ func (c *Connector) committed() {
 }
 
 // Driver implements driver.Connector.
-func (c *Connector) Driver() driver.Driver { return wrappedDriver{} }
+func (c *Connector) Driver() driver.Driver { return wrappedDriver{c} }
 
 // Connect implements driver.Connector.
 func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -190,7 +191,7 @@ func (c *Connector) open(functions *Functions) (*conn, error) {
 
 // wrappedDriver exists because database/sql asks a connector for its driver;
 // connections come from Connector.Connect alone.
-type wrappedDriver struct{}
+type wrappedDriver struct{ connector *Connector }
 
 func (wrappedDriver) Open(string) (driver.Conn, error) {
 	return nil, fmt.Errorf("%w: open connections through honker.Open or honker.Connector", ErrUnsupported)

@@ -174,6 +174,9 @@ func (s *stmt) begins() {
 	if Failpoint != nil {
 		Failpoint(s.text)
 	}
+	if s.conn.connector.refuse.Load() != nil {
+		s.conn.askBeforeCommits()
+	}
 	s.inUse = true
 	s.steps()
 }
