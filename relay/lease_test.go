@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/relay"
 )
@@ -337,4 +338,40 @@ func TestRelay_Lease_Longest(t *testing.T) {
 		}
 		require.Equal(t, []string{"0/1/0"}, got.seqs())
 	})
+}
+
+// What was handled while no commit succeeds is handled once, if it can be noted before the lease ends; else again, in
+// order.
+func TestRelay_CommitsFail(t *testing.T) {
+	for fails, want := range map[time.Duration][]string{
+		time.Second:     {"0", "1", "2"},
+		5 * time.Minute: {"0", "1", "2", "0", "1", "2"},
+	} {
+		t.Run(fails.String(), func(t *testing.T) {
+			honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+				r := relay.New(db, nil)
+				q := r.Queue("orders", 1)
+				var got seen
+				var end func()
+				q.Handle(func(_ context.Context, m *relay.Message) error {
+					if got.add(m); got.len() == 1 {
+						end = honkertest.FailCommits(t, db, -1, errDown)
+					}
+					return nil
+				})
+				sendN(t, q, 0, 3)
+				stop := start(t, r)
+				time.Sleep(fails)
+				synctest.Wait()
+				require.Equal(t, []string{"0", "1", "2"}, got.payloads())
+				require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages), "none is noted as handled")
+				end()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Equal(t, want, got.payloads())
+				require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+				require.NoError(t, stop())
+			})
+		})
+	}
 }
