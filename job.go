@@ -277,6 +277,8 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 		Err:     end.Cause,
 		Wait:    end.Claim.Wait,
 		Ran:     ran,
+		At:      end.At,
+		headers: end.Claim.Headers,
 	})
 }
 

@@ -79,6 +79,18 @@ type Claimed struct {
 	Worker string
 	Jobs   int
 	Took   time.Duration // from the decision to claim until the commit
+
+	headers []string // as the file has them
+}
+
+// Headers returns the headers of those of the jobs that have some, for a trace, say. Each call decodes
+// them anew. See the option [Headers].
+func (c Claimed) Headers() []map[string]string {
+	all := make([]map[string]string, len(c.headers))
+	for i, text := range c.headers {
+		all[i] = engine.DecodeHeaders(text)
+	}
+	return all
 }
 
 // Started says that a handler of Work is about to run. Each is followed by a [Returned]. Settled
@@ -142,7 +154,14 @@ type Settled struct {
 	Err     error         // what the handler returned, if it failed
 	Wait    time.Duration // 0 outside Work
 	Ran     time.Duration // how long the handler ran, up to the settle if that is its own; 0 outside Work
+	At      time.Time     // when the transaction began that ended the claim; zero where no settle has: a lost claim, a death that was found
+
+	headers string // as the file has them
 }
+
+// Headers returns the headers of the job, for a trace, say; nil: it has none, or was not settled, but found dead. Each
+// call decodes them anew. See the option [Headers].
+func (s Settled) Headers() map[string]string { return engine.DecodeHeaders(s.headers) }
 
 // Published says that events were appended to a topic: one, or several that follow one
 // another.

@@ -324,3 +324,41 @@ func TestObservers_EachField(t *testing.T) {
 		require.False(t, all.Field(i).IsNil(), fields.Field(i).Name)
 	}
 }
+
+// Claims and settles come with the headers of their jobs, however the jobs have got there, and settles with their
+// time. A claim of jobs without headers has none, and a death that was found has neither.
+func TestObserver_Headers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, db, q, s := observed(t, nil)
+		want := map[string]string{"traceparent": "00-1"}
+		testkit.Enqueue(t, q, 1, honker.Headers(want))
+		testkit.Enqueue(t, q, 2)
+		for _, job := range testkit.Claim(t, q, 2) {
+			require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }))
+		}
+		began := time.Now()
+		lanes := honker.NewLanes[int](db, []string{"jobs", "others"}, nil)
+		stop := testkit.Background(t, func(ctx context.Context) error { return lanes.Work(ctx, testkit.Succeed[int], nil) })
+		synctest.Wait()
+		testkit.Enqueue(t, q, 3, honker.Headers(want)) // handed over
+		synctest.Wait()
+		require.NoError(t, stop())
+		testkit.Enqueue(t, q, 4, honker.MaxAttempts(1), honker.Headers(want))
+		testkit.ClaimOne(t, q)
+		time.Sleep(time.Hour)
+		require.Empty(t, testkit.Claim(t, q, 1), "the last attempt has lapsed")
+
+		var claimed [][]map[string]string
+		for _, e := range testkit.Recorded(s, &s.Claimed) {
+			claimed = append(claimed, e.Headers())
+		}
+		require.Equal(t, [][]map[string]string{{want}, {want}, {want}}, claimed)
+		settled := testkit.Recorded(s, &s.Settled)
+		require.Len(t, settled, 4)
+		for i, headers := range []map[string]string{want, nil, want, nil} {
+			require.Equal(t, headers, settled[i].Headers())
+			require.Equal(t, i == 3, settled[i].At.IsZero())
+		}
+		require.Equal(t, began, settled[2].At)
+	})
+}

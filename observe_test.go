@@ -99,9 +99,11 @@ func TestObserver_Settle(t *testing.T) {
 			ctx, db, q, s := observed(t, nil)
 			id := testkit.Enqueue(t, q, 1)
 			require.NoError(t, c.settle(ctx, db, testkit.ClaimOne(t, q)))
+			got := testkit.Recorded(s, &s.Settled)
+			got[0].At = time.Time{}
 			require.Equal(t, []honker.Settled{
 				{Queue: "jobs", ID: id, Worker: "w", Attempt: 1, Outcome: outcome, Err: c.err},
-			}, testkit.Recorded(s, &s.Settled))
+			}, got)
 		})
 	}
 }
@@ -375,7 +377,7 @@ func TestObserver_Deaths(t *testing.T) {
 				told := testkit.Recorded(s, &s.Settled)
 				require.Len(t, told, 1)
 				require.EqualError(t, told[0].Err, c.err)
-				told[0].Err = nil
+				told[0].Err, told[0].At = nil, time.Time{}
 				c.want.Queue, c.want.ID, c.want.Outcome = "jobs", id, honker.OutcomeDied
 				require.Equal(t, c.want, told[0])
 			})

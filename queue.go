@@ -189,8 +189,20 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	d.end()
 	if len(op.Rows) > 0 {
 		q.db.traffic.Add(op.Began, q.name, claims(op))
-		q.db.opts.Observer.Claimed(Claimed{Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began)})
+		q.db.opts.Observer.Claimed(Claimed{
+			Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began), headers: headersOf(op.Rows),
+		})
 	}
+}
+
+// headersOf are those of the jobs that have some.
+func headersOf(rows []store.Job) (all []string) {
+	for _, row := range rows {
+		if row.Headers != "" {
+			all = append(all, row.Headers)
+		}
+	}
+	return all
 }
 
 // claims counts the jobs of a claim, and how long they could have begun before it.

@@ -16,6 +16,7 @@ import (
 type Claim struct {
 	store.Claim
 	Queue     string                  // of the job
+	Headers   string                  // of the job, as the file has them
 	Settled   atomic.Bool             // by a plain verb of the handler
 	SettledTx atomic.Bool             // by a Tx verb: its transaction may still fail
 	SnoozedTx atomic.Bool             // by SnoozeTx: the worker's next claim of the job has the same fence
@@ -48,7 +49,7 @@ func (c *Claim) Ran() time.Duration {
 
 // ClaimOf is the claim by which row is held.
 func ClaimOf(row *store.Job) *Claim {
-	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}, Queue: row.Queue}
+	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}, Queue: row.Queue, Headers: row.Headers}
 	c.HoldUntil(row.ClaimExpiresAt)
 	return c
 }
