@@ -14,6 +14,10 @@
 // enqueued its job, or as its child with [Options].ParentFromJob. What the handler enqueues is a child of that.
 // Events of streams have no headers, so a trace ends where one is published.
 //
+// Two more are of the kind CLIENT, and off by default: "claim mails" with [Options].Claims, one for each claim that got
+// jobs, with links to the spans that have enqueued them, at most 128; and "settle mails" with [Options].Settles, one for
+// each job that was acked, retried and so on, linked or parented as its handler's.
+//
 // Names and attributes are those of the semantic conventions for messaging, of version 1.43.0, which are still in
 // development: they may change with a later version of this module. honker.tx says that the enqueue was in the caller's
 // transaction, which may have been rolled back. honker.job.attempt and honker.job.priority are the job's. error.type

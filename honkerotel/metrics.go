@@ -80,6 +80,9 @@ func (t *Telemetry) published(p honker.Published) {
 func typeOf(kind attribute.KeyValue) metric.MeasurementOption { return metric.WithAttributes(kind) }
 
 func (t *Telemetry) claimed(c honker.Claimed) {
+	if t.opts.Claims {
+		t.traceClaim(c)
+	}
 	ctx, attrs := context.Background(), measured("claim", t.opts.QueueLabel(c.Queue))
 	t.operation.Record(ctx, c.Took.Seconds(), attrs, typeOf(semconv.MessagingOperationTypeReceive))
 	t.consumed.Add(ctx, int64(c.Jobs), attrs)

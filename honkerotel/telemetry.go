@@ -26,6 +26,12 @@ type Options struct {
 	// ParentFromJob makes the span of a handler a child of the one that has enqueued its job, in the same trace,
 	// instead of linking to it. It is for jobs that run soon: a trace lasts until the last of its jobs has.
 	ParentFromJob bool
+	// Claims makes a span of each claim that got jobs, with links to the spans that have enqueued them. It is one for
+	// each batch, so it is for finding out why a worker is late, and not for every day.
+	Claims bool
+	// Settles makes a span of the end of each claim: an ack, a retry and so on, in a worker after the span of its
+	// handler, since many are settled by one commit. It is one more for each job.
+	Settles bool
 	// QueueLabel is the destination in metrics, for names that grow with customers: "tenant-17" may become
 	// "tenant". Spans have the name. nil: the name.
 	QueueLabel func(queue string) string
@@ -54,7 +60,7 @@ func (o *Options) withDefaults() Options {
 // Telemetry is what New returns: a field for each place where honker takes one. They work together, and each
 // alone. All are safe for concurrent use, and may serve several DBs.
 type Telemetry struct {
-	Observer   *honker.Observer                        // for honker.Options: spans of enqueues and publishes, and metrics
+	Observer   *honker.Observer                        // for honker.Options: spans of all but handlers, and metrics
 	Headers    func(context.Context) map[string]string // for honker.Options: jobs carry the context of their trace
 	Middleware honker.Middleware                       // for honker.WorkOptions: spans of handlers
 
@@ -78,6 +84,9 @@ func New(opts *Options) *Telemetry {
 	t.Middleware = t.middleware
 	t.Observer = &honker.Observer{
 		Begin: t.begin, Enqueued: t.enqueued, Published: t.published, Claimed: t.claimed, Started: t.started,
+	}
+	if o.Settles {
+		t.Observer.Settled = t.settled
 	}
 	return t
 }
