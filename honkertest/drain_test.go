@@ -78,14 +78,25 @@ func TestDrain_FailNow(t *testing.T) {
 	})
 }
 
-// Inside of DB.Tx a Drain would wait for its caller: the failure says so.
+// Inside of DB.Tx what writes would wait for its caller: the failure says so.
 func TestDrain_InTx(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		testkit.Enqueue(t, q, 1)
 		require.NoError(t, db.Tx(t.Context(), func(context.Context, *sql.Tx) error {
-			requireFails(t, func(t testing.TB) { honkertest.Drain(t, q, testkit.Succeed) }, "busy", "inside of DB.Tx")
-			requireFails(t, func(t testing.TB) { honkertest.Perform(t, q, 2, testkit.Succeed) }, "busy", "inside of DB.Tx")
+			for _, call := range []func(t testing.TB){
+				func(t testing.TB) { honkertest.Drain(t, q, testkit.Succeed) },
+				func(t testing.TB) {
+					honkertest.DrainAll(t, db, honkertest.Handlers{honkertest.Handle(q, testkit.Succeed)}, nil)
+				},
+				func(t testing.TB) { honkertest.Perform(t, q, 2, testkit.Succeed) },
+				func(t testing.TB) { honkertest.TwicePerform(t, q, 2, testkit.Succeed) },
+				func(t testing.TB) { honkertest.Lapse(t, db, 1) },
+				func(t testing.TB) { honkertest.Busy(t, db, time.Second) },
+				func(t testing.TB) { honkertest.Foreign(t, db, "jobs").Enqueue(`1`) },
+			} {
+				requireFails(t, call, "busy", "inside of DB.Tx", "after the commit")
+			}
 			return nil
 		}))
 		require.Equal(t, 1, honkertest.Drain(t, q, testkit.Succeed))

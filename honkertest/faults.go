@@ -21,7 +21,7 @@ func Lapse(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	held, err := lapse(t.Context(), db, id)
 	if err != nil {
-		t.Fatalf("honkertest: lapse of job %d: %v", id, err)
+		t.Fatalf("honkertest: lapse of job %d: %v", id, explain(err))
 	}
 	if !held {
 		t.Fatalf("honkertest: lapse of job %d: no worker holds it", id)
@@ -82,7 +82,7 @@ func Busy(t testing.TB, db *honker.DB, d time.Duration) {
 	select {
 	case <-held:
 	case <-ended:
-		t.Fatalf("honkertest: busy: %v", err)
+		t.Fatalf("honkertest: busy: %v", explain(err))
 	}
 }
 

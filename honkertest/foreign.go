@@ -12,8 +12,9 @@ import (
 
 // ForeignWorker is a worker of a queue as honker has them in other languages: it knows honker's
 // tables and nothing of this package, and runs honker's statements. Its times are those of Go, so in
-// a bubble of testing/synctest they are the bubble's; a pause with an end does not bind it there,
-// since the trigger that passes its jobs over asks SQLite for the time. Spans count in whole seconds.
+// a bubble of testing/synctest they are the bubble's; a pause with an end and a rate do not bind it there,
+// since the triggers that pass their jobs over ask SQLite for the time, but for a job of a key that a claim
+// of Go has put off. Spans count in whole seconds.
 // The methods fail the test now when a statement fails.
 type ForeignWorker struct {
 	t     testing.TB
@@ -146,6 +147,6 @@ func (w *ForeignWorker) inTx(do func(ctx context.Context, tx *sql.Tx, now int64)
 	w.t.Helper()
 	err := w.db.Tx(w.t.Context(), func(ctx context.Context, tx *sql.Tx) error { return do(ctx, tx, time.Now().Unix()) })
 	if err != nil {
-		w.t.Fatalf("honkertest: foreign worker of %q: %v", w.queue, err)
+		w.t.Fatalf("honkertest: foreign worker of %q: %v", w.queue, explain(err))
 	}
 }

@@ -1,6 +1,7 @@
 package honkertest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -104,21 +105,56 @@ func TestForeign_Rules(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Foreign(t, db, "jobs").Enqueue(`1`) }, `foreign worker of "jobs"`, "no more")
 }
 
-// In a bubble a pause with an end does not bind it, since the trigger asks SQLite for the time; one without an
-// end does, and Go's own claims decide by the bubble's time.
-func TestForeign_Pause_Bubble(t *testing.T) {
-	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
-		q := honker.NewQueue[int](db, "jobs", nil)
-		testkit.Enqueue(t, q, 1)
-		python := honkertest.Foreign(t, db, "jobs")
-		_, err := q.Pause(t.Context(), nil)
-		require.NoError(t, err)
-		require.Empty(t, python.Claim(1, time.Minute))
-		_, err = q.Pause(t.Context(), &honker.PauseOptions{Until: time.Now().Add(time.Hour)})
-		require.NoError(t, err)
-		require.Empty(t, testkit.Claim(t, q, 1))
-		require.Len(t, python.Claim(1, time.Minute), 1)
-	})
+// In a bubble the rules that need the time do not bind it, since their triggers ask SQLite for it, and there it is later
+// than any end of a pause; the others do. Go's own claims decide by the bubble's time, and where the rule is that of a key,
+// put off the jobs that they meet, for the foreign worker too.
+func TestForeign_Rules_Bubble(t *testing.T) {
+	limits := func(l honker.Limits) func(*testing.T, *honker.Queue[int]) {
+		return func(t *testing.T, q *honker.Queue[int]) {
+			require.NoError(t, q.SetLimits(t.Context(), l))
+			require.Len(t, testkit.Claim(t, q, 1), 1)
+		}
+	}
+	pause := func(key string, d time.Duration) func(*testing.T, *honker.Queue[int]) {
+		return func(t *testing.T, q *honker.Queue[int]) {
+			opts := &honker.PauseOptions{Key: key}
+			if d > 0 {
+				opts.Until = time.Now().Add(d)
+			}
+			_, err := q.Pause(t.Context(), opts)
+			require.NoError(t, err)
+		}
+	}
+	rate := honker.Rate{N: 1, Per: time.Hour}
+	for name, c := range map[string]struct {
+		begin           func(*testing.T, *honker.Queue[int])
+		binds, bindsMet bool // met: a claim of Go has met the job
+	}{
+		"Pause":            {pause("", 0), true, true},
+		"Pause, Until":     {pause("", time.Hour), false, false},
+		"Pause.Key":        {pause("k", 0), true, true},
+		"Pause.Key, Until": {pause("k", time.Hour), false, true},
+		"Running":          {limits(honker.Limits{Running: 1}), true, true},
+		"PerKey":           {limits(honker.Limits{PerKey: 1}), true, true},
+		"InOrder":          {limits(honker.Limits{InOrder: true}), true, true},
+		"Rate":             {limits(honker.Limits{Rate: rate}), false, false},
+		"KeyRate":          {limits(honker.Limits{KeyRate: rate}), false, true},
+	} {
+		for met, binds := range map[bool]bool{false: c.binds, true: c.bindsMet} {
+			t.Run(fmt.Sprint(name, ", met: ", met), func(t *testing.T) {
+				honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+					q := honker.NewQueue[int](db, "jobs", nil)
+					testkit.Enqueue(t, q, 1, honker.Key("k"))
+					testkit.Enqueue(t, q, 2, honker.Key("k"))
+					c.begin(t, q)
+					if met {
+						require.Empty(t, testkit.Claim(t, q, 1))
+					}
+					require.Equal(t, binds, len(honkertest.Foreign(t, db, "jobs").Claim(1, time.Minute)) == 0)
+				})
+			})
+		}
+	}
 }
 
 func ExampleForeign() {
