@@ -196,7 +196,7 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 }
 
 // headersOf are those of the jobs that have some.
-func headersOf(rows []store.Job) (all []string) {
+func headersOf(rows []*store.Job) (all []string) {
 	for _, row := range rows {
 		if row.Headers != "" {
 			all = append(all, row.Headers)
