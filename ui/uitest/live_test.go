@@ -1,12 +1,15 @@
 package uitest_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,11 +47,18 @@ func TestLive_OtherProcess(t *testing.T) {
 	b.run(chromedp.Evaluate[chromedp.Void]("window.stays = true"))
 	child := testkit.StartChild(t, "enqueue", s.path)
 	require.Equal(t, "open", child.Line(patience))
-	began := time.Now()
-	child.Tell("mails")
-	require.Equal(t, "enqueued", child.Line(patience))
-	b.wait("document.querySelector('main table')?.textContent.includes('mails')")
-	t.Logf("on the page %v after another process was told to enqueue it", time.Since(began))
+	var took []time.Duration
+	for i := range 5 {
+		name := fmt.Sprintf("mails-%d", i)
+		child.Tell(name)
+		began := time.Now()
+		require.Equal(t, "enqueued", child.Line(patience))
+		b.wait("document.querySelector('main table')?.textContent.includes('" + name + "')")
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	t.Logf("on the page %v after another process was told to enqueue it, as the median of %v", took[2], took)
+	require.Less(t, took[0], 3*time.Second, "it came by asking now and then")
 	require.Equal(t, "true", b.text("window.stays"), "the page was loaded anew")
 
 	// A form that is being filled in is left alone, and the page says that there is more.
@@ -117,6 +127,29 @@ func TestLive_SevenTabs(t *testing.T) {
 	tabs[0].wait("document.querySelector('main table')?.textContent.includes('mails')")
 }
 
+// A page that is hidden has no stream, and one that is shown again has.
+func TestLive_Hidden(t *testing.T) {
+	var streams atomic.Int64
+	s := serve(t, nil, 0, func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/events" {
+				streams.Add(1)
+				defer streams.Add(-1)
+			}
+			h.ServeHTTP(w, r)
+		})
+	})
+	b := browse(t, s)
+	b.open(s.url)
+	b.live()
+	require.EqualValues(t, 1, streams.Load())
+	hide(b)
+	require.Eventually(t, func() bool { return streams.Load() == 0 }, patience, time.Millisecond)
+	show(b)
+	require.Eventually(t, func() bool { return streams.Load() == 1 }, patience, time.Millisecond)
+	b.live()
+}
+
 // hide and show tell a page that it is hidden or shown: a browser without a window says neither.
 func hide(b *browser) { visibility(b, "hidden") }
 func show(b *browser) { visibility(b, "visible") }
@@ -133,18 +166,44 @@ func (n noFlush) Header() http.Header         { return n.w.Header() }
 func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
 func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
 
+// zipped compresses an answer, and keeps what it has until the end, whatever is flushed.
+type zipped struct {
+	http.ResponseWriter
+	zip *gzip.Writer
+}
+
+func (z zipped) Write(b []byte) (int, error) { return z.zip.Write(b) }
+func (z zipped) Flush()                      { _ = http.NewResponseController(z.ResponseWriter).Flush() }
+
 // Behind a middleware that holds streams back the page asks now and then, and says why.
 func TestLive_FallsBack(t *testing.T) {
-	s := serve(t, nil, 0, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) })
-	})
-	b := browse(t, s)
-	b.expected = []string{"501"} // the browser notes the answer
-	b.open(s.url)
-	b.wait("document.querySelector('#live .text').textContent === 'every 5 s'")
-	require.Contains(t, b.text("document.getElementById('trouble').textContent"), "holds streams back")
-	s.enqueue(t, "mails")
-	b.wait("document.querySelector('main table')?.textContent.includes('mails')")
+	for name, wrap := range map[string]func(http.Handler, http.ResponseWriter, *http.Request){
+		"without Flush": func(h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) },
+		"gzip": func(h http.Handler, w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, ".") { // assets are compressed as they are
+				h.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			h.ServeHTTP(zipped{w, z}, r)
+			_ = z.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // they wait
+			s := serve(t, nil, 0, func(h http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrap(h, w, r) })
+			})
+			b := browse(t, s)
+			b.expected = []string{"501"} // the browser notes the answer
+			b.open(s.url)
+			b.wait("document.querySelector('#live .text').textContent === 'every 5 s'")
+			require.Contains(t, b.text("document.getElementById('trouble').textContent"), "holds streams back")
+			s.enqueue(t, "mails")
+			b.wait("document.querySelector('main table')?.textContent.includes('mails')")
+		})
+	}
 }
 
 // A group of dead letters is requeued by two clicks, and the page says what was done.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -175,6 +176,12 @@ func (b *browser) fault(text string) {
 		}
 	}
 	b.faults = append(b.faults, text)
+}
+
+func (b *browser) complained(part string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.faults, func(fault string) bool { return strings.Contains(fault, part) })
 }
 
 func (b *browser) check() {

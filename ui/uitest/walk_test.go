@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -61,4 +63,26 @@ func (b *browser) picture(page string, width int64, colors string) {
 			require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
 		}
 	}
+}
+
+// What the other tests rely on: a browser that is refused something by the policy, that asks elsewhere or
+// that has an error says so.
+func TestPages_Complaints(t *testing.T) {
+	s := serve(t, nil, 0, nil)
+	b := browse(t, s)
+	b.open(s.url)
+	elsewhere := strings.Replace(s.url, "127.0.0.1", "localhost", 1)
+	for _, c := range []struct{ complaint, script string }{
+		{"Content Security Policy", fmt.Sprintf("fetch(%q).catch(() => {})", elsewhere)},
+		{"console: error", "console.error('x')"},
+		{"exception: ", "setTimeout(() => { throw new Error('x') })"},
+		{"a request to " + elsewhere, fmt.Sprintf("location = %q", elsewhere)},
+	} {
+		require.False(t, b.complained(c.complaint))
+		b.run(chromedp.Evaluate[chromedp.Void](c.script))
+		require.Eventually(t, func() bool { return b.complained(c.complaint) }, patience, time.Millisecond, c.complaint)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.faults, b.expected = nil, []string{""}
 }
