@@ -113,7 +113,7 @@ func TestOrders_RefusedOrder(t *testing.T) {
 func TestOrders_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
-	c.rate = 1000
+	c.rate = 200 // it takes seconds, of which the first is enough
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
