@@ -69,7 +69,7 @@ var nestedMayImport = map[string][]string{
 	"honkerotel": {"admin"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay", "ui"},
-	"bench":      {"internal/testkit", "admin", "dispatch", "relay"},
+	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},
 	"ui":         {"admin"},
 }
 
