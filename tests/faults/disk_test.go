@@ -5,6 +5,7 @@ package faults_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/tests/faultvfs"
 )
@@ -117,6 +119,54 @@ func TestScheduler_DiskFull(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, fires, 2, "both times that were due")
 	require.True(t, fires[0].FireAt.Equal(first))
+}
+
+// The test kit's full disk refuses what one does, by the same code.
+func TestDiskFull_AsInTheKit(t *testing.T) {
+	disk, db := onFaultyDisk(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER)`)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	testkit.Enqueue(t, q, 1)
+	job := testkit.Claim(t, q, 1)[0]
+	testkit.Enqueue(t, q, 2)
+	verbs := map[string]func() error{
+		"Enqueue":     func() error { _, err := q.Enqueue(ctx, 3); return err },
+		"EnqueueMany": func() error { _, err := q.EnqueueMany(ctx, make([]int, 100)); return err },
+		"Claim":       func() error { _, err := q.Claim(ctx, "w", 1); return err },
+		"Ack":         func() error { return job.Ack(ctx) },
+		"DELETE":      func() error { _, err := db.SQL().ExecContext(ctx, `DELETE FROM _honker_live`); return err },
+		"Tx": func() error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (1)`)
+				return err
+			})
+		},
+	}
+	before := testkit.Dump(t, db.SQL())
+	refused := func() map[string]int {
+		codes := make(map[string]int)
+		for name, verb := range verbs {
+			var coded interface{ Code() int }
+			if err := verb(); errors.As(err, &coded) {
+				codes[name] = coded.Code()
+			}
+		}
+		require.Equal(t, before, testkit.Dump(t, db.SQL()))
+		return codes
+	}
+	disk.Fail(noSpace)
+	onDisk := refused()
+	disk.Fail(nil)
+	require.Len(t, onDisk, len(verbs))
+	end := honkertest.DiskFull(t, db)
+	require.Equal(t, onDisk, refused(), "in the kit")
+	end()
+	for name, verb := range verbs {
+		if name != "DELETE" {
+			require.NoError(t, verb(), name)
+		}
+	}
 }
 
 // A worker backs off whatever the disk refuses.
