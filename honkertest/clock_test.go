@@ -250,6 +250,7 @@ func TestBubble_Clock(t *testing.T) {
 	for _, cases := range []clockCases{jobClock(), otherClock()} {
 		for name, begin := range cases {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 					q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(after)})
 					come := begin(t, db, q)

@@ -142,6 +142,7 @@ func TestForeign_Rules_Bubble(t *testing.T) {
 	} {
 		for met, binds := range map[bool]bool{false: c.binds, true: c.bindsMet} {
 			t.Run(fmt.Sprint(name, ", met: ", met), func(t *testing.T) {
+				t.Parallel()
 				honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 					q := honker.NewQueue[int](db, "jobs", nil)
 					testkit.Enqueue(t, q, 1, honker.Key("k"))
