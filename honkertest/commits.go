@@ -18,7 +18,8 @@ import (
 // All commits of this DB count: of verbs, several of which may share one and then fail together, of DB.Tx and DB.SQL,
 // of the Work loops, and of the books that honker keeps now and then, such as which workers run. Where a Work runs,
 // let all commits fail for a while instead of a number of them. Reads and rollbacks are no commits, and those of
-// other processes go on. A later FailCommits or [DiskFull] takes the place of this one.
+// other processes go on. A later FailCommits or [DiskFull] takes the place of this one, and both take that of a
+// commit hook which Options.OnConnect has set.
 //
 // The test fails now if err is nil, or if db was attached to a pool of another driver.
 func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
