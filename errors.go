@@ -135,6 +135,21 @@ func (e *JobFailedError) Error() string {
 	return fmt.Sprintf("job %d failed after %d attempts: %s", e.ID, e.Attempts, e.LastError)
 }
 
+// OldSchemaError reports a file that was opened to be read only, and has no schema of this version of honker's: opened
+// to be written once, it gets that. It is [ErrUnsupported] too.
+type OldSchemaError struct {
+	Version int // of the file; 0: another binding of honker has made it, without this library's tables
+	Current int // of this library
+}
+
+// Error implements error.
+func (e *OldSchemaError) Error() string {
+	if e.Version == 0 {
+		return "it was made by another binding of honker and lacks this library's tables: open it for writing once"
+	}
+	return fmt.Sprintf("its schema is older, version %d where this library has %d: open it for writing once", e.Version, e.Current)
+}
+
 // BrokenError reports that [DB.Check] has read the file, and that it is not sound.
 type BrokenError struct {
 	Rules []string // that the file breaks, and examples of what breaks them

@@ -114,11 +114,19 @@ func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal 
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
-	lacks, err := store.Lacks(ctx, pool)
-	if err == nil && lacks != "" {
-		err = fmt.Errorf("%w: %s cannot be opened to be read only: %s", ErrUnsupported, path, lacks)
+	version, ours, err := store.Made(ctx, pool)
+	var lacks error
+	switch {
+	case err != nil:
+		return sqlite.Explain(err, path)
+	case !ours:
+		lacks = errors.New("it has no tables of honker")
+	case version < store.Version:
+		lacks = &OldSchemaError{Version: version, Current: store.Version}
+	default:
+		return nil
 	}
-	return sqlite.Explain(err, path)
+	return fmt.Errorf("%w: %s cannot be opened to be read only: %w", ErrUnsupported, path, lacks)
 }
 
 // bootstrap brings the file to this version's schema, without a write when it is

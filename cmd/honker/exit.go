@@ -93,6 +93,7 @@ func (a *app) complain(err error, try string) {
 
 // judge returns the exit code of an error of the library, and what to try next.
 func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
+	var old *honker.OldSchemaError
 	switch {
 	case errors.Is(err, context.Canceled):
 		return codeInterrupted, "the same again"
@@ -106,6 +107,8 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 		return codeRefused, "go install github.com/honker-go/honker/cmd/honker@latest"
 	case errors.Is(err, honker.ErrDatabaseReplaced): // by a process that has begun to use it meanwhile
 		return codeRefused, "the same again"
+	case errors.As(err, &old):
+		return codeRefused, a.command("upgrade")
 	case errors.Is(err, honker.ErrUnsupported):
 		return codeRefused, chooseFile
 	case errors.Is(err, os.ErrPermission):

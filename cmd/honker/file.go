@@ -141,13 +141,14 @@ func (a *app) path(ctx context.Context) (string, error) {
 	return a.only(ctx, found)
 }
 
-// only is the one honker file among those that were found. Files of a newer honker count: they are
+// only is the one honker file among those that were found. Files of another version count: they are
 // meant, and the command will say what is wrong with them.
 func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
+	var old *honker.OldSchemaError
 	for _, path := range found {
 		err := a.try(ctx, path, access{readOnly: true})
-		if err == nil || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, honker.ErrBusy) {
+		if err == nil || errors.As(err, &old) || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, honker.ErrBusy) {
 			ours = append(ours, path)
 		}
 	}

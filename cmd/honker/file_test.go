@@ -53,11 +53,17 @@ func TestFile_Refused(t *testing.T) {
 		"newer":   {codeRefused, "newer"},
 	} {
 		before := contents(t, dir)
+		if name != "older" {
+			got := ran(t, dir, "-f", name, "upgrade", "--yes")
+			require.Equal(t, want.code, got.code, "%s: %s", name, got.err)
+			require.Contains(t, got.err, want.text)
+			require.Equal(t, before, contents(t, dir), name)
+		}
 		for _, args := range []string{
 			"status", "queues", "check", "enqueue jobs 1", "queue pause jobs", "dead discard --all --yes",
 			"queue limits jobs --running 1", "queue retention jobs --dead 1d", "stream retention t --count 1", "job wait 1", "work jobs -- true", "locks", "lock run l -- touch ran", "streams", "stream tail t --follow",
 			"stream publish t 1", "consumer rm t c", "groups", "schedule add n jobs @daily", "schedule next n", "limits", "notify c 1", "listen c",
-			"events", "backup copy.db", "maintain --once", "vacuum", "schema", "top --once",
+			"events", "backup copy.db", "maintain --once", "vacuum", "schema", "top --once", "metrics", "ui",
 		} {
 			got := ran(t, dir, append([]string{"-f", name}, strings.Fields(args)...)...)
 			require.Equal(t, want.code, got.code, "%s %s: %s", args, name, got.err)

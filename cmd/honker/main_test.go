@@ -92,8 +92,9 @@ func (s *session) do(args ...string) said {
 		line[i] = shellWord(arg)
 	}
 	fmt.Fprintf(&s.text, "$ honker %s\n%s", strings.Join(line, " "), got.out)
+	dir := must1(os.Getwd()) + string(filepath.Separator)
 	for line := range strings.Lines(got.err) {
-		fmt.Fprintf(&s.text, "! %s\n", strings.TrimRight(line, " \n"))
+		fmt.Fprintf(&s.text, "! %s\n", strings.TrimRight(strings.ReplaceAll(line, dir, "DIR/"), " \n"))
 	}
 	if got.code != 0 {
 		fmt.Fprintf(&s.text, "[exit code %d]\n", got.code)

@@ -58,7 +58,7 @@ It works on the file itself: -f app.db, $HONKER_FILE, or the only *.db here that
 file. It never creates one. On a terminal it prints tables; piped, values separated by tabs.
 
 Exit codes: 0 fine; 1 no: nothing found, problems found; 2 usage; 3 refused: busy, read-only,
-no honker file, too new; 4 interrupted, and what was done is said.`,
+no honker file, too old or new; 4 interrupted, and what was done is said.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuch,
@@ -80,7 +80,7 @@ no honker file, too new; 4 interrupted, and what was done is said.`,
 	root.AddCommand(a.streams(), a.stream(), a.consumers(), a.consumer(), a.groups(), a.group())
 	root.AddCommand(a.schedules(), a.schedule())
 	root.AddCommand(a.limits(), a.notify(), a.listen(), a.events())
-	root.AddCommand(a.backup(), a.maintain(), a.vacuum(), a.schema())
+	root.AddCommand(a.backup(), a.maintain(), a.vacuum(), a.schema(), a.upgrade())
 	root.AddCommand(a.top(), a.ui(), a.metrics())
 	return root
 }

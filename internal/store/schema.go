@@ -55,23 +55,29 @@ var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTE
 // Current tells whether the file has this version's schema, so that opening it needs no
 // write. A newer schema is ErrTooNew.
 func Current(ctx context.Context, q Querier) (bool, error) {
+	version, err := versionOf(ctx, q)
+	return version == Version, err
+}
+
+// versionOf is the version of our own tables; 0: there is none.
+func versionOf(ctx context.Context, q Querier) (int, error) {
 	var x int
 	found, err := one(ctx, q, sqlHasMeta, nil, &x)
 	if err != nil || !found {
-		return false, err
+		return 0, err
 	}
 	var text string
 	if found, err = one(ctx, q, sqlVersion, nil, &text); err != nil || !found {
-		return false, err
+		return 0, err
 	}
 	version, err := strconv.Atoi(text)
 	if err != nil {
-		return false, fmt.Errorf("schema_version %q is no number", text)
+		return 0, fmt.Errorf("schema_version %q is no number", text)
 	}
 	if version > Version {
-		return false, fmt.Errorf("%w: the file has version %d, this code knows %d", ErrTooNew, version, Version)
+		return 0, fmt.Errorf("%w: the file has version %d, this code knows %d", ErrTooNew, version, Version)
 	}
-	return version == Version, nil
+	return version, nil
 }
 
 // The two bytes of the header that say so, https://sqlite.org/fileformat.html.
@@ -84,26 +90,16 @@ func IsWAL(ctx context.Context, q Querier) (is bool, err error) {
 	return is, err
 }
 
-const sqlHasTables = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
+const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
 
-// Lacks says what a file lacks that is only to be read; "" for a file with this version's schema. A newer
-// one is ErrTooNew.
-func Lacks(ctx context.Context, q Querier) (string, error) {
-	current, err := Current(ctx, q)
-	if err != nil || current {
-		return "", err
+// Made tells which version of this package has made the file's tables; 0: another binding did. ours is false for
+// a file without tables of honker. A newer version is ErrTooNew.
+func Made(ctx context.Context, q Querier) (version int, ours bool, err error) {
+	if version, err = versionOf(ctx, q); err != nil || version > 0 {
+		return version, true, err
 	}
-	var tables int
-	if _, err := one(ctx, q, sqlHasTables, nil, &tables); err != nil {
-		return "", err
-	}
-	switch tables {
-	case 0:
-		return "it has no tables of honker", nil
-	case 1:
-		return "it was made by another binding of honker and lacks this library's tables: open it for writing once", nil
-	}
-	return fmt.Sprintf("its schema is older than version %d: open it for writing once", Version), nil
+	_, err = one(ctx, q, sqlHasTables, nil, &ours)
+	return 0, ours, err
 }
 
 // It changes no row, and takes the write lock all the same.
