@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,7 @@ when it is whole. It replaces no file.`,
 			case errors.Is(err, fs.ErrNotExist):
 				return usage("", "%s: no such directory", args[0])
 			case err != nil:
-				return err
+				return errors.Join(unwritable(filepath.Dir(args[0])), err)
 			}
 			info, err := os.Stat(args[0])
 			if err != nil {
@@ -65,6 +66,15 @@ when it is whole. It replaces no file.`,
 			return one(a, copiedView, copied{Path: args[0], Size: info.Size(), Took: time.Since(began)})
 		})
 	})
+}
+
+// unwritable is why no file can be made in a directory, of which SQLite says little.
+func unwritable(dir string) error {
+	probe, err := os.CreateTemp(dir, ".honker-backup-*")
+	if err == nil {
+		return errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	return &coded{code: codeRefused, err: err, try: "the same into another directory"}
 }
 
 // vacuumed is how large the file was, and is.

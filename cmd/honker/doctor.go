@@ -130,8 +130,11 @@ func indented(s string) string {
 	return space + strings.ReplaceAll(clean(s), "\n", "\n"+space)
 }
 
-// wrapped has lines of at most width letters, but for words that have more.
+// wrapped has lines of at most width letters, but for words that have more. Without a width it is one line.
 func wrapped(s string, width int) string {
+	if width <= 0 {
+		return s
+	}
 	var b strings.Builder
 	left := width
 	for i, word := range strings.Fields(s) {

@@ -109,10 +109,10 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 		return codeRefused, "the same again"
 	case errors.As(err, &old):
 		return codeRefused, a.command("upgrade")
-	case errors.Is(err, honker.ErrUnsupported):
-		return codeRefused, chooseFile
 	case errors.Is(err, os.ErrPermission):
 		return codeRefused, "the same as a user that may use the file"
+	case errors.Is(err, honker.ErrUnsupported):
+		return codeRefused, chooseFile
 	default:
 		return codeRefused, a.command("check")
 	}

@@ -39,8 +39,13 @@ func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 // ran runs the binary to its end.
 func ran(t *testing.T, dir string, args ...string) said {
 	t.Helper()
+	return finished(t, command(t, dir, args...))
+}
+
+// finished runs cmd to its end.
+func finished(t *testing.T, cmd *exec.Cmd) said {
+	t.Helper()
 	var out, errs bytes.Buffer
-	cmd := command(t, dir, args...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	code := codeOf(t, cmd.Run())
 	return said{out.String(), errs.String(), code}
@@ -134,6 +139,71 @@ func TestProcess_ClosedPipe(t *testing.T) {
 		require.NoError(t, out.Close())
 		require.Zero(t, codeOf(t, cmd.Wait()), format)
 		require.Empty(t, errs.String(), format)
+	}
+}
+
+// What has no end goes on until it is read no more: the next line is the last one, and no error.
+func TestProcess_ClosedPipeOfFeed(t *testing.T) {
+	t.Parallel()
+	dir, db, q := newFile(t)
+	topic := honker.NewStream[int](db, "orders", nil)
+	for args, cause := range map[string]func() error{
+		"stream tail orders --follow": func() error { _, err := topic.Publish(t.Context(), 1); return err },
+		"listen cache":                func() error { _, err := db.Notify(t.Context(), "cache", 1); return err },
+		"events":                      func() error { _, err := q.Enqueue(t.Context(), 1); return err },
+	} {
+		cmd := command(t, dir, append(strings.Fields(args), "-q")...)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		require.NoError(t, cmd.Start())
+		lines := make(chan error, 1)
+		go func() {
+			_, err := bufio.NewReader(out).ReadString('\n')
+			lines <- errors.Join(err, out.Close())
+			lines <- cmd.Wait()
+		}()
+		for n := range 2 { // a line, and the end
+			require.Eventually(t, func() bool {
+				require.NoError(t, cause())
+				select {
+				case err := <-lines:
+					require.NoError(t, err, "%s, %d: %s", args, n, errs.String())
+					return true
+				case <-time.After(100 * time.Millisecond):
+					return false
+				}
+			}, deadline, time.Millisecond, args)
+		}
+		require.Empty(t, errs.String(), args)
+	}
+}
+
+// Another file at the path ends what follows the old one.
+func TestProcess_Replaced(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("a file that is open cannot be replaced")
+	}
+	for _, args := range []string{"listen cache", "events"} {
+		dir := t.TempDir()
+		for _, name := range []string{"app.db", "other.db"} {
+			require.NoError(t, open(t, filepath.Join(dir, name)).Close())
+		}
+		cmd := command(t, dir, append([]string{"-f", "app.db"}, strings.Fields(args)...)...)
+		errs, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		said := bufio.NewReader(errs)
+		_, err = said.ReadString('\n') // that it follows the file
+		require.NoError(t, err)
+		require.NoError(t, os.Rename(filepath.Join(dir, "other.db"), filepath.Join(dir, "app.db")))
+		rest, err := io.ReadAll(said)
+		require.NoError(t, err)
+		require.Equal(t, codeRefused, codeOf(t, cmd.Wait()), "%s: %s", args, rest)
+		require.Contains(t, string(rest), "replaced", args)
+		require.Contains(t, string(rest), "\ntry: the same again\n", args)
 	}
 }
 

@@ -232,6 +232,9 @@ func TestTop_Keys(t *testing.T) {
 		m.Update(tea.WindowSizeMsg{Width: 30, Height: 30})
 		m.keys("e")
 		shows("    job 6 runs, and no other\n    one of it")
+		m.Update(tea.WindowSizeMsg{}) // of a terminal that does not know its size
+		m.keys("e")
+		shows("    job 6 runs, and no other one of it")
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
 		m.keys("esc", "?")
 		shows("select a queue")
