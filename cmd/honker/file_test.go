@@ -92,7 +92,7 @@ func TestFile_Looks(t *testing.T) {
 	for _, args := range []string{
 		"status", "queues", "queue show jobs", "jobs", "job show 1", "dead", "dead groups", "dead export", "check", "__complete queue show ",
 		"queue limits jobs", "queue retention jobs", "stream retention t", "queue keys jobs", "queue traffic", "locks", "streams", "stream read t", "stream tail t", "consumers", "groups", "schedules",
-		"limits", "schema", "schema _honker_live", "top --once",
+		"limits", "schema", "schema _honker_live", "top --once", "batches",
 	} {
 		got := ran(t, dir, strings.Fields(args)...)
 		require.Zero(t, got.code, "%s: %s", args, got.err)

@@ -400,7 +400,9 @@ func TestGolden_Wait(t *testing.T) {
 		s.do("job", "wait", "99")
 		s.do("job", "wait", "8", "--for", "2s")
 		s.do("job", "wait", "8", "-o", "name")
-		s.do("__complete", "job", "wait", "")
+		for _, verb := range []string{"wait", "why", "logs"} {
+			s.do("__complete", "job", verb, "")
+		}
 		s.matches("wait")
 	})
 }

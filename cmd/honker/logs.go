@@ -33,7 +33,8 @@ func (a *app) jobLogs() *cobra.Command {
 		Short: "The failed attempts of a job, and what they have logged",
 		Long: `logs prints the last 20 attempts of a job that have failed: a line for each, and below it, indented, its error and what its
 handler has written to its Logger. With --output they are values, as of other lists.`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeJob,
 	}
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)

@@ -19,7 +19,8 @@ func (a *app) jobWhy() *cobra.Command {
 		Short:      "Why a job does not run, or what became of it",
 		Long: `why tells why a job does not run: a pause, a limit, jobs that come first, its time, no worker; and what
 helps. Of a job that is gone it tells what can have become of it; the exit code is then 1.`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeJob,
 	}
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+)
+
+var batchView = view[admin.BatchInfo]{
+	columns: []column[admin.BatchInfo]{
+		{"id", func(b admin.BatchInfo) cell { return id(b.ID) }},
+		{"name", func(b admin.BatchInfo) cell { return text(b.Name) }},
+		{"open", func(b admin.BatchInfo) cell { return truth(b.Open) }},
+		{"total", func(b admin.BatchInfo) cell { return bound(b.Total) }},
+		{"waiting", func(b admin.BatchInfo) cell { return bound(b.Waiting) }},
+		{"running", func(b admin.BatchInfo) cell { return bound(b.Running) }},
+		{"done", func(b admin.BatchInfo) cell { return bound(b.Done) }},
+		{"dead", func(b admin.BatchInfo) cell { return bound(b.Dead) }},
+		{"created_at", func(b admin.BatchInfo) cell { return when(b.CreatedAt) }},
+		{"done_at", func(b admin.BatchInfo) cell { return when(b.DoneAt) }},
+	},
+	name: func(b admin.BatchInfo) string { return strconv.FormatInt(b.ID, 10) },
+}
+
+func (a *app) batches() *cobra.Command {
+	limit, after := 50, ""
+	cmd := &cobra.Command{
+		Use:   "batches",
+		Short: "The batches of jobs, and how far they are",
+		Long: `batches lists the batches of jobs, the newest first: how many members each has had, and what has become of them. One that is
+open can get more. honker jobs --batch lists the members.`,
+		GroupID: groupLook,
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`, 1 to 1000")
+	cmd.Flags().StringVar(&after, "after", "", "go on after the `cursor` that the list before has ended with")
+	return a.does(cmd, func(ctx context.Context, _ []string) error {
+		if limit < 1 || limit > pageSize {
+			return usage("", "--limit %d: it is not between 1 and %d", limit, pageSize)
+		}
+		return a.look(ctx, func(db *honker.DB) error {
+			page, err := admin.Batches(ctx, db, &admin.PageOptions{After: admin.Cursor(after), Limit: limit})
+			if err != nil {
+				return err
+			}
+			if err := many(a, batchView, page.Batches, "batches"); err != nil || page.Next == "" {
+				return err
+			}
+			a.note("there may be more: the same with --after %s", page.Next)
+			return nil
+		})
+	})
+}
