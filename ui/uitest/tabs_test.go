@@ -138,12 +138,7 @@ func benchTabs(b *testing.B, enqueue enqueuer) {
 	if testing.Short() {
 		turn = 50 * time.Millisecond
 	}
-	rate := func() float64 {
-		time.Sleep(turn / 5) // what was before this turn ends
-		began, before := time.Now(), done.Load()
-		time.Sleep(turn)
-		return float64(done.Load()-before) / time.Since(began).Seconds()
-	}
+	rate := func() float64 { return rateOf(done, turn) }
 	var pages, looks int64
 	seen := func() float64 {
 		browser.Tell("look")
@@ -173,6 +168,14 @@ func benchTabs(b *testing.B, enqueue enqueuer) {
 	b.ReportMetric(ratios[b.N/2], "x-unseen")
 	b.ReportMetric(unseen[b.N/2], "jobs/s")
 	b.ReportMetric(float64(pages)/time.Duration(looks).Seconds(), "pages/s")
+}
+
+// rateOf is how many jobs a second are done in a turn.
+func rateOf(done *atomic.Int64, turn time.Duration) float64 {
+	time.Sleep(turn / 5) // what was before this turn ends
+	began, before := time.Now(), done.Load()
+	time.Sleep(turn)
+	return float64(done.Load()-before) / time.Since(began).Seconds()
 }
 
 // busy enqueues and works off jobs until the benchmark ends.
