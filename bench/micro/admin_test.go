@@ -3,7 +3,6 @@ package micro_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,47 +13,12 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/bench/bigfile"
 )
-
-// A file as operators fear it: a million live jobs and a hundred thousand dead ones in 500
-// queues, of which each tenth has three priorities. A tenth of the jobs waits for its time, and a
-// thousand run.
-const (
-	bigLive = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
-INSERT INTO _honker_live (queue, priority, run_at, payload, state, worker_id, claim_expires_at, attempts, max_attempts)
-SELECT printf('queue-%03d', i % 500), iif(i % 10 = 0, i / 500 % 3, 0), 1700000000 + i % 1000 + iif(i / 500 % 10 = 0, 2000000000, 0),
-  '{"order":' || i || ',"to":"someone@example.org","subject":"Your order has been shipped","body":"it is on its way"}',
-  iif(i % 1009 = 1, 'processing', 'pending'), iif(i % 1009 = 1, 'w', NULL), iif(i % 1009 = 1, 4000000000, NULL), i % 2, 25 FROM n`
-	bigDead = `WITH RECURSIVE n(i) AS (SELECT ?1 + 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1 + ?1 / 10)
-INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error, died_at)
-SELECT i, printf('queue-%03d', i % 500), '{"order":' || i || ',"to":"someone@example.org"}', 3, 3, 'no route to host ' || i,
-  1700000000 + i * 7919 % 100000 FROM n`
-)
-
-func openBig(b *testing.B) (*honker.DB, string) {
-	b.Helper()
-	path := filepath.Join(b.TempDir(), "big.db")
-	db, err := honker.Open(b.Context(), path, nil)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = db.Close() })
-	for _, fill := range []string{bigLive, bigDead} {
-		_, err := db.SQL().Exec(fill, bigJobs())
-		require.NoError(b, err)
-	}
-	return db, path
-}
-
-// bigJobs is how many live jobs openBig makes; the dead ones have the ids above.
-func bigJobs() int {
-	if testing.Short() {
-		return 10_000
-	}
-	return 1_000_000
-}
 
 // BenchmarkAdmin_Problems is a look for problems in a large file: each of its queues has some.
 func BenchmarkAdmin_Problems(b *testing.B) {
-	db, _ := openBig(b)
+	db, _ := bigfile.Open(b)
 	look := func() {
 		all, err := admin.Problems(b.Context(), db)
 		require.NoError(b, err)
@@ -81,7 +45,7 @@ func BenchmarkWorker_Short(b *testing.B) {
 
 // BenchmarkAdmin_Queues is the overview of a large file: counted, and as the next looks see it.
 func BenchmarkAdmin_Queues(b *testing.B) {
-	db, path := openBig(b)
+	db, path := bigfile.Open(b)
 	b.Run("counted", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
@@ -118,7 +82,7 @@ func requireOverview(b *testing.B, db *honker.DB) {
 
 // BenchmarkAdmin_List goes through all pages of a list, and reports the slowest.
 func BenchmarkAdmin_List(b *testing.B) {
-	db, _ := openBig(b)
+	db, _ := bigfile.Open(b)
 	one := []string{"queue-010"}
 	for _, l := range []struct {
 		name  string
@@ -171,7 +135,7 @@ func slowestPage(b *testing.B, db *honker.DB, f admin.JobFilter, o *admin.PageOp
 // BenchmarkAdmin_Viewers is a worker at full speed in a large file, beside twenty viewers that each
 // look at all queues and at the newest jobs once a second, and without them, in turns.
 func BenchmarkAdmin_Viewers(b *testing.B) {
-	db, _ := openBig(b)
+	db, _ := bigfile.Open(b)
 	q := honker.NewQueue[payload](db, "busy", nil)
 	jobs := slices.Repeat([]payload{onePayload}, 1000)
 	turn := func(viewers int) time.Duration {

@@ -1,4 +1,8 @@
-package micro_test
+// Package pages_test measures the pages of the dashboard on a large file.
+//
+// It is not a part of bench/micro: with html/template in a binary the linker leaves out no method, and that alone
+// has slowed SQLite down there, by a tenth in BenchmarkQueue_Work.
+package pages_test
 
 import (
 	"fmt"
@@ -9,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/bench/bigfile"
 	"github.com/honker-go/honker/ui"
 )
 
@@ -16,7 +21,7 @@ import (
 func uiPages() []string {
 	return []string{
 		"", "queue?name=queue-010", "queue?name=queue-010&span=7d", "jobs", "jobs?queue=queue-010", "jobs?phase=dead",
-		"job?id=500", fmt.Sprintf("job?id=%d", bigJobs()+500), "dead", "dead?queue=queue-010",
+		"job?id=500", fmt.Sprintf("job?id=%d", bigfile.Jobs()+500), "dead", "dead?queue=queue-010",
 		"streams", "stream?topic=orders", "schedules", "batches", "locks", "workers", "file", "audit",
 		"jobs?contains=nowhere", // a search, which a page ends after a while
 	}
@@ -35,7 +40,7 @@ SELECT unixepoch() / 60 - i, iif(k = 100, '', printf('queue-%03d', k)), 9, 9, 7,
 // BenchmarkUI_Pages opens each page of a large file, as a browser does that was there before: what is counted of
 // the queues is known, as long as that holds.
 func BenchmarkUI_Pages(b *testing.B) {
-	db, _ := openBig(b)
+	db, _ := bigfile.Open(b)
 	fillUI(b, db)
 	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
 	b.Cleanup(h.Close)
@@ -57,7 +62,7 @@ func fillUI(b *testing.B, db *honker.DB) {
 	if testing.Short() {
 		week = 100
 	}
-	_, err := db.SQL().Exec(bigEvents, bigJobs())
+	_, err := db.SQL().Exec(bigEvents, bigfile.Jobs())
 	require.NoError(b, err)
 	_, err = db.SQL().Exec(bigMinutes, week)
 	require.NoError(b, err)
