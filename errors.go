@@ -135,8 +135,8 @@ func (e *JobFailedError) Error() string {
 	return fmt.Sprintf("job %d failed after %d attempts: %s", e.ID, e.Attempts, e.LastError)
 }
 
-// OldSchemaError reports a file that was opened to be read only, and has no schema of this version of honker's: opened
-// to be written once, it gets that. It is [ErrUnsupported] too.
+// OldSchemaError reports that a file, opened with ReadOnly, has an older schema than this version of the library
+// needs. Opening it once without ReadOnly upgrades it. It is [ErrUnsupported] too.
 type OldSchemaError struct {
 	Version int // of the file; 0: another binding of honker has made it, without this library's tables
 	Current int // of this library
