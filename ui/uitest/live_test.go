@@ -218,7 +218,7 @@ func TestVerbs_RequeueGroup(t *testing.T) {
 	b.wait("document.querySelector('h1')?.textContent === 'Requeue 7 jobs?'")
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
 	b.wait("document.getElementById('flash')?.textContent === '7 jobs requeued.'")
-	require.Equal(t, "2", strings.TrimSpace(b.text("document.querySelector('article.group .size').textContent")))
+	require.Equal(t, "2", strings.TrimSpace(b.text("document.querySelector('article.group .size a').textContent")))
 	require.Equal(t, "", b.text("location.search"), "the sentence is not part of what is handed on")
 }
 
