@@ -16,8 +16,9 @@ const (
 	// started meanwhile.
 	startDelay = 20 * time.Millisecond
 	aloneDelay = 20 * time.Millisecond
-	seenEvery  = time.Minute // between two commits that carry that the loops were seen
-	failPause  = time.Minute // after a write that has failed
+	seenEvery  = time.Minute            // between two commits that carry that the loops were seen
+	failPause  = time.Minute            // after a write that has failed
+	leaveWait  = 250 * time.Millisecond // how long the end of a loop waits for a write that is under way
 )
 
 // Register has the Work loops of one DB. It is an engine.Rider: its rows go with commits of others,
@@ -51,6 +52,7 @@ type change struct {
 	put, drop []store.Worker
 	all       bool // put has all that run
 	first     bool // this process has had no rows: it looks for those that others have left
+	ended     chan struct{}
 }
 
 // NewRegister returns a Register that calls flush, in a goroutine of its own or in that of a loop that
@@ -86,11 +88,24 @@ func (r *Register) leave(worker string, queues []string) {
 			delete(r.running, k)
 		}
 	}
-	left := len(r.changeLocked(time.Now()).drop) > 0
+	underWay := r.taken
 	r.mu.Unlock()
-	if left {
+	if underWay != nil { // what it puts is not in written before
+		select {
+		case <-underWay.ended:
+		case <-time.After(leaveWait):
+		}
+	}
+	if r.leftRows() {
 		r.flush()
 	}
+}
+
+// leftRows tells whether the file has rows of loops that have ended.
+func (r *Register) leftRows() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.changeLocked(time.Now()).drop) > 0
 }
 
 // soonLocked lets a commit carry what has changed, or one of its own.
@@ -158,6 +173,7 @@ func (r *Register) Take(alone bool) bool {
 	if len(c.put) == 0 && len(c.drop) == 0 {
 		return false
 	}
+	c.ended = make(chan struct{})
 	r.taken = c
 	return true
 }
@@ -168,6 +184,7 @@ func (r *Register) Done(ride engine.Ride) {
 	defer r.mu.Unlock()
 	c := r.taken
 	r.taken = nil
+	defer close(c.ended)
 	if ride == engine.RideDone {
 		r.committedLocked(c)
 	}

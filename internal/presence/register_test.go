@@ -208,3 +208,28 @@ func TestRegister_Meanwhile(t *testing.T) {
 		require.Empty(t, f.rows())
 	})
 }
+
+// A loop that ends while its row is being written deletes it all the same before it has ended.
+func TestRegister_EndsMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
+		leave := r.Enter("w", queues, 4)
+		require.True(t, r.Take(true))
+		for _, w := range presence.Put(r) {
+			f.all[w.ID+" "+w.Queue] = w
+		}
+		ended := make(chan struct{})
+		go func() { leave(); close(ended) }()
+		pass(10 * time.Millisecond)
+		r.Done(engine.RideDone)
+		<-ended
+		require.Empty(t, f.rows())
+
+		// It does not wait for long.
+		leave = r.Enter("w", queues, 4)
+		require.True(t, r.Take(true))
+		began := time.Now()
+		leave()
+		require.LessOrEqual(t, time.Since(began), time.Second)
+		r.Done(engine.RideLeft)
+	})
+}
