@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func TestRelay_Run(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, 90)
-	args := append(flags(c), "-rate", "60", "-down", "800ms")
+	args := append(flags(c), "-rate", "60", "-down", "3s")
 	first := runMain(t, 0, args...)
 	require.Contains(t, first, expected(90))
 	require.Regexp(t, `blau  delivered +\d+  waiting +[1-9]\d*  post to .*: 503 Service Unavailable: maintenance`, first)
