@@ -169,7 +169,7 @@ func TestProcess_ClosedPipeOfFeed(t *testing.T) {
 				require.NoError(t, cause())
 				select {
 				case err := <-lines:
-					require.NoError(t, err, "%s, %d: %s", args, n, errs.String())
+					require.NoError(t, err, "%s, %d", args, n)
 					return true
 				case <-time.After(100 * time.Millisecond):
 					return false
