@@ -140,11 +140,11 @@ SELECT 'bench', '{}', 'processing', 'other', unixepoch() + 10000, 1, unixepoch()
 }
 
 // claimAck enqueues n jobs that come first, and claims and acks them one by one.
-func claimAck(b *testing.B, db *honker.DB) func(n int) {
+func claimAck(b *testing.B, db *honker.DB, opts ...honker.EnqueueOption) func(n int) {
 	q := honker.NewQueue[payload](db, "bench", nil)
 	ctx := context.Background()
 	return func(n int) {
-		_, err := q.EnqueueMany(ctx, slices.Repeat([]payload{onePayload}, n), honker.Priority(5))
+		_, err := q.EnqueueMany(ctx, slices.Repeat([]payload{onePayload}, n), append(opts, honker.Priority(5))...)
 		require.NoError(b, err)
 		for range n {
 			jobs, err := q.Claim(ctx, "bench", 1)

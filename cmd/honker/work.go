@@ -123,6 +123,7 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 	}}
 	hard, done := secondSignal()
 	defer done()
+	defer a.noteDrain(ctx)()
 	err := a.serve(work, observer, func(db *honker.DB) error {
 		path, err := a.path(work)
 		if err != nil {
@@ -143,6 +144,20 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 		return nil
 	}
 	return err
+}
+
+// noteDrain says that ctx has ended, for an operator who waits for the commands. What it returns ends that.
+func (a *app) noteDrain(ctx context.Context) (end func()) {
+	said := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(said)
+		a.note("draining: no job starts; a second signal ends the commands that run")
+	})
+	return func() {
+		if !cancel() {
+			<-said
+		}
+	}
 }
 
 // secondSignal is a ctx that ends with the second signal: the first one is for all commands.
