@@ -146,7 +146,7 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 	return err
 }
 
-// noteDrain says that ctx has ended, for an operator who waits for the commands. What it returns ends that.
+// noteDrain says that ctx has ended, for an operator that waits for the commands. The returned function ends that.
 func (a *app) noteDrain(ctx context.Context) (end func()) {
 	said := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {

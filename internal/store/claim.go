@@ -22,10 +22,8 @@ const overdueLimit = 1000
 // meanwhile: a thousand small jobs take some milliseconds.
 const ClaimRows = 1000
 
-var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `,
+var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
   (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 END FROM _honkerx_queues WHERE queue = ?1)`
-
-var sqlExpiredPending = `SELECT ` + expiredPending("?1")
 
 // Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
@@ -98,9 +96,14 @@ func levelsIf(queue, condition string) string {
 // There is no ORDER BY, because it would sort the whole backlog; a property test holds
 // the order against honker's own claim.
 func due(queue string) string {
-	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
-  WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
+	return allDue(queue) + `
     AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
+}
+
+// allDue is due where no job that waits is exhausted or has expired. It reads the index alone, and no row.
+func allDue(queue string) string {
+	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
+  WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2`
 }
 
 // overdue is the condition that a claim on queue has something to settle first: jobs
@@ -135,13 +138,21 @@ func waiting(queue string) string {
 }
 
 var (
-	firstDue = levels("?1") + `
-  SELECT l.id FROM ` + due("?1") + `
-  LIMIT ?3 + 0`
+	firstDue    = first(due("?1"))
+	firstAllDue = first(allDue("?1"))
 
-	sqlClaim     = claiming(firstDue)
-	sqlClaimKeys = candidates(firstDue)
+	sqlClaim        = claiming(firstDue)
+	sqlClaimKeys    = candidates(firstDue)
+	sqlClaimAll     = claiming(firstAllDue)
+	sqlClaimAllKeys = candidates(firstAllDue)
 )
+
+// first is a query of the ids of the first jobs of a FROM clause.
+func first(due string) string {
+	return levels("?1") + `
+  SELECT l.id FROM ` + due + `
+  LIMIT ?3 + 0`
+}
 
 // claiming is the statement that claims the jobs of which the query ids gives the ids.
 //
@@ -164,7 +175,7 @@ RETURNING ` + jobColumns + `,
 // the queue is ready. The time is nowMS.
 func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*Job, dead []Death, err error) {
 	now := nowMS / 1000
-	dead, settled, isLimited, err := j.settleOverdue(ctx, q, queue, now)
+	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -178,8 +189,11 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 			return err
 		},
 	}
+	if !found.some && !found.expired {
+		c.claim, c.keys = sqlClaimAll, sqlClaimAllKeys
+	}
 	var limits []string
-	if isLimited {
+	if found.limited {
 		limits = []string{queue}
 	}
 	changed, err := c.open(ctx, q, []string{queue}, limits, n, nowMS)
@@ -197,20 +211,25 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 }
 
 // Overdue tells whether SettleOverdue would do something.
-func (j Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (some bool, err error) {
-	some, _, err = j.overdue(ctx, q, queue, now)
-	return some, err
+func (j Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (bool, error) {
+	found, err := j.overdue(ctx, q, queue, now)
+	return found.some, err
 }
 
-// overdue also tells whether the queue has limits. Only one with limits on keys costs another
-// statement.
-func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (some, limited bool, err error) {
+// overdueJobs is what a claim on a queue finds before it.
+type overdueJobs struct {
+	some    bool // it settles jobs first
+	expired bool // jobs that wait have expired
+	limited bool // the queue has limits
+}
+
+// overdue is one statement. Jobs that have expired are left to a sweep, but where others may be held behind them.
+func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (found overdueJobs, err error) {
 	var limits number
-	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &some, &limits)
-	if err == nil && !some && limits == 2 {
-		_, err = one(ctx, q, sqlExpiredPending, []any{queue, now}, &some)
-	}
-	return some, limits > 0, err
+	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &found.some, &found.expired, &limits)
+	found.some = found.some || found.expired && limits == 2
+	found.limited = limits > 0
+	return found, err
 }
 
 // stuck is ErrStuck for a queue that is still ready after a claim that has done nothing.
@@ -235,32 +254,32 @@ func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now in
 }
 
 // settleOverdue looks first, and mostly writes nothing. It tells whether it has settled anything, and
-// whether the queue has limits.
-func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []Death, settled, limited bool, err error) {
-	some, limited, err := j.overdue(ctx, q, queue, now)
-	if err != nil || !some {
-		return nil, false, limited, err
+// what it has found.
+func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []Death, settled bool, found overdueJobs, err error) {
+	found, err = j.overdue(ctx, q, queue, now)
+	if err != nil || !found.some {
+		return nil, false, found, err
 	}
 	for _, copyRows := range []string{sqlDeadLetterLapsed, sqlDeadLetterExhausted} {
 		died, err := toDead(ctx, q, copyRows, queue, now, overdueLimit)
 		if err != nil {
-			return nil, false, limited, err
+			return nil, false, found, err
 		}
 		dead = append(dead, died...)
 	}
 	reclaimed, err := affected(ctx, q, sqlReclaim, queue, now, overdueLimit)
 	if err != nil {
-		return nil, false, limited, err
+		return nil, false, found, err
 	}
 	// Each lets another one go that was held, which may have expired too.
-	for more := limited; more && len(dead) < overdueLimit; {
+	for more := found.limited; more && len(dead) < overdueLimit; {
 		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, queue, now, overdueLimit)
 		if err != nil {
-			return nil, false, limited, err
+			return nil, false, found, err
 		}
 		dead, more = append(dead, died...), len(died) > 0
 	}
-	return dead, len(dead)+reclaimed > 0, limited, nil
+	return dead, len(dead)+reclaimed > 0, found, nil
 }
 
 // By the indexes of whereLapsedOver and whereExhausted.

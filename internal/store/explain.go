@@ -194,13 +194,13 @@ func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64)
 	if _, err := one(ctx, q, sqlCountRunning, []any{queue, o.now}, &o.Running); err != nil {
 		return nil, err
 	}
-	some, limited, err := j.overdue(ctx, q, queue, o.now)
+	found, err := j.overdue(ctx, q, queue, o.now)
 	if err != nil {
 		return nil, err
 	}
 	var over []string
-	if some {
-		if over, err = o.settle(ctx, q, limited); err != nil {
+	if found.some {
+		if over, err = o.settle(ctx, q, found.limited); err != nil {
 			return nil, err
 		}
 	}
