@@ -3,6 +3,7 @@ package honker
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -115,7 +116,8 @@ func (b *Batch) seal(ctx context.Context, q engine.Querier) error {
 // a member ends, see [Queue.Cancel]. Members that are dead stay dead. It returns how many jobs it has removed.
 //
 // It blocks until that is done, in transactions of some milliseconds with pauses between them; when ctx ends it
-// returns its error, and what was removed until then. Those that wait for the batch go first.
+// returns its error, and what was removed until then. Those that wait for the batch go first. With an actor it leaves an
+// entry in the audit, see [WithActor].
 func (b *Batch) Cancel(ctx context.Context) (cancelled int, err error) {
 	cancelled, err = b.cancel(ctx)
 	return cancelled, failID("cancel batch", b.ID, err)
@@ -125,15 +127,21 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	if err := b.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return 0, err
 	}
+	audit := engine.AuditActor(ctx, "cancel batch", "batch", strconv.FormatInt(b.ID, 10))
 	for p := b.db.engine.NewPace(); ; {
 		var gone []store.Change
+		var noted func()
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			gone, err = b.cancelSome(ctx, q, now, p.Size)
+			if gone, err = b.cancelSome(ctx, q, now, p.Size); err != nil {
+				return err
+			}
+			noted, err = audit.Note(ctx, q, now, int64(len(gone)))
 			return err
 		})
 		if err != nil || len(gone) == 0 {
 			return cancelled, err
 		}
+		noted()
 		cancelled += len(gone)
 		b.told(ctx, gone)
 		if err := p.Rest(ctx); err != nil {

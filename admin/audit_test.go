@@ -47,6 +47,42 @@ func TestAudit_Import(t *testing.T) {
 	require.Equal(t, []string{`import jobs "anna" "" {"queue":"again"} 1500`, `import jobs "anna" ""  1500`}, audit(t, db))
 }
 
+// A job that was enqueued by hand is what the entry says, and one that was not leaves none.
+func TestAudit_Enqueue(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	anna := honker.WithActor(ctx, "anna")
+	id, err := admin.Enqueue(anna, db, "jobs", json.RawMessage(`7.0`), honker.Delay(time.Hour), honker.MaxAttempts(2))
+	require.NoError(t, err)
+	job, err := db.Job(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, "7.0", string(job.Payload))
+	require.Equal(t, honker.PhaseScheduled, job.Phase)
+	require.Equal(t, 2, job.MaxAttempts)
+	for name, bad := range map[string]func() (int64, error){
+		"a name":     func() (int64, error) { return admin.Enqueue(anna, db, "", 1) },
+		"no DB":      func() (int64, error) { return admin.Enqueue(anna, nil, "jobs", 1) },
+		"an option":  func() (int64, error) { return admin.Enqueue(anna, db, "jobs", 1, honker.Delay(-1)) },
+		"a payload":  func() (int64, error) { return admin.Enqueue(anna, db, "jobs", func() {}) },
+		"not a JSON": func() (int64, error) { return admin.Enqueue(anna, db, "jobs", json.RawMessage(`{`)) },
+	} {
+		id, err := bad()
+		require.Error(t, err, name)
+		require.Zero(t, id, name)
+	}
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error {
+		_, err := admin.Enqueue(ctx, db, "jobs", 1)
+		return err
+	}), honker.ErrInTx)
+	_, err = q.Enqueue(anna, 1, honker.Unique("k", nil)) // an application's own
+	require.NoError(t, err)
+	_, err = admin.Enqueue(anna, db, "jobs", 1, honker.Unique("k", nil))
+	require.NoError(t, err)
+	require.Equal(t, []string{fmt.Sprintf(`enqueue "anna" "" {"job":"%d","queue":"jobs"} 1`, id)}, audit(t, db))
+	count, err := admin.CountJobs(ctx, db, admin.JobFilter{}, 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, count.N)
+}
+
 // Each verb of package admin leaves one entry, with its actor or without, and none where it has changed nothing.
 func TestAudit_Verbs(t *testing.T) {
 	ctx, db, q, _ := open(t)
@@ -91,6 +127,24 @@ func TestAudit_Verbs(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, broken)
 	require.Equal(t, want, audit(t, db))
+}
+
+// The cancel of a batch is one entry, however many transactions it took.
+func TestAudit_CancelBatch(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	for _, by := range []context.Context{ctx, honker.WithActor(ctx, "anna")} {
+		batch, err := db.NewBatch(ctx, nil)
+		require.NoError(t, err)
+		_, err = q.EnqueueMany(ctx, make([]int, 1500), honker.In(batch.ID))
+		require.NoError(t, err)
+		_, err = q.Enqueue(ctx, 1, honker.AfterBatch(batch.ID))
+		require.NoError(t, err)
+		for range 2 { // the second one changes nothing
+			_, err = batch.Cancel(by)
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, []string{`cancel batch "anna" "" {"batch":"2"} 1501`}, audit(t, db))
 }
 
 // Verbs that are an application's too leave an entry where an actor is named.

@@ -56,6 +56,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"BreakLock":  func(c context.Context) error { _, err := admin.BreakLock(c, db, "l", "o"); return err },
 		"Cancel":     func(c context.Context) error { _, err := admin.Cancel(c, db, none, nil); return err },
 		"Discard":    func(c context.Context) error { _, err := admin.Discard(c, db, none, nil); return err },
+		"Enqueue":    func(c context.Context) error { _, err := admin.Enqueue(c, db, "jobs", 1); return err },
 		"ImportJobs": func(c context.Context) error { return importWith(c, db, admin.ImportOptions{}) },
 		"Requeue":    func(c context.Context) error { _, err := admin.Requeue(c, db, none, nil); return err },
 		"Vacuum":     func(c context.Context) error { return admin.Vacuum(c, db) },

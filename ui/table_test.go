@@ -156,8 +156,8 @@ func TestRoutes_Refusals(t *testing.T) {
 	})
 }
 
-// Each verb does what it says when nothing refuses it, is told to Authorize with what it is about, and
-// leads back to the page that it came from.
+// Each verb does what it says when nothing refuses it, is told to Authorize with what it is about, leaves an entry in the
+// audit, and leads back to the page that it came from.
 func TestRoutes_Verbs(t *testing.T) {
 	for _, rt := range ui.Routes() {
 		if !rt.Write {
@@ -171,7 +171,7 @@ func TestRoutes_Verbs(t *testing.T) {
 				time.Sleep(2 * time.Second) // there is something to maintain
 				before := contents(t, db)
 				var asked ui.Access
-				h := dashboard(t, db, &ui.Options{Enqueue: true, Authorize: func(_ *http.Request, a ui.Access) error {
+				h := dashboard(t, db, &ui.Options{Enqueue: true, By: func(*http.Request) string { return "anna" }, Authorize: func(_ *http.Request, a ui.Access) error {
 					asked = a
 					return nil
 				}})
@@ -182,6 +182,10 @@ func TestRoutes_Verbs(t *testing.T) {
 				require.NotEqual(t, before, contents(t, db))
 				require.Equal(t, rt.Verb, asked.Verb)
 				require.True(t, asked.Write)
+				entries, err := admin.Audit(t.Context(), db, nil)
+				require.NoError(t, err)
+				require.NotEmpty(t, entries)
+				require.Equal(t, "anna", entries[0].Actor)
 				if rt.Path != "cancel-batch" && (form.Has("queue") || form.Has("id") || form.Has("schedule")) {
 					require.NotEmpty(t, asked.Queue)
 				}

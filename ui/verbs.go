@@ -110,7 +110,7 @@ func enqueueAction(c *call) serve {
 		if !c.h.opts.Enqueue {
 			return refused(errNoEnqueue)
 		}
-		id, err := queueOf(c.db, name).Enqueue(c.ctx, payload, opts...)
+		id, err := admin.Enqueue(c.ctx, c.db, name, payload, opts...)
 		if err != nil {
 			return err
 		}
