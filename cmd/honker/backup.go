@@ -47,6 +47,7 @@ when it is whole. It replaces no file.`,
 		GroupID: groupFile,
 		Args:    cobra.ExactArgs(1),
 	}
+	a.prints(cmd, copiedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			began := time.Now()
@@ -100,6 +101,7 @@ room again on the disk. SQLite uses free pages by itself: it is for a file that 
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{nameless: "yes"},
 	}
+	a.prints(cmd, vacuumedView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			began := time.Now()

@@ -38,6 +38,7 @@ open can get more. honker jobs --batch lists the members.`,
 	}
 	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`, 1 to 1000")
 	cmd.Flags().StringVar(&after, "after", "", "go on after the `cursor` that the list before has ended with")
+	a.prints(cmd, batchView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		if limit < 1 || limit > pageSize {
 			return usage("", "--limit %d: it is not between 1 and %d", limit, pageSize)

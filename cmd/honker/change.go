@@ -127,7 +127,7 @@ func partly(err error, format string, args ...any) *coded {
 
 func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, Left: r.Left}
-	if a.shown() != formatTable {
+	if !a.sentences() {
 		return one(a, outcomeView, o)
 	}
 	line := fmt.Sprintf("%s %s", v.done, plural(o.Changed, v.what))

@@ -26,6 +26,7 @@ dead. It reads everything, and holds up no writer. It prints the rules that are 
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, ruleView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			err := db.Check(ctx)
@@ -39,7 +40,10 @@ dead. It reads everything, and holds up no writer. It prints the rules that are 
 }
 
 func (a *app) listBroken(broken *honker.BrokenError) error {
-	l := newList(a, ruleView)
+	l, err := newList(a, ruleView)
+	if err != nil {
+		return err
+	}
 	if broken == nil {
 		return l.close("broken rules: the file is sound")
 	}

@@ -36,6 +36,7 @@ these waits. A consumer that is not used any more keeps events from being delete
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeConsumer,
 	}
+	a.prints(cmd, consumerView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			all, err := admin.Consumers(ctx, db)
@@ -60,6 +61,7 @@ func (a *app) consumerShow() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeConsumer,
 	}
+	a.prints(cmd, consumerView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error { return a.showConsumer(ctx, db, args[0], args[1]) })
 	})
@@ -94,6 +96,7 @@ saves over it.`,
 		Args:              cobra.ExactArgs(3),
 		ValidArgsFunction: a.completeConsumer,
 	}
+	a.prints(cmd, consumerView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		to, err := place(args[2])
 		if err != nil {
@@ -150,6 +153,7 @@ back begins anew.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeConsumer,
 	}
+	a.prints(cmd, removedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			was, err := onTopic(db, args[0]).DeleteConsumer(ctx, args[1])

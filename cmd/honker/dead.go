@@ -30,6 +30,7 @@ discard, export and import them.`,
 	f.addTo(a, cmd, true)
 	l.addTo(cmd, "died")
 	cmd.AddCommand(a.deadGroups(), a.deadRequeue(), a.deadDiscard(), a.deadExport(), a.deadImport())
+	a.prints(cmd, deadView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			picked, err := a.pickDead(ctx, db, &f, args)
@@ -76,6 +77,7 @@ func (a *app) deadGroups() *cobra.Command {
 ids, quoted texts and addresses only. It looks at the newest 10,000.`,
 	}
 	f.addTo(a, cmd, true)
+	a.prints(cmd, groupView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			picked, err := a.pickDead(ctx, db, &f, args)
@@ -130,6 +132,7 @@ func (a *app) pickDead(ctx context.Context, db *honker.DB, f *filter, args []str
 func (a *app) addDead(cmd *cobra.Command, f *filter, c *changing) {
 	f.addTo(a, cmd, true)
 	c.addTo(cmd)
+	a.prints(cmd, outcomeView)
 	cmd.Flags().BoolVar(&f.All, "all", false, "all dead jobs of the file")
 }
 

@@ -56,6 +56,7 @@ The exit code is 1 if there is a problem, a warning included. It only looks.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, problemView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			found, err := a.problems(ctx, db)
@@ -86,7 +87,7 @@ func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 
 // diagnose prints problems: as sentences to people, and as a list otherwise.
 func (a *app) diagnose(found []problem) error {
-	if a.shown() != formatTable {
+	if !a.sentences() {
 		return a.listProblems(found)
 	}
 	if len(found) == 0 {

@@ -63,6 +63,7 @@ up to 1,000; of a line that is no JSON nothing of its transaction is added, and 
 	flags.StringVar(&e.key, "key", "", "what it shares limits of the queue by, such as a customer")
 	flags.StringArrayVar(&e.headers, "header", nil, "a `name=value` that goes along with the job; can be repeated")
 	flags.StringVar(&e.unique, "unique", "", "find the job with this `key` rather than add a second one")
+	a.prints(cmd, placedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if args[1] == "-" && e.unique != "" {
 			return usage("", "--unique is for one job: it would be the key of all lines")
@@ -122,8 +123,12 @@ type line struct {
 }
 
 func (a *app) enqueueLines(ctx context.Context, db *honker.DB, queue string, opts []honker.EnqueueOption) error {
-	q, l := byName(db, queue), newList(a, placedView)
-	err := a.eachChunk(ctx, func(chunk []json.RawMessage) error { return enqueueChunk(ctx, q, chunk, opts, l) })
+	q := byName(db, queue)
+	l, err := newList(a, placedView)
+	if err != nil {
+		return err
+	}
+	err = a.eachChunk(ctx, func(chunk []json.RawMessage) error { return enqueueChunk(ctx, q, chunk, opts, l) })
 	if err != nil {
 		return stopped(err, "added", l.n, "job")
 	}

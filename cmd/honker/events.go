@@ -78,6 +78,7 @@ committed. On standard error it says when it has begun.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, happenedView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		f, err := newFeed(a, happenedView)
 		if err != nil {

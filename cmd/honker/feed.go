@@ -19,7 +19,8 @@ func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 	if a.shown() == formatJSON {
 		return nil, usage("the same with -o jsonl", "there is no end, and so no document: not -o json")
 	}
-	return &feed[T]{list: newList(a, v)}, nil
+	l, err := newList(a, v)
+	return &feed[T]{list: l}, err
 }
 
 // add prints value, and passes it on to the reader.

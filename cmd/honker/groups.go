@@ -38,6 +38,7 @@ func (a *app) groups() *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeGroup,
 	}
+	a.prints(cmd, groupRowView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			all, err := admin.Groups(ctx, db)
@@ -77,6 +78,7 @@ func (a *app) groupShow() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}
+	a.prints(cmd, groupWhole)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			info, err := onTopic(db, args[0]).Group(args[1], nil).Info(ctx)
@@ -119,10 +121,14 @@ func (a *app) groupDead() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}
+	a.prints(cmd, deadEventView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
-			l := newList(a, deadEventView)
-			err := eachDead(ctx, onTopic(db, args[0]).Group(args[1], nil), l.add)
+			l, err := newList(a, deadEventView)
+			if err != nil {
+				return err
+			}
+			err = eachDead(ctx, onTopic(db, args[0]).Group(args[1], nil), l.add)
 			if err != nil {
 				return missing(err, a.command("groups"))
 			}
@@ -176,6 +182,7 @@ func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(contex
 	cmd.ValidArgsFunction = a.completeDeadEvent
 	c.addTo(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "all dead events of the group")
+	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		offsets, err := numbersOf(args[2:], "an offset")
 		if err != nil {
@@ -252,6 +259,7 @@ func (a *app) groupRm() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}
+	a.prints(cmd, removedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			was, err := onTopic(db, args[0]).Group(args[1], nil).Delete(ctx)

@@ -71,6 +71,7 @@ match. A search by other flags than --queue and --phase reads the jobs themselve
 	f.addTo(a, cmd, false)
 	l.addTo(cmd, "newest")
 	cmd.Flags().BoolVar(&l.why, "why", false, "say why each of them does not run")
+	a.prints(cmd, rowView, whyView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			picked, err := a.pickDead(ctx, db, &f, args)
@@ -99,7 +100,10 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 	if l.count {
 		return a.countJobs(ctx, db, f)
 	}
-	out := newList(a, v)
+	out, err := newList(a, v)
+	if err != nil {
+		return err
+	}
 	opts := &admin.PageOptions{Order: order, After: admin.Cursor(l.after), Reasons: l.why}
 	for {
 		opts.Limit = pageSize
@@ -207,6 +211,7 @@ func (a *app) jobShow() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeJob,
 	}
+	a.prints(cmd, jobView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)
 		if err != nil {
@@ -237,6 +242,7 @@ func (a *app) jobCancel() *cobra.Command {
 	}
 	c.addTo(cmd)
 	cmd.Flags().BoolVar(&running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
+	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job", none: "none of these jobs waits or runs"},
 			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
@@ -257,6 +263,7 @@ func (a *app) jobRunNow() *cobra.Command {
 		ValidArgsFunction: a.completeJobIDs,
 	}
 	c.addTo(cmd)
+	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.onJobs(ctx, args, c, verb{name: "run", done: "made due", what: "job", none: "none of these jobs waits or runs"},
 			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {

@@ -29,6 +29,7 @@ most held jobs first. It shows 1,000 at most.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
+	a.prints(cmd, keyView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			keys, err := byName(db, args[0]).Keys(ctx)

@@ -50,9 +50,13 @@ through in their last window. The file knows the windows of a rate limit, not it
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, limitView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
-			l := newList(a, limitView)
+			l, err := newList(a, limitView)
+			if err != nil {
+				return err
+			}
 			if err := eachLimit(ctx, db, l.add); err != nil {
 				return err
 			}

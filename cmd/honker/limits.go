@@ -108,6 +108,7 @@ func (a *app) queueLimits() *cobra.Command {
 	flags.Var(rateFlag{&l.KeyRate}, "key-rate", "how many of one key may start: 10/s, 100/m, 5/90s")
 	flags.IntVar(&l.KeyRate.Burst, "key-rate-burst", 0, "how many of one key at once that were saved up")
 	flags.BoolVar(&l.none, "none", false, "remove all limits that other flags do not set")
+	a.prints(cmd, queueLimitsView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if _, same := l.over(cmd, honker.Limits{}); same {
 			return a.look(ctx, func(db *honker.DB) error { return a.showLimits(ctx, db, args[0]) })

@@ -32,6 +32,7 @@ process that fires schedules or maintains the file.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, lockView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			locks, err := admin.Locks(ctx, db)
@@ -166,6 +167,7 @@ one that is gone or hangs. With --owner it is broken only if that still has it. 
 		ValidArgsFunction: a.completeLock,
 	}
 	cmd.Flags().StringVar(&owner, "owner", "", "only if this `name` has it; default: whichever does")
+	a.prints(cmd, brokenView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error { return a.breakLock(ctx, db, args[0], owner) })
 	})

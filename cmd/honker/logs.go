@@ -36,6 +36,7 @@ handler has written to its Logger. With --output they are values, as of other li
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeJob,
 	}
+	a.prints(cmd, attemptView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)
 		if err != nil {
@@ -56,7 +57,7 @@ handler has written to its Logger. With --output they are values, as of other li
 
 // printAttempts prints them to be read, unless a format was asked for.
 func (a *app) printAttempts(all []admin.Attempt) error {
-	if a.format != "" || len(all) == 0 {
+	if a.format != "" || a.columns != nil || len(all) == 0 {
 		return many(a, attemptView, all, "failed attempts")
 	}
 	for _, t := range all {

@@ -32,6 +32,7 @@ func (a *app) notify() *cobra.Command {
 		GroupID: groupChange,
 		Args:    cobra.ExactArgs(2),
 	}
+	a.prints(cmd, sentView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if !json.Valid([]byte(args[1])) {
 			return usage(`honker notify `+shellWord(args[0])+` '{"drop": "users"}'`, "%q is not JSON", args[1])
@@ -68,6 +69,7 @@ error it says when it listens.`,
 		Args:    cobra.MinimumNArgs(1),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 0, "end after `n` messages; default: go on")
+	a.prints(cmd, messageView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		f, err := newFeed(a, messageView)
 		if err != nil {

@@ -82,7 +82,10 @@ type list[T any] struct {
 	rows [][]cell // of a table, which is printed when all widths are known
 }
 
-func newList[T any](a *app, v view[T]) *list[T] { return &list[T]{app: a, view: v} }
+func newList[T any](a *app, v view[T]) (*list[T], error) {
+	v, err := picked(a, v)
+	return &list[T]{app: a, view: v}, err
+}
 
 func (l *list[T]) add(value T) error {
 	l.n++
@@ -151,6 +154,10 @@ func (l *list[T]) close(what string) error {
 func one[T any](a *app, v view[T], value T) error {
 	switch a.shown() {
 	case formatTable:
+		v, err := picked(a, v)
+		if err != nil {
+			return err
+		}
 		return a.writeFields(v.header(), v.row(value))
 	case formatJSON:
 		return writeJSON(a.out, value, "  ")
@@ -161,7 +168,10 @@ func one[T any](a *app, v view[T], value T) error {
 
 // many prints values as a list. what says of what there was none.
 func many[T any](a *app, v view[T], values []T, what string) error {
-	l := newList(a, v)
+	l, err := newList(a, v)
+	if err != nil {
+		return err
+	}
 	for _, value := range values {
 		if err := l.add(value); err != nil {
 			return err

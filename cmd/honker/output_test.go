@@ -80,7 +80,8 @@ func TestOutput_HostileText(t *testing.T) {
 	for _, shown := range []format{formatTable, formatTSV} {
 		var b bytes.Buffer
 		a := &app{console: console{stdout: &b}, out: bufio.NewWriter(&b), format: shown}
-		l := newList(a, view[string]{columns: []column[string]{{"text", text}, {"end", func(string) cell { return text("end") }}}})
+		l, err := newList(a, view[string]{columns: []column[string]{{"text", text}, {"end", func(string) cell { return text("end") }}}})
+		require.NoError(t, err)
 		require.NoError(t, l.add(hostile))
 		require.NoError(t, l.close("texts"))
 		require.NoError(t, a.out.Flush())

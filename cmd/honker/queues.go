@@ -61,6 +61,7 @@ func (a *app) queues() *cobra.Command {
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, queueView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			all, err := admin.Queues(ctx, db)
@@ -93,6 +94,7 @@ func (a *app) queueShow() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
+	a.prints(cmd, queueWhole)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			stats, err := byName(db, args[0]).Stats(ctx)
@@ -154,6 +156,7 @@ paused, the reason and the end are replaced. With --key only the jobs with that 
 	cmd.Flags().StringVar(&opts.Reason, "reason", "", "why; kept with the pause")
 	cmd.Flags().StringVar(&opts.Key, "key", "", "only the jobs with this `key`")
 	must(cmd.RegisterFlagCompletionFunc("key", a.completeKeys))
+	a.prints(cmd, steeredView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			changed, err := byName(db, args[0]).Pause(ctx, opts)
@@ -176,6 +179,7 @@ func (a *app) queueResume() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&key, "key", "", "the pause of this `key`")
 	must(cmd.RegisterFlagCompletionFunc("key", a.completeKeys))
+	a.prints(cmd, steeredView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			resume := byName(db, args[0]).Resume
@@ -192,7 +196,7 @@ func (a *app) queueResume() *cobra.Command {
 }
 
 func (a *app) steered(s steered) error {
-	if a.shown() != formatTable {
+	if !a.sentences() {
 		return one(a, steeredView, s)
 	}
 	what := s.Queue

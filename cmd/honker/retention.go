@@ -126,7 +126,7 @@ deleted when the file is maintained. It asks before more than one job that is th
 	flags.addTo(cmd)
 	done.addTo(cmd, "jobs that were done")
 	dead.addTo(cmd, "dead jobs")
-	return a.sets(cmd, &flags, a.showQueueRetention, func(ctx context.Context, db *honker.DB, queue string) (retained, error) {
+	return a.sets(cmd, &flags, queueRetentionView, a.showQueueRetention, func(ctx context.Context, db *honker.DB, queue string) (retained, error) {
 		was, err := byName(db, queue).Retention(ctx)
 		if flags.none {
 			was = honker.QueueRetention{}
@@ -165,7 +165,7 @@ consumer and group has seen it. It asks before more than one event that is there
 	}
 	flags.addTo(cmd)
 	b.addTo(cmd, "events")
-	return a.sets(cmd, &flags, a.showTopicRetention, func(ctx context.Context, db *honker.DB, topic string) (retained, error) {
+	return a.sets(cmd, &flags, topicRetentionView, a.showTopicRetention, func(ctx context.Context, db *honker.DB, topic string) (retained, error) {
 		was, err := onTopic(db, topic).Retention(ctx)
 		if flags.none {
 			was = honker.Retention{}
@@ -194,12 +194,16 @@ type retained struct {
 	set    func() error
 }
 
-// sets makes cmd set the retention of its argument, and show it; without flags it only shows it.
-func (a *app) sets(cmd *cobra.Command, flags *retaining, show func(context.Context, *honker.DB, string) error,
+// sets makes cmd set the retention of its argument, and show it, which prints table; without flags it only shows it.
+func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func(context.Context, *honker.DB, string) error,
 	merge func(context.Context, *honker.DB, string) (retained, error)) *cobra.Command {
+	a.prints(cmd, table, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		named, err := flags.named(cmd)
 		if err != nil {
+			return err
+		}
+		if _, err := a.chosenOf(table); err != nil && !flags.dryRun { // before it is set
 			return err
 		}
 		use := a.change

@@ -22,6 +22,7 @@ type app struct {
 
 	file    string
 	format  format
+	columns []string // of --columns; nil: all
 	quiet   bool
 	timeout time.Duration
 }
@@ -96,6 +97,9 @@ func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 		}
 		if a.format == formatName && cmd.Annotations[nameless] != "" {
 			return fmt.Errorf("%s has no names to print", cmd.CommandPath())
+		}
+		if err := a.checkColumns(); err != nil {
+			return err
 		}
 		if err := f(cmd.Context(), args); err != nil {
 			return &failure{err}
@@ -179,6 +183,7 @@ type versions struct {
 
 func (a *app) version() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "The version of this command and of the library in it", Args: cobra.NoArgs}
+	a.prints(cmd, versionView)
 	return a.does(cmd, func(context.Context, []string) error {
 		return one(a, versionView, versionsOf(debug.ReadBuildInfo()))
 	})

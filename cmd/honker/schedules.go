@@ -86,13 +86,17 @@ func (a *app) schedules() *cobra.Command {
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, scheduleView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			infos, err := db.Scheduler().List(ctx)
 			if err != nil {
 				return err
 			}
-			l := newList(a, scheduleView)
+			l, err := newList(a, scheduleView)
+			if err != nil {
+				return err
+			}
 			for _, s := range infos {
 				if err := l.add(scheduleOf(s)); err != nil {
 					return err
@@ -149,6 +153,7 @@ is due. SPEC is minute, hour, day of month, month and day of week, or has second
 	flags.Var(spanFlag{&s.ExpiresIn}, "expires-in", "a job that was not started so long after it was due never is")
 	flags.StringVar(&missed, "missed", missed, "what becomes of times that pass while none fires: "+strings.Join(missedWords, ", "))
 	must(cmd.RegisterFlagCompletionFunc("missed", cobra.FixedCompletions(missedWords, cobra.ShellCompDirectiveNoFileComp)))
+	a.prints(cmd, scheduleWhole)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		s.Name, s.Queue, s.Spec = args[0], args[1], args[2]
 		if len(args) > 3 {
@@ -182,6 +187,7 @@ func (a *app) scheduleShow() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
+	a.prints(cmd, scheduleWhole)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			s, err := a.findSchedule(ctx, db, args[0])
@@ -201,6 +207,7 @@ func (a *app) scheduleTrigger() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
+	a.prints(cmd, placedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			s, err := a.findSchedule(ctx, db, args[0])
@@ -241,6 +248,7 @@ func (a *app) scheduleResume() *cobra.Command {
 // steersSchedule makes cmd do something to a schedule, and show what it is then. It is no error that it was
 // so before.
 func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s *honker.Scheduler, name string) (bool, error)) *cobra.Command {
+	a.prints(cmd, scheduleView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			changed, err := do(ctx, db.Scheduler(), args[0])
@@ -275,6 +283,7 @@ func (a *app) scheduleRm() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
+	a.prints(cmd, unscheduledView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
 			if _, err := a.findSchedule(ctx, db, args[0]); err != nil {
@@ -313,6 +322,7 @@ the local zone of this process: TZ=Europe/Berlin honker schedule next '30 2 * * 
 		ValidArgsFunction: a.completeSchedule,
 	}
 	cmd.Flags().IntVarP(&n, "times", "n", n, "how many times, 1 to 1000")
+	a.prints(cmd, fireView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if n < 1 || n > 1000 {
 			return usage("", "-n %d: it is not between 1 and 1000", n)

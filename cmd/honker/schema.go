@@ -91,6 +91,7 @@ prints the statements that have made it, its indexes and its triggers.`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTable,
 	}
+	a.prints(cmd, tableView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			tables, err := tablesOf(ctx, db)
@@ -131,7 +132,7 @@ func (a *app) showTable(tables []table, name string) error {
 		if t.Name != name {
 			continue
 		}
-		if a.format != "" && a.format != formatTable {
+		if a.columns != nil || a.format != "" && a.format != formatTable {
 			return one(a, tableView, t)
 		}
 		text := "-- " + t.About + "\n" + t.SQL + ";\n"

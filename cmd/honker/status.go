@@ -36,6 +36,7 @@ severity of --fail-on. honker doctor explains the problems.`,
 	cmd.Flags().StringSliceVar(&failOn, "fail-on", failOn, "the `severities` for which the exit code is 1: error, warn, none")
 	must(cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(
 		[]string{string(admin.SeverityError), string(admin.SeverityWarn), levelNone}, cobra.ShellCompDirectiveNoFileComp)))
+	a.prints(cmd, problemView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		fails, err := failing(failOn)
 		if err != nil {
@@ -80,13 +81,13 @@ func (a *app) statusOf(ctx context.Context, db *honker.DB) (s *status, err error
 	return s, err
 }
 
-// printStatus prints one document as JSON. On a terminal the queues follow the problems; piped it is
-// the problems only, since one table has one kind of row.
+// printStatus prints one document as JSON. On a terminal the queues follow the problems; piped, or with --columns, it
+// is the problems only, since one table has one kind of row.
 func (a *app) printStatus(s *status) error {
-	switch a.shown() {
-	case formatJSON:
+	switch {
+	case a.shown() == formatJSON:
 		return writeJSON(a.out, s, "  ")
-	case formatTable:
+	case a.sentences():
 		for _, p := range s.Problems {
 			if err := a.printProblem(p, s.AsOf); err != nil {
 				return err

@@ -35,6 +35,7 @@ func (a *app) streams() *cobra.Command {
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
+	a.prints(cmd, topicView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			topics, err := admin.Topics(ctx, db)
@@ -58,6 +59,7 @@ func (a *app) streamShow() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTopic,
 	}
+	a.prints(cmd, topicView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			topics, err := admin.Topics(ctx, db)
@@ -103,6 +105,7 @@ up to 1,000; of a line that is no JSON nothing of its transaction is added, and 
 		ValidArgsFunction: a.completeTopic,
 	}
 	cmd.Flags().StringVar(&key, "key", "", "the `key` of the event, or of all")
+	a.prints(cmd, publishedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		var opts []honker.PublishOption
 		if cmd.Flags().Changed("key") {
@@ -138,8 +141,11 @@ func (p *publishing) one(ctx context.Context, data string) error {
 }
 
 func (p *publishing) lines(ctx context.Context) error {
-	l := newList(p.app, publishedView)
-	err := p.app.eachChunk(ctx, func(chunk []json.RawMessage) error {
+	l, err := newList(p.app, publishedView)
+	if err != nil {
+		return err
+	}
+	err = p.app.eachChunk(ctx, func(chunk []json.RawMessage) error {
 		first, _, err := p.stream.PublishMany(ctx, chunk, p.opts...)
 		if err != nil {
 			return err

@@ -74,6 +74,7 @@ func (a *app) streamRead() *cobra.Command {
 	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `offset`")
 	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`; 0: all")
 	cmd.Flags().StringVar(&key, "key", "", keyUsage)
+	a.prints(cmd, eventView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if limit < 0 {
 			return usage("", "--limit %d: it is negative", limit)
@@ -85,7 +86,10 @@ func (a *app) streamRead() *cobra.Command {
 }
 
 func (a *app) readEvents(ctx context.Context, s *honker.Stream[json.RawMessage], after int64, limit int, key keyFilter) error {
-	l := newList(a, eventView)
+	l, err := newList(a, eventView)
+	if err != nil {
+		return err
+	}
 	more := false
 	for e, err := range s.Read(ctx, after) {
 		if e == nil {
@@ -127,6 +131,7 @@ one, by any process, as it is committed, until it is interrupted. It is no consu
 	cmd.Flags().IntVarP(&last, "lines", "n", last, "the last `n`")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on with each new event")
 	cmd.Flags().StringVar(&key, "key", "", keyUsage)
+	a.prints(cmd, eventView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if last < 0 {
 			return usage("", "--lines %d: it is negative", last)

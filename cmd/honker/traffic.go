@@ -56,6 +56,7 @@ happened are left out. The file keeps seven days.`,
 	}
 	cmd.Flags().Var(spanFlag{&since}, "since", "so long ago, at most 7d")
 	cmd.Flags().Var(spanFlag{&step}, "step", "put together what happened in each of these spans: 10m, 1h, 1d")
+	a.prints(cmd, minuteView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if step < time.Minute || step%time.Minute != 0 {
 			return usage("", "--step %v: it has to be whole minutes", step)

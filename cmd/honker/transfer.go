@@ -72,6 +72,7 @@ Of a line that is no job nothing of its transaction is enqueued, and the error s
 	flags.IntVar(&opts.Attempts, "attempts", 0, "of each job; default the max_attempts of its line")
 	flags.Int64Var(&opts.Skip, "skip", 0, "pass over the first `n` lines, which an import that failed has done")
 	must(cmd.RegisterFlagCompletionFunc("to", a.completeQueues))
+	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		lines, err := a.input(args[0])
 		if err != nil {

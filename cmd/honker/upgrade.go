@@ -51,6 +51,7 @@ the file then, when they open it; other bindings use it as before. A program wit
 		Args:    cobra.NoArgs,
 	}
 	c.addTo(cmd)
+	a.prints(cmd, upgradedView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		path, err := a.path(ctx)
 		if err != nil {

@@ -22,6 +22,7 @@ helps. Of a job that is gone it tells what can have become of it; the exit code 
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeJob,
 	}
+	a.prints(cmd, reasonView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)
 		if err != nil {
@@ -55,6 +56,7 @@ func (a *app) queueWhy() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
+	a.prints(cmd, reasonView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			ex, err := admin.ExplainQueue(ctx, db, args[0])
@@ -88,12 +90,12 @@ func idList(ids []int64) string {
 
 // explained prints an explanation: for people as text, in JSON all of it, and otherwise its reasons.
 func (a *app) explained(what string, ex *admin.Explanation) error {
-	switch a.shown() {
-	case formatTable:
+	switch shown := a.shown(); {
+	case a.sentences():
 		return a.writeReasons(what, ex)
-	case formatJSON:
+	case shown == formatJSON:
 		return writeJSON(a.out, ex, "  ")
-	case formatJSONL:
+	case shown == formatJSONL:
 		return writeJSON(a.out, ex, "")
 	}
 	return many(a, reasonView, ex.Reasons, "reasons")

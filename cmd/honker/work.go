@@ -72,6 +72,7 @@ signal, or if its job was cancelled, a command and the processes it has started 
 	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "how long a command may run; default: as long as it takes")
 	flags.Var(spanFlag{&w.opts.DrainTimeout}, "drain", "how long commands go on after a signal; default 20s")
 	flags.StringVar(&w.opts.WorkerID, "worker", "", "the `name` of this worker, which no other has; default host-pid-random")
+	a.prints(cmd, settledView)
 	return a.does(cmd, func(ctx context.Context, args []string) (err error) {
 		if err := program(args[1:]); err != nil {
 			return err

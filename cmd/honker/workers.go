@@ -55,6 +55,7 @@ A worker of another binding, which is foreign, is known by the jobs that it hold
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
+	a.prints(cmd, workerView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			all, err := admin.Workers(ctx, db)
