@@ -19,7 +19,7 @@ func (a *app) dead() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Dead letters: list them, what they died of, and what becomes of them",
-		Long: `dead lists dead jobs, the last that died first. Its commands group them by what they died of, and requeue,
+		Long: `dead lists dead jobs, the last that died first unless --sort says otherwise. Its commands group them by what they died of, and requeue,
 discard, export and import them.`,
 		Example: `  honker dead --queue emails --died-since 1h
   honker dead groups
@@ -28,7 +28,7 @@ discard, export and import them.`,
 		Args:    noSuch,
 	}
 	f.addTo(a, cmd, true)
-	l.addTo(cmd, "died")
+	l.addTo(cmd, admin.LastDiedFirst, admin.NewestFirst, admin.OldestFirst)
 	cmd.AddCommand(a.deadGroups(), a.deadRequeue(), a.deadDiscard(), a.deadExport(), a.deadImport())
 	a.prints(cmd, deadView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {

@@ -174,6 +174,11 @@ func TestGolden_Jobs(t *testing.T) {
 		s.each("jobs")
 		s.do("jobs", "--queue", "emails", "--phase", "ready,running")
 		s.do("jobs", "--where", "to=eve", "-o", "name")
+		for _, order := range []string{"oldest", "died"} {
+			s.do("jobs", "--sort", order, "-o", "name")
+		}
+		s.do("jobs", "--sort", "claim", "--queue", "emails", "-o", "name")
+		s.do("__complete", "jobs", "--sort", "")
 		s.do("jobs", "--count", "--phase", "dead")
 		s.do("jobs", "--queue", "nobody's")
 		s.do("jobs", "--queue", "nobody's", "-o", "json")
@@ -220,6 +225,9 @@ func TestGolden_Why(t *testing.T) {
 func TestGolden_Dead(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.each("dead")
+		for _, order := range []string{"newest", "oldest"} {
+			s.do("dead", "--sort", order, "--columns", "id,died_at")
+		}
 		s.each("dead", "groups")
 		s.do("dead", "requeue")
 		s.do("dead", "requeue", "--all")
@@ -320,7 +328,10 @@ func TestGolden_Usage(t *testing.T) {
 		s.do("status", "--timeout", "long")
 		s.do("dead", "discard", "1", "-o", "name")
 		s.do("jobs", "--where", "order")
-		s.do("jobs", "--order", "best")
+		s.do("jobs", "--sort", "best")
+		s.do("dead", "--sort", "claim")
+		s.do("batches", "--sort", "died")
+		s.do("jobs", "--sort", "claim")
 		s.do("jobs", "--limit", "-1")
 		s.do("jobs", "--phase", "gone")
 		s.do("jobs", "--after", "nonsense")

@@ -34,22 +34,16 @@ var rowView = view[honker.JobInfo]{
 type listing struct {
 	limit int
 	after string
-	order string
+	order admin.Order
 	count bool
 	why   bool
 }
 
-var orders = map[string]admin.Order{
-	"newest": admin.NewestFirst, "oldest": admin.OldestFirst, "claim": admin.ClaimOrder, "died": admin.LastDiedFirst,
-}
-
-func (l *listing) addTo(cmd *cobra.Command, order string) {
-	names := slices.Sorted(maps.Keys(orders))
+func (l *listing) addTo(cmd *cobra.Command, orders ...admin.Order) {
 	cmd.Flags().IntVar(&l.limit, "limit", 50, "list at most `n`; 0: all")
 	cmd.Flags().StringVar(&l.after, "after", "", "go on after the `cursor` that the list before has ended with")
-	cmd.Flags().StringVar(&l.order, "order", order, "`order`: "+strings.Join(names, ", ")+"; claim is the order in which the jobs of one queue are claimed")
 	cmd.Flags().BoolVar(&l.count, "count", false, "only say how many there are")
-	must(cmd.RegisterFlagCompletionFunc("order", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
+	addSort(cmd, &l.order, orders...)
 }
 
 func (a *app) jobs() *cobra.Command {
@@ -69,7 +63,7 @@ match. A search by other flags than --queue and --phase reads the jobs themselve
 		Args:    cobra.NoArgs,
 	}
 	f.addTo(a, cmd, false)
-	l.addTo(cmd, "newest")
+	l.addTo(cmd, admin.NewestFirst, admin.OldestFirst, admin.ClaimOrder, admin.LastDiedFirst)
 	cmd.Flags().BoolVar(&l.why, "why", false, "say why each of them does not run")
 	a.prints(cmd, rowView, whyView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -93,9 +87,11 @@ func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l 
 
 // listPages lists what row makes of each of the jobs that f picks, page by page, and says how to go on.
 func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFilter, l listing, v view[T], row func(p *admin.JobPage, i int) T) error {
-	order, ok := orders[l.order]
-	if !ok || l.limit < 0 {
-		return usage("", "--order %q, --limit %d: an order is one of %s, and a limit not negative", l.order, l.limit, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
+	switch {
+	case l.limit < 0:
+		return usage("", "--limit %d: it is negative", l.limit)
+	case l.order == admin.ClaimOrder && len(f.Queues) != 1:
+		return usage("the same with one --queue", "--sort claim is the order of one queue, and --queue names %d", len(f.Queues))
 	}
 	if l.count {
 		return a.countJobs(ctx, db, f)
@@ -104,7 +100,7 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 	if err != nil {
 		return err
 	}
-	opts := &admin.PageOptions{Order: order, After: admin.Cursor(l.after), Reasons: l.why}
+	opts := &admin.PageOptions{Order: l.order, After: admin.Cursor(l.after), Reasons: l.why}
 	for {
 		opts.Limit = pageSize
 		if l.limit > 0 {
