@@ -50,11 +50,20 @@ open can get more. honker jobs --batch lists the members.`,
 			if err != nil {
 				return err
 			}
-			if err := many(a, batchView, page.Batches, "batches"); err != nil || page.Next == "" {
-				return err
-			}
-			a.note("there may be more: the same with --after %s", page.Next)
-			return nil
+			return a.listBatches(page)
 		})
 	})
+}
+
+func (a *app) listBatches(page *admin.BatchPage) error {
+	l, err := newPage(a, batchView, "batches")
+	if err != nil {
+		return err
+	}
+	for _, batch := range page.Batches {
+		if err := l.add(batch); err != nil {
+			return err
+		}
+	}
+	return l.closePage("batches", string(page.Next))
 }

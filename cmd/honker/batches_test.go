@@ -21,6 +21,7 @@ func TestGolden_Batches(t *testing.T) {
 		require.NoError(t, db.Close())
 		s.each("batches")
 		s.do("batches", "--limit", "1", "-o", "name")
+		s.do("batches", "--limit", "1", "-o", "json")
 		s.do("batches", "--sort", "oldest", "-o", "name")
 		s.do("batches", "--limit", "0")
 		s.do("batches", "--after", "nonsense")

@@ -182,6 +182,13 @@ func TestGolden_Jobs(t *testing.T) {
 		s.do("jobs", "--count", "--phase", "dead")
 		s.do("jobs", "--queue", "nobody's")
 		s.do("jobs", "--queue", "nobody's", "-o", "json")
+		for _, format := range []string{"table", "tsv", "json", "jsonl", "name"} {
+			s.do("jobs", "--sort", "died", "--limit", "1", "-o", format)
+		}
+		var page struct{ Next string }
+		require.NoError(t, json.Unmarshal([]byte(s.run("jobs", "--sort", "died", "--limit", "1", "-o", "json").out), &page))
+		s.do("jobs", "--sort", "died", "--after", page.Next, "-o", "json")
+		s.do("jobs", "--why", "--sort", "died", "--limit", "1", "-o", "json")
 		s.matches("jobs")
 	})
 }

@@ -96,7 +96,7 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 	if l.count {
 		return a.countJobs(ctx, db, f)
 	}
-	out, err := newList(a, v)
+	out, err := newPage(a, v, "jobs")
 	if err != nil {
 		return err
 	}
@@ -120,13 +120,7 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 			break
 		}
 	}
-	if err := out.close("such jobs"); err != nil {
-		return err
-	}
-	if opts.After != "" {
-		a.note("there may be more: the same with --after %s", opts.After)
-	}
-	return nil
+	return out.closePage("such jobs", string(opts.After))
 }
 
 const pageSize = 1000

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -80,6 +81,9 @@ type list[T any] struct {
 	view view[T]
 	n    int
 	rows [][]cell // of a table, which is printed when all widths are known
+
+	field string // of a page, the one in JSON that has its values
+	next  string // of a page, the cursor that --after takes; "": it is the last
 }
 
 func newList[T any](a *app, v view[T]) (*list[T], error) {
@@ -104,20 +108,36 @@ func (l *list[T]) add(value T) error {
 	case formatJSONL:
 		return writeJSON(w, value, "")
 	default:
-		before := ",\n"
-		if l.n == 1 {
-			before = "[\n"
-		}
-		if _, err := w.WriteString(before + "  "); err != nil {
-			return err
-		}
-		text, err := marshal(value, "  ", "  ")
-		if err != nil {
-			return err
-		}
-		_, err = w.Write(text)
+		return l.json(value)
+	}
+}
+
+// json adds to the one document, which close ends.
+func (l *list[T]) json(value T) error {
+	begin, indent, _ := l.document()
+	before := ",\n"
+	if l.n == 1 {
+		before = begin + "\n"
+	}
+	text, err := marshal(value, indent, "  ")
+	if err != nil {
 		return err
 	}
+	_, err = l.app.out.WriteString(before + indent + string(text))
+	return err
+}
+
+// document is what stands before and behind the values of the one document, and before each of their lines: of a page
+// it is an object, that has where the next one begins.
+func (l *list[T]) document() (begin, indent, end string) {
+	if l.field == "" {
+		return "[", "  ", "]\n"
+	}
+	next := "null"
+	if l.next != "" {
+		next = strconv.Quote(l.next)
+	}
+	return "{\n  \"" + l.field + "\": [", "    ", "],\n  \"next\": " + next + "\n}\n"
 }
 
 func (l *list[T]) tsv(value T) error {
@@ -127,6 +147,25 @@ func (l *list[T]) tsv(value T) error {
 		}
 	}
 	return writeTSV(l.app.out, l.view.row(value))
+}
+
+// newPage is a list that may go on. As one document it is an object, with the values in field.
+func newPage[T any](a *app, v view[T], field string) (*list[T], error) {
+	l, err := newList(a, v)
+	l.field = field
+	return l, err
+}
+
+// closePage ends the page, and says where the next one begins, if there may be one: in a document by its field next.
+func (l *list[T]) closePage(what, next string) error {
+	l.next = next
+	if err := l.close(what); err != nil {
+		return err
+	}
+	if next != "" && l.app.shown() != formatJSON {
+		l.app.note("there may be more: the same with --after %s", next)
+	}
+	return nil
 }
 
 // close ends the list. what says of what there was none.
@@ -140,11 +179,12 @@ func (l *list[T]) close(what string) error {
 	case shown == formatTSV && l.n == 0 && !l.app.quiet:
 		_, err := fmt.Fprintln(l.app.out, strings.Join(l.view.header(), "\t"))
 		return err
-	case shown == formatJSON && l.n == 0:
-		_, err := l.app.out.WriteString("[]\n")
-		return err
 	case shown == formatJSON:
-		_, err := l.app.out.WriteString("\n]\n")
+		begin, indent, end := l.document()
+		if l.n > 0 { // the bracket stands by itself below the values
+			begin = "\n" + indent[2:]
+		}
+		_, err := l.app.out.WriteString(begin + end)
 		return err
 	}
 	return nil
