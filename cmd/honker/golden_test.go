@@ -348,6 +348,10 @@ func TestGolden_Usage(t *testing.T) {
 		s.do("status", "-f", ".")
 		s.do("ui", "--listen", ":0")
 		s.do("ui", "--listen", ":0", "--basic", "ann")
+		s.do("ui", "--listen", ":0", "--basic", "ann:secret")
+		s.env[accountsVariable] = "ann:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="
+		s.do("ui", "--listen", ":0")
+		delete(s.env, accountsVariable)
 		s.do("ui", "-o", "json")
 		s.do("ui", "--origin", "ops.example.com")
 		s.matches("usage")

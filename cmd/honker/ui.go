@@ -32,9 +32,6 @@ type uiFlags struct {
 
 const tryUI = "honker ui --listen 127.0.0.1:0"
 
-// passwordVariable has the password of a --basic that is only a name: arguments are seen by all users of a machine.
-const passwordVariable = "HONKER_UI_PASSWORD"
-
 func (a *app) ui() *cobra.Command {
 	var f uiFlags
 	cmd := &cobra.Command{
@@ -44,9 +41,11 @@ func (a *app) ui() *cobra.Command {
 keeps as a cookie: without it nothing is shown. The dashboard is for looking, unless --write allows its verbs.
 
 It listens on this machine only, and refuses requests that name another host. An address beyond this machine needs --basic,
-which asks for a name and a password, or --i-have-a-proxy, which asks for nothing. Neither encrypts anything.`,
+which asks for a name and a password, or --i-have-a-proxy, which asks for nothing. Neither encrypts anything.
+
+--basic, or each line of $HONKER_UI_BASIC, is a name and the bcrypt hash of its password, as "htpasswd -nB USER" prints it.`,
 		Example: `  honker ui -f app.db --open
-  HONKER_UI_PASSWORD=… honker ui -f app.db --listen :8080 --basic ops`,
+  HONKER_UI_BASIC="$(htpasswd -nB ops)" honker ui -f app.db --listen :8080`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -55,7 +54,7 @@ which asks for a name and a password, or --i-have-a-proxy, which asks for nothin
 	flags.BoolVar(&f.write, "write", false, "allow what changes the file")
 	flags.BoolVar(&f.open, "open", false, "open it in the browser")
 	flags.StringArrayVar(&f.basic, "basic", nil,
-		"ask for `user:password` in place of the token; may be repeated; of a name alone, the password is $"+passwordVariable)
+		"in place of the token, ask for the name and password of `user:hash`, by bcrypt; may be repeated; also from $"+accountsVariable)
 	flags.BoolVar(&f.proxy, "i-have-a-proxy", false, "ask for no token, and allow any host: a proxy decides about requests")
 	flags.StringArrayVar(&f.origins, "origin", nil,
 		"an `origin` that may change the file too, such as https://ops.example.com: of a proxy that rewrites the Host; may be repeated")
@@ -84,14 +83,13 @@ func (a *app) openUI(ctx context.Context, f uiFlags) error {
 		return err
 	}
 	local := address.IP.IsLoopback()
-	if !local && len(accounts) == 0 && !f.proxy {
+	if !local && accounts == nil && !f.proxy {
 		return usage(tryUI, "--listen %s can be reached from other machines: it needs --basic or --i-have-a-proxy", f.listen)
 	}
 	opts := &ui.Options{Authorize: ui.AllowAll, ReadOnly: !f.write, Origins: f.origins, Logger: a.logger()}
-	d := &door{local: local && !f.proxy}
+	d := &door{local: local && !f.proxy, accounts: accounts}
 	switch {
-	case len(accounts) > 0:
-		opts.Authorize = accounts.authorize
+	case accounts != nil:
 		opts.By = func(r *http.Request) string { name, _, _ := r.BasicAuth(); return name }
 	case !f.proxy:
 		d.secret, d.ticket = rand.Text(), rand.Text()
@@ -191,6 +189,8 @@ type door struct {
 	// local: only hosts that are names of this machine. A page of another site can have its own name lead here,
 	// and is then of the same origin for the browser; the Host tells.
 	local bool
+	// accounts are those that may sign in; nil: none has to.
+	accounts *accounts
 	// secret is the token of the printed URL and the value of the cookie; "": none is needed.
 	secret string
 	// ticket is the token of the URL that is given to the browser, which other users of the machine can see among
@@ -210,6 +210,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case d.local && !isLocal(r.Host):
 		refuse(w, fmt.Sprintf("This is not %q. Behind a proxy, honker ui needs --i-have-a-proxy.", r.Host))
+	case d.accounts != nil && !d.accounts.allow(r):
+		askPassword(w)
 	case !d.known(r) && !d.accepts(token):
 		refuse(w, "Open the URL that honker ui has printed: it has a token, which this browser does not know yet.")
 	case token != "":
@@ -263,32 +265,4 @@ func isLocal(hostport string) bool {
 		host = strings.Trim(hostport, "[]")
 	}
 	return strings.EqualFold(host, "localhost") || net.ParseIP(host).IsLoopback()
-}
-
-// accounts are the names that may sign in, each with what checks its password.
-type accounts map[string]func(*http.Request, ui.Access) error
-
-func (a *app) accounts(given []string) (accounts, error) {
-	all := accounts{}
-	for _, account := range given {
-		name, password, found := strings.Cut(account, ":")
-		if !found {
-			password = a.getenv(passwordVariable)
-		}
-		if name == "" || password == "" { // what was given may be a password, and is not repeated
-			return nil, usage(tryUI, "--basic needs user:password, or a name and $%s", passwordVariable)
-		}
-		all[name] = ui.Basic(name, password)
-	}
-	return all, nil
-}
-
-// authorize asks for a name and a password, and compares them with those of all accounts.
-func (all accounts) authorize(r *http.Request, access ui.Access) error {
-	for _, allows := range all {
-		if allows(r, access) == nil {
-			return nil
-		}
-	}
-	return ui.ErrLogin
 }

@@ -196,35 +196,6 @@ func TestUI_Origin(t *testing.T) {
 	}
 }
 
-// With accounts the password is asked for, and there is no token.
-func TestUI_Basic(t *testing.T) {
-	t.Parallel()
-	dir, _, _ := newFile(t)
-	v := serveUIWith(t, dir, []string{passwordVariable + "=from the variable"}, "--listen", ":0", "--basic", "ann:a:b", "--basic", "bob")
-	require.Empty(t, v.at.RawQuery)
-	v.at.Host = "127.0.0.1:" + v.at.Port() // it listens on all addresses
-	v.host = "ops.example.com"
-	v.sees(http.StatusUnauthorized, "/")
-	for _, one := range []*url.Userinfo{url.UserPassword("ann", "a:b"), url.UserPassword("bob", "from the variable")} {
-		v.basic = one
-		v.sees(http.StatusOK, "/")
-	}
-	for _, one := range []*url.Userinfo{url.UserPassword("ann", "from the variable"), url.UserPassword("ann", ""), url.UserPassword("eve", "a:b")} {
-		v.basic = one
-		v.sees(http.StatusUnauthorized, "/")
-	}
-
-	v = serveUI(t, dir, "--basic", "ann:secret")
-	v.basic = url.UserPassword("ann", "secret")
-	v.sees(http.StatusOK, "/")
-	v.host = "evil.example"
-	v.sees(http.StatusForbidden, "/")
-
-	v = serveUI(t, dir, "--i-have-a-proxy")
-	v.host = "ops.example.com"
-	v.sees(http.StatusOK, "/")
-}
-
 // The stream of an open page ends well, and does not hold up the end of the command, which serveUI waits for.
 func TestUI_InterruptWithOpenPage(t *testing.T) {
 	t.Parallel()
@@ -276,7 +247,7 @@ func TestUI_Flags(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
 	for _, flags := range []string{
-		"--listen :0", "--listen 0.0.0.0:0", "--listen [::]:0", "--listen nonsense", "--listen :0 --basic ann", "--basic :x", "--basic ann:", "-o name", "--origin ops.example.com",
+		"--listen :0", "--listen 0.0.0.0:0", "--listen [::]:0", "--listen nonsense", "--listen :0 --basic ann", "--basic :x", "--basic ann:", "--basic ann:secret", "-o name", "--origin ops.example.com",
 		"--origin https://ops.example.com/honker",
 	} {
 		got := ran(t, dir, append([]string{"ui", "-f", "app.db"}, strings.Fields(flags)...)...)
