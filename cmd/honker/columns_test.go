@@ -83,7 +83,7 @@ func TestColumns_EachCommand(t *testing.T) {
 		"backup copy.db", "vacuum", "schema", "schema _honker_live", "upgrade", "version",
 	}
 	endless := []string{"events", "listen", "work"}
-	without := []string{"dead export", "job wait", "lock run", "maintain", "metrics", "top", "ui"}
+	without := []string{"dead export", "job wait", "lock run", "maintain", "man", "metrics", "top", "ui"}
 	inFile(t, func(t *testing.T, s *session) {
 		fillStreams(t)
 		db := open(t, "app.db")

@@ -67,6 +67,7 @@ signal, or if its job was cancelled, a command and the processes it has started 
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&w.opts.Workers, "workers", "w", w.opts.Workers, "how many commands run at a time")
+	flags.Lookup("workers").DefValue = "one for each processor" // in help, which is the same on each machine
 	flags.BoolVar(&w.once, "once", false, "end when no job is due")
 	flags.Var(spanFlag{&w.snooze}, "snooze", "how much later a job comes again, of which the command has ended with 75")
 	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "how long a command may run; default: as long as it takes")

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
+)
+
+// man is for packagers, and not listed.
+func (a *app) man() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "man DIRECTORY",
+		Short: "Write the man pages of all commands",
+		Long: `man writes a page for each command into a directory, which it makes: honker-queue-show.1 and so on. They have no date, so
+that those of one version are the same each time. It needs no file.`,
+		Example:     `  honker man /usr/local/share/man/man1`,
+		Hidden:      true,
+		Args:        cobra.ExactArgs(1),
+		Annotations: map[string]string{nameless: "yes"},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+	}
+	return a.does(cmd, func(_ context.Context, args []string) error {
+		pages, err := manPages((&app{console: a.console}).root())
+		if err == nil {
+			err = writePages(args[0], pages)
+		}
+		if err != nil {
+			return &coded{code: codeRefused, err: err, try: "the same with another directory"}
+		}
+		a.note("%s in %s", plural(int64(len(pages)), "page"), clean(args[0]))
+		return nil
+	})
+}
+
+func writePages(dir string, pages map[string][]byte) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, page := range pages {
+		if err := os.WriteFile(filepath.Join(dir, name), page, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manPages are the pages of root and of all below it, by the names of their files. It changes the texts of root.
+func manPages(root *cobra.Command) (map[string][]byte, error) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	pages := map[string][]byte{}
+	return pages, addPages(pages, root)
+}
+
+func addPages(pages map[string][]byte, cmd *cobra.Command) error {
+	page, err := manPage(cmd)
+	if err != nil {
+		return err
+	}
+	pages[strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1"] = page
+	for _, below := range cmd.Commands() {
+		if !below.IsAvailableCommand() {
+			continue
+		}
+		if err := addPages(pages, below); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manPage renders a page. The header cannot be without a date: the zero time is taken out again, as is what stands before
+// the header, which has to come first.
+func manPage(cmd *cobra.Command) ([]byte, error) {
+	cmd.DisableAutoGenTag = true
+	cmd.InitDefaultHelpFlag()
+	cmd.Long = markdown(cmd.Long)
+	cmd.NonInheritedFlags().VisitAll(func(flag *pflag.Flag) {
+		_, text := pflag.UnquoteUsage(flag)
+		flag.Usage = markdown(text)
+	})
+	var b bytes.Buffer
+	if err := doc.GenMan(cmd, &doc.GenManHeader{Date: &time.Time{}, Source: "honker", Manual: "honker"}, &b); err != nil {
+		return nil, fmt.Errorf("the page of %s: %w", cmd.CommandPath(), err)
+	}
+	page := bytes.TrimPrefix(b.Bytes(), []byte(".nh\n"))
+	return bytes.Replace(page, []byte(`"Jan 0001"`), []byte(`""`), 1), nil
+}
+
+var markdownEscapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", `\<`, ">", `\>`)
+
+// markdown escapes plain text. Lines that are indented stay as they are written.
+func markdown(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t") {
+			lines[i] = "    " + line
+			continue
+		}
+		lines[i] = markdownEscapes.Replace(line)
+	}
+	return strings.Join(lines, "\n")
+}
