@@ -7,21 +7,25 @@ import (
 	"strings"
 )
 
-// What differs between two errors of one kind, in the order in which it is replaced.
+// What differs between two errors of one kind, in the order in which it is replaced. Each has one of some bytes, which
+// are looked for first: they cost a hundredth of what a pattern does that is not there.
 var varying = []struct {
+	has     string
 	pattern *regexp.Regexp
 	by      string
 }{
-	{regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`"), `"…"`},
-	{regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "#"},
-	{regexp.MustCompile(`(?i)\b[\w.+-]+@[\w-]+(\.[\w-]+)+\b`), "@"},
-	{regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s,;)\]}>]+`), "://"},
-	{regexp.MustCompile(`\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`), "#"},
-	{regexp.MustCompile(`(?i)\b0x[0-9a-f]+\b`), "#"},
-	{regexp.MustCompile(`(?i)\b[0-9a-f]*[0-9][0-9a-f]{7,}\b|\b[0-9a-f]{7,}[0-9][0-9a-f]*\b`), "#"},
-	{regexp.MustCompile(`\d+([.,:]\d+)*`), "#"},
-	{regexp.MustCompile(`\s+`), " "},
+	{"\"'`", regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`"), `"…"`},
+	{"-", regexp.MustCompile(`(?i)\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "#"},
+	{"@", regexp.MustCompile(`(?i)\b[\w.+-]+@[\w-]+(\.[\w-]+)+\b`), "@"},
+	{":", regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.-]*://[^\s,;)\]}>]+`), "://"},
+	{"[.", regexp.MustCompile(`\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`), "#"},
+	{"xX", regexp.MustCompile(`(?i)\b0x[0-9a-f]+\b`), "#"},
+	{digits, regexp.MustCompile(`(?i)\b[0-9a-f]*[0-9][0-9a-f]{7,}\b|\b[0-9a-f]{7,}[0-9][0-9a-f]*\b`), "#"},
+	{digits, regexp.MustCompile(`\d+([.,:]\d+)*`), "#"},
+	{" \t\n\f\r", regexp.MustCompile(`\s+`), " "},
 }
+
+const digits = "0123456789"
 
 // maxKind bounds the text that is looked at.
 const maxKind = 1024
@@ -31,6 +35,9 @@ func kindOf(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	line = strings.ToValidUTF8(line[:min(len(line), maxKind)], "")
 	for _, v := range varying {
+		if !strings.ContainsAny(line, v.has) {
+			continue
+		}
 		line = v.pattern.ReplaceAllLiteralString(line, v.by)
 	}
 	return strings.TrimSpace(line)
