@@ -22,4 +22,11 @@ func ActFor(d time.Duration) (undo func()) {
 	return func() { actionTime = was }
 }
 
+// SearchFor bounds the search of one page, until the function is called that it returns.
+func SearchFor(d time.Duration) (undo func()) {
+	was := pageBudget
+	pageBudget = d
+	return func() { pageBudget = was }
+}
+
 var LayOut = layOut

@@ -68,7 +68,7 @@ func jobsPage(c *call) serve {
 		if turn {
 			return c.turnPage(selection)
 		}
-		l, err := c.listJobs(f, &admin.PageOptions{Order: orders[order], Limit: int(limit), After: admin.Cursor(after)})
+		l, err := c.listJobs(f, &admin.PageOptions{Order: orders[order], Limit: int(limit), After: admin.Cursor(after), Budget: pageBudget})
 		if err != nil {
 			return err
 		}

@@ -56,6 +56,10 @@ type page struct {
 	Next      time.Time
 }
 
+// pageBudget is how long a page searches before it shows what it has found, and a link that goes on. A search runs one
+// at a time, and an open page repeats it.
+var pageBudget = 30 * time.Millisecond
+
 // maxPage bounds an answer; larger pages would be of no use to a browser.
 const maxPage = 4 << 20
 
