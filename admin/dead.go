@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,6 +33,7 @@ type DeadGroup struct {
 const (
 	deadWindow = 10000
 	deadBudget = time.Second
+	leastDead  = 256 // of a step
 	groupIDs   = 10
 )
 
@@ -42,33 +44,49 @@ const (
 // a second has passed, and then says that there may be others. It takes turns with the searches of [ListJobs], and
 // never waits for the writer; ctx bounds these waits.
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
+	return DeadGroupsWithin(ctx, db, f, deadWindow, deadBudget)
+}
+
+// DeadGroupsWithin is [DeadGroups] among the newest so many, from 1 to 10,000, for a page that is looked at often: each
+// costs about 10 µs. Where f picks few of many dead jobs it looks at the last so many, and at more until budget has
+// passed; 0 is none.
+func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest int, budget time.Duration) (*DeadReport, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
-	if err := errors.Join(noDB, engine.CheckContext(ctx), err, f.checkCodec(e)); err != nil {
+	bad := engine.NotNegative("budget", budget)
+	if newest < 1 || newest > deadWindow {
+		bad = errors.Join(bad, fmt.Errorf("%w: groups of the newest %d, at most %d", honker.ErrInvalid, newest, deadWindow))
+	}
+	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
-	var newest []store.SelectedJob
+	var found []store.SelectedJob
 	var more bool
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			newest, more, err = newestDead(ctx, q, f, sel)
+			found, more, err = newestDead(ctx, q, f, sel, newest, budget)
 			return err
 		})
 	})
 	if err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
-	return &DeadReport{Groups: group(newest, time.Now()), Looked: honker.Count{N: int64(len(newest)), More: more}}, nil
+	return &DeadReport{Groups: group(found, time.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
 }
 
-// newestDead finds the dead jobs that f picks, the last that died first, and says whether there may be more.
-func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect) (found []store.SelectedJob, more bool, err error) {
+// newestDead finds the newest dead jobs that f picks, the last that died first, and says whether there may be more.
+func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, newest int, budget time.Duration) (found []store.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
 		found, err := picked(ctx, q, f, sel, sel.IDs)
-		return found[:min(len(found), deadWindow)], len(found) > deadWindow, err
+		return found[:min(len(found), newest)], len(found) > newest, err
 	}
-	s := newScan(sel, store.LastDiedFirst, deadBudget, mostStep/4, mostStep)
+	size := mostStep
+	if f.searches() {
+		size /= 4 // payloads may be large
+	}
+	s := newScan(sel, store.LastDiedFirst, budget, size, mostStep)
 	for !s.ended {
+		s.size = min(s.size, max(newest+1-len(found), leastDead))
 		places, err := s.next(ctx, q)
 		if err != nil {
 			return nil, false, err
@@ -82,10 +100,10 @@ func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.Jo
 		if err != nil {
 			return nil, false, err
 		}
-		if found = append(found, some...); len(found) > deadWindow {
-			return found[:deadWindow], true, nil
+		if found = append(found, some...); len(found) > newest {
+			return found[:newest], true, nil
 		}
-		if over := s.over(); over && s.seen > deadWindow && !s.ended {
+		if over := s.over(); over && s.seen > newest && !s.ended {
 			return found, true, nil
 		}
 	}

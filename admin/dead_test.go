@@ -89,3 +89,32 @@ SELECT n, 'a', '1', 'error ' || n, n FROM some`)
 	require.NoError(t, err)
 	require.EqualValues(t, 10500, done.Changed)
 }
+
+// A page may look at fewer than that; how many has its bounds.
+func TestDeadGroupsWithin(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
+SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n = 1, 'out of paper', 'error ' || n), 1000 - n FROM some`)
+	r, err := admin.DeadGroupsWithin(ctx, db, admin.JobFilter{}, 299, 0)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 299, More: true}, r.Looked)
+	r, err = admin.DeadGroupsWithin(ctx, db, admin.JobFilter{}, 1, 0)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 1, More: true}, r.Looked)
+	require.Equal(t, []int64{1}, r.Groups[0].IDs, "the last that died")
+	r, err = admin.DeadGroupsWithin(ctx, db, admin.JobFilter{}, 300, 0)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 300}, r.Looked)
+	r, err = admin.DeadGroupsWithin(ctx, db, admin.JobFilter{Error: "error 300"}, 100, 0)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{More: true}, r.Looked, "without a budget it looks no further")
+	r, err = admin.DeadGroupsWithin(ctx, db, admin.JobFilter{Error: "error 300"}, 100, time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, honker.Count{N: 1}, r.Looked)
+	for _, newest := range []int{-1, 0, 10_001} {
+		_, err = admin.DeadGroupsWithin(ctx, db, admin.JobFilter{}, newest, 0)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+	_, err = admin.DeadGroupsWithin(ctx, db, admin.JobFilter{}, 1, -1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}

@@ -70,7 +70,11 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Batches":    func(c context.Context) error { _, err := admin.Batches(c, db, nil); return err },
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
 		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
-		"EachJob":    func(c context.Context) error { return testkit.LastError(admin.EachJob(c, db, admin.JobFilter{}, nil)) },
+		"DeadGroupsWithin": func(c context.Context) error {
+			_, err := admin.DeadGroupsWithin(c, db, admin.JobFilter{}, 1, 0)
+			return err
+		},
+		"EachJob": func(c context.Context) error { return testkit.LastError(admin.EachJob(c, db, admin.JobFilter{}, nil)) },
 		"Explain": func(c context.Context) error {
 			_, err := admin.Explain(c, db, 1)
 			return err

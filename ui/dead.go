@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
@@ -14,6 +15,7 @@ type deadPageData struct {
 	Filter *admin.JobFilter
 	Groups []deadGroup
 	Looked honker.Count
+	More   url.Values // the parameters that look at more; nil: there is none, or this page does
 	Queues []string
 	Since  string
 }
@@ -21,6 +23,7 @@ type deadPageData struct {
 // deadGroup is a group with the filter that picks it.
 type deadGroup struct {
 	admin.DeadGroup
+	Jobs  honker.Count // a lower bound, where there are more than were looked at
 	Picks url.Values
 	Spark template.HTML // of the last day
 }
@@ -28,22 +31,45 @@ type deadGroup struct {
 // groupsPerPage bounds the page of the dead letters.
 const groupsPerPage = 100
 
+// deadPerPage are the dead jobs that a page groups, unless it is asked to look at more: it follows the file, and is
+// to take no longer than others.
+const deadPerPage = 2000
+
 func deadPage(c *call) serve {
 	f := c.filter()
+	more := c.params.flag("more")
 	return func() error {
-		report, err := admin.DeadGroups(c.ctx, c.db, *f)
+		report, err := c.deadGroups(f, more)
 		if err != nil {
 			return err
 		}
-		d := &deadPageData{Filter: f, Looked: report.Looked, Since: c.params.one("died_since")}
-		for _, g := range report.Groups[:min(len(report.Groups), groupsPerPage)] {
-			d.Groups = append(d.Groups, deadGroup{g, groupFilter(f, g), deaths(g.LastDay)})
+		d := &deadPageData{Filter: f, Groups: groupsOf(f, report, groupsPerPage), Looked: report.Looked, Since: c.params.one("died_since")}
+		if report.Looked.More && !more {
+			d.More = withoutParams(c.params.values, slices.Concat(flashParams, []string{"db"})...)
+			d.More.Set("more", "1")
 		}
 		if d.Queues, err = c.queueNames(); err != nil {
 			return err
 		}
 		return c.show(view{name: "dead", nav: "dead", title: "Dead letters", data: d})
 	}
+}
+
+// deadGroups groups what a page has the time for, or all that admin.DeadGroups looks at.
+func (c *call) deadGroups(f *admin.JobFilter, all bool) (*admin.DeadReport, error) {
+	if all {
+		return admin.DeadGroups(c.ctx, c.db, *f)
+	}
+	return admin.DeadGroupsWithin(c.ctx, c.db, *f, deadPerPage, pageBudget)
+}
+
+// groupsOf are the first groups of a report, up to most.
+func groupsOf(f *admin.JobFilter, r *admin.DeadReport, most int) (groups []deadGroup) {
+	for _, g := range r.Groups[:min(len(r.Groups), most)] {
+		n := honker.Count{N: g.N, More: r.Looked.More}
+		groups = append(groups, deadGroup{g, n, groupFilter(f, g), deaths(g.LastDay)})
+	}
+	return groups
 }
 
 // groupFilter is the filter of the page, for the jobs of one group.

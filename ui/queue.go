@@ -26,7 +26,7 @@ type queuePageData struct {
 	Turn      []jobRow // the first in turn
 	Running   []jobRow
 	Keys      []honker.KeyStats
-	Errors    []admin.DeadGroup // of the last hour
+	Errors    []deadGroup // of the last hour
 	Schedules []honker.ScheduleInfo
 	Workers   []workerRow
 	Why       *admin.Explanation
@@ -82,7 +82,7 @@ func (c *call) queueData(name string) (*queuePageData, error) {
 			d.Running, err = c.head(name, admin.OldestFirst, honker.PhaseRunning, honker.PhaseLapsed)
 			return err
 		},
-		func(ctx context.Context) error { return c.queueErrors(ctx, d) },
+		func(context.Context) error { return c.queueErrors(d) },
 		func(ctx context.Context) error { return c.queueSchedules(ctx, d) },
 		func(ctx context.Context) error { return c.queueWorkers(ctx, d) },
 		func(ctx context.Context) (err error) { d.Why, err = admin.ExplainQueue(ctx, c.db, name); return err },
@@ -105,12 +105,13 @@ func (c *call) head(name string, order admin.Order, of ...honker.Phase) ([]jobRo
 	return c.rows(page.Jobs), nil
 }
 
-func (c *call) queueErrors(ctx context.Context, d *queuePageData) error {
-	report, err := admin.DeadGroups(ctx, c.db, admin.JobFilter{Queues: []string{d.Queue}, DiedSince: c.now.Add(-time.Hour)})
+func (c *call) queueErrors(d *queuePageData) error {
+	f := &admin.JobFilter{Queues: []string{d.Queue}, DiedSince: c.now.Add(-time.Hour)}
+	report, err := c.deadGroups(f, false)
 	if err != nil {
 		return err
 	}
-	d.Errors = report.Groups[:min(len(report.Groups), 5)]
+	d.Errors = groupsOf(f, report, 5)
 	return nil
 }
 

@@ -1,0 +1,62 @@
+package ui_test
+
+import (
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/ui"
+)
+
+// lookAtMore is the link of the page of the dead letters that looks further.
+var lookAtMore = regexp.MustCompile(`href="(dead\?[^"]*)">look at more`)
+
+// The page groups the newest dead letters and says so: its numbers are lower bounds, and a link looks at more.
+func TestDead_Newest(t *testing.T) {
+	db, h := open(t, nil)
+	fill := testkit.Numbers(2000) + `INSERT INTO _honker_dead (queue, payload, last_error, died_at)
+SELECT 'mails', '1', 'no route to ' || n, 100 + n FROM some`
+	testkit.Exec(t, db, fill)
+	page := get(h, "/dead").Body.String()
+	require.Contains(t, page, "2,000 looked at")
+	require.NotContains(t, page, "look at more")
+	testkit.Exec(t, db, `INSERT INTO _honker_dead (queue, payload, last_error, died_at) VALUES ('mails', '1', 'out of paper', 1)`)
+
+	page = get(h, "/dead?queue=mails&did=discard&n=1").Body.String()
+	require.Contains(t, page, "of the newest 2,000; there may be others")
+	require.Contains(t, page, ">2,000&#43;</a>")
+	require.NotContains(t, page, "out of paper")
+	link := lookAtMore.FindStringSubmatch(page)
+	require.Equal(t, "dead?more=1&queue=mails", unescape(link[1]), "the filter stays, and what was done is not said again")
+	page = get(h, "/"+unescape(link[1])).Body.String()
+	require.Contains(t, page, "2,001 looked at")
+	require.Contains(t, page, "out of paper")
+}
+
+// A filter that picks few is searched for no longer than a page may take, which is not to say that there are none.
+func TestDead_SearchEnds(t *testing.T) {
+	defer ui.SearchFor(1)()
+	db, h := open(t, nil)
+	testkit.Exec(t, db, testkit.Numbers(6000)+`INSERT INTO _honker_dead (queue, payload, last_error, died_at)
+SELECT 'mails', '1', iif(n = 1, 'out of paper', 'no route to ' || n), 100 + n FROM some`)
+	page := get(h, "/dead?error=paper").Body.String()
+	require.Contains(t, page, "None of the last that died")
+	require.NotContains(t, page, "No dead letters")
+	link := lookAtMore.FindStringSubmatch(page)
+	require.NotEmpty(t, link)
+	require.Contains(t, get(h, "/"+unescape(link[1])).Body.String(), "1 looked at")
+}
+
+// The page of a queue says of the last hour's deaths that there are more than it has counted.
+func TestDead_OfQueue(t *testing.T) {
+	db, h := open(t, nil)
+	testkit.Exec(t, db, testkit.Numbers(2001)+`INSERT INTO _honker_dead (queue, payload, last_error, died_at)
+SELECT 'mails', '1', 'no route to ' || n, ? FROM some`, time.Now().Unix())
+	w := get(h, "/queue?name=mails")
+	require.Equal(t, http.StatusOK, w.Code)
+	require.Contains(t, w.Body.String(), `<td class="n bad">2,000&#43;</td>`)
+}
