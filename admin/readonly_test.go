@@ -99,6 +99,11 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Schema":     func(c context.Context) error { _, err := admin.Schema(c, db); return err },
 		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
 		"Traffic":    func(c context.Context) error { _, err := admin.Traffic(c, db, "", time.Time{}); return err },
+		"TrafficAll": func(c context.Context) error { _, err := admin.TrafficAll(c, db, time.Time{}); return err },
+		"TrafficSteps": func(c context.Context) error {
+			_, err := admin.TrafficSteps(c, db, "", time.Time{}, time.Hour)
+			return err
+		},
 		"WithRemote": func(c context.Context) error { return admin.WithRemote(c, "::1").Err() },
 		"Workers":    func(c context.Context) error { _, err := admin.Workers(c, db); return err },
 	}

@@ -286,3 +286,58 @@ func TestTraffic_Attached(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, pool, `SELECT sum(acked) FROM _honkerx_minutes WHERE queue = 'mails'`))
 	require.EqualValues(t, 1, testkit.QueryInt(t, pool, `SELECT sum(enqueued) FROM _honkerx_minutes WHERE queue = ''`))
 }
+
+// Steps are the sums of their minutes, and all queues at once have what each has by itself.
+func TestTraffic_Steps(t *testing.T) {
+	ctx, db, _, _ := open(t)
+	now := time.Now().Unix() / 60
+	testkit.Exec(t, db, testkit.Numbers(600)+`INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
+SELECT ?1 - n * n / 60, q, n, 2 * n, 3 * n, 4 * n, 5 * n, 6 * n, 7 * n, 8 * n, 1000 - n
+FROM some, (SELECT 'a' AS q UNION ALL SELECT '_other') WHERE n % 10 < 3 AND (n / 30 % 2 OR q = '_other') ON CONFLICT DO NOTHING`, now)
+	testkit.Exec(t, db, `INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
+SELECT minute, '', sum(enqueued), sum(claimed), sum(acked), sum(retried), sum(died), sum(snoozed), sum(wait_ms), sum(ran_ms), max(max_wait_ms)
+FROM _honkerx_minutes GROUP BY minute`)
+	for _, step := range []time.Duration{time.Minute, 7 * time.Minute, time.Hour, 48 * time.Hour} {
+		since := time.Unix(now*60, 0).Add(-3 * 24 * time.Hour).Truncate(time.Hour)
+		first := since.Unix() / 60 / int64(step/time.Minute) * int64(step/time.Minute)
+		minutes, err := admin.Traffic(ctx, db, "a", time.Unix(first*60, 0))
+		require.NoError(t, err)
+		steps, err := admin.TrafficSteps(ctx, db, "a", since, step)
+		require.NoError(t, err)
+		require.Equal(t, inSteps(minutes, int64(step/time.Second)), steps, step)
+		require.NotEmpty(t, steps)
+	}
+	none, err := admin.TrafficSteps(ctx, db, "b", time.Time{}, time.Hour)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for _, step := range []time.Duration{0, -time.Minute, time.Second, 90 * time.Second} {
+		_, err := admin.TrafficSteps(ctx, db, "a", time.Time{}, step)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	}
+
+	since := time.Unix(now*60, 0).Add(-time.Hour)
+	all, err := admin.TrafficAll(ctx, db, since)
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	for queue, got := range all {
+		want, err := admin.Traffic(ctx, db, queue, since)
+		require.NoError(t, err)
+		require.Equal(t, want, got, queue)
+	}
+}
+
+// inSteps adds up minutes by steps of so many seconds.
+func inSteps(minutes []admin.Minute, seconds int64) []admin.Minute {
+	steps := []admin.Minute{}
+	for _, m := range minutes {
+		m.Start = time.Unix(m.Start.Unix()/seconds*seconds, 0)
+		if n := len(steps); n == 0 || !steps[n-1].Start.Equal(m.Start) {
+			steps = append(steps, m)
+			continue
+		}
+		s := &steps[len(steps)-1]
+		s.Enqueued, s.Claimed, s.Acked, s.Retried = s.Enqueued+m.Enqueued, s.Claimed+m.Claimed, s.Acked+m.Acked, s.Retried+m.Retried
+		s.Died, s.Snoozed, s.Wait, s.Ran, s.MaxWait = s.Died+m.Died, s.Snoozed+m.Snoozed, s.Wait+m.Wait, s.Ran+m.Ran, max(s.MaxWait, m.MaxWait)
+	}
+	return steps
+}

@@ -16,7 +16,7 @@ type bucket struct {
 	enqueued, done, failed int64
 }
 
-// buckets adds minutes up to n parts of a length each, the last of which holds now.
+// buckets adds minutes, or steps of some, up to n parts of a length each, the last of which holds now.
 func buckets(minutes []admin.Minute, now time.Time, n int, length time.Duration) []bucket {
 	first := now.UTC().Truncate(length).Add(-time.Duration(n-1) * length)
 	all := make([]bucket, n)

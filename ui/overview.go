@@ -76,19 +76,14 @@ func (c *call) overview(search string, from int) (*overview, error) {
 }
 
 func (c *call) overviewTraffic(o *overview) error {
-	since := c.now.Add(-time.Hour)
-	minutes, err := admin.Traffic(c.ctx, c.db, "", since)
+	all, err := admin.TrafficAll(c.ctx, c.db, c.now.Add(-time.Hour))
 	if err != nil {
 		return err
 	}
-	total := buckets(minutes, c.now, 60, time.Minute)
+	total := buckets(all[""], c.now, 60, time.Minute)
 	o.Chart, o.Traffic = chart(total, "15:04"), legendOf(total)
-	for i := range o.Queues {
-		minutes, err := admin.Traffic(c.ctx, c.db, o.Queues[i].Queue, since)
-		if err != nil {
-			return err
-		}
-		o.Queues[i].Spark = spark(buckets(minutes, c.now, 60, time.Minute))
+	for i, q := range o.Queues {
+		o.Queues[i].Spark = spark(buckets(all[q.Queue], c.now, 60, time.Minute))
 	}
 	return nil
 }

@@ -127,15 +127,16 @@ func (c *call) queueSchedules(ctx context.Context, d *queuePageData) error {
 
 func (c *call) queueTraffic(d *queuePageData, over string) error {
 	part := spans[over]
-	minutes, err := admin.Traffic(c.ctx, c.db, d.Queue, c.now.Add(-time.Duration(part.parts)*part.length))
+	since := c.now.Add(-time.Duration(part.parts-1) * part.length)
+	steps, err := admin.TrafficSteps(c.ctx, c.db, d.Queue, since, part.length)
 	if err != nil {
 		return err
 	}
-	all := buckets(minutes, c.now, part.parts, part.length)
+	all := buckets(steps, c.now, part.parts, part.length)
 	d.Span, d.Spans = over, []string{"1h", "24h", "7d"}
 	d.Chart, d.Traffic = chart(all, part.layout), legendOf(all)
 	var claimed, ended int64
-	for _, m := range minutes {
+	for _, m := range steps {
 		claimed, ended = claimed+m.Claimed, ended+m.Acked+m.Retried+m.Died
 		d.Wait, d.Ran = d.Wait+m.Wait, d.Ran+m.Ran
 	}

@@ -246,6 +246,8 @@ func Statements() []Statement {
 		hot("sqlAddMinutes", sqlAddMinutes),
 		hot("sqlMinuteQueues", sqlMinuteQueues),
 		hot("sqlMinutes", sqlMinutes),
+		hot("sqlAllMinutes", sqlAllMinutes),
+		hot("sqlMinuteSteps", sqlMinuteSteps),
 		hot("sqlWaits", sqlWaits),
 		hot("sqlOldMinute", sqlOldMinute),
 		hot("sqlTrimMinutes", sqlTrimMinutes),

@@ -43,6 +43,19 @@ ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueue
 SELECT m.minute, m.enqueued, m.claimed, m.acked, m.retried, m.died, m.snoozed, m.wait_ms, m.ran_ms, m.max_wait_ms
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1 ORDER BY t.minute`
 
+	// Its rows, of every queue.
+	sqlAllMinutes = `SELECT minute, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms, queue
+FROM _honkerx_minutes WHERE minute >= ?1 ORDER BY minute, queue`
+
+	// One seek finds the next step in which there is something, and one each of its minutes. A sum is in one value,
+	// since a GROUP BY would sort all rows.
+	sqlMinuteSteps = `WITH RECURSIVE t(first) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) / ?3 * ?3 UNION ALL
+    SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= t.first + ?3) / ?3 * ?3 FROM t WHERE t.first IS NOT NULL),
+  k(i) AS MATERIALIZED (SELECT 0 UNION ALL SELECT i + 1 FROM k WHERE i + 1 < ?3)
+SELECT (SELECT iif(count(*) = 0, NULL, json_array(t.first, sum(m.enqueued), sum(m.claimed), sum(m.acked), sum(m.retried), sum(m.died),
+    sum(m.snoozed), sum(m.wait_ms), sum(m.ran_ms), max(m.max_wait_ms)))
+  FROM k CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.first + k.i AND m.queue = ?1) FROM t ORDER BY t.first`
+
 	// A seek for each minute: at most as many as the span has.
 	sqlWaits = `WITH RECURSIVE t(minute) AS (SELECT ?2 UNION ALL SELECT minute + 1 FROM t WHERE minute + 1 < ?3)
 SELECT coalesce(sum(m.wait_ms), 0), coalesce(sum(m.claimed), 0)
@@ -73,11 +86,43 @@ func (Minutes) Queues(ctx context.Context, q Querier, minute int64) ([]string, e
 func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []Minute, err error) {
 	err = each(ctx, q, sqlMinutes, func(rows *sql.Rows) error {
 		m := Minute{Queue: queue}
-		err := rows.Scan((*number)(&m.Minute), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
-			(*number)(&m.Died), (*number)(&m.Snoozed), (*number)(&m.Wait), (*number)(&m.Ran), (*number)(&m.MaxWait))
+		err := rows.Scan(m.numbers()...)
 		all = append(all, m)
 		return err
 	}, queue, minute)
+	return all, err
+}
+
+// All returns the rows of all queues since minute, the oldest first.
+func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []Minute, err error) {
+	err = each(ctx, q, sqlAllMinutes, func(rows *sql.Rows) error {
+		var m Minute
+		err := rows.Scan(append(m.numbers(), &m.Queue)...)
+		all = append(all, m)
+		return err
+	}, minute)
+	return all, err
+}
+
+// numbers are the columns of a row but the queue.
+func (m *Minute) numbers() []any {
+	return []any{(*number)(&m.Minute), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
+		(*number)(&m.Died), (*number)(&m.Snoozed), (*number)(&m.Wait), (*number)(&m.Ran), (*number)(&m.MaxWait)}
+}
+
+// Steps adds up the rows of queue since minute in steps of so many minutes, the oldest first. Minute is the first of a
+// step, a multiple of step, as the minute that is passed has to be.
+func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step int64) (all []Minute, err error) {
+	err = each(ctx, q, sqlMinuteSteps, func(rows *sql.Rows) error {
+		var sums []byte // nil: of other queues
+		if err := rows.Scan(&sums); err != nil || sums == nil {
+			return err
+		}
+		var n [10]int64
+		err := json.Unmarshal(sums, &n)
+		all = append(all, Minute{n[0], queue, n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]})
+		return err
+	}, queue, minute, step)
 	return all, err
 }
 
