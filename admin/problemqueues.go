@@ -60,7 +60,7 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	if asked > mostUsual {
 		return 0, false, nil
 	}
-	wait, claimed, err := minutes.Waits(ctx, s.q, queue, ready.Add(-usualSpan).Unix()/60, ready.Unix()/60)
+	wait, claimed, err := s.engine.Waits(ctx, s.q, minutes, queue, ready.Add(-usualSpan).Unix()/60, ready.Unix()/60)
 	if err != nil || claimed == 0 {
 		return 0, false, err
 	}

@@ -105,8 +105,8 @@ var troubles problemStore = store.Problems{}
 // a kind, and does not judge consumers of patterns and those with a filter. What each code means, and what helps, says
 // [ProblemCode.Help].
 //
-// A problem is there while its cause is: nothing is remembered between two calls, and nothing runs
-// when none is made. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// A problem is there while its cause is: nothing is remembered between two calls but how long jobs of a queue have waited
+// in a time that is over, and nothing runs when none is made. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
 func Problems(ctx context.Context, db *honker.DB) ([]Problem, error) {
 	e, err := engineOf(db)
 	if err != nil {

@@ -46,6 +46,7 @@ type Engine struct {
 	looks      wake.KeyedMutex // of operators, which take turns
 	lastCounts sync.Map        // counted of a queue, "" for all, where that took long
 	lastHeads  keptHeads       // for the look that has its turn
+	lastWaits  pastWaits
 
 	ctx    context.Context // ends with Close, and all loops with it
 	cancel context.CancelCauseFunc

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/honker-go/honker/internal/sqlite"
@@ -16,6 +17,11 @@ type StatsStore interface {
 	Counts(ctx context.Context, q Querier, s store.JobSelect, limit int64) (counts map[string]store.QueueCounts, cost int64, err error)
 	Heads(ctx context.Context, q Querier, s store.JobSelect) ([]store.QueueHead, error)
 	NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error)
+}
+
+// WaitStore are those about how long jobs have waited.
+type WaitStore interface {
+	Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error)
 }
 
 // PauseStore are those about pauses.
@@ -180,6 +186,52 @@ func (e *Engine) heads(ctx context.Context, queue string) (heads []store.QueueHe
 type keptHeads struct {
 	heads []store.QueueHead
 	until time.Time
+}
+
+// pastSpan are minutes of a queue, from one until before another.
+type pastSpan struct {
+	queue         string
+	since, before int64
+}
+
+// pastWaits are how long jobs have waited in such spans, and how many were claimed.
+type pastWaits struct {
+	mu sync.Mutex
+	of map[pastSpan][2]int64
+}
+
+// mostWaits bounds what is kept of them.
+const mostWaits = 100
+
+func (p *pastWaits) get(span pastSpan) (sums [2]int64, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sums, known = p.of[span]
+	return sums, known
+}
+
+func (p *pastWaits) put(span pastSpan, sums [2]int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil || len(p.of) >= mostWaits {
+		p.of = make(map[pastSpan][2]int64)
+	}
+	p.of[span] = sums
+}
+
+// Waits returns how long jobs of queue have waited, in milliseconds, and how many were claimed, in a span of minutes
+// that is over. It is read once, by a seek for each minute: what has been counted in it stays, and an open page
+// asks again and again.
+func (e *Engine) Waits(ctx context.Context, q Querier, from WaitStore, queue string, since, before int64) (wait, claimed int64, err error) {
+	span := pastSpan{queue, since, before}
+	if sums, known := e.lastWaits.get(span); known {
+		return sums[0], sums[1], nil
+	}
+	wait, claimed, err = from.Waits(ctx, q, queue, since, before)
+	if err == nil {
+		e.lastWaits.put(span, [2]int64{wait, claimed})
+	}
+	return wait, claimed, err
 }
 
 // Disk returns how many bytes are free on the disk of the file, and how many it has.

@@ -84,9 +84,10 @@ func (Minutes) Queues(ctx context.Context, q Querier, minute int64) ([]string, e
 
 // List returns the rows of queue since minute, the oldest first.
 func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []Minute, err error) {
+	m := Minute{Queue: queue}
+	into := m.numbers()
 	err = each(ctx, q, sqlMinutes, func(rows *sql.Rows) error {
-		m := Minute{Queue: queue}
-		err := rows.Scan(m.numbers()...)
+		err := rows.Scan(into...)
 		all = append(all, m)
 		return err
 	}, queue, minute)
@@ -95,9 +96,10 @@ func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) 
 
 // All returns the rows of all queues since minute, the oldest first.
 func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []Minute, err error) {
+	var m Minute
+	into := append(m.numbers(), &m.Queue)
 	err = each(ctx, q, sqlAllMinutes, func(rows *sql.Rows) error {
-		var m Minute
-		err := rows.Scan(append(m.numbers(), &m.Queue)...)
+		err := rows.Scan(into...)
 		all = append(all, m)
 		return err
 	}, minute)
