@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-const soon = 10 * time.Second
+const soon = time.Minute
 
 func TestMain(m *testing.M) {
 	testkit.RunChild(map[string]func(){

@@ -7,7 +7,7 @@ import (
 )
 
 // Timeout ends a test that hangs. It is far above what any wait should take.
-const Timeout = 20 * time.Second
+const Timeout = time.Minute
 
 // Context is a ctx that ends with the test, or after d.
 func Context(t testing.TB, d time.Duration) context.Context {

@@ -39,7 +39,7 @@ func workPages() {
 		}
 		note("end", int64(page))
 		return nil
-	}, &honker.WorkOptions{Workers: 1, Lease: time.Second}))
+	}, &honker.WorkOptions{Workers: 1, Lease: time.Minute}))
 	testkit.Must(db.Close())
 }
 
@@ -52,6 +52,7 @@ func TestProcess_Checkpoint_Kills(t *testing.T) {
 	processes := 0
 	child := func(i int) testkit.Task {
 		processes++
+		endLeases(t, db, -time.Second) // the one before was killed
 		return testkit.Task{Path: path, Ledger: fmt.Sprint(ledger, i)}
 	}
 	noted := func() []int64 { all, _ := testkit.Noted(t, ledger+"*", "page"); return all }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,11 +35,8 @@ const oldQueue = "hero:job:actor_queue:osis"
 
 var ofOsis = dispatch.Target{Type: "osis"}
 
-// actorTTL is the shortest that there is.
-const actorTTL = time.Second
-
-func newDispatcher(db *honker.DB) *dispatch.Dispatcher {
-	return dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, TTL: actorTTL})
+func newDispatcher(db *honker.DB, ttl time.Duration) *dispatch.Dispatcher {
+	return dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, TTL: ttl})
 }
 
 // notedAcks notes each job with an ack that is committed.
@@ -71,7 +69,7 @@ func actAndNote() {
 		})
 	}
 	id := dispatch.Identity{Type: "osis", Instance: a.Owner}
-	testkit.Must(dispatch.NewActor(newDispatcher(db), id, handle, &dispatch.ActorOptions{Workers: 2, Lease: a.Span}).Run(testkit.ChildContext()))
+	testkit.Must(dispatch.NewActor(newDispatcher(db, a.Span), id, handle, &dispatch.ActorOptions{Workers: 2, Lease: a.Span}).Run(testkit.ChildContext()))
 	testkit.Must(db.Close())
 }
 
@@ -173,7 +171,7 @@ func (c *crowd) end() {
 // sendNumbered sends jobs that carry 1, 2, 3 … and returns the number of each job that stands for one.
 func sendNumbered(t *testing.T, db *honker.DB, jobs int) map[int64]int64 {
 	t.Helper()
-	d := newDispatcher(db)
+	d := newDispatcher(db, time.Second)
 	carried := make(map[int64]int64)
 	for n := int64(1); n <= int64(jobs); {
 		require.NoError(t, db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
@@ -259,17 +257,18 @@ func TestDispatch_Process_DualPush_Killed(t *testing.T) {
 // another has its name it says so, and tries again.
 func actOnDemand() {
 	a, db := testkit.OpenChild(nil)
+	var told sync.WaitGroup
 	handle := func(ctx context.Context, t *dispatch.Task[int64]) (any, error) {
 		testkit.Say("given", t.Args, t.Attempt)
-		go func() {
+		told.Go(func() {
 			<-ctx.Done()
 			testkit.Say("told", errors.Is(context.Cause(ctx), honker.ErrClaimLost))
-		}()
+		})
 		testkit.ReadLine()
 		return t.Args, ctx.Err()
 	}
 	id := dispatch.Identity{Type: "osis", Instance: a.Owner}
-	actor := dispatch.NewActor(newDispatcher(db), id, handle, &dispatch.ActorOptions{Lease: a.Span})
+	actor := dispatch.NewActor(newDispatcher(db, a.Span), id, handle, &dispatch.ActorOptions{Lease: a.Span})
 	for {
 		err := actor.Run(testkit.ChildContext())
 		if !errors.Is(err, dispatch.ErrInstanceTaken) {
@@ -283,11 +282,12 @@ func actOnDemand() {
 		}
 	}
 	testkit.Must(db.Close())
+	told.Wait()
 }
 
-// startSlow starts an actor of the name 1, which dies with its test.
-func startSlow(t *testing.T, path string) *testkit.Child {
-	return testkit.StartChild(t, "slow actor", testkit.Task{Path: path, Owner: "1", Span: time.Second})
+// startSlow starts an actor of the name 1, which dies with its test. Its name and its claims outlive it by span.
+func startSlow(t *testing.T, path string, span time.Duration) *testkit.Child {
+	return testkit.StartChild(t, "slow actor", testkit.Task{Path: path, Owner: "1", Span: span})
 }
 
 // presenceEnds is when the row of the actor 1 does not count any more.
@@ -300,10 +300,10 @@ func presenceEnds(t *testing.T, db *honker.DB) int64 {
 func TestDispatch_Process_Killed_NameFree(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*testkit.Timeout)
-	d := newDispatcher(db)
+	d := newDispatcher(db, time.Minute)
 	id, err := d.Send(ctx, dispatch.Target{Type: "osis", Instance: "1"}, int64(7))
 	require.NoError(t, err)
-	victim := startSlow(t, path)
+	victim := startSlow(t, path, time.Second) // the shortest TTL that there is
 	require.Equal(t, "given 7 1", victim.Line(testkit.Timeout))
 	victim.Kill()
 	free := presenceEnds(t, db)
@@ -313,9 +313,9 @@ func TestDispatch_Process_Killed_NameFree(t *testing.T) {
 		require.Len(t, living, 1, "it counts until then")
 	}
 
-	heir := startSlow(t, path)
+	heir := startSlow(t, path, time.Minute)
 	line := heir.Line(testkit.Timeout)
-	for ; line != "given 7 2"; line = heir.Line(testkit.Timeout) {
+	for ; !strings.HasPrefix(line, "given 7 "); line = heir.Line(testkit.Timeout) {
 		var at int64
 		_, err := fmt.Sscanf(line, "taken %d", &at)
 		require.NoError(t, err, line)
@@ -333,13 +333,15 @@ func TestDispatch_Process_Killed_NameFree(t *testing.T) {
 func TestDispatch_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*testkit.Timeout)
-	d := newDispatcher(db)
+	d := newDispatcher(db, time.Minute)
 	id, err := d.Send(ctx, dispatch.Target{Type: "osis", Instance: "1"}, int64(7))
 	require.NoError(t, err)
-	stale := startSlow(t, path)
+	stale := startSlow(t, path, 9*time.Second) // refreshed and renewed every three
 	require.Equal(t, "given 7 1", stale.Line(testkit.Timeout))
 	stopBesideWrites(t, path, stale)
-	heir := startSlow(t, path)
+	endLeases(t, db, -time.Second)
+	testkit.Exec(t, db, `UPDATE _honkerx_dispatch_presence SET expires_ms = 0`)
+	heir := startSlow(t, path, time.Minute)
 	for line := ""; line != "given 7 2"; line = heir.Line(testkit.Timeout) {
 	}
 	stale.Cont()

@@ -59,8 +59,8 @@ func TestMember_Process_Stopped(t *testing.T) {
 	testkit.PublishRange(t, honker.NewStream[int](db, "orders", nil), 1, 1)
 	stale := testkit.StartChild(t, "stale member", testkit.Task{Path: path, Span: lease})
 	require.Equal(t, "ready", stale.Line(testkit.Timeout))
-	stale.Stop()
-	m, err := testkit.MemberGroup(db, lease).Join(ctx, "second")
+	stopBesideWrites(t, path, stale)
+	m, err := testkit.MemberGroup(db, time.Minute).Join(ctx, "second")
 	require.NoError(t, err)
 	for d, err := range m.All(ctx) {
 		require.NoError(t, err)
@@ -78,9 +78,9 @@ func TestMember_Process_Stopped(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 0, 0}, []int64{info.LowWater, info.Leased, info.Reclaim, info.Dead})
 }
 
-// mailbox is the outbox of the tests below, with a lease of a second.
+// mailbox is the outbox of the tests below.
 func mailbox(db *honker.DB, deliver func(context.Context, int) error) (run func(context.Context, *honker.WorkOptions) error, send func(context.Context, int, ...honker.EnqueueOption) (int64, error)) {
-	o := honker.NewOutbox(db, "mail", deliver, &honker.OutboxOptions{Lease: time.Second})
+	o := honker.NewOutbox(db, "mail", deliver, nil)
 	return o.Run, o.Send
 }
 
@@ -115,7 +115,8 @@ func TestOutbox_Process_Stopped(t *testing.T) {
 	_, err := send(ctx, 1)
 	require.NoError(t, err)
 	require.Equal(t, "delivering", stale.Line(testkit.Timeout))
-	stale.Stop()
+	stopBesideWrites(t, path, stale)
+	endLeases(t, db, -time.Second)
 	require.NoError(t, run(ctx, &honker.WorkOptions{Workers: 1}))
 	require.Equal(t, 1, again)
 	require.Empty(t, stale.End())

@@ -67,7 +67,7 @@ func workAndReport() {
 		return nil
 	}
 	testkit.Must(q.Work(testkit.ChildContext(), handle, &honker.WorkOptions{
-		Lease: a.Span,
+		Workers: 4, Lease: a.Span,
 		OnError: func(_ context.Context, job *honker.JobInfo, err error) {
 			testkit.Say("failed", job.ID, errors.Is(err, honker.ErrClaimLost))
 		},
@@ -90,6 +90,13 @@ func nextRun(t testing.TB, p *testkit.Child) run {
 	require.NoError(t, err, line)
 	r.at = time.Unix(0, nano)
 	return r
+}
+
+// endLeases has all claims lapse by and by: a lease that a test waits for would have to be so short that a child which is
+// merely slow loses it too.
+func endLeases(t testing.TB, db *honker.DB, by time.Duration) {
+	t.Helper()
+	testkit.Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() + ? WHERE state = 'processing'`, int64(by/time.Second))
 }
 
 // workInBatches claims a few jobs at a time, acks one, and then the rest at once.

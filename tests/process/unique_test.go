@@ -72,16 +72,17 @@ func workUnique() {
 }
 
 // runUnique is a handler: it begins by a transaction and ends by another, and between them it can
-// be killed. What a killed one has left is the same job's, or that of one that is gone.
+// be killed. What a killed one has left is the same job's, or that of one that is gone. One that stood still for longer
+// than its lease finds no job of this attempt, and is no fault.
 func runUnique(ctx context.Context, db *honker.DB, job *honker.Job[increment]) error {
 	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, s := range []string{
 			`INSERT INTO faults SELECT 'job ' || ?2 || ' runs beside ' || r.job FROM runs AS r JOIN _honker_live AS l ON l.id = r.job
-			  WHERE r.name = ?1 AND r.job <> ?2`,
+			  WHERE r.name = ?1 AND r.job <> ?2 AND EXISTS (SELECT 1 FROM _honker_live WHERE id = ?2 AND state = 'processing' AND attempts = ?4)`,
 			`INSERT OR REPLACE INTO runs (name, job) VALUES (?1, ?2)`,
 			`UPDATE counters SET done = max(done, ?3) WHERE name = ?1 AND ?2`,
 		} {
-			if _, err := tx.ExecContext(ctx, s, job.Args.Name, job.ID, job.Args.N); err != nil {
+			if _, err := tx.ExecContext(ctx, s, job.Args.Name, job.ID, job.Args.N, job.Attempts); err != nil {
 				return err
 			}
 		}

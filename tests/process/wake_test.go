@@ -13,6 +13,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
+// wokenByEvent is far above what a wake takes on a machine that is busy with others, and far below what it takes by the
+// safety look, every four seconds.
+const wokenByEvent = 500 * time.Millisecond
+
 // The wake of another process is seldom slow.
 func TestProcess_Wake_SeldomSlow(t *testing.T) {
 	const samples = 30
@@ -28,6 +32,6 @@ func TestProcess_Wake_SeldomSlow(t *testing.T) {
 		took = append(took, nextRun(t, worker).at.Sub(sent))
 	}
 	slices.Sort(took)
-	require.Less(t, took[samples/2], 50*time.Millisecond, "%v", took)
-	require.Less(t, took[samples*9/10], 750*time.Millisecond, "%v", took)
+	require.Less(t, took[samples/2], wokenByEvent, "%v", took)
+	require.Less(t, took[samples*3/4], 3*wokenByEvent, "%v", took)
 }
