@@ -121,6 +121,7 @@ func TestFileEvents_RecreatedFile(t *testing.T) {
 // A filesystem may accept a watch and never send an event. Here the watch is on a file
 // that is not written.
 func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
 	f := &fake{}
@@ -138,28 +139,29 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	})
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	w.AddWaiter(1)
-	// looks counts those of a second after a while without commits.
-	looks := func() int64 {
-		<-time.After(2 * time.Second) // the pauses grow
-		before := f.reads.Load()
-		<-time.After(time.Second)
-		return f.reads.Load() - before
+	few := func(why string) {
+		<-time.After(2 * time.Second) // without commits the pauses grow
+		require.Less(t, looksPerSecond(f, time.Second), 6.0, why)
 	}
-	require.Less(t, looks(), int64(6), "events are waited for")
+	many := func(why string) {
+		<-time.After(2 * time.Second)
+		require.Less(t, timeOfLooks(t, f, 20), 5*time.Second, why) // of few it is ten
+	}
+	few("events are waited for")
 	f.taken()
 
 	f.version.Add(1)
 	require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
-	require.Greater(t, looks(), int64(10), "a poll was first: it goes on as without events")
+	many("a poll was first: it goes on as without events")
 
 	w.RemoveWaiter(1)
 	w.Committed()
 	<-time.After(100 * time.Millisecond) // it sleeps
 	w.AddWaiter(1)
-	require.Greater(t, looks(), int64(10), "a new watch proves nothing")
+	many("a new watch proves nothing")
 
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
-	require.Less(t, looks(), int64(10), "they come after all")
+	few("they come after all")
 }
 
 // The database file's own events say that another file may be at the path. Renaming a

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patient ends a test that hangs. It is far above what any wait should take.
-const patient = 20 * time.Second
+const patient = time.Minute
 
 // fake stands in for the file: a version that the test moves, and the callbacks of a
 // watcher.
