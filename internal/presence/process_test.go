@@ -69,7 +69,7 @@ func TestLifeOf_Killed(t *testing.T) {
 	p.Start = start
 	require.Equal(t, presence.Alive, presence.LifeOf(p))
 	require.NoError(t, child.Process.Kill())
-	require.Eventually(t, func() bool { return presence.LifeOf(p) == presence.Gone }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return presence.LifeOf(p) == presence.Gone }, time.Minute, time.Millisecond)
 	require.Error(t, child.Wait())
 	require.Equal(t, presence.Gone, presence.LifeOf(p))
 }

@@ -34,7 +34,7 @@ func upTo(luck *rand.Rand, d time.Duration) time.Duration {
 }
 
 // patient ends a test that hangs. It is far above what any wait should take.
-const patient = 20 * time.Second
+const patient = time.Minute
 
 // newPool is a connector and a pool of it on a file with a table t(id, v).
 func newPool(t testing.TB, path string, cfg Config) (*Connector, *sql.DB) {

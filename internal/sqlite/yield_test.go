@@ -111,6 +111,6 @@ func TestYield_Before(t *testing.T) {
 	y := &c.yield
 	y.others, y.released, y.busy = time.Now(), time.Now(), time.Hour
 	y.before()
-	require.GreaterOrEqual(t, y.acquired.Sub(y.released), yieldAtMost)
+	require.GreaterOrEqual(t, y.acquired.Sub(y.released), yieldFor) // yieldAtMost, unless this was so slow that it was free before
 	require.Zero(t, y.busy)
 }

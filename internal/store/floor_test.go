@@ -64,14 +64,17 @@ func TestState_QuickWhilePaused(t *testing.T) {
 INSERT INTO _honker_live (queue, priority, run_at, expires_at, payload) SELECT 'a', i % 50, 1, 2, '1' FROM n`)
 	_, _, err := store.Pauses{}.Set(ctx, tx, "a", store.Pause{SinceMS: 1}, 10)
 	require.NoError(t, err)
-	began := time.Now()
-	for range 100 {
+	took := make([]time.Duration, 100)
+	for i := range took {
+		began := time.Now()
 		states, err := store.Jobs{}.States(ctx, tx, []string{"a"}, 10)
 		require.NoError(t, err)
 		require.Equal(t, []store.QueueState{{Queue: "a"}}, states)
 		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
 		require.NoError(t, err)
+		took[i] = time.Since(began)
 		require.Empty(t, jobs)
 	}
-	require.Less(t, time.Since(began), time.Second, "one that reads the jobs takes a hundred times as long")
+	slices.Sort(took)
+	require.Less(t, took[len(took)/2], 10*time.Millisecond, "one that reads the jobs takes a hundred times as long")
 }
