@@ -336,7 +336,7 @@ func TestWorker_Begin_SeesJob(t *testing.T) {
 		} else {
 			testkit.ExecAll(t, other, `INSERT INTO _honker_live (queue, payload) VALUES ('`+name+`', '1')`)
 		}
-		require.NoError(t, testkit.Within(context.Background(), ran, 5*time.Second), name)
+		require.NoError(t, testkit.Within(context.Background(), ran, testkit.Timeout), name)
 		require.NoError(t, stop())
 	}
 }

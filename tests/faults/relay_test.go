@@ -176,6 +176,7 @@ func TestRelay_HandleTx_DiskFails(t *testing.T) {
 // A disk that fails for longer than the lease: Run ends without an error, though its progress could not be
 // saved, and the next one begins there, in order.
 func TestRelay_DiskFails_Drain(t *testing.T) {
+	t.Parallel()
 	d := newRelayOnDisk(t)
 	f := refusals["full"]
 	refused := make(chan struct{})
@@ -186,7 +187,7 @@ func TestRelay_DiskFails_Drain(t *testing.T) {
 			once.Do(func() { d.refuse(f.kind, f.code, 0); close(refused) })
 		}
 		return nil
-	}, relay.Lease(time.Second, 200*time.Millisecond))
+	}, relay.Lease(5*time.Second, time.Second))
 	stop := testkit.Background(t, d.relay.Run)
 	<-refused
 	require.NoError(t, stop())

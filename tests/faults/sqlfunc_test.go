@@ -295,7 +295,7 @@ END`)
 		case <-ctx.Done():
 			t.Fatal("no waiter woke")
 		}
-		require.Less(t, time.Since(sent), 5*time.Second)
+		require.Less(t, time.Since(sent), testkit.Timeout/2)
 	}
 	require.NoError(t, stop())
 }

@@ -49,7 +49,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 }
 
 func verbs(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func enqueueInTransactions(ctx context.Context, t *testing.T, db *honker.DB, q *
 // uniqueKeys are freed by the file's own trigger, where a binding that knows nothing of them settles
 // by honker's SQL on the driver's SQLite.
 func uniqueKeys(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'jobs' AND state = 'pendi
 // pauses are kept by the file's own trigger, where a binding that knows nothing of them claims by
 // honker's SQL on the driver's SQLite.
 func pauses(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ WHERE id IN (SELECT id FROM _honker_live WHERE state = 'pending' AND run_at <= u
 
 // limits bind such a binding too, and its settles let the next job of a key go.
 func limits(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func limits(t *testing.T, pool *sql.DB) {
 
 // afters wait for others whichever driver ends those, and another binding too.
 func afters(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -286,7 +286,7 @@ func afters(t *testing.T, pool *sql.DB) {
 
 // sideRow has a job keep what honker's columns have no place for, and its failed attempt.
 func sideRow(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -327,7 +327,7 @@ func sideRow(t *testing.T, pool *sql.DB) {
 }
 
 func sleeper(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -354,7 +354,7 @@ func sleeper(t *testing.T, pool *sql.DB) {
 
 // relays sends in the application's transactions, by a plain INSERT of its driver, and by verbs.
 func relays(t *testing.T, pool *sql.DB) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	db, err := honker.Attach(ctx, pool, nil)
 	require.NoError(t, err)
@@ -391,7 +391,7 @@ func relays(t *testing.T, pool *sql.DB) {
 	require.Eventually(t, func() bool {
 		var left int
 		return pool.QueryRowContext(ctx, `SELECT count(*) FROM _honkerx_relay_messages`).Scan(&left) == nil && left == 0
-	}, 20*time.Second, 5*time.Millisecond)
+	}, time.Minute, 5*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
 	var audit string
@@ -424,7 +424,7 @@ func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
 	pool, err := open(path)
 	require.NoError(t, err)
 	defer pool.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	// Nothing of its own is to meet the locks of the test.
 	db, err := honker.Attach(ctx, pool, &honker.Options{BusyTimeout: busyTimeout, Logger: slog.New(slog.DiscardHandler), NoTraffic: true})
