@@ -57,7 +57,7 @@ func TestDispatch_Ended(t *testing.T) {
 		stderr, err := cmd.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
-		require.Eventually(t, func() bool { return len(began(t, db)) == 2 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(began(t, db)) == 2 }, time.Minute, 10*time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(signal))
 		ended := make(chan error, 1)
 		go func() {
@@ -67,7 +67,7 @@ func TestDispatch_Ended(t *testing.T) {
 		select {
 		case err := <-ended:
 			require.NoError(t, err)
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("actors have outlived %v of their supervisor", signal)
 		}
 		_, err = io.Copy(io.Discard, out)

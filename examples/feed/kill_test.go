@@ -12,7 +12,7 @@ func TestFeed_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, lines := range []int64{100, 250, 400} {
-		child := startChild(t, c, "-rate", "1000")
+		child := startChild(t, c, "-rate", "1000", "-follow") // it does not end by itself
 		waitForLines(t, c.db, lines)
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)

@@ -177,7 +177,7 @@ func TestFeed_Follow(t *testing.T) {
 func TestFeed_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
-	c.rate, c.lookup = 1000, 20*time.Millisecond // the group falls behind
+	c.rate, c.lookup = 1000, 50*time.Millisecond // the group falls behind
 	ctx, interrupt := context.WithCancel(t.Context())
 	var said bytes.Buffer
 	f, err := open(t.Context(), c, &said)
@@ -418,7 +418,7 @@ func waitForLines(t *testing.T, path string, lines int64) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if at, err := readPlace(t.Context(), db.SQL()); err == nil && at.lines >= lines {
 			return
 		}

@@ -7,6 +7,10 @@ import (
 	"regexp"
 	"runtime"
 	"testing"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // Killed twice and started again, the service loses no receipt, doubles none, and has
@@ -15,7 +19,7 @@ func TestOrders_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, receipts := range []int{100, 300} {
-		child := startChild(t, c, "-rate", "1000")
+		child := startChild(t, c, "-rate", "1000", "-ui", ":0") // with a dashboard it does not end by itself
 		waitForReceipts(t, c.out, receipts)
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -37,8 +41,9 @@ func TestOrders_WorkersOnly(t *testing.T) {
 	}
 	t.Parallel()
 	c := newConfig(t, sample)
-	c.workers, c.rate = 1, 1000
+	c.workers, c.rate = 1, 300
 	helper := startChild(t, c, "-workers-only")
+	waitForWorker(t, c.db)
 	runService(t, c)
 	newModel(c.input).check(t, c)
 
@@ -52,6 +57,22 @@ func TestOrders_WorkersOnly(t *testing.T) {
 	if !regexp.MustCompile(`worked off here +[1-9]`).MatchString(said) {
 		t.Errorf("the second process did nothing:\n%s", said)
 	}
+}
+
+// waitForWorker returns when a worker of the file has started.
+func waitForWorker(t *testing.T, path string) {
+	t.Helper()
+	db, err := honker.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if workers, err := admin.Workers(t.Context(), db); err == nil && len(workers) > 0 {
+			return
+		}
+	}
+	t.Error("no worker has started")
 }
 
 // startChild runs the service in a process of its own, with more flags than c says.

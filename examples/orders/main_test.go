@@ -113,7 +113,7 @@ func TestOrders_RefusedOrder(t *testing.T) {
 func TestOrders_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
-	c.rate = 200 // it takes seconds, of which the first is enough
+	c.rate = 60 // it takes ten seconds, of which the first two are enough
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
@@ -323,7 +323,7 @@ func modTimes(t *testing.T, dir string) map[string]time.Time {
 // waitForReceipts returns when there are n of them.
 func waitForReceipts(t *testing.T, dir string, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		files, _ := filepath.Glob(filepath.Join(dir, "*"+receiptSuffix))
 		if len(files) >= n {
 			return

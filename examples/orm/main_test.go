@@ -403,7 +403,7 @@ func TestORM_NeverBusy(t *testing.T) {
 		for err := range errs {
 			t.Error(err)
 		}
-		require.Eventually(t, func() bool { return count(t, db, "orders WHERE printed") == orders }, 20*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return count(t, db, "orders WHERE printed") == orders }, time.Minute, 5*time.Millisecond)
 		stop()
 		require.Equal(t, orders, count(t, db, "orders"))
 		require.Zero(t, count(t, db, "_honker_live"))
@@ -477,7 +477,7 @@ func count(t *testing.T, db *honker.DB, of string) (n int) {
 
 // bounded is a ctx that ends with the test, or when something hangs.
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
