@@ -84,13 +84,15 @@ func TestLive_Ticks(t *testing.T) {
 
 // A stream outlives the WriteTimeout of the server.
 func TestLive_WriteTimeout(t *testing.T) {
+	t.Parallel()
+	const timeout = 3 * time.Second
 	db, h := open(t, nil)
-	r := follow(t, serve(t, h, 200*time.Millisecond)+"/events")
+	r := follow(t, serve(t, h, timeout)+"/events")
 	require.Equal(t, "hello", r.next())
 	for range 5 {
 		enqueue(t, db)
 		require.Equal(t, "tick", r.next())
-		time.Sleep(100 * time.Millisecond) // the timeout passes: what is tested needs real time
+		time.Sleep(timeout / 4) // the timeout passes: what is tested needs real time
 	}
 	enqueue(t, db)
 	require.Equal(t, "tick", r.next())
@@ -138,7 +140,7 @@ func TestLive_OnlyWhileOpen(t *testing.T) {
 		require.Equal(t, "hello", r.next())
 		pages = append(pages, r)
 	}
-	require.Equal(t, 1, loops())
+	require.Eventually(t, func() bool { return loops() == 1 }, testkit.Timeout, 10*time.Millisecond)
 	for _, r := range pages {
 		r.stopped()
 	}

@@ -155,11 +155,11 @@ func TestWork_Ends(t *testing.T) {
 
 	id, err = q.Enqueue(t.Context(), 2, honker.MaxAttempts(1))
 	require.NoError(t, err)
-	got := ran(t, dir, "work", "jobs", "--once", "--max-run", "100ms", "-q", "--", "sleep", "300")
+	got := ran(t, dir, "work", "jobs", "--once", "--max-run", "3s", "-q", "--", "sleep", "300")
 	require.Zero(t, got.code, got.err)
 	dead, err := db.Job(t.Context(), id)
 	require.NoError(t, err)
-	require.Contains(t, dead.LastError, "timeout after 100ms: signal: terminated")
+	require.Contains(t, dead.LastError, "timeout after 3s: signal: terminated")
 }
 
 // What a command cannot do is said before a job is claimed for it; and it has the signals of any process.
@@ -242,7 +242,7 @@ func TestLockRun_Signal(t *testing.T) {
 func TestLockRun_Broken(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
-	cmd := command(t, dir, "lock", "run", "nightly", "--ttl", "2s", "--", "sh", "-c", "echo begun; exec sleep 300")
+	cmd := command(t, dir, "lock", "run", "nightly", "--ttl", "12s", "--", "sh", "-c", "echo begun; exec sleep 300")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	var errs bytes.Buffer
