@@ -212,12 +212,17 @@ func TestMember_Claim_Concurrent(t *testing.T) {
 	g := s.Group("g", nil)
 	ctx := testkit.Context(t, 3*testkit.Timeout)
 	got := make([][]int, 3)
-	var wg sync.WaitGroup
+	var wg, begun sync.WaitGroup
+	begun.Add(len(got))
 	for i := range got {
 		m := enrol(t, g, fmt.Sprint(i))
 		wg.Go(func() {
-			for {
+			for first := true; ; first = false {
 				ds, err := m.Claim(ctx, 1+i*40)
+				if first { // none is done before all have begun
+					begun.Done()
+					begun.Wait()
+				}
 				if err != nil || len(ds) == 0 {
 					require.NoError(t, err)
 					return

@@ -83,7 +83,7 @@ func TestListen_Close_NoMemory(t *testing.T) {
 		for range cycles {
 			cycle()
 		}
-		testkit.Eventually(t, 3*time.Second, name+"s leave nothing behind", func() bool { return objects() < before+cycles/2 })
+		testkit.Eventually(t, testkit.Timeout, name+"s leave nothing behind", func() bool { return objects() < before+cycles/2 })
 	}
 }
 

@@ -122,7 +122,7 @@ func TestStream_InTx_NamesTwin(t *testing.T) {
 		}
 		return nil
 	}))
-	require.Less(t, time.Since(began), 2*time.Second)
+	require.Less(t, time.Since(began), testkit.Timeout/2)
 	require.EqualValues(t, 2, countEvents(t, db))
 }
 

@@ -223,7 +223,7 @@ func TestSubscribe_InTx_Refused(t *testing.T) {
 			}
 			return nil
 		}))
-		require.Less(t, time.Since(began), 2*time.Second, consumer)
+		require.Less(t, time.Since(began), testkit.Timeout/2, consumer)
 	}
 }
 

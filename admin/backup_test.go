@@ -36,20 +36,21 @@ func TestBackup_WhileWritten(t *testing.T) {
 	for name, opts := range map[string]*honker.Options{"writer": nil, "reader": {ReadOnly: true}} {
 		other := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), opts)
 		ctx, stop := context.WithCancel(t.Context())
-		written := make(chan int)
+		writes, ended := make(chan struct{}), make(chan struct{})
 		go func() {
-			n := 0
-			for ctx.Err() == nil {
-				if _, err := q.EnqueueMany(ctx, []int{1, 2}); err == nil {
-					n++
+			defer close(ended)
+			for first := true; ctx.Err() == nil; {
+				if _, err := q.EnqueueMany(ctx, []int{1, 2}); err == nil && first {
+					close(writes)
+					first = false
 				}
 			}
-			written <- n
 		}()
+		<-writes
 		to := filepath.Join(dir, name+".db")
 		err := admin.Backup(t.Context(), other, to)
 		stop()
-		require.Positive(t, <-written)
+		<-ended
 		require.NoError(t, err, name)
 		copied := jobsIn(t, to)
 		require.GreaterOrEqual(t, copied, int64(20_000))

@@ -97,8 +97,9 @@ func TestPing_All(t *testing.T) {
 
 // An actor that lives by its row alone does not answer, and Ping ends with the TTL or its ctx.
 func TestPing_Silent(t *testing.T) {
+	t.Parallel()
 	db := honkertest.Open(t, nil)
-	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
+	d := dispatch.New(db, &dispatch.Options{TTL: 4 * time.Second})
 	var r ran
 	start(t, d, osis("1"), r.handler("1"), nil)
 	testkit.Exec(t, db, `INSERT INTO _honkerx_dispatch_presence VALUES ('hero:meta:actor:inst:osis:default:2', 'gone', '{}', ?)`,

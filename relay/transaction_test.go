@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/relay"
 )
@@ -148,28 +147,29 @@ func TestRelay_HandleTx_Sends(t *testing.T) {
 
 // A lease that another process has taken meanwhile: nothing of the batch is kept.
 func TestRelay_HandleTx_LeaseLost(t *testing.T) {
-	db := honkertest.Open(t, nil)
-	testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
-	var lost events[relay.LeaseLost]
-	r := relay.New(db, &relay.Options{Observer: &relay.Observer{LeaseLost: lost.add}})
-	q := r.Queue("orders", 1)
-	stolen := false
-	q.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
-		if !stolen {
-			stolen = true
-			_, err := tx.ExecContext(ctx, `UPDATE _honkerx_relay_partitions SET epoch = epoch + 1`)
-			require.NoError(t, err)
-		}
-		return effect(ctx, tx, m)
-	}, relay.Lease(500*time.Millisecond, 100*time.Millisecond))
-	sendN(t, q, 0, 3)
-	stop := start(t, r)
-	drained(t, db)
-	require.NoError(t, stop())
-	require.Len(t, lost.list(), 1)
-	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects`)
-	require.NoError(t, err)
-	require.Equal(t, []string{"1", "2", "3"}, effects, "once")
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
+		var lost events[relay.LeaseLost]
+		r := relay.New(db, &relay.Options{Observer: &relay.Observer{LeaseLost: lost.add}})
+		q := r.Queue("orders", 1)
+		stolen := false
+		q.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
+			if !stolen {
+				stolen = true
+				_, err := tx.ExecContext(ctx, `UPDATE _honkerx_relay_partitions SET epoch = epoch + 1`)
+				require.NoError(t, err)
+			}
+			return effect(ctx, tx, m)
+		}, relay.Lease(500*time.Millisecond, 100*time.Millisecond))
+		sendN(t, q, 0, 3)
+		stop := start(t, r)
+		drained(t, db)
+		require.NoError(t, stop())
+		require.Len(t, lost.list(), 1)
+		effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects`)
+		require.NoError(t, err)
+		require.Equal(t, []string{"1", "2", "3"}, effects, "once")
+	})
 }
 
 // A pool of the application's carries a relay too, and a handler that ends its transaction there
