@@ -19,8 +19,8 @@ import (
 const pythonVar = "HONKER_PYTHON"
 
 const (
-	soon  = 20 * time.Second // for what should take milliseconds
-	later = time.Minute      // for what waits for a lease of seconds
+	soon  = time.Minute     // for what should take milliseconds
+	later = 2 * time.Minute // for what waits for a lease of seconds
 )
 
 // peer is a process with honker's Python package on the same file.

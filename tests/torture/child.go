@@ -22,14 +22,13 @@ func Main() {
 
 // part is what a child is asked to do.
 type part struct {
-	Path     string
-	Roles    []string
-	Ledger   string
-	Number   int // of the child; none has it twice
-	Full     bool
-	Patience time.Duration   // BusyTimeout; 0: the default
-	Clocks   []time.Duration // by which it sets its clock ahead, one after another
-	Began    time.Time       // the storm
+	Path   string
+	Roles  []string
+	Ledger string
+	Number int // of the child; none has it twice
+	Full   bool
+	Clocks []time.Duration // by which it sets its clock ahead, one after another
+	Began  time.Time       // the storm
 }
 
 // child is a process of a round.

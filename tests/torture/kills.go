@@ -23,7 +23,7 @@ func Kills(ctx context.Context, r *Round) error {
 
 // Crowd is Kills with twenty processes on the file, many of which do the same.
 func Crowd(ctx context.Context, r *Round) error {
-	return jobStorm(&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond, patience: time.Minute}).run(ctx)
+	return jobStorm(&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond}).run(ctx)
 }
 
 // jobStorm makes s one of jobs, mails and events. What is left is worked off by all but those that
@@ -69,15 +69,18 @@ func (s *storm) run(ctx context.Context) (err error) {
 	return s.check()
 }
 
+// patience is how long a process waits for the writer: a disk that is busy with others holds up all of them, and that is
+// no fault.
+const patience = time.Minute
+
 // storm is a round of kills.
 type storm struct {
 	*Round
-	parts    [][]string      // roles of each process
-	pause    time.Duration   // the longest between two kills, where processes start fast enough
-	patience time.Duration   // BusyTimeout; 0: the default
-	clocks   []time.Duration // by which the children set theirs ahead, one after another; nil: never
-	span     time.Duration   // of the kills; 0: ten seconds
-	freeze   time.Duration   // processes are stopped as well, for up to twice as long; 0: they are not
+	parts  [][]string      // roles of each process
+	pause  time.Duration   // the longest between two kills, where processes start fast enough
+	clocks []time.Duration // by which the children set theirs ahead, one after another; nil: never
+	span   time.Duration   // of the kills; 0: ten seconds
+	freeze time.Duration   // processes are stopped as well, for up to twice as long; 0: they are not
 
 	prepare func(context.Context) error           // what there is before the first process; nil: the tables
 	rest    [][]string                            // roles of the processes that work off what is left
@@ -138,7 +141,7 @@ func (s *storm) makeTables(ctx context.Context) error {
 }
 
 func (s *storm) options() *honker.Options {
-	return &honker.Options{Durability: honker.Durability(s.Seed % 2), BusyTimeout: s.patience}
+	return &honker.Options{Durability: honker.Durability(s.Seed % 2), BusyTimeout: patience}
 }
 
 // rage starts the children and kills them, one or all, at any moment.
@@ -210,7 +213,7 @@ func (s *storm) strike() error {
 func (s *storm) spawn(slot int, roles []string, clocks []time.Duration) (err error) {
 	s.born++
 	s.slots[slot], err = spawn(part{
-		Path: s.path, Roles: roles, Number: s.born, Began: s.began, Full: s.options().Durability == honker.Full, Patience: s.patience, Clocks: clocks,
+		Path: s.path, Roles: roles, Number: s.born, Began: s.began, Full: s.options().Durability == honker.Full, Clocks: clocks,
 		Ledger: filepath.Join(s.Dir, fmt.Sprintf("ledger-%06d", s.born)),
 	})
 	return err
@@ -244,7 +247,7 @@ func (s *storm) drain() error {
 			return err
 		}
 	}
-	return s.until(60*time.Second+s.patience, s.left)
+	return s.until(2*patience, s.left)
 }
 
 // afterAll is a clock that is ahead of all others that there were.

@@ -40,7 +40,7 @@ func Leaks(ctx context.Context, r *Round) error {
 // settles waits until there are no more than before: what ends by itself may take a
 // moment.
 func settles(what string, before int, count func() int) error {
-	for range 200 {
+	for range 3000 {
 		if count() <= before {
 			return nil
 		}

@@ -70,7 +70,7 @@ func (r *Round) replaceOne(p part) error {
 
 // toldWithin is by when, with time for a busy machine: a writer looks every 100 ms, and a
 // waiter without notices every four seconds.
-var toldWithin = map[string]time.Duration{"ack": 2 * time.Second, "waiter": 15 * time.Second}
+var toldWithin = map[string]time.Duration{"ack": 10 * time.Second, "waiter": 15 * time.Second}
 
 // beReplaced is that child: it waits and writes in all ways, sets its clock, replaces its own
 // file, sets its clock again, and says when the last write was acknowledged and when the last

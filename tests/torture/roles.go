@@ -64,7 +64,7 @@ func play() {
 	testkit.Must(err)
 	var all sync.WaitGroup
 	all.Go(a.setClock)
-	o := &honker.Options{BusyTimeout: a.Patience}
+	o := &honker.Options{BusyTimeout: patience}
 	if a.Full {
 		o.Durability = honker.Full
 	}

@@ -50,7 +50,7 @@ type waker struct {
 }
 
 // missedAfter is how late a wake may be on a machine that is busy.
-const missedAfter = 5 * time.Second
+const missedAfter = 30 * time.Second
 
 func (w *waker) run(ctx context.Context, path string) error {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))

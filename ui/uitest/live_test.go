@@ -95,11 +95,11 @@ func TestLive_Keeps(t *testing.T) {
 
 // The server's WriteTimeout is the end of a stream elsewhere.
 func TestLive_WriteTimeout(t *testing.T) {
-	s := serve(t, nil, time.Second, nil)
+	s := serve(t, nil, 3*time.Second, nil)
 	b := browse(t, s)
 	b.open(s.url)
 	b.live()
-	b.run(chromedp.Evaluate[chromedp.Void]("performance.clearResourceTimings()"), chromedp.Sleep(2500*time.Millisecond))
+	b.run(chromedp.Evaluate[chromedp.Void]("performance.clearResourceTimings()"), chromedp.Sleep(4*time.Second))
 	s.enqueue(t, "mails")
 	b.wait("document.querySelector('main table')?.textContent.includes('mails')")
 	require.Equal(t, "0", b.text("performance.getEntriesByType('resource').filter((r) => r.name.endsWith('/events')).length"), "the stream was opened again")
