@@ -338,7 +338,7 @@ func TestMaintain_SlowWriter_Retries(t *testing.T) {
 		return db.Maintain(ctx, &honker.MaintainOptions{Every: 5 * time.Millisecond})
 	})
 	testkit.Eventually(t, testkit.Timeout, "it leads", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
-	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, expires_at) VALUES ('jobs', '1', unixepoch() + 1)`)
+	testkit.ExecAll(t, testkit.OpenPool(t, path), `INSERT INTO _honker_live (queue, payload, expires_at) VALUES ('jobs', '1', unixepoch() + 1)`)
 	release := holdWriter(t, path)
 	testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("retrying in the next round") > 0 })
 	release()

@@ -238,13 +238,14 @@ func TestQueue_Claim_Delayed(t *testing.T) {
 // A claim holds through its last second and lapses with the next.
 func TestQueue_Claim_LastSecond(t *testing.T) {
 	t.Parallel()
-	ctx, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Millisecond}) // rounds up to 1 s
+	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Millisecond}) // rounds up to 1 s
+	long := honker.NewQueue[int](db, q.Name(), nil)
 	testkit.Enqueue(t, q, 1)
 	first := testkit.ClaimOne(t, q)
 	var again []*honker.Job[int]
 	testkit.Eventually(t, testkit.Timeout, "claimed again", func() bool {
 		var err error
-		again, err = q.Claim(ctx, "other", 1)
+		again, err = long.Claim(ctx, "other", 1)
 		require.NoError(t, err)
 		return len(again) > 0
 	})

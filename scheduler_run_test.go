@@ -432,7 +432,7 @@ func TestScheduler_Run_FileReplaced(t *testing.T) {
 			require.NoError(t, err)
 			testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
 			ended := make(chan error, 1)
-			go func() { ended <- loop(testkit.Context(t, 5*time.Second), db) }()
+			go func() { ended <- loop(testkit.Context(t, testkit.Timeout), db) }()
 			testkit.Eventually(t, testkit.Timeout, "it leads", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_locks`) == 1 })
 			testkit.MakeFile(t, path+".new")
 			require.NoError(t, os.Rename(path+".new", path))
