@@ -58,7 +58,7 @@ func ExampleScheduler_Run() {
 		fmt.Println("job:", job.Args)
 		stop()
 		return nil
-	}, nil)
+	}, &honker.WorkOptions{Workers: 1}) // of two at a time, one would begin before the other has stopped this
 	fmt.Println("scheduler:", <-leader)
 	// Output:
 	// registered: <nil>

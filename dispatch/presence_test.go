@@ -45,8 +45,8 @@ func TestActor_Presence_Busy(t *testing.T) {
 	shows := func(inFlight int, busy bool) {
 		t.Helper()
 		testkit.Eventually(t, testkit.Timeout, "it shows", func() bool {
-			p := actors(t, d, typeOsis)[0]
-			return p.InFlight == inFlight && p.Busy == busy
+			found := actors(t, d, typeOsis) // none, where a slow machine has let it lapse
+			return len(found) == 1 && found[0].InFlight == inFlight && found[0].Busy == busy
 		})
 	}
 	shows(0, false)
