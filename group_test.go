@@ -178,7 +178,7 @@ func TestGroup_BadInput(t *testing.T) {
 func TestMember_Claim_FreshFirst(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
-	ctx := testkit.Context(t, 5*time.Second)
+	ctx := testkit.Context(t, testkit.Timeout)
 	_, _, err := s.PublishMany(ctx, []int{1, 2, 3, 4, 5})
 	require.NoError(t, err)
 	m, err := s.Group("workers", nil).Join(ctx, "worker-1")
@@ -207,7 +207,7 @@ func TestMember_Claim_FreshFirst(t *testing.T) {
 func TestPipe_Successors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	numbers, doubled := honker.NewStream[int](db, "numbers", nil), honker.NewStream[int](db, "doubled", nil)
-	ctx := testkit.Context(t, 5*time.Second)
+	ctx := testkit.Context(t, testkit.Timeout)
 	_, _, err := numbers.PublishMany(ctx, []int{1, 2, 3}, honker.EventKey("k"))
 	require.NoError(t, err)
 	stop := errors.New("stop")
@@ -237,7 +237,7 @@ func TestPipe_Successors(t *testing.T) {
 func TestRetention_Compact_Consumer(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
-	ctx := testkit.Context(t, 5*time.Second)
+	ctx := testkit.Context(t, testkit.Timeout)
 	_, _, err := s.PublishMany(ctx, make([]int, 1000))
 	require.NoError(t, err)
 	require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 10}))

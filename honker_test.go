@@ -209,7 +209,7 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 // ended.
 func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
-	ctx := testkit.Context(t, 5*time.Second)
+	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	later, err := q.Enqueue(ctx, 1, honker.Delay(time.Hour))
 	require.NoError(t, err)
@@ -400,7 +400,7 @@ func TestUpdates_JournalModes(t *testing.T) {
 // commit, without a hint, is for both.
 func TestNotifier_WaitDuringLook(t *testing.T) {
 	db := honkertest.Open(t, nil)
-	ctx := testkit.Context(t, 30*time.Second)
+	ctx := testkit.Context(t, 3*testkit.Timeout)
 	for round := range 300 {
 		names := [2]string{fmt.Sprint("a", round), fmt.Sprint("b", round)}
 		heard := make(chan error, 4)
@@ -423,7 +423,7 @@ func TestNotifier_WaitDuringLook(t *testing.T) {
 			return nil
 		}))
 		for range 4 {
-			require.NoError(t, testkit.Within(ctx, heard, 5*time.Second), "round %d", round)
+			require.NoError(t, testkit.Within(ctx, heard, testkit.Timeout), "round %d", round)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestListen_Close_WakesNext(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 	for range leaving {
-		require.ErrorIs(t, testkit.Within(ctx, ended, 3*time.Second), honker.ErrClosed)
+		require.ErrorIs(t, testkit.Within(ctx, ended, testkit.Timeout), honker.ErrClosed)
 	}
 	testkit.Eventually(t, testkit.Timeout, "one sleeps", wakes(1))
 	for range 20 {

@@ -258,7 +258,7 @@ func TestDB_FileReplaced(t *testing.T) {
 					_, err = os.Stat(path)
 					assert.Equal(t, what == "deleted", errors.Is(err, fs.ErrNotExist), "a file that was deleted stays so")
 				}
-				_, err = honker.WaitResult[int](testkit.Context(t, 5*time.Second), db, 1)
+				_, err = honker.WaitResult[int](testkit.Context(t, testkit.Timeout), db, 1)
 				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later wait")
 			})
 		}
@@ -296,7 +296,7 @@ func TestDB_PathClosedForAMoment(t *testing.T) {
 // Readers do not wait for a writer of their process.
 func TestDB_ReadersDoNotWait(t *testing.T) {
 	_, db := testkit.OpenShared(t)
-	ctx := testkit.Context(t, time.Second)
+	ctx := testkit.Context(t, testkit.Timeout)
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
 		for range 4 { // more than there are idle ones, so some are opened now
 			conn, err := db.SQL().Conn(ctx)

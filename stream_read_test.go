@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -326,7 +325,7 @@ func TestStream_Read_ClosedDB(t *testing.T) {
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 1})
 	testkit.PublishUpTo(t, s, 3)
 	var last error
-	for e, err := range s.Read(testkit.Context(t, 5*time.Second), 0) {
+	for e, err := range s.Read(testkit.Context(t, testkit.Timeout), 0) {
 		if last = err; e != nil {
 			require.NoError(t, db.Close())
 		}

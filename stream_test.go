@@ -424,7 +424,7 @@ func TestConsumer_Lag_Filtered(t *testing.T) {
 func TestSubscribe_HistoryThenNew(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
-	ctx := testkit.Context(t, 5*time.Second)
+	ctx := testkit.Context(t, testkit.Timeout)
 	first, last, err := s.PublishMany(ctx, []int{0, 1, 2})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, last-first)

@@ -254,7 +254,7 @@ func TestTx_TwoDBs(t *testing.T) {
 // A plain verb beside a transaction of its own goroutine is busy, with a hint.
 func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 50 * time.Millisecond})
+	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 500 * time.Millisecond})
 	_, err := db.Notify(ctx, "news", 1)
 	require.NoError(t, err)
 	tx, err := db.SQL().BeginTx(ctx, nil)

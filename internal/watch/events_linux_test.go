@@ -145,7 +145,7 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	}
 	many := func(why string) {
 		t.Helper()
-		<-time.After(2 * time.Second) // without commits the pauses grow
+		<-time.After(2 * time.Second)                              // without commits the pauses grow
 		require.Less(t, timeOfLooks(t, f, 20), 5*time.Second, why) // of few it is ten
 	}
 	few("events are waited for")
