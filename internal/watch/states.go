@@ -181,7 +181,7 @@ func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
 	if w.tooFast(now) {
-		w.enter(busy, min(max(w.cfg.Poll, burstGap), slowestBackoff))
+		w.enter(busy, max(w.poll(busy), burstGap))
 	}
 	// If this process has committed since the last event, the event is probably of that
 	// commit, for which Committed has asked for a look already. One look is enough then,
@@ -237,7 +237,7 @@ func (w *Watcher) found(now time.Time, why reason) {
 	w.backoff, w.notBefore = 0, time.Time{}
 	switch {
 	case w.state == polling, w.state == busy:
-		w.pause = w.cfg.Poll
+		w.pause = w.poll(w.state)
 	case w.state == searching && why == byTimer:
 		// The event was early for it. An event that was found at once leaves the state as
 		// it is: it may have been of the next commit, which is not visible yet.
@@ -261,7 +261,16 @@ func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	if w.state != polling {
 		w.state = busy
 	}
-	w.pause = max(pause, w.cfg.Poll)
+	w.pause = max(pause, w.poll(w.state))
+}
+
+// poll is the shortest pause between looks in a state in which no events come. A Poll beyond slowestBackoff is meant for
+// where there are none: busy has turned them off itself, and some programs that commit raise no signals.
+func (w *Watcher) poll(s state) time.Duration {
+	if s == busy {
+		return min(w.cfg.Poll, slowestBackoff)
+	}
+	return w.cfg.Poll
 }
 
 // foundNothing makes the next pause longer, and ends a state that a quiet file does not need.
@@ -275,7 +284,7 @@ func (w *Watcher) foundNothing(now time.Time) {
 	case w.state == busy, w.state == polling && quiet <= idleAfter:
 		// Commits come in groups: for a while after one, the looks stay as close as asked.
 		if w.missed {
-			w.pause = max(min(2*w.pause, slowestBackoff), w.cfg.Poll)
+			w.pause = max(min(2*w.pause, slowestBackoff), w.poll(w.state))
 		} else if w.state == polling {
 			w.pause = w.cfg.Poll
 		}

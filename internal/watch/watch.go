@@ -25,7 +25,7 @@
 //   - listening: nothing is announced. Events come, and a safety look every four seconds.
 //   - polling: there are no events, or they proved unreliable. Looks come every Poll.
 //   - busy: commits come faster than events are worth, or concern no waiter here. Events
-//     are off, signals are on. Looks come every Poll, and less often with each commit that
+//     are off, signals are on. Looks come every Poll, or 100 ms if that is longer, and less often with each commit that
 //     concerns no waiter: with events, each of fifty idle processes would wake up at each
 //     commit of one that works, and leave it no processor to work on. See
 //     docs/internals/decisions/007.

@@ -128,6 +128,31 @@ func TestWatcher_Burst_Quiet(t *testing.T) {
 	becomesQuiet(t, f, 1, "safety looks")
 }
 
+// A long Poll does not keep a watcher that has turned events off itself from looks: after a burst of which each event finds its
+// commit at once, and after commits that concern no waiter.
+func TestWatcher_Busy_LongPoll(t *testing.T) {
+	for name, others := range map[string]bool{"a burst": false, "commits for others": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fake{}
+			log, looks := watchLog(t, f, time.Hour)
+			f.set(func() { f.others = others })
+			for range 40 * burstEvents {
+				f.version.Add(1)
+				_, err := log.Write([]byte{1})
+				require.NoError(t, err)
+				sqlite.Pause(searchEvery)
+			}
+			drain(looks)
+			f.set(func() { f.others = false })
+			f.version.Add(1)
+			_, err := log.Write([]byte{1})
+			require.NoError(t, err)
+			require.Equal(t, Commit, next(t, looks))
+		})
+	}
+}
+
 // However long a file has been quiet, a safety look comes soon enough to notice within five
 // seconds that the file was replaced.
 func TestWatcher_Listening_LongestPause(t *testing.T) {
