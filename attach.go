@@ -24,8 +24,13 @@ import (
 // through the pool are noticed as those of another process are. One connection is kept to
 // watch for commits while there is a waiter, unless the pool has only one. A verb that finds
 // all connections of the pool in use waits for one until ctx ends or BusyTimeout has passed
-// ([ErrBusy]). Never attach a pool of another SQLite library to a file that this process also
-// has open through [Open]: each would drop the other's locks.
+// ([ErrBusy]).
+//
+// The driver must have SQLite 3.51.3 or newer, or Attach returns [ErrUnsupported]: older ones can damage a
+// write-ahead log that several connections share (https://sqlite.org/wal.html#walresetbug). So must every other
+// program on the file, which Attach cannot see; Litestream has it from 0.5.17 on. On Windows, ncruces/go-sqlite3
+// must be 0.35.3 or newer: older ones damage WAL files under load. Never attach a pool of another SQLite library to a
+// file that this process also has open through [Open]: each would drop the other's locks.
 func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	db, err := attach(ctx, pool, opts)
 	return db, fail("attach", "", err)

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -52,7 +54,11 @@ func (a *app) doctor() *cobra.Command {
 		Use:   "doctor",
 		Short: "What is wrong, what it means and what helps",
 		Long: `doctor shows what is wrong with the file, the most severe first, what it means, and the commands that help.
-The exit code is 1 if there is a problem, a warning included. It only looks.`,
+The exit code is 1 if there is a problem, a warning included. It only looks.
+
+It cannot see the versions of other programs on the file. Each must have SQLite 3.51.3 or newer: older ones can damage a
+write-ahead log that several processes share. Litestream has it from 0.5.17 on. On Windows, ncruces/go-sqlite3 must be
+0.35.3 or newer. Where Litestream has replicated the file from this directory, doctor says so.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -63,12 +69,29 @@ The exit code is 1 if there is a problem, a warning included. It only looks.`,
 			if err != nil {
 				return err
 			}
+			if err := a.noteLitestream(ctx); err != nil {
+				return err
+			}
 			if err := a.diagnose(found); err != nil || len(found) == 0 {
 				return err
 			}
 			return no()
 		})
 	})
+}
+
+// noteLitestream warns of old versions if Litestream has kept its state beside the file. It is a note and not a problem,
+// since the version cannot be seen.
+func (a *app) noteLitestream(ctx context.Context) error {
+	path, err := a.path(ctx)
+	if err != nil {
+		return err
+	}
+	state := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-litestream") // Litestream's name for it
+	if _, err := os.Stat(state); err == nil {
+		a.note("Litestream replicates this file: it must be 0.5.17 or newer, since the SQLite of older ones can damage the write-ahead log")
+	}
+	return nil
 }
 
 // problems are those of the file.
