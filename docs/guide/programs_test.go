@@ -121,6 +121,7 @@ const granted = `package fragment
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -160,13 +161,18 @@ var (
 		}
 	}
 
-	apply  func(context.Context, *honker.Event[Change]) error
-	index  func(context.Context, Change) error
-	locate func(context.Context, Address) error
-	repair func(context.Context, *relay.DeadMessage) error
-	report func(context.Context, string, time.Time) error
+	deliver func(context.Context, Mail) error
+	deliverMail func(context.Context, *honker.Job[Mail]) error
+	apply   func(context.Context, *honker.Event[Change]) error
+	index   func(context.Context, Change) error
+	locate  func(context.Context, Address) error
+	repair  func(context.Context, *relay.DeadMessage) error
+	report  func(context.Context, string, time.Time) error
 
-	_ = []any{errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, admin.Queues, relay.New}
+	id                        int64
+	errBusy, errNoSuchAddress error
+
+	_ = []any{json.Valid, errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, admin.Queues, relay.New}
 )
 
 `
