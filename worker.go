@@ -122,10 +122,11 @@ func (db *DB) working(c worker.Config, queues ...string) (end func()) {
 }
 
 // WorkDue runs fn for each job that is due, one after another in the caller's goroutine, until
-// none is due any more, and returns how often fn was called. Jobs are claimed, handled and
-// settled as by [Queue.Work], by the same options but Workers; with a Pool, it waits for a slot
-// before each claim. One that is retried without a
-// delay is due again. It is for programs that run now and then, and for tests.
+// none is due any more. It returns the number of attempts, which includes those of jobs with a
+// payload that did not decode: fn is not called for them, and they are dead. Jobs are claimed, handled
+// and settled as by [Queue.Work], by the same options but Workers; with a Pool, it waits for a slot
+// before each claim. A job that is retried without a delay is due again. It is for programs that
+// run now and then, and for tests.
 //
 // The end of ctx is returned as an error: there may be more that is due. So is an error of
 // storage, at the first try.

@@ -82,6 +82,26 @@ func TestCommentsNamePagesThatExist(t *testing.T) {
 	require.Greater(t, named, 5, "the walk has missed the comments")
 }
 
+// The documentation of the root is where a user looks for what there is, so it names every package.
+func TestRootNamesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, "doc.go"))
+	require.NoError(t, err)
+	packages := map[string]bool{"cmd/honker": true}
+	for _, s := range sources(t) {
+		dir := path.Dir(s.path)
+		if !s.test && s.file.Name.Name == path.Base(dir) && !inner.MatchString(dir) {
+			packages[dir] = true
+		}
+	}
+	require.Greater(t, len(packages), 8, "the walk has missed the packages")
+	for dir := range packages {
+		require.Regexp(t, `\b`+dir+`\b`, string(text), "doc.go does not name package %s", dir)
+	}
+}
+
+// inner is what is not for users.
+var inner = regexp.MustCompile(`(^|/)(internal|tests|bench|examples|tools|uitest)(/|$)`)
+
 var testNames = regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)[A-Za-z0-9_]*)`")
 
 // A guarantee is worth the test that shows it, so a page must not name one that is gone.

@@ -116,7 +116,11 @@ func createFile(path string) error {
 	case errors.Is(err, fs.ErrExist):
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no folder %s: %w", filepath.Dir(path), fs.ErrNotExist)
+		folder := filepath.Dir(path)
+		if _, err := os.Stat(folder); err == nil { // such as /proc
+			return fmt.Errorf("%w: no file can be made in folder %s", ErrUnsupported, folder)
+		}
+		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// A folder that is there and takes no files, as /proc, is not said to be missing.
+func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
+	_, err := resolve("/proc/honker-no-such-file.db", Config{})
+	if runtime.GOOS != "linux" {
+		t.Skip("no /proc")
+	}
+	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorContains(t, err, "no file can be made in folder /proc")
+}
 
 // Resolve refuses what cannot be shared.
 func TestPath_Resolve_Unshareable(t *testing.T) {
