@@ -25,11 +25,11 @@ func main() {
 
 // config is what the flags say.
 type config struct {
-	suite, cases, only, out, dir, from string
-	length                             time.Duration
-	rounds                             int
-	scale                              float64
-	seed                               uint64
+	suite, cases, only, out, dir, from, pages string
+	length                                    time.Duration
+	rounds                                    int
+	scale                                     float64
+	seed                                      uint64
 }
 
 // run returns the exit code: 1 for a failure, 2 for wrong flags.
@@ -59,6 +59,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.out, "out", "results.json", "the results `file`; results.md and charts are put beside it")
 	f.StringVar(&c.dir, "dir", "", "a `folder` on the disk to measure (default: the system's temporary one)")
 	f.StringVar(&c.from, "from", "", "measure nothing: make tables and charts of that results `file`")
+	f.StringVar(&c.pages, "pages", "", "measure nothing: write the figures of bench/results into the pages below that `folder`, the root of the repository")
 	err := f.Parse(args)
 	if err == nil {
 		if err = c.check(f.Args()); err != nil {
@@ -91,6 +92,9 @@ func (c config) suites() (chosen []Suite, err error) {
 }
 
 func (c config) run(ctx context.Context, stderr io.Writer) error {
+	if c.pages != "" {
+		return updatePages(c.pages)
+	}
 	if c.from != "" {
 		results, err := readResults(c.from)
 		if err != nil {
