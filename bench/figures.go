@@ -46,7 +46,8 @@ func updatePages(root string) error {
 
 // withFigures returns a page with the figures of the results in a folder.
 func withFigures(page, results string) (string, error) {
-	funcs := folder{results, map[string]*Results{}}.funcs()
+	f := &folder{path: results, read: map[string]*Results{}}
+	funcs := f.funcs()
 	var b strings.Builder
 	for {
 		at := figures.FindStringSubmatchIndex(page)
@@ -93,13 +94,14 @@ func (f figure) String() string { return number(float64(f)) }
 
 // folder has the results of several runs.
 type folder struct {
-	path string
-	read map[string]*Results
+	path    string
+	read    map[string]*Results
+	columns []string // the contestants of the rows that follow
 }
 
 // funcs are those of the templates. A cell is named by the run, the suite, the case, and then the contestant and the metric:
 // without these it is honker's, and the first metric.
-func (f folder) funcs() template.FuncMap {
+func (f *folder) funcs() template.FuncMap {
 	of := func(pick func(Cell) float64) func(run, suite, name string, rest ...string) (figure, error) {
 		return func(run, suite, name string, rest ...string) (figure, error) {
 			c, err := f.cell(run, suite, name, rest)
@@ -117,11 +119,42 @@ func (f folder) funcs() template.FuncMap {
 		"largest": func(all ...figure) figure { return slices.Max(all) },
 		"round":   func(a figure) int { return int(a + 0.5) },
 		"table":   f.table,
+		"header":  f.header,
+		"row":     f.row,
 	}
 }
 
+// header begins a table with contestants of different suites.
+func (f *folder) header(contestants ...string) string {
+	f.columns = contestants
+	return "| | " + strings.Join(contestants, " | ") + " |\n|---" + strings.Repeat("|---", len(contestants)) + "|\n"
+}
+
+// row has some metrics of a case, for the contestants of the header.
+func (f *folder) row(label, run, suite, name string, metrics ...string) (string, error) {
+	line := "| " + label
+	var missing error
+	found := false
+	for _, contestant := range f.columns {
+		var numbers []string
+		for _, metric := range metrics {
+			c, err := f.cell(run, suite, name, []string{contestant, metric})
+			if err != nil {
+				numbers, missing = []string{"n/a"}, err
+				break
+			}
+			numbers, found = append(numbers, number(c.Median)), true
+		}
+		line += " | " + strings.Join(numbers, " / ")
+	}
+	if !found {
+		return "", missing
+	}
+	return line + " |\n", nil
+}
+
 // table has a row for each case of a suite, with a metric of each contestant.
-func (f folder) table(run, suite, metric string) (string, error) {
+func (f *folder) table(run, suite, metric string) (string, error) {
 	r, err := f.results(run)
 	if err != nil {
 		return "", err
@@ -133,7 +166,7 @@ func (f folder) table(run, suite, metric string) (string, error) {
 	return text, nil
 }
 
-func (f folder) cell(run, suite, name string, rest []string) (Cell, error) {
+func (f *folder) cell(run, suite, name string, rest []string) (Cell, error) {
 	r, err := f.results(run)
 	if err != nil {
 		return Cell{}, err
@@ -159,7 +192,7 @@ func (f folder) cell(run, suite, name string, rest []string) (Cell, error) {
 	return Cell{}, fmt.Errorf("%s has no case %q of %s", run, name, suite)
 }
 
-func (f folder) results(run string) (*Results, error) {
+func (f *folder) results(run string) (*Results, error) {
 	if r := f.read[run]; r != nil {
 		return r, nil
 	}

@@ -39,15 +39,11 @@ func run(ctx context.Context, stop func()) error {
 
 	// The order and its job are committed together, or not at all.
 	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		order, err := tx.ExecContext(ctx, `INSERT INTO orders (item) VALUES (?)`, "tea")
-		if err != nil {
+		var id int64
+		if err := tx.QueryRowContext(ctx, `INSERT INTO orders (item) VALUES (?) RETURNING id`, "tea").Scan(&id); err != nil {
 			return err
 		}
-		id, err := order.LastInsertId()
-		if err != nil {
-			return err
-		}
-		_, err = receipts.EnqueueTx(ctx, tx, Receipt{Order: id, Item: "tea"})
+		_, err := receipts.EnqueueTx(ctx, tx, Receipt{Order: id, Item: "tea"})
 		return err
 	})
 	if err != nil {
