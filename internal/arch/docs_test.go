@@ -62,6 +62,53 @@ func TestMissingFilesAreFound(t *testing.T) {
 	}
 }
 
+// A link to a section finds its heading. Pages are cut and renamed more often than their links.
+func TestPagesLinkToHeadingsThatExist(t *testing.T) {
+	headings := map[string]map[string]bool{}
+	texts := map[string]string{}
+	for _, f := range repository(t) {
+		if strings.HasSuffix(f, ".md") {
+			text, err := os.ReadFile(filepath.Join(top, f))
+			require.NoError(t, err)
+			texts[f] = fenced.ReplaceAllString(string(text), "")
+			headings[f] = map[string]bool{}
+			for _, m := range heading.FindAllStringSubmatch(texts[f], -1) {
+				headings[f][anchor(m[1])] = true
+			}
+		}
+	}
+	linksToSections := 0
+	for f, text := range texts {
+		for _, m := range linked.FindAllStringSubmatch(text, -1) {
+			target, section, _ := strings.Cut(m[1], "#")
+			if section == "" || strings.Contains(target, "://") {
+				continue
+			}
+			page := f
+			if target != "" {
+				page = path.Join(path.Dir(f), target)
+			}
+			linksToSections++
+			if all, ok := headings[page]; ok && !all[section] {
+				t.Errorf("%s links to %s, which has no such heading", f, m[1])
+			}
+		}
+	}
+	require.Greater(t, linksToSections, 20, "the walk has missed the links")
+}
+
+var (
+	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	dropped  = regexp.MustCompile("[^\\pL\\pN_ -]")
+	linkedTo = regexp.MustCompile(`\]\([^)]*\)`)
+)
+
+// anchor is the name that a heading has in a link.
+func anchor(heading string) string {
+	text := linkedTo.ReplaceAllString(heading, "")
+	return strings.ReplaceAll(strings.ToLower(dropped.ReplaceAllString(strings.TrimSpace(text), "")), " ", "-")
+}
+
 var pageNames = regexp.MustCompile(`\bdocs/[\w/.-]*\w`)
 
 // A comment that refers to a page, or to a decision by its number, must find it.
