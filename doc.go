@@ -89,8 +89,8 @@
 //
 // # Transactions
 //
-// A write that belongs in a business transaction has two forms. X runs in a transaction of
-// its own, which concurrent calls share; XTx runs in the caller's. A plain X called with the
+// Most writes have two forms. X runs in a transaction of its own, which concurrent calls
+// share; XTx runs in the caller's. A plain X called with the
 // ctx of [DB.Tx] would deadlock on the caller's own transaction, so it returns [ErrInTx].
 //
 // ctx comes first, options come last, and nil options mean defaults. Handles such as a
