@@ -99,7 +99,7 @@ func TestPagesLinkToHeadingsThatExist(t *testing.T) {
 
 var (
 	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	dropped  = regexp.MustCompile("[^\\pL\\pN_ -]")
+	dropped  = regexp.MustCompile(`[^\pL\pN_ -]`)
 	linkedTo = regexp.MustCompile(`\]\([^)]*\)`)
 )
 
