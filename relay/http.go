@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/webhook"
 )
 
 // HTTPOptions of an [HTTP] sink. The zero value of a field means its default.
@@ -73,7 +74,7 @@ type sink struct {
 	client *http.Client
 	url    *url.URL
 	opts   HTTPOptions
-	signer signer
+	keys   webhook.Keys
 }
 
 const (
@@ -91,7 +92,7 @@ func newSink(client *http.Client, address string, opts *HTTPOptions) (*sink, err
 	}
 	var errURL, errSecret, errClient error
 	s.url, errURL = parseURL(address)
-	s.signer, errSecret = newSigner(s.opts.Secret)
+	s.keys, errSecret = webhook.ParseKeys(s.opts.Secret)
 	s.client, errClient = newClient(client, s.opts.PublicOnly)
 	err := errors.Join(errURL, errSecret, errClient)
 	if s.opts.Timeout < 0 {
@@ -269,7 +270,7 @@ func (s *sink) request(ctx context.Context, m *Message, now time.Time) (*http.Re
 	key = headerText(key)
 	req.Header.Set("Content-Type", m.Type)
 	req.Header.Set("Idempotency-Key", key)
-	s.signer.sign(req.Header, key, now, m.Payload)
+	s.keys.Sign(req.Header, key, now, m.Payload)
 	return req, nil
 }
 

@@ -38,19 +38,21 @@ var mayImport = map[string][]string{
 	"internal/traffic":  {"internal/engine", "internal/store"},
 	"internal/wake":     {"internal/sqlite", "internal/store", "internal/watch"},
 	"internal/watch":    {"internal/sqlite"},
+	"internal/webhook":  {"internal/engine"},
 	"internal/worker":   {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
 }
 
 // siblings are the packages of this module that build on the root. They reach the engine of
 // a DB through engine.Of, so that the root does not have to export it.
-var siblings = []string{"admin", "dispatch", "relay", "seal", "task", "ui"}
+var siblings = []string{"admin", "dispatch", "inbox", "relay", "seal", "task", "ui"}
 
 // siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
 // format of its own in the file has statements and waiters of its own. admin tells sealed payloads from others.
 var siblingMayImport = map[string][]string{
 	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake", "seal"},
 	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
-	"relay":    {"internal/store", "internal/wake", "internal/worker"},
+	"inbox":    {"internal/store", "internal/webhook", "internal/worker"},
+	"relay":    {"internal/store", "internal/wake", "internal/webhook", "internal/worker"},
 }
 
 // exportedOnly are siblings that stand on what any program has: what they cannot do with that is missing
@@ -68,7 +70,7 @@ var nestedMayImport = map[string][]string{
 	"cmd":        {"admin", "seal", "ui", "honkerprom"},
 	"honkerotel": {"admin"},
 	"honkerprom": {"admin"},
-	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "relay", "ui"},
+	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},
 	"ui":         {"admin"},
 }

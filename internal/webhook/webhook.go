@@ -1,0 +1,155 @@
+// Package webhook signs and verifies requests as the Standard Webhooks specification 1.0.0
+// says, with symmetric keys: package relay sends such requests, package inbox receives them.
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// The headers of the specification, in the form of net/http.
+const (
+	headerID        = "Webhook-Id"
+	headerTimestamp = "Webhook-Timestamp"
+	headerSignature = "Webhook-Signature"
+)
+
+const (
+	secretPrefix = "whsec_"
+	minSecret    = 24 // bytes of a key, by the specification
+
+	// MaxID is the longest id, in bytes, that Verify accepts. The longest that a relay makes of
+	// a queue's name and a Source of 1 KiB is below it.
+	MaxID = 4096
+)
+
+// Errors of Verify.
+var (
+	ErrSignature = errors.New("no signature matches")
+	ErrTimestamp = errors.New("the timestamp is outside of the tolerance")
+	ErrID        = errors.New("the id is not valid")
+)
+
+// Keys are the symmetric keys of an endpoint, several while one replaces another. Without a key
+// nothing is signed, and nothing verifies.
+type Keys [][]byte
+
+// ParseKeys reads the secrets of an endpoint, separated by spaces. An empty text is no key. A
+// secret that cannot be read is ErrInvalid; the error does not repeat it.
+func ParseKeys(secrets string) (Keys, error) {
+	var keys Keys
+	for i, text := range strings.Fields(secrets) {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix))
+		if err != nil {
+			return nil, fmt.Errorf("%w: secret %d is not %q and base64", engine.ErrInvalid, i+1, secretPrefix)
+		}
+		if len(key) < minSecret {
+			return nil, fmt.Errorf("%w: secret %d has %d bytes, at least %d", engine.ErrInvalid, i+1, len(key), minSecret)
+		}
+		keys = append(keys, key)
+	}
+	if keys == nil && secrets != "" {
+		return nil, fmt.Errorf("%w: the secret is blank", engine.ErrInvalid)
+	}
+	return keys, nil
+}
+
+// Sign sets the headers of an attempt at now. A full stop in id becomes %2E: the signed text
+// joins id, time and payload by full stops, so an id with one could be read as another id and
+// time.
+func (k Keys) Sign(header http.Header, id string, now time.Time, payload []byte) {
+	if len(k) == 0 {
+		return
+	}
+	id = strings.ReplaceAll(id, ".", "%2E")
+	at := strconv.FormatInt(now.Unix(), 10)
+	header.Set(headerID, id)
+	header.Set(headerTimestamp, at)
+	header.Set(headerSignature, strings.Join(k.signatures(id, at, payload), " "))
+}
+
+// signatures returns one signature for each key.
+func (k Keys) signatures(id, at string, payload []byte) []string {
+	out := make([]string, len(k))
+	for i, key := range k {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(id + "." + at + "."))
+		mac.Write(payload)
+		out[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	return out
+}
+
+// Verify checks the headers of a request with that payload, and returns its id and the time of
+// the attempt. It is ErrSignature when no signature is that of a key, ErrTimestamp when the
+// attempt is further from now than tolerance, and ErrID for an id that CheckID refuses.
+func (k Keys) Verify(header http.Header, payload []byte, now time.Time, tolerance time.Duration) (id string, at time.Time, err error) {
+	given := strings.Fields(strings.Join(header.Values(headerSignature), " "))
+	if len(given) == 0 {
+		return "", at, fmt.Errorf("%w: there is none", ErrSignature)
+	}
+	id = header.Get(headerID)
+	if err := CheckID(id); err != nil {
+		return "", at, err
+	}
+	text := header.Get(headerTimestamp)
+	at, err = parseTimestamp(text, now, tolerance)
+	if err != nil {
+		return "", at, err
+	}
+	if !k.match(given, id, text, payload) {
+		return "", at, fmt.Errorf("%w: none of %d is of the %d secrets", ErrSignature, len(given), len(k))
+	}
+	return id, at, nil
+}
+
+// match compares in constant time, as the specification demands.
+func (k Keys) match(given []string, id, at string, payload []byte) bool {
+	for _, want := range k.signatures(id, at, payload) {
+		for _, signature := range given {
+			if hmac.Equal([]byte(signature), []byte(want)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func parseTimestamp(text string, now time.Time, tolerance time.Duration) (time.Time, error) {
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %.32q is not a unix time in seconds", ErrTimestamp, text)
+	}
+	at := time.Unix(seconds, 0)
+	// Not Sub: it saturates, and the longest Duration has no absolute value.
+	if at.Before(now.Add(-tolerance)) || at.After(now.Add(tolerance)) {
+		return time.Time{}, fmt.Errorf("%w: it is not within %v of now", ErrTimestamp, tolerance)
+	}
+	return at, nil
+}
+
+// CheckID refuses an id that is empty, is longer than MaxID, or has a byte that is not visible
+// ASCII, or a full stop. See Sign for the full stop.
+func CheckID(id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("%w: it is empty", ErrID)
+	case len(id) > MaxID:
+		return fmt.Errorf("%w: it has %d bytes, at most %d", ErrID, len(id), MaxID)
+	}
+	for _, b := range []byte(id) {
+		if b <= ' ' || b > '~' || b == '.' {
+			return fmt.Errorf("%w: it has the byte %#02x; visible ASCII without a full stop is allowed", ErrID, b)
+		}
+	}
+	return nil
+}
