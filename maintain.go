@@ -45,6 +45,7 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //   - deletes the workers, for Workers of package admin, of processes that are gone,
 //   - deletes what package dispatch has noted of jobs that ended an hour ago, and of actors that have
 //     not been heard of,
+//   - deletes the ids of messages that package inbox has received longer ago than their retention,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,
 //   - truncates the write-ahead log when it is larger than Options.WALLimit.
 //
@@ -134,6 +135,7 @@ func (db *DB) chores() []chore {
 		{"results", db.sweep(store.SweepResults, 0)},
 		{"batches", db.sweep(store.SweepBatches, batchAge)},
 		{"dispatch", db.sweepDispatch},
+		{"inbox", db.sweepInbox},
 		{"workers", db.sweepWorkers},
 		{"traffic", db.trimTraffic},
 		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
@@ -331,6 +333,35 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 		}
 		return s.DropUnneeded(ctx, q)
 	}))
+}
+
+// sweepInbox deletes the ids that package inbox has kept for their retention, if the file has some.
+func (db *DB) sweepInbox(ctx context.Context) error {
+	var s store.Inboxes
+	some := false
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		there, err := s.Exists(ctx, q)
+		if err == nil && there {
+			some, err = s.Over(ctx, q, time.Now().UnixMilli())
+		}
+		return err
+	})
+	if err != nil || !some {
+		return err
+	}
+	for p := db.engine.NewPace(); ; {
+		limit, n := p.Size, 0
+		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+			n, err = s.Drop(ctx, q, now.UnixMilli(), limit)
+			return err
+		})
+		if err != nil || n < limit {
+			return err
+		}
+		if err := p.Rest(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // sweepWorkers deletes the rows of Work loops that have ended with their processes. Each process

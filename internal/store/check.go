@@ -110,7 +110,7 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context, Querier) ([]string, error){checkJobs, checkLinks, checkRelays, checkDispatch} {
+	for _, check := range []func(context.Context, Querier) ([]string, error){checkJobs, checkLinks, checkRelays, checkDispatch, checkInboxes} {
 		found, err := check(ctx, q)
 		if err != nil {
 			return nil, err

@@ -423,6 +423,11 @@ func Statements() []Statement {
 		cold("sqlNeedsLife", sqlNeedsLife),
 		cold("sqlNeedsLegacy", sqlNeedsLegacy),
 		cold("sqlNeedsReplies", sqlNeedsReplies),
+		hot("sqlHasInbox", sqlHasInbox),
+		hot("sqlReceive", sqlReceive),
+		hot("sqlReceived", sqlReceived),
+		hot("sqlReceivedOver", sqlReceivedOver),
+		hot("sqlDropReceived", sqlDropReceived),
 	}
 	for _, n := range insertSizes {
 		all = append(all, hot(fmt.Sprintf("sqlInsertJobs[%d]", n), sqlInsertJobs.sized[n]))
@@ -447,6 +452,9 @@ func Statements() []Statement {
 	}
 	for i, v := range dispatchInvariants {
 		all = append(all, cold(fmt.Sprintf("dispatchInvariants[%d]", i), v.query))
+	}
+	for i, v := range inboxInvariants {
+		all = append(all, cold(fmt.Sprintf("inboxInvariants[%d]", i), v.query))
 	}
 	for i, v := range invariants {
 		all = append(all, cold(fmt.Sprintf("invariants[%d]", i), v.query))

@@ -104,6 +104,15 @@ func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
+// withInbox makes the table of the inboxes, which comes with the first message.
+func withInbox(t *testing.T, db *sql.DB) *sql.DB {
+	t.Helper()
+	ddl, err := os.ReadFile("../../inbox/schema.sql")
+	require.NoError(t, err)
+	require.NoError(t, store.Inboxes{}.Bootstrap(ctx, db, string(ddl)))
+	return db
+}
+
 // openShared makes a file that a honker binding made first, with its own indexes.
 func openShared(t *testing.T) *sql.DB {
 	t.Helper()

@@ -1,0 +1,88 @@
+package inbox_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/inbox"
+	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/internal/webhook"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m, nil) }
+
+// The base64 of 24 letters a, and of 24 letters b.
+const (
+	secretA = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
+	secretB = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJi"
+)
+
+// newInbox returns an inbox of the source "shop" with secretA, where o says nothing else.
+func newInbox(t testing.TB, db *honker.DB, o inbox.Options) *inbox.Inbox {
+	t.Helper()
+	if o.Source == "" {
+		o.Source = "shop"
+	}
+	if o.Secrets == nil {
+		o.Secrets = []string{secretA}
+	}
+	in, err := inbox.New(db, &o)
+	require.NoError(t, err)
+	return in
+}
+
+// signed returns the headers of a message that is sent at a time.
+func signed(t testing.TB, secret, id, payload string, at time.Time) http.Header {
+	t.Helper()
+	keys, err := webhook.ParseKeys(secret)
+	require.NoError(t, err)
+	header := http.Header{}
+	header.Set("Content-Type", "application/json")
+	keys.Sign(header, id, at, []byte(payload))
+	return header
+}
+
+// request returns the request of a message that is sent now.
+func request(t testing.TB, secret, id, payload string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader([]byte(payload)))
+	r.Header = signed(t, secret, id, payload, time.Now())
+	return r
+}
+
+// answer is what a handler answers.
+func answer(h http.Handler, r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// deliver returns the status of a message that is sent now.
+func deliver(t testing.TB, h http.Handler, id, payload string) int {
+	t.Helper()
+	return answer(h, request(t, secretA, id, payload)).StatusCode
+}
+
+// text returns the body of an answer.
+func text(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return string(body)
+}
+
+// rows counts the recorded ids; 0 before there is a table.
+func rows(t testing.TB, db *honker.DB) int64 {
+	t.Helper()
+	if testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_inbox_received'`) == 0 {
+		return 0
+	}
+	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_inbox_received`)
+}

@@ -1,0 +1,147 @@
+package inbox_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/inbox"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func nothing(context.Context, *sql.Tx, *inbox.Message) error { return nil }
+
+// What was received in a transaction that is rolled back was not received.
+func TestInbox_ReceiveTx(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	in := newInbox(t, db, inbox.Options{})
+	receive := func(outcome error) (first bool) {
+		err := db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) (err error) {
+			first, err = in.ReceiveTx(ctx, tx, &inbox.Message{ID: "1"})
+			require.NoError(t, err)
+			return outcome
+		})
+		require.ErrorIs(t, err, outcome)
+		return first
+	}
+	require.True(t, receive(testkit.ErrCause))
+	require.True(t, receive(nil))
+	require.False(t, receive(nil))
+	tx, err := db.SQL().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	first, err := in.ReceiveTx(t.Context(), tx, &inbox.Message{ID: "2"})
+	require.NoError(t, err)
+	require.True(t, first)
+}
+
+// A bad argument, and the ctx of a transaction, are refused, and nothing changes.
+func TestInbox_Receive_Invalid(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	in := newInbox(t, db, inbox.Options{})
+	ctx := t.Context()
+	_, err := in.Receive(ctx, &inbox.Message{ID: "1"}, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = in.Receive(ctx, nil, nothing)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	_, err = in.ReceiveTx(ctx, nil, &inbox.Message{ID: "1"})
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	for _, id := range []string{"", "a.b", "a b", "ä"} {
+		_, err = in.Receive(ctx, &inbox.Message{ID: id}, nothing)
+		require.ErrorIs(t, err, inbox.ErrID)
+	}
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := in.Receive(ctx, &inbox.Message{ID: "1"}, nothing)
+		require.ErrorIs(t, err, honker.ErrInTx)
+		_, err = in.ReceiveTx(ctx, tx, nil)
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		return nil
+	}))
+	require.Zero(t, rows(t, db))
+}
+
+// A trigger of the application that drops the row of a message does not make it a duplicate.
+func TestInbox_Receive_NotInserted(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	in := newInbox(t, db, inbox.Options{})
+	first, err := in.Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
+	require.NoError(t, err)
+	require.True(t, first)
+	testkit.Exec(t, db, `CREATE TRIGGER dropped BEFORE INSERT ON _honkerx_inbox_received BEGIN SELECT RAISE(IGNORE); END`)
+	_, err = in.Receive(t.Context(), &inbox.Message{ID: "2"}, nothing)
+	require.ErrorIs(t, err, honker.ErrNotInserted)
+	first, err = in.Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
+	require.NoError(t, err)
+	require.False(t, first)
+}
+
+// Maintain deletes an id when its own retention is over, however many there are, and not before.
+func TestMaintain_Inbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Second})
+		maintain := func() { require.NoError(t, db.Maintain(t.Context(), &honker.MaintainOptions{Once: true})) }
+		maintain() // without a table
+		receive := func(in *inbox.Inbox, id string) bool {
+			first, err := in.Receive(t.Context(), &inbox.Message{ID: id}, nothing)
+			require.NoError(t, err)
+			return first
+		}
+		short, long := newInbox(t, db, inbox.Options{Retention: time.Hour}), newInbox(t, db, inbox.Options{})
+		require.True(t, receive(short, "1"))
+		require.True(t, receive(long, "2"))
+		testkit.Exec(t, db, testkit.Numbers(3000)+`INSERT INTO _honkerx_inbox_received SELECT 'other', n, 0, 1 FROM some`)
+		time.Sleep(time.Hour - time.Minute)
+		maintain()
+		require.EqualValues(t, 2, rows(t, db))
+		require.False(t, receive(short, "1"))
+		time.Sleep(2 * time.Minute)
+		maintain()
+		require.EqualValues(t, 1, rows(t, db))
+		require.True(t, receive(short, "1"), "it is forgotten")
+		time.Sleep(14*24*time.Hour - 2*time.Hour)
+		maintain()
+		require.False(t, receive(long, "2"))
+		time.Sleep(time.Hour)
+		maintain()
+		require.Zero(t, rows(t, db))
+	})
+}
+
+// Check names a row that breaks the rules of the table.
+func TestCheck_Inbox(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	_, err := newInbox(t, db, inbox.Options{}).Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
+	require.NoError(t, err)
+	require.NoError(t, db.Check(t.Context()))
+	other, err := honker.Open(t.Context(), path, nil)
+	require.NoError(t, err)
+	defer other.Close()
+	testkit.Exec(t, other, `UPDATE _honkerx_inbox_received SET expires_ms = 1`)
+	require.ErrorContains(t, other.Check(t.Context()), "an expiry after its receipt")
+	testkit.Exec(t, other, `UPDATE _honkerx_inbox_received SET expires_ms = received_ms`)
+}
+
+// The observer is told of messages in the caller's transaction too, and a panic of it changes nothing.
+func TestObserver_Contained(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	var all []inbox.Received
+	in := newInbox(t, db, inbox.Options{Observer: &inbox.Observer{Received: func(r inbox.Received) {
+		all = append(all, r)
+		panic("oh")
+	}}})
+	require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := in.ReceiveTx(ctx, tx, &inbox.Message{ID: "1"})
+		return err
+	}))
+	_, err := in.Receive(t.Context(), &inbox.Message{ID: "2"}, nothing)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, inbox.Received{Source: "shop", ID: "1", Tx: true}, all[0])
+	require.Equal(t, "2", all[1].ID)
+}

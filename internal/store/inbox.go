@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// Inboxes are the statements on _honkerx_inbox_received.
+type Inboxes struct{}
+
+const sqlHasInbox = `SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '_honkerx_inbox_expiry'`
+
+// Exists reports whether the file has the table. It reads the schema.
+func (Inboxes) Exists(ctx context.Context, q Querier) (found bool, err error) {
+	var x int
+	return one(ctx, q, sqlHasInbox, nil, &x)
+}
+
+// Bootstrap creates the table in the caller's transaction, unless it exists. See
+// [Relays.Bootstrap] for the lock.
+func (i Inboxes) Bootstrap(ctx context.Context, q Querier, ddl string) error {
+	if err := TakeWriteLock(ctx, q); err != nil {
+		return err
+	}
+	if found, err := i.Exists(ctx, q); err != nil || found {
+		return err
+	}
+	return execAll(ctx, q, statements(ddl))
+}
+
+// By primary key.
+const (
+	sqlReceive = `INSERT INTO _honkerx_inbox_received (source, id, received_ms, expires_ms) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (source, id) DO NOTHING`
+
+	sqlReceived = `SELECT 1 FROM _honkerx_inbox_received WHERE source = ?1 AND id = ?2`
+)
+
+// Receive records a message. first is false for a message that was recorded before.
+func (Inboxes) Receive(ctx context.Context, q Querier, source, id string, nowMS, expiresMS int64) (first bool, err error) {
+	n, err := affected(ctx, q, sqlReceive, source, id, nowMS, expiresMS)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	// A trigger of the application may have dropped the row: then the message is not recorded.
+	var x int
+	if found, err := one(ctx, q, sqlReceived, []any{source, id}, &x); err != nil || found {
+		return false, err
+	}
+	return false, ErrNotInserted
+}
+
+// By the index of the expiry.
+const (
+	sqlReceivedOver = `SELECT EXISTS (SELECT 1 FROM _honkerx_inbox_received WHERE expires_ms <= ?1)`
+
+	sqlDropReceived = `DELETE FROM _honkerx_inbox_received WHERE (source, id) IN (
+  SELECT source, id FROM _honkerx_inbox_received WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2 + 0)`
+)
+
+// Over reports whether Drop would delete a row.
+func (Inboxes) Over(ctx context.Context, q Querier, nowMS int64) (some bool, err error) {
+	_, err = one(ctx, q, sqlReceivedOver, []any{nowMS}, &some)
+	return some, err
+}
+
+// Drop deletes up to limit rows that have expired, and counts them.
+func (Inboxes) Drop(ctx context.Context, q Querier, nowMS int64, limit int) (int, error) {
+	return affected(ctx, q, sqlDropReceived, nowMS, limit)
+}
+
+// inboxInvariants are the rules that hold between any two transactions in the table of the inboxes.
+var inboxInvariants = []struct{ rule, query string }{
+	{"a received message has a source, an id, and an expiry after its receipt",
+		`SELECT 'message ' || quote(id) || ' of ' || quote(source) FROM _honkerx_inbox_received WHERE typeof(source) <> 'text' OR source = ''
+  OR typeof(id) <> 'text' OR id = '' OR typeof(received_ms) <> 'integer' OR typeof(expires_ms) <> 'integer' OR expires_ms < received_ms`},
+}
+
+// checkInboxes returns what is broken in the table of the inboxes, if there is one.
+func checkInboxes(ctx context.Context, q Querier) (broken []string, err error) {
+	if there, err := (Inboxes{}).Exists(ctx, q); err != nil || !there {
+		return nil, err
+	}
+	for _, i := range inboxInvariants {
+		found, err := texts(ctx, q, i.query)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range found {
+			broken = append(broken, fmt.Sprintf("inbox: %s: %s", i.rule, row))
+		}
+	}
+	return broken, nil
+}
