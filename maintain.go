@@ -43,8 +43,8 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 //     that were kept [Uniqueness] For a time that is over,
 //   - deletes the numbers of minutes, for Traffic of package admin, that are older than seven days,
 //   - deletes the workers, for Workers of package admin, of processes that are gone,
-//   - deletes what package dispatch has noted of jobs that ended an hour ago, and of actors that have
-//     not been heard of,
+//   - deletes what package dispatch has noted of jobs that ended an hour ago, replies that no caller
+//     has read for as long, and actors that have not been heard of,
 //   - deletes the ids of messages that package inbox has received longer ago than their retention,
 //   - deletes notifications older than Options.NotificationTTL, if there is one,
 //   - truncates the write-ahead log when it is larger than Options.WALLimit.
@@ -324,6 +324,9 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 	_, err := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
 		return s.Drop(ctx, q, before(now), ids)
 	}, nil)
+	if err == nil {
+		err = db.sweepReplies(ctx)
+	}
 	if err != nil || !stale && !unneeded {
 		return err
 	}
@@ -333,6 +336,30 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 		}
 		return s.DropUnneeded(ctx, q)
 	}))
+}
+
+// sweepReplies deletes what waits in reply queues of package dispatch, of jobs that it does not know
+// any more: no caller has read it.
+func (db *DB) sweepReplies(ctx context.Context) error {
+	var s store.Dispatches
+	var prefixes []string
+	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		prefixes, err = s.Prefixes(ctx, q)
+		return err
+	})
+	for _, prefix := range prefixes {
+		find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
+			return s.OldReplies(ctx, q, prefix, now.Add(-dispatchAge).Unix(), limit)
+		}
+		n, failed := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
+			return s.DropReplies(ctx, q, ids)
+		}, nil)
+		if n > 0 {
+			db.opts.Logger.Info("honker: replies were deleted that no caller has read within an hour", "prefix", prefix, "replies", n)
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
 }
 
 // sweepInbox deletes the ids that package inbox has kept for their retention, if the file has some.

@@ -18,6 +18,11 @@ type ActorOptions struct {
 	DrainTimeout time.Duration                                 // default 20s: after the end of ctx, or a Stop, handlers finish; then their ctx ends, and what they do not finish is given back, attempt unspent
 	Backoff      honker.Backoff                                // before the next attempt; default that of honker.QueueOptions
 	OnError      func(context.Context, *honker.JobInfo, error) // of an attempt that has failed, or a task that was lost
+
+	// Reply also pushes what the handler returns to the queue [Keys.Reply] of the task, in the
+	// transaction that ends it: for callers in other languages that wait there. It costs a transaction
+	// for each task. [honker.DB.Maintain] deletes a reply that no caller has acked within an hour.
+	Reply bool
 }
 
 func (o *ActorOptions) withDefaults() (ActorOptions, error) {
@@ -88,6 +93,7 @@ func (a *Actor[T]) Run(ctx context.Context) error {
 func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) error {
 	return func(ctx context.Context, job *honker.Job[T]) error {
 		t, err := newTask(ctx, a.d, a.id, job)
+		t.reply = s.opts.Reply
 		if err != nil {
 			a.d.engine.Logger.Warn("honker: dispatch: a task from a legacy queue waits, since its origin cannot be read", "job", job.ID, "error", err)
 			return honker.Snooze(time.Second)
@@ -100,6 +106,8 @@ func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) erro
 			return released(ctx, err)
 		case t.finished:
 			return nil
+		case t.reply:
+			return released(ctx, t.finish(ctx, output))
 		}
 		return job.SetResult(output)
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Call sends payload to t and waits for what the handler returns, read into an R. It is Send and
-// then [Await].
+// Call sends payload to t and waits for the result, read into an R. It is Send and then [Await].
 func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts ...SendOption) (R, error) {
 	id, err := d.Send(ctx, t, payload, opts...)
 	if err != nil {
@@ -23,18 +22,23 @@ func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts
 	return Await[R](ctx, d, id)
 }
 
-// Await waits for the end of a job that Send has returned, and reads what its handler has returned
-// into an R; an end before the call is found at once. A worker that only ends its job, and saves
-// nothing, makes it the zero R. It ends with a [*honker.JobFailedError] when the job has failed, with
-// [honker.ErrCancelled] when it was stopped, with [honker.ErrNotFound] for an id that is not known,
-// and with ctx, which leaves the job running.
+// Await waits for the end of a job that Send has returned, and reads its result into an R; an end
+// before the call is found at once. The result is what the worker has saved, as an actor of this
+// package does, or else the last payload that waits in the queue [Keys.Reply] or [Keys.LegacyReply] of
+// the job, where a worker in another language pushes it: before its ack, or up to a quarter of a second
+// after. Await only reads that queue, so each later Await finds the same.
+//
+// Await returns a [*honker.JobFailedError] if the job has failed, [honker.ErrCancelled] if it was
+// stopped, [ErrNoResult] if it has finished and there is no result, and [honker.ErrNotFound] for an id
+// that is not known. The end of ctx ends the wait and leaves the job running. A handler that returns
+// nil has a result, null, which is the zero R.
 func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {
 	var r R
 	s, err := d.await(ctx, id)
 	if err == nil {
 		err = s.outcome()
 	}
-	if err != nil || s.Output == nil {
+	if err != nil {
 		return r, failID("await job", id, err)
 	}
 	if err := json.Unmarshal(s.Output, &r); err != nil {
@@ -50,6 +54,12 @@ func (s *Status) outcome() error {
 		return &honker.JobFailedError{ID: s.ID, Attempts: s.Attempt, LastError: s.Error}
 	case Stopping, Stopped:
 		return fmt.Errorf("stopped: %w", honker.ErrCancelled)
+	}
+	switch {
+	case s.unreadable != nil:
+		return fmt.Errorf("reply does not decode: codec: %w", s.unreadable)
+	case s.Output == nil:
+		return ErrNoResult
 	}
 	return nil
 }
@@ -75,7 +85,7 @@ func (d *Dispatcher) await(ctx context.Context, id int64) (s Status, err error) 
 			}
 			claimed = len(keys) > 1 && !s.twins
 			switch {
-			case s.State == Finished && s.Output == nil && !graced:
+			case s.State == Finished && s.Output == nil && s.unreadable == nil && !graced:
 				graced = true
 				return saveGrace, nil
 			case s.over() || claimed: // then one key is left to wait for

@@ -35,7 +35,8 @@ func TestCall_Reply(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// A worker that saves nothing ends the wait as well.
+// A worker that saves nothing ends the wait as well, with an error; a handler that returns nil has
+// said so, and is none.
 func TestCall_StatusOnly(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -43,12 +44,11 @@ func TestCall_StatusOnly(t *testing.T) {
 	stop := testkit.Background(t, func(ctx context.Context) error {
 		return honker.NewQueue[args](db, d.Keys().Work(typeOsis), nil).Work(ctx, func(context.Context, *honker.Job[args]) error { return nil }, nil)
 	})
-	n, err := dispatch.Call[int](ctx, d, typeOsis, args{7})
-	require.NoError(t, err)
-	require.Zero(t, n)
+	_, err := dispatch.Call[int](ctx, d, typeOsis, args{7})
+	require.ErrorIs(t, err, dispatch.ErrNoResult)
 	require.NoError(t, stop())
 	start(t, d, osis("1"), func(context.Context, *dispatch.Task[args]) (any, error) { return nil, nil }, nil)
-	n, err = dispatch.Call[int](ctx, d, typeOsis, args{7})
+	n, err := dispatch.Call[int](ctx, d, typeOsis, args{7})
 	require.NoError(t, err)
 	require.Zero(t, n)
 }

@@ -53,6 +53,10 @@ var (
 // or has not been heard of for Options.TTL.
 var ErrInstanceTaken = errors.New("another actor lives under this name")
 
+// ErrNoResult reports a job that has finished, and of which no result is there: its worker has saved
+// none and pushed no reply, a caller has taken the reply, or it is no longer kept.
+var ErrNoResult = errors.New("the job has finished without a result")
+
 // Options of a Dispatcher. The zero value of a field means its default.
 type Options struct {
 	Prefix       string                // of all keys; default DefaultPrefix

@@ -7,10 +7,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/store"
 )
 
 // DefaultPrefix begins every key, unless Options or Keys have another one.
-const DefaultPrefix = "hero:"
+const DefaultPrefix = store.DispatchPrefix // "hero:"
 
 // Keys builds the names of queues, topics and rows, all in one place. A builder returns "", which
 // every verb refuses, for a part that is no name: one that is empty, longer than 255 bytes or not

@@ -28,7 +28,7 @@ type Status struct {
 	ID        int64
 	State     State
 	Queue     string          // where it was sent to
-	Output    json.RawMessage // what the worker of a finished job has saved, as long as that is kept: an hour by default
+	Output    json.RawMessage // of a finished job: its result, or the reply of its worker, while that is kept (an hour by default)
 	Error     string          // why it has failed, or why its last attempt has
 	Attempt   int             // attempts so far
 	Worker    string          // that has it
@@ -39,6 +39,8 @@ type Status struct {
 	run   int64 // the live job that stands for it
 	twins bool  // copies wait in legacy queues
 	held  time.Time
+
+	unreadable error // of a reply that the codec cannot read
 }
 
 // over tells whether nothing can change any more that Wait would tell of.
@@ -53,18 +55,33 @@ func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {
 
 func (d *Dispatcher) status(ctx context.Context, id int64) (s Status, err error) {
 	found := false
+	var queue string
+	var reply any
 	err = d.read(ctx, func(ctx context.Context, q engine.Querier) error {
 		now := time.Now()
-		row, there, err := d.store.Status(ctx, q, id, now.Unix())
+		row, there, err := d.store.Status(ctx, q, d.keys.prefix(), id, now.Unix())
 		if found = there; found {
 			s = newStatus(id, row, now)
+			reply, queue = row.Reply, row.ReplyQueue
 		}
 		return err
 	})
 	if err == nil && !found {
 		err = honker.ErrNotFound
 	}
+	if s.State == Finished && queue != "" {
+		s.Output, s.unreadable = d.readReply(ctx, queue, reply)
+	}
 	return s, err
+}
+
+// readReply returns what a job of a reply queue carries.
+func (d *Dispatcher) readReply(ctx context.Context, queue string, stored any) (json.RawMessage, error) {
+	text := engine.PayloadText(stored)
+	if _, isText := stored.(string); !isText || d.engine.Codec == nil {
+		return text, nil
+	}
+	return d.engine.Codec.Decode(ctx, queue, text)
 }
 
 func newStatus(id int64, row store.DispatchStatus, now time.Time) Status {

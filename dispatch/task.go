@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -14,7 +16,9 @@ type Task[T any] struct {
 	Target  Target // where it was sent to
 	Attempt int    // from 1
 
+	d        *Dispatcher
 	job      *honker.Job[T]
+	reply    bool // see ActorOptions.Reply
 	finished bool
 }
 
@@ -28,13 +32,33 @@ func (t *Task[T]) FinishTx(ctx context.Context, tx honker.Tx, output any) error 
 	if err := t.job.AckTx(ctx, tx); err != nil {
 		return failID("finish task", t.ID, err)
 	}
+	if t.reply {
+		if _, err := honker.NewQueue[any](t.d.db, t.d.keys.Reply(t.ID), nil).EnqueueTx(ctx, tx, output); err != nil {
+			return failID("reply to task", t.ID, err)
+		}
+	}
 	t.finished = true
 	return nil
 }
 
+// finish is FinishTx in a transaction of its own. It waits for a writer that is busy: the handler has
+// done its work.
+func (t *Task[T]) finish(ctx context.Context, output any) error {
+	retry := engine.Retry{Log: t.d.engine.Logger, What: "dispatch: a reply was not saved, retrying", Attrs: []any{"job", t.ID}}
+	for {
+		err := t.d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return t.FinishTx(ctx, tx, output) })
+		if !errors.Is(err, honker.ErrBusy) {
+			return err
+		}
+		if retry.After(ctx, err) != nil {
+			return err
+		}
+	}
+}
+
 // newTask makes a task of a claimed job.
 func newTask[T any](ctx context.Context, d *Dispatcher, a Identity, job *honker.Job[T]) (*Task[T], error) {
-	t := &Task[T]{ID: job.ID, Args: job.Args, Attempt: job.Attempts, job: job}
+	t := &Task[T]{ID: job.ID, Args: job.Args, Attempt: job.Attempts, d: d, job: job}
 	if key, err := d.keys.Parse(job.Queue); err == nil && key.Kind == KindWork {
 		t.Target = key.Target
 		return t, nil

@@ -25,7 +25,7 @@ import (
 //   - 413 for [ErrTooLarge], 405 for a method that is not POST, 408 for a body that breaks off,
 //   - 503 with Retry-After when the writer is not free within BusyTimeout, when the DB is closed,
 //     and for an error of h that is a [honker.RetryAfter] or a [honker.Snooze],
-//   - 500 for any other error of h, whose text goes to the log only.
+//   - 500 for any other error of h. Its text goes to the log only.
 //
 // Whatever is not 204 has changed nothing. It is logged, and told to Observer.Refused. A panic of
 // h goes on to the server, with nothing changed. The ctx of h ends with the request. The time

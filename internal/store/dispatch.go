@@ -124,25 +124,46 @@ type DispatchStatus struct {
 	Dead      bool
 	Output    sql.NullString
 	Twins     bool // copies wait beside it
+
+	ReplyQueue string // that has a reply of the job; "": none has, or there is an Output
+	Reply      any    // the payload, as the file has it
 }
 
-// By primary keys, and the index of the twins.
+// DispatchPrefix begins the keys of dispatch by default.
+const DispatchPrefix = "hero:"
+
+// The names of reply queues, between the prefix and the id of the job.
+const (
+	dispatchReply       = "q:reply:"
+	dispatchLegacyReply = "reply:"
+)
+
+// By primary keys, the index of the twins, and those of claims. Of several replies the last is that of
+// the attempt that has ended the job. A reply that a caller has claimed is read until it is acked.
 const sqlDispatchStatus = `SELECT j.run_id, j.queue, j.sent_ms, j.started_ms, j.ended_ms, j.stop_ms IS NOT NULL, j.held_until_ms,
   coalesce(l.state, ''), coalesce(l.attempts, d.attempts), coalesce(l.worker_id, ''),
   coalesce(d.last_error, x.last_error, ''), d.id IS NOT NULL, r.value,
+  coalesce(p.queue, ''), p.payload,
   j.run_id = j.job_id AND EXISTS (SELECT 1 FROM _honkerx_dispatch_twins WHERE sent_id = j.job_id)
 FROM _honkerx_dispatch_jobs AS j
 LEFT JOIN _honker_live AS l ON l.id = j.run_id
 LEFT JOIN _honker_dead AS d ON d.id = j.run_id
 LEFT JOIN _honkerx_job AS x ON x.job_id = j.run_id
 LEFT JOIN _honker_results AS r ON r.job_id = j.run_id AND (r.expires_at IS NULL OR r.expires_at > ?2)
+LEFT JOIN _honker_live AS p ON p.id = iif(r.value IS NULL, (SELECT max(id) FROM (
+    SELECT id FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue IN (?3 || j.run_id, ?4 || j.run_id) AND state = 'pending'
+    UNION ALL
+    SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
+      WHERE queue IN (?3 || j.run_id, ?4 || j.run_id) AND state = 'processing')), NULL)
 WHERE j.job_id = ?1`
 
-// Status reads what became of a job that was sent.
-func (Dispatches) Status(ctx context.Context, q Querier, id, now int64) (s DispatchStatus, found bool, err error) {
-	found, err = one(ctx, q, sqlDispatchStatus, []any{id, now}, &s.RunID, &s.Queue, (*number)(&s.SentMS),
+// Status reads what became of a job that was sent, by keys with that prefix.
+func (Dispatches) Status(ctx context.Context, q Querier, prefix string, id, now int64) (s DispatchStatus, found bool, err error) {
+	args := []any{id, now, prefix + dispatchReply, prefix + dispatchLegacyReply}
+	found, err = one(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, (*number)(&s.SentMS),
 		(*number)(&s.StartedMS), (*number)(&s.EndedMS), &s.Stopped, (*number)(&s.HeldUntilMS), &s.State,
-		(*number)(&s.Attempts), &s.Worker, &s.LastError, &s.Dead, &s.Output, &s.Twins)
+		(*number)(&s.Attempts), &s.Worker, &s.LastError, &s.Dead, &s.Output, &s.ReplyQueue, &s.Reply, &s.Twins)
 	return s, found, err
 }
 

@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // They read the whole table: an index would cost every job, for a rare sweep.
 const (
@@ -35,6 +38,51 @@ func (Dispatches) Drop(ctx context.Context, q Querier, beforeMS int64, ids []int
 // DropPresences deletes the rows of actors that have not been heard of.
 func (Dispatches) DropPresences(ctx context.Context, q Querier, nowMS int64) (int, error) {
 	return affected(ctx, q, sqlDropPresences, nowMS)
+}
+
+// The prefixes read both tables. What comes before the room of a key is its prefix.
+const (
+	sqlDispatchPrefixes = `SELECT substr(queue, 1, instr(queue, 'q:work:') - 1) FROM _honkerx_dispatch_jobs
+UNION SELECT substr(key, 1, instr(key, 'meta:actor:inst:') - 1) FROM _honkerx_dispatch_presence`
+
+	// By the index of claims. ?1 is a reply queue without the id of the job, ?2 the first name after all
+	// of these. A reply of a job that dispatch knows is kept with that.
+	sqlOldReplies = `SELECT id FROM _honker_live AS l INDEXED BY _honkerx_live_pending
+WHERE state = 'pending' AND queue >= ?1 AND queue < ?2 AND created_at < ?3
+  AND substr(queue, length(?1) + 1) GLOB '[0-9]*' AND substr(queue, length(?1) + 1) NOT GLOB '*[^0-9]*'
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE job_id = CAST(substr(l.queue, length(?1) + 1) AS INTEGER))
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_dispatch_twins WHERE job_id = CAST(substr(l.queue, length(?1) + 1) AS INTEGER))
+LIMIT ?4 + 0`
+
+	sqlDropReplies = `DELETE FROM _honker_live WHERE state = 'pending' AND id IN (SELECT value FROM json_each(?1))`
+)
+
+// Prefixes returns those of the keys in the file, and the default.
+func (Dispatches) Prefixes(ctx context.Context, q Querier) ([]string, error) {
+	all, err := texts(ctx, q, sqlDispatchPrefixes)
+	all = append(all, DispatchPrefix)
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// OldReplies returns up to limit replies that wait in queues with a prefix since before a time, unix
+// seconds, and are not of a job that dispatch knows.
+func (Dispatches) OldReplies(ctx context.Context, q Querier, prefix string, before int64, limit int) (ids []int64, err error) {
+	for _, room := range []string{dispatchReply, dispatchLegacyReply} {
+		first := prefix + room
+		after := first[:len(first)-1] + ";" // which follows the colon
+		some, err := returnedIDs(ctx, q, sqlOldReplies, 0, first, after, before, limit-len(ids))
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, some...)
+	}
+	return ids, nil
+}
+
+// DropReplies deletes those of ids that still wait, and counts them.
+func (Dispatches) DropReplies(ctx context.Context, q Querier, ids []int64) (int, error) {
+	return affected(ctx, q, sqlDropReplies, idList(ids))
 }
 
 // Each looks for one row.

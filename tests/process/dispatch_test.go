@@ -91,7 +91,8 @@ func workOldQueue() {
 	testkit.Must(db.Close())
 }
 
-// workAsBinding is such an actor in another language: honker's own SQL, by a poll.
+// workAsBinding is such an actor in another language: honker's own SQL, by a poll. Its result is what
+// it pushes to the reply queue of the job that it knows.
 func workAsBinding() {
 	a := testkit.ChildArgs[testkit.Task]()
 	note := testkit.ChildLedger(a.Ledger)
@@ -122,6 +123,8 @@ func runAsBinding(ctx context.Context, pool *sql.DB, worker string, job testkit.
 		_, err := tx.ExecContext(ctx, addEffect, n)
 		testkit.Must(err)
 	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO _honker_live (queue, payload) VALUES ('hero:q:reply:' || ?, ?)`, job.ID, job.Payload)
+	testkit.Must(err)
 	held, err := testkit.AckAs(ctx, tx, job.ID, worker)
 	testkit.Must(err)
 	if !held {
@@ -220,7 +223,7 @@ func TestDispatch_Process_DualPush_Killed(t *testing.T) {
 	testkit.Eventually(t, 3*testkit.Timeout, "all have ended", func() bool { return left() == 0 })
 	crowd.end()
 
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue NOT GLOB 'hero:q:reply:*'`))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
 	var all []int64
 	var want []string
@@ -233,6 +236,7 @@ func TestDispatch_Process_DualPush_Killed(t *testing.T) {
 	effects, err := testkit.Rows(db.SQL(), `SELECT number FROM effects ORDER BY number`)
 	require.NoError(t, err)
 	require.Equal(t, want, effects)
+	requireReplies(t, db, carried)
 	ends := make(map[int64]int)
 	dir := filepath.Dir(path)
 	for _, kind := range []string{"actor", "old worker", "foreign worker"} {
@@ -251,6 +255,31 @@ func TestDispatch_Process_DualPush_Killed(t *testing.T) {
 	require.Equal(t, all, slices.Compact(ran))
 	t.Logf("%d jobs, %d kills, %d runs again, %d ends not noted", jobs, kills, again-jobs, jobs-len(ends))
 	require.NoError(t, db.Check(context.Background()))
+}
+
+// requireReplies: the result of each job is what it carries, whether an actor has saved it or a worker
+// of another binding has pushed it; only old workers, which reply nothing, leave none.
+func requireReplies(t *testing.T, db *honker.DB, carried map[int64]int64) {
+	t.Helper()
+	d := newDispatcher(db, time.Second)
+	pushed := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue GLOB 'hero:q:reply:*'`)
+	saved := testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`)
+	require.Positive(t, pushed)
+	rows, err := testkit.Rows(db.SQL(), `SELECT job_id FROM _honkerx_dispatch_jobs`)
+	require.NoError(t, err)
+	replies := int64(0)
+	for _, row := range rows {
+		id, err := strconv.ParseInt(row, 10, 64)
+		require.NoError(t, err)
+		s, err := d.Status(context.Background(), id)
+		require.NoError(t, err)
+		if s.Output != nil {
+			replies++
+			require.Equal(t, strconv.FormatInt(carried[id], 10), string(s.Output))
+		}
+	}
+	require.Equal(t, pushed+saved, replies)
+	t.Logf("%d results saved, %d replies pushed, %d without", saved, pushed, int64(len(rows))-replies)
 }
 
 // actOnDemand is an actor that says what it is given, and has ended it when it is told so. While
