@@ -25,6 +25,7 @@ import (
 	_ "github.com/honker-go/honker/admin"
 	_ "github.com/honker-go/honker/dispatch"
 	_ "github.com/honker-go/honker/honkertest" // what is built here; go test repeats a test when it has changed
+	_ "github.com/honker-go/honker/inbox"
 	_ "github.com/honker-go/honker/relay"
 	_ "github.com/honker-go/honker/ui"
 )
@@ -132,6 +133,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/inbox"
 	"github.com/honker-go/honker/relay"
 )
 
@@ -172,7 +174,7 @@ var (
 	id                        int64
 	errBusy, errNoSuchAddress error
 
-	_ = []any{json.Valid, errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, admin.Queues, relay.New}
+	_ = []any{json.Valid, errors.New, fmt.Sprint, slog.Info, filepath.Join, sync.OnceFunc, admin.Queues, inbox.New, relay.New}
 )
 
 `

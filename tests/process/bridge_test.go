@@ -79,13 +79,13 @@ func sendOverBridge() {
 	}()
 	luck := testkit.Rand(a.Seed, 1)
 	for adding := true; adding; {
-		err := addCrossings(ctx, db, q, 1+luck.IntN(4))
+		err := addCrossings(ctx, db, q, 1+luck.IntN(25))
 		if ctx.Err() != nil {
 			break
 		}
 		testkit.Must(err)
 		select {
-		case <-time.After(time.Duration(luck.IntN(40)) * time.Millisecond):
+		case <-time.After(time.Duration(luck.IntN(250)) * time.Millisecond):
 		case <-enough:
 			testkit.Say("enough")
 			adding = false
@@ -130,7 +130,7 @@ func receiveOverBridge() {
 	}
 	in, err := inbox.New(db, &inbox.Options{Source: "sender", Secrets: []string{bridgeSecret}, Observer: &inbox.Observer{Duplicate: again}})
 	testkit.Must(err)
-	jobs := honker.NewQueue[crossing](db, "crossings", &honker.QueueOptions{Lease: time.Second})
+	jobs := honker.NewQueue[crossing](db, "crossings", nil)
 	_ = os.Remove(a.Socket) // of one that was killed
 	listener, err := net.Listen("unix", a.Socket)
 	testkit.Must(err)
@@ -151,7 +151,7 @@ func receiveOverBridge() {
 	testkit.Must(jobs.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[crossing]) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO done (number) VALUES (?)`, job.Args.Number)
 		return err
-	}, nil))
+	}, &honker.WorkOptions{Lease: time.Second}))
 	testkit.Must(server.Close())
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		testkit.Must(err)

@@ -1,0 +1,99 @@
+// Bridge moves the orders of a shop to a warehouse: two processes, each with a database of its own.
+// It kills both again and again, and shows that their books balance in the end. See README.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	dir          string
+	orders, rate int
+	kills        int
+	lease        time.Duration
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal does not wait
+	if len(os.Args) > 1 && os.Args[1] == nodeCommand {
+		os.Exit(runNode(ctx, os.Args[2:], os.Stdin, os.Stderr))
+	}
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run returns the exit code: 1 for a failure or books that do not balance, 2 for wrong flags.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, err := parseFlags(args, stderr)
+	if err != nil {
+		return 2
+	}
+	if err := watch(ctx, c, stdout); err != nil {
+		fmt.Fprintln(stderr, "bridge:", err)
+		return 1
+	}
+	return 0
+}
+
+func parseFlags(args []string, stderr io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet("bridge", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&c.dir, "dir", "", "keep the two databases in this `directory` (default: a temporary one, removed in the end)")
+	f.IntVar(&c.orders, "orders", 600, "how many orders there are to be in all")
+	f.IntVar(&c.rate, "rate", 80, "orders per second; 0: as fast as it goes")
+	f.IntVar(&c.kills, "kills", 10, "how often one of the two is killed")
+	f.DurationVar(&c.lease, "lease", time.Second, "how long a killed process keeps the next one from its messages and jobs")
+	if err := f.Parse(args); err != nil {
+		return c, err
+	}
+	if c.orders < 1 || c.rate < 0 || c.kills < 0 || c.lease < 100*time.Millisecond {
+		err := errors.New("-orders must be 1 or more, -rate and -kills not be negative, -lease be 100ms or more")
+		fmt.Fprintln(stderr, "bridge:", err)
+		return c, err
+	}
+	return c, nil
+}
+
+// watch starts the nodes, kills them, and compares their books.
+func watch(ctx context.Context, c config, stdout io.Writer) (err error) {
+	if c.dir == "" {
+		if c.dir, err = os.MkdirTemp("", "honker-bridge-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(c.dir)
+	} else if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	sockets, err := os.MkdirTemp("", "bridge") // the path of a socket must be short
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(sockets)
+	b, err := open(ctx, c, filepath.Join(sockets, "s"), stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	began := time.Now()
+	if err := b.run(ctx); err != nil {
+		return err
+	}
+	books, err := b.readBooks(ctx)
+	if err != nil {
+		return err
+	}
+	err = books.print(stdout)
+	fmt.Fprintf(stdout, "It took %v.\n", time.Since(began).Round(100*time.Millisecond))
+	return err
+}

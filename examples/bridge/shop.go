@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/relay"
+)
+
+//go:embed shop.sql
+var shopSchema string
+
+// customers of the shop.
+var customers = []string{"acme", "blau", "cora"}
+
+// shop is the sending node.
+type shop struct {
+	nodeConfig
+	db     *honker.DB
+	relay  *relay.Relay
+	orders *relay.Queue
+}
+
+// runShop places orders and relays them, until ctx ends.
+func runShop(ctx context.Context, c nodeConfig) error {
+	db, err := openNode(ctx, c.dir, shopNode, shopSchema)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	s := newShop(c, db)
+	s.orders.Handle(relay.HTTP(throughSocket(c.socket), "http://warehouse/orders", &relay.HTTPOptions{
+		Secret: c.secret,
+		Source: shopNode, // the ids of another shop must not look like ours
+	}), relay.Lease(c.lease, c.lease/4))
+	ran := make(chan error, 1)
+	go func() { ran <- s.relay.Run(ctx) }()
+	err = unlessEnded(ctx, s.placeOrders(ctx))
+	return errors.Join(err, <-ran, db.Close())
+}
+
+func newShop(c nodeConfig, db *honker.DB) *shop {
+	s := &shop{nodeConfig: c, db: db}
+	s.relay = relay.New(db, &relay.Options{Profile: relay.LowLatency, RetryMax: 200 * time.Millisecond})
+	s.orders = s.relay.Queue("orders", 4)
+	return s
+}
+
+// throughSocket is a client that reaches the warehouse by its socket. Over TCP, no client is needed.
+func throughSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+}
+
+// burst is how many orders come at once, so that some are on their way when a node is killed.
+const burst = 20
+
+// placeOrders goes on after those that killed processes have placed.
+func (s *shop) placeOrders(ctx context.Context) error {
+	var placed int
+	if err := s.db.SQL().QueryRowContext(ctx, `SELECT count(*) FROM orders`).Scan(&placed); err != nil {
+		return err
+	}
+	for ; placed < s.nodeConfig.orders; placed++ {
+		if err := s.place(ctx, customers[placed%len(customers)]); err != nil {
+			return err
+		}
+		if s.rate == 0 || placed%burst != 0 {
+			continue
+		}
+		select {
+		case <-time.After(burst * time.Second / time.Duration(s.rate)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// place commits an order together with its message.
+func (s *shop) place(ctx context.Context, customer string) error {
+	return s.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		o := order{Customer: customer}
+		err := tx.QueryRowContext(ctx, `INSERT INTO orders (customer, number, cents)
+			SELECT ?1, 1 + count(*), 100 + abs(random() % 10000) FROM orders WHERE customer = ?1 RETURNING id, number, cents`, customer).
+			Scan(&o.ID, &o.Number, &o.Cents)
+		if err != nil {
+			return err
+		}
+		body, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		_, err = s.orders.SendTx(ctx, tx, relay.Outgoing{Key: customer, Payload: body})
+		return err
+	})
+}
