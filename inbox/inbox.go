@@ -121,7 +121,7 @@ func parseSecrets(secrets []string) (webhook.Keys, error) {
 		}
 		keys, err := webhook.ParseKeys(secret)
 		if err != nil {
-			return nil, fmt.Errorf("Secrets[%d]: %w", i, err)
+			return nil, fmt.Errorf("secret %d of %d: %w", i+1, len(secrets), err)
 		}
 		all = append(all, keys...)
 	}

@@ -115,14 +115,10 @@ func (m *Message) check() error {
 	return webhook.CheckID(m.ID)
 }
 
-// record inserts the row of a message.
+// record inserts the row of a message, and creates the table before the first.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
-	if there, err := in.store.Exists(ctx, q); err != nil {
+	if err := in.store.Bootstrap(ctx, q, schema); err != nil {
 		return false, err
-	} else if !there {
-		if err := in.store.Bootstrap(ctx, q, schema); err != nil {
-			return false, err
-		}
 	}
 	now := time.Now()
 	return in.store.Receive(ctx, q, in.opts.Source, m.ID, now.UnixMilli(), engine.DeadlineMS(now, in.opts.Retention))

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,7 +135,7 @@ func receiveOverBridge() {
 	_ = os.Remove(a.Socket) // of one that was killed
 	listener, err := net.Listen("unix", a.Socket)
 	testkit.Must(err)
-	server := &http.Server{Handler: in.Handler(func(ctx context.Context, tx *sql.Tx, m *inbox.Message) error {
+	server := &http.Server{Handler: answerLate(a.Seed, in.Handler(func(ctx context.Context, tx *sql.Tx, m *inbox.Message) error {
 		var c crossing
 		if err := m.Decode(&c); err != nil {
 			return err
@@ -144,7 +145,7 @@ func receiveOverBridge() {
 		}
 		_, err := jobs.EnqueueTx(ctx, tx, c, honker.MaxAttempts(1000))
 		return err
-	})}
+	}))}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	testkit.Say("ready")
@@ -157,6 +158,19 @@ func receiveOverBridge() {
 		testkit.Must(err)
 	}
 	testkit.Must(db.Close())
+}
+
+// answerLate holds back each answer for a moment after the commit, so that kills fall in between.
+func answerLate(seed uint64, h http.Handler) http.Handler {
+	var mu sync.Mutex
+	luck := testkit.Rand(seed, 2)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		mu.Lock()
+		pause := time.Duration(luck.IntN(20)) * time.Millisecond
+		mu.Unlock()
+		_ = testkit.Within(r.Context(), nil, pause)
+	})
 }
 
 // socketPath is where a socket can lie: t.TempDir may be too long for one.
@@ -230,7 +244,7 @@ func TestBridge_Process_Killed(t *testing.T) {
 	for _, table := range []string{"received", "done"} {
 		numbers, err := testkit.Rows(to.SQL(), `SELECT number FROM `+table+` ORDER BY number`)
 		require.NoError(t, err)
-		require.Len(t, numbers, int(sent), table)
+		require.EqualValues(t, sent, len(numbers), table)
 		for i, n := range numbers {
 			require.Equal(t, strconv.Itoa(i+1), n, table)
 		}
