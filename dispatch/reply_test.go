@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -198,6 +200,36 @@ func TestActor_Reply(t *testing.T) {
 	_, err = dispatch.Call[int](ctx, d, typeOsis, args{10})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, live(t, db))
+}
+
+// A reply waits for a writer that is busy: the handler does not run again for it.
+func TestActor_Reply_Busy(t *testing.T) {
+	path, other := testkit.OpenShared(t)
+	log := new(testkit.Log)
+	db, err := honker.Open(t.Context(), path, &honker.Options{BusyTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	d := dispatch.New(db, nil)
+	ran := make(chan int, 10)
+	hold, held := make(chan struct{}), make(chan struct{})
+	start(t, d, osis("1"), func(_ context.Context, task *dispatch.Task[args]) (any, error) {
+		ran <- task.Attempt
+		close(hold)
+		<-held
+		return 49, nil
+	}, &dispatch.ActorOptions{Reply: true})
+	id := send(t, d, typeOsis, 7)
+	<-hold
+	require.NoError(t, other.Tx(t.Context(), func(context.Context, *sql.Tx) error {
+		close(held)
+		testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("a reply was not saved, retrying") > 0 })
+		return nil
+	}))
+	n, err := dispatch.Await[int](testkit.Context(t, testkit.Timeout), d, id)
+	require.NoError(t, err)
+	require.Equal(t, 49, n)
+	require.Len(t, ran, 1)
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue = ?`, d.Keys().Reply(id)))
 }
 
 // The reply of an actor goes through the codec of the DB, like any payload, and so does the reading.

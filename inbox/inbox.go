@@ -42,7 +42,7 @@ var (
 	// ErrTimestamp reports that the attempt is older than Options.Tolerance, or as far in the
 	// future: the request is a replay, or a clock is wrong.
 	ErrTimestamp = webhook.ErrTimestamp
-	// ErrID reports a message id that is empty, has more than 4,096 bytes, or has a byte that is
+	// ErrID reports a message id that is empty, has more than 8,192 bytes, or has a byte that is
 	// not visible ASCII, or a full stop. The specification forbids full stops, since an id with
 	// one can be read as another id and timestamp.
 	ErrID = webhook.ErrID

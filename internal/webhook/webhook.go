@@ -27,9 +27,9 @@ const (
 	secretPrefix = "whsec_"
 	minSecret    = 24 // bytes of a key, by the specification
 
-	// MaxID is the longest id, in bytes, that Verify accepts. The longest that a relay makes of
-	// a queue's name and a Source of 1 KiB is below it.
-	MaxID = 4096
+	// MaxID is the longest id, in bytes, that Verify accepts. An id that a relay makes of the
+	// longest name of a queue and a Source of 1 KiB, each byte escaped, is below it.
+	MaxID = 8192
 )
 
 // Errors of Verify.
