@@ -253,6 +253,35 @@ func TestActor_Reply_Codec(t *testing.T) {
 	require.Equal(t, []string{`"cba"`}, stored)
 }
 
+// A reply that the codec cannot read is an error of Await, at once, and leaves the status readable.
+func TestAwait_ReplyQueue_CodecFails(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	keyless, err := honker.Open(t.Context(), path, &honker.Options{Codec: keyless{}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, keyless.Close()) })
+	b := testkit.OpenBinding(t, path)
+	id := send(t, dispatch.New(db, nil), typeOsis, 7)
+	d := dispatch.New(keyless, nil)
+	claimForeign(t, b, d.Keys().Work(typeOsis))
+	b.Enqueue(d.Keys().Reply(id), "49")
+	b.Ack(id, "python")
+	_, err = dispatch.Await[int](t.Context(), d, id)
+	require.ErrorIs(t, err, testkit.ErrCause)
+	require.NotErrorIs(t, err, dispatch.ErrNoResult)
+	require.Equal(t, dispatch.Finished, waitState(t, d, id, dispatch.Finished).State)
+}
+
+// keyless is a codec that lacks its key.
+type keyless struct{}
+
+func (keyless) Encode(_ context.Context, _ string, p json.RawMessage) (json.RawMessage, error) {
+	return p, nil
+}
+
+func (keyless) Decode(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+	return nil, testkit.ErrCause
+}
+
 // reversed is a codec that reverses JSON strings.
 type reversed struct{}
 
