@@ -111,6 +111,9 @@ const afterTimeout = 10 * time.Second
 // that has waited for none, or for a batch that was done before its enqueue. On an attached pool with one connection
 // call it before a transaction of the handler's own.
 func (j *Job[T]) After() []int64 {
+	if j.claim == nil {
+		return nil
+	}
 	ctx := j.inTx
 	if ctx == nil {
 		ctx = context.Background()

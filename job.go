@@ -59,9 +59,9 @@ type JobInfo struct {
 	ClaimExpiresAt time.Time // the claim is valid through this second
 	DiedAt         time.Time
 	DoneAt         time.Time         // of a job that is done and was kept
-	Unique         string            // the key it was enqueued with, see [Unique]; not in handlers, which are not given it
-	Key            string            // what it shares limits by, see [Key]; not in handlers
-	Batch          int64             // that it is a member of, see [In]; 0: none; not in handlers
+	Unique         string            // the key it was enqueued with, see [Unique]; "": none
+	Key            string            // what it shares limits by, see [Key]; "": none
+	Batch          int64             // that it is a member of, see [In]; 0: none
 	Headers        map[string]string // see [Headers]; nil: none
 	Progress       *Progress         // see [Job.SetProgress]; nil: it has told of none; not in handlers
 
@@ -151,6 +151,9 @@ func Args[T any](j *JobInfo) (args T, err error) {
 // inside a transaction of the caller's.
 //
 // Inside Work, returning from the handler settles the job.
+//
+// The verbs of a Job that was made by hand, as a test may, are [ErrInvalid], since it has no claim; SetProgress and
+// Logger have no effect, and After is nil. Perform of package honkertest runs a handler on a claimed one.
 type Job[T any] struct {
 	JobInfo
 	Args T
@@ -166,11 +169,12 @@ func newJob[T any](q *queue, row *store.Job, claim *worker.Claim) *Job[T] {
 	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 
-// settle runs one of the verbs in a transaction of its own.
-func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.SettleOp) error {
+// settle runs one of the verbs in a transaction of its own. makeEnd is called with the source of the job's queue.
+func (j *Job[T]) settle(ctx context.Context, verb, txForm string, makeEnd func(*worker.Source) *worker.SettleOp) error {
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
 	}
+	end := makeEnd(j.q.source)
 	j.claim.Settling(1)
 	defer j.claim.Settling(-1)
 	if err := end.Commit(ctx, txForm); err != nil {
@@ -181,10 +185,11 @@ func (j *Job[T]) settle(ctx context.Context, verb, txForm string, end *worker.Se
 }
 
 // settleTx runs one of the verbs within tx.
-func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, end *worker.SettleOp) error {
+func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(*worker.Source) *worker.SettleOp) error {
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
 	}
+	end := makeEnd(j.q.source)
 	committed := func() {
 		if end.Held() {
 			j.q.observeSettled(end, end.Claim.Ran())
@@ -213,9 +218,15 @@ func (q *queue) returned(c *worker.Claim) {
 	q.db.opts.Observer.Returned(Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
 }
 
-// unsettled refuses a claim that this handle has ended. The fence alone would not: after a
-// Snooze the worker's next claim of the job has the same attempt.
+// errNoClaim refuses a Job that was made by hand.
+var errNoClaim = fmt.Errorf("%w: the job belongs to no claim; use honkertest.Perform", ErrInvalid)
+
+// unsettled refuses a job without a claim, and a claim that this handle has ended. The fence alone would not:
+// after a Snooze the worker's next claim of the job has the same attempt.
 func (j *Job[T]) unsettled() error {
+	if j.claim == nil {
+		return errNoClaim
+	}
 	if j.claim.Settled.Load() {
 		return ErrClaimLost
 	}
@@ -297,16 +308,21 @@ func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
 	return traffic.Counts{}
 }
 
+// ack returns the settle of a job that has succeeded.
+func (j *Job[T]) ack(s *worker.Source) *worker.SettleOp {
+	return s.Ack(j.claim, j.q.opts.ResultTTL)
+}
+
 // Ack ends the job: it is done and gone. A result set with SetResult is saved with it.
 // It waits for the writer, sharing commits with other calls.
 func (j *Job[T]) Ack(ctx context.Context) error {
-	return j.settle(ctx, "ack job", "AckTx", j.q.source.Ack(j.claim, j.q.opts.ResultTTL))
+	return j.settle(ctx, "ack job", "AckTx", j.ack)
 }
 
 // AckTx is like [Job.Ack], within tx: whatever else tx writes happens exactly once,
 // together with the ack.
 func (j *Job[T]) AckTx(ctx context.Context, tx Tx) error {
-	return j.settleTx(ctx, tx, "ack job", j.q.source.Ack(j.claim, j.q.opts.ResultTTL))
+	return j.settleTx(ctx, tx, "ack job", j.ack)
 }
 
 // Retry lets the job run again after delay, or up to a second later, and keeps cause as
@@ -316,7 +332,7 @@ func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) er
 	if err := engine.NotNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
 	}
-	return j.settle(ctx, "retry job", "RetryTx", j.q.source.Retry(j.claim, delay, cause))
+	return j.settle(ctx, "retry job", "RetryTx", func(s *worker.Source) *worker.SettleOp { return s.Retry(j.claim, delay, cause) })
 }
 
 // RetryTx is like [Job.Retry], within tx.
@@ -324,18 +340,18 @@ func (j *Job[T]) RetryTx(ctx context.Context, tx Tx, delay time.Duration, cause 
 	if err := engine.NotNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
 	}
-	return j.settleTx(ctx, tx, "retry job", j.q.source.Retry(j.claim, delay, cause))
+	return j.settleTx(ctx, tx, "retry job", func(s *worker.Source) *worker.SettleOp { return s.Retry(j.claim, delay, cause) })
 }
 
 // Reject sends the job to the dead letters now, with cause, whatever attempts it has
 // left.
 func (j *Job[T]) Reject(ctx context.Context, cause error) error {
-	return j.settle(ctx, "reject job", "RejectTx", j.q.source.DeadLetter(j.claim, cause))
+	return j.settle(ctx, "reject job", "RejectTx", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
 
 // RejectTx is like [Job.Reject], within tx.
 func (j *Job[T]) RejectTx(ctx context.Context, tx Tx, cause error) error {
-	return j.settleTx(ctx, tx, "reject job", j.q.source.DeadLetter(j.claim, cause))
+	return j.settleTx(ctx, tx, "reject job", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
 
 // Snooze lets the job run again after d, or up to a second later, without using up an
@@ -344,7 +360,7 @@ func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 	if err := engine.NotNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)
 	}
-	return j.settle(ctx, "snooze job", "SnoozeTx", j.q.source.Snooze(j.claim, d))
+	return j.settle(ctx, "snooze job", "SnoozeTx", func(s *worker.Source) *worker.SettleOp { return s.Snooze(j.claim, d) })
 }
 
 // SnoozeTx is like [Job.Snooze], within tx.
@@ -352,7 +368,7 @@ func (j *Job[T]) SnoozeTx(ctx context.Context, tx Tx, d time.Duration) error {
 	if err := engine.NotNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)
 	}
-	return j.settleTx(ctx, tx, "snooze job", j.q.source.Snooze(j.claim, d))
+	return j.settleTx(ctx, tx, "snooze job", func(s *worker.Source) *worker.SettleOp { return s.Snooze(j.claim, d) })
 }
 
 // Extend makes the claim last for by, rounded up to seconds, from now: longer
@@ -382,6 +398,9 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 // with [Result] and [WaitResult] for the queue's ResultTTL. A trigger of the application that
 // drops it leaves the job without one, and does not fail the ack.
 func (j *Job[T]) SetResult(v any) error {
+	if j.claim == nil {
+		return failID("set result of job", j.ID, errNoClaim)
+	}
 	text, err := j.q.db.encode(v)
 	if err != nil {
 		return failID("set result of job", j.ID, err)

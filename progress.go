@@ -99,6 +99,9 @@ func (j *Job[T]) saveCheckpoint(ctx context.Context, q engine.Querier, text stri
 // was, where none has. It tells of attempts before this one: what this one keeps is for the next. It reads nothing from
 // the file. An error is that of a value that does not decode into v.
 func (j *Job[T]) Checkpointed(v any) (bool, error) {
+	if j.claim == nil {
+		return false, failID("checkpoint of job", j.ID, errNoClaim)
+	}
 	if j.checkpoint == "" {
 		return false, nil
 	}

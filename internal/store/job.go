@@ -26,11 +26,11 @@ type Job struct {
 	LastError      string
 	DiedAt         int64
 	DoneMS         int64  // with State "done"
-	Unique         string // with Find and Get, as Key
+	Unique         string // with a claim, Find and Get, as Key, Headers, Batch and Checkpoint
 	Key            string
-	Headers        string // a JSON object; also with a claim
+	Headers        string // a JSON object
 	Batch          int64
-	Checkpoint     string // JSON; with a claim, Find and Get
+	Checkpoint     string // JSON
 	Progress       string // a Progress
 }
 
@@ -145,8 +145,7 @@ func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
 
 // By primary key.
 var (
-	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue,
-  ` + ofSide("unique_key") + `, ` + ofSide("key") + `, ` + ofSide("batch") + `, ` + ofSide("progress") + `
+	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue, ` + ofSide("progress") + `
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
@@ -164,8 +163,7 @@ func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bo
 func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
 	row := newJobRow()
 	j := &row.job
-	row.into = append(row.into, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), &j.Queue, (*text)(&j.Unique),
-		(*text)(&j.Key), (*number)(&j.Batch), (*text)(&j.Progress))
+	row.into = append(row.into, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), &j.Queue, (*text)(&j.Progress))
 	err = each(ctx, q, query, func(rows *sql.Rows) (err error) {
 		found = true
 		job, err = row.scan(rows)

@@ -73,23 +73,34 @@ func ofSide(column string) string {
 	return `(SELECT ` + column + ` FROM _honkerx_job WHERE job_id = _honker_live.id)`
 }
 
-// carried is what the handler of a job is given of its side row, as one column: each column of a claim has
-// its price, also where it is NULL, as this one is for a plain job. It is the headers, or a list of them and the
-// checkpoint.
-const carried = `(SELECT CASE WHEN checkpoint IS NULL THEN headers ELSE '[' || ifnull(headers, 'null') || ',' || checkpoint || ']' END
+// carried is what a claim reads of the side row of a job, as one column: each column of a claim has its price, also
+// where it is NULL, as this one is for a plain job. It is the headers, a JSON object, where the job has nothing
+// else; otherwise a list that begins with the values that no other program writes.
+const carried = `(SELECT CASE WHEN coalesce(key, unique_key, batch, checkpoint) IS NULL THEN headers ELSE
+      '[' || json_quote(CAST(key AS TEXT)) || ',' || json_quote(CAST(unique_key AS TEXT)) || ',' || ifnull(CAST(batch AS INTEGER), 0)
+      || ',' || ifnull(headers, 'null') || ',' || ifnull(checkpoint, 'null') || ']' END
     FROM _honkerx_job WHERE job_id = _honker_live.id)`
 
-// carry takes what the column carried says.
+// carry sets the fields of j from the column carried.
 func (j *Job) carry(text string) {
 	if !strings.HasPrefix(text, "[") {
 		j.Headers = text
 		return
 	}
-	var both [2]json.RawMessage
-	if json.Unmarshal([]byte(text), &both) != nil {
-		return // another program has written one of them
+	list := json.NewDecoder(strings.NewReader(text))
+	_, _ = list.Token() // the bracket
+	var headers, checkpoint json.RawMessage
+	for _, field := range []any{&j.Key, &j.Unique, &j.Batch, &headers, &checkpoint} {
+		if list.Decode(field) != nil {
+			break // another program has written headers or a checkpoint that are not JSON
+		}
 	}
-	if j.Checkpoint = string(both[1]); string(both[0]) != "null" {
-		j.Headers = string(both[0])
+	j.Headers, j.Checkpoint = unlessNull(headers), unlessNull(checkpoint)
+}
+
+func unlessNull(value json.RawMessage) string {
+	if string(value) == "null" {
+		return ""
 	}
+	return string(value)
 }
