@@ -38,7 +38,7 @@ const (
 
 // Options of a DB. The zero value of a field means its default.
 type Options struct {
-	Logger       *slog.Logger  // told of failures; nil: slog.Default()
+	Logger       *slog.Logger  // told of failures; nil: slog.Default(); a panic of its handler is written to the standard error, once
 	Observer     *Observer     // nil: none
 	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
 	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s
@@ -115,6 +115,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.Logger == nil {
 		out.Logger = slog.Default()
 	}
+	out.Logger = engine.ContainedLogger(out.Logger)
 	out.Observer = out.Observer.contained(out.Logger)
 	if out.BusyTimeout == 0 {
 		out.BusyTimeout = 5 * time.Second

@@ -16,9 +16,11 @@ import (
 // Observer is told what happens, for metrics and tests. Nil fields are skipped; a
 // nil *Observer is told nothing.
 //
-// The functions are called in the goroutine that did the work, one after another
+// The functions are called in the goroutine that did the work, or while it waits, one after another
 // or at once from several: they must be quick and safe for concurrent use. A panic in one
-// of them is logged and changes nothing else.
+// of them is logged and changes nothing else: jobs are settled, and loops go on. One that ends its goroutine, as
+// t.FailNow does, ends the verb or the Work that has called it, which drains; the jobs that it had claimed are
+// handled. In Started and Returned it fails the attempt, as a handler that does so; in Woke and Tx it ends nothing.
 type Observer struct {
 	// Begin is called when a verb begins that adds jobs or events, before Options.Headers, for a trace: the verb goes on
 	// with the ctx that it returns, which must be made of the one that it was given, and the function that it returns
@@ -352,7 +354,7 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		Settled:      engine.Contained(log, "Observer.Settled", o.Settled),
 		Published:    engine.Contained(log, "Observer.Published", o.Published),
 		Fired:        engine.Contained(log, "Observer.Fired", o.Fired),
-		Woke:         engine.Contained(log, "Observer.Woke", o.Woke),
+		Woke:         engine.Isolated(log, "Observer.Woke", o.Woke),
 		Requeued:     engine.Contained(log, "Observer.Requeued", o.Requeued),
 		Discarded:    engine.Contained(log, "Observer.Discarded", o.Discarded),
 		Cancelled:    engine.Contained(log, "Observer.Cancelled", o.Cancelled),
@@ -364,7 +366,7 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		c.Begin = containedBegin(log, o.Begin)
 	}
 	if o.Tx != nil { // else no transaction looks at the clock
-		c.Tx = engine.Contained(log, "Observer.Tx", o.Tx)
+		c.Tx = engine.Isolated(log, "Observer.Tx", o.Tx)
 	}
 	return c
 }

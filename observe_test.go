@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -233,60 +231,6 @@ func TestObserver_Publish(t *testing.T) {
 		{Topic: "orders", First: 302, Last: 302, Tx: true},
 		{Topic: "orders", First: 303, Last: 304, Tx: true},
 	}, told)
-}
-
-// A function of the observer that panics is contained and told: the work goes on, and no job
-// stays held.
-func TestObserver_Panics_Contained(t *testing.T) {
-	t.Parallel()
-	log := new(testkit.Log)
-	db := honkertest.Open(t, &honker.Options{
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Observer: &honker.Observer{
-			Enqueued:  func(honker.Enqueued) { panic("in Enqueued") },
-			Claimed:   func(honker.Claimed) { panic("in Claimed") },
-			Settled:   func(honker.Settled) { panic("in Settled") },
-			Published: func(honker.Published) { panic("in Published") },
-			Fired:     func(honker.Fire) { panic("in Fired") },
-			Woke:      func(honker.Woke) { panic("in Woke") },
-		},
-	})
-	q := honker.NewQueue[int](db, "jobs", nil)
-	testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
-	stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { return nil }, nil)
-	l := testkit.Listen(t, db, "news")
-	// A listener that does not sleep yet needs no wake: try until one was told of.
-	testkit.Eventually(t, testkit.Timeout, "woken", func() bool {
-		testkit.Enqueue(t, q, 1)
-		testkit.Receive(t, l, testkit.Notify(t, db, "news", 1))
-		return log.Times("Observer.Woke panicked") > 0
-	})
-	testkit.Publish(t, honker.NewStream[int](db, "orders", nil), 1)
-	require.NotEmpty(t, testkit.Tick(t, db, time.Now().Add(time.Minute)))
-	testkit.Eventually(t, testkit.Timeout, "all done", func() bool {
-		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 0
-	})
-	require.NoError(t, stop())
-	for _, name := range []string{"Enqueued", "Claimed", "Settled", "Published", "Fired", "Woke"} {
-		require.Positive(t, log.Times("Observer."+name+" panicked"), name)
-	}
-}
-
-// A function of the observer that ends its goroutine ends Work, and leaves nothing behind that
-// Close would wait for.
-func TestObserver_Goexit_EndsWork(t *testing.T) {
-	t.Parallel()
-	var once sync.Once
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Settled: func(honker.Settled) { once.Do(runtime.Goexit) }}})
-	ctx, q := testkit.Context(t, testkit.Timeout), honker.NewQueue[int](db, "jobs", nil)
-	_, err := q.EnqueueMany(ctx, make([]int, 20))
-	require.NoError(t, err)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = q.Work(ctx, func(context.Context, *honker.Job[int]) error { return nil }, nil)
-	}()
-	<-ended
 }
 
 // Each failed attempt is logged with the time of the next, and the death of the job at the end.

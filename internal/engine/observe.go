@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
+	"sync"
 )
 
-// Contained is the function name of an observer, f, with no panic getting out: what it observes
-// goes on, also where it runs in a goroutine of the library. A nil f does nothing.
+// Contained returns the function name of an observer, f, such that no panic of it gets out: the work that it observes
+// goes on, also in a goroutine of the library. A nil f does nothing.
 func Contained[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	if f == nil {
 		return func(E) {}
@@ -19,4 +23,61 @@ func Contained[E any](log *slog.Logger, name string, f func(E)) func(E) {
 		}()
 		f(e)
 	}
+}
+
+// Isolated is Contained in a goroutine of its own, which it waits for. So f may also end its goroutine by
+// runtime.Goexit, as t.FailNow does, where its caller answers for other goroutines.
+func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
+	contained := Contained(log, name, f)
+	if f == nil {
+		return contained
+	}
+	return func(e E) {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			contained(e)
+		}()
+		<-ended
+	}
+}
+
+// ContainedLogger returns log with a handler of which no panic gets out: a failure to log must not end a process, nor keep
+// a job from being settled. The first panic is written to the standard error.
+func ContainedLogger(log *slog.Logger) *slog.Logger {
+	return slog.New(containedHandler{log.Handler(), new(sync.Once)})
+}
+
+type containedHandler struct {
+	slog.Handler
+	told *sync.Once
+}
+
+// recover is deferred directly.
+func (h containedHandler) recover() {
+	if r := recover(); r != nil {
+		h.told.Do(func() { fmt.Fprintf(os.Stderr, "honker: Options.Logger panicked: %v\n%s", r, debug.Stack()) })
+	}
+}
+
+func (h containedHandler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
+	defer h.recover()
+	return h.Handler.Enabled(ctx, level)
+}
+
+func (h containedHandler) Handle(ctx context.Context, r slog.Record) error {
+	defer h.recover()
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h containedHandler) WithAttrs(attrs []slog.Attr) (with slog.Handler) {
+	with = h
+	defer h.recover()
+	return containedHandler{h.Handler.WithAttrs(attrs), h.told}
+}
+
+func (h containedHandler) WithGroup(name string) (with slog.Handler) {
+	with = h
+	defer h.recover()
+	return containedHandler{h.Handler.WithGroup(name), h.told}
 }

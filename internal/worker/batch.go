@@ -148,6 +148,8 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 		return err
 	}
 	p.failures.Reset()
+	// Deferred, since a callback may end this goroutine by runtime.Goexit: the jobs are claimed.
+	defer p.start(b.ClaimOp)
 	// Observers hear of what is committed, and only then.
 	p.settled(done)
 	// A claim that was filled may have left jobs behind. One that was not has found the end of
@@ -158,7 +160,6 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 	if b.paused {
 		p.releaseUnstarted() // claimed ahead, before the pause
 	}
-	p.start(b.ClaimOp)
 	return nil
 }
 

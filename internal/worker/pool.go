@@ -154,11 +154,26 @@ func (p *Pool) end(limit func() (stop func()), stopRenewing func()) {
 	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
 	p.slots.Release()
 	defer limit()()
+	defer func() { // also when the drain ends by runtime.Goexit
+		close(p.jobs)
+		p.workers.Wait()
+		stopRenewing()
+		p.renewer.Wait()
+	}()
+	p.drainAll()
+}
+
+// drainAll drains. A callback that ends this goroutine by runtime.Goexit ends one drain, which has settled some jobs:
+// another one follows, so that no job stays held.
+func (p *Pool) drainAll() {
+	drained := false
+	defer func() {
+		if !drained {
+			p.drainAll()
+		}
+	}()
 	p.drain()
-	close(p.jobs)
-	p.workers.Wait()
-	stopRenewing()
-	p.renewer.Wait()
+	drained = true
 }
 
 // loop runs batches until ctx ends.
@@ -310,15 +325,19 @@ func (p *Pool) waitForWork(ctx context.Context) error {
 	return err
 }
 
-// start hands claimed jobs to workers.
+// start tells of a claim, and hands its jobs to workers.
 func (p *Pool) start(claimed *ClaimOp) {
 	claimed.committed()
+	if len(claimed.Rows) > 0 {
+		defer p.hand(claimed) // also when OnClaimed ends this goroutine by runtime.Goexit
+	}
 	if len(claimed.Rows) > 0 || len(claimed.Dead) > 0 {
 		p.OnClaimed(claimed)
 	}
-	if len(claimed.Rows) == 0 {
-		return
-	}
+}
+
+// hand holds the jobs of claimed, and gives them to workers.
+func (p *Pool) hand(claimed *ClaimOp) {
 	p.prefetch.saw(claimed.Rows)
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
