@@ -434,3 +434,32 @@ func TestWorker_Middleware_Error(t *testing.T) {
 		})
 	}
 }
+
+// WorkDue returns the number of attempts: also that of a payload that does not decode, which is dead, and one that a middleware keeps from the
+// handler.
+func TestQueue_WorkDue_CountsAttempts(t *testing.T) {
+	t.Parallel()
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	id := testkit.Enqueue(t, q, 1)
+	testkit.Exec(t, db, `UPDATE _honker_live SET payload = '"text"' WHERE id = ?`, id)
+	calls := 0
+	handle := func(context.Context, *honker.Job[int]) error { calls++; return nil }
+	n, err := q.WorkDue(ctx, handle, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Zero(t, calls)
+	require.Equal(t, honker.PhaseDead, testkit.PhaseOf(t, db, id))
+	testkit.Enqueue(t, q, 2)
+	odd := func(next honker.WorkFunc) honker.WorkFunc {
+		return func(ctx context.Context, job *honker.JobInfo) error {
+			if job.Attempts == 1 {
+				return honker.RetryAfter(0, testkit.ErrCause)
+			}
+			return next(ctx, job)
+		}
+	}
+	n, err = q.WorkDue(ctx, handle, &honker.WorkOptions{Middleware: []honker.Middleware{odd}})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	require.Equal(t, 1, calls)
+}
