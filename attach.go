@@ -20,7 +20,8 @@ import (
 //
 // The application's own transactions meet honker's inside SQLite, by the pool's busy
 // timeout; honker's statements are tried again for BusyTimeout. A pool without a busy timeout
-// on a rollback journal, and one with a shared cache, get a warning in the log. Commits
+// on a rollback journal, and one with a shared cache, get a warning in the log; a rollback journal alone, and a missing
+// busy timeout alone, a line at Info. Commits
 // through the pool are noticed as those of another process are. One connection is kept to
 // watch for commits while there is a waiter, unless the pool has only one. A verb that finds
 // all connections of the pool in use waits for one until ctx ends or BusyTimeout has passed
@@ -55,6 +56,9 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	warn(o, b.identity)
 	for _, warning := range b.settings.Warnings() {
 		o.Logger.Warn("honker: "+warning, "path", b.Name())
+	}
+	if hint := b.settings.Hint(); hint != "" {
+		o.Logger.Info("honker: "+hint, "path", b.Name())
 	}
 	b.writer = sqlite.NewCommitter(sqlite.ForeignPool(pool), o.BusyTimeout)
 	return newDB(o, b, sqliteStores), nil

@@ -36,7 +36,7 @@ const honker = "github.com/honker-go/honker"
 
 // modules have the go.mod files that programs are built with: the first that requires all
 // that a program imports.
-var modules = []string{".", "examples/metrics", "examples/orm", "bench", "honkerprom", "honkerotel"}
+var modules = []string{".", "examples/metrics", "tests", "examples/orm", "bench", "honkerprom", "honkerotel"}
 
 // imported are those of them that users import.
 var imported = []string{"honkerprom", "honkerotel"}

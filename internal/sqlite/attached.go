@@ -73,6 +73,20 @@ func (s PoolSettings) Warnings() (all []string) {
 	return all
 }
 
+// Hint returns a setting of the pool that would serve the application better, and how to change it; "": none. What
+// Warnings names is left out.
+func (s PoolSettings) Hint() string {
+	switch {
+	case s.Waits && !s.WAL:
+		return "the database uses a rollback journal: a commit takes several times as long as with a write-ahead log, " +
+			"and waits for readers; set journal_mode=WAL in the pool's DSN"
+	case s.WAL && !s.Waits:
+		return "the pool has no busy timeout: its own statements fail with \"database is locked\" while another " +
+			"connection writes; set busy_timeout in the pool's DSN"
+	}
+	return ""
+}
+
 // CommitAttached commits tx, of any driver. With a rollback journal a COMMIT fails while another
 // connection reads: it is tried again for as long as limit, by its text, since database/sql
 // forgets a transaction with its first Commit.
