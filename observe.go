@@ -201,7 +201,7 @@ type Cancelled struct {
 	Actor string // see WithActor
 }
 
-// Working says that a Work, WorkTx or WorkDue of this process begins or ends.
+// Working says that a Work, WorkTx, WorkDue or WorkDueTx of this process begins or ends.
 type Working struct {
 	Queues []string // of [Lanes] several, which share the slots; else one
 	Worker string

@@ -148,6 +148,15 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 	return n, fail("work", q.name, err)
 }
 
+// WorkDueTx is [Queue.WorkDue] with a function as that of [Queue.WorkTx]: each call runs in a write transaction of its own, in
+// which the job is acked.
+func (q *Queue[T]) WorkDueTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) (n int, err error) {
+	if fn == nil {
+		return q.WorkDue(ctx, nil, opts) // refuses it
+	}
+	return q.WorkDue(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
+}
+
 // workConfig checks what a Work is given and makes the configuration of its pool. Of several
 // queues, q is one, and queueOf finds that of a job.
 func workConfig[T any](ctx context.Context, q *queue, queueOf func(*store.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {

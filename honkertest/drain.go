@@ -16,7 +16,18 @@ import (
 // again by Backoff, so not in this Drain unless there is no delay.
 func Drain[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) int {
 	t.Helper()
-	ran, err := q.WorkDue(t.Context(), fn, nil)
+	return work(t, q, handlerOf(t, fn))
+}
+
+// DrainTx is [Drain] with a handler of [honker.Queue.WorkTx].
+func DrainTx[T any](t testing.TB, q *honker.Queue[T], fn HandlerTx[T]) int {
+	t.Helper()
+	return work(t, q, handlerTxOf(t, fn))
+}
+
+func work[T any](t testing.TB, q *honker.Queue[T], h handler[T]) int {
+	t.Helper()
+	ran, err := h.workDue(t.Context(), q, nil)
 	if err != nil {
 		t.Fatalf("honkertest: %v", explain(err))
 	}
@@ -26,7 +37,7 @@ func Drain[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) int {
 // Handlers are the queues that [DrainAll] works off, each with its handler.
 type Handlers []Handled
 
-// Handled is a queue with its handler; see [Handle].
+// Handled is a queue with its handler; see [Handle] and [HandleTx].
 type Handled struct {
 	db    *honker.DB
 	queue string
@@ -35,7 +46,16 @@ type Handled struct {
 
 // Handle makes fn the handler of q, for [DrainAll].
 func Handle[T any](q *honker.Queue[T], fn Handler[T]) Handled {
-	return Handled{db: q.DB(), queue: q.Name(), next: func(t testing.TB) *attempt { t.Helper(); return attemptNext(t, q, fn) }}
+	return handled(q, func(t testing.TB) handler[T] { t.Helper(); return handlerOf(t, fn) })
+}
+
+// HandleTx makes fn the handler of q, for [DrainAll], as one of [honker.Queue.WorkTx].
+func HandleTx[T any](q *honker.Queue[T], fn HandlerTx[T]) Handled {
+	return handled(q, func(t testing.TB) handler[T] { t.Helper(); return handlerTxOf(t, fn) })
+}
+
+func handled[T any](q *honker.Queue[T], of func(t testing.TB) handler[T]) Handled {
+	return Handled{db: q.DB(), queue: q.Name(), next: func(t testing.TB) *attempt { t.Helper(); return attemptNext(t, q, of(t)) }}
 }
 
 // DrainOptions of one DrainAll. The zero value of a field means its default.

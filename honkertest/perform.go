@@ -16,6 +16,35 @@ import (
 // Handler is a handler of jobs, as [honker.Queue.Work] takes it.
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
+// HandlerTx is a handler of jobs, as [honker.Queue.WorkTx] takes it.
+type HandlerTx[T any] = func(context.Context, *sql.Tx, *honker.Job[T]) error
+
+// handler is either of them.
+type handler[T any] struct {
+	fn   HandlerTx[T] // with a nil tx outside of WorkTx
+	inTx bool
+}
+
+func handlerOf[T any](t testing.TB, fn Handler[T]) handler[T] {
+	t.Helper()
+	requireHandler(t, fn != nil)
+	return handler[T]{fn: func(ctx context.Context, _ *sql.Tx, job *honker.Job[T]) error { return fn(ctx, job) }}
+}
+
+func handlerTxOf[T any](t testing.TB, fn HandlerTx[T]) handler[T] {
+	t.Helper()
+	requireHandler(t, fn != nil)
+	return handler[T]{fn, true}
+}
+
+// workDue runs h for what is due on q.
+func (h handler[T]) workDue(ctx context.Context, q *honker.Queue[T], opts *honker.WorkOptions) (int, error) {
+	if h.inTx {
+		return q.WorkDueTx(ctx, h.fn, opts)
+	}
+	return q.WorkDue(ctx, func(ctx context.Context, job *honker.Job[T]) error { return h.fn(ctx, nil, job) }, opts)
+}
+
 // Wrap returns fn in the middleware that production has in its [honker.WorkOptions]. The first is the
 // outermost.
 func Wrap[T any](fn Handler[T], middleware ...honker.Middleware) Handler[T] {
@@ -47,14 +76,22 @@ type Performed struct {
 // cannot be run: its queue is paused, or a worker has taken it.
 func Perform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
-	requireHandler(t, fn)
-	return perform(t, q, enqueue(t, q, args, opts), fn)
+	h := handlerOf(t, fn)
+	return perform(t, q, enqueue(t, q, args, opts), h)
+}
+
+// PerformTx is [Perform] of a handler of [honker.Queue.WorkTx]: it runs in a transaction in which the job is acked, as in
+// production, or which is rolled back.
+func PerformTx[T any](t testing.TB, q *honker.Queue[T], args T, fn HandlerTx[T], opts ...honker.EnqueueOption) Performed {
+	t.Helper()
+	h := handlerTxOf(t, fn)
+	return perform(t, q, enqueue(t, q, args, opts), h)
 }
 
 // requireHandler tells a nil handler from one that panics.
-func requireHandler[T any](t testing.TB, fn Handler[T]) {
+func requireHandler(t testing.TB, given bool) {
 	t.Helper()
-	if fn == nil {
+	if !given {
 		t.Fatalf("honkertest: nil handler")
 	}
 }
@@ -69,7 +106,7 @@ func enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts []honker.Enqu
 }
 
 // perform runs one attempt at job id.
-func perform[T any](t testing.TB, q *honker.Queue[T], id int64, fn Handler[T]) Performed {
+func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Performed {
 	t.Helper()
 	ctx, db := t.Context(), q.DB()
 	asked, moved, err := moveFirst(ctx, db, id)
@@ -80,13 +117,13 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, fn Handler[T]) P
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
 	}
-	a := attemptNext(t, q, func(ctx context.Context, job *honker.Job[T]) error {
+	a := attemptNext(t, q, handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
 		if job.ID != id {
 			return honker.Snooze(0) // another one was put before it meanwhile
 		}
 		job.Priority, job.RunAt = asked.Priority, asked.RunAt
-		return fn(ctx, job)
-	})
+		return h.fn(ctx, tx, job)
+	}})
 	if err := moveBack(ctx, db, asked, moved); err != nil {
 		t.Fatalf("honkertest: %v", err)
 	}
@@ -132,26 +169,26 @@ func moveBack(ctx context.Context, db *honker.DB, asked *honker.JobInfo, moved i
 // attempt is what a test sees of one attempt at a job.
 type attempt struct {
 	job       honker.JobInfo // as it was claimed
+	inTx      bool           // in which an ack that finds the claim gone is a failure of the handler
 	returned  error          // by the handler
 	errs      []error        // that Work has reported
 	cancelled bool           // the handler was told so
 	after     *honker.JobInfo
 }
 
-// attemptNext has fn handle the job of q that a claim finds; nil: none is due.
-func attemptNext[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) *attempt {
+// attemptNext has h handle the job of q that a claim finds; nil: none is due.
+func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt {
 	t.Helper()
-	requireHandler(t, fn)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var a *attempt
-	handle := func(ctx context.Context, job *honker.Job[T]) error {
-		a = &attempt{job: job.JobInfo}
+	once := handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
+		a = &attempt{job: job.JobInfo, inTx: h.inTx}
 		defer stop() // no second one
-		a.returned = fn(ctx, job)
+		a.returned = h.fn(ctx, tx, job)
 		a.cancelled = errors.Is(context.Cause(ctx), honker.ErrCancelled)
 		return a.returned
-	}
+	}}
 	onError := func(_ context.Context, job *honker.JobInfo, err error) {
 		if a == nil { // its payload does not decode
 			a = &attempt{job: *job, returned: err}
@@ -159,7 +196,7 @@ func attemptNext[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) *attemp
 		}
 		a.errs = append(a.errs, err)
 	}
-	_, err := q.WorkDue(ctx, handle, &honker.WorkOptions{OnError: onError})
+	_, err := once.workDue(ctx, q, &honker.WorkOptions{OnError: onError})
 	if a == nil && err == nil {
 		return nil
 	}
@@ -195,7 +232,7 @@ func (a *attempt) outcome() honker.Outcome {
 // handler has returned.
 func (a *attempt) lost() bool {
 	n := len(a.errs)
-	return n > 0 && a.errs[n-1] == honker.ErrClaimLost && (n > 1 || a.returned != honker.ErrClaimLost)
+	return n > 0 && a.errs[n-1] == honker.ErrClaimLost && (n > 1 || !a.inTx && a.returned != honker.ErrClaimLost)
 }
 
 // performed is what became of the attempt, and what was added since before.
@@ -227,27 +264,27 @@ func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (
 // It shows what a handler writes to this file. What it does elsewhere the test counts itself. A row
 // that is written again with another time is a change: job.CreatedAt is the same in both runs. A
 // handler that acks its job in a transaction of its own, by AckTx, runs once: no crash comes
-// between the two. The test fails now when a run fails.
+// between the two, nor does one in a handler of WorkTx, for which [PerformTx] will do. The test fails now when a run fails.
 func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
-	requireHandler(t, fn)
+	h := handlerOf(t, fn)
 	db, id := q.DB(), enqueue(t, q, args, opts)
 	var once []string
-	first := perform(t, q, id, func(ctx context.Context, job *honker.Job[T]) error {
+	first := perform(t, q, id, handlerOf(t, func(ctx context.Context, job *honker.Job[T]) error {
 		if err := fn(ctx, job); err != nil {
 			return err
 		}
 		once = contents(t, db, id)
 		_, err := lapse(t.Context(), db, id)
 		return err
-	})
+	}))
 	if first.Outcome == honker.OutcomeAcked {
 		return first
 	}
 	if first.Outcome != honker.OutcomeLost {
 		t.Fatalf("honkertest: the first run has not succeeded: %s: %v", first.Outcome, first.Err)
 	}
-	second := perform(t, q, id, fn)
+	second := perform(t, q, id, h)
 	if second.Outcome != honker.OutcomeAcked {
 		t.Fatalf("honkertest: the second run has not succeeded: %s: %v", second.Outcome, second.Err)
 	}
