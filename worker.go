@@ -262,6 +262,7 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 			return failID("ack job", j.ID, err)
 		}
 		if ack.Became != worker.Acked {
+			j.claim.RolledBack()
 			return failID("ack job", j.ID, ErrClaimLost)
 		}
 		return nil

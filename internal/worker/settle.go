@@ -297,6 +297,10 @@ func withoutStack(text string) string {
 	return text
 }
 
+// RolledBack forgets that a settle has found the job cancelled, in a transaction that is not committed: it may have been the
+// one that has cancelled the job.
+func (c *Claim) RolledBack() { c.cancelled.Store(false) }
+
 // missed finds out why the claim did not hold. A job that has no row, while no other worker can
 // have claimed it, was cancelled.
 func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) error {
