@@ -55,7 +55,6 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 		_ = b.own.Close()
 		return nil, err
 	}
-	b.watchPool = sql.OpenDB(connector.Readers())
 	b.userPool = sync.OnceValue(func() *sql.DB {
 		pool := newPool(connector, o.Readers+1)
 		pool.SetMaxOpenConns(0) // goroutines that ask for a second one would wait for each other
@@ -157,7 +156,6 @@ type opened struct {
 	connector *sqlite.Connector
 	own       *sql.DB        // honker's reads, its committer, DB.Tx, and the notifier's looks
 	reads     chan struct{}  // one value for each read: never more than Readers, so the others find a connection
-	watchPool *sql.DB        // one small connection that cannot write
 	userPool  func() *sql.DB // the application's, opened when it is asked for
 	writer    *sqlite.Committer
 }
@@ -263,7 +261,7 @@ func walExceeds(path string, limit int64) bool {
 func (b *opened) Watch(events wake.Events) wake.Watcher {
 	w := newWatcher(b.opts, events, watch.Config{
 		Path:     b.Name(),
-		Version:  sqlite.NewChange(b.watchPool),
+		Version:  sqlite.NewOwnChange(b.connector.Readers()),
 		Identity: b.connector.CheckIdentity,
 		Commits:  b.connector.Commits,
 	})
@@ -290,7 +288,7 @@ func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 // Close implements engine.Backend. The last connection to close is a writer's: it copies the
 // log into the file.
 func (b *opened) Close() error {
-	return errors.Join(b.writer.Close(), b.userPool().Close(), b.watchPool.Close(), b.own.Close())
+	return errors.Join(b.writer.Close(), b.userPool().Close(), b.own.Close())
 }
 
 // Connector returns connections to the file at path for a pool of the caller's own,

@@ -1,5 +1,5 @@
 // Package honkertest helps to test code that uses honker, on real files: what was enqueued and
-// published, what a handler does to its job, days of retries and schedules in milliseconds, and
+// published, what a handler does to its job, days of retries in milliseconds, and
 // what goes wrong in production, such as crashes, claims that lapse and workers in other languages.
 package honkertest
 

@@ -138,3 +138,50 @@ func (v *Change) Close() error {
 	v.conn = nil
 	return err
 }
+
+// OwnChange is a Change on a connection of its own, without a pool: database/sql keeps a goroutine for each.
+type OwnChange struct {
+	connector driver.Connector
+	conn      driver.Conn
+}
+
+// NewOwnChange prepares to watch through a connection of c. It is opened by the first look.
+func NewOwnChange(c driver.Connector) *OwnChange { return &OwnChange{connector: c} }
+
+// Version is like that of Change.
+func (v *OwnChange) Version(ctx context.Context) (version int64, err error) {
+	if v.conn == nil {
+		if v.conn, err = v.connector.Connect(ctx); err != nil {
+			return 0, err
+		}
+	}
+	version, err = v.read(context.WithoutCancel(ctx))
+	if err != nil && !IsBusy(err) {
+		_ = v.Close()
+	}
+	return version, err
+}
+
+func (v *OwnChange) read(ctx context.Context) (int64, error) {
+	rows, err := v.conn.(driver.QueryerContext).QueryContext(ctx, dataVersion, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var row [1]driver.Value
+	if err := rows.Next(row[:]); err != nil {
+		return 0, err
+	}
+	version, _ := row[0].(int64)
+	return version, nil
+}
+
+// Close closes the connection. A later look opens another one.
+func (v *OwnChange) Close() error {
+	if v.conn == nil {
+		return nil
+	}
+	err := v.conn.Close()
+	v.conn = nil
+	return err
+}

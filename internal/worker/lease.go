@@ -9,13 +9,15 @@ import (
 )
 
 // renewLoop extends the leases of all jobs held, at a third of their length and by one
-// statement, until ctx ends. At a third, two renewals may fail before a claim lapses. It runs
+// statement, until ctx ends or no job is held. At a third, two renewals may fail before a claim lapses. It runs
 // beside the batches, because those may wait for a handler to finish and a lease may not.
 func (p *Pool) renewLoop(ctx context.Context) {
 	third := max(p.Lease/3, time.Millisecond)
 	engine.Every(ctx, third, func() time.Duration {
 		if held := p.unsettled(); len(held) > 0 {
 			p.renew(ctx, held)
+		} else if p.rest() {
+			return 0
 		}
 		return third
 	})

@@ -76,14 +76,18 @@ type Pool struct {
 	finished []*activeJob // to be settled by the next batch
 
 	// Of the goroutine that has called Run.
-	started  int  // workers so far
 	more     bool // a claim may find something
 	prefetch prefetch
 	failures engine.Retry
 
 	progressAt time.Time // of the renewer: when it last wrote progress
 
-	startRenewer func() // and watchLoop, with the first job: see start
+	// Guarded by mu. A pool without a job has neither renewLoop nor watchLoop nor workers: see attend and rest.
+	attended  bool
+	attending context.Context    // ends with the pool
+	stopWatch context.CancelFunc // of watchLoop
+	retire    chan struct{}      // closed: workers without a job end
+	started   int                // workers since the last rest
 }
 
 // NewPool returns a pool for the jobs of s.
@@ -116,11 +120,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.settleCtx, p.giveUp = context.WithCancelCause(lasting)
 	defer p.giveUp(nil)
 
-	renewing, stopRenewing := context.WithCancel(context.Background())
-	p.startRenewer = sync.OnceFunc(func() {
-		p.renewer.Go(func() { p.renewLoop(renewing) })
-		p.renewer.Go(func() { p.watchLoop(renewing) })
-	})
+	var stopRenewing context.CancelFunc
+	p.attending, stopRenewing = context.WithCancel(context.Background())
+	defer stopRenewing()
 	if p.source.Running.add(p) {
 		p.Logger.Warn("honker: worker: two of this process on the same queue have the same WorkerID, which must be unique",
 			"queue", p.source.Queue, "worker", p.WorkerID)
@@ -350,33 +352,31 @@ func (p *Pool) hand(claimed *ClaimOp) {
 		jobs[i].claim.Pooled = true
 		p.held[jobs[i]] = struct{}{}
 	}
-	// As many workers as there are jobs, and no more: idle queues cost no goroutines. They stay
-	// until the end, since what came once comes again.
-	needed := min(len(p.held), p.Workers)
+	p.attendLocked()
+	if !p.Due && p.slots == nil {
+		// As many workers as there are jobs, and no more: idle queues cost no goroutines.
+		for needed := min(len(p.held), p.Workers); p.started < needed; p.started++ {
+			p.workers.Add(1)
+			go p.work(p.retire)
+		}
+	}
 	p.mu.Unlock()
 	p.slots.Start(len(jobs))
-	// Nor does an idle queue have leases: its renewer would wake up for nothing three times in a
-	// Lease, and a process may have a thousand files open.
-	p.startRenewer()
 	select {
 	case p.began <- struct{}{}:
 	default:
 	}
 	if p.Due {
-		p.runJob(jobs[0]) // batches are of one
+		p.runJob(jobs[0], nil) // batches are of one
 		return
 	}
 	if p.slots != nil {
 		// The slots bound the goroutines as well: they end with their handlers, since many loops
 		// that were busy once would keep as many as they have workers together.
 		for _, j := range jobs {
-			p.workers.Go(func() { p.runJob(j) })
+			p.workers.Go(func() { p.runJob(j, nil) })
 		}
 		return
-	}
-	for ; p.started < needed; p.started++ {
-		p.workers.Add(1)
-		go p.work()
 	}
 	for _, j := range jobs {
 		p.jobs <- j // never blocks: want leaves room
@@ -387,6 +387,34 @@ func (p *Pool) hand(claimed *ClaimOp) {
 		// 0.29 without (p50, bench -suite wake, same process beside 1,000 commits/s).
 		runtime.Gosched()
 	}
+}
+
+// attendLocked starts what watches over jobs that are held, if it does not run.
+func (p *Pool) attendLocked() {
+	if p.attended {
+		return
+	}
+	p.attended = true
+	p.retire = make(chan struct{})
+	var watching context.Context
+	watching, p.stopWatch = context.WithCancel(p.attending)
+	p.renewer.Go(func() { p.renewLoop(p.attending) })
+	p.renewer.Go(func() { p.watchLoop(watching) })
+}
+
+// rest ends the goroutines of a pool that holds no job, and tells whether it has: an idle queue has no leases, and a
+// process may have a thousand files open. Its caller is renewLoop, so a pool that gets a job at least once in a third of its
+// Lease keeps its workers.
+func (p *Pool) rest() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.held) > 0 {
+		return false
+	}
+	p.attended, p.started = false, 0
+	p.stopWatch()
+	close(p.retire)
+	return true
 }
 
 // finish queues j for the next batch, to be settled by end; nil when the handler has settled

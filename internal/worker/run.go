@@ -29,13 +29,20 @@ type activeJob struct {
 	returned  bool                    // the handler has
 }
 
-// work runs handlers, one after another, until there are no more jobs. Which worker takes which
+// work runs handlers, one after another, until there are no more jobs, or retire is closed. Which worker takes which
 // job is left to the channel: a handler that blocks holds up its own worker and no other.
-func (p *Pool) work() {
+func (p *Pool) work(retire chan struct{}) {
 	defer p.workers.Done()
-	// Run closes jobs when the drain is over and nothing can be sent any more.
-	for j := range p.jobs {
-		p.runJob(j)
+	for {
+		select {
+		case j, open := <-p.jobs:
+			if !open { // by Run, when the drain is over and nothing can be sent any more
+				return
+			}
+			p.runJob(j, retire)
+		case <-retire:
+			return
+		}
 	}
 }
 
@@ -44,7 +51,7 @@ var ErrGoexit = errors.New("the handler ended its goroutine")
 
 // runJob runs one job and queues it to be settled. Whatever the handler does, finish is called
 // exactly once: a job that is not finished is held, and renewed, for ever.
-func (p *Pool) runJob(j *activeJob) {
+func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
 	// Claimed ahead, and now Work is ending or the claim has lapsed: the attempt was not made, so
 	// it is not spent.
 	if p.stopping.Load() || p.isLost(j) {
@@ -58,7 +65,7 @@ func (p *Pool) runJob(j *activeJob) {
 	err, returned := ErrGoexit, false
 	defer func() {
 		if !returned {
-			p.replaceWorker(j, err)
+			p.replaceWorker(j, retire, err)
 		}
 	}()
 	ctx, cancel := p.handlerContext(j)
@@ -72,11 +79,11 @@ func (p *Pool) runJob(j *activeJob) {
 
 // replaceWorker is for a goroutine that the handler, or OnError, has ended by runtime.Goexit, as
 // t.FailNow does. The job is retried, and another goroutine takes the place of this one.
-func (p *Pool) replaceWorker(j *activeJob, err error) {
+func (p *Pool) replaceWorker(j *activeJob, retire chan struct{}, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
 	if !p.Due && p.slots == nil { // else it is the goroutine of Run, which drains and ends with it, or that of one job
 		p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
-		go p.work()
+		go p.work(retire)
 	}
 	if err == ErrGoexit { // another error was reported before: it was OnError that ended it
 		p.reportError(j, err)
