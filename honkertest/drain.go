@@ -11,7 +11,7 @@ import (
 )
 
 // Drain works off what is due on q now, one job at a time in the test's goroutine, and returns
-// how often fn was called. Jobs are handled and settled as by [honker.Queue.Work]: what fn
+// the number of attempts. Jobs are handled and settled as by [honker.Queue.Work]: what fn
 // returns, its panics, the queue's Timeout and Backoff mean the same. A job that fn fails is due
 // again by Backoff, so not in this Drain unless there is no delay.
 func Drain[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) int {
