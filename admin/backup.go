@@ -16,7 +16,11 @@ import (
 // works with a DB that was opened to be read only. It blocks until that is done, and ends with ctx. The copy is
 // written under the name path + ".part", and gets its own when it is whole and on the disk; a file that has
 // that name from an earlier try is replaced. Where there is a file at path it is honker.ErrInvalid, and so
-// is nil as the DB.
+// is nil as the DB. A name that belongs to the file itself is refused too, such as that of its log, which SQLite would
+// read and delete.
+//
+// The copy has the permissions of the file, whatever the umask; without those of the group where the copy is given
+// another group. While it is written only its owner can read it.
 //
 // The copy has the free pages of the file, too: see [Vacuum]. On a pool of honker.Attach it is made by VACUUM INTO,
 // which leaves them out, and which ctx does not end.
@@ -33,6 +37,9 @@ func backup(ctx context.Context, db *honker.DB, path string) error {
 		return err
 	}
 	if err := vacant(path); err != nil {
+		return err
+	}
+	if err := foreignTo(e.Backend.Name(), path); err != nil {
 		return err
 	}
 	return e.WrapCause(copyTo(ctx, e, path))
@@ -64,7 +71,7 @@ func copyTo(ctx context.Context, e *engine.Engine, path string) error {
 	if err := removeAll(part); err != nil {
 		return err
 	}
-	if err := e.Backend.Backup(ctx, part); err != nil {
+	if err := copyPrivately(ctx, e, part); err != nil {
 		return errors.Join(err, removeAll(part))
 	}
 	// No rename: it would replace a file that another process has put there meanwhile.
@@ -74,6 +81,72 @@ func copyTo(ctx context.Context, e *engine.Engine, path string) error {
 		return removeAll(part)
 	}
 	return os.Rename(part, path) // where there are no links
+}
+
+// copyPrivately copies the file to part. SQLite would create part with the permissions that the umask leaves, so an
+// empty file is there before, which only its owner can read. The permissions of the file come with the last page.
+func copyPrivately(ctx context.Context, e *engine.Engine, part string) error {
+	made, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := made.Close(); err != nil {
+		return err
+	}
+	if err := e.Backend.Backup(ctx, part); err != nil {
+		return err
+	}
+	from, err := os.Stat(e.Backend.Name())
+	if err != nil {
+		return err
+	}
+	to, err := os.Stat(part)
+	if err != nil {
+		return err
+	}
+	mode := from.Mode().Perm()
+	if !sameGroup(from, to) {
+		mode &^= 0o070
+	}
+	return os.Chmod(part, mode)
+}
+
+// besides are the endings of the files that SQLite keeps beside a database, and of the directory of honker's signals.
+var besides = []string{"", "-wal", "-shm", "-journal", "-wake"}
+
+// foreignTo refuses a path where the copy, or a file beside it, would take a name of the file at source, or would lie
+// among its signals.
+func foreignTo(source, path string) error {
+	taken := make(map[string]bool)
+	for _, end := range besides {
+		taken[resolved(source)+end] = true
+	}
+	copied := located(path)
+	for _, end := range besides {
+		if taken[copied+end] || taken[copied+".part"+end] {
+			return fmt.Errorf("%w: the name belongs to %s: choose another one", honker.ErrInvalid, source)
+		}
+	}
+	if taken[filepath.Dir(copied)] {
+		return fmt.Errorf("%w: the directory belongs to %s: choose another one", honker.ErrInvalid, source)
+	}
+	return nil
+}
+
+// located is path with its directory free of symbolic links; path itself need not exist.
+func located(path string) string {
+	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
+}
+
+// resolved is path, absolute and free of symbolic links as far as that can be told.
+func resolved(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return path
 }
 
 // removeAll removes a copy, and what SQLite keeps beside it while it is written.

@@ -87,6 +87,36 @@ func TestBackup_Refused(t *testing.T) {
 	require.Zero(t, jobsIn(t, filepath.Join(dir, "third.db")))
 }
 
+// A copy never takes a name that SQLite or honker has for the file: SQLite would delete it, or read it as the log.
+func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
+	dir, linked := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, linked); err != nil {
+		linked = dir
+	}
+	path := filepath.Join(dir, "app.db.part")
+	require.NoError(t, honkertest.OpenFile(t, path, nil).Close())
+	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true}) // there is no log that would be in the way
+	require.NoError(t, os.MkdirAll(path+"-wake", 0o700))
+	for _, name := range []string{
+		"app.db.part", "app.db.part-wal", "app.db.part-shm", "app.db.part-journal", "app.db.part-wake", "app.db.part-wake/copy.db",
+		"app.db", // it is written as app.db.part
+	} {
+		for _, in := range []string{dir, linked} {
+			before := must1(os.ReadFile(path))
+			err := admin.Backup(t.Context(), db, filepath.Join(in, name))
+			require.ErrorIs(t, err, honker.ErrInvalid, name)
+			require.Equal(t, before, must1(os.ReadFile(path)), name)
+		}
+	}
+	require.Empty(t, must1(os.ReadDir(path+"-wake")))
+	require.NoError(t, admin.Backup(t.Context(), db, filepath.Join(dir, "other.db-wal")), "of another file")
+	link := filepath.Join(dir, "alias.db")
+	if os.Symlink(path, link) == nil {
+		byLink := honkertest.OpenFile(t, link, &honker.Options{ReadOnly: true})
+		require.ErrorIs(t, admin.Backup(t.Context(), byLink, path+"-wal"), honker.ErrInvalid)
+	}
+}
+
 // A file gets smaller, and nothing in it is lost.
 func TestVacuum_FreePages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")

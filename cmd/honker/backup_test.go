@@ -29,6 +29,10 @@ func TestProcess_Backup(t *testing.T) {
 	require.Equal(t, codeUsage, got.code)
 	require.Contains(t, got.err, "no such directory")
 
+	for _, name := range []string{"app.db", "app.db-wal", "app.db-shm", "app.db-journal", "app.db-wake/copy.db"} {
+		got = ran(t, dir, "backup", name, "-f", "app.db")
+		require.Equal(t, codeUsage, got.code, "%s: %s", name, got.err)
+	}
 	require.NoError(t, db.Close())
 	require.NoError(t, os.Chmod(filepath.Join(dir, "app.db"), 0o444))
 	require.Zero(t, ran(t, dir, "backup", "second.db", "-f", "app.db").code, "a file that may only be read")
