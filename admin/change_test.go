@@ -83,7 +83,7 @@ func TestCancel_Running(t *testing.T) {
 	delayed := testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
 	r, err := admin.Cancel(ctx, db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Skipped: []admin.Skip{{ID: running, Why: "a worker holds it"}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: running, Why: "a worker holds it"}}}, r)
 	testkit.RequireGone(t, q, delayed)
 	r, err = admin.Cancel(ctx, db, all, &admin.CancelOptions{Running: true})
 	require.NoError(t, err)
@@ -106,7 +106,7 @@ func TestRunNow(t *testing.T) {
 	require.Equal(t, &admin.Report{Matched: 2}, r)
 	r, err = admin.RunNow(ctx, db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Skipped: []admin.Skip{{ID: held, Why: "it does not wait for its time"}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: held, Why: "it does not wait for its time"}}}, r)
 	require.Equal(t, 7, <-ran)
 	require.NoError(t, stop())
 }

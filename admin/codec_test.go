@@ -73,7 +73,7 @@ func TestRequeue_CodecMissing(t *testing.T) {
 		db2 := honkertest.OpenFile(t, path, &honker.Options{Codec: codec})
 		r, err := admin.Requeue(ctx, db2, all, &admin.RequeueOptions{To: "other"})
 		require.NoError(t, err)
-		require.Equal(t, &admin.Report{Matched: 1, Skipped: []admin.Skip{{ID: id, Why: why}}}, r)
+		require.Equal(t, &admin.Report{Matched: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: id, Why: why}}}, r)
 		_, err = admin.Requeue(ctx, db2, all, nil)
 		require.NoError(t, err)
 		require.NoError(t, testkit.ClaimOne(t, honker.NewQueue[string](db, "jobs", nil)).Reject(ctx, nil), "it opens where the key is")

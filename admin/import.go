@@ -271,7 +271,8 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 	var added []store.Change
 	var noted func()
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		after = Report{Changed: i.report.Changed, Skipped: slices.Clone(i.report.Skipped)} // it may run again
+		after = *i.report // it may run again
+		after.Skipped = slices.Clone(i.report.Skipped)
 		added = nil
 		for _, j := range some {
 			id, why, err := i.addOne(ctx, q, j, now)
@@ -291,8 +292,9 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 		return err
 	}
 	noted()
-	i.report.Matched += int64(len(some))
-	i.report.Changed, i.report.Skipped = after.Changed+int64(len(added)), after.Skipped
+	after.Matched += int64(len(some))
+	after.Changed += int64(len(added))
+	*i.report = after
 	queues, ids := byQueue(added)
 	for _, queue := range queues {
 		i.engine.Notifier.Wake(ready(queue))

@@ -99,12 +99,24 @@ func TestImportJobs_SameFile(t *testing.T) {
 	_, err := admin.Discard(ctx, db, admin.JobFilter{IDs: []int64{first}}, nil)
 	require.NoError(t, err)
 	r := imported(t, db, lines, nil)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Skipped: []admin.Skip{{ID: second, Why: "line 2: the job is in this file, dead"}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: second, Why: "line 2: the job is in this file, dead"}}}, r)
 	require.Equal(t, 1, testkit.ClaimOne(t, q).Args)
 
 	_, err = admin.Requeue(ctx, db, all, nil)
 	require.NoError(t, err)
 	require.Equal(t, "line 2: the job is in this file, live", imported(t, db, lines, nil).Skipped[0].Why)
+}
+
+// A report counts all lines that were passed over, of which it shows the first.
+func TestImportJobs_SkippedTotal(t *testing.T) {
+	_, db, _, _ := open(t)
+	const lines = 2500 // more than one transaction
+	r := imported(t, db, strings.Repeat(`{"queue": "mails", "unique": "k", "payload": 1}`+"\n", lines), nil)
+	require.Equal(t, int64(lines), r.Matched)
+	require.Equal(t, int64(1), r.Changed)
+	require.Equal(t, int64(lines-1), r.SkippedTotal)
+	require.Len(t, r.Skipped, 100)
+	require.Contains(t, r.Skipped[99].Why, "line 101: ")
 }
 
 // A job that was done does not run again; one that waited for its time still does, and one with a unique key

@@ -20,6 +20,8 @@ type Report struct {
 	Skipped []Skip // the first 100 that were left as they are for a reason of their own
 	Left    int64  // picked, and not looked at because of the error
 	Waiters int64  // jobs that waited for those that were changed, and were removed too: see DropWaiters
+
+	SkippedTotal int64 // how many were left as they are, also beyond those in Skipped
 }
 
 // Skip is a job that a verb has left as it is.
@@ -32,6 +34,7 @@ type Skip struct {
 const maxSkips = 100
 
 func (r *Report) skip(id int64, why string) {
+	r.SkippedTotal++
 	if len(r.Skipped) < maxSkips {
 		r.Skipped = append(r.Skipped, Skip{ID: id, Why: why})
 	}
@@ -122,7 +125,8 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 	var tell, noted func()
 	var after Report
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		after = Report{Changed: r.Changed, Waiters: r.Waiters, Skipped: slices.Clone(r.Skipped)} // it may run again
+		after = *r // it may run again
+		after.Skipped = slices.Clone(r.Skipped)
 		still, err := a.still(ctx, q, part, now)
 		if err != nil {
 			return err
@@ -136,7 +140,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 	if err != nil {
 		return err
 	}
-	r.Changed, r.Waiters, r.Skipped = after.Changed, after.Waiters, after.Skipped
+	*r = after
 	noted()
 	if tell != nil {
 		tell()

@@ -102,7 +102,7 @@ func TestRequeue_UniqueKeyTaken(t *testing.T) {
 	second := testkit.Enqueue(t, q, 3, honker.Unique("order:17", nil))
 	r, err := admin.Requeue(ctx, db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Skipped: []admin.Skip{{ID: first, Why: `unique key "order:17" is taken by job 3`}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: first, Why: `unique key "order:17" is taken by job 3`}}}, r)
 	require.EqualValues(t, 3, second)
 	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, plain).State)
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, first).State)

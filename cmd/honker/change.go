@@ -39,8 +39,10 @@ type outcome struct {
 	DryRun  bool
 	Matched int64
 	Changed int64
-	Skipped []admin.Skip
+	Skipped []admin.Skip // the first 100
 	Left    int64
+
+	SkippedTotal int64
 }
 
 var outcomeView = view[outcome]{columns: []column[outcome]{
@@ -48,7 +50,7 @@ var outcomeView = view[outcome]{columns: []column[outcome]{
 	{"dry_run", func(o outcome) cell { return truth(o.DryRun) }},
 	{"matched", func(o outcome) cell { return number(o.Matched) }},
 	{"changed", func(o outcome) cell { return number(o.Changed) }},
-	{"skipped", func(o outcome) cell { return number(int64(len(o.Skipped))) }},
+	{"skipped", func(o outcome) cell { return number(o.SkippedTotal) }},
 	{"left", func(o outcome) cell { return number(o.Left) }},
 }}
 
@@ -126,7 +128,7 @@ func partly(err error, format string, args ...any) *coded {
 }
 
 func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
-	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, Left: r.Left}
+	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, SkippedTotal: r.SkippedTotal, Left: r.Left}
 	if !a.sentences() {
 		return one(a, outcomeView, o)
 	}
@@ -141,6 +143,10 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 		if _, err := fmt.Fprintf(a.out, "left job %d: %s\n", s.ID, clean(s.Why)); err != nil {
 			return err
 		}
+	}
+	if more := o.SkippedTotal - int64(len(o.Skipped)); more > 0 {
+		_, err := fmt.Fprintf(a.out, "left %s\n", plural(more, "more job"))
+		return err
 	}
 	return nil
 }

@@ -100,3 +100,17 @@ func TestJobs_Pages(t *testing.T) {
 		require.Empty(t, after)
 	})
 }
+
+// All jobs that a verb has left are counted, and people are shown the first of them.
+func TestChange_SkippedTotal(t *testing.T) {
+	dir, _, _ := newFile(t)
+	p := &person{t: t, env: map[string]string{"HONKER_FILE": dir + "/app.db"}, stdin: strings.Repeat(`{"queue": "q", "unique": "k", "payload": 1}`+"\n", 150)}
+	got := p.run("dead", "import", "-", "--columns", "matched,changed,skipped,left", "-q")
+	require.Equal(t, said{out: "150\t1\t149\t0\n"}, got)
+	got = p.run("dead", "import", "-", "-o", "json")
+	require.Contains(t, got.out, `"skipped_total": 150`)
+	p.atTerm = true
+	got = p.run("dead", "import", "-")
+	require.Equal(t, 100, strings.Count(got.out, "left job "), got.out)
+	require.Contains(t, got.out, "\nleft 50 more jobs\n")
+}
