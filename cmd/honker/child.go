@@ -107,24 +107,31 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ending passes on what is written to it, whole lines at a time, and keeps the last bytes.
+// ending passes on what is written to it, whole lines at a time, and keeps the last bytes. A carriage return ends a line
+// too, as of a progress bar, and a line of more than maxLine bytes is passed on in parts.
 type ending struct {
 	to   *together
 	most int
 	text []byte
-	line []byte
+	line []byte // has no end yet
 }
 
+const maxLine = 64 << 10
+
 func (e *ending) Write(p []byte) (int, error) {
-	e.text = append(e.text, p...)
+	e.text = append(e.text, p[max(0, len(p)-e.most):]...)
 	if over := len(e.text) - e.most; over > 0 {
-		e.text = e.text[over:]
+		e.text = append(e.text[:0], e.text[over:]...)
 	}
-	e.line = append(e.line, p...)
-	if end := bytes.LastIndexByte(e.line, '\n'); end >= 0 {
-		e.to.write(e.line[:end+1])
-		e.line = e.line[end+1:]
+	end := bytes.LastIndexAny(p, "\r\n") + 1
+	if end == 0 && len(e.line)+len(p) > maxLine {
+		end = len(p)
 	}
+	if end > 0 {
+		e.to.write(append(e.line, p[:end]...))
+		e.line = e.line[:0]
+	}
+	e.line = append(e.line, p[end:]...)
 	return len(p), nil
 }
 

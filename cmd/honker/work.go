@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -29,6 +30,8 @@ const (
 	maxOutput = 1 << 20         // of a result
 	maxErrors = 4 << 10         // of the error of an attempt
 	endGrace  = 5 * time.Second // between SIGTERM and SIGKILL
+
+	drainDefault = 20 * time.Second
 )
 
 // working are the flags of work.
@@ -36,13 +39,15 @@ type working struct {
 	queue   honker.QueueOptions
 	opts    honker.WorkOptions
 	snooze  time.Duration
+	drain   time.Duration
 	once    bool
 	printed *feed[honker.Settled]
 }
 
 func (a *app) work() *cobra.Command {
-	w := working{snooze: time.Minute}
+	w := working{snooze: time.Minute, drain: drainDefault}
 	w.opts.Workers = runtime.GOMAXPROCS(0)
+	w.opts.DrainTimeout = math.MaxInt64 // a claim is held until its command has ended, and limitDrain ends commands
 	cmd := &cobra.Command{
 		Use:   "work QUEUE -- COMMAND [ARG...]",
 		Short: "Work: run a command for each job of a queue",
@@ -58,7 +63,8 @@ What it prints on standard error is passed on, and the end of it is the job's er
 HONKER_QUEUE, HONKER_JOB_ID, HONKER_ATTEMPT, HONKER_MAX_ATTEMPTS, HONKER_KEY and HONKER_RUN_AT.
 
 SIGTERM and SIGINT drain: no job starts, and commands that run go on to their end, for --drain at most. Then, at a second
-signal, or if its job was cancelled, a command and the processes it has started get SIGTERM, and SIGKILL five seconds later.`,
+signal, or if its job was cancelled, a command and the processes it has started get SIGTERM, and SIGKILL five seconds later.
+A job is given back when its command has ended, so no other worker starts it meanwhile.`,
 		Example: `  honker work thumbnails --workers 4 -- ./thumbnail.sh
   honker work mails --once -- python3 send.py`,
 		GroupID:           groupChange,
@@ -71,7 +77,7 @@ signal, or if its job was cancelled, a command and the processes it has started 
 	flags.BoolVar(&w.once, "once", false, "end when no job is due")
 	flags.Var(spanFlag{&w.snooze}, "snooze", "how much later a job comes again, of which the command has ended with 75")
 	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "how long a command may run; default: as long as it takes")
-	flags.Var(spanFlag{&w.opts.DrainTimeout}, "drain", "how long commands go on after a signal; default 20s")
+	flags.Var(spanFlag{&w.drain}, "drain", "how long commands go on after a signal")
 	flags.StringVar(&w.opts.WorkerID, "worker", "", "the `name` of this worker, which no other has; default host-pid-random")
 	a.prints(cmd, settledView)
 	return a.does(cmd, func(ctx context.Context, args []string) (err error) {
@@ -125,6 +131,8 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 	}}
 	hard, done := secondSignal()
 	defer done()
+	hard, done = limitDrain(hard, work, w.drain)
+	defer done()
 	defer a.noteDrain(ctx)()
 	err := a.serve(work, observer, func(db *honker.DB) error {
 		path, err := a.path(work)
@@ -146,6 +154,26 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 		return nil
 	}
 	return err
+}
+
+// limitDrain is a ctx that ends with hard, or when limit has passed since the end of work.
+func limitDrain(hard, work context.Context, limit time.Duration) (context.Context, func()) {
+	over, cancel := context.WithCancel(hard)
+	ended := make(chan struct{})
+	stop := context.AfterFunc(work, func() {
+		defer close(ended)
+		select {
+		case <-time.After(limit):
+			cancel()
+		case <-over.Done():
+		}
+	})
+	return over, func() {
+		cancel()
+		if !stop() {
+			<-ended
+		}
+	}
 }
 
 // noteDrain says that ctx has ended, for an operator that waits for the commands. The returned function ends that.
@@ -180,7 +208,7 @@ func secondSignal() (context.Context, func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// handler runs argv for a job. When hard ends, commands do so at once, and their jobs are given back.
+// handler runs argv for a job. When hard ends, commands are ended, and their jobs are given back.
 func (a *app) handler(w *working, hard context.Context, path string, argv []string) func(context.Context, *honker.Job[json.RawMessage]) error {
 	errs := &together{w: a.stderr}
 	return func(ctx context.Context, job *honker.Job[json.RawMessage]) error {

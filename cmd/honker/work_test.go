@@ -136,6 +136,45 @@ func TestWork_SecondSignal(t *testing.T) {
 	require.Equal(t, honker.StatePending, job.State)
 }
 
+// A job is held until its command has ended, also one that takes longer for that than the worker waits for a handler:
+// with a limit of one, the second worker starts the job after the first command has ended.
+func TestWork_HeldUntilEnded(t *testing.T) {
+	t.Parallel()
+	dir, _, q := newFile(t)
+	require.NoError(t, q.SetLimits(t.Context(), honker.Limits{Running: 1, PerKey: 1, InOrder: true}))
+	id, err := q.Enqueue(t.Context(), 1, honker.Key("ann"))
+	require.NoError(t, err)
+	// mkdir tells of two at once. The first command has three seconds of work to do when it is asked to end.
+	const script = `mkdir runs || { echo two at once >&2; exit 1; }
+trap 'echo asked >&2; sleep 3; rmdir runs; exit 1' TERM
+echo "begun $HONKER_ATTEMPT" >&2
+while [ ! -e go ]; do sleep 0.05; done
+rmdir runs`
+	first, firstErrs, _ := worker(t, dir, script, "-w", "1", "--drain", "100ms")
+	require.Equal(t, "begun 1", line1(t, firstErrs))
+	second, secondErrs, out := worker(t, dir, script, "-w", "1")
+	begun := make(chan string, 1)
+	go func() {
+		line, _ := secondErrs.ReadString('\n')
+		begun <- line
+		_, _ = io.Copy(io.Discard, secondErrs)
+		close(begun)
+	}()
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	said, err := io.ReadAll(firstErrs)
+	require.NoError(t, err)
+	require.Contains(t, string(said), "asked\n")
+	require.Zero(t, codeOf(t, first.Wait()))
+	require.Equal(t, "begun 1\n", <-begun, "the attempt of a command that was cut short is not spent")
+	require.NotContains(t, string(said), "ignores the end of its context")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o644))
+	require.Eventually(t, func() bool { return ran(t, dir, "job", "show", strconv.FormatInt(id, 10)).code == codeNo }, deadline, 100*time.Millisecond)
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	<-begun
+	require.Zero(t, codeOf(t, second.Wait()))
+	require.Equal(t, 1, strings.Count(out.String(), `"outcome":"acked"`), out.String())
+}
+
 // A job that is cancelled, or runs for too long, ends its command and what that has started.
 func TestWork_Ends(t *testing.T) {
 	t.Parallel()
