@@ -163,7 +163,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.inTerm {
 		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to ask on", question)
 	}
-	fmt.Fprint(a.stderr, question+" [y/N] ")
+	fmt.Fprint(a.stderr, clean(question)+" [y/N] ")
 	answer := make(chan string, 1)
 	go func() { // ends with the process, if it is not answered
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')

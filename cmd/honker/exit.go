@@ -88,7 +88,7 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 
 func (a *app) complain(err error, try string) {
 	fmt.Fprintln(a.stderr, clean(err.Error()))
-	fmt.Fprintln(a.stderr, "try: "+try)
+	fmt.Fprintln(a.stderr, "try: "+clean(try))
 }
 
 // judge returns the exit code of an error of the library, and what to try next.

@@ -9,24 +9,65 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/honker-go/honker"
 )
 
 // marshal turns a value of the API into JSON: the fields of a struct by their names in Go, in
-// snake_case and in their order; times in RFC 3339, and null for none; payloads as they are. prefix
-// begins each line but the first. indent "" makes it one line.
+// snake_case and in their order; times in RFC 3339, and null for none; payloads as they are, but for the escapes of
+// printable. prefix begins each line but the first. indent "" makes it one line.
 func marshal(value any, prefix, indent string) ([]byte, error) {
 	var compact bytes.Buffer
 	if err := appendJSON(&compact, reflect.ValueOf(value)); err != nil {
 		return nil, err
 	}
+	text := printable(compact.Bytes())
 	if indent == "" {
-		return compact.Bytes(), nil
+		return text, nil
 	}
 	var b bytes.Buffer
-	err := json.Indent(&b, compact.Bytes(), prefix, indent)
+	err := json.Indent(&b, text, prefix, indent)
 	return b.Bytes(), err
+}
+
+// printable escapes in JSON what a terminal would obey, which encoding/json and other bindings leave as it is: DEL, the
+// C1 controls, and marks that turn the direction of text. They stand in strings only, whose values stay the same. Bytes
+// that are not UTF-8 become U+FFFD.
+func printable(text []byte) []byte {
+	safe := func(r rune) bool { return r == '\n' || r == '\t' || r == '\r' || r != utf8.RuneError && !unsafe(r) }
+	if !bytes.ContainsFunc(text, func(r rune) bool { return !safe(r) }) {
+		return text
+	}
+	out := make([]byte, 0, len(text)+len(text)/8)
+	for _, r := range string(text) {
+		switch {
+		case safe(r), r == utf8.RuneError:
+			out = utf8.AppendRune(out, r)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+// printableLines makes JSON Lines printable on their way to w.
+type printableLines struct {
+	w    io.Writer
+	line []byte // has no end yet
+}
+
+// Write implements io.Writer.
+func (p *printableLines) Write(b []byte) (int, error) {
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end > 0 {
+		if _, err := p.w.Write(printable(append(p.line, b[:end]...))); err != nil {
+			return 0, err
+		}
+		p.line = p.line[:0]
+	}
+	p.line = append(p.line, b[end:]...)
+	return len(b), nil
 }
 
 func writeJSON(w io.Writer, value any, indent string) error {

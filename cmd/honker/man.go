@@ -37,7 +37,7 @@ that those of one version are the same each time. It needs no file.`,
 		if err != nil {
 			return &coded{code: codeRefused, err: err, try: "the same with another directory"}
 		}
-		a.note("%s in %s", plural(int64(len(pages)), "page"), clean(args[0]))
+		a.note("%s in %s", plural(int64(len(pages)), "page"), args[0])
 		return nil
 	})
 }

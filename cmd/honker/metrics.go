@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,7 +45,12 @@ of the application do, they count themselves, by the module honkerprom.`,
 		if listen != "" {
 			return a.serveMetrics(ctx, listen)
 		}
-		return a.writeMetrics(ctx, a.out)
+		var text bytes.Buffer
+		if err := a.writeMetrics(ctx, &text); err != nil {
+			return err
+		}
+		_, err := a.out.WriteString(cleanMetrics(text.String()))
+		return err
 	})
 }
 
@@ -71,6 +77,18 @@ func (a *app) writeMetrics(ctx context.Context, to io.Writer) error {
 		}
 		return nil
 	})
+}
+
+// cleanMetrics is clean for metrics, where a backslash in the value of a label is written twice.
+func cleanMetrics(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unsafe(r) {
+			b.WriteByte('\\')
+		}
+		b.WriteString(clean(string(r)))
+	}
+	return b.String()
 }
 
 // served are the metrics that several scrapers share.

@@ -13,7 +13,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
@@ -94,6 +97,73 @@ func TestOutput_HostileText(t *testing.T) {
 			require.Equal(t, "text\tend\na\\x1b[2Jb\\a\\u202ec\\u009bd\\ufffde\\x00f\\tg\\r\\nh\\\\\tend\n", b.String())
 		}
 	}
+}
+
+// obeyed are the characters of text that a terminal would obey.
+func obeyed(text string) (found []rune) {
+	for _, r := range text {
+		if r != '\t' && unsafe(r) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// JSON has no character that a terminal would obey, and the same values.
+func TestJSON_HostileText(t *testing.T) {
+	t.Parallel()
+	type value struct {
+		Text    string
+		Payload json.RawMessage
+		Broken  json.RawMessage
+	}
+	const hostile = "a\x1b[2J\x7f b\u202ec\u009bd\u2066\u061c é 日"
+	in := value{hostile, json.RawMessage(`{"n": 1.50, "s": "` + hostile[6:] + `"}`), json.RawMessage("[\"\xff\"]")}
+	for _, indent := range []string{"", "  "} {
+		text, err := marshal(in, "", indent)
+		require.NoError(t, err)
+		require.Empty(t, obeyed(string(text)), "%q", text)
+		require.True(t, utf8.Valid(text))
+		require.Contains(t, string(text), `\u202ec\u009bd\u2066\u061c é 日`)
+		require.Contains(t, string(text), "1.50")
+		var out value
+		require.NoError(t, json.Unmarshal(text, &out))
+		require.Equal(t, hostile, out.Text)
+		require.JSONEq(t, string(in.Payload), string(out.Payload))
+		require.JSONEq(t, `["\ufffd"]`, string(out.Broken))
+	}
+}
+
+// Whatever a command prints for people, a hint to try and metrics included, has no character that a terminal would
+// obey. An export into a file has payloads to the byte.
+func TestOutput_HostileFile(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := newFile(t)
+	const hostile = "q\x1b]0;x\x07\u009b2J\u202e\x7f"
+	q := honker.NewQueue[string](db, hostile, nil)
+	_, err := q.EnqueueMany(t.Context(), []string{"\u009b\u202e\x7f", "x"})
+	require.NoError(t, err)
+	jobs, err := q.Claim(t.Context(), "w", 1)
+	require.NoError(t, err)
+	require.NoError(t, jobs[0].Reject(t.Context(), errors.New(hostile)))
+	env := map[string]string{"HONKER_FILE": filepath.Join(dir, "app.db")}
+	for _, args := range [][]string{
+		{"jobs", "-o", "json"}, {"jobs", "-o", "jsonl"}, {"dead", "export"}, {"metrics"}, {"status"}, {"doctor"}, {"job", "show", "1", "-o", "json"},
+		{"job", "why", "2", "-o", "json"}, {"queue", "show", hostile, "-o", "json"}, {"enqueue", hostile, "{"}, {"job", "show", hostile},
+		{"queue", "show", "none" + hostile}, {"limits", hostile}, {"dead", "discard", "--queue", hostile, "--dry-run"}, {"job", "wait", "1"}, {"no" + hostile},
+		{"-f", dir + hostile, "status"},
+	} {
+		p := person{t: t, env: env, atTerm: true}
+		got := p.run(args...)
+		require.Empty(t, obeyed(got.out), "%q: %q", args, got.out)
+		require.Empty(t, obeyed(got.err), "%q: %q", args, got.err)
+	}
+	p := person{t: t, env: env}
+	require.Contains(t, p.run("dead", "export").out, "\"payload\":\"\u009b\u202e\x7f\"")
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(p.run("metrics").out))
+	require.NoError(t, err)
+	require.Contains(t, families["honker_queue_jobs"].String(), `q\\x1b]0;x\\a\\u009b2J\\u202e\\x7f`)
 }
 
 // Columns are as wide as their values, also if those have colours or letters of several bytes.

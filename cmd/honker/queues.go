@@ -102,7 +102,7 @@ func (a *app) queueShow() *cobra.Command {
 				return err
 			}
 			if vacant(stats) {
-				a.note("nothing lies in %s; see honker queues for those with jobs", clean(args[0]))
+				a.note("nothing lies in %s; see honker queues for those with jobs", args[0])
 			}
 			return one(a, queueWhole, stats)
 		})

@@ -138,7 +138,7 @@ func noSuch(cmd *cobra.Command, args []string) error {
 // note tells the person at the terminal something that is not the output.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.stderr, format+"\n", args...)
+		fmt.Fprintln(a.stderr, clean(fmt.Sprintf(format, args...)))
 	}
 }
 

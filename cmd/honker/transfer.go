@@ -41,7 +41,11 @@ stored. Without a flag or an id it is all dead jobs. They stay where they are.`,
 }
 
 func (a *app) export(ctx context.Context, db *honker.DB, f admin.JobFilter) error {
-	n, err := admin.ExportJobs(ctx, db, f, a.out)
+	var to io.Writer = a.out
+	if a.outTerm {
+		to = &printableLines{w: a.out}
+	}
+	n, err := admin.ExportJobs(ctx, db, f, to)
 	if err != nil && n > 0 {
 		return partly(err, "exported %s", plural(n, "dead job"))
 	}

@@ -50,7 +50,7 @@ func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Du
 	show := a.command("job", "show", strconv.FormatInt(id, 10))
 	switch {
 	case err == nil:
-		_, err := fmt.Fprintln(a.out, string(result))
+		_, err := fmt.Fprintln(a.out, string(printable(result)))
 		return err
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return &coded{code: codeNo, err: fmt.Errorf("job %d has not ended within %s", id, spanText(most)), try: show}
