@@ -13,7 +13,7 @@ import (
 // returns says the operation, the name and the cause as well.
 var (
 	// ErrUnsupported reports what cannot be safe: an in-memory database, a network
-	// filesystem, a read-only file opened for writing, a file that is not a database,
+	// filesystem, a read-only file opened for writing, a file that is not a database or is damaged,
 	// one with an older schema opened to be read only, an engine with a known corruption bug; in a
 	// bubble of testing/synctest, notices of the system.
 	ErrUnsupported = engine.ErrUnsupported

@@ -79,8 +79,11 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 		return codeUsage
 	}
 	code, try := a.judge(began.err, cmd)
-	if code == codeInterrupted {
+	switch {
+	case code == codeInterrupted:
 		began.err = errors.New("interrupted")
+	case isDamage(began.err) && !errors.Is(began.err, honker.ErrUnsupported): // else it is said
+		began.err = fmt.Errorf("the file is damaged: %w", began.err)
 	}
 	a.complain(began.err, try)
 	return code
@@ -89,6 +92,12 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 func (a *app) complain(err error, try string) {
 	fmt.Fprintln(a.stderr, clean(err.Error()))
 	fmt.Fprintln(a.stderr, "try: "+clean(try))
+}
+
+// isDamage reports that SQLite has found the file damaged (SQLITE_CORRUPT, https://sqlite.org/rescode.html).
+func isDamage(err error) bool {
+	var coded interface{ Code() int }
+	return errors.As(err, &coded) && coded.Code()&0xff == 11
 }
 
 // judge returns the exit code of an error of the library, and what to try next.
@@ -111,6 +120,8 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 		return codeRefused, a.command("upgrade")
 	case errors.Is(err, os.ErrPermission):
 		return codeRefused, "the same as a user that may use the file"
+	case isDamage(err):
+		return codeRefused, "a backup in its place; for what is left: sqlite3 " + shellWord(a.namedFile()) + " .recover | sqlite3 recovered.db"
 	case errors.Is(err, honker.ErrUnsupported):
 		return codeRefused, chooseFile
 	default:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,12 +127,12 @@ func regular(path string) error {
 	return nil
 }
 
+// namedFile is the file of -f, or of $HONKER_FILE; "" for none.
+func (a *app) namedFile() string { return cmp.Or(a.file, a.getenv("HONKER_FILE")) }
+
 // path is the file that the command is about.
 func (a *app) path(ctx context.Context) (string, error) {
-	if a.file != "" {
-		return a.file, nil
-	}
-	if path := a.getenv("HONKER_FILE"); path != "" {
+	if path := a.namedFile(); path != "" {
 		return path, nil
 	}
 	found, err := filepath.Glob(filepath.Join(a.currentDir, "*.db"))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -74,6 +75,32 @@ func TestFile_Refused(t *testing.T) {
 		}
 		require.Equal(t, before, contents(t, dir), name)
 	}
+}
+
+// A file of which pages are no longer what they were is said to be damaged, by whatever finds it out, with what helps.
+func TestFile_Damaged(t *testing.T) {
+	t.Parallel()
+	dir, db, q := newFile(t)
+	_, err := q.EnqueueMany(t.Context(), make([]int, 15_000))
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	file, err := os.OpenFile(filepath.Join(dir, "app.db"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	_, err = file.WriteAt(bytes.Repeat([]byte("damage"), 40_000), 60*4096)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	helps := func(want string, commands ...string) {
+		t.Helper()
+		for _, args := range commands {
+			got := ran(t, dir, append([]string{"-f", "app.db"}, strings.Fields(args)...)...)
+			require.Equal(t, codeRefused, got.code, "%s: %s", args, got.err)
+			require.Contains(t, got.err, want, args)
+			require.Contains(t, got.err, "\ntry: a backup in its place; for what is left: sqlite3 app.db .recover | sqlite3 recovered.db\n", args)
+		}
+	}
+	helps("the file is damaged: ", "check", "doctor", "status", "queues", "jobs --limit 0")
+	require.NoError(t, os.Truncate(filepath.Join(dir, "app.db"), 2*4096))
+	helps("app.db is damaged: ", "check", "doctor", "status", "enqueue jobs 1", "dead discard --all --yes")
 }
 
 // A look leaves the file, and the directory, as they are.

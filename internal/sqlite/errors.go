@@ -68,12 +68,6 @@ func IsConstraint(err error) bool {
 // IsReadOnly reports a write to something that cannot be written.
 func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
 
-// IsNotADB reports a file with other contents than a database.
-func IsNotADB(err error) bool {
-	code := Code(err) & 0xff
-	return code == codeNotADB || code == codeCorrupt
-}
-
 // Explain adds to an engine's error on opening the file at path what a reader of the
 // error has to know. It returns every other error as it is, and nil for nil.
 func Explain(err error, path string) error {
@@ -82,8 +76,10 @@ func Explain(err error, path string) error {
 		return err
 	case IsReadOnly(err):
 		return fmt.Errorf("%w: %s is read-only: %w", ErrUnsupported, path, err)
-	case IsNotADB(err):
+	case Code(err)&0xff == codeNotADB:
 		return fmt.Errorf("%w: %s is not a SQLite database: %w", ErrUnsupported, path, err)
+	case Code(err)&0xff == codeCorrupt:
+		return fmt.Errorf("%w: %s is damaged: %w", ErrUnsupported, path, err)
 	case Code(err)&0xff == codeCantOpen:
 		if cause := checkAccess(path); cause != nil {
 			return fmt.Errorf("%w: %w", cause, err)

@@ -163,7 +163,7 @@ func setBack(t *testing.T, now time.Time, d time.Duration) time.Time {
 func TestExplain_Errors(t *testing.T) {
 	require.NoError(t, Explain(nil, "x.db"))
 	require.Equal(t, errOdd, Explain(errOdd, "x.db"))
-	for code, text := range map[coded]string{codeReadOnly: "x.db is read-only", codeReadOnly | 5<<8: "x.db is read-only", codeNotADB: "x.db is not a SQLite database", codeCorrupt: "x.db is not a SQLite database"} {
+	for code, text := range map[coded]string{codeReadOnly: "x.db is read-only", codeReadOnly | 5<<8: "x.db is read-only", codeNotADB: "x.db is not a SQLite database", codeCorrupt: "x.db is damaged", codeCorrupt | 1<<8: "x.db is damaged"} {
 		err := Explain(code, "x.db")
 		require.ErrorIs(t, err, ErrUnsupported)
 		require.ErrorIs(t, err, code)
