@@ -17,12 +17,14 @@ type console struct {
 	outTerm    bool // stdout is a terminal, so a person reads it
 	color      bool
 	getenv     func(string) string
+	emptyFile  bool   // $HONKER_FILE is set, to nothing
 	actor      string // user@host
 	currentDir string
 	noNotices  bool // of the system, of commits: in a bubble of testing/synctest there are none
 }
 
 func stdConsole() console {
+	file, isSet := os.LookupEnv(fileVariable)
 	outTerm := term.IsTerminal(int(os.Stdout.Fd()))
 	return console{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
@@ -30,6 +32,7 @@ func stdConsole() console {
 		outTerm:    outTerm,
 		color:      outTerm && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		getenv:     os.Getenv,
+		emptyFile:  isSet && file == "",
 		actor:      actor(),
 		currentDir: ".",
 	}

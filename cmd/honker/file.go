@@ -127,13 +127,43 @@ func regular(path string) error {
 	return nil
 }
 
+// fileVariable is the environment variable that names the file.
+const fileVariable = "HONKER_FILE"
+
+// fileFlag is the value of -f. It refuses "", such as that of a variable of a shell that is not set: a command must not
+// take another file then.
+type fileFlag struct{ path *string }
+
+// String implements pflag.Value.
+func (f fileFlag) String() string {
+	if f.path == nil {
+		return ""
+	}
+	return *f.path
+}
+
+// Type implements pflag.Value.
+func (f fileFlag) Type() string { return "path" }
+
+// Set implements pflag.Value.
+func (f fileFlag) Set(path string) error {
+	if path == "" {
+		return errors.New("the path is empty")
+	}
+	*f.path = path
+	return nil
+}
+
 // namedFile is the file of -f, or of $HONKER_FILE; "" for none.
-func (a *app) namedFile() string { return cmp.Or(a.file, a.getenv("HONKER_FILE")) }
+func (a *app) namedFile() string { return cmp.Or(a.file, a.getenv(fileVariable)) }
 
 // path is the file that the command is about.
 func (a *app) path(ctx context.Context) (string, error) {
 	if path := a.namedFile(); path != "" {
 		return path, nil
+	}
+	if a.emptyFile {
+		return "", usage(chooseFile, "$%s is set to nothing: name a file by it, or unset it", fileVariable)
 	}
 	found, err := filepath.Glob(filepath.Join(a.currentDir, "*.db"))
 	if err != nil {

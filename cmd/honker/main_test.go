@@ -26,6 +26,7 @@ var binary, golden string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	time.Local = time.UTC
+	must(os.Unsetenv(fileVariable))
 	dir := must1(os.MkdirTemp("", "honker"))
 	binary, golden = filepath.Join(dir, "honker"), must1(filepath.Abs("testdata"))
 	if runtime.GOOS == "windows" {

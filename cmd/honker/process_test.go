@@ -32,7 +32,7 @@ func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Cleanup(stop)
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HONKER_FILE=", "NO_COLOR=")
+	cmd.Env = append(os.Environ(), "NO_COLOR=")
 	return cmd
 }
 
@@ -286,6 +286,32 @@ func TestProcess_WhichFile(t *testing.T) {
 	require.Zero(t, ran(t, dir, "queues", "-f", "two.db").code)
 }
 
+// A name that is empty, as of a variable that is not set, is a mistake, also where there is one honker file.
+func TestProcess_EmptyFile(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := newFile(t)
+	for _, args := range []string{"enqueue jobs 1", "status", "dead discard --all --yes", "backup copy.db"} {
+		got := ran(t, dir, append([]string{"-f", ""}, strings.Fields(args)...)...)
+		require.Equal(t, codeUsage, got.code, args)
+		require.Contains(t, got.err, "the path is empty", args)
+		require.Contains(t, got.err, "\ntry: ", args)
+
+		cmd := command(t, dir, strings.Fields(args)...)
+		cmd.Env = append(cmd.Env, "HONKER_FILE=")
+		got = finished(t, cmd)
+		require.Equal(t, codeUsage, got.code, args)
+		require.Equal(t, "$HONKER_FILE is set to nothing: name a file by it, or unset it\ntry: honker status -f FILE\n", got.err, args)
+
+		cmd = command(t, dir, append([]string{"-f", "app.db"}, strings.Fields(args)...)...)
+		cmd.Env = append(cmd.Env, "HONKER_FILE=")
+		require.Zero(t, finished(t, cmd).code, args)
+		_ = os.Remove(filepath.Join(dir, "copy.db"))
+	}
+	jobs, err := honker.NewQueue[int](db, "jobs", nil).Claim(t.Context(), "w", 9)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1, "of the command that names the file")
+}
+
 // On a terminal it is a table with colours, unless NO_COLOR is set.
 func TestProcess_Terminal(t *testing.T) {
 	t.Parallel()
@@ -306,7 +332,7 @@ func TestProcess_Terminal(t *testing.T) {
 	} {
 		cmd := exec.Command(script, "-qec", binary+" status", os.DevNull)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HONKER_FILE=", "NO_COLOR=", "TERM=xterm", env)
+		cmd.Env = append(os.Environ(), "NO_COLOR=", "TERM=xterm", env)
 		out, err := cmd.Output()
 		require.NoError(t, err, "%s", out)
 		require.True(t, strings.HasPrefix(string(out), want), "%s: %q", env, out)

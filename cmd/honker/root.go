@@ -67,7 +67,7 @@ no honker file, too old or new; 4 interrupted, and what was done is said.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	flags := root.PersistentFlags()
-	flags.StringVarP(&a.file, "file", "f", "", "the `path` of the file; default $HONKER_FILE, or the only *.db here")
+	flags.VarP(fileFlag{&a.file}, "file", "f", "the `path` of the file; default $HONKER_FILE, or the only *.db here")
 	flags.VarP(&a.format, "output", "o", "`format`: table, tsv, json, jsonl, name (only names or ids); default table on a terminal, else tsv")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no headers and no notes")
 	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long to wait for a busy file")

@@ -35,7 +35,7 @@ func TestGolden_Next(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.do("schedule", "next", "nightly", "-o", "table")
 		s.do("schedule", "next", "nothing")
-		s.env["HONKER_FILE"] = "" // and there is none here
+		delete(s.env, "HONKER_FILE") // and there is none here
 		s.do("schedule", "next", "0 9 * * 1-5", "-n", "5", "-o", "table", "-f", "no.db")
 		s.each("schedule", "next", "@every 90s", "-n", "2")
 		s.do("schedule", "next", "0 25 * * *")

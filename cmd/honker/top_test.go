@@ -282,7 +282,7 @@ func newTerminal(t *testing.T, dir string, words ...string) *terminal {
 func (m *terminal) run(args ...string) string {
 	m.t.Helper()
 	cmd := exec.Command(m.tmux, append([]string{"-S", m.socket}, args...)...)
-	cmd.Dir, cmd.Env = m.dir, append(os.Environ(), "HONKER_FILE=", "TERM=xterm-256color")
+	cmd.Dir, cmd.Env = m.dir, append(os.Environ(), "TERM=xterm-256color")
 	out, err := cmd.CombinedOutput()
 	require.NoError(m.t, err, "%v: %s", args, out)
 	return string(out)
