@@ -162,7 +162,7 @@ func TestAfter_Cancel_Waiters(t *testing.T) {
 	require.NoError(t, jobs[other].Ack(ctx))
 	require.Empty(t, testkit.ClaimAll(t, q))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
-	_, err = admin.Cancel(ctx, db, one(a), &admin.CancelOptions{Waiters: 3})
+	_, err = admin.Cancel(ctx, db, one(a), &admin.CancelOptions{Waiters: 4})
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 

@@ -39,8 +39,9 @@ type batchStore interface {
 	Newest(ctx context.Context, q engine.Querier, before, now int64, limit int) ([]store.Batch, error)
 	Oldest(ctx context.Context, q engine.Querier, after, now int64, limit int) ([]store.Batch, error)
 
-	// For Explain.
 	Get(ctx context.Context, q engine.Querier, id, now int64) (store.Batch, bool, error)
+
+	// For Explain.
 	Members(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
 	DeadMembers(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
 }
@@ -56,6 +57,24 @@ var batches batchStore = store.Batches{}
 func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {
 	p, err := listBatches(ctx, db, opts)
 	return p, engine.Wrap("list batches", "", err)
+}
+
+// Batch returns what the file has of one batch. [honker.ErrNotFound]: there is no such batch, or none any more. It is
+// one short read, which never waits for the writer. nil as the DB is [honker.ErrInvalid].
+func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
+	var info BatchInfo
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+		row, found, err := batches.Get(ctx, q, id, time.Now().Unix())
+		if err == nil && !found {
+			err = honker.ErrNotFound
+		}
+		info = batchInfo(&row)
+		return err
+	})
+	if err != nil {
+		return nil, engine.WrapID("get batch", id, err)
+	}
+	return &info, nil
 }
 
 func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -12,23 +11,6 @@ import (
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
-
-// Waiters says what becomes of the jobs that wait for one that is removed, see honker.After.
-type Waiters int
-
-// What becomes of jobs that wait for one that is removed.
-const (
-	DefaultWaiters Waiters = iota // Cancel: as ReleaseWaiters; Discard: the job is Skipped
-	ReleaseWaiters                // for them the job counts as done
-	DropWaiters                   // they are removed too, with those that wait for them, directly or by a batch: Report.Waiters
-)
-
-func (w Waiters) check() error {
-	if w < DefaultWaiters || w > DropWaiters {
-		return fmt.Errorf("%w: unknown Waiters %d", honker.ErrInvalid, w)
-	}
-	return nil
-}
 
 // DiscardOptions of one Discard. The zero value of a field means its default.
 type DiscardOptions struct {
@@ -51,12 +33,13 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 	a.dryRun = o.DryRun
 	a.leaves = "others wait for it"
 	actor := engine.Actor(ctx)
+	keep := o.Waiters == DefaultWaiters || o.Waiters == KeepWaiters
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []store.Change, err error) {
 		if o.Waiters == DropWaiters {
 			dropped, err = changes.DropWaiters(ctx, q, ids)
 		}
 		if err == nil {
-			changed, err = changes.Discard(ctx, q, ids, o.Waiters != DefaultWaiters)
+			changed, err = changes.Discard(ctx, q, ids, !keep)
 		}
 		return changed, dropped, err
 	}, func(queue string, ids []int64) {
@@ -70,7 +53,7 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 type CancelOptions struct {
 	Running bool    // also jobs that a worker holds: the ctx of their handlers ends
 	DryRun  bool    // count, and change nothing
-	Waiters Waiters // default: for jobs that wait for one, it counts as done
+	Waiters Waiters // default: for jobs that wait for one, it counts as done; see WaitersOf
 }
 
 // Cancel removes the live jobs that f picks, and leaves no trace of them, as [honker.Queue.Cancel]
@@ -88,10 +71,16 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 	}
 	a.dryRun = o.DryRun
 	a.leaves = "a worker holds it"
+	if o.Waiters == KeepWaiters {
+		a.leaves = "others wait for it, or a worker holds it"
+	}
 	actor := engine.Actor(ctx)
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []store.Change, err error) {
-		if o.Waiters == DropWaiters {
+		switch o.Waiters {
+		case DropWaiters:
 			dropped, err = changes.DropWaitersOfLive(ctx, q, ids, o.Running, now.Unix())
+		case KeepWaiters:
+			ids, err = changes.Unawaited(ctx, q, ids)
 		}
 		if err == nil {
 			changed, err = changes.CancelMany(ctx, q, ids, o.Running, now.Unix())

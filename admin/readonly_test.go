@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -64,9 +65,15 @@ func TestReadOnly_Functions(t *testing.T) {
 		"RunNow":     func(c context.Context) error { _, err := admin.RunNow(c, db, none, nil); return err },
 	}
 	reads := map[string]func(ctx context.Context) error{
-		"Attempts":   func(c context.Context) error { _, err := admin.Attempts(c, db, 1); return err },
-		"Audit":      func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
-		"Backup":     func(c context.Context) error { return admin.Backup(c, db, filepath.Join(t.TempDir(), "copy.db")) },
+		"Attempts": func(c context.Context) error { _, err := admin.Attempts(c, db, 1); return err },
+		"Audit":    func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
+		"Backup":   func(c context.Context) error { return admin.Backup(c, db, filepath.Join(t.TempDir(), "copy.db")) },
+		"Batch": func(c context.Context) error {
+			if _, err := admin.Batch(c, db, 1); !errors.Is(err, honker.ErrNotFound) {
+				return err
+			}
+			return nil
+		},
 		"Batches":    func(c context.Context) error { _, err := admin.Batches(c, db, nil); return err },
 		"CountJobs":  func(c context.Context) error { _, err := admin.CountJobs(c, db, admin.JobFilter{}, 9); return err },
 		"DeadGroups": func(c context.Context) error { _, err := admin.DeadGroups(c, db, admin.JobFilter{}); return err },
@@ -97,6 +104,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"Consumers":  func(c context.Context) error { _, err := admin.Consumers(c, db); return err },
 		"Groups":     func(c context.Context) error { _, err := admin.Groups(c, db); return err },
 		"Schema":     func(c context.Context) error { _, err := admin.Schema(c, db); return err },
+		"WaitersOf":  func(c context.Context) error { _, err := admin.WaitersOf(c, db, none); return err },
 		"Topics":     func(c context.Context) error { _, err := admin.Topics(c, db); return err },
 		"Traffic":    func(c context.Context) error { _, err := admin.Traffic(c, db, "", time.Time{}); return err },
 		"TrafficAll": func(c context.Context) error { _, err := admin.TrafficAll(c, db, time.Time{}); return err },

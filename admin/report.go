@@ -46,6 +46,8 @@ type changeStore interface {
 	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
 	Requeue(ctx context.Context, q engine.Querier, r store.Requeue, now, nowMS int64) (store.Requeued, error)
 	Discard(ctx context.Context, q engine.Querier, ids []int64, awaited bool) ([]store.Change, error)
+	Waiters(ctx context.Context, q engine.Querier, nodes []int64) ([]int64, error)
+	Unawaited(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
 	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]store.Change, error)
 	DropWaitersOfLive(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
 	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)

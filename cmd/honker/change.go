@@ -43,6 +43,7 @@ type outcome struct {
 	Left    int64
 
 	SkippedTotal int64
+	Waiters      int64 // jobs that waited for them, and were removed too
 }
 
 var outcomeView = view[outcome]{columns: []column[outcome]{
@@ -52,6 +53,7 @@ var outcomeView = view[outcome]{columns: []column[outcome]{
 	{"changed", func(o outcome) cell { return number(o.Changed) }},
 	{"skipped", func(o outcome) cell { return number(o.SkippedTotal) }},
 	{"left", func(o outcome) cell { return number(o.Left) }},
+	{"waiters", func(o outcome) cell { return number(o.Waiters) }},
 }}
 
 // apply counts, asks if it is more than one job, and does it.
@@ -66,8 +68,8 @@ func (a *app) apply(ctx context.Context, v verb, c changing) error {
 	if c.dryRun {
 		return a.wouldDo(v, would)
 	}
-	if would.Matched > 1 {
-		if err := a.confirm(ctx, fmt.Sprintf("%s %s?", v.name, plural(would.Matched, v.what))); err != nil {
+	if would.Matched+would.Waiters > 1 {
+		if err := a.confirm(ctx, fmt.Sprintf("%s %s?", v.name, changedText(v, would.Matched, would.Waiters))); err != nil {
 			return err
 		}
 	}
@@ -128,13 +130,13 @@ func partly(err error, format string, args ...any) *coded {
 }
 
 func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
-	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, SkippedTotal: r.SkippedTotal, Left: r.Left}
+	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, SkippedTotal: r.SkippedTotal, Left: r.Left, Waiters: r.Waiters}
 	if !a.sentences() {
 		return one(a, outcomeView, o)
 	}
-	line := fmt.Sprintf("%s %s", v.done, plural(o.Changed, v.what))
+	line := v.done + " " + changedText(v, o.Changed, o.Waiters)
 	if dryRun {
-		line = fmt.Sprintf("would %s %s", v.name, plural(o.Matched, v.what))
+		line = "would " + v.name + " " + changedText(v, o.Matched, o.Waiters)
 	}
 	if _, err := fmt.Fprintln(a.out, line); err != nil {
 		return err
@@ -149,6 +151,19 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 		return err
 	}
 	return nil
+}
+
+// changedText is how many jobs are changed, and how many go with them.
+func changedText(v verb, n, waiters int64) string {
+	out := plural(n, v.what)
+	switch waiters {
+	case 0:
+	case 1:
+		out += ", and 1 that waits for them"
+	default:
+		out += fmt.Sprintf(", and %s that wait for them", honker.Count{N: waiters})
+	}
+	return out
 }
 
 func plural(n int64, what string) string {

@@ -196,21 +196,25 @@ had. It asks before it changes more than one job.`,
 func (a *app) deadDiscard() *cobra.Command {
 	var f filter
 	var c changing
+	var opts admin.DiscardOptions
 	cmd := &cobra.Command{
 		Use:        "discard [JOB...]",
 		SuggestFor: []string{"delete", "rm"},
 		Short:      "Delete dead jobs, for good",
 		Long: `discard deletes dead jobs, for good. It asks before it deletes more than one. Export them first if they may
-still be wanted.`,
+still be wanted. A dead job that others wait for is left, unless --waiters says what becomes of them.`,
 		Example: `  honker dead discard 17
   honker dead discard --queue emails --error "no such address" --dry-run
   honker dead discard --died-before 30d --yes`,
 	}
 	a.addDead(cmd, &f, &c)
+	addWaiters(cmd, &opts.Waiters, "default keep")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.onDead(ctx, &f, c, args, func(db *honker.DB, picked admin.JobFilter) verb {
 			return verb{name: "discard", done: "discarded", what: "dead job", do: func(ctx context.Context, dryRun bool) (*admin.Report, error) {
-				return admin.Discard(ctx, db, picked, &admin.DiscardOptions{DryRun: dryRun})
+				o := opts
+				o.DryRun = dryRun
+				return admin.Discard(ctx, db, picked, &o)
 			}}
 		})
 	})

@@ -222,21 +222,29 @@ func (a *app) jobShow() *cobra.Command {
 
 func (a *app) jobCancel() *cobra.Command {
 	var c changing
-	var running bool
+	var opts admin.CancelOptions
 	cmd := &cobra.Command{
 		Use:   "cancel JOB...",
 		Short: "Remove jobs that wait; with --running those that a worker holds too",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `cancel removes jobs that wait, and leaves no trace of them. To a job that waits for one of them, or for its batch, a cancelled
+job is done: so cancel refuses where others wait, unless --waiters says what becomes of them. honker batch cancel is for a
+whole batch.`,
+		Example: `  honker job cancel 17
+  honker job cancel 17 --waiters drop`,
+		Args: cobra.MinimumNArgs(1),
 
 		ValidArgsFunction: a.completeJobIDs,
 	}
 	c.addTo(cmd)
-	cmd.Flags().BoolVar(&running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
+	addWaiters(cmd, &opts.Waiters, "default: nothing is cancelled where others wait")
+	cmd.Flags().BoolVar(&opts.Running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
 	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job", none: "none of these jobs waits or runs"},
 			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
-				return admin.Cancel(ctx, db, f, &admin.CancelOptions{Running: running, DryRun: dryRun})
+				o := opts
+				o.DryRun = dryRun
+				return a.cancelJobs(ctx, db, f, o)
 			})
 	})
 }

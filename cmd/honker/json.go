@@ -32,7 +32,7 @@ func marshal(value any, prefix, indent string) ([]byte, error) {
 }
 
 // printable escapes in JSON what a terminal would obey, which encoding/json and other bindings leave as it is: DEL, the
-// C1 controls, and marks that turn the direction of text. They stand in strings only, whose values stay the same. Bytes
+// C1 controls, and marks that turn the direction of text. They stand in strings only, with the same values. Bytes
 // that are not UTF-8 become U+FFFD.
 func printable(text []byte) []byte {
 	safe := func(r rune) bool { return r == '\n' || r == '\t' || r == '\r' || r != utf8.RuneError && !unsafe(r) }

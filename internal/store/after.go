@@ -239,10 +239,33 @@ WHERE l.state = 'held' AND l.id NOT IN (SELECT value FROM json_each(?1))`
 	sqlDropWaiters = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id, queue`
 )
 
-// DropWaiters deletes the jobs that wait for those of nodes, directly or by others. A node is the id of a job, or
-// of a batch with a minus.
-func (Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]Change, error) {
-	ids, err := returnedIDs(ctx, q, sqlWaiters, 0, idList(nodes))
+// Waiters returns the jobs that wait for those of nodes, directly or by others, but for nodes. A node is the id of a
+// job, or of a batch with a minus.
+func (Jobs) Waiters(ctx context.Context, q Querier, nodes []int64) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlWaiters, 0, idList(nodes))
+}
+
+// Unawaited returns those of ids that no job waits for.
+func (j Jobs) Unawaited(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+	if some, err := j.HasEdges(ctx, q); err != nil || !some {
+		return ids, err
+	}
+	var out []int64
+	for _, id := range ids {
+		waiters, err := j.Waiters(ctx, q, []int64{id})
+		if err != nil {
+			return nil, err
+		}
+		if len(waiters) == 0 {
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
+// DropWaiters deletes the Waiters of nodes.
+func (j Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]Change, error) {
+	ids, err := j.Waiters(ctx, q, nodes)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
