@@ -75,6 +75,23 @@ func TestGolden_File(t *testing.T) {
 	})
 }
 
+// The limits of a queue are listed also where it has no job.
+func TestLimits_EmptyQueue(t *testing.T) {
+	t.Parallel()
+	dir, db, q := newFile(t)
+	p := person{t: t, env: map[string]string{fileVariable: filepath.Join(dir, "app.db")}}
+	require.NoError(t, honker.NewQueue[int](db, "zero", nil).SetLimits(t.Context(), honker.Limits{PerKey: 2}))
+	require.NoError(t, q.SetLimits(t.Context(), honker.Limits{Running: 3}))
+	require.Equal(t, "queue\tjobs\t0\t\trunning 3\nqueue\tzero\t0\t\tper key 2\n", p.run("limits", "-q").out)
+	_, err := q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = q.Claim(t.Context(), "w", 1)
+	require.NoError(t, err)
+	require.Equal(t, "queue\tjobs\t1\t\trunning 3\nqueue\tzero\t0\t\tper key 2\n", p.run("limits", "-q").out)
+	require.NoError(t, q.SetLimits(t.Context(), honker.Limits{}))
+	require.Equal(t, "queue\tzero\t0\t\tper key 2\n", p.run("limits", "-q").out)
+}
+
 // A vacuum says what it has gained.
 func TestVacuum_Sizes(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {

@@ -66,14 +66,11 @@ through in their last window. The file knows the windows of a rate limit, not it
 }
 
 func eachLimit(ctx context.Context, db *honker.DB, do func(limit) error) error {
-	queues, err := admin.Queues(ctx, db)
+	queues, err := admin.LimitedQueues(ctx, db)
 	if err != nil {
 		return err
 	}
 	for _, q := range queues {
-		if q.Limits == (honker.Limits{}) {
-			continue
-		}
 		if err := do(limit{Kind: limitOfQueue, Name: q.Queue, Limits: &q.Limits, Used: q.Running}); err != nil {
 			return err
 		}
