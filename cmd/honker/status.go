@@ -29,7 +29,10 @@ func (a *app) status() *cobra.Command {
 		Use:   "status",
 		Short: "What is wrong, and what lies in each queue",
 		Long: `status shows what is wrong, and what lies in each queue. The exit code is 1 if there is a problem of the
-severity of --fail-on. honker doctor explains the problems.`,
+severity of --fail-on. honker doctor explains the problems.
+
+As tsv it is two tables with an empty line between them, problems and queues; --columns leaves the problems. As JSON Lines a
+line with a severity is a problem, and the others are queues.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -81,8 +84,8 @@ func (a *app) statusOf(ctx context.Context, db *honker.DB) (s *status, err error
 	return s, err
 }
 
-// printStatus prints one document as JSON. On a terminal the queues follow the problems; piped, or with --columns, it
-// is the problems only, since one table has one kind of row.
+// printStatus prints one document as JSON. In the other formats the queues follow the problems: as tsv and as names
+// behind an empty line. --columns are those of the problems, and there are no queues then.
 func (a *app) printStatus(s *status) error {
 	switch {
 	case a.shown() == formatJSON:
@@ -102,5 +105,11 @@ func (a *app) printStatus(s *status) error {
 		}
 		return a.listQueues(s.Queues)
 	}
-	return a.listProblems(s.Problems)
+	if err := a.listProblems(s.Problems); err != nil || a.columns != nil {
+		return err
+	}
+	if a.shown() != formatJSONL {
+		fmt.Fprintln(a.out)
+	}
+	return a.listQueues(s.Queues)
 }

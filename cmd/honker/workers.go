@@ -21,7 +21,7 @@ var workerView = view[admin.WorkerInfo]{
 		{"running", func(w admin.WorkerInfo) cell { return count(honker.Count{N: int64(w.Running)}) }},
 		{"oldest", func(w admin.WorkerInfo) cell { return orDash(w.Oldest) }},
 		{"since", func(w admin.WorkerInfo) cell { return when(w.Since) }},
-		{"seen", func(w admin.WorkerInfo) cell { return when(w.Seen) }},
+		{"seen", func(w admin.WorkerInfo) cell { return seen(w) }},
 		{"version", func(w admin.WorkerInfo) cell { return text(w.Version) }},
 		{"foreign", func(w admin.WorkerInfo) cell { return truth(w.Foreign) }},
 	},
@@ -33,6 +33,16 @@ func alive(l admin.Life) cell {
 		return text(string(l)).in(red)
 	}
 	return text(string(l))
+}
+
+// seen is when the process of a worker last made a commit. Of one that is alive that says nothing, since a worker that
+// waits makes none: people are shown a dash.
+func seen(w admin.WorkerInfo) cell {
+	c := when(w.Seen)
+	if w.Alive == admin.Alive {
+		c.human = "-"
+	}
+	return c
 }
 
 // orDash is an id; people are shown a dash for 0.
