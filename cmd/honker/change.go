@@ -25,6 +25,22 @@ func (c *changing) addTo(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{nameless: "yes"}
 }
 
+// unasked are the commands that change something without a question. They take --yes like the others, so that a script
+// need not know which of them ask.
+var unasked = []string{
+	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify",
+	"queue limits", "queue pause", "queue resume", "schedule add", "schedule pause", "schedule resume", "schedule rm", "schedule trigger",
+	"stream publish", "vacuum", "work",
+}
+
+func acceptYes(root *cobra.Command) {
+	for _, name := range unasked {
+		cmd, _, err := root.Find(strings.Fields(name))
+		must(err)
+		cmd.Flags().BoolP("yes", "y", false, "accepted for scripts: this command does not ask")
+	}
+}
+
 // verb is what is done to jobs.
 type verb struct {
 	name, done string // "requeue", "requeued"

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
 )
 
 // An interrupt between two transactions leaves the rest, and says how much that is.
@@ -113,4 +118,40 @@ func TestChange_SkippedTotal(t *testing.T) {
 	got = p.run("dead", "import", "-")
 	require.Equal(t, 100, strings.Count(got.out, "left job "), got.out)
 	require.Contains(t, got.out, "\nleft 50 more jobs\n")
+}
+
+// Each command that changes something takes --yes, whether it asks or not. A command that only looks has to be named here.
+func TestChange_Yes(t *testing.T) {
+	looks := strings.Fields("backup batches check completion consumers doctor events export groups help jobs keys limits listen locks logs ls man metrics " +
+		"next queues read schedules schema show status streams tail top traffic ui version wait why workers")
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		path := cmd.CommandPath()
+		onlyLooks := slices.Contains(looks, cmd.Name()) && path != "honker queue limits" || path == "honker group dead"
+		if !cmd.HasSubCommands() && !onlyLooks {
+			require.NotNil(t, cmd.Flags().Lookup("yes"), path)
+			require.NotNil(t, cmd.Flags().ShorthandLookup("y"), path)
+		}
+		for _, below := range cmd.Commands() {
+			walk(below)
+		}
+	}
+	walk((&app{}).root())
+
+	dir, db, q := newFile(t)
+	events := honker.NewStream[int](db, "orders", nil)
+	_, err := events.Publish(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = events.SaveOffset(t.Context(), "mails", 1)
+	require.NoError(t, err)
+	p := &person{t: t, env: map[string]string{fileVariable: filepath.Join(dir, "app.db")}}
+	for _, args := range []string{
+		"consumer seek orders mails beginning --yes", "queue pause jobs -y", "queue resume jobs --yes", "enqueue jobs 1 -y", "queue limits jobs --running 1 --yes",
+		"consumer rm orders mails --yes", "vacuum --yes",
+	} {
+		require.Zero(t, p.run(strings.Fields(args)...).code, args)
+	}
+	jobs, err := q.Claim(t.Context(), "w", 9)
+	require.NoError(t, err)
+	require.Len(t, jobs, 1)
 }

@@ -83,6 +83,7 @@ no honker file, too old or new; 4 interrupted, and what was done is said.`,
 	root.AddCommand(a.limits(), a.batches(), a.batch(), a.notify(), a.listen(), a.events())
 	root.AddCommand(a.backup(), a.maintain(), a.vacuum(), a.schema(), a.upgrade())
 	root.AddCommand(a.top(), a.ui(), a.metrics(), a.man())
+	acceptYes(root)
 	return root
 }
 
