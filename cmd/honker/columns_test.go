@@ -79,7 +79,8 @@ func TestColumns_EachCommand(t *testing.T) {
 		"stream tail orders", "stream retention orders", "consumers", "consumer show orders shipping", "consumer seek orders shipping 1",
 		"consumer rm orders shipping", "groups", "group show orders mailers", "group dead orders mailers", "group redeliver orders mailers 1",
 		"group discard orders mailers 2", "group rm orders mailers", "schedules", "schedule show nightly", "schedule add poll emails @daily", "schedule trigger poll",
-		"schedule pause poll", "schedule resume poll", "schedule next poll", "schedule rm poll", "locks", "lock break deploy", "limits", "batches", "notify cache 1",
+		"schedule pause poll", "schedule resume poll", "schedule next poll", "schedule rm poll", "locks", "lock break deploy", "limits", "batches",
+		"batch show 1", "batch cancel 1 --yes", "notify cache 1",
 		"backup copy.db", "vacuum", "schema", "schema _honker_live", "upgrade", "version",
 	}
 	endless := []string{"events", "listen", "work"}
@@ -90,6 +91,8 @@ func TestColumns_EachCommand(t *testing.T) {
 		_, err := db.TryLock(t.Context(), "deploy", nil)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, db.Close()) }()
+		_, err = db.NewBatch(t.Context(), nil)
+		require.NoError(t, err)
 		s.stdin = `{"queue": "emails", "payload": 1}`
 		tried := map[string]bool{}
 		for _, line := range tables {
