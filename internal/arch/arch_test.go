@@ -203,15 +203,6 @@ var snippets = map[string][]snippet{
 		{"queue_test.go", "func helper() {}\n", ""},
 		{"internal/worker/x.go", "type pool struct{}\n", ""},
 	},
-	"words": {
-		{"x.go", "// f wakes whoever waits.\nfunc f() {}\n", "says whoever"},
-		{"x_test.go", "func f() {} // Nobody calls it\n", "says Nobody"},
-		{"tests/x.go", "/* the worker\nwho waits */\n", "says who"},
-		{"x.go", "func f() {\n\t// the job whose claim was lost\n}\n", "says whose"},
-
-		{"x.go", "// f wakes all waiters, as a whole.\nfunc f() {}\n", ""},
-		{"x.go", literal("somebody"), ""},
-	},
 }
 
 // The rules find what breaks them.

@@ -16,7 +16,6 @@ var rules = map[string]rule{
 	"files":   fileFaults,
 	"clock":   clockFaults,
 	"exports": exportFaults,
-	"words":   wordFaults,
 }
 
 const (
