@@ -39,8 +39,8 @@ func After(ids ...int64) EnqueueOption {
 
 // AfterBatch is [After] for all members of a batch, also those that are still to come: the job waits until the batch
 // is sealed and its members are done. No member of the batch, and nothing that one waits for, can wait for it: that
-// is [ErrInvalid]. Nor should a later member share its key in a queue with [Limits].InOrder: each would wait for the
-// other.
+// is [ErrInvalid]. So is a later member that shares its [Key] in a queue with [Limits].InOrder: each would wait for the
+// other. InOrder that is set after both were enqueued does not look at such jobs: they wait until one of them is cancelled.
 func AfterBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.link().Batches = append(o.links.Batches, batch)

@@ -15,6 +15,7 @@ type batchStore interface {
 	Insert(ctx context.Context, q engine.Querier, name, headers string, nowMS int64) (int64, error)
 	Seal(ctx context.Context, q engine.Querier, id int64) (bool, error)
 	Members(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
+	ForgetEnded(ctx context.Context, q engine.Querier, id int64, limit int) (int, error)
 }
 
 // BatchOptions of a new batch. The zero value of a field means its default.
@@ -130,15 +131,16 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	audit := engine.AuditActor(ctx, "cancel batch", "batch", strconv.FormatInt(b.ID, 10))
 	for p := b.db.engine.NewPace(); ; {
 		var gone []store.Change
+		var more bool
 		var noted func()
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			if gone, err = b.cancelSome(ctx, q, now, p.Size); err != nil {
+			if gone, more, err = b.cancelSome(ctx, q, now, p.Size); err != nil {
 				return err
 			}
 			noted, err = audit.Note(ctx, q, now, int64(len(gone)))
 			return err
 		})
-		if err != nil || len(gone) == 0 {
+		if err != nil || len(gone) == 0 && !more {
 			return cancelled, err
 		}
 		noted()
@@ -150,21 +152,35 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	}
 }
 
-// cancelSome removes what waits for the batch, and up to limit members with what waits for them.
-func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]store.Change, error) {
+// cancelSome removes what waits for the batch, and up to limit members with what waits for them. Before that it forgets
+// up to limit members that have ended, and no more while there may be others: the end of the batch forgets all that are left at
+// once.
+func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) (gone []store.Change, more bool, err error) {
 	if err := b.seal(ctx, q); err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	if gone, err = b.db.jobs.DropWaiters(ctx, q, []int64{-b.ID}); err != nil {
+		return nil, false, err
+	}
+	forgotten, err := b.db.batches.ForgetEnded(ctx, q, b.ID, limit)
+	if err != nil || forgotten == limit {
+		return gone, true, err
 	}
 	members, err := b.db.batches.Members(ctx, q, b.ID, limit)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	gone, err := b.db.jobs.DropWaiters(ctx, q, append([]int64{-b.ID}, members...))
-	if err != nil {
-		return nil, err
+	for _, drop := range []func() ([]store.Change, error){
+		func() ([]store.Change, error) { return b.db.jobs.DropWaiters(ctx, q, members) },
+		func() ([]store.Change, error) { return b.db.jobs.CancelMany(ctx, q, members, true, now.Unix()) },
+	} {
+		dropped, err := drop()
+		if err != nil {
+			return nil, false, err
+		}
+		gone = append(gone, dropped...)
 	}
-	more, err := b.db.jobs.CancelMany(ctx, q, members, true, now.Unix())
-	return append(gone, more...), err
+	return gone, false, nil
 }
 
 // told tells of jobs that were cancelled.

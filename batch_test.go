@@ -56,6 +56,32 @@ func TestBatch_ForeignDeath(t *testing.T) {
 	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
 }
 
+// A member that is added later cannot have the key of a job that waits for the batch, where jobs of a key run in order:
+// each would wait for the other. With another key, in another queue, without that order, or before the waiter it can.
+func TestBatch_CircleOfKey(t *testing.T) {
+	ctx, db, q := newQuietQueue(t)
+	other := honker.NewQueue[int](db, "other", nil)
+	for _, ordered := range []*honker.Queue[int]{q, other} {
+		setLimits(t, ordered, honker.Limits{InOrder: true})
+	}
+	b := newBatch(t, db)
+	testkit.Enqueue(t, q, 1, honker.In(b.ID), honker.Key("k"))
+	next := testkit.Enqueue(t, q, 2, honker.AfterBatch(b.ID), honker.Key("k"))
+	testkit.Enqueue(t, other, 3, honker.After(next), honker.Key("by another"))
+	before := testkit.Dump(t, db.SQL())
+	_, err := q.Enqueue(ctx, 4, honker.In(b.ID), honker.Key("k"))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorContains(t, err, fmt.Sprintf("job %d waits for batch %d, and the jobs of its key \"k\" run in order", next, b.ID))
+	_, err = other.Enqueue(ctx, 4, honker.In(b.ID), honker.Key("by another"))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+	testkit.Enqueue(t, q, 5, honker.In(b.ID), honker.Key("l"))
+	testkit.Enqueue(t, other, 5, honker.In(b.ID), honker.Key("k"))
+	setLimits(t, q, honker.Limits{PerKey: 1})
+	testkit.Enqueue(t, q, 6, honker.In(b.ID), honker.Key("k"))
+	requireSound(t, db)
+}
+
 // Nothing of a batch can wait for what waits for the batch.
 func TestBatch_Circles(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)

@@ -362,7 +362,7 @@ func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) 
 // insert adds the jobs that were not handed over.
 func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.NewJob, now time.Time) error {
 	if op.links != nil {
-		if err := op.q.db.jobs.CheckLinks(ctx, tx, op.links); err != nil {
+		if err := op.q.db.jobs.CheckLinks(ctx, tx, op.q.name, op.side.Key, op.links); err != nil {
 			return err
 		}
 	}

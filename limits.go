@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -15,7 +17,9 @@ import (
 type limitStore interface {
 	engine.LimitStore
 	Get(ctx context.Context, q engine.Querier, queue string) (store.QueueLimits, error)
-	Set(ctx context.Context, q engine.Querier, queue string, l store.QueueLimits, now int64) (changed bool, err error)
+	Set(ctx context.Context, q engine.Querier, queue string, l store.QueueLimits) (changed bool, err error)
+	Fitting(ctx context.Context, q engine.Querier) ([]string, error)
+	FitSome(ctx context.Context, q engine.Querier, queue string, n int, now int64) (more bool, err error)
 }
 
 // Key says what the job shares a limit by: a customer, a host, an account. See [Limits] for the limits,
@@ -38,8 +42,12 @@ func Key(key string) EnqueueOption {
 // A claim passes over what may not start: it counts and claims in one statement of SQLite's one
 // writer, so a limit is never exceeded, and there is no semaphore that a crash could leave behind. A job
 // of a key that is full is held, [PhaseHeld], and out of the way of claims; the commit that
-// settles or cancels a job of the key lets the next one go, also one by another binding. A job with a claim that
+// settles a job of the key lets the next one go, also one by another binding. A job with a claim that
 // has lapsed counts as running until it is claimed again or is dead.
+//
+// A job that is cancelled while it runs keeps its place until its handler has returned, or until its lease has ended where
+// that is not known: in a worker that has died, or of another binding. Another binding cancels a job as it acks one, by a delete,
+// so a job that such a program cancels gives up its place at once.
 type Limits struct {
 	Running int  // jobs of the queue that run at a time, claimed ahead or by hand included; at most 10,000
 	PerKey  int  // jobs of one Key that run at a time; at most 10,000
@@ -116,13 +124,18 @@ func rateOf(row store.StartRate) Rate {
 // already write nothing, so a program may set them at each start.
 //
 // They hold from the next claim on. What runs goes on: where that is more than a limit allows, no
-// other starts. A rate that changes begins anew. Where there is more room than before, held jobs go at once.
+// other starts. A rate that changes begins anew. Where there is more room than before, held jobs go.
+//
+// SetLimits returns when the jobs of the queue have been fitted to the new limits. That takes transactions of some
+// milliseconds with pauses between them, in which other writers get the file; the limits hold from the first one on, and a
+// job that was not fitted yet waits. When ctx ends before, SetLimits returns its error, and the limits stay: claims on the queue, the
+// next SetLimits and [DB.Maintain] do the rest, also after the death of the process.
 //
 // The first limit of a kind in a file and the end of the last change its schema, after which every
 // connection prepares its statements anew: limits are for operators and for the start of programs.
 // While there are limits on keys in a file, each claim of any queue costs a little more.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx]. A
+// Each transaction waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx]. A
 // limit that is negative or too large is [ErrInvalid].
 func (q *Queue[T]) SetLimits(ctx context.Context, l Limits) error {
 	return fail("set limits", q.name, q.setLimits(ctx, l))
@@ -136,12 +149,23 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 	if err := errors.Join(q.db.engine.Writable(), q.db.engine.RefuseInTx(ctx, "")); err != nil {
 		return err
 	}
-	if is, err := q.limits(ctx); err != nil || is == row {
+	is, err := q.limits(ctx)
+	if err != nil {
 		return err
 	}
+	if is != row {
+		if err := q.changeLimits(ctx, row); err != nil {
+			return err
+		}
+	}
+	return q.db.fitJobs(ctx, q.name)
+}
+
+// changeLimits is what of SetLimits is one transaction.
+func (q *queue) changeLimits(ctx context.Context, row store.QueueLimits) error {
 	audit := engine.AuditActor(ctx, "set limits", "queue", q.name)
-	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		changed, err := q.db.limits.Set(ctx, tx, q.name, row, now.Unix())
+	err := q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
+		changed, err := q.db.limits.Set(ctx, tx, q.name, row)
 		if err != nil || !changed {
 			return err
 		}
@@ -149,6 +173,48 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 	}))
 	if err == nil {
 		q.db.engine.Notifier.Wake(q.ready())
+	}
+	return err
+}
+
+// fitting returns the queues with jobs that are to be fitted to limits that have changed.
+func (db *DB) fitting(ctx context.Context) (queues []string, err error) {
+	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
+		queues, err = db.limits.Fitting(ctx, r)
+		return err
+	})
+	return queues, err
+}
+
+// fitJobs fits the jobs of a queue to its limits, if they are not.
+func (db *DB) fitJobs(ctx context.Context, queue string) error {
+	if queues, err := db.fitting(ctx); err != nil || !slices.Contains(queues, queue) {
+		return err
+	}
+	for p := db.engine.NewPace(); ; {
+		more := false
+		err := p.Write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+			more, err = db.limits.FitSome(ctx, tx, queue, p.Size, now.Unix())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: queue})
+		if !more {
+			return nil
+		}
+		if err := p.Rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// fitAll does what processes have left undone that have died.
+func (db *DB) fitAll(ctx context.Context) error {
+	queues, err := db.fitting(ctx)
+	for _, queue := range queues {
+		err = errors.Join(err, db.fitJobs(ctx, queue))
 	}
 	return err
 }
@@ -172,12 +238,13 @@ func (q *queue) limits(ctx context.Context) (row store.QueueLimits, err error) {
 
 // KeyStats is what lies in a queue of one [Key].
 type KeyStats struct {
-	Key     string
-	Running int64     // claimed, also by a claim that has lapsed
-	Held    int64     // held until the key has room
-	Waiting int64     // the others: ready, or waiting for their time
-	Oldest  time.Time // when the oldest was enqueued that does not run; zero: all run
-	Pause   *Pause    // with that [PauseOptions.Key], or of a [SlowDown]; nil: the key is not paused
+	Key       string
+	Running   int64     // claimed, also by a claim that has lapsed
+	Cancelled int64     // cancelled while they ran, and their handlers may still: each takes a place as one that runs
+	Held      int64     // held until the key has room
+	Waiting   int64     // the others: ready, or waiting for their time
+	Oldest    time.Time // when the oldest was enqueued that does not run; zero: all run
+	Pause     *Pause    // with that [PauseOptions.Key], or of a [SlowDown]; nil: the key is not paused
 }
 
 // maxKeys bounds what Keys returns.
@@ -200,7 +267,7 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 		keys = make([]KeyStats, len(rows))
 		for i, k := range rows {
 			keys[i] = KeyStats{
-				Key: k.Key, Running: k.Running, Held: k.Held, Waiting: k.Waiting, Oldest: engine.Instant(k.Oldest), Pause: pauseOf(k.Pause),
+				Key: k.Key, Running: k.Running, Cancelled: k.Cancelled, Held: k.Held, Waiting: k.Waiting, Oldest: engine.Instant(k.Oldest), Pause: pauseOf(k.Pause),
 			}
 		}
 		return err

@@ -67,7 +67,7 @@ func TestLimits_InTheFile(t *testing.T) {
 	got, err := q.Limits(ctx)
 	require.NoError(t, err)
 	require.Equal(t, all, got)
-	require.Len(t, rows(t, db, limitTriggers), 12)
+	require.Len(t, rows(t, db, limitTriggers), 13)
 	version := oneRow(t, db, `PRAGMA data_version`)
 	other := testkit.Attach(t, path)
 	setLimits(t, honker.NewQueue[int](other, "jobs", nil), all)

@@ -37,6 +37,8 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 // returns nil. Each time Every has passed, in one process at a time, it
 //   - moves jobs to the dead letters that have expired, or of which the last attempt never
 //     ended,
+//   - gives up the places that cancelled jobs have kept beyond their leases, and fits jobs to limits that have changed,
+//     see [Queue.SetLimits],
 //   - compacts every topic with a [Retention],
 //   - deletes jobs that are done or dead beyond the [QueueRetention] of their queue,
 //   - deletes results that have expired, windows of rate limits that are over, and unique keys
@@ -129,6 +131,8 @@ func (db *DB) chores() []chore {
 		{"expired jobs", db.deadLetterExpired},
 		{"unique keys", db.dropKeysOver},
 		{"pauses", db.endPauses},
+		{"places of cancelled jobs", db.sweep(store.SweepPlaces, 0)},
+		{"limits", db.fitAll},
 		{"deleted groups", db.dropLeftClaims},
 		{"retention", db.compactAll},
 		{"queue retention", db.trimQueues},

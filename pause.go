@@ -188,7 +188,10 @@ func (q *queue) resume(ctx context.Context, key string, invalid error, end func(
 	}
 	q.db.engine.Notifier.Wake(q.ready())
 	q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Resumed: true, Actor: engine.Actor(ctx)})
-	return true, nil
+	if key == "" {
+		return true, nil
+	}
+	return true, q.db.fitJobs(ctx, q.name) // what pauses of keys have left, after the last one
 }
 
 // endPauses removes what pauses have left that ended by themselves.

@@ -22,7 +22,7 @@ type jobStore interface {
 	InsertUnique(ctx context.Context, q engine.Querier, j store.NewJob, payload string, u store.Unique) (store.Placed, error)
 	SetSides(ctx context.Context, q engine.Querier, queue string, s store.Side, ids []int64) error
 	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
-	CheckLinks(ctx context.Context, q engine.Querier, l *store.Links) error
+	CheckLinks(ctx context.Context, q engine.Querier, queue, key string, l *store.Links) error
 	AddLinks(ctx context.Context, q engine.Querier, l *store.Links, ids []int64) error
 	AddWaits(ctx context.Context, q engine.Querier, l *store.Links, id int64) error
 	AfterOf(ctx context.Context, q engine.Querier, id int64) ([]int64, error)
@@ -38,7 +38,7 @@ type jobStore interface {
 	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
 	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
 	FindDone(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	Cancel(ctx context.Context, q engine.Querier, queue string, id int64) (bool, error)
+	Cancel(ctx context.Context, q engine.Querier, queue string, id, now int64) (bool, error)
 	AckManyAlone(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
 	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
@@ -356,13 +356,14 @@ func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, 
 // It reports whether there was one. For jobs that wait for it, see [After], it counts as done. The ctx of a handler of Work that runs it ends, with
 // [ErrCancelled] as its cause: at once in this process, after a wake in another one of this
 // package, where the handler has run for a tenth of a second. The claim ends as
-// [OutcomeCancelled], whatever the handler returns, and OnError is not called.
+// [OutcomeCancelled], whatever the handler returns, and OnError is not called. In a queue with [Limits] the job keeps
+// its place until then, or until its lease has ended.
 func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
 	}
-	err = q.db.engine.Write(ctx, "CancelTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, _ time.Time) (err error) {
-		cancelled, err = q.db.jobs.Cancel(ctx, tx, q.name, id)
+	err = q.db.engine.Write(ctx, "CancelTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+		cancelled, err = q.db.jobs.Cancel(ctx, tx, q.name, id, now.Unix())
 		return err
 	}))
 	if err == nil && cancelled {
@@ -382,7 +383,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if err != nil {
 		return false, fail("cancel", q.name, err)
 	}
-	cancelled, err := q.db.jobs.Cancel(ctx, on, q.name, id)
+	cancelled, err := q.db.jobs.Cancel(ctx, on, q.name, id, time.Now().Unix())
 	return cancelled, fail("cancel", q.name, err)
 }
 

@@ -256,7 +256,10 @@ CREATE TABLE IF NOT EXISTS _honkerx_queues (
   dead_count INTEGER,
   dead_age_ms INTEGER,
   keys_paused INTEGER,   -- how many keys of the queue are; NULL: none
-  claim_ms INTEGER       -- the time of a claim while it is made, for the triggers; NULL between transactions
+  claim_ms INTEGER,      -- the time of a claim while it is made, for the triggers; NULL between transactions
+  fit_job INTEGER,       -- not NULL while its jobs are fitted to limits that have changed: done up to this id
+  fit_key TEXT,          -- with it, while the starts of its keys are forgotten: done up to this key
+  fit_rate INTEGER       -- with it, 1: also the starts that jobs have reserved
 ) WITHOUT ROWID;
 -- Those that keep jobs that are done.
 CREATE INDEX IF NOT EXISTS _honkerx_queues_done
@@ -274,6 +277,20 @@ CREATE TABLE IF NOT EXISTS _honkerx_keys (
   next_ms INTEGER,       -- and those that are reserved
   PRIMARY KEY (queue, key)
 ) WITHOUT ROWID;
+
+-- Places that cancelled jobs still take in queues with limits, since their handlers may run on. One
+-- counts as a running job until until_ms, the end of its lease, and its worker deletes it when the
+-- handler has returned.
+CREATE TABLE IF NOT EXISTS _honkerx_cancelled (
+  job_id INTEGER PRIMARY KEY,
+  queue TEXT NOT NULL,
+  key TEXT,
+  worker TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  until_ms INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS _honkerx_cancelled_key
+  ON _honkerx_cancelled(queue, key, until_ms);
 
 -- Jobs that were acked, of queues that keep them. To insert a row is the ack: a trigger removes the
 -- live job in the same statement, and the oldest row of a queue that has twice of what it keeps.

@@ -46,6 +46,7 @@ type QueueStats struct {
 	Pause       *Pause    // nil: the queue is not paused
 	AsOf        time.Time // when this was counted
 	Limits      Limits    // of the queue; Ready counts also those that they keep from starting
+	Cancelled   int64     // jobs that were cancelled while they ran, and take a place of Limits until their handlers have returned
 }
 
 // Stats returns what lies in this queue; one that nothing was ever enqueued to is all zeros. It
@@ -87,5 +88,6 @@ func statsOf(row engine.QueueStats) QueueStats {
 		Pause:       pauseOf(row.Pause),
 		AsOf:        row.AsOf,
 		Limits:      limitsOf(row.Limits),
+		Cancelled:   row.Cancelled,
 	}
 }

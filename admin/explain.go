@@ -73,6 +73,7 @@ type explainStore interface {
 	OpenEdges(ctx context.Context, q engine.Querier, id int64, limit int) ([]store.Edge, error)
 	Outlook(ctx context.Context, q engine.Querier, queue string, nowMS int64) (*store.Outlook, error)
 	RunningJobs(ctx context.Context, q engine.Querier, queue, key string, now int64, limit int) ([]int64, error)
+	CancelledJobs(ctx context.Context, q engine.Querier, queue, key string, now int64, limit int) ([]int64, error)
 	NextClaimAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (int64, error)
 }
 
@@ -273,9 +274,26 @@ func (x *explainer) batchReason(ctx context.Context, e store.Edge) (r Reason, er
 	return waitsForBatch(b, e, ids), err
 }
 
+// occupants are the jobs that take the places of a limit, up to the first 100 of both kinds.
+type occupants struct{ run, cancelled []int64 }
+
+func (r occupants) all() []int64 {
+	all := slices.Concat(r.run, r.cancelled)
+	return all[:min(len(all), maxReasonJobs)]
+}
+
+// runs returns the jobs of a queue, or of a key of it, that run or still take a place.
+func (x *explainer) runs(ctx context.Context, o *store.Outlook, queue, key string) (r occupants, err error) {
+	if r.run, err = explained.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Cancelled == 0 {
+		return r, err
+	}
+	r.cancelled, err = explained.CancelledJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs)
+	return r, err
+}
+
 // held adds what keeps claims from taking the job.
 func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook, s store.Standing) error {
-	now, queue, key := x.now, ex.Job.Queue, ex.Job.Key
+	queue, key := ex.Job.Queue, ex.Job.Key
 	if o.Pause != nil {
 		ex.add(x.paused(queue, "", o.Pause))
 	}
@@ -283,18 +301,18 @@ func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook,
 		ex.add(x.paused(queue, key, s.KeyPause))
 	}
 	if s.QueueFull {
-		ids, err := explained.RunningJobs(ctx, x.q, queue, "", now.Unix(), maxReasonJobs)
+		r, err := x.runs(ctx, o, queue, "")
 		if err != nil {
 			return err
 		}
-		ex.add(queueLimit(queue, o, s, ids))
+		ex.add(queueLimit(queue, o, s, r))
 	}
 	if s.KeyFull {
-		ids, err := explained.RunningJobs(ctx, x.q, queue, key, now.Unix(), maxReasonJobs)
+		r, err := x.runs(ctx, o, queue, key)
 		if err != nil {
 			return err
 		}
-		ex.add(keyLimit(queue, key, o, s, ids))
+		ex.add(keyLimit(queue, key, o, s, r))
 	}
 	if s.First != 0 && !s.KeyFull {
 		ex.add(keyOrder(key, s.First))
@@ -368,11 +386,11 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 	}
 	ex := &Explanation{Ahead: honker.Count(n)}
 	if o.Running > 0 {
-		ids, err := explained.RunningJobs(ctx, x.q, name, "", x.now.Unix(), maxReasonJobs)
+		r, err := x.runs(ctx, o, name, "")
 		if err != nil {
 			return nil, err
 		}
-		ex.add(queueRuns(o.Running, ids))
+		ex.add(queueRuns(o.Running, r))
 	}
 	if id := cmp.Or(first, waits); id != 0 {
 		if err := x.head(ctx, ex, o, id); err != nil {

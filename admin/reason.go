@@ -58,12 +58,24 @@ func (x *explainer) running(j *honker.JobInfo) Reason {
 		Text: fmt.Sprintf("runs: worker %q has it until %s unless it renews its claim, attempt %s", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))}
 }
 
-func queueRuns(n int64, ids []int64) Reason {
+func queueRuns(n int64, r occupants) Reason {
+	ids := r.all()
 	text := fmt.Sprintf("%s of it run%s", plural(n, "job"), listed(ids))
 	if n == 1 {
 		text = fmt.Sprintf("job %d runs, and no other one of it", ids[0])
 	}
-	return Reason{Code: ReasonRunning, Jobs: ids, Text: text}
+	return Reason{Code: ReasonRunning, Jobs: ids, Text: text + r.stillRun()}
+}
+
+// stillRun tells of the jobs that are gone from the queue and still take a place of its limits.
+func (r occupants) stillRun() string {
+	switch len(r.cancelled) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; job %d was cancelled, and its handler has not returned", r.cancelled[0])
+	}
+	return fmt.Sprintf("; %s were cancelled, and their handlers have not returned", named(r.cancelled))
 }
 
 func canBeClaimed(n honker.Count, first int64) string {
@@ -214,16 +226,19 @@ func (x *explainer) paused(queue, key string, p *store.Pause) Reason {
 	return r
 }
 
-func queueLimit(queue string, o *store.Outlook, s store.Standing, ids []int64) Reason {
+func queueLimit(queue string, o *store.Outlook, s store.Standing, by occupants) Reason {
+	ids := by.all()
 	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []string{command("queue", "limits", queue)}}
 	r.Text = fmt.Sprintf("its queue is full: %d of %d run%s", o.Running, o.Limits.Running, listed(ids))
 	if s.Ahead.N > 0 && o.Running < o.Limits.Running {
 		r.Text = fmt.Sprintf("its queue is full once those before it have started: %d of %d run", o.Running, o.Limits.Running)
 	}
+	r.Text += by.stillRun()
 	return r
 }
 
-func keyLimit(queue, key string, o *store.Outlook, s store.Standing, ids []int64) Reason {
+func keyLimit(queue, key string, o *store.Outlook, s store.Standing, by occupants) Reason {
+	ids := by.all()
 	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []string{command("queue", "keys", queue)}}
 	most := o.Limits.PerKey
 	if o.Limits.InOrder {
@@ -233,6 +248,7 @@ func keyLimit(queue, key string, o *store.Outlook, s store.Standing, ids []int64
 	if int64(len(ids)) < min(most, s.KeyRunning) {
 		r.Text = fmt.Sprintf("its key %q is full once those before it have started: %d of %d run", key, len(ids), most)
 	}
+	r.Text += by.stillRun()
 	return r
 }
 

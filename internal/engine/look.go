@@ -32,6 +32,7 @@ type PauseStore interface {
 // LimitStore are those about limits.
 type LimitStore interface {
 	All(ctx context.Context, q Querier) (map[string]store.QueueLimits, error)
+	Places(ctx context.Context, q Querier, queue string, now int64) (int64, error)
 }
 
 // Search runs f after all other searches of this DB that were begun before: one that reads many rows for
@@ -109,11 +110,16 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []store.QueueH
 		if !limited {
 			continue
 		}
-		next, err := e.Config.Stats.NextClaimAt(ctx, q, h.Queue, time.Now().UnixMilli())
+		now := time.Now()
+		next, err := e.Config.Stats.NextClaimAt(ctx, q, h.Queue, now.UnixMilli())
 		if err != nil {
 			return nil, err
 		}
-		heads[i] = h.Limited(l, next)
+		places, err := e.Limits.Places(ctx, q, h.Queue, now.Unix())
+		if err != nil {
+			return nil, err
+		}
+		heads[i] = h.Limited(l, next, places)
 	}
 	return heads, nil
 }

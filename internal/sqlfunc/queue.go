@@ -137,7 +137,7 @@ func heartbeat(c call) (driver.Value, error) {
 }
 
 func cancel(c call) (driver.Value, error) {
-	return done(store.Jobs{}.Drop(c.ctx, c.q, c.integer(0)))
+	return done(store.Jobs{}.Drop(c.ctx, c.q, c.integer(0), c.now()))
 }
 
 func getJob(c call) (driver.Value, error) {

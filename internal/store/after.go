@@ -63,8 +63,12 @@ func later(from string) string {
 // By primary keys.
 var sqlWaitsAlready = later(`VALUES (?1)`) + ` SELECT id FROM later WHERE id IN (SELECT value FROM json_each(?2)) LIMIT 1`
 
-// CheckLinks refuses what an enqueue may not say. It writes nothing.
-func (Jobs) CheckLinks(ctx context.Context, q Querier, l *Links) error {
+// By primary keys, and by _honkerx_job_key for a queue in which the jobs of a key run in order.
+var sqlKeyWaits = later(`VALUES (?1)`) + ` SELECT s.job_id FROM later CROSS JOIN _honkerx_job AS s ON s.job_id = later.id
+WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
+
+// CheckLinks refuses what an enqueue of jobs with key in queue may not say. It writes nothing.
+func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *Links) error {
 	if err := neverWas(ctx, q, sqlNoSuchJob, "no job has had this id", l.Jobs); err != nil {
 		return err
 	}
@@ -85,7 +89,29 @@ func (Jobs) CheckLinks(ctx context.Context, q Querier, l *Links) error {
 	if err != nil {
 		return err
 	}
-	return noCircle(ctx, q, -l.In, l)
+	if err := noCircle(ctx, q, -l.In, l); err != nil {
+		return err
+	}
+	return noCircleOfKey(ctx, q, queue, key, l.In)
+}
+
+// noCircleOfKey refuses a member of a batch for which a job of its key waits: in order that job comes first, so each
+// would wait for the other.
+func noCircleOfKey(ctx context.Context, q Querier, queue, key string, batch int64) error {
+	if key == "" {
+		return nil
+	}
+	limits, err := Limits{}.Get(ctx, q, queue)
+	if err != nil || !limits.InOrder {
+		return err
+	}
+	var id int64
+	found, err := one(ctx, q, sqlKeyWaits, []any{-batch, queue, key}, &id)
+	if err == nil && found {
+		err = fmt.Errorf("%w: job %d waits for batch %d, and the jobs of its key %q run in order, so a later member with that key would wait for ever: give the member another key, or enqueue job %d last",
+			sqlite.ErrInvalid, id, batch, key, id)
+	}
+	return err
 }
 
 func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) error {

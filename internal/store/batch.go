@@ -38,6 +38,16 @@ func (Batches) Members(ctx context.Context, q Querier, id int64, limit int) ([]i
 	return returnedIDs(ctx, q, sqlBatchMembers, 0, id, limit)
 }
 
+// By _honkerx_after_waiter.
+const sqlForgetEnded = `DELETE FROM _honkerx_after WHERE waiter = -?1 AND batch = ?1 AND job_id IN (
+  SELECT job_id FROM _honkerx_after INDEXED BY _honkerx_after_waiter WHERE waiter = -?1 AND state = 1 LIMIT ?2 + 0)`
+
+// ForgetEnded forgets up to limit members that are done, and counts them: those of a batch for which nothing waits. The
+// end of the batch forgets what is left, in one statement.
+func (Batches) ForgetEnded(ctx context.Context, q Querier, id int64, limit int) (int, error) {
+	return affected(ctx, q, sqlForgetEnded, id, limit)
+}
+
 // Batch is a batch as it is read.
 type Batch struct {
 	ID                int64

@@ -62,13 +62,18 @@ WHERE s.slot = 2 AND l.state <> 'held' OR (s.slot = 1) <> (l.state = 'processing
 	{"no job is held for a key that has room", // those that are not held are at least as many as it has room for
 		`SELECT h.job_id FROM (SELECT queue, key, min(job_id) AS job_id FROM _honkerx_job WHERE slot = 2 GROUP BY queue, key) AS h
   LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k ON k.queue = h.queue AND k.key = h.key
-WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND CASE WHEN q.in_order = 1 THEN NOT EXISTS (SELECT 1 FROM _honkerx_job AS s
+WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND CASE WHEN q.in_order = 1 THEN NOT EXISTS (SELECT 1 FROM _honkerx_job AS s
     WHERE s.queue = h.queue AND s.key = h.key AND (s.slot = 1 OR s.slot = 0 AND s.job_id < h.job_id))
-  ELSE ifnull(q.per_key, 0) = 0 OR q.per_key > (SELECT count(*) FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
+    AND NOT EXISTS (SELECT 1 FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key)
+  ELSE ifnull(q.per_key, 0) = 0 OR q.per_key > (SELECT count(*) FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key) + (SELECT count(*) FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
     WHERE s.queue = h.queue AND s.key = h.key AND (s.slot = 1 OR s.slot = 0 AND l.state = 'pending')) END`},
 	{"a queue knows how many of its keys are paused",
 		`SELECT 0 FROM _honkerx_queues AS q WHERE ifnull(keys_paused, 0) <>
   (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = q.queue AND k.paused_ms IS NOT NULL)`},
+	{"starts that are forgotten are those of keys of a queue of which the jobs are fitted",
+		`SELECT 0 FROM _honkerx_queues WHERE fit_job IS NULL AND coalesce(fit_key, fit_rate) IS NOT NULL`},
+	{"a job that was cancelled is not live", // it has kept its place
+		`SELECT job_id FROM _honkerx_cancelled WHERE job_id IN (SELECT id FROM _honker_live)`},
 	{"no claim is being made between two transactions",
 		`SELECT 0 FROM _honkerx_queues WHERE claim_ms IS NOT NULL`},
 	{"a queue that is not paused has nothing of a pause",

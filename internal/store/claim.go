@@ -23,7 +23,8 @@ const overdueLimit = 1000
 const ClaimRows = 1000
 
 var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
-  (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 END FROM _honkerx_queues WHERE queue = ?1)`
+  (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
+    + iif(fit_job IS NOT NULL OR ` + overCancelled("q.queue") + `, 4, 0) FROM _honkerx_queues AS q WHERE queue = ?1)`
 
 // Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
@@ -108,9 +109,9 @@ func allDue(queue string) string {
 
 // overdue is the condition that a claim on queue has something to settle first: jobs
 // of lapsed claims, or jobs that wait without an attempt left; or that have expired, where
-// others are held behind them.
+// others are held behind them; or what limits have left, see unfitted.
 func overdue(queue string) string {
-	return lapsed(queue) + ` OR ` + exhausted(queue) + ` OR ` + keyedQueue(queue) + ` AND ` + expiredPending(queue)
+	return lapsed(queue) + ` OR ` + exhausted(queue) + ` OR ` + keyedQueue(queue) + ` AND ` + expiredPending(queue) + ` OR ` + unfitted(queue)
 }
 
 // expiredPending is a condition of one seek, as those that follow.
@@ -221,13 +222,16 @@ type overdueJobs struct {
 	some    bool // it settles jobs first
 	expired bool // jobs that wait have expired
 	limited bool // the queue has limits
+
+	unfitted bool // limits that have changed, or places of cancelled jobs that have ended, hold jobs
 }
 
 // overdue is one statement. Jobs that have expired are left to a sweep, but where others may be held behind them.
 func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (found overdueJobs, err error) {
 	var limits number
 	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &found.some, &found.expired, &limits)
-	found.some = found.some || found.expired && limits == 2
+	found.unfitted, limits = limits&4 != 0, limits&3
+	found.some = found.some || found.expired && limits == 2 || found.unfitted
 	found.limited = limits > 0
 	return found, err
 }
@@ -260,6 +264,11 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 	if err != nil || !found.some {
 		return nil, false, found, err
 	}
+	if found.unfitted {
+		if err := fitQueue(ctx, q, queue, now); err != nil {
+			return nil, false, found, err
+		}
+	}
 	for _, copyRows := range []string{sqlDeadLetterLapsed, sqlDeadLetterExhausted} {
 		died, err := toDead(ctx, q, copyRows, queue, now, overdueLimit)
 		if err != nil {
@@ -279,8 +288,20 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 		}
 		dead, more = append(dead, died...), len(died) > 0
 	}
-	return dead, len(dead)+reclaimed > 0, found, nil
+	return dead, len(dead)+reclaimed > 0 || found.unfitted, found, nil
 }
+
+// fitQueue gives up the places of cancelled jobs that have ended, and fits some jobs to limits that have changed.
+func fitQueue(ctx context.Context, q Querier, queue string, now int64) error {
+	if _, err := q.ExecContext(ctx, sqlDropPlacesOver, queue, now); err != nil {
+		return err
+	}
+	_, err := Limits{}.FitSome(ctx, q, queue, fittedByClaim, now)
+	return err
+}
+
+// fittedByClaim bounds the jobs that one claim fits: what is left makes the queue ready for the next.
+const fittedByClaim = 256
 
 // By the indexes of whereLapsedOver and whereExhausted.
 const (
@@ -349,34 +370,39 @@ func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (
 // limits.
 func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int64) ([]QueueState, error) {
 	states := make([]QueueState, 0, len(queues))
-	var full []int // those that are ready if their limits have room
+	var full []int // those that are ready if their limits have room, or will be when a cancelled job gives up its place
+	dues := make([]bool, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
 		var s QueueState
 		var overdue, due bool
 		var at, deadline, lapse number
 		err := rows.Scan(&s.Queue, &overdue, &due, &s.Limited, &at, &deadline, &lapse)
 		s.Ready, s.Next = due || overdue, nextOf(earlier(at, deadline), lapse)
-		if s.Limited && due && !overdue {
+		if s.Limited && !overdue {
 			full = append(full, len(states))
 		}
-		states = append(states, s)
+		states, dues = append(states, s), append(dues, due)
 		return err
 	}, nameList(queues), nowMS/1000)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range full {
-		if err := states[i].limit(ctx, q, nowMS); err != nil {
+		if err := states[i].limit(ctx, q, dues[i], nowMS); err != nil {
 			return nil, err
 		}
 	}
 	return states, nil
 }
 
-// limit makes the state of a queue with jobs that are due that which its limits allow.
-func (s *QueueState) limit(ctx context.Context, q Querier, nowMS int64) error {
+// limit makes the state of a queue that which its limits allow, and has it looked at again when the place of a
+// cancelled job ends.
+func (s *QueueState) limit(ctx context.Context, q Querier, due bool, nowMS int64) error {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
-	s.Ready, s.StartMS = r.jobs > 0, int64(math.Ceil(r.startMS))
+	s.Next = int64(earlier(number(s.Next), r.freeAt))
+	if due {
+		s.Ready, s.StartMS = r.jobs > 0, int64(math.Ceil(r.startMS))
+	}
 	return err
 }
 
@@ -420,8 +446,12 @@ func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, nowMS in
 	return j.nextStart(ctx, q, queue, nowMS, due, lapse)
 }
 
+// By the heads of partial indexes.
+var sqlAnyWaiting = `SELECT ` + waiting("?1") + ` OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = ?1 AND state = 'held')`
+
 // nextStart is the time of the next claim of a queue with limits, of which the next job is due at due and
-// the next claim ends at lapse. While as many run as may, only the end of a claim makes room by time.
+// the next claim ends at lapse. While as many run as may, only the end of a claim, or of the
+// place of a cancelled job, makes room by time.
 func (Jobs) nextStart(ctx context.Context, q Querier, queue string, nowMS int64, due, lapse number) (int64, error) {
 	r, err := roomOf(ctx, q, queue, nowMS)
 	if err != nil {
@@ -429,6 +459,15 @@ func (Jobs) nextStart(ctx context.Context, q Querier, queue string, nowMS int64,
 	}
 	if r.full {
 		due = 0
+	}
+	if r.freeAt > 0 {
+		var waits bool
+		if _, err := one(ctx, q, sqlAnyWaiting, []any{queue}, &waits); err != nil {
+			return 0, err
+		}
+		if waits {
+			lapse = earlier(lapse, r.freeAt-1)
+		}
 	}
 	start := int64(math.Ceil(r.startMS / 1000))
 	if start != 0 && !r.full {

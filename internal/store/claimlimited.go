@@ -162,8 +162,9 @@ func passes(ctx context.Context, q Querier, n int, pass func(n, ahead int) (got 
 type queueKey struct{ queue, key string }
 
 // By _honkerx_job_key.
-const (
-	sqlRunningOfKey = `SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 1`
+var (
+	sqlRunningOfKey = `SELECT (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 1)
+  + ` + cancelled("?1", "?2", "?3 * 1000")
 
 	sqlHoldJobs = `UPDATE _honkerx_job SET slot = 2, priority = l.priority, run_at = l.run_at
 FROM _honker_live AS l WHERE l.id = _honkerx_job.job_id AND job_id IN (SELECT value FROM json_each(?1))`
@@ -195,7 +196,7 @@ func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n
 		if n >= 0 && len(chosen) == n {
 			break
 		}
-		room, err := freeOf(ctx, q, free, rooms, keys[i])
+		room, err := c.freeOf(ctx, q, free, rooms, keys[i])
 		if err != nil {
 			return 0, err
 		}
@@ -218,7 +219,7 @@ func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n
 }
 
 // freeOf is how many more jobs of a key may start, as far as PerKey goes; free remembers it.
-func freeOf(ctx context.Context, q Querier, free map[queueKey]int64, rooms []room, k queueKey) (int64, error) {
+func (c *claim) freeOf(ctx context.Context, q Querier, free map[queueKey]int64, rooms []room, k queueKey) (int64, error) {
 	if n, known := free[k]; known {
 		return n, nil
 	}
@@ -227,7 +228,7 @@ func freeOf(ctx context.Context, q Querier, free map[queueKey]int64, rooms []roo
 		return noBound, nil
 	}
 	var running int64
-	_, err := one(ctx, q, sqlRunningOfKey, []any{k.queue, k.key}, &running)
+	_, err := one(ctx, q, sqlRunningOfKey, []any{k.queue, k.key, c.now}, &running)
 	free[k] = rooms[i].perKey - running
 	return free[k], err
 }

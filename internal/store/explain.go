@@ -14,11 +14,12 @@ import (
 //
 // It follows the claim step by step, see ClaimAt and keyTriggers; a model test holds the two together.
 type Outlook struct {
-	Queue   string
-	Pause   *Pause // nil: none
-	Limits  QueueLimits
-	Running int64 // jobs with a claim that holds
-	Most    int   // that are counted as ahead of a job
+	Queue     string
+	Pause     *Pause // nil: none
+	Limits    QueueLimits
+	Running   int64 // jobs with a claim that holds, and those that were cancelled and may run on
+	Cancelled int64 // these
+	Most      int   // that are counted as ahead of a job
 
 	now, nowMS int64
 	tat        float64
@@ -63,11 +64,11 @@ const (
 	AheadJobs = 10_000
 )
 
-// By primary key, and the index of deadlines.
-const (
+// By primary key, the index of deadlines, and that of places.
+var (
 	sqlOutlookRow = `SELECT rate_tat_ms, ` + hasKeyLimits + ` FROM _honkerx_queues WHERE queue = ?1`
 
-	sqlCountRunning = `SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline
+	sqlCountRunning = `SELECT count(*), ` + cancelled("?1", "", "?2 * 1000") + ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
 )
 
@@ -97,6 +98,9 @@ WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2 ORDER BY cl
 
 	sqlRunningJobsOfKey = `SELECT s.job_id FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.queue = ?1 AND s.key = ?4 AND s.slot = 1 AND l.claim_expires_at >= ?2 LIMIT ?3 + 0`
+
+	// Of all keys where ?4 is empty.
+	sqlCancelledJobs = `SELECT job_id FROM _honkerx_cancelled WHERE queue = ?1 AND (?4 = '' OR key = ?4) AND until_ms > ?2 * 1000 LIMIT ?3 + 0`
 )
 
 // RunningJobs returns up to limit jobs of queue with a claim that holds, of all keys for "".
@@ -105,6 +109,11 @@ func (Jobs) RunningJobs(ctx context.Context, q Querier, queue, key string, now i
 		return returnedIDs(ctx, q, sqlRunningJobs, 0, queue, now, limit)
 	}
 	return returnedIDs(ctx, q, sqlRunningJobsOfKey, 0, queue, now, limit, key)
+}
+
+// CancelledJobs returns up to limit jobs of queue that were cancelled and still take a place, of all keys for "".
+func (Jobs) CancelledJobs(ctx context.Context, q Querier, queue, key string, now int64, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlCancelledJobs, 0, queue, now, limit, key)
 }
 
 // Edge is what a job waits for, and has not ended well.
@@ -191,9 +200,10 @@ func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64)
 		return nil, err
 	}
 	o.tat = tat.Float64
-	if _, err := one(ctx, q, sqlCountRunning, []any{queue, o.now}, &o.Running); err != nil {
+	if _, err := one(ctx, q, sqlCountRunning, []any{queue, o.now}, &o.Running, &o.Cancelled); err != nil {
 		return nil, err
 	}
+	o.Running += o.Cancelled
 	found, err := j.overdue(ctx, q, queue, o.now)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,8 @@ LIMIT ?3 + 0`
 
 	sqlKeyOutlooks = `SELECT c.value, ifnull(` + pauseHolds + `, 0), paused_ms, until_ms, reason, who, k.tat_ms, k.next_ms,
   (SELECT count(*) FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
-    WHERE s.queue = ?1 AND s.key = c.value AND s.slot = 1 AND l.claim_expires_at >= ?2),
+    WHERE s.queue = ?1 AND s.key = c.value AND s.slot = 1 AND l.claim_expires_at >= ?2)
+    + ` + cancelled("?1", "c.value", "?2 * 1000") + `,
   ` + firstOfKey("0", "NULL") + `,
   ` + firstOfKey("1", "NULL") + `,
   ` + firstOfKey("2", "0") + `

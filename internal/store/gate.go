@@ -31,15 +31,18 @@ const (
 	keyAllowance = keyInterval + ` * (q.key_rate_burst - 1)`
 )
 
-const running = `(SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline
-    WHERE queue = q.queue AND state = 'processing')`
+// running is how many jobs of the queue q run at nowMS, those included that were cancelled and may still.
+func running(nowMS string) string {
+	return `((SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = q.queue AND state = 'processing') + ` + cancelled("q.queue", "", nowMS) + `)`
+}
 
 // The gate of a queue. A claim of a job with a claim that has lapsed takes no place of another one.
-const (
+var (
 	makeGate = `CREATE TRIGGER IF NOT EXISTS _honkerx_gate BEFORE UPDATE OF state ON _honker_live
 WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_queues AS q WHERE q.queue = NEW.queue AND (
   q.paused_ms IS NOT NULL AND (q.until_ms IS NULL OR q.until_ms > ` + clock + `)
-  OR OLD.state <> 'processing' AND q.running <= ` + running + `
+  OR OLD.state <> 'processing' AND q.running <= ` + running(clock) + `
   OR ` + overRate + `))
 BEGIN
   SELECT RAISE(IGNORE);
@@ -67,15 +70,21 @@ const ofKey = `SELECT 1 FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queu
 
 // What a claim does with a job of which the key has no room is one of three, in this order: it holds
 // the job, or gives it a later time.
-const (
+var (
 	// In order: only the first of the live jobs of the key. Those that are held have neither priority
-	// nor time there, so both kinds of earlier ones are a seek.
+	// nor time there, so both kinds of earlier ones are a seek. While jobs are fitted to that order, a
+	// key with one that was held by the limits before, with its priority and time, is closed.
 	keyFull = `ifnull(q.per_key <= (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_key
-    WHERE queue = s.queue AND key = s.key AND slot = 1)
+    WHERE queue = s.queue AND key = s.key AND slot = 1) + ` + cancelledOfKey + `
   OR q.in_order = 1 AND (EXISTS (` + ofKey + ` AND slot = 1)
     OR EXISTS (` + ofKey + ` AND slot = 0 AND priority IS NULL AND run_at IS NULL AND job_id < s.job_id)
-    OR EXISTS (` + ofKey + ` AND slot = 2 AND priority = 0 AND run_at = 0 AND job_id < s.job_id))
+    OR EXISTS (` + ofKey + ` AND slot = 2 AND priority = 0 AND run_at = 0 AND job_id < s.job_id)
+    OR ` + cancelledOfKey + ` > 0
+    OR q.fit_job IS NOT NULL AND (EXISTS (` + ofKey + ` AND slot = 2 AND priority > 0) OR EXISTS (` + ofKey + ` AND slot = 2 AND priority < 0)
+      OR EXISTS (` + ofKey + ` AND slot = 2 AND priority = 0 AND run_at > 0) OR EXISTS (` + ofKey + ` AND slot = 2 AND priority = 0 AND run_at < 0)))
   OR k.paused_ms IS NOT NULL AND k.until_ms IS NULL, 0)`
+
+	cancelledOfKey = cancelled("s.queue", "s.key", clock)
 
 	keyPaused = `ifnull(k.until_ms > ` + clock + `, 0)`
 
@@ -182,6 +191,11 @@ WHEN OLD.key IS NOT NULL AND OLD.slot <> 2
 BEGIN
   ` + nextOfKey("OLD") + `
 END`},
+	{"_honkerx_key_freed", ` AFTER DELETE ON _honkerx_cancelled
+WHEN OLD.key IS NOT NULL
+BEGIN
+  ` + nextOfKey("OLD") + `
+END`},
 	{"_honkerx_key_later", ` AFTER UPDATE OF run_at ON _honker_live
 WHEN NEW.run_at > OLD.run_at AND OLD.state = 'pending' AND NEW.state = 'pending' AND ` + notInOrder("NEW") + `
 BEGIN
@@ -199,21 +213,25 @@ END`},
 var (
 	anyGated = `EXISTS (SELECT 1 FROM _honkerx_queues WHERE coalesce(paused_ms, running, rate_n) IS NOT NULL)`
 	anyRated = `EXISTS (SELECT 1 FROM _honkerx_queues WHERE rate_n IS NOT NULL)`
-	anyKeyed = `EXISTS (SELECT 1 FROM _honkerx_queues WHERE coalesce(per_key, in_order, key_rate_n, keys_paused) IS NOT NULL)`
+	anyKeyed = `EXISTS (SELECT 1 FROM _honkerx_queues WHERE coalesce(per_key, in_order, key_rate_n, keys_paused, fit_job) IS NOT NULL)`
 
 	sqlNeeds = `SELECT ` + anyGated + `, ` + anyRated + `, ` + anyKeyed + `,
   ` + hasTrigger("_honkerx_gate") + `, ` + hasTrigger("_honkerx_rate") + `, ` + hasTrigger("_honkerx_key_gate")
 )
 
+// By the index of deadlines: those with a slot 1 are the jobs that run.
 const (
-	sqlSlotsOfRunning = `UPDATE _honkerx_job SET slot = 1
-WHERE key IS NOT NULL AND job_id IN (SELECT id FROM _honker_live WHERE state = 'processing')`
-	sqlNoneHeld = letGoSlots + ` WHERE key IS NOT NULL AND slot = 2`
-	sqlNoneRuns = `UPDATE _honkerx_job SET slot = 0, wait = NULL WHERE key IS NOT NULL AND (slot = 1 OR wait IS NOT NULL)`
-	dropGate    = `DROP TRIGGER _honkerx_gate`
-	dropRate    = `DROP TRIGGER _honkerx_rate`
-	createKeyed = `CREATE TRIGGER `
-	dropKeyed   = `DROP TRIGGER `
+	ofRunning         = ` WHERE key IS NOT NULL AND job_id IN (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing')`
+	sqlSlotsOfRunning = `UPDATE _honkerx_job SET slot = 1` + ofRunning
+	sqlNoneRuns       = `UPDATE _honkerx_job SET slot = 0` + ofRunning
+)
+
+// Where processes of several versions have a file open, some of the triggers may be there already, or no more.
+const (
+	dropGate    = `DROP TRIGGER IF EXISTS _honkerx_gate`
+	dropRate    = `DROP TRIGGER IF EXISTS _honkerx_rate`
+	createKeyed = `CREATE TRIGGER IF NOT EXISTS `
+	dropKeyed   = `DROP TRIGGER IF EXISTS `
 )
 
 // hasTrigger is the condition that the file has a trigger.
@@ -262,9 +280,9 @@ func renewSlotTrigger(ctx context.Context, q Querier) error {
 	return execAll(ctx, q, []string{dropKeyed + slotTrigger.name, createKeyed + slotTrigger.name + slotTrigger.body})
 }
 
-// dropKeyTriggers ends with no job held, for which it needs the triggers.
+// dropKeyTriggers ends with no slot 1. No job is held for its key by then, see FitSome.
 func dropKeyTriggers() []string {
-	run := []string{sqlNoneHeld}
+	var run []string
 	for _, t := range keyTriggers {
 		run = append(run, dropKeyed+t.name)
 	}

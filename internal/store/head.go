@@ -56,6 +56,7 @@ type QueueHead struct {
 	due, lapse number
 	pause      *Pause
 	limits     QueueLimits
+	cancelled  int64
 }
 
 // Heads looks at the heads of the queues of s, or of all that have jobs, by name.
@@ -113,9 +114,10 @@ func (h QueueHead) Paused(p *Pause) QueueHead {
 	return h
 }
 
-// Limited has the limits of its queue, and the time of the next claim that they allow.
-func (h QueueHead) Limited(l QueueLimits, next int64) QueueHead {
-	h.limits, h.NextAt = l, next
+// Limited has the limits of its queue, the time of the next claim that they allow, and how many cancelled jobs still take
+// a place.
+func (h QueueHead) Limited(l QueueLimits, next, cancelled int64) QueueHead {
+	h.limits, h.NextAt, h.cancelled = l, next, cancelled
 	return h
 }
 

@@ -172,8 +172,11 @@ func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job,
 	return job, found, err
 }
 
-// Drop removes a live job of any queue, also a claimed one.
-func (Jobs) Drop(ctx context.Context, q Querier, id int64) (bool, error) {
+// Drop removes a live job of any queue, also a claimed one, which keeps its place at the second now.
+func (Jobs) Drop(ctx context.Context, q Querier, id, now int64) (bool, error) {
+	if _, err := q.ExecContext(ctx, sqlKeepPlaceOf, id, now); err != nil {
+		return false, err
+	}
 	n, err := affected(ctx, q, sqlDrop, id)
 	return n > 0, err
 }
@@ -187,8 +190,12 @@ const (
 // By primary keys.
 var sqlEndEdgesCancel = endsEdges(whereJobOf)
 
-// Cancel removes a live job of queue, also a claimed one. For those that wait for it, it is done.
-func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id int64) (bool, error) {
+// Cancel removes a live job of queue, also a claimed one, which keeps its place at the second now. For those that wait
+// for it, it is done.
+func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id, now int64) (bool, error) {
+	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now); err != nil {
+		return false, err
+	}
 	n, err := affected(ctx, q, sqlCancelJob, id, queue)
 	if err != nil || n > 0 {
 		return n > 0, err

@@ -106,7 +106,7 @@ func TestLive_IDsNeverReused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
-	_, err = store.Jobs{}.Cancel(ctx, tx, "a", first)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", first, 0)
 	require.NoError(t, err)
 	second, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
 	require.NoError(t, err)
@@ -165,7 +165,7 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 		_, found, err = store.Jobs{}.Get(ctx, tx, queue, number)
 		require.NoError(t, err)
 		require.False(t, found)
-		cancelled, err := store.Jobs{}.Cancel(ctx, tx, queue, number)
+		cancelled, err := store.Jobs{}.Cancel(ctx, tx, queue, number, 0)
 		require.NoError(t, err)
 		require.False(t, cancelled)
 	}
@@ -174,7 +174,7 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 // Cancel takes the job from its worker, which learns it when it settles.
 func TestJobs_Cancel_InFlight(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1)
+	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1, 0)
 	require.NoError(t, err)
 	require.True(t, cancelled)
 	require.Empty(t, deadRows(t, tx))

@@ -7,14 +7,15 @@ import (
 
 // KeyStats is what there is of a key.
 type KeyStats struct {
-	Key                    string
-	Running, Held, Waiting int64
-	Oldest                 int64 // when the oldest was enqueued that does not run; 0: none
-	Pause                  *Pause
+	Key                               string
+	Running, Cancelled, Held, Waiting int64
+	Oldest                            int64 // when the oldest was enqueued that does not run; 0: none
+	Pause                             *Pause
 }
 
-// By _honkerx_job_key, of all jobs of the queue that have a key, and of those that are paused.
-const sqlKeyStats = `SELECT g.key, runs, held, waits, oldest, paused_ms, until_ms, reason, who FROM (
+// By _honkerx_job_key, of all jobs of the queue that have a key, of those that are paused, and of those of cancelled jobs
+// that may still run.
+var sqlKeyStats = `SELECT g.key, runs, ` + cancelled("?1", "g.key", "?2 * 1000") + `, held, waits, oldest, paused_ms, until_ms, reason, who FROM (
   SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
     sum(l.state <> 'processing' AND s.slot <> 2) AS waits, min(iif(l.state = 'processing', NULL, l.created_at)) AS oldest
   FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
@@ -22,6 +23,9 @@ const sqlKeyStats = `SELECT g.key, runs, held, waits, oldest, paused_ms, until_m
   GROUP BY s.key
   UNION ALL
   SELECT key, 0, 0, 0, NULL FROM _honkerx_keys AS k WHERE queue = ?1 AND ` + pauseHolds + `
+    AND NOT EXISTS (SELECT 1 FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = k.key)
+  UNION
+  SELECT key, 0, 0, 0, NULL FROM _honkerx_cancelled AS k WHERE queue = ?1 AND key IS NOT NULL AND until_ms > ?2 * 1000
     AND NOT EXISTS (SELECT 1 FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = k.key)) AS g
 LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key = g.key AND ` + pauseHolds + `
 ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
@@ -33,7 +37,7 @@ func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit 
 		var k KeyStats
 		var p Pause
 		var since sql.NullInt64
-		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest),
+		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Cancelled), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest),
 			&since, (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 		if since.Valid {
 			p.SinceMS = since.Int64
@@ -65,9 +69,11 @@ ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms 
 	setNoKeyPause  = `UPDATE _honkerx_keys SET paused_ms = NULL, until_ms = NULL, reason = NULL, who = NULL`
 	sqlEndKeyPause = setNoKeyPause + ` WHERE queue = ?1 AND key = ?2 AND paused_ms IS NOT NULL`
 
-	sqlAddQueue    = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
-	countKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(
-  (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL), 0)`
+	sqlAddQueue = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
+	pausedKeys  = `(SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL)`
+	// After the last pause of a queue without limits on keys nothing of them is to stay, see FitSome.
+	countKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(` + pausedKeys + `, 0),
+  fit_job = iif(keys_paused IS NOT NULL AND coalesce(per_key, in_order, key_rate_n) IS NULL AND ` + pausedKeys + ` = 0, 0, fit_job)`
 	sqlCountKeyPauses = countKeyPauses + ` WHERE queue = ?1`
 )
 

@@ -38,24 +38,6 @@ ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded
     rate_tat_ms, excluded.rate_tat_ms)`
 )
 
-// By _honkerx_job_key, of the jobs of a queue that have a key.
-const (
-	// Of each key that has some, the first so many of those that are held.
-	sqlLetGo = letGoSlots + ` WHERE job_id IN (
-  SELECT job_id FROM (
-    SELECT job_id, row_number() OVER (PARTITION BY key ORDER BY priority DESC, run_at, job_id) AS place
-    FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key IS NOT NULL AND slot = 2)
-  WHERE place <= ?2 + 0)`
-
-	ofWaiting = ` FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key IS NOT NULL AND wait & 1`
-
-	sqlDueWaiting = `UPDATE _honker_live SET run_at = ?2
-WHERE state = 'pending' AND run_at > ?2 AND id IN (SELECT job_id` + ofWaiting + `)`
-	sqlNoWait     = `UPDATE _honkerx_job SET wait = NULL WHERE job_id IN (SELECT job_id` + ofWaiting + `)`
-	sqlForgetTats = `UPDATE _honkerx_keys SET tat_ms = NULL, next_ms = NULL WHERE queue = ?1`
-	sqlDropKeys   = `DELETE FROM _honkerx_keys WHERE queue = ?1 AND paused_ms IS NULL AND tat_ms IS NULL`
-)
-
 // Get returns the limits of queue.
 func (Limits) Get(ctx context.Context, q Querier, queue string) (l QueueLimits, err error) {
 	var inOrder number
@@ -86,9 +68,9 @@ func (l *QueueLimits) into(inOrder *number) []any {
 		(*number)(&l.KeyRate.N), (*number)(&l.KeyRate.PerMS), (*number)(&l.KeyRate.Burst)}
 }
 
-// Set replaces the limits of queue. Those that are the same already write nothing: changed is false.
-// Where there is more room than before it lets jobs go that are held.
-func (ls Limits) Set(ctx context.Context, q Querier, queue string, l QueueLimits, now int64) (changed bool, err error) {
+// Set replaces the limits of queue, and they hold from then on. Those that are the same already write nothing: changed
+// is false. What jobs have from the limits before is left to FitSome.
+func (ls Limits) Set(ctx context.Context, q Querier, queue string, l QueueLimits) (changed bool, err error) {
 	was, err := ls.Get(ctx, q, queue)
 	if err != nil || was == l {
 		return false, err
@@ -102,45 +84,10 @@ func (ls Limits) Set(ctx context.Context, q Querier, queue string, l QueueLimits
 	if err != nil {
 		return false, err
 	}
-	if err := letGo(ctx, q, queue, was, l); err != nil {
+	if err := beginFit(ctx, q, queue, was, l); err != nil {
 		return false, err
 	}
-	if was.KeyRate != l.KeyRate {
-		if err := forgetStarts(ctx, q, queue, now); err != nil {
-			return false, err
-		}
-	}
 	return true, fitTriggers(ctx, q)
-}
-
-// letGo lets jobs go for which there is room now, before the triggers go that give them their state.
-// More of them than there is room for are held again by claims.
-func letGo(ctx context.Context, q Querier, queue string, was, is QueueLimits) error {
-	var perKey int64
-	switch {
-	case was.InOrder != is.InOrder, was.PerKey > 0 && is.PerKey == 0:
-		perKey = math.MaxInt64
-	case was.PerKey > 0 && is.PerKey > was.PerKey:
-		perKey = is.PerKey - was.PerKey
-	default:
-		return nil
-	}
-	_, err := q.ExecContext(ctx, sqlLetGo, queue, perKey)
-	return err
-}
-
-// forgetStarts makes those jobs of queue due for which the rate of their key has reserved a start, and
-// lets the rate begin anew.
-func forgetStarts(ctx context.Context, q Querier, queue string, now int64) error {
-	if _, err := q.ExecContext(ctx, sqlDueWaiting, queue, now); err != nil {
-		return err
-	}
-	for _, query := range []string{sqlNoWait, sqlForgetTats, sqlDropKeys} {
-		if _, err := q.ExecContext(ctx, query, queue); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // flag is NULL for false.
@@ -173,15 +120,16 @@ type room struct {
 	startMS float64 // where there is none: the next start by the rate; 0 where the rate has room
 	keyed   bool    // there are limits on keys
 	perKey  int64   // jobs of one key at a time; 0 where there is no bound, or they run in order, for which the gate alone is enough
-	timed   bool    // some limit needs the time
+	timed   bool    // some limit needs the time, or the place of a cancelled job
+	freeAt  number  // the second at which the first of such places ends; 0: there is none
 }
 
 const noBound = math.MaxInt64
 
 // By primary key. The jobs that run are counted by the index of their deadlines.
 var sqlRoom = `SELECT ` + hasKeyLimits + `, coalesce(rate_n, key_rate_n, keys_paused) IS NOT NULL,
-  iif(running IS NULL, NULL, max(0, running - ` + running + `)), ` + interval + `, rate_burst, rate_tat_ms,
-  iif(in_order = 1, 0, ifnull(per_key, 0))
+  iif(running IS NULL, NULL, max(0, running - ` + running("?2") + `)), ` + interval + `, rate_burst, rate_tat_ms,
+  iif(in_order = 1, 0, ifnull(per_key, 0)), (` + firstPlace("q.queue") + `)
 FROM _honkerx_queues AS q WHERE queue = ?1`
 
 // roomOf reads what the limits of queue leave at nowMS.
@@ -190,7 +138,8 @@ func roomOf(ctx context.Context, q Querier, queue string, nowMS int64) (r room, 
 	var free sql.NullInt64
 	var every, tat sql.NullFloat64
 	var burst number
-	_, err = one(ctx, q, sqlRoom, []any{queue}, &r.keyed, &r.timed, &free, &every, &burst, &tat, &r.perKey)
+	_, err = one(ctx, q, sqlRoom, []any{queue, nowMS}, &r.keyed, &r.timed, &free, &every, &burst, &tat, &r.perKey, &r.freeAt)
+	r.timed = r.timed || r.freeAt > 0
 	if free.Valid {
 		r.jobs, r.full = free.Int64, free.Int64 == 0
 	}

@@ -29,10 +29,11 @@ func TestClaim_Plain(t *testing.T) {
 		require.Equal(t, 4, q.statements)
 
 		// Limits that were there and are gone leave nothing.
-		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{Running: 1, PerKey: 1, Rate: store.StartRate{N: 1, PerMS: 1, Burst: 1}}, 12)
+		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{Running: 1, PerKey: 1, Rate: store.StartRate{N: 1, PerMS: 1, Burst: 1}})
 		require.NoError(t, err)
-		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{}, 12)
+		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{})
 		require.NoError(t, err)
+		fitAll(t, tx, "a")
 	}
 }
 
@@ -50,7 +51,7 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', -1, 1, '
 	}
 	free(500)
 	plain := medianClaim(t, tx)
-	_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1}, 1)
+	_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1})
 	require.NoError(t, err)
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
@@ -88,7 +89,7 @@ func TestCheck_Limits(t *testing.T) {
 		"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0": {`UPDATE _honkerx_queues SET running = 1`},
 	} {
 		tx := begin(t, openFresh(t))
-		_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1}, 1)
+		_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1})
 		require.NoError(t, err)
 		for range 2 {
 			id, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
@@ -104,5 +105,15 @@ func TestCheck_Limits(t *testing.T) {
 		found, err = store.Check(ctx, tx)
 		require.NoError(t, err)
 		require.Contains(t, found, broken)
+	}
+}
+
+// fitAll fits the jobs of a queue to limits that have changed.
+func fitAll(t *testing.T, q store.Querier, queue string) {
+	t.Helper()
+	for more := true; more; {
+		var err error
+		more, err = store.Limits{}.FitSome(ctx, q, queue, 100, 1_000_000)
+		require.NoError(t, err)
 	}
 }

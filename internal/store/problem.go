@@ -184,7 +184,8 @@ FROM (SELECT queue, key, count(*) AS n, min(job_id) AS job_id FROM (SELECT s.que
     FROM _honker_live AS l INDEXED BY _honkerx_live_held CROSS JOIN _honkerx_job AS s ON s.job_id = l.id AND s.slot = 2
     WHERE l.state = 'held' LIMIT 10000) GROUP BY queue, key) AS h
 LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k ON k.queue = h.queue AND k.key = h.key
-WHERE k.paused_ms IS NULL OR k.until_ms IS NOT NULL LIMIT ` + mostProblems
+WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL
+  AND NOT EXISTS (SELECT 1 FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key) LIMIT ` + mostProblems
 
 // By _honkerx_job_key, as many jobs of the key as may run, and primary keys. In order a job that waits for
 // something else holds up those behind it.

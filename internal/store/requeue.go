@@ -123,9 +123,14 @@ func (Jobs) Discard(ctx context.Context, q Querier, ids []int64, awaited bool) (
 	return changes(ctx, q, sqlDiscard, idList(ids), awaited)
 }
 
-// CancelMany deletes those of ids that are live; with a claim that holds only if running is set. For those that wait
-// for them, they are done.
+// CancelMany deletes those of ids that are live; with a claim that holds only if running is set: those keep their
+// places. For those that wait for them, they are done.
 func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]Change, error) {
+	if running {
+		if _, err := q.ExecContext(ctx, sqlKeepPlaceMany, idList(ids), running, now); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := q.ExecContext(ctx, sqlEndEdgesCancelMany, idList(ids), running, now); err != nil {
 		return nil, err
 	}

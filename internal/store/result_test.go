@@ -76,7 +76,7 @@ func TestResultRows_Fate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Dead: true, LastError: "no", DiedAt: 12, Attempts: 1, Known: true}, fate(t, tx, 2, 13))
 
-	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 3)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 3, 0)
 	require.NoError(t, err)
 	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 3, 13))
 	require.False(t, fate(t, tx, 4, 13).Known)
@@ -102,7 +102,7 @@ func TestResultRows_Decided(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
 	require.NoError(t, err)
-	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 4)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 4, 0)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []int64{1, 2, 4, 5}, decided())
 

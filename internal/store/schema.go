@@ -9,7 +9,7 @@ import (
 )
 
 // Version is the schema version of our own tables that this code writes.
-const Version = 6
+const Version = 7
 
 // ErrTooNew reports a file that a newer version of this package has written.
 var ErrTooNew = errors.New("the schema is newer than this version of honker")
@@ -39,15 +39,19 @@ var laterColumns = []struct {
 		"rate_n INTEGER", "rate_per_ms INTEGER", "rate_burst INTEGER", "rate_tat_ms INTEGER",
 		"key_rate_n INTEGER", "key_rate_per_ms INTEGER", "key_rate_burst INTEGER",
 		"done_count INTEGER", "done_age_ms INTEGER", "done_kept INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER",
-		"keys_paused INTEGER", "claim_ms INTEGER"}},
+		"keys_paused INTEGER", "claim_ms INTEGER", "fit_job INTEGER", "fit_key TEXT", "fit_rate INTEGER"}},
 	{"_honkerx_keys", []string{"next_ms INTEGER"}},
 }
 
-// replaced are what version 5 had in other forms: two indexes, and a gate that knew of pauses alone.
-var replaced = []string{
-	`DROP INDEX IF EXISTS _honkerx_job_runs`,
-	`DROP INDEX IF EXISTS _honkerx_job_held`,
-	`DROP TRIGGER IF EXISTS _honkerx_gate`,
+// replaced returns the drops of what older versions had in other forms: two indexes of version 5, its gate, which
+// knew of pauses alone, and the triggers of version 6, which did not know of cancelled jobs. fitTriggers makes those
+// again that the file needs.
+func replaced() []string {
+	return append([]string{
+		`DROP INDEX IF EXISTS _honkerx_job_runs`,
+		`DROP INDEX IF EXISTS _honkerx_job_held`,
+		`DROP TRIGGER IF EXISTS _honkerx_gate`,
+	}, dropKeyTriggers()...)
 }
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
@@ -135,7 +139,7 @@ func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	if err := renewKeyTriggers(ctx, q); err != nil {
 		return err
 	}
-	if err := execAll(ctx, q, replaced); err != nil {
+	if err := execAll(ctx, q, replaced()); err != nil {
 		return err
 	}
 	if err := fitTriggers(ctx, q); err != nil {

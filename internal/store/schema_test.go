@@ -174,10 +174,10 @@ func TestSchema_OlderFiles(t *testing.T) {
 	}
 }
 
-// Tables that versions 4 to 6 made or changed.
+// Tables that versions 4 to 7 made or changed.
 var later = []string{
 	"_honkerx_job", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_queues", "_honkerx_keys", "_honkerx_done",
-	"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit",
+	"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit", "_honkerx_cancelled",
 }
 
 // A file of version 3 keeps its side rows and gets what keys, pauses and the rest need.
@@ -252,7 +252,8 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 func TestSchema_Version5(t *testing.T) {
 	db := openFresh(t)
 	exec(t, db, `DROP INDEX _honkerx_job_key`)
-	for _, c := range [][2]string{{"_honkerx_job", "wait"}, {"_honkerx_queues", "keys_paused"}, {"_honkerx_queues", "claim_ms"}, {"_honkerx_keys", "next_ms"}} {
+	for _, c := range [][2]string{{"_honkerx_job", "wait"}, {"_honkerx_queues", "keys_paused"}, {"_honkerx_queues", "claim_ms"}, {"_honkerx_keys", "next_ms"},
+		{"_honkerx_queues", "fit_job"}, {"_honkerx_queues", "fit_key"}, {"_honkerx_queues", "fit_rate"}} {
 		exec(t, db, `ALTER TABLE `+c[0]+` DROP COLUMN `+c[1])
 	}
 	execAll(t, db, []string{
@@ -282,6 +283,39 @@ END`,
 	require.NoError(t, tx.Commit())
 	requireFreshShape(t, db)
 	require.NotContains(t, schema(t, db), "_honkerx_gate")
+}
+
+// A file of version 6 with a limit on keys gets triggers that know of cancelled jobs, and the job that is held stays so.
+func TestSchema_Version6(t *testing.T) {
+	db := openFresh(t)
+	tx := begin(t, db)
+	_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	for _, name := range lines(t, db, `SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '_honkerx_key*'`) {
+		exec(t, db, `DROP TRIGGER `+name)
+	}
+	execAll(t, db, []string{
+		`CREATE TRIGGER _honkerx_key_gate BEFORE UPDATE OF state ON _honker_live WHEN 0 BEGIN SELECT 1; END`,
+		`DROP TABLE _honkerx_cancelled`,
+		`ALTER TABLE _honkerx_queues DROP COLUMN fit_job`,
+		`ALTER TABLE _honkerx_queues DROP COLUMN fit_key`,
+		`ALTER TABLE _honkerx_queues DROP COLUMN fit_rate`,
+		`INSERT INTO _honker_live (id, queue, payload, run_at, state, worker_id, claim_expires_at, attempts) VALUES (1, 'a', '1', 5, 'processing', 'w', 99, 1)`,
+		`INSERT INTO _honker_live (id, queue, payload, run_at, state) VALUES (2, 'a', '1', 5, 'held')`,
+		`INSERT INTO _honkerx_job (job_id, queue, key, slot) VALUES (1, 'a', 'k', 1)`,
+		`INSERT INTO _honkerx_job (job_id, queue, key, slot, priority, run_at) VALUES (2, 'a', 'k', 2, 0, 5)`,
+		`UPDATE _honkerx_meta SET value = '6' WHERE key = 'schema_version'`,
+	})
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.True(t, current(t, db))
+	broken, err := store.Check(ctx, db)
+	require.NoError(t, err)
+	require.Empty(t, broken)
+	require.Contains(t, value(t, db, `SELECT sql FROM sqlite_schema WHERE name = '_honkerx_key_gate'`), "_honkerx_cancelled")
+	require.Contains(t, schema(t, db), "_honkerx_key_freed")
+	require.Equal(t, []string{"1|1", "2|2"}, lines(t, db, `SELECT job_id, slot FROM _honkerx_job`))
 }
 
 // A file with nothing but notifications is completed.

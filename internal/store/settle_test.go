@@ -318,7 +318,7 @@ func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	exec(t, db, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'x'), (2, 'y'), (3, 'z')`)
 	exec(t, openPlain(t, path), `DELETE FROM _honker_live WHERE id = 2`)
 	require.Equal(t, []string{"1|x", "3|z"}, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))
-	cancelled, err := store.Jobs{}.Cancel(ctx, db, "a", 1)
+	cancelled, err := store.Jobs{}.Cancel(ctx, db, "a", 1, 0)
 	require.NoError(t, err)
 	require.True(t, cancelled)
 	require.Equal(t, []string{"3|z"}, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))

@@ -14,6 +14,7 @@ type QueueStats struct {
 	OldestReady, NextAt int64
 	Pause               *Pause
 	Limits              QueueLimits
+	Cancelled           int64 // that still take a place, see Limits
 }
 
 // QueueCounts are the jobs of a queue by phase.
@@ -40,7 +41,7 @@ func (c Count) minus(d Count) Count {
 
 // Stats is what lies in a queue, of what was counted and what is at its head.
 func (h QueueHead) Stats(c QueueCounts) QueueStats {
-	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause, Limits: h.limits}
+	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause, Limits: h.limits, Cancelled: h.cancelled}
 	if behind := h.Behind; behind != 0 && c.Ready != (Count{}) && (s.OldestReady == 0 || behind < s.OldestReady) {
 		s.OldestReady = behind
 	}

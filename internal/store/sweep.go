@@ -54,9 +54,13 @@ const (
 	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
 	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
 
+	sqlOverPlaces = `SELECT job_id` + whereOverPlaces + ` LIMIT ?2 + 0`
+	sqlDropPlaces = `DELETE` + whereOverPlaces + ` AND job_id IN (SELECT value FROM json_each(?2))`
+
 	sqlOverBatches = `SELECT id` + whereOverBatches + ` LIMIT ?2 + 0`
 	sqlDropBatches = `DELETE` + whereOverBatches + ` AND id IN (SELECT value FROM json_each(?2))`
 
+	whereOverPlaces  = ` FROM _honkerx_cancelled WHERE until_ms <= ?1 * 1000`
 	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
 	whereOldWindows  = ` FROM _honker_rate_limits WHERE window_start < ?1`
 
@@ -78,6 +82,7 @@ var (
 	SweepResults    = Sweep{sqlOverResults, sqlDropResults}  // results that have expired by then
 	SweepWindows    = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
 	SweepOldWindows = Sweep{sqlOldWindows, sqlDropOld}       // all windows that began before
+	SweepPlaces     = Sweep{sqlOverPlaces, sqlDropPlaces}    // places of cancelled jobs that have ended by then
 	SweepBatches    = Sweep{sqlOverBatches, sqlDropBatches}  // batches that were done before, and that no job has waited for that is still there
 	SweepMessages   = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
 )

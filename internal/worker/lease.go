@@ -37,7 +37,10 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	op := news.with(p.source.Jobs, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		until = now.Unix() + engine.Seconds(p.Lease)
 		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), until)
-		return err
+		if err != nil || len(kept) == len(ids) {
+			return err
+		}
+		return p.source.Jobs.RenewPlaces(ctx, q, ids, p.WorkerID, now.Unix(), until) // of those that were cancelled
 	})
 	err := p.source.Engine.Write(ctx, "", op)
 	if ctx.Err() != nil {

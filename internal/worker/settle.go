@@ -212,7 +212,7 @@ func (s *SettleOp) failed(all []store.Attempt) []store.Attempt {
 // settle is Run without a note of the attempt.
 func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, ack ackFunc) (err error) {
 	if s.Outcome == Cancelled {
-		return nil
+		return s.freePlace(ctx, q)
 	}
 	now, jobs := at.Unix(), s.source.Jobs
 	held, died := false, false
@@ -306,11 +306,24 @@ func (c *Claim) RolledBack() { c.cancelled.Store(false) }
 func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) error {
 	gone, err := s.source.Jobs.Gone(ctx, q, []int64{s.Claim.ID})
 	s.Became = Lost
+	if len(gone) > 0 {
+		err = s.freePlace(ctx, q)
+	}
 	if len(gone) > 0 && s.Claim.holds(now.Unix()) && !s.mayBeSettled {
 		s.Became = Cancelled
 		s.Claim.cancelled.Store(true)
 	}
 	return err
+}
+
+// freePlace gives up the place that a cancelled job has kept in a queue with limits, unless its handler still runs: it
+// may have tried to settle the job itself, or go on after the drain.
+func (s *SettleOp) freePlace(ctx context.Context, q engine.Querier) error {
+	c := s.Claim
+	if c.Pooled && !c.Began.IsZero() && !c.returned.Load() {
+		return nil
+	}
+	return s.source.Jobs.FreePlace(ctx, q, c.Claim)
 }
 
 // Directive is what a handler returns to say how its job goes on. It is an error, so that a

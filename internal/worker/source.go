@@ -34,6 +34,8 @@ type Jobs interface {
 	SlowDown(ctx context.Context, q engine.Querier, queue string, id int64, p store.Pause, now int64) error
 	Base(ctx context.Context, q engine.Querier, id int64) (int64, error)
 	Gone(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
+	FreePlace(ctx context.Context, q engine.Querier, c store.Claim) error
+	RenewPlaces(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) error
 	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
 }
 

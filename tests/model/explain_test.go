@@ -249,7 +249,7 @@ func TestExplain_Model(t *testing.T) {
 			defer db.Close()
 			checks++
 			time.Sleep(time.Until(now().Add(time.Second))) // the second hand at the same place
-			m := &explainMachine{limitsMachine: limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, other: map[int64]string{}}}
+			m := &explainMachine{limitsMachine: limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, other: map[int64]string{}, places: map[int64]place{}}}
 			m.q = honker.NewQueue[int](db, m.name, nil)
 			actions := rapid.StateMachineActions(m)
 			actions["Claim2"], actions["Settle2"], actions["WaitNextAt2"] = m.Claim, m.Settle, m.WaitNextAt

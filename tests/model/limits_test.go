@@ -27,6 +27,8 @@ import (
 //   - A claim of n gives the first n, in the order of claims, of which each may start once those before
 //     it have. None that may start is left behind.
 //   - In order: only the first of the live jobs of a key may start.
+//   - A job that is cancelled while it runs, where a limit counts it, keeps its place until its worker settles it, or the
+//     lease ends.
 //
 // Claims of another binding are honker's own SQL, and give no more than may start.
 type limitsMachine struct {
@@ -40,6 +42,15 @@ type limitsMachine struct {
 	ids    []int64
 	claims []*honker.Job[int]
 	other  map[int64]string // claims of another binding: the worker
+	places map[int64]place  // of cancelled jobs
+}
+
+// place is that of a cancelled job, which it keeps until its worker has settled it or until a time.
+type place struct {
+	key     string
+	attempt int
+	worker  string
+	until   time.Time
 }
 
 var (
@@ -145,6 +156,12 @@ func (m *limitsMachine) mayStart(t *rapid.T, jobs []*honker.JobInfo) (start []in
 	for _, j := range jobs {
 		if j.Phase == honker.PhaseRunning {
 			running[j.Key]++
+			all++
+		}
+	}
+	for _, p := range m.places {
+		if !p.until.Before(now()) {
+			running[p.key]++
 			all++
 		}
 	}
@@ -329,6 +346,10 @@ func (m *limitsMachine) Settle(t *rapid.T) {
 		require.ErrorIs(t, err, honker.ErrClaimLost)
 		verb = "stale"
 	}
+	if p, kept := m.places[job.ID]; kept && p.worker == job.WorkerID && p.attempt == job.Attempts {
+		delete(m.places, job.ID)
+		verb = "freed"
+	}
 	m.met[verb]++
 }
 
@@ -336,7 +357,13 @@ func (m *limitsMachine) Cancel(t *rapid.T) {
 	if len(m.ids) == 0 {
 		t.Skip("no job yet")
 	}
-	was, err := m.q.Cancel(m.ctx, rapid.SampledFrom(m.ids).Draw(t, "id"))
+	id := rapid.SampledFrom(m.ids).Draw(t, "id")
+	if job, err := m.q.Get(m.ctx, id); err == nil && job.Phase == honker.PhaseRunning &&
+		(m.limits.Running > 0 || job.Key != "" && (m.limits.PerKey > 0 || m.limits.InOrder)) {
+		m.places[id] = place{job.Key, job.Attempts, job.WorkerID, job.ClaimExpiresAt}
+		m.met["place"]++
+	}
+	was, err := m.q.Cancel(m.ctx, id)
 	require.NoError(t, err)
 	if was {
 		m.met["cancel"]++
@@ -403,7 +430,7 @@ func TestLimits_Model(t *testing.T) {
 			defer db.Close()
 			checks++
 			time.Sleep(time.Until(now().Add(time.Second))) // the second hand at the same place
-			m := &limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, paused: map[string]bool{}, other: map[int64]string{}}
+			m := &limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, paused: map[string]bool{}, other: map[int64]string{}, places: map[int64]place{}}
 			m.q = honker.NewQueue[int](db, m.name, nil)
 			actions := rapid.StateMachineActions(m)
 			actions["Claim2"], actions["Enqueue2"], actions["Settle2"], actions["Settle3"] = m.Claim, m.Enqueue, m.Settle, m.Settle
@@ -419,7 +446,7 @@ func TestLimits_Model(t *testing.T) {
 			require.Empty(t, triggers)
 		})
 	})
-	for _, what := range []string{"claimed", "more", "held", "foreign claim", "foreign lapsed", "foreign end", "ack", "retry", "snooze", "reject", "cancel", "requeue", "swept", "kept"} {
+	for _, what := range []string{"claimed", "more", "held", "foreign claim", "foreign lapsed", "foreign end", "ack", "retry", "snooze", "reject", "cancel", "place", "freed", "requeue", "swept", "kept"} {
 		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
 	}
 	t.Log(met)

@@ -1,0 +1,156 @@
+package store_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/store"
+)
+
+// fitted are changes of limits that concern jobs of a queue.
+var fitted = []struct {
+	name    string
+	was, is store.QueueLimits
+}{
+	{"PerKey removed", store.QueueLimits{PerKey: 1}, store.QueueLimits{}},
+	{"PerKey raised", store.QueueLimits{PerKey: 1}, store.QueueLimits{PerKey: 3}},
+	{"PerKey to InOrder", store.QueueLimits{PerKey: 2}, store.QueueLimits{InOrder: true}},
+	{"InOrder to PerKey", store.QueueLimits{InOrder: true}, store.QueueLimits{PerKey: 2}},
+	{"InOrder removed", store.QueueLimits{InOrder: true}, store.QueueLimits{}},
+	{"KeyRate changed", store.QueueLimits{KeyRate: store.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, store.QueueLimits{KeyRate: store.StartRate{N: 1, PerMS: 1, Burst: 100}}},
+	{"KeyRate removed", store.QueueLimits{KeyRate: store.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, store.QueueLimits{}},
+}
+
+// limitedJobs makes jobs of many keys, some of which run, and which claims have met by the limits l.
+func limitedJobs(t *testing.T, tx store.Querier, n, keys int, l store.QueueLimits) {
+	t.Helper()
+	_, err := store.Limits{}.Set(ctx, tx, "a", l)
+	require.NoError(t, err)
+	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3 - 1, 1 + i % 7, '1' FROM n`, n)
+	exec(t, tx, `INSERT INTO _honkerx_job (job_id, queue, key, slot) SELECT id, 'a', 'k' || (id % ?), 0 FROM _honker_live`, keys)
+	for before := ""; ; {
+		_, _, err := store.Jobs{}.ClaimAt(ctx, tx, "a", "w", 10, 100_000, 1_000)
+		require.NoError(t, err)
+		left := value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'pending' AND run_at <= 100`)
+		if left == "0" || left == before {
+			return
+		}
+		before = left
+	}
+}
+
+func totalChanges(t *testing.T, q store.Querier) int {
+	t.Helper()
+	n, err := strconv.Atoi(value(t, q, `SELECT total_changes()`))
+	require.NoError(t, err)
+	return n
+}
+
+func requireSoundFile(t *testing.T, q store.Querier, what ...any) {
+	t.Helper()
+	broken, err := store.Check(ctx, q)
+	require.NoError(t, err)
+	require.Empty(t, broken, what...)
+}
+
+// Neither a change of limits nor a part of what follows it changes more rows than a bound, however many jobs
+// wait, and the file is sound in between.
+func TestLimits_FitSome_Bounded(t *testing.T) {
+	const n, part = 3000, 100
+	for _, c := range fitted {
+		t.Run(c.name, func(t *testing.T) {
+			tx := begin(t, openFresh(t))
+			limitedJobs(t, tx, n, 600, c.was)
+			requireSoundFile(t, tx)
+			before := totalChanges(t, tx)
+			_, err := store.Limits{}.Set(ctx, tx, "a", c.is)
+			require.NoError(t, err)
+			require.Less(t, totalChanges(t, tx)-before, 20)
+			parts := 0
+			for more := true; more; parts++ {
+				before := totalChanges(t, tx)
+				more, err = store.Limits{}.FitSome(ctx, tx, "a", part, 100)
+				require.NoError(t, err)
+				if n := totalChanges(t, tx) - before; more { // the last one drops triggers
+					require.LessOrEqual(t, n, 10*part)
+				} else {
+					require.LessOrEqual(t, n, 2000) // and forgets which jobs run
+				}
+				if parts%8 == 0 {
+					requireSoundFile(t, tx)
+				}
+			}
+			require.Greater(t, parts, 4)
+			requireSoundFile(t, tx)
+			require.Equal(t, "NULL|NULL|NULL", value(t, tx, `SELECT ifnull(fit_job, 'NULL') || '|' || ifnull(fit_key, 'NULL') || '|' || ifnull(fit_rate, 'NULL') FROM _honkerx_queues`))
+		})
+	}
+}
+
+// The limits hold from their change on, whatever part of the jobs was fitted when a process has died: claims go on with
+// it, and no job is stranded.
+func TestLimits_FitSome_ByClaims(t *testing.T) {
+	for _, c := range fitted {
+		for _, parts := range []int{0, 1, 3, 9} {
+			t.Run(fmt.Sprint(c.name, " after ", parts), func(t *testing.T) {
+				tx := begin(t, openFresh(t))
+				limitedJobs(t, tx, 300, 20, c.was)
+				_, err := store.Limits{}.Set(ctx, tx, "a", c.is)
+				require.NoError(t, err)
+				for range parts {
+					_, err = store.Limits{}.FitSome(ctx, tx, "a", 7, 100)
+					require.NoError(t, err)
+					claimFitted(t, tx, c.is, honkersClaimAt)
+					requireSoundFile(t, tx)
+				}
+				for range 3000 {
+					claimFitted(t, tx, c.is, ourClaimAt)
+					// The oldest that runs ends.
+					exec(t, tx, `DELETE FROM _honker_live WHERE id IN (SELECT id FROM _honker_live WHERE state = 'processing' ORDER BY id LIMIT 5)`)
+					if value(t, tx, `SELECT count(*) FROM _honker_live`) == "0" {
+						break
+					}
+				}
+				requireSoundFile(t, tx)
+				require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honker_live`))
+				require.Equal(t, "1", value(t, tx, `SELECT fit_job IS NULL FROM _honkerx_queues`))
+			})
+		}
+	}
+}
+
+// ourClaimAt claims later than honkersClaimAt, which is at the time of SQLite.
+func ourClaimAt(t *testing.T, q store.Querier) {
+	t.Helper()
+	_, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 7, 4_102_444_800_000, 5_000_000_000)
+	require.NoError(t, err)
+}
+
+// honkersClaimAt claims as other bindings do, which fit nothing.
+func honkersClaimAt(t *testing.T, q store.Querier) {
+	t.Helper()
+	exec(t, q, `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = 2000000, attempts = attempts + 1
+WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'a' AND state = 'pending' ORDER BY priority DESC, run_at, id LIMIT 7)`)
+}
+
+// claimFitted claims some jobs, and requires that those that run then, and did not before, may.
+func claimFitted(t *testing.T, q store.Querier, l store.QueueLimits, claim func(*testing.T, store.Querier)) {
+	t.Helper()
+	exec(t, q, `CREATE TEMP TABLE ran AS SELECT id FROM _honker_live WHERE state = 'processing'`)
+	exec(t, q, `CREATE TEMP TABLE lived AS SELECT job_id, key FROM _honkerx_job`)
+	claim(t, q)
+	const started = ` FROM _honker_live AS l JOIN _honkerx_job AS s ON s.job_id = l.id WHERE l.state = 'processing' AND l.id NOT IN (SELECT id FROM temp.ran)`
+	if l.InOrder {
+		require.Empty(t, lines(t, q, `SELECT l.id`+started+` AND EXISTS (SELECT 1 FROM temp.lived AS o WHERE o.key = s.key AND o.job_id < l.id)`), "not the first of its key")
+	}
+	if l.PerKey > 0 {
+		require.Empty(t, lines(t, q, `SELECT s.key`+started+` GROUP BY s.key HAVING count(*) > 0 AND
+  (SELECT count(*) FROM _honkerx_job AS r JOIN _honker_live AS m ON m.id = r.job_id WHERE r.key = s.key AND m.state = 'processing') > ?1`, l.PerKey), "too many of a key")
+	}
+	exec(t, q, `DROP TABLE temp.ran`)
+	exec(t, q, `DROP TABLE temp.lived`)
+}
