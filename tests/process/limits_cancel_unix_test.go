@@ -1,0 +1,99 @@
+//go:build unix
+
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+func init() {
+	children["cancelled worker"] = workCancelled
+	children["cancelled operator"] = cancelRunning
+}
+
+// Keys are more than those that the jobs of killed workers keep until their leases end, which is after the test.
+const cancelledKeys = 300
+
+// workCancelled handles jobs for ever. The lock of a file, which ends with its process, tells it whether another
+// handler of the key runs, in whatever process. A handler takes its time to heed the end of its ctx.
+func workCancelled() {
+	a, db := testkit.OpenChild(nil)
+	q := honker.NewQueue[int](db, "one", nil)
+	testkit.Say("ready")
+	testkit.Must(q.Work(testkit.ChildContext(), func(ctx context.Context, job *honker.Job[int]) error {
+		info, err := q.Get(context.WithoutCancel(ctx), job.ID)
+		if err != nil {
+			return err // cancelled already
+		}
+		f, err := os.OpenFile(filepath.Join(filepath.Dir(a.Path), info.Key), os.O_CREATE|os.O_RDWR, 0o600)
+		testkit.Must(err)
+		defer f.Close()
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+			_, err := db.SQL().Exec(`INSERT INTO faults VALUES (?)`, fmt.Sprint("two of ", info.Key, " at once: job ", job.ID))
+			testkit.Must(err)
+		}
+		_ = testkit.Within(ctx, nil, time.Duration(job.ID%40)*time.Millisecond)
+		_ = testkit.Within(context.Background(), nil, time.Duration(job.ID%30)*time.Millisecond)
+		return nil
+	}, &honker.WorkOptions{Workers: 67, Lease: time.Minute}))
+	testkit.Must(db.Close())
+}
+
+// cancelRunning enqueues jobs and cancels some that run, for ever.
+func cancelRunning() {
+	a, db := testkit.OpenChild(nil)
+	draw := testkit.Rand(a.Seed, 0)
+	ctx := context.Background()
+	q := honker.NewQueue[int](db, "one", nil)
+	testkit.Say("ready")
+	for testkit.ChildContext().Err() == nil {
+		_, err := q.EnqueueMany(ctx, make([]int, 10), honker.Key(fmt.Sprint("k", draw.IntN(cancelledKeys))))
+		testkit.Must(err)
+		var id int64
+		if db.SQL().QueryRow(`SELECT id FROM _honker_live WHERE state = 'processing' ORDER BY random() LIMIT 1`).Scan(&id) != nil {
+			continue
+		}
+		n := int64(0)
+		if draw.IntN(2) == 0 {
+			was, err := q.Cancel(ctx, id)
+			testkit.Must(err)
+			if was {
+				n = 1
+			}
+		} else {
+			report, err := admin.Cancel(ctx, db, admin.JobFilter{IDs: []int64{id}}, &admin.CancelOptions{Running: true})
+			testkit.Must(err)
+			n = report.Changed
+		}
+		_, err = db.SQL().Exec(`INSERT INTO cancels VALUES (?)`, n)
+		testkit.Must(err)
+	}
+	testkit.Must(db.Close())
+}
+
+// Of 200 handlers, in processes that are killed all the time, beside random cancels of jobs that run, never do two of
+// a key run at once.
+func TestProcess_Limits_Cancels(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	ctx := testkit.Context(t, 2*time.Minute)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE faults (what TEXT)`, `CREATE TABLE cancels (n INTEGER)`)
+	require.NoError(t, honker.NewQueue[int](db, "one", nil).SetLimits(ctx, honker.Limits{PerKey: 1}))
+	kills := killAtRandom(t, path, db, time.Second, "cancelled worker", "cancelled worker", "cancelled worker", "cancelled operator", "cancelled operator")
+	requireNoFaults(t, db)
+	cancels := testkit.QueryInt(t, db.SQL(), `SELECT sum(n) FROM cancels`)
+	t.Logf("%d kills, %d cancels", kills, cancels)
+	require.NotZero(t, cancels)
+	require.NoError(t, db.Check(ctx))
+}
