@@ -202,7 +202,6 @@ func reportQuantiles(b *testing.B, from string, took []time.Duration) {
 	b.ReportMetric(at(0.99), from+"-p99-µs")
 }
 
-// BenchmarkNotify_Listeners is the cost of a commit that concerns none of many listeners.
 // BenchmarkNotify_Listeners is the cost of a commit that concerns no listener, with many that
 // listen.
 func BenchmarkNotify_Listeners(b *testing.B) {
@@ -219,6 +218,40 @@ func BenchmarkNotify_Listeners(b *testing.B) {
 		}
 	}
 	compare(b, 500, notify(one), notify(many))
+}
+
+// BenchmarkNotify_Beside is the time until a hundred listeners of one channel have a message, after a thousand messages
+// for a channel without a listener, beside no listener of another channel and beside 20,000.
+func BenchmarkNotify_Beside(b *testing.B) {
+	for _, others := range []int{0, 20_000} {
+		b.Run(fmt.Sprint("others=", others), func(b *testing.B) {
+			db := openBench(b, nil)
+			got := make(chan struct{}, 100)
+			for range cap(got) {
+				l, err := db.Listen(context.Background(), "mine")
+				require.NoError(b, err)
+				go func() {
+					for range l.All(context.Background()) {
+						got <- struct{}{}
+					}
+				}()
+			}
+			listen(b, db, others)
+			for b.Loop() {
+				for i := range 1001 {
+					channel := "elsewhere"
+					if i == 1000 {
+						channel = "mine"
+					}
+					_, err := db.Notify(context.Background(), channel, 1)
+					require.NoError(b, err)
+				}
+				for range cap(got) {
+					<-got
+				}
+			}
+		})
+	}
 }
 
 func listen(b *testing.B, db *honker.DB, n int) {

@@ -102,6 +102,7 @@ type Notifier struct {
 
 	mu      sync.Mutex
 	waiting [kinds]map[string]map[*Waiter]struct{} // by id
+	keys    [kinds]int                             // of all waiters
 	sparse  sparse                                 // of the ids of TopicEvent
 	err     error                                  // closed, or the file was replaced: no wait can succeed any more
 }
@@ -115,7 +116,7 @@ func New(cfg Config) *Notifier {
 	for kind := range n.waiting {
 		n.waiting[kind] = make(map[string]map[*Waiter]struct{})
 	}
-	n.sources = newSources(cfg.Statements, n.WakeAt, n.concerned)
+	n.sources = newSources(cfg.Statements, n)
 	n.watcher = cfg.Watch(Events{Changed: n.changed, Lost: n.end})
 	return n
 }
@@ -147,6 +148,7 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 			}
 		}
 		set[w] = struct{}{}
+		n.keys[k.Kind]++
 	}
 	if n.err != nil {
 		w.Wake() // end has run, and no later wake will come
@@ -165,6 +167,7 @@ func (w *Waiter) Close() {
 		id := k.id()
 		set := n.waiting[k.Kind][id]
 		delete(set, w)
+		n.keys[k.Kind]--
 		if len(set) > 0 {
 			continue
 		}
@@ -275,6 +278,27 @@ func (n *Notifier) concerned(events store.Added) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sparse.concerned(events)
+}
+
+// sparseIDs are the ids of TopicEvent whose waiters pass over events.
+func (n *Notifier) sparseIDs() (ids []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for id := range n.waiting[TopicEvent] {
+		if n.sparse.passesOver(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// pageOf returns how many rows of a log one look may read to find the waiters of kind that they concern. To read a row
+// costs less than to wake a waiter, which reads for itself. So the page grows with the waiters: a thousand
+// messages for one channel must not wake a hundred thousand listeners of others.
+func (n *Notifier) pageOf(kind Kind) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return max(tailPage, n.keys[kind])
 }
 
 // WakeAt asks for a look at t, a time on the wall; the zero time asks for none.

@@ -2,6 +2,7 @@ package wake
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/honker-go/honker/internal/store"
 )
@@ -31,6 +32,12 @@ func (all sparse) add(id string, s selection) {
 	if store.Selection(s).Pattern() || s.Filter != nil && s.Filter.Op != store.KeyIs {
 		all[id] = store.Selection(s)
 	}
+}
+
+// passesOver reports whether waiters of an id pass over events of their topics: all but those of one topic as a whole.
+func (all sparse) passesOver(id string) bool {
+	_, found := all[id]
+	return found || strings.Contains(id, "\x00")
 }
 
 // concerned are the ids of the selections that contain one of events. A thousand subscribers

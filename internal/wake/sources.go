@@ -59,15 +59,15 @@ type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.
 // what a source remembers needs no lock.
 type sources struct {
 	Statements
-	ask       [kinds]source
-	wakeAt    func(time.Time)
-	concerned func(events store.Added) (ids []string) // of TopicEvent
+	ask      [kinds]source
+	notifier *Notifier
 
 	messages, events logTail
+	passed           int // events since the waiters that pass over some were last woken
 }
 
-func newSources(s Statements, wakeAt func(time.Time), concerned func(store.Added) []string) *sources {
-	all := &sources{Statements: s, wakeAt: wakeAt, concerned: concerned}
+func newSources(s Statements, n *Notifier) *sources {
+	all := &sources{Statements: s, notifier: n}
 	all.messages = logTail{last: s.Notifications.Last, since: s.Notifications.ChannelsSince}
 	all.events = logTail{last: s.Streams.Last, since: s.Streams.TopicsSince}
 	all.ask = [kinds]source{
@@ -83,6 +83,9 @@ func newSources(s Statements, wakeAt func(time.Time), concerned func(store.Added
 	}
 	return all
 }
+
+// wakeAt asks for a look at t; the zero time asks for none.
+func (s *sources) wakeAt(t time.Time) { s.notifier.WakeAt(t) }
 
 // wakeAtSecond is wakeAt for a stored second; 0 is none.
 func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(store.Instant(unix)) }
@@ -102,14 +105,34 @@ func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, n
 	return ready, err
 }
 
-// channels returns those of the messages since the last look.
+// channels returns those of the messages since the last look. A listener reads by the index of its channels,
+// so it need not be woken for messages of others.
 func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
-	return s.messages.gained(ctx, q, awaited, func(added store.Added) []string { return slices.Collect(maps.Keys(added)) })
+	added, _, err := s.messages.gained(ctx, q, s.notifier.pageOf(ChannelMessage))
+	if err != nil || added == nil {
+		return awaited(), err
+	}
+	return slices.Collect(maps.Keys(added)), nil
 }
 
-// topics returns the selections that contain one of the events since the last look.
+// topics returns the selections that contain one of the events since the last look. Those that pass over events
+// are woken from time to time too. It bounds how far a consumer falls behind events that it does not select: they
+// stay in the file until it has read them.
 func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
-	return s.events.gained(ctx, q, awaited, s.concerned)
+	page := s.notifier.pageOf(TopicEvent)
+	added, n, err := s.events.gained(ctx, q, page)
+	if err != nil || added == nil {
+		s.passed = 0
+		return awaited(), err
+	}
+	ready := s.notifier.concerned(added)
+	if s.passed += n; s.passed >= page {
+		s.passed = 0
+		ready = append(ready, s.notifier.sparseIDs()...)
+		slices.Sort(ready)
+		ready = slices.Compact(ready)
+	}
+	return ready, nil
 }
 
 // jobs returns those that have a result or are over. Which of the two it is, and the result
@@ -199,35 +222,31 @@ func numbers(names []string) []int64 {
 
 // logTail knows of a table that only grows what was added since the last look.
 type logTail struct {
-	last   func(context.Context, sqlite.Querier) (int64, error)
-	since  func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added store.Added, n int, last int64, err error)
-	seen   int64
-	known  bool // seen was read once
-	passed int  // rows since all names were last woken
+	last  func(context.Context, sqlite.Querier) (int64, error)
+	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added store.Added, n int, last int64, err error)
+	seen  int64
+	known bool // seen was read once
 }
 
-// tailPage bounds one look. After more rows than that, asking which names are among them
-// would cost more than waking every waiter. It also bounds how far a consumer with
-// a filter falls behind events that do not pass it: what it has not read stays in the file.
+// tailPage is the least number of rows that one look reads, see [Notifier.pageOf].
 const tailPage = 1000
 
-// gained returns the names that what was added since the last look concerns, awaited or not,
-// and all that are awaited at the first look, after each page, and where the log has gone back,
-// because a backup was restored over it. It reports a row once, so it asks for the names after
-// it has read: a waiter that subscribed in between looks for itself, and would miss a row that
-// came after that look and before the read.
-func (t *logTail) gained(ctx context.Context, q sqlite.Querier, awaited names, concerned func(store.Added) []string) ([]string, error) {
+// gained returns the names and keys of the n rows that were added since the last look. It returns nil if any name may have
+// gained rows: at the first look, where a page or more was added, and where the log has gone back, because a backup was
+// restored over it. It reports a row once, so the caller asks for the waiting names after it: a waiter
+// that subscribed in between looks for itself, and would miss a row that came after that look and before the read.
+func (t *logTail) gained(ctx context.Context, q sqlite.Querier, page int) (added store.Added, n int, err error) {
 	if t.known {
-		added, n, last, err := t.since(ctx, q, t.seen, tailPage)
+		added, n, last, err := t.since(ctx, q, t.seen, page)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
-		if t.passed += n; t.passed < tailPage && last >= t.seen {
+		if n < page && last >= t.seen {
 			t.seen = last
-			return concerned(added), nil
+			return added, n, nil
 		}
 	}
 	last, err := t.last(ctx, q)
-	t.seen, t.known, t.passed = last, err == nil, 0
-	return awaited(), err
+	t.seen, t.known = last, err == nil
+	return nil, 0, err
 }

@@ -1,0 +1,113 @@
+package wake
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/watch"
+)
+
+// fakeLog is a log of rows that are names, and counts those that were read.
+type fakeLog struct {
+	names []string
+	read  int
+}
+
+func (l *fakeLog) Last(context.Context, sqlite.Querier) (int64, error) {
+	return int64(len(l.names)), nil
+}
+
+func (l *fakeLog) ChannelsSince(_ context.Context, _ sqlite.Querier, after int64, limit int) (store.Added, int, int64, error) {
+	added, rows := store.Added{}, l.names[after:]
+	rows = rows[:min(len(rows), limit)]
+	l.read += len(rows)
+	for _, name := range rows {
+		added[name] = map[string]bool{"": true}
+	}
+	return added, len(rows), after + int64(len(rows)), nil
+}
+
+func (l *fakeLog) TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (store.Added, int, int64, error) {
+	return l.ChannelsSince(ctx, q, after, limit)
+}
+
+func (l *fakeLog) add(n int, name string) {
+	for range n {
+		l.names = append(l.names, name)
+	}
+}
+
+// A wake costs as much as there are waiters that it concerns. Other waiters sleep on, however many rows
+// for other names pass by, one at a time or in one commit.
+func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
+	const others = 5 * tailPage
+	for name, kind := range map[string]Kind{"channels": ChannelMessage, "topics": TopicEvent} {
+		t.Run(name, func(t *testing.T) {
+			n, _ := newNotifier(t)
+			log := new(fakeLog)
+			n.sources = newSources(Statements{Notifications: log, Streams: log}, n)
+			for i := range others {
+				defer n.Subscribe(Key{Kind: kind, Name: fmt.Sprint("other ", i)}).Close()
+			}
+			w := n.Subscribe(Key{Kind: kind, Name: "mine"})
+			defer w.Close()
+			ask := func() int { return n.ask(t.Context(), nil, watch.AllSignals) }
+			require.Equal(t, others+1, ask(), "the first look knows nothing of what was before")
+			woken := 0
+			for range 3 * tailPage {
+				log.add(1, "elsewhere")
+				woken += ask()
+			}
+			require.Zero(t, woken)
+			log.add(3*tailPage, "elsewhere") // in one commit
+			require.Zero(t, ask())
+			<-w.C()
+			log.add(1, "mine")
+			require.Equal(t, 1, ask())
+			require.Len(t, w.C(), 1)
+			require.Equal(t, 6*tailPage+1, log.read, "each row is read once")
+
+			// Where more rows come at once than there are waiters, to wake them is cheaper than to read on.
+			log.add(2*others, "elsewhere")
+			require.Equal(t, others+1, ask())
+			require.LessOrEqual(t, log.read, 6*tailPage+others+2)
+			require.Zero(t, ask())
+		})
+	}
+}
+
+// A selection that passes over events must not fall behind them for ever: it is woken from time to time,
+// and waiters of a single topic are not.
+func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
+	n, _ := newNotifier(t)
+	log := new(fakeLog)
+	n.sources = newSources(Statements{Notifications: log, Streams: log}, n)
+	plain := n.Subscribe(Key{Kind: TopicEvent, Name: "plain"})
+	defer plain.Close()
+	sparse := map[string]*Waiter{
+		"pattern":    n.Subscribe(Key{Kind: TopicEvent, Name: "some*"}),
+		"one key":    n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &store.Filter{Op: store.KeyIs, Key: "a"}}),
+		"key prefix": n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &store.Filter{Op: store.KeyPrefix, Key: "a"}}),
+	}
+	ask := func() int { return n.ask(t.Context(), nil, watch.AllSignals) }
+	require.Equal(t, len(sparse)+1, ask())
+	<-plain.C()
+	for name, w := range sparse {
+		defer w.Close()
+		require.Len(t, w.C(), 1, name)
+		<-w.C()
+	}
+	woken := 0
+	for range tailPage {
+		require.Zero(t, woken)
+		log.add(1, "busy")
+		woken += ask()
+	}
+	require.Equal(t, len(sparse), woken)
+	require.Empty(t, plain.C())
+}
