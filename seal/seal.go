@@ -1,4 +1,4 @@
-// Package seal encrypts the payloads of jobs in the file. It has a [honker.Codec]: payloads are compressed, then encrypted and authenticated with AES-256-GCM. Each has the id of its key with it, so keys can
+// Package seal encrypts the payloads of jobs in the file. It has a [honker.Codec]: payloads are encrypted and authenticated with AES-256-GCM. Each has the id of its key with it, so keys can
 // change while jobs wait.
 //
 //	codec, err := seal.New(seal.Keys{Current: "2026-11", Ring: map[string][]byte{"2026-11": key}}, nil)
@@ -11,8 +11,8 @@
 //	{"$seal":{"k":"2026-11","z":1,"c":"…"}}
 //
 // The queue is authenticated with it: a payload that is put into another queue, or altered, is not opened. It can be
-// put into another job of the same queue, since a job has no id before it is in the file. The length of a payload, and
-// with compression something of how repetitive it is, can be seen.
+// put into another job of the same queue, since a job has no id before it is in the file. The length of a payload can be
+// seen, and with Options.Compress also how repetitive it is.
 //
 // docs/guide/encryption.md has a table of what is sealed and what is not, and how to change keys.
 package seal
@@ -47,9 +47,10 @@ type Options struct {
 	// Strict refuses payloads that are not sealed: jobs of other programs and of SQL functions, and those from before. They
 	// go to the dead letters. By default they pass through as they are, so whatever can write the file can add some.
 	Strict bool
-	// NoCompression leaves payloads at their length. Compression can give secrets away where a part of the payloads that
-	// have them comes from outside, and their length can be seen.
-	NoCompression bool
+	// Compress makes payloads of 128 bytes and more smaller before they are encrypted. It is safe only for payloads without a text from
+	// outside beside a secret: the length in the file then tells how much of the secret that text repeats, so a secret can be guessed piece by
+	// piece. Every codec opens compressed payloads.
+	Compress bool
 	// MaxPayload is the largest payload in bytes before it is sealed and after it is opened; default 1 MiB, as that of
 	// honker.Options. Set both to the same.
 	MaxPayload int
@@ -129,7 +130,7 @@ func (c *codec) Encode(_ context.Context, queue string, payload json.RawMessage)
 	}
 	s := sealed{Key: c.current}
 	text := []byte(payload)
-	if !c.NoCompression {
+	if c.Compress {
 		if small, ok := compress(text); ok {
 			text, s.Compressed = small, 1
 		}

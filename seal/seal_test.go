@@ -59,7 +59,7 @@ func requireOpens(t testing.TB, c honker.Codec, queue string, stored json.RawMes
 // A payload is opened as it was sealed, byte for byte, and is not to be seen meanwhile; the same one is
 // never sealed alike.
 func TestCodec_RoundTrip(t *testing.T) {
-	for _, opts := range []*seal.Options{nil, {Strict: true}, {NoCompression: true}} {
+	for _, opts := range []*seal.Options{nil, {Strict: true}, {Compress: true}} {
 		c := newCodec(t, "a", opts)
 		for _, payload := range []string{`null`, `""`, ` {"a" : [1.0, 1e2, "<&> ü"]} `, `{"$seal":1}`, `"` + strings.Repeat("secret ", 1000) + `"`} {
 			stored := encode(t, c, "mails", payload)
@@ -77,7 +77,7 @@ func TestCodec_RoundTrip(t *testing.T) {
 // The format is read by programs of other languages: it is what the package says.
 func TestCodec_Format(t *testing.T) {
 	long := `"` + strings.Repeat("x", 1000) + `"`
-	for payload, opts := range map[string]*seal.Options{`"short"`: nil, long: nil, `"` + long[1:]: {NoCompression: true}} {
+	for payload, opts := range map[string]*seal.Options{`"short"`: {Compress: true}, long: {Compress: true}, `"` + long[2:]: nil} {
 		stored := encode(t, newCodec(t, "a", opts), "mails", payload)
 		var e struct {
 			Seal struct {
@@ -104,7 +104,7 @@ func TestCodec_Format(t *testing.T) {
 			continue
 		}
 		require.Equal(t, 1, *e.Seal.Z)
-		require.Nil(t, opts)
+		require.True(t, opts.Compress)
 		require.Less(t, len(stored), 200, "a thousand letters")
 		var b bytes.Buffer
 		_, err = b.ReadFrom(flate.NewReader(bytes.NewReader(clear)))
@@ -128,10 +128,11 @@ func TestCodec_KeyChanges(t *testing.T) {
 // What is not as it was sealed is not opened: another queue, another id of a key, another mark of
 // compression, a changed bit.
 func TestCodec_Altered(t *testing.T) {
-	c := newCodec(t, "ab", nil)
+	compress := &seal.Options{Compress: true}
+	c := newCodec(t, "ab", compress)
 	ring := keys("ab")
 	ring.Ring["b"] = key("a") // the same key by two ids
-	alike, err := seal.New(ring, nil)
+	alike, err := seal.New(ring, compress)
 	require.NoError(t, err)
 	payload := `"` + strings.Repeat("x", 1000) + `"`
 	stored := string(encode(t, c, "q", payload))
@@ -193,13 +194,13 @@ func TestCodec_MaxPayload(t *testing.T) {
 	_, err := newCodec(t, "a", nil).Encode(t.Context(), "q", json.RawMessage(large))
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.ErrorContains(t, err, "at most 1048576 (seal.Options.MaxPayload)")
-	for _, o := range []seal.Options{{MaxPayload: len(large)}, {MaxPayload: len(large), NoCompression: true}} {
+	for _, o := range []seal.Options{{MaxPayload: len(large)}, {MaxPayload: len(large), Compress: true}} {
 		stored := encode(t, newCodec(t, "a", &o), "q", large)
 		requireOpens(t, newCodec(t, "a", &o), "q", stored, large)
 		_, err = newCodec(t, "a", nil).Decode(t.Context(), "q", stored)
 		require.EqualError(t, err, "seal: the opened payload is too large, at most 1048576 bytes")
 	}
-	bomb := encode(t, newCodec(t, "a", &seal.Options{MaxPayload: 1 << 30}), "q", `"`+strings.Repeat("x", 64<<20)+`"`)
+	bomb := encode(t, newCodec(t, "a", &seal.Options{MaxPayload: 1 << 30, Compress: true}), "q", `"`+strings.Repeat("x", 64<<20)+`"`)
 	require.Less(t, len(bomb), 1<<17)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -271,7 +272,7 @@ func TestCodec_InQueue(t *testing.T) {
 
 // Whatever is stored, Decode does not panic; and nothing opens but what was sealed, as it was.
 func FuzzCodec_Decode(f *testing.F) {
-	c := newCodec(f, "a", nil)
+	c := newCodec(f, "a", &seal.Options{Compress: true})
 	for _, payload := range []string{`1`, `"` + strings.Repeat("x", 300) + `"`} {
 		f.Add(payload, []byte(encode(f, c, "q", payload)))
 		f.Add(payload, []byte(payload))
