@@ -280,7 +280,7 @@ func (n *Notifier) concerned(events store.Added) []string {
 	return n.sparse.concerned(events)
 }
 
-// sparseIDs are the ids of TopicEvent whose waiters pass over events.
+// sparseIDs returns the ids of TopicEvent with waiters that pass over events.
 func (n *Notifier) sparseIDs() (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
