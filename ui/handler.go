@@ -213,6 +213,7 @@ func routes() []route {
 // ServeHTTP implements http.Handler. It may be called by any number of goroutines.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	limitBody(w, r)
 	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	if r.URL.Path == "" {
 		redirectInside(w, r)

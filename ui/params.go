@@ -40,6 +40,7 @@ func readParams(w http.ResponseWriter, r *http.Request, post bool) (*params, err
 	if err := r.ParseForm(); err != nil {
 		return nil, &problem{http.StatusBadRequest, "Bad parameters", "The form cannot be read: " + err.Error()}
 	}
+	bodyRead(w)
 	return &params{values: r.PostForm}, nil
 }
 

@@ -115,7 +115,8 @@ func (a *app) serveMetrics(ctx context.Context, address string) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", &served{app: a})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	server := newServer(mux, slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn))
+	server.WriteTimeout += a.timeout // in which the file is read
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	a.note("serving http://%s/metrics", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -124,7 +124,7 @@ func (a *app) serveUI(ctx context.Context, d *door, address *net.TCPAddr, open b
 		return usage(tryUI, "%w", err)
 	}
 	d.cookie = fmt.Sprint("honker-ui-", listener.Addr().(*net.TCPAddr).Port)
-	server := &http.Server{Handler: d, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn)}
+	server := newServer(d, slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn))
 	server.RegisterOnShutdown(d.pages.Close)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()

@@ -1,0 +1,55 @@
+package ui_test
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/ui"
+)
+
+// slowReader is the connection of a request whose body comes slowly, and keeps the times until which it is read.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	until []time.Time
+}
+
+func (s *slowReader) SetReadDeadline(t time.Time) error {
+	s.until = append(s.until, t)
+	return nil
+}
+
+// In any server the body of a form has to come in time. A verb may take longer after it, a refused request may not, and a
+// page and its stream have no body.
+func TestHandler_BodyInTime(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		bounded := time.Now().Add(10 * time.Second)
+		send := func(h http.Handler, method, target, form string) *slowReader {
+			r := httptest.NewRequest(method, target, strings.NewReader(form))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+			w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
+			h.ServeHTTP(w, r)
+			return w
+		}
+		h := dashboard(t, db, nil)
+		w := send(h, http.MethodPost, "/pause", "queue=mails")
+		require.Equal(t, http.StatusSeeOther, w.Code)
+		require.Equal(t, []time.Time{bounded, {}}, w.until)
+		for _, target := range []string{"/", "/jobs", "/nothing"} {
+			require.Empty(t, send(h, http.MethodGet, target, "").until, target)
+		}
+		closed := dashboard(t, db, &ui.Options{Authorize: func(*http.Request, ui.Access) error { return errors.New("no") }})
+		require.Equal(t, bounded, send(closed, http.MethodPost, "/pause", "queue=mails").until[0])
+		for _, target := range []string{"/", "/nothing", "/check/x"} {
+			require.Equal(t, []time.Time{bounded}, send(h, http.MethodPost, target, "x").until, target)
+		}
+	})
+}
