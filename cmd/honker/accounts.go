@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -18,9 +19,9 @@ const tryHash = "htpasswd -nB USER, which asks for the password and prints what 
 
 // accounts are the names that may sign in to a dashboard, with their passwords.
 type accounts struct {
-	all []*account
-	// hashing has room for one: wrong passwords cost one core at most, however many are sent.
-	hashing chan struct{}
+	all     []*account
+	cost    int // of all hashes
+	turns   turns
 	compare func(hash, password []byte) error
 }
 
@@ -38,7 +39,7 @@ var bcryptHash = regexp.MustCompile(`^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 
 // accounts are those of --basic and of the environment; nil if there are none. Of one name the last counts.
 func (a *app) accounts(given []string) (*accounts, error) {
-	s := &accounts{hashing: make(chan struct{}, 1), compare: bcrypt.CompareHashAndPassword}
+	s := &accounts{compare: bcrypt.CompareHashAndPassword}
 	for line := range strings.Lines(a.getenv(accountsVariable)) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -64,38 +65,59 @@ func (s *accounts) add(source, line string) error {
 	if name == "" || hash == "" {
 		return usage(tryHash, "%s needs user:hash", source)
 	}
-	if _, err := bcrypt.Cost([]byte(hash)); err != nil || !bcryptHash.MatchString(hash) {
+	cost, err := bcrypt.Cost([]byte(hash))
+	if err != nil || !bcryptHash.MatchString(hash) {
 		return usage(tryHash, "%s needs user:hash with a hash of bcrypt, such as $2y$…: neither a password nor another hash is taken", source)
+	}
+	if err := s.checkCost(source, cost); err != nil {
+		return err
 	}
 	s.all = append(s.all, &account{name: sha256.Sum256([]byte(name)), hash: []byte(hash)})
 	return nil
 }
 
-// allow reports whether the request has a name and its password.
-func (s *accounts) allow(r *http.Request) bool {
+// maxCost bounds the cost of a hash: 14 takes about a second, and each more takes twice as long.
+const maxCost = 14
+
+// checkCost refuses a cost that would hold up all logins, and one that differs from that of the other accounts: the time
+// of an answer would tell which names there are.
+func (s *accounts) checkCost(source string, cost int) error {
+	if cost > maxCost {
+		return usage(tryHash, "%s has a hash with a cost of %d, at most %d", source, cost, maxCost)
+	}
+	if s.cost != 0 && s.cost != cost {
+		return usage("htpasswd -nBC 12 USER, for each account", "%s has a hash with a cost of %d, and another account %d: all need the same", source, cost, s.cost)
+	}
+	s.cost = cost
+	return nil
+}
+
+var errPassword = errors.New("a name and a password are needed")
+
+// check returns nil for a request with a name and its password. Other errors than errPassword say that the password
+// was not looked at.
+func (s *accounts) check(r *http.Request) error {
 	name, password, given := r.BasicAuth()
 	if !given {
-		return false
+		return errPassword
 	}
 	header := sha256.Sum256([]byte(r.Header.Get("Authorization")))
 	if s.wasAccepted(header) {
-		return true
+		return nil
 	}
-	select {
-	case s.hashing <- struct{}{}:
-		defer func() { <-s.hashing }()
-	case <-r.Context().Done():
-		return false
+	if err := s.turns.take(r.Context(), addressOf(r), sha256.Sum256([]byte(name))); err != nil {
+		return err
 	}
+	defer s.turns.leave()
 	if s.wasAccepted(header) { // of a request beside this one
-		return true
+		return nil
 	}
 	one, known := s.find(name)
 	if s.compare(one.hash, []byte(password)) != nil || !known {
-		return false
+		return errPassword
 	}
 	one.accepted.Store(&header)
-	return true
+	return nil
 }
 
 func (s *accounts) wasAccepted(header [sha256.Size]byte) bool {
@@ -117,6 +139,24 @@ func (s *accounts) find(name string) (found *account, known bool) {
 		}
 	}
 	return found, known
+}
+
+// refuseLogin answers a request that check has refused.
+func refuseLogin(w http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, errPassword):
+		askPassword(w)
+	case errors.Is(err, errTooManyLogins):
+		comeLater(w, "1", http.StatusTooManyRequests)
+	default:
+		comeLater(w, "5", http.StatusServiceUnavailable)
+	}
+}
+
+func comeLater(w http.ResponseWriter, seconds string, status int) {
+	w.Header().Set("Retry-After", seconds)
+	w.Header().Set("Cache-Control", "no-store")
+	http.Error(w, "Too many logins wait: come again in some seconds.", status)
 }
 
 // askPassword makes a browser ask for a name and a password.

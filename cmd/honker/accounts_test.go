@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -88,23 +89,24 @@ func TestAccounts_HashOnce(t *testing.T) {
 	t.Parallel()
 	s, err := (&app{console: console{getenv: func(string) string { return "" }}}).accounts([]string{"ann:" + hashOfSecret, "bob:" + hashOfGrosse})
 	require.NoError(t, err)
-	hashed := 0 // guarded by s.hashing
+	hashed := 0 // guarded by the turn
 	s.compare = func(hash, password []byte) error {
 		hashed++
 		return bcrypt.CompareHashAndPassword(hash, password)
 	}
+	allow := func(r *http.Request) bool { return s.check(r) == nil }
 	request := func(name, password string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.SetBasicAuth(name, password)
 		return r
 	}
-	require.False(t, s.allow(httptest.NewRequest(http.MethodGet, "/", nil)))
+	require.False(t, allow(httptest.NewRequest(http.MethodGet, "/", nil)))
 	require.Zero(t, hashed)
 	var all sync.WaitGroup
-	for range 8 {
+	for range loginsPerName {
 		all.Go(func() {
 			for range 100 {
-				if !s.allow(request("ann", "secret")) || !s.allow(request("bob", "größe:x")) {
+				if !allow(request("ann", "secret")) || !allow(request("bob", "größe:x")) {
 					t.Error("it was refused")
 				}
 			}
@@ -113,20 +115,50 @@ func TestAccounts_HashOnce(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 2, hashed, "once for each")
 	for range 2 {
-		require.False(t, s.allow(request("ann", "wrong")))
-		require.False(t, s.allow(request("eve", "secret")))
-		require.False(t, s.allow(request("bob", "secret")))
+		require.False(t, allow(request("ann", "wrong")))
+		require.False(t, allow(request("eve", "secret")))
+		require.False(t, allow(request("bob", "secret")))
 	}
 	require.Equal(t, 8, hashed)
-	require.True(t, s.allow(request("ann", "secret")))
+	require.True(t, allow(request("ann", "secret")))
 	require.Equal(t, 8, hashed, "what is wrong takes nothing from what was right")
 
-	s.hashing <- struct{}{} // as if another request were being hashed
-	require.True(t, s.allow(request("ann", "secret")))
+	require.NoError(t, s.turns.take(t.Context(), netip.Prefix{}, [32]byte{})) // as if another request were being hashed
+	require.True(t, allow(request("ann", "secret")))
 	gone := request("ann", "wrong")
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
-	require.False(t, s.allow(gone.WithContext(ctx)), "the client has gone")
+	require.ErrorIs(t, s.check(gone.WithContext(ctx)), context.Canceled, "the client has gone")
+	require.Empty(t, s.turns.lines)
+}
+
+// hashOfCost is a hash with another cost.
+func hashOfCost(cost string) string { return "$2y$" + cost + hashOfSecret[6:] }
+
+// A hash that takes long holds up all logins, and hashes of several costs tell by the time of an answer whether there is a
+// name. So both are refused when the command starts.
+func TestAccounts_Cost(t *testing.T) {
+	t.Parallel()
+	start := func(env string, given ...string) error {
+		_, err := (&app{console: console{getenv: func(string) string { return env }}}).accounts(given)
+		return err
+	}
+	require.NoError(t, start("", "ann:"+hashOfCost("14"), "bob:"+hashOfCost("14")))
+	for _, cost := range []string{"15", "20", "31"} {
+		require.ErrorContains(t, start("", "ann:"+hashOfCost(cost)), "a cost of "+cost+", at most 14")
+		require.ErrorContains(t, start("ann:"+hashOfCost(cost)), "a cost of "+cost+", at most 14")
+	}
+	for _, err := range []error{
+		start("", "ann:"+hashOfCost("10"), "bob:"+hashOfCost("12")),
+		start("ann:"+hashOfCost("10"), "bob:"+hashOfCost("12")),
+		start("ann:" + hashOfCost("10") + "\nbob:" + hashOfCost("12")),
+	} {
+		require.ErrorContains(t, err, "a cost of 12, and another account 10")
+		var coded *coded
+		require.ErrorAs(t, err, &coded)
+		require.Equal(t, codeUsage, coded.code)
+		require.NotContains(t, err.Error()+coded.try, "bob")
+	}
 }
 
 // Only hashes of bcrypt are taken, and what was given is not repeated: it may be a password.

@@ -207,11 +207,17 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d.secret != "" {
 		token = r.URL.Query().Get("token")
 	}
-	switch {
-	case d.local && !isLocal(r.Host):
+	if d.local && !isLocal(r.Host) {
 		refuse(w, fmt.Sprintf("This is not %q. Behind a proxy, honker ui needs --i-have-a-proxy.", r.Host))
-	case d.accounts != nil && !d.accounts.allow(r):
-		askPassword(w)
+		return
+	}
+	if d.accounts != nil {
+		if err := d.accounts.check(r); err != nil {
+			refuseLogin(w, err)
+			return
+		}
+	}
+	switch {
 	case !d.known(r) && !d.accepts(token):
 		refuse(w, "Open the URL that honker ui has printed: it has a token, which this browser does not know yet.")
 	case token != "":

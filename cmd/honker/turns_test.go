@@ -1,0 +1,130 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/ui"
+)
+
+// guarded is a door with the accounts ann and bob, where a password takes so long to be hashed.
+func guarded(t *testing.T, hashing time.Duration) *door {
+	t.Helper()
+	s, err := (&app{console: console{getenv: func(string) string { return "" }}}).accounts([]string{"ann:" + hashOfSecret, "bob:" + hashOfGrosse})
+	require.NoError(t, err)
+	s.compare = func(hash, password []byte) error {
+		time.Sleep(hashing)
+		if string(hash) == hashOfGrosse && string(password) == "right" {
+			return nil
+		}
+		return errors.New("wrong")
+	}
+	// Pages without a file: a request that comes through is answered by 500.
+	return &door{accounts: s, pages: ui.New(nil, &ui.Options{Authorize: ui.AllowAll})}
+}
+
+func signIn(d *door, from, name, password string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = from + ":4711"
+	r.SetBasicAuth(name, password)
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w
+}
+
+// A hundred clients that send wrong passwords do not shut out those that have one, from the same address, behind a
+// proxy, or from another one: a first login waits for few others, and the clients are told to come later.
+func TestDoor_WrongPasswords_ShutNoneOut(t *testing.T) {
+	const hashing = 100 * time.Millisecond
+	for name, from := range map[string]string{"same address": "192.0.2.1", "another address": "192.0.2.2"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := guarded(t, hashing)
+				ended, later := make(chan struct{}), 0
+				wrong := make(chan int)
+				for range 100 {
+					go func() {
+						for {
+							w := signIn(d, "192.0.2.1", "ann", "wrong")
+							if w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") != "1" {
+								t.Error("no Retry-After")
+							}
+							select {
+							case wrong <- w.Code:
+							case <-ended:
+								return
+							}
+							time.Sleep(100 * time.Millisecond)
+						}
+					}()
+				}
+				go func() {
+					for code := range wrong {
+						if code == http.StatusTooManyRequests {
+							later++
+						}
+					}
+				}()
+				time.Sleep(2 * time.Second)
+				began := time.Now()
+				w := signIn(d, from, "bob", "right")
+				require.Equal(t, http.StatusInternalServerError, w.Code, "it comes through: %s", w.Body)
+				require.LessOrEqual(t, time.Since(began), 10*hashing)
+				require.NotZero(t, later)
+				close(ended)
+				time.Sleep(time.Minute)
+				close(wrong)
+			})
+		})
+	}
+}
+
+// Addresses have turns: one that sends passwords for many names does not delay another by more than one of them, whether it has
+// one address or a network of version 6.
+func TestDoor_WrongPasswords_TurnsByAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hashing = time.Second
+		d := guarded(t, hashing)
+		codes := make(chan int, 40)
+		for i := range 40 {
+			go func() {
+				codes <- signIn(d, "[2001:db8::"+string(rune('a'+i%6))+"]", "name "+string(rune('a'+i)), "wrong").Code
+			}()
+			synctest.Wait()
+		}
+		began := time.Now()
+		require.Equal(t, http.StatusInternalServerError, signIn(d, "192.0.2.2", "bob", "right").Code)
+		require.LessOrEqual(t, time.Since(began), 3*hashing)
+		refused := 0
+		for range 40 {
+			if code := <-codes; code == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		require.GreaterOrEqual(t, refused, 20)
+	})
+}
+
+// A login that has waited for long is answered, and leaves its place to others.
+func TestDoor_LoginWaits_NoLongerThan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := guarded(t, 8*time.Second)
+		go signIn(d, "192.0.2.1", "ann", "wrong")
+		synctest.Wait()
+		began := time.Now()
+		w := signIn(d, "192.0.2.2", "bob", "right")
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.Equal(t, "5", w.Header().Get("Retry-After"))
+		time.Sleep(5 * time.Second)
+		began = time.Now()
+		require.Equal(t, http.StatusInternalServerError, signIn(d, "192.0.2.2", "bob", "right").Code)
+		require.Equal(t, 8*time.Second, time.Since(began))
+	})
+}
