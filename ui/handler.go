@@ -251,17 +251,25 @@ func (h *Handler) dispatch(c *call, name string) error {
 	if h.opts.Authorize == nil {
 		return refused(errNoAuthorize)
 	}
-	if err := c.open(rt); err != nil {
-		return err
-	}
-	run := rt.parse(c)
-	if err := c.params.err(); err != nil {
-		return err
-	}
+	run, fault := c.parse(rt)
+	// Before the fault is told: which files there are, and what a page takes, is not for everybody.
 	if err := h.authorize(c.r, c.access); err != nil {
+		c.file = nil // the page has no links to this file or others
 		return refused(err)
 	}
+	if fault != nil {
+		return fault
+	}
 	return run()
+}
+
+// parse returns what the request asks for, or what is wrong with it.
+func (c *call) parse(rt route) (serve, error) {
+	if err := c.open(rt); err != nil {
+		return nil, err
+	}
+	run := rt.parse(c)
+	return run, c.params.err()
 }
 
 // by is the operator's name.
@@ -284,8 +292,9 @@ func (c *call) checkMethod(rt route) error {
 	return &problem{http.StatusMethodNotAllowed, "Not this way", "This page is asked for by " + allow + "."}
 }
 
-// open reads the parameters, and finds the file that they name.
+// open begins the call's Access, reads the parameters, and finds the file that they name.
 func (c *call) open(rt route) error {
+	c.access = Access{Verb: rt.verb, Write: rt.write}
 	p, err := readParams(c.w, c.r, rt.post)
 	if err != nil {
 		return err
@@ -304,7 +313,6 @@ func (c *call) open(rt route) error {
 		remote = c.r.RemoteAddr
 	}
 	c.ctx = admin.WithRemote(honker.WithActor(c.r.Context(), c.by()), remote)
-	c.access = Access{Verb: rt.verb, Write: rt.write}
 	return nil
 }
 

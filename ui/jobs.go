@@ -148,10 +148,16 @@ func verbsFor(of []honker.Phase) (verbs []bulkVerb) {
 	return verbs
 }
 
+// namesOffered bounds the names that the field of a queue offers.
+const namesOffered = 200
+
+// queueNames are the queues that the request may see, for the field of a filter.
 func (c *call) queueNames() (names []string, err error) {
 	queues, err := admin.Queues(c.ctx, c.db)
-	for _, q := range queues[:min(len(queues), 200)] {
-		names = append(names, q.Queue)
+	for _, q := range queues[:min(len(queues), namesOffered)] {
+		if c.can("look", q.Queue) {
+			names = append(names, q.Queue)
+		}
 	}
 	return names, err
 }

@@ -184,7 +184,7 @@ func (p *page) File() string {
 
 // Files are the names of all files, where there are several.
 func (p *page) Files() []string {
-	if len(p.c.h.names) < 2 {
+	if p.c.file == nil || len(p.c.h.names) < 2 {
 		return nil
 	}
 	return p.c.h.names
