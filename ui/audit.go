@@ -46,7 +46,7 @@ func (c *call) auditRow(e admin.AuditEntry) auditRow {
 	row.Text, _ = clip(string(e.Filter), 400)
 	var f admin.JobFilter
 	if slices.Contains(ofJobs, e.Verb) && json.Unmarshal(e.Filter, &f) == nil {
-		row.Picks = c.url("jobs", filterValues(&f))
+		row.Picks = c.link("jobs", filterValues(&f))
 	}
 	return row
 }

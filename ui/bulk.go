@@ -89,7 +89,7 @@ func (c *call) oneJob(b *bulkCall) error {
 	}
 	b.confirmed, b.shown, c.access.N = true, 1, 1
 	b.running = b.running || job.Phase == honker.PhaseRunning
-	if len(b.filter.Queues) == 0 {
+	if len(b.filter.Queues) == 0 && !isNoText(job.Queue) {
 		b.filter.Queues = []string{job.Queue}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (d *deadlineWriter) Write(b []byte) (int, error) {
 // bodyTime is how long the body of a request may take to come.
 const bodyTime = 10 * time.Second
 
-// limitBody bounds the time in which the body of a request is read. A server whose connections cannot do that keeps its own
+// limitBody bounds the time in which the body of a request is read. A server without read deadlines keeps its own
 // time. A request without a body needs no bound: that of a stream must not end.
 func limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// slowReader is the connection of a request whose body comes slowly, and keeps the times until which it is read.
+// slowReader is the connection of a request, and keeps the times until which its body is read.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	until []time.Time

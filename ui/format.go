@@ -19,6 +19,15 @@ var functions = template.FuncMap{
 	"plural": plural,
 	"cut":    cut,
 	"stamp":  stamp,
+	"href":   href,
+}
+
+// href is the attribute of a link; none, so that there is no link, without a URL. The URL has to be one of this handler's.
+func href(url string) template.HTMLAttr {
+	if url == "" {
+		return ""
+	}
+	return template.HTMLAttr(`href="` + template.HTMLEscapeString(url) + `"`)
 }
 
 // num is a count with commas between thousands.

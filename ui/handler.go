@@ -252,7 +252,7 @@ func (h *Handler) dispatch(c *call, name string) error {
 		return refused(errNoAuthorize)
 	}
 	run, fault := c.parse(rt)
-	// Before the fault is told: which files there are, and what a page takes, is not for everybody.
+	// Before the fault is told: only a request that is allowed may learn which files there are, and what a page takes.
 	if err := h.authorize(c.r, c.access); err != nil {
 		c.file = nil // the page has no links to this file or others
 		return refused(err)

@@ -103,11 +103,10 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 	if c.h.opts.Links != nil {
 		d.Links = safeLinks(c.h.opts.Links(job))
 	}
-	stats, err := queueOf(c.db, job.Queue).Stats(c.ctx)
-	if err != nil {
+	var err error
+	if d.Pause, err = c.pauseOf(job.Queue); err != nil {
 		return nil, err
 	}
-	d.Pause = stats.Pause
 	if d.Why, err = admin.Explain(c.ctx, c.db, job.ID); err != nil {
 		return nil, err
 	}
@@ -115,6 +114,18 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 		return nil, err
 	}
 	return d, c.jobResult(d, limit)
+}
+
+// pauseOf returns the pause of a queue. A name that is no text can have none.
+func (c *call) pauseOf(queue string) (*honker.Pause, error) {
+	if isNoText(queue) {
+		return nil, nil
+	}
+	stats, err := queueOf(c.db, queue).Stats(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return stats.Pause, nil
 }
 
 // safeLinks takes the URLs away that a click should not follow.

@@ -155,7 +155,7 @@ const namesOffered = 200
 func (c *call) queueNames() (names []string, err error) {
 	queues, err := admin.Queues(c.ctx, c.db)
 	for _, q := range queues[:min(len(queues), namesOffered)] {
-		if c.can("look", q.Queue) {
+		if !isNoText(q.Queue) && c.can("look", q.Queue) {
 			names = append(names, q.Queue)
 		}
 	}
@@ -180,7 +180,7 @@ func (p *page) Hidden(v url.Values) (fields [][2]string) {
 
 // Link is a link with these parameters.
 func (p *page) Link(path string, v url.Values) string {
-	return p.c.url(path, maps.Clone(v))
+	return p.c.link(path, maps.Clone(v))
 }
 
 // Join writes ids with commas.

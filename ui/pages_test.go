@@ -247,7 +247,7 @@ func TestPages_Files(t *testing.T) {
 	require.Contains(t, body, "elsewhere")
 	for _, m := range links.FindAllStringSubmatch(body, -1) {
 		if strings.HasPrefix(m[1], "jobs") || strings.HasPrefix(m[1], "queue") {
-			require.Contains(t, m[1], "db=tenant&#43;b")
+			require.Contains(t, m[1], "db=tenant+b")
 		}
 	}
 	w := post(h, "/pause", "db", "tenant b", "queue", "elsewhere", "back", "./?db=tenant+b")

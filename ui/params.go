@@ -76,13 +76,16 @@ func (p *params) checkText(name, s string, limit int) string {
 	switch {
 	case len(s) > limit:
 		p.fault(name, "it has %d bytes, at most %d", len(s), limit)
-	case !utf8.ValidString(s) || strings.ContainsRune(s, 0):
+	case isNoText(s):
 		p.fault(name, "it is no text")
 	default:
 		return s
 	}
 	return ""
 }
+
+// isNoText reports whether s cannot be a parameter.
+func isNoText(s string) bool { return !utf8.ValidString(s) || strings.ContainsRune(s, 0) }
 
 // name is a text that has to be there.
 func (p *params) name(name string) string {

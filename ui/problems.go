@@ -26,21 +26,21 @@ func (c *call) problems() (all []wrong, more int, err error) {
 func (c *call) problemURL(p admin.Problem) string {
 	switch p.Code {
 	case admin.ProblemDead:
-		return c.url("dead", values("queue", p.Queue, "died_since", "1h"))
+		return c.link("dead", values("queue", p.Queue, "died_since", "1h"))
 	case admin.ProblemLapsed:
-		return c.url("jobs", values("queue", p.Queue, "phase", "lapsed"))
+		return c.link("jobs", values("queue", p.Queue, "phase", "lapsed"))
 	case admin.ProblemHeld:
-		return c.url("jobs", values("queue", p.Queue, "key", p.Name, "phase", "held"))
+		return c.link("jobs", values("queue", p.Queue, "key", p.Name, "phase", "held"))
 	case admin.ProblemWaitsForDead:
-		return c.url("jobs", values("queue", p.Queue, "phase", "held"))
+		return c.link("jobs", values("queue", p.Queue, "phase", "held"))
 	case admin.ProblemOverdue:
-		return c.url("schedules", nil)
+		return c.link("schedules", nil)
 	}
 	switch {
 	case p.Queue != "":
-		return c.url("queue", values("name", p.Queue))
+		return c.link("queue", values("name", p.Queue))
 	case p.Topic != "":
-		return c.url("stream", values("topic", p.Topic))
+		return c.link("stream", values("topic", p.Topic))
 	}
-	return c.url("file", nil)
+	return c.link("file", nil)
 }

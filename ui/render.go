@@ -88,7 +88,8 @@ func (c *call) execute(template string, v view) ([]byte, error) {
 	if out.Len() > maxPage {
 		return nil, &problem{http.StatusInsufficientStorage, "Too much for one page", "Narrow the filter, or ask for fewer rows."}
 	}
-	return out.Bytes(), nil
+	// Other programs may have written names and texts that are no UTF-8.
+	return bytes.ToValidUTF8(out.Bytes(), []byte("�")), nil
 }
 
 func (c *call) render(status int, v view) error {
@@ -122,7 +123,18 @@ func (c *call) showFragment(v view) error {
 }
 
 // URL is a relative link to a page, with pairs of names and values; empty values are left out.
-func (p *page) URL(path string, pairs ...any) string { return p.c.url(path, values(pairs...)) }
+func (p *page) URL(path string, pairs ...any) string { return p.c.link(path, values(pairs...)) }
+
+// link is a relative link to a page; "" if one of the values cannot be a parameter, such as the name of a queue that is
+// no text.
+func (c *call) link(path string, v url.Values) string {
+	for _, all := range v {
+		if slices.ContainsFunc(all, isNoText) {
+			return ""
+		}
+	}
+	return c.url(path, v)
+}
 
 func (c *call) url(path string, v url.Values) string {
 	if v == nil {
@@ -157,7 +169,7 @@ func (p *page) Can(verb string, queue ...string) bool {
 		return false
 	}
 	if len(queue) > 0 {
-		return p.c.can(verb, queue[0])
+		return !isNoText(queue[0]) && p.c.can(verb, queue[0]) // a form could not name it
 	}
 	return p.c.can(verb, p.c.access.Queue)
 }
