@@ -260,6 +260,7 @@ func TestLive_Shutdown(t *testing.T) {
 	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
 	server := &http.Server{Handler: h}
 	server.RegisterOnShutdown(h.Close)
+	t.Cleanup(func() { _ = server.Close() }) // without a browser the test is skipped below
 	at := listen(t)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(at) }()
