@@ -160,32 +160,34 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 // A Subscribe or Consume that is running keeps its own place and saves over it: seek while
 // none runs. A [Pipe] goes on from the new place.
 func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
-	return fail("seek", s.name, s.seek(ctx, consumer, to))
+	return fail("seek", s.name, s.seek(ctx, alone("SeekTx"), consumer, to))
 }
 
-func (s *stream) seek(ctx context.Context, consumer string, to From) error {
+// SeekTx is like [Stream.Seek], within tx: a read model that is emptied in tx is rebuilt from the
+// beginning, or not emptied at all.
+func (s *Stream[E]) SeekTx(ctx context.Context, tx Tx, consumer string, to From) error {
+	return fail("seek", s.name, s.seek(ctx, within(tx), consumer, to))
+}
+
+func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) error {
 	if err := errors.Join(s.checkConsumer(consumer), to.check()); err != nil {
 		return err
 	}
-	found := false
 	audit := engine.AuditActor(ctx, "seek", "topic", s.name, "consumer", consumer)
-	err := s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
 		offset, err := s.resolve(ctx, q, to)
 		if err != nil {
 			return err
 		}
-		if found, err = s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset); err != nil || !found {
+		found, err := s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset)
+		if err != nil {
 			return err
 		}
+		if !found {
+			return fmt.Errorf("consumer %q: %w", consumer, ErrNotFound)
+		}
 		return audit.NoteOne(ctx, q, now)
-	}))
-	if err != nil {
-		return err
-	}
-	if !found {
-		return fmt.Errorf("consumer %q: %w", consumer, ErrNotFound)
-	}
-	return nil
+	}, noted)
 }
 
 // Consumers lists the consumers of the topic, or of the pattern, by name, those of other
@@ -234,20 +236,26 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 // events from [Stream.Compact]. false: there was none. It waits for the writer until ctx
 // ends or BusyTimeout has passed.
 func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (bool, error) {
-	deleted, err := s.deleteConsumer(ctx, consumer)
+	deleted, err := s.deleteConsumer(ctx, alone("DeleteConsumerTx"), consumer)
 	return deleted, fail("delete consumer", s.name, err)
 }
 
-func (s *stream) deleteConsumer(ctx context.Context, consumer string) (deleted bool, err error) {
+// DeleteConsumerTx is like [Stream.DeleteConsumer], within tx.
+func (s *Stream[E]) DeleteConsumerTx(ctx context.Context, tx Tx, consumer string) (bool, error) {
+	deleted, err := s.deleteConsumer(ctx, within(tx), consumer)
+	return deleted, fail("delete consumer", s.name, err)
+}
+
+func (s *stream) deleteConsumer(ctx context.Context, c carrier, consumer string) (deleted bool, err error) {
 	if err := s.checkConsumer(consumer); err != nil {
 		return false, err
 	}
 	audit := engine.AuditActor(ctx, "delete consumer", "topic", s.name, "consumer", consumer)
-	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if deleted, err = s.db.consumers.Drop(ctx, q, consumer, s.name); err != nil || !deleted {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
-	}))
+	}, noted)
 	return deleted, err
 }

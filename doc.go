@@ -89,9 +89,10 @@
 //
 // # Transactions
 //
-// Most writes have two forms. X runs in a transaction of its own, which concurrent calls
-// share; XTx runs in the caller's. A plain X called with the
-// ctx of [DB.Tx] would deadlock on the caller's own transaction, so it returns [ErrInTx].
+// Every write has two forms. X runs in a transaction of its own, which concurrent calls share;
+// XTx runs in the caller's. Loops, locks, leases and verbs that need several transactions have one
+// form. A plain X called with the ctx of [DB.Tx] would deadlock on the caller's own transaction, so
+// it returns [ErrInTx].
 //
 // ctx comes first, options come last, and nil options mean defaults. Handles such as a
 // [Queue] are cheap values. NewQueue and its like never fail: an invalid name or option is

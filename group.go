@@ -330,44 +330,65 @@ func newDeadEvent[E any](row store.DeadDelivery) (*DeadEvent[E], error) {
 // no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
 // [ErrNotFound]: there is no such group.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
-	id, found, err := g.settleDead(ctx, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
-		return g.db.groups.Revive(ctx, q, id, offset, nowMS)
-	})
-	if found {
-		g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(id)})
-	}
+	found, err := g.redeliver(ctx, alone("RedeliverTx"), offset)
 	return found, fail("redeliver", g.name, err)
+}
+
+// RedeliverTx is like [Group.Redeliver], within tx.
+func (g *Group[E]) RedeliverTx(ctx context.Context, tx Tx, offset int64) (bool, error) {
+	found, err := g.redeliver(ctx, within(tx), offset)
+	return found, fail("redeliver", g.name, err)
+}
+
+func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found bool, err error) {
+	var group int64
+	return g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
+		group = id
+		return g.db.groups.Revive(ctx, q, id, offset, nowMS)
+	}, func() { g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(group)}) })
 }
 
 // Discard deletes a dead event from the group, which is done with it then. false: there is
 // no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
 // [ErrNotFound]: there is no such group.
 func (g *Group[E]) Discard(ctx context.Context, offset int64) (bool, error) {
-	_, found, err := g.settleDead(ctx, "discard event", offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
-		return g.db.groups.DropDead(ctx, q, id, offset)
-	})
+	found, err := g.discard(ctx, alone("DiscardTx"), offset)
 	return found, fail("discard", g.name, err)
 }
 
-// settleDead does with a dead event what verb is in the audit.
-func (g *group) settleDead(ctx context.Context, verb string, offset int64, settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error)) (id int64, found bool, err error) {
-	if err := Offset(offset).check(); err != nil {
-		return 0, false, err
-	}
-	// Before the read, which might wait for the connection of the caller's transaction.
-	if err := g.db.engine.RefuseInTx(ctx, ""); err != nil {
-		return 0, false, err
-	}
-	id, err = g.id(ctx)
-	if err != nil {
-		return 0, false, err
+// DiscardTx is like [Group.Discard], within tx.
+func (g *Group[E]) DiscardTx(ctx context.Context, tx Tx, offset int64) (bool, error) {
+	found, err := g.discard(ctx, within(tx), offset)
+	return found, fail("discard", g.name, err)
+}
+
+func (g *group) discard(ctx context.Context, c carrier, offset int64) (bool, error) {
+	return g.settleDead(ctx, c, "discard event", offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
+		return g.db.groups.DropDead(ctx, q, id, offset)
+	}, noted)
+}
+
+// settleDead settles a dead event by settle, and calls committed if there was such an event. The audit
+// calls that verb.
+func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset int64,
+	settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error), committed func()) (found bool, err error) {
+	if err := errors.Join(g.err, Offset(offset).check()); err != nil {
+		return false, err
 	}
 	audit := engine.AuditActor(ctx, verb, "topic", g.s.name, "group", g.name, "offset", strconv.FormatInt(offset, 10))
-	err = g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if found, err = settle(ctx, q, id, now.UnixMilli()); err != nil || !found {
+	err = g.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
+		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		if err != nil {
+			return err
+		}
+		if found, err = settle(ctx, q, row.ID, now.UnixMilli()); err != nil || !found {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
-	}))
-	return id, found, err
+	}, func() {
+		if found {
+			committed()
+		}
+	})
+	return found, err
 }

@@ -146,7 +146,7 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 	if err := errors.Join(q.err, err); err != nil {
 		return err
 	}
-	if err := errors.Join(q.db.engine.Writable(), q.db.engine.RefuseInTx(ctx, "")); err != nil {
+	if err := errors.Join(q.db.engine.Writable(), q.db.engine.RefuseInTx(ctx, "SetLimitsTx")); err != nil {
 		return err
 	}
 	is, err := q.limits(ctx)
@@ -287,3 +287,44 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 func SlowDown(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0), Err: err, SlowDown: true}
 }
+
+// SetLimitsTx is like [Queue.SetLimits], within tx, and all of it: where keys get more room, or their
+// rate another start, each job that waits for that is changed in tx. Of a queue with many such jobs that
+// holds the writer for long, so use SetLimits unless the limits must change with something else in tx.
+func (q *Queue[T]) SetLimitsTx(ctx context.Context, tx Tx, l Limits) error {
+	return fail("set limits", q.name, q.setLimitsTx(ctx, tx, l))
+}
+
+func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
+	row, err := l.row()
+	if err := errors.Join(q.err, err); err != nil {
+		return err
+	}
+	changed := false
+	audit := engine.AuditActor(ctx, "set limits", "queue", q.name)
+	return q.db.write(ctx, within(tx), func(ctx context.Context, tx engine.Querier, now time.Time) error {
+		if changed, err = q.db.limits.Set(ctx, tx, q.name, row); err != nil || !changed {
+			return err
+		}
+		if err := q.fitWithin(ctx, tx, now); err != nil {
+			return err
+		}
+		return audit.NoteOne(ctx, tx, now)
+	}, func() {
+		if changed {
+			q.db.engine.Notifier.Wake(q.ready())
+		}
+	})
+}
+
+// fitWithin is fitJobs in one transaction.
+func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) error {
+	queues, err := q.db.limits.Fitting(ctx, tx)
+	for more := slices.Contains(queues, q.name); more && err == nil; {
+		more, err = q.db.limits.FitSome(ctx, tx, q.name, fitAtOnce, now.Unix())
+	}
+	return err
+}
+
+// fitAtOnce bounds the jobs that one statement fits.
+const fitAtOnce = 10_000

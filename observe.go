@@ -210,7 +210,7 @@ type Working struct {
 }
 
 // Paused says that a verb of this process has paused a queue, or a [Key] of it, or has ended such a
-// pause. One that ends by itself is not reported.
+// pause. One that ends by itself is not reported. A Tx form is reported as [Settled] says of a settle.
 type Paused struct {
 	Queue   string
 	Key     string    // "": the whole queue

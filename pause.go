@@ -103,11 +103,17 @@ func checkNote(what, text string) error {
 // [ErrInTx]. The first pause of a file and the end of the last one change its schema, after which
 // every connection prepares its statements anew: a pause is for operators, not for pacing.
 func (q *Queue[T]) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
-	paused, err := q.pause(ctx, opts)
+	paused, err := q.pause(ctx, alone("PauseTx"), opts)
 	return paused, fail("pause", q.name, err)
 }
 
-func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
+// PauseTx is like [Queue.Pause], within tx: no job starts once tx is committed.
+func (q *Queue[T]) PauseTx(ctx context.Context, tx Tx, opts *PauseOptions) (bool, error) {
+	paused, err := q.pause(ctx, within(tx), opts)
+	return paused, fail("pause", q.name, err)
+}
+
+func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool, error) {
 	if q.err != nil {
 		return false, q.err
 	}
@@ -121,7 +127,7 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 		key = opts.Key
 	}
 	audit := engine.AuditActor(ctx, "pause", q.auditTarget(key)...)
-	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		if key == "" {
 			_, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix())
 		} else {
@@ -131,36 +137,60 @@ func (q *queue) pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 			return err
 		}
 		return audit.NoteOne(ctx, tx, now)
-	}))
-	if err != nil {
-		return false, err
 	}
-	if key == "" {
-		q.db.running.Release(q.name)
-	}
-	q.db.engine.Notifier.Wake(q.ready()) // sleepers have to learn of Until
-	q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Until: engine.InstantMS(row.UntilMS), Actor: engine.Actor(ctx)})
-	return !was, nil
+	err = q.db.write(ctx, c, write, func() {
+		if key == "" {
+			q.db.running.Release(q.name)
+		}
+		q.db.engine.Notifier.Wake(q.ready()) // sleepers have to learn of Until
+		q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Until: engine.InstantMS(row.UntilMS), Actor: engine.Actor(ctx)})
+	})
+	return err == nil && !was, err
 }
 
 // Resume ends the pause of the queue: its jobs can start again, in all processes. It returns
 // false where the queue was not paused, or Until has passed. It waits for the writer until ctx
 // ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx].
 func (q *Queue[T]) Resume(ctx context.Context) (bool, error) {
-	was, err := q.resume(ctx, "", q.err, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
-		return q.db.pauses.End(ctx, tx, q.name, now)
-	})
+	was, err := q.resume(ctx, alone("ResumeTx"))
+	return was, fail("resume", q.name, err)
+}
+
+// ResumeTx is like [Queue.Resume], within tx.
+func (q *Queue[T]) ResumeTx(ctx context.Context, tx Tx) (bool, error) {
+	was, err := q.resume(ctx, within(tx))
 	return was, fail("resume", q.name, err)
 }
 
 // ResumeKey is Resume of a pause with that [PauseOptions.Key]: jobs that have it can start again, unless the
 // queue is paused too.
 func (q *Queue[T]) ResumeKey(ctx context.Context, key string) (bool, error) {
-	err := errors.Join(q.err, engine.CheckName("key", key))
-	was, err := q.resume(ctx, key, err, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
+	was, err := q.resumeKey(ctx, alone("ResumeKeyTx"), key)
+	return was, fail("resume", q.name, err)
+}
+
+// ResumeKeyTx is like [Queue.ResumeKey], within tx.
+func (q *Queue[T]) ResumeKeyTx(ctx context.Context, tx Tx, key string) (bool, error) {
+	was, err := q.resumeKey(ctx, within(tx), key)
+	return was, fail("resume", q.name, err)
+}
+
+func (q *queue) resume(ctx context.Context, c carrier) (bool, error) {
+	if q.err != nil {
+		return false, q.err
+	}
+	return q.endPause(ctx, c, "", func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
+		return q.db.pauses.End(ctx, tx, q.name, now)
+	})
+}
+
+func (q *queue) resumeKey(ctx context.Context, c carrier, key string) (bool, error) {
+	if err := errors.Join(q.err, engine.CheckName("key", key)); err != nil {
+		return false, err
+	}
+	return q.endPause(ctx, c, key, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
 		return q.db.pauses.EndKey(ctx, tx, q.name, key, now)
 	})
-	return was, fail("resume", q.name, err)
 }
 
 // auditTarget is the queue, or a key of it.
@@ -171,27 +201,34 @@ func (q *queue) auditTarget(key string) []string {
 	return []string{"queue", q.name, "key", key}
 }
 
-// resume ends a pause, of a key unless that is "", unless the call is invalid.
-func (q *queue) resume(ctx context.Context, key string, invalid error, end func(ctx context.Context, tx engine.Querier, now int64) (bool, error)) (was bool, err error) {
-	if invalid != nil {
-		return false, invalid
-	}
+// endPause ends a pause by end, of a key unless that is "".
+func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ctx context.Context, tx engine.Querier, now int64) (bool, error)) (was bool, err error) {
 	audit := engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
-	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		if was, err = end(ctx, tx, now.Unix()); err != nil || !was {
 			return err
 		}
+		if key != "" && !c.isOwn() {
+			if err := q.fitWithin(ctx, tx, now); err != nil {
+				return err
+			}
+		}
 		return audit.NoteOne(ctx, tx, now)
-	}))
+	}
+	err = q.db.write(ctx, c, write, func() {
+		if !was {
+			return
+		}
+		q.db.engine.Notifier.Wake(q.ready())
+		q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Resumed: true, Actor: engine.Actor(ctx)})
+	})
 	if err != nil || !was {
 		return false, err
 	}
-	q.db.engine.Notifier.Wake(q.ready())
-	q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Resumed: true, Actor: engine.Actor(ctx)})
-	if key == "" {
-		return true, nil
+	if key != "" && c.isOwn() {
+		err = q.db.fitJobs(ctx, q.name) // what pauses of keys have left, after the last one
 	}
-	return true, q.db.fitJobs(ctx, q.name) // what pauses of keys have left, after the last one
+	return true, err
 }
 
 // endPauses removes what pauses have left that ended by themselves.

@@ -43,22 +43,27 @@ func (r Retention) check() error {
 // deleted when [Stream.Compact] or [DB.Maintain] runs. It waits for the writer until ctx
 // ends or BusyTimeout has passed. A pattern, or a negative bound, is [ErrInvalid].
 func (s *Stream[E]) SetRetention(ctx context.Context, r Retention) error {
-	return fail("set retention", s.name, s.setRetention(ctx, r))
+	return fail("set retention", s.name, s.setRetention(ctx, alone("SetRetentionTx"), r))
 }
 
-func (s *stream) setRetention(ctx context.Context, r Retention) error {
+// SetRetentionTx is like [Stream.SetRetention], within tx.
+func (s *Stream[E]) SetRetentionTx(ctx context.Context, tx Tx, r Retention) error {
+	return fail("set retention", s.name, s.setRetention(ctx, within(tx), r))
+}
+
+func (s *stream) setRetention(ctx context.Context, c carrier, r Retention) error {
 	if err := errors.Join(s.checkTopic(), r.check()); err != nil {
 		return err
 	}
 	row := r.row()
 	row.Topic = s.name
 	audit := engine.AuditActor(ctx, "set retention", "topic", s.name)
-	return s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
 		if err := s.db.retentions.Set(ctx, q, row); err != nil {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
-	}))
+	}, noted)
 }
 
 // Retention returns how much of the topic is kept. It reads and never waits for the
@@ -192,22 +197,27 @@ type QueueRetention struct {
 // The same r again writes nothing. It waits for the writer until ctx ends or BusyTimeout has passed.
 // Inside [DB.Tx] it is [ErrInTx]. A negative bound is [ErrInvalid].
 func (q *Queue[T]) SetRetention(ctx context.Context, r QueueRetention) error {
-	return fail("set retention", q.name, q.setRetention(ctx, r))
+	return fail("set retention", q.name, q.setRetention(ctx, alone("SetRetentionTx"), r))
 }
 
-func (q *queue) setRetention(ctx context.Context, r QueueRetention) error {
+// SetRetentionTx is like [Queue.SetRetention], within tx.
+func (q *Queue[T]) SetRetentionTx(ctx context.Context, tx Tx, r QueueRetention) error {
+	return fail("set retention", q.name, q.setRetention(ctx, within(tx), r))
+}
+
+func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) error {
 	if err := errors.Join(q.err, r.Done.check(), r.Dead.check()); err != nil {
 		return err
 	}
 	row := store.QueueRetention{Queue: q.name, Done: r.Done.row(), Dead: r.Dead.row()}
 	audit := engine.AuditActor(ctx, "set retention", "queue", q.name)
-	return q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
+	return q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) error {
 		changed, err := q.db.retentions.SetQueue(ctx, tx, row)
 		if err != nil || !changed {
 			return err
 		}
 		return audit.NoteOne(ctx, tx, now)
-	}))
+	}, noted)
 }
 
 // row is what is stored of a bound.

@@ -101,42 +101,70 @@ func (s *Scheduler) register(ctx context.Context, q engine.Querier, t store.Task
 
 // Unregister removes a schedule; jobs that it has enqueued stay. false: there is none.
 func (s *Scheduler) Unregister(ctx context.Context, name string) (bool, error) {
-	return s.change(ctx, "unregister schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
+	return s.unregister(ctx, alone("UnregisterTx"), name)
+}
+
+// UnregisterTx is like [Scheduler.Unregister], within tx.
+func (s *Scheduler) UnregisterTx(ctx context.Context, tx Tx, name string) (bool, error) {
+	return s.unregister(ctx, within(tx), name)
+}
+
+func (s *Scheduler) unregister(ctx context.Context, c carrier, name string) (bool, error) {
+	return s.change(ctx, c, "unregister schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
 		return s.db.schedules.Unregister(ctx, q, name)
-	})
+	}, noted)
 }
 
 // Pause stops a schedule from firing. false: there is none, or it is paused.
 func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
-	return s.change(ctx, "pause schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
-		return s.db.schedules.Enable(ctx, q, name, false)
-	})
+	return s.enable(ctx, alone("PauseTx"), "pause schedule", name, false)
+}
+
+// PauseTx is like [Scheduler.Pause], within tx.
+func (s *Scheduler) PauseTx(ctx context.Context, tx Tx, name string) (bool, error) {
+	return s.enable(ctx, within(tx), "pause schedule", name, false)
 }
 
 // Resume lets a paused schedule fire again. What it has missed is caught up as its Missed
 // says. false: there is none, or it is not paused.
 func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
-	return s.change(ctx, "resume schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
-		return s.db.schedules.Enable(ctx, q, name, true)
-	})
+	return s.enable(ctx, alone("ResumeTx"), "resume schedule", name, true)
+}
+
+// ResumeTx is like [Scheduler.Resume], within tx.
+func (s *Scheduler) ResumeTx(ctx context.Context, tx Tx, name string) (bool, error) {
+	return s.enable(ctx, within(tx), "resume schedule", name, true)
+}
+
+func (s *Scheduler) enable(ctx context.Context, c carrier, verb, name string, enabled bool) (bool, error) {
+	return s.change(ctx, c, verb, name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
+		return s.db.schedules.Enable(ctx, q, name, enabled)
+	}, noted)
 }
 
 // Update changes parts of a schedule; jobs that it has enqueued stay as they are. false:
 // there is none, or nothing to change.
 func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) (bool, error) {
-	if err := s.db.engine.Writable(); err != nil {
-		return false, fail("update schedule", name, err)
-	}
 	if ch == (ScheduleChange{}) {
-		return false, fail("update schedule", name, engine.CheckName("schedule name", name))
-	}
-	apply, err := ch.prepare(s.db.encode)
-	if err != nil {
+		err := errors.Join(s.db.engine.Writable(), engine.CheckName("schedule name", name))
 		return false, fail("update schedule", name, err)
 	}
-	return s.change(ctx, "update schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (bool, error) {
+	return s.update(ctx, alone("UpdateTx"), name, ch)
+}
+
+// UpdateTx is like [Scheduler.Update], within tx.
+func (s *Scheduler) UpdateTx(ctx context.Context, tx Tx, name string, ch ScheduleChange) (bool, error) {
+	return s.update(ctx, within(tx), name, ch)
+}
+
+func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch ScheduleChange) (bool, error) {
+	apply, err := ch.prepare(s.db.encode)
+	if err = errors.Join(s.db.engine.Writable(), err); err != nil {
+		return false, fail("update schedule", name, err)
+	}
+	return s.change(ctx, c, "update schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (bool, error) {
 		t, found, err := s.db.schedules.Get(ctx, q, name)
-		if err != nil || !found {
+		if err != nil || !found || ch == (ScheduleChange{}) {
 			return false, err
 		}
 		if err := apply(&t, now); err != nil {
@@ -152,21 +180,22 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 		}
 		_, err = s.db.schedules.SetMissed(ctx, q, name, t.Missed)
 		return true, err
-	})
+	}, noted)
 }
 
 // change runs a verb that reports whether it changed something.
-func (s *Scheduler) change(ctx context.Context, verb, name string, run func(context.Context, engine.Querier, time.Time) (bool, error)) (changed bool, err error) {
+func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
+	run func(context.Context, engine.Querier, time.Time) (bool, error), committed func()) (changed bool, err error) {
 	if err := engine.CheckName("schedule name", name); err != nil {
 		return false, fail(verb, name, err)
 	}
 	audit := engine.AuditActor(ctx, verb, "schedule", name)
-	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	err = s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if changed, err = run(ctx, q, now); err != nil || !changed {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
-	}))
+	}, committed)
 	return changed, fail(verb, name, err)
 }
 
@@ -263,12 +292,22 @@ func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {
 // Trigger enqueues the schedule's job now and returns its id; the next fire is untouched,
 // and a paused schedule may be triggered. [ErrNotFound]: there is none.
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
+	return s.trigger(ctx, alone("TriggerTx"), name)
+}
+
+// TriggerTx is like [Scheduler.Trigger], within tx: the job exists when tx commits, and never did when it
+// rolls back.
+func (s *Scheduler) TriggerTx(ctx context.Context, tx Tx, name string) (id int64, err error) {
+	return s.trigger(ctx, within(tx), name)
+}
+
+func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int64, err error) {
 	headers, err := s.db.headersIn(ctx, nil)
 	if err != nil {
 		return 0, fail("trigger schedule", name, err)
 	}
 	var t store.Task
-	_, err = s.change(ctx, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
+	_, err = s.change(ctx, c, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
 		if t, found, err = s.db.schedules.Get(ctx, q, name); err != nil {
 			return false, err
 		}
@@ -279,11 +318,10 @@ func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err err
 			return true, err
 		}
 		return true, s.db.jobs.SetSides(ctx, q, t.Queue, store.Side{Headers: headers}, []int64{id})
-	})
+	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue}) })
 	if err != nil {
 		return 0, err
 	}
-	s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue})
 	return id, nil
 }
 

@@ -29,20 +29,22 @@ func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sq
 		return func(ctx c) error { return call(ctx, tx) }
 	}
 	return map[string]testkit.Refusal{
-		"Publish":        func(c c) error { _, err := s.Publish(c, zero); return err },
-		"PublishTx":      in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
-		"PublishMany":    func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
-		"PublishManyTx":  in(func(c c, tx *sql.Tx) error { _, _, err := s.PublishManyTx(c, tx, []E{zero}); return err }),
-		"Read":           func(c c) error { return testkit.LastError(s.Read(c, 0)) },
-		"Subscribe":      func(c c) error { return testkit.LastError(s.Subscribe(c, "verb", nil)) },
-		"Tail":           func(c c) error { return testkit.LastError(s.Tail(c, honker.Beginning, nil)) },
-		"Offset":         func(c c) error { _, err := s.Offset(c, "verb"); return err },
-		"SaveOffset":     func(c c) error { _, err := s.SaveOffset(c, "verb", 1); return err },
-		"SaveOffsetTx":   in(func(c c, tx *sql.Tx) error { _, err := s.SaveOffsetTx(c, tx, "verb", 1); return err }),
-		"Seek":           func(c c) error { return s.Seek(c, "verb", honker.Beginning) },
-		"Consumers":      func(c c) error { _, err := s.Consumers(c); return err },
-		"DeleteConsumer": func(c c) error { _, err := s.DeleteConsumer(c, "verb"); return err },
-		"Head":           func(c c) error { _, err := s.Head(c); return err },
+		"Publish":          func(c c) error { _, err := s.Publish(c, zero); return err },
+		"PublishTx":        in(func(c c, tx *sql.Tx) error { _, err := s.PublishTx(c, tx, zero); return err }),
+		"PublishMany":      func(c c) error { _, _, err := s.PublishMany(c, []E{zero}); return err },
+		"PublishManyTx":    in(func(c c, tx *sql.Tx) error { _, _, err := s.PublishManyTx(c, tx, []E{zero}); return err }),
+		"Read":             func(c c) error { return testkit.LastError(s.Read(c, 0)) },
+		"Subscribe":        func(c c) error { return testkit.LastError(s.Subscribe(c, "verb", nil)) },
+		"Tail":             func(c c) error { return testkit.LastError(s.Tail(c, honker.Beginning, nil)) },
+		"Offset":           func(c c) error { _, err := s.Offset(c, "verb"); return err },
+		"SaveOffset":       func(c c) error { _, err := s.SaveOffset(c, "verb", 1); return err },
+		"SaveOffsetTx":     in(func(c c, tx *sql.Tx) error { _, err := s.SaveOffsetTx(c, tx, "verb", 1); return err }),
+		"Seek":             func(c c) error { return s.Seek(c, "verb", honker.Beginning) },
+		"Consumers":        func(c c) error { _, err := s.Consumers(c); return err },
+		"SeekTx":           in(func(c c, tx *sql.Tx) error { return s.SeekTx(c, tx, "verb", honker.Beginning) }),
+		"DeleteConsumer":   func(c c) error { _, err := s.DeleteConsumer(c, "verb"); return err },
+		"DeleteConsumerTx": in(func(c c, tx *sql.Tx) error { _, err := s.DeleteConsumerTx(c, tx, "verb"); return err }),
+		"Head":             func(c c) error { _, err := s.Head(c); return err },
 	}
 }
 
@@ -107,7 +109,7 @@ func TestStream_InTx_NamesTwin(t *testing.T) {
 	require.NoError(t, err)
 	twins := map[string]string{
 		"Publish": "PublishTx", "PublishMany": "PublishManyTx", "SaveOffset": "SaveOffsetTx",
-		"Seek": "after DB.Tx", "DeleteConsumer": "after DB.Tx",
+		"Seek": "SeekTx", "DeleteConsumer": "DeleteConsumerTx",
 	}
 	began := time.Now()
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -117,7 +119,7 @@ func TestStream_InTx_NamesTwin(t *testing.T) {
 			require.ErrorIs(t, err, honker.ErrInTx, verb)
 			require.ErrorContains(t, err, twin, verb)
 		}
-		for _, verb := range []string{"PublishTx", "PublishManyTx", "SaveOffsetTx", "Read", "Offset", "Consumers", "Head"} {
+		for _, verb := range []string{"PublishTx", "PublishManyTx", "SaveOffsetTx", "SeekTx", "DeleteConsumerTx", "Read", "Offset", "Consumers", "Head"} {
 			require.NoError(t, verbs[verb](ctx), verb)
 		}
 		return nil

@@ -3,6 +3,7 @@ package honker
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/wake"
@@ -30,6 +31,53 @@ type Tx interface {
 func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return db.engine.Tx(ctx, fn)
 }
+
+// carrier is the transaction that a write runs in.
+type carrier struct {
+	tx     Tx     // the caller's
+	txForm string // the Tx form of the verb, if the write has a transaction of its own
+}
+
+// alone is a transaction of the write's own. txForm is the form of the verb for the caller's.
+func alone(txForm string) carrier { return carrier{txForm: txForm} }
+
+// within is the caller's transaction. A nil tx is ErrInvalid where it is used.
+func within(tx Tx) carrier { return carrier{tx: tx} }
+
+// isOwn tells whether the transaction is the write's own.
+func (c carrier) isOwn() bool { return c.txForm != "" }
+
+// write runs op in the transaction of c. It calls committed after the commit; where the commit cannot be
+// seen, as on an attached pool outside of [DB.Tx], when op has returned.
+func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed func()) error {
+	if c.isOwn() {
+		if err := db.engine.Write(ctx, c.txForm, op); err != nil {
+			return err
+		}
+		committed()
+		return nil
+	}
+	succeeded := false // an op that fails may leave a transaction that is committed all the same
+	on, seen, err := db.engine.JoinThen(ctx, c.tx, func() {
+		if succeeded {
+			committed()
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := op(ctx, on, time.Now()); err != nil {
+		return err
+	}
+	succeeded = true
+	if !seen {
+		committed()
+	}
+	return nil
+}
+
+// noted is for a write of which no waiter and no observer needs to know.
+func noted() {}
 
 // join checks that tx can carry a write of this DB, and returns what to run that on.
 // The waiters of changes are woken by its commit.

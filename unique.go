@@ -143,20 +143,33 @@ func Placed(p *Placement) EnqueueOption {
 }
 
 // ReleaseUnique forgets a unique key by hand: the job that has it stays, without a key, and one
-// that was to run after it can run at once. It reports whether the key was taken. There is no Tx
-// form.
+// that was to run after it can run at once. It reports whether the key was taken. It waits for the
+// writer until ctx ends or BusyTimeout has passed.
 func (q *Queue[T]) ReleaseUnique(ctx context.Context, key string) (taken bool, err error) {
+	taken, err = q.releaseUnique(ctx, alone("ReleaseUniqueTx"), key)
+	return taken, fail("release unique key", q.name, err)
+}
+
+// ReleaseUniqueTx is like [Queue.ReleaseUnique], within tx: an EnqueueTx behind it in tx finds the key
+// free.
+func (q *Queue[T]) ReleaseUniqueTx(ctx context.Context, tx Tx, key string) (taken bool, err error) {
+	taken, err = q.releaseUnique(ctx, within(tx), key)
+	return taken, fail("release unique key", q.name, err)
+}
+
+func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken bool, err error) {
 	if err := errors.Join(q.err, engine.CheckName("unique key", key)); err != nil {
-		return false, fail("release unique key", q.name, err)
+		return false, err
 	}
-	err = q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	err = q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		taken, err = q.db.jobs.ReleaseUnique(ctx, tx, q.name, key, now.Unix(), now.UnixMilli())
 		return err
-	}))
-	if err == nil && taken {
-		q.db.engine.Notifier.Wake(q.ready())
-	}
-	return taken, fail("release unique key", q.name, err)
+	}, func() {
+		if taken {
+			q.db.engine.Notifier.Wake(q.ready())
+		}
+	})
+	return taken, err
 }
 
 // uniqueOptions are those of an enqueue with a unique key.
