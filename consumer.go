@@ -61,23 +61,41 @@ func (f From) check() error {
 
 // resolve returns the offset after which f lies in s.
 func (s *stream) resolve(ctx context.Context, q engine.Querier, f From) (int64, error) {
-	all := s.selection(nil)
 	switch f.kind {
 	case fromOffset:
 		return f.offset, nil
 	case fromEnd:
-		return s.db.streams.Head(ctx, q, all)
+		return s.end(ctx, q)
 	case fromTime:
-		first, err := s.db.streams.FirstSince(ctx, q, all, f.since.Unix())
+		first, err := s.db.streams.FirstSince(ctx, q, s.selection(nil), f.since.Unix())
 		if err != nil {
 			return 0, err
 		}
 		if first == 0 {
-			return s.db.streams.Head(ctx, q, all)
+			return s.end(ctx, q)
 		}
 		return first - 1, nil
 	}
 	return 0, nil
+}
+
+// begin is resolve for a reader that begins there, with the offset up to which events are gone.
+func (s *stream) begin(ctx context.Context, q engine.Querier, f From) (offset, gone int64, err error) {
+	if offset, err = s.resolve(ctx, q, f); err != nil {
+		return 0, 0, err
+	}
+	gone, err = s.db.retentions.Compacted(ctx, q, s.selection(nil))
+	return offset, gone, err
+}
+
+// end is the offset of the last event, also of one that retention has deleted.
+func (s *stream) end(ctx context.Context, q engine.Querier) (int64, error) {
+	head, err := s.db.streams.Head(ctx, q, s.selection(nil))
+	if err != nil {
+		return 0, err
+	}
+	gone, err := s.db.retentions.Compacted(ctx, q, s.selection(nil))
+	return max(head, gone), err
 }
 
 // ConsumerInfo is how far a consumer has come.
@@ -86,6 +104,7 @@ type ConsumerInfo struct {
 	Topic     string    // or the pattern that it reads
 	Offset    int64     // everything up to here is handled
 	Lag       int64     // events that it has yet to see; what its filter leaves out does not count
+	Gone      int64     // events above Offset, up to this one, were deleted by retention and are not seen; 0: none
 	CreatedAt time.Time // zero: another binding has made it
 	LastAck   time.Time // when the offset was last saved; zero: never, or by another binding
 }
@@ -159,6 +178,10 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 //
 // A Subscribe or Consume that is running keeps its own place and saves over it: seek while
 // none runs. A [Pipe] goes on from the new place.
+//
+// A place before events that retention has deleted is no error: the consumer goes on with the first event that
+// is kept. The log says so, [ConsumerInfo.Gone] does until the consumer has passed them, and
+// [Stream.Compacted] tells it beforehand.
 func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, alone("SeekTx"), consumer, to))
 }
@@ -174,9 +197,9 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 		return err
 	}
 	audit := engine.AuditActor(ctx, "seek", "topic", s.name, "consumer", consumer)
-	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		offset, err := s.resolve(ctx, q, to)
-		if err != nil {
+	var offset, gone int64
+	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		if offset, gone, err = s.begin(ctx, q, to); err != nil {
 			return err
 		}
 		found, err := s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset)
@@ -187,7 +210,7 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 			return fmt.Errorf("consumer %q: %w", consumer, ErrNotFound)
 		}
 		return audit.NoteOne(ctx, q, now)
-	}, noted)
+	}, func() { s.logIfGone("consumer", consumer, offset, gone) })
 }
 
 // Consumers lists the consumers of the topic, or of the pattern, by name, those of other
@@ -221,7 +244,13 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 			CreatedAt: engine.InstantMS(c.CreatedMS), LastAck: engine.InstantMS(c.LastAckMS),
 		}
 		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			info.Lag, err = s.db.streams.Lag(ctx, q, s.selection(c.Filter), c.Offset)
+			if info.Lag, err = s.db.streams.Lag(ctx, q, s.selection(c.Filter), c.Offset); err != nil {
+				return err
+			}
+			gone, err := s.db.retentions.Compacted(ctx, q, s.selection(nil))
+			if gone > c.Offset {
+				info.Gone = gone
+			}
 			return err
 		})
 		if err != nil {

@@ -49,9 +49,15 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 		return nil, err
 	}
 	m := &member{db: g.db, group: g, identity: store.Member{Name: name, Instance: newWorkerID()}}
-	if err := g.db.engine.Write(ctx, "", engine.OpFunc(m.enter)); err != nil {
+	var cursor, gone int64 // of a group that is new
+	err := g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		cursor, gone, err = m.enter(ctx, q, now)
+		return err
+	}))
+	if err != nil {
 		return nil, err
 	}
+	g.s.logIfGone("group", g.name, cursor, gone)
 	m.keys = []wake.Key{{Kind: wake.TopicEvent, Name: g.s.name, Filter: g.filter}, {Kind: wake.GroupReturn, Name: groupKey(m.id)}}
 	return m, nil
 }
@@ -59,26 +65,27 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 // groupKey is the name under which members wait for events that come back.
 func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 
-// enter makes the group, unless there is one, and m a member.
-func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) error {
+// enter makes the group, unless there is one, and m a member. It returns where a new group begins, and up to
+// where events are gone.
+func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (begin, gone int64, err error) {
 	g := m.group
 	row, err := m.db.groups.Get(ctx, q, g.s.name, g.name)
-	begin := row.Cursor
+	begin = row.Cursor
 	if errors.Is(err, ErrNotFound) {
-		begin, err = g.s.resolve(ctx, q, g.opts.From)
+		begin, gone, err = g.s.begin(ctx, q, g.opts.From)
 	}
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	row, err = m.db.groups.Add(ctx, q, g.s.name, g.name, begin, g.filter, now.UnixMilli())
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	m.id, m.identity.Group = row.ID, row.ID
 	if err := m.db.groups.DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
-		return err
+		return 0, 0, err
 	}
-	return m.heartbeat(ctx, q, now)
+	return begin, gone, m.heartbeat(ctx, q, now)
 }
 
 // heartbeat keeps m a member, and its name, for another Lease. It does nothing until a

@@ -220,6 +220,7 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 			"Scheduler.Soonest":   func(c ctx) error { _, err := sch.Soonest(c); return err },
 
 			"Stream.Consumers": func(c ctx) error { _, err := s.Consumers(c); return err },
+			"Stream.Compacted": func(c ctx) error { _, err := s.Compacted(c); return err },
 			"Stream.Groups":    func(c ctx) error { _, err := s.Groups(c); return err },
 			"Stream.Head":      func(c ctx) error { _, err := s.Head(c); return err },
 			"Stream.Offset":    func(c ctx) error { _, err := s.Offset(c, "mail"); return err },

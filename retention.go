@@ -17,6 +17,7 @@ type retentionStore interface {
 	Topics(ctx context.Context, q engine.Querier) ([]string, error)
 	Cutoff(ctx context.Context, q engine.Querier, r store.Retention, now int64) (int64, error)
 	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest store.Pin, found bool, err error)
+	Compacted(ctx context.Context, q engine.Querier, s store.Selection) (through int64, err error)
 	Compact(ctx context.Context, q engine.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
 
 	SetQueue(ctx context.Context, q engine.Querier, r store.QueueRetention) (changed bool, err error)
@@ -84,6 +85,40 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 		return err
 	})
 	return r, err
+}
+
+// Compacted returns the offset of the last event of the topic, or of the topics of the pattern, that
+// [Stream.Compact] or [DB.Maintain] has deleted; 0: none. A reader that begins below it does not see all
+// that was published: before a projection is rebuilt from the beginning, Compacted tells whether the
+// stream still has that. Below it a topic has no events but the dead ones of a group; a pattern has those
+// of topics that keep more.
+//
+// It reads and never waits for the writer, and under the ctx of [DB.Tx] it reads in the transaction. Events
+// that another program has deleted are not known.
+func (s *Stream[E]) Compacted(ctx context.Context) (int64, error) {
+	through, err := s.compacted(ctx)
+	return through, fail("compacted", s.name, err)
+}
+
+func (s *stream) compacted(ctx context.Context) (through int64, err error) {
+	if s.err != nil {
+		return 0, s.err
+	}
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		through, err = s.db.retentions.Compacted(ctx, q, s.selection(nil))
+		return err
+	})
+	return through, err
+}
+
+// logIfGone logs that a consumer or a group begins at offset and does not see all that was published, if
+// retention has deleted events above it, up to gone. A new reader of a topic that keeps little is no failure, so it
+// is no warning.
+func (s *stream) logIfGone(kind, name string, offset, gone int64) {
+	if offset < gone {
+		s.db.opts.Logger.Info("honker: a reader begins before events that retention has deleted, and does not see them",
+			"topic", s.name, kind, name, "offset", offset, "gone", gone)
+	}
 }
 
 // CompactStats says what a Compact did.

@@ -371,14 +371,23 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 	if err != nil || same {
 		return at, err
 	}
+	added, gone := false, int64(0)
 	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		begin, err := s.resolve(ctx, q, from)
+		_, found, err := s.db.consumers.Offset(ctx, q, consumer, s.name)
 		if err != nil {
 			return err
 		}
+		var begin int64
+		if begin, gone, err = s.begin(ctx, q, from); err != nil {
+			return err
+		}
+		added = !found
 		at, err = s.db.consumers.Add(ctx, q, consumer, s.name, begin, f, now.UnixMilli())
 		return err
 	}))
+	if err == nil && added {
+		s.logIfGone("consumer", consumer, at, gone)
+	}
 	return at, err
 }
 

@@ -90,7 +90,7 @@ func (a *app) consumerSeek() *cobra.Command {
 		Short: "Move a consumer: it goes on after this place",
 		Long: `seek moves a consumer to a place, also back: to the beginning or the end, behind an offset, or to the first event since
 a time, such as 2026-11-23T09:00:00Z or 2h for two hours ago. Move it while none runs: a program that reads keeps its own place and
-saves over it.`,
+saves over it. Events that retention has deleted do not come back: seek says up to where they are gone.`,
 		Example: `  honker consumer seek orders shipping 1200
   honker consumer seek orders shipping 2h`,
 		Args:              cobra.ExactArgs(3),
@@ -106,9 +106,26 @@ saves over it.`,
 			if err := onTopic(db, args[0]).Seek(ctx, args[1], to); err != nil {
 				return missing(err, a.command("consumers"))
 			}
+			if err := a.noteGone(ctx, db, args[0], args[1]); err != nil {
+				return err
+			}
 			return a.showConsumer(ctx, db, args[0], args[1])
 		})
 	})
+}
+
+// noteGone says that a consumer stands before events that retention has deleted, if it does.
+func (a *app) noteGone(ctx context.Context, db *honker.DB, topic, consumer string) error {
+	s := onTopic(db, topic)
+	gone, err := s.Compacted(ctx)
+	if err != nil || gone == 0 {
+		return err
+	}
+	offset, err := s.Offset(ctx, consumer)
+	if err == nil && offset < gone {
+		a.note("events up to %d are gone: retention has deleted them, and %s goes on with those that are kept", gone, clean(consumer))
+	}
+	return err
 }
 
 // place is where a consumer goes on.

@@ -180,3 +180,27 @@ func TestTail_Follow(t *testing.T) {
 		require.Empty(t, errs.String())
 	}
 }
+
+// A seek to before events that retention has deleted succeeds, and says up to where they are gone.
+func TestConsumer_Seek_Gone(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		db := open(t, "app.db")
+		clicks := honker.NewStream[int](db, "clicks", nil)
+		_, _, err := clicks.PublishMany(t.Context(), []int{1, 2, 3, 4, 5})
+		require.NoError(t, err)
+		_, err = clicks.SaveOffset(t.Context(), "view", 5)
+		require.NoError(t, err)
+		require.NoError(t, clicks.SetRetention(t.Context(), honker.Retention{MaxCount: 2}))
+		_, err = clicks.Compact(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		const gone = "events up to 3 are gone"
+		r := s.run("consumer", "seek", "clicks", "view", "beginning")
+		require.Zero(t, r.code)
+		require.Contains(t, r.err, gone)
+		require.NotContains(t, s.run("consumer", "seek", "clicks", "view", "beginning", "-q").err, gone)
+		for _, to := range []string{"3", "end"} {
+			require.NotContains(t, s.run("consumer", "seek", "clicks", "view", to).err, gone, to)
+		}
+	})
+}

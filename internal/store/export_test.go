@@ -40,6 +40,9 @@ type Statement struct {
 // Fragments are constants that begin like a statement's name and are none.
 var Fragments = map[string]string{}
 
+// MakeCompacted makes the table of topics that have lost events.
+const MakeCompacted = makeCompacted
+
 // Statements are all that the package runs, but for DDL and the PRAGMA of Check.
 func Statements() []Statement {
 	hot := func(name, sql string) Statement { return Statement{Name: name, SQL: sql} }
@@ -325,6 +328,8 @@ func Statements() []Statement {
 		cold("sqlSwappedPins", sqlSwappedPins),
 		cold("sqlGroupPins", sqlGroupPins),
 		hot("sqlCompact", sqlCompact),
+		hot("sqlHasCompacted", sqlHasCompacted),
+		hot("sqlNoteCompacted", sqlNoteCompacted),
 		cold("sqlQueues", sqlQueues),
 		hot("sqlRegister", sqlRegister),
 		hot("sqlUnregister", sqlUnregister),
@@ -472,6 +477,9 @@ func Statements() []Statement {
 	either := &Filter{Op: Or, Of: []Filter{{Op: KeyIs, Key: "k"}, {Op: KeyPrefix, Key: "p"}}}
 	for _, s := range []Selection{{Topic: "t"}, {Topic: "t:*"}, {Topic: "t", Filter: either}, {Topic: "*", Filter: either}} {
 		all = append(all, hot(fmt.Sprintf("read[%s %v]", s.Topic, s.Filter != nil), s.read(0, 0, 0).sql.String()))
+	}
+	for _, topic := range []string{"t", "t:*"} {
+		all = append(all, hot(fmt.Sprintf("compacted[%s]", topic), Selection{Topic: topic}.compacted().sql.String()))
 	}
 	for _, l := range listStatements() {
 		all = append(all, cold(l[0], l[1]))

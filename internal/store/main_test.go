@@ -90,6 +90,14 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
+// withCompacted makes the table of topics that have lost events, which comes with the first of them.
+func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
+	t.Helper()
+	_, err := db.ExecContext(ctx, store.MakeCompacted)
+	require.NoError(t, err)
+	return db
+}
+
 // withDispatch makes the tables of dispatch, which come with its first write.
 func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()

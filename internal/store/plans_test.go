@@ -26,7 +26,7 @@ const golden = "testdata/plans.golden"
 // The plans are those that were reviewed.
 // A plan that changes, by an edit or by a new SQLite, is looked at by a person.
 func TestPlans_Golden(t *testing.T) {
-	got := plans(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t)))))
+	got := plans(t, withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t))))))
 	if *update {
 		require.NoError(t, os.WriteFile(golden, []byte(strings.Join(got, "\n")), 0o644))
 	}
@@ -43,7 +43,7 @@ func TestPlans_Golden(t *testing.T) {
 // The plans are the same beside honker's own indexes.
 // The indexes that a honker binding adds must not lure the planner away.
 func TestPlans_HonkerIndexes(t *testing.T) {
-	fresh, shared := plans(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t))))), plans(t, withInbox(t, withDispatch(t, withRelay(t, openShared(t)))))
+	fresh, shared := plans(t, withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t)))))), plans(t, withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openShared(t))))))
 	for i := range fresh {
 		require.Equal(t, fresh[i], shared[i])
 	}
@@ -90,7 +90,7 @@ func plan(t *testing.T, q store.Querier, query string) string {
 
 // No hot statement reads the whole backlog.
 func TestPlans_NoFullScan(t *testing.T) {
-	for _, db := range []*sql.DB{withInbox(t, withDispatch(t, withRelay(t, openFresh(t)))), withInbox(t, withDispatch(t, withRelay(t, openShared(t))))} {
+	for _, db := range []*sql.DB{withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t))))), withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openShared(t)))))} {
 		for _, s := range store.Statements() {
 			if !s.Cold {
 				require.Empty(t, planFault(plan(t, db, s.SQL)), s.Name)

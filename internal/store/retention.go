@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"strings"
 )
 
 // Retentions are the statements on _honkerx_retention, and those that find and delete the
@@ -137,5 +138,56 @@ func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, c
 		n, last = n+1, max(last, offset)
 		return err
 	}, topic, after, cutoff, limit)
-	return n, last, err
+	if err != nil || n == 0 {
+		return n, last, err
+	}
+	return n, last, noteCompacted(ctx, q, topic, last)
+}
+
+// The table of topics that have lost events is made with the first of them. Topics share their offsets, so the
+// oldest event of a topic does not tell whether there were others before it.
+const (
+	makeCompacted = `CREATE TABLE IF NOT EXISTS _honkerx_compacted (
+  topic TEXT PRIMARY KEY,
+  through INTEGER NOT NULL -- the last offset that was deleted
+) WITHOUT ROWID`
+
+	sqlHasCompacted = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_compacted'`
+
+	// By primary key.
+	sqlNoteCompacted = `INSERT INTO _honkerx_compacted (topic, through) VALUES (?1, ?2)
+ON CONFLICT (topic) DO UPDATE SET through = excluded.through WHERE excluded.through > through`
+)
+
+// noteCompacted notes the last offset of topic that was deleted.
+func noteCompacted(ctx context.Context, q Querier, topic string, through int64) error {
+	if _, err := q.ExecContext(ctx, makeCompacted); err != nil {
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlNoteCompacted, topic, through)
+	return err
+}
+
+// Compacted returns the last offset of the selected topics that Compact has deleted, whatever the filter;
+// 0 for none.
+func (Retentions) Compacted(ctx context.Context, q Querier, s Selection) (through int64, err error) {
+	var x int
+	if found, err := one(ctx, q, sqlHasCompacted, nil, &x); err != nil || !found {
+		return 0, err
+	}
+	c := s.compacted()
+	_, err = one(ctx, q, c.sql.String(), c.args, (*number)(&through))
+	return through, err
+}
+
+// compacted is the query of Retentions.Compacted.
+func (s Selection) compacted() *condition {
+	c := new(condition)
+	c.sql.WriteString(`SELECT coalesce(max(through), 0) FROM _honkerx_compacted WHERE `)
+	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
+		c.prefix("topic", prefix)
+	} else {
+		c.sql.WriteString("topic = " + c.bind(s.Topic))
+	}
+	return c
 }
