@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -274,7 +276,8 @@ func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 
 // Filter picks events by their keys; an event without a key counts as one with "". It is
 // made of [KeyIs], [KeyPrefix], [And] and [Or], and evaluated inside SQLite, so that what
-// it leaves out is not decoded. A Filter of more than 1,000 parts, or deeper than 32, is
+// it leaves out is not decoded. A name in a filter may begin with the topic and a colon: on a stream of
+// "orders" both "created" and "orders:created" name the key "created". A pattern of topics has no such names. A Filter of more than 1,000 parts, or deeper than 32, is
 // [ErrInvalid] where it is used.
 type Filter interface{ filter() *store.Filter }
 
@@ -313,13 +316,31 @@ const (
 	maxFilterParts = 1000
 )
 
-// filterOf checks f for use; nil is nil.
-func filterOf(f Filter) (*store.Filter, error) {
+// filterOf checks f for use on s; nil is nil.
+func (s *stream) filterOf(f Filter) (*store.Filter, error) {
 	if f == nil {
 		return nil, nil
 	}
 	out, count := f.filter(), 0
-	return out, checkFilter(*out, 1, &count)
+	if err := checkFilter(*out, 1, &count); err != nil {
+		return nil, err
+	}
+	if !s.selection(nil).Pattern() {
+		*out = withoutTopic(*out, s.name+":")
+	}
+	return out, nil
+}
+
+// withoutTopic lets each name of f that begins with topic also stand for the rest of it.
+func withoutTopic(f store.Filter, topic string) store.Filter {
+	if key, ok := strings.CutPrefix(f.Key, topic); ok {
+		return store.Filter{Op: store.Or, Of: []store.Filter{f, {Op: f.Op, Key: key}}}
+	}
+	f.Of = slices.Clone(f.Of) // the caller's filter is used by other streams too
+	for i, part := range f.Of {
+		f.Of[i] = withoutTopic(part, topic)
+	}
+	return f
 }
 
 func checkFilter(f store.Filter, depth int, count *int) error {

@@ -54,12 +54,12 @@ type GroupOptions struct {
 
 const defaultGroupLease = 30 * time.Second
 
-func (o *GroupOptions) withDefaults() (GroupOptions, *store.Filter, error) {
+func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *store.Filter, error) {
 	var out GroupOptions
 	if o != nil {
 		out = *o
 	}
-	filter, err := filterOf(out.Filter)
+	filter, err := s.filterOf(out.Filter)
 	err = errors.Join(err, engine.NotNegative("Lease", out.Lease), out.From.check())
 	if out.MaxAttempts < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, out.MaxAttempts))
@@ -94,7 +94,7 @@ type group struct {
 // its first verb. nil opts means defaults. Offsets of groups and of consumers have
 // nothing to do with one another.
 func (s *Stream[E]) Group(name string, opts *GroupOptions) *Group[E] {
-	o, filter, err := opts.withDefaults()
+	o, filter, err := opts.withDefaults(s.stream)
 	err = errors.Join(s.err, err, engine.CheckName("group", name))
 	return &Group[E]{&group{db: s.db, s: s.stream, name: name, opts: o, filter: filter, err: err}}
 }

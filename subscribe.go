@@ -44,7 +44,7 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *store.Fil
 	if out.SaveInterval == 0 {
 		out.SaveInterval = defaultSaveInterval
 	}
-	filter, err := filterOf(out.Filter)
+	filter, err := s.filterOf(out.Filter)
 	return out, filter, errors.Join(out.From.check(), err)
 }
 
@@ -344,7 +344,7 @@ func (s *stream) subscribe(ctx context.Context, consumer string, opts *Subscribe
 }
 
 func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscription, error) {
-	only, err := filterOf(filter)
+	only, err := s.filterOf(filter)
 	if err := errors.Join(s.err, from.check(), err, s.db.engine.RefuseInTx(ctx, "Read")); err != nil {
 		return nil, err
 	}
