@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -46,23 +47,34 @@ func accept(params []param, args []driver.Value) (err error) {
 		}
 		class := classOf(args[i])
 		if class != p.class && !(class == "Null" && p.nullable) {
-			return fmt.Errorf("invalid function parameter type %s at index %d (%s)", class, i, p.name)
+			return invalidf("invalid function parameter type %s at index %d (%s)", class, i, p.name)
 		}
 		if text, ok := args[i].(string); ok && !utf8.ValidString(text) {
-			return fmt.Errorf("invalid UTF-8 at index %d (%s)", i, p.name)
+			return invalidf("invalid UTF-8 at index %d (%s)", i, p.name)
 		}
 	}
 	return nil
 }
+
+// invalid is the error of an argument: ErrInvalid, with honker's text.
+type invalid struct{ error }
+
+func invalidf(format string, args ...any) error { return invalid{fmt.Errorf(format, args...)} }
+
+// Is implements the test of errors.Is.
+func (invalid) Is(target error) bool { return target == sqlite.ErrInvalid }
+
+// Unwrap returns the cause.
+func (e invalid) Unwrap() error { return e.error }
 
 // whole is the integer that a REAL stands for: some drivers, those of JavaScript among them,
 // bind every number as one. Rounding would hide a mistake, so there is none.
 func whole(real float64, index int, name string) (int64, error) {
 	switch {
 	case math.Trunc(real) != real: // also what is no number
-		return 0, fmt.Errorf("%v is no whole number at index %d (%s)", real, index, name)
+		return 0, invalidf("%v is no whole number at index %d (%s)", real, index, name)
 	case real < math.MinInt64 || real >= -math.MinInt64:
-		return 0, fmt.Errorf("%v is beyond the integers at index %d (%s)", real, index, name)
+		return 0, invalidf("%v is beyond the integers at index %d (%s)", real, index, name)
 	}
 	return int64(real), nil
 }

@@ -2,7 +2,6 @@ package sqlfunc
 
 import (
 	"database/sql/driver"
-	"errors"
 	"math"
 
 	"github.com/honker-go/honker/internal/store"
@@ -22,7 +21,7 @@ func lockAcquire(c call) (driver.Value, error) {
 
 func lockRenew(c call) (driver.Value, error) {
 	if c.integer(2) <= 0 {
-		return nil, errors.New("ttl_s must be positive")
+		return nil, invalidf("ttl_s must be positive")
 	}
 	return done(store.Locks{}.Renew(c.ctx, c.q, c.text(0), c.text(1), c.now(), c.in(c.integer(2))))
 }
@@ -34,7 +33,7 @@ func lockRelease(c call) (driver.Value, error) {
 func rateLimitTry(c call) (driver.Value, error) {
 	limit, per := c.integer(1), c.integer(2)
 	if limit <= 0 || per <= 0 {
-		return nil, errors.New("limit and per must be positive")
+		return nil, invalidf("limit and per must be positive")
 	}
 	return done(store.RateLimits{}.Take(c.ctx, c.q, c.text(0), c.now()/per*per, int(min(limit, math.MaxInt32))))
 }

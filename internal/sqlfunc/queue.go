@@ -2,6 +2,7 @@ package sqlfunc
 
 import (
 	"database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -108,7 +109,11 @@ func (c call) held() (store.Claim, bool, error) {
 }
 
 func ackBatch(c call) (driver.Value, error) {
-	return count(store.Jobs{}.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now()))
+	n, err := store.Jobs{}.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now())
+	if err != nil && !json.Valid([]byte(c.text(0))) { // SQLite reads more than JSON
+		err = invalid{err}
+	}
+	return count(n, err)
 }
 
 func retry(c call) (driver.Value, error) {

@@ -13,14 +13,23 @@ import (
 var calendar cron.Local
 
 func cronNextAfter(c call) (driver.Value, error) {
-	return result(calendar.Next(c.text(0), c.integer(1)))
+	return result(c.next(0, c.integer(1)))
+}
+
+// next is the first second after from at which the expression is due that is argument i.
+func (c call) next(i int, from int64) (int64, error) {
+	due, err := calendar.Next(c.text(i), from)
+	if err != nil {
+		return 0, invalid{err}
+	}
+	return due, nil
 }
 
 // defaultAttempts is the number of attempts of a schedule that sets none.
 const defaultAttempts = 3
 
 func schedulerRegister(c call) (driver.Value, error) {
-	due, err := calendar.Next(c.text(2), c.now())
+	due, err := c.next(2, c.now())
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +129,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 func (c call) change(t *store.Task) (changed bool, err error) {
 	if c.given(1) {
 		t.Spec, changed = c.text(1), true
-		if t.NextFire, err = calendar.Next(t.Spec, c.now()); err != nil {
+		if t.NextFire, err = c.next(1, c.now()); err != nil {
 			return false, err
 		}
 	}

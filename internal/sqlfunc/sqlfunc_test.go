@@ -174,3 +174,43 @@ func anyArgs(name string) string {
 	}
 	return strings.Join(args, ", ")
 }
+
+// An argument of another type than the signature says is ErrInvalid, of every function and parameter, and so is one that
+// makes no sense. It changes nothing.
+func TestSQLFunc_BadArguments(t *testing.T) {
+	pool := openPool(t)
+	good := map[string]string{"Text": "'1'", "Integer": "1"}
+	bad := map[string][]string{"Text": {"1", "1.5", "x'00'", "CAST(x'ff' AS TEXT)"}, "Integer": {"'1'", "x'00'", "1.5", "1e300"}}
+	calls := []string{
+		"honker_lock_renew('l', 'o', -1)", "honker_rate_limit_try('r', 0, 1)", "honker_rate_limit_try('r', 1, 0)",
+		"honker_cron_next_after('never', 1)", "honker_scheduler_register('s', 'q', '61 * * * *', '1', 0, NULL)",
+		"honker_scheduler_update('there', 'x', NULL, NULL, NULL, 0)", "honker_ack_batch('[1', 'w')", "honker_ack_batch('', 'w')",
+	}
+	for _, f := range table {
+		params := parse(f.params)
+		for i, p := range params {
+			args := make([]string, len(params))
+			for j, other := range params {
+				args[j] = good[other.class]
+			}
+			values := bad[p.class]
+			if !p.nullable {
+				values = append(slices.Clone(values), "NULL")
+			}
+			for _, args[i] = range values {
+				calls = append(calls, fmt.Sprintf("%s(%s)", f.name, strings.Join(args, ", ")))
+			}
+		}
+	}
+	_, err := pool.Exec(`SELECT honker_scheduler_register('there', 'q', '0 * * * *', '1', 0, NULL)`)
+	require.NoError(t, err)
+	for _, call := range calls {
+		var x any
+		err := pool.QueryRow(`SELECT ` + call).Scan(&x)
+		require.ErrorIs(t, err, sqlite.ErrInvalid, call)
+	}
+	var rows int
+	require.NoError(t, pool.QueryRow(`SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_stream) + (SELECT count(*) FROM _honker_locks)
+		+ (SELECT count(*) FROM _honker_scheduler_tasks) + (SELECT count(*) FROM _honker_notifications)`).Scan(&rows))
+	require.Equal(t, 1, rows)
+}
