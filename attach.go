@@ -45,6 +45,9 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	if err := o.refuseBubble(); err != nil {
 		return nil, err
 	}
+	if o.LegacyMessages {
+		return nil, fmt.Errorf("%w: LegacyMessages needs connections of Open: those of an attached pool are the application's", ErrUnsupported)
+	}
 	if pool == nil {
 		return nil, fmt.Errorf("%w: nil pool", ErrInvalid)
 	}

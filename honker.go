@@ -87,6 +87,14 @@ type Options struct {
 	// and saves the small writes for them: see Traffic of package admin.
 	NoTraffic bool
 
+	// LegacyMessages is for files that programs share which listen to the channels honker:<queue> and
+	// honker:stream:<topic>. With it each job that is added or retried, and each event, sends the message
+	// that honker up to 0.2.4 sends: the word new, which is not JSON, in the same transaction. Workers of no
+	// binding need it. The messages take room until [DB.PruneNotifications], so set NotificationTTL. What other
+	// DBs and bindings write sends none by it. [Attach] refuses it with [ErrUnsupported], since the connections are the
+	// application's.
+	LegacyMessages bool
+
 	// NoFileNotices polls instead of being told by the operating system that the file
 	// was written. For filesystems without such notices, and for testing/synctest. Its
 	// bubbles do not know of them, so there Open and Attach are [ErrUnsupported] without it: set a

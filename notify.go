@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -45,7 +46,8 @@ func (n *Notification) Decode(v any) error {
 // [DB.PruneNotifications] or [DB.Maintain].
 //
 // It waits for the writer until ctx ends or BusyTimeout has passed. []byte is
-// [ErrInvalid]; json.RawMessage passes through.
+// [ErrInvalid]; json.RawMessage passes through. A channel that begins with _honker:job: is [ErrInvalid]:
+// honker reserves it for the states of jobs, of which no messages are sent. An [Observer] is told of those.
 func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64, err error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -84,8 +86,15 @@ func (db *DB) encodeMessage(channel string, payload any) (string, error) {
 	if err := engine.CheckName("channel", channel); err != nil {
 		return "", err
 	}
+	if strings.HasPrefix(channel, jobStates) {
+		return "", fmt.Errorf("%w: honker reserves channels that begin with %s; for what happens to jobs use an Observer", ErrInvalid, jobStates)
+	}
 	return db.encode(payload)
 }
+
+// jobStates begins the channels that honker has reserved for messages of the states of jobs, which no binding
+// sends yet.
+const jobStates = "_honker:job:"
 
 // Listener receives the messages of its channels, in the order of their commits, none
 // twice and none left out, unless they are pruned before they were read. It needs no

@@ -400,3 +400,21 @@ func TestListener_ForeignTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "2", string(n.Payload))
 }
+
+// Channels of the form that honker reserves for the states of jobs are not to be sent to, in either form. A listener
+// may attach to one: another binding may send there one day.
+func TestNotify_Reserved(t *testing.T) {
+	t.Parallel()
+	path, db := testkit.OpenShared(t)
+	const channel = "_honker:job:mails:completed"
+	testkit.RequireRefused(t, path, map[string]testkit.Refusal{
+		"Notify":   func(c context.Context) error { _, err := db.Notify(c, channel, 1); return err },
+		"NotifyTx": inOwnTx(db, func(c context.Context, tx *sql.Tx) error { _, err := db.NotifyTx(c, tx, channel, 1); return err }),
+	})
+	_, err := db.Notify(t.Context(), channel, 1)
+	require.ErrorContains(t, err, "Observer")
+	l := testkit.Listen(t, db, channel)
+	var id int64
+	require.NoError(t, db.SQL().QueryRow(`SELECT notify(?, '1')`, channel).Scan(&id))
+	testkit.Receive(t, l, id)
+}

@@ -55,6 +55,10 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 		_ = b.own.Close()
 		return nil, err
 	}
+	if connector.SetUp(afterwards(o)...) {
+		b.own.SetMaxIdleConns(-1) // closes those that were opened before
+		b.own.SetMaxIdleConns(o.Readers + 3)
+	}
 	b.userPool = sync.OnceValue(func() *sql.DB {
 		pool := newPool(connector, o.Readers+1)
 		pool.SetMaxOpenConns(0) // goroutines that ask for a second one would wait for each other
@@ -62,6 +66,14 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	})
 	b.writer = sqlite.NewCommitter(sqlite.OwnPool(b.own), o.BusyTimeout)
 	return newDB(o, b, sqliteStores), nil
+}
+
+// afterwards are the statements of each connection that need the schema.
+func afterwards(o Options) []string {
+	if !o.LegacyMessages || o.ReadOnly {
+		return nil
+	}
+	return store.LegacyMessages
 }
 
 // warn logs what may go wrong with a file that is used all the same.
@@ -333,6 +345,7 @@ func (c *bootstrapping) prepare(ctx context.Context) error {
 	if err := prepare(ctx, pool, c.Path(), c.opts, sqlite.UseWAL); err != nil {
 		return err
 	}
+	c.SetUp(afterwards(c.opts)...)
 	c.ready = true
 	return nil
 }

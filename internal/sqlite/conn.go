@@ -52,14 +52,14 @@ type conn struct {
 
 // setUp touches nothing that outlives the connection: it is opened by readers too, and
 // by a DB that has yet to find out whether it may change the file at all.
-func (c *conn) setUp(ctx context.Context, pragmas []string) error {
-	inMemory := "PRAGMA temp_store=MEMORY" // what a statement may have to undo, and to sort
-	for _, pragma := range append(pragmas, inMemory) {
+func (c *conn) setUp(ctx context.Context, statements []string) error {
+	inMemory := []string{"PRAGMA temp_store=MEMORY"} // what a statement may have to undo, and to sort
+	for _, statement := range append(inMemory, statements...) {
 		// Not through the gate: a connection that is opened to read must not wait for
 		// a writer.
-		err := c.retry(ctx, func() error { return c.execDriver(pragma) })
+		err := c.retry(ctx, func() error { return c.execDriver(statement) })
 		if err != nil {
-			return fmt.Errorf("%s: %w", strings.ToLower(pragma), err)
+			return fmt.Errorf("%s: %w", strings.ToLower(statement), err)
 		}
 	}
 	// Asked now: the first write would find out late, in the middle of something.

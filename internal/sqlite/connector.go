@@ -48,6 +48,7 @@ type Connector struct {
 	asked     time.Time // when the holder of the gate came to it; zero without cfg.Ended
 	writeback writeback
 	commits   atomic.Int64
+	after     atomic.Pointer[[]string] // what SetUp has set; nil: nothing
 	onCommit  atomic.Pointer[func()]
 	refuse    atomic.Pointer[func() error] // asked before each commit; nil: none is refused
 }
@@ -116,13 +117,27 @@ func (c *Connector) committed() {
 // Driver implements driver.Connector.
 func (c *Connector) Driver() driver.Driver { return wrappedDriver{c} }
 
+// SetUp sets the statements by which each connection is set up that Connect opens from now on. They must not
+// write to the file. false: there are none.
+func (c *Connector) SetUp(statements ...string) bool {
+	if len(statements) == 0 {
+		return false
+	}
+	c.after.Store(&statements)
+	return true
+}
+
 // Connect implements driver.Connector.
 func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	synchronous := "NORMAL"
 	if c.cfg.Full {
 		synchronous = "FULL"
 	}
-	conn, err := c.connect(ctx, c.cfg.Functions, "PRAGMA synchronous="+synchronous, "PRAGMA foreign_keys=ON")
+	statements := []string{"PRAGMA synchronous=" + synchronous, "PRAGMA foreign_keys=ON"}
+	if after := c.after.Load(); after != nil {
+		statements = append(statements, *after...)
+	}
+	conn, err := c.connect(ctx, c.cfg.Functions, statements...)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +163,7 @@ func (r readers) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas ...string) (*conn, error) {
+func (c *Connector) connect(ctx context.Context, functions *Functions, statements ...string) (*conn, error) {
 	// Look now, however recent the last look is: a connection must not reach another file.
 	if err := c.identity.CheckNow(); err != nil {
 		return nil, err
@@ -160,7 +175,7 @@ func (c *Connector) connect(ctx context.Context, functions *Functions, pragmas .
 	if err != nil {
 		return nil, c.explain(err)
 	}
-	if err := conn.setUp(ctx, pragmas); err != nil {
+	if err := conn.setUp(ctx, statements); err != nil {
 		_ = conn.Close()
 		return nil, c.explain(err)
 	}

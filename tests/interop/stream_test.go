@@ -1,6 +1,7 @@
 package interop_test
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +56,25 @@ func TestInterop_Stream_ConsumerChangesHands(t *testing.T) {
 	require.Equal(t, []int{19, 20}, testkit.EventData(events))
 	require.Equal(t, "key", events[1].Key)
 	require.Equal(t, testkit.SavedOffset(t, s, "mail"), caller.id("offset", "orders", "mail"))
+}
+
+// A listener in Python on the channels of a queue and a topic hears what Go adds with LegacyMessages, as what Python adds.
+func TestInterop_Listen_LegacyMessages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file.db")
+	ctx := testkit.Context(t, later)
+	db, err := honker.Open(ctx, path, &honker.Options{LegacyMessages: true})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q, s := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
+	caller := readyPeer(t, path, "answer")
+	for channel, add := range map[string]func(){
+		"honker:jobs":          func() { testkit.Enqueue(t, q, 1); caller.call("enqueue", "jobs", 2) },
+		"honker:stream:orders": func() { testkit.Publish(t, s, 1); caller.call("publish", "orders", 2, nil) },
+	} {
+		listener := readyPeer(t, path, "listen", channel)
+		add()
+		require.Equal(t, `"new"`, listener.Line(soon), channel)
+		require.Equal(t, `"new"`, listener.Line(soon), channel)
+		require.Empty(t, listener.End())
+	}
 }
