@@ -2,6 +2,7 @@ package honker_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log"
@@ -221,4 +222,30 @@ func ExampleStream_Compact() {
 	// Output:
 	// deleted 30 of 90 because of consumer "archive" <nil>
 	// deleted 60 more <nil>
+}
+
+// A read model is emptied and its consumer moved to the beginning in one transaction.
+func ExampleStream_SeekTx() {
+	ctx := context.Background()
+	db, done := openScratch(ctx)
+	defer done()
+
+	orders := honker.NewStream[int](db, "orders", nil)
+	orders.PublishMany(ctx, []int{5, 7})
+	orders.SaveOffset(ctx, "totals", 2)
+	db.SQL().ExecContext(ctx, `CREATE TABLE totals (cents INTEGER)`)
+
+	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if gone, err := orders.Compacted(ctx); err != nil || gone > 0 {
+			return errors.Join(err, fmt.Errorf("events up to %d are gone", gone))
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM totals`); err != nil {
+			return err
+		}
+		return orders.SeekTx(ctx, tx, "totals", honker.Beginning)
+	})
+	offset, _ := orders.Offset(ctx, "totals")
+	fmt.Println("offset", offset, err)
+	// Output:
+	// offset 0 <nil>
 }
