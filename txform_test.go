@@ -34,7 +34,7 @@ var withoutTxForm = map[string]string{
 	"Queue.Claim":           "a claim waits for jobs, and handlers run outside of transactions",
 	"Queue.Jobs":            "a loop",
 	"Queue.Work":            "a loop; WorkTx is another one, with a transaction for each job",
-	"Queue.WorkDue":         "a loop",
+	"Queue.WorkDue":         "a loop; WorkDueTx is another one, with a transaction for each job",
 	"Lanes.Work":            "a loop; WorkTx is another one, with a transaction for each job",
 	"Outbox.Run":            "a loop",
 	"Scheduler.Run":         "a loop",
@@ -88,7 +88,7 @@ func TestTxForm_EveryWrite(t *testing.T) {
 		case !found:
 			require.NotEmpty(t, why, "%s writes, and has neither a Tx form nor a reason to have none", verb)
 		case why != "":
-			require.Contains(t, why, "WorkTx", "%s has a Tx form", verb)
+			require.Contains(t, why, method+"Tx is another one", "%s has a Tx form", verb)
 		}
 	}
 	for verb := range withoutTxForm {
