@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -318,13 +319,9 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 }
 
 // fitWithin is fitJobs in one transaction.
-func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) error {
-	queues, err := q.db.limits.Fitting(ctx, tx)
-	for more := slices.Contains(queues, q.name); more && err == nil; {
-		more, err = q.db.limits.FitSome(ctx, tx, q.name, fitAtOnce, now.Unix())
+func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
+	for more := true; more && err == nil; {
+		more, err = q.db.limits.FitSome(ctx, tx, q.name, math.MaxInt, now.Unix())
 	}
 	return err
 }
-
-// fitAtOnce bounds the jobs that one statement fits.
-const fitAtOnce = 10_000

@@ -143,6 +143,10 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 				_, err := honker.NewQueue[int](db, "empty", nil).WorkDue(c, succeed, nil)
 				return err
 			},
+			"Queue.WorkDueTx": func(c ctx) error {
+				_, err := honker.NewQueue[int](db, "empty", nil).WorkDueTx(c, succeedTx, nil)
+				return err
+			},
 			"Lanes.Work":    func(c ctx) error { return lanes.Work(c, succeed, nil) },
 			"Lanes.WorkTx":  func(c ctx) error { return lanes.WorkTx(c, succeedTx, nil) },
 			"Outbox.Run":    func(c ctx) error { return out.Run(c, nil) },

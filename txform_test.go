@@ -193,6 +193,12 @@ func stockForForms(t *testing.T, db *honker.DB) {
 	for _, key := range []string{"", "bob"} {
 		testkit.RequireChanged(t, true)(halted.Pause(ctx, &honker.PauseOptions{Key: key}))
 	}
+	mails := honker.NewQueue[int](db, "mails", nil) // one job of ada runs, and three are held for it
+	require.NoError(t, mails.SetLimits(ctx, honker.Limits{PerKey: 1}))
+	for range 4 {
+		testkit.Enqueue(t, mails, 2, honker.Key("ada"), honker.Priority(1))
+	}
+	testkit.Claim(t, mails, 2)
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
 	testkit.Register(t, db, testkit.Every("lunch", "@every 1h"))
 	testkit.RequireChanged(t, true)(db.Scheduler().Pause(ctx, "lunch"))
