@@ -29,7 +29,8 @@ type HTTPOptions struct {
 	Source string
 	// Header goes with each request. What HTTP sets itself replaces what is here.
 	Header http.Header
-	// Timeout bounds one request, redirects included; default: only the lease does.
+	// Timeout bounds one request, redirects included; default: 10s, or the Timeout of the client
+	// if it has one. A Timeout beyond the lease leaves the end to that, see [Lease].
 	Timeout time.Duration
 	// PublicOnly refuses to connect to addresses that are not on the public internet, such
 	// as 127.0.0.1, 10.0.0.1 or a cloud's metadata server: for URLs that customers enter. It
@@ -46,11 +47,11 @@ type HTTPOptions struct {
 // are added.
 //
 // The message is done when the endpoint answers 2xx; for other answers [ClassifyHTTP]
-// decides, and the error is an [HTTPError] for errors.As. Retry-After is obeyed, for a day at
-// most, where the message is to be tried again. Whatever goes wrong on the way is retried.
-// An endpoint that has taken a message can have its answer lost: it gets the same key again.
+// decides, and the error is an [HTTPError] for errors.As. Retry-After is obeyed, for a day at most, where the message is to be tried again. Whatever goes
+// wrong on the way is retried. An endpoint that has taken a message can have its answer lost: it gets the same key again.
 //
-// A request ends with the handler's ctx, which is a headroom before the end of the lease.
+// A request ends after HTTPOptions.Timeout, and with the handler's ctx, which is a headroom
+// before the end of the lease.
 // Redirects are followed up to five times, within the host and port of url, or from http to
 // https, if they keep the payload (307, 308). Of an answer 64 KiB are read at most, for a
 // second.
@@ -61,7 +62,7 @@ type HTTPOptions struct {
 // url or option is [honker.ErrInvalid] from the handler, which the relay retries: it is not
 // the fault of the message.
 func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Context, *Message) error {
-	s, err := newSink(client, url, opts)
+	s, err := newSink(newClients(client), url, opts)
 	if err != nil {
 		err = fmt.Errorf("relay HTTP: %w", err)
 		return func(context.Context, *Message) error { return err }
@@ -78,13 +79,25 @@ type sink struct {
 }
 
 const (
+	httpTimeout  = 10 * time.Second
 	maxRedirects = 5
 	maxAnswer    = 64 << 10
 	maxHead      = 1 << 10 // of an answer, from which an error quotes
 	answerTime   = time.Second
 )
 
-func newSink(client *http.Client, address string, opts *HTTPOptions) (*sink, error) {
+// clients are a client on any address, and another on public addresses only. Each is made by its
+// first use.
+type clients struct{ plain, public func() (*http.Client, error) }
+
+func newClients(client *http.Client) clients {
+	return clients{
+		plain:  sync.OnceValues(func() (*http.Client, error) { return newClient(client, false) }),
+		public: sync.OnceValues(func() (*http.Client, error) { return newClient(client, true) }),
+	}
+}
+
+func newSink(c clients, address string, opts *HTTPOptions) (*sink, error) {
 	s := &sink{}
 	if opts != nil {
 		s.opts = *opts
@@ -93,10 +106,17 @@ func newSink(client *http.Client, address string, opts *HTTPOptions) (*sink, err
 	var errURL, errSecret, errClient error
 	s.url, errURL = parseURL(address)
 	s.keys, errSecret = webhook.ParseKeys(s.opts.Secret)
-	s.client, errClient = newClient(client, s.opts.PublicOnly)
+	if s.opts.PublicOnly {
+		s.client, errClient = c.public()
+	} else {
+		s.client, errClient = c.plain()
+	}
 	err := errors.Join(errURL, errSecret, errClient)
 	if s.opts.Timeout < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: negative Timeout %s", honker.ErrInvalid, s.opts.Timeout))
+	}
+	if err == nil && s.opts.Timeout == 0 && s.client.Timeout <= 0 {
+		s.opts.Timeout = httpTimeout
 	}
 	return s, err
 }

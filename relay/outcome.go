@@ -82,6 +82,7 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 		o.finish(a, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
+		o.progress.LastError = engine.Describe(o.err) // the partition is no healthier for it
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
 		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), r.pause(o))

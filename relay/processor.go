@@ -50,14 +50,19 @@ var (
 	errLeaseLost    = errors.New("lease lost")
 )
 
-// process handles first, and then what each step takes, until there is nothing.
-func (r *run) process(first *active) {
+// process handles first, and then what each step takes, until there is nothing, or the slot has no
+// place any more.
+func (r *run) process(s *slot, first *active) {
+	defer s.close()
 	for a := first; a != nil; {
 		if a.handler.tx != nil {
-			a = r.handleTx(a)
-		} else {
-			a = r.settle(a, r.outcomeOf(a, r.handle(a)))
+			a = r.handleTx(s, a)
+			continue
 		}
+		end := s.begin(a)
+		err := r.handle(a)
+		more := end()
+		a = r.settle(s, a, r.outcomeOf(a, err), more)
 	}
 }
 
@@ -209,17 +214,17 @@ func (r *run) handlerReturned(a *active) {
 	}
 }
 
-// settle saves what has become of a batch, and takes the next one unless Run has ended. After a
-// failure it takes none: a partition that cannot be taken must not keep back what is finished.
+// settle saves what has become of a batch, and takes the next one if there may be more and Run has
+// not ended. After a failure it takes none: a partition that cannot be taken must not keep back what is finished.
 // What cannot be saved while its lease holds is left to lapse.
-func (r *run) settle(a *active, ended *outcome) (next *active) {
+func (r *run) settle(s *slot, a *active, ended *outcome, more bool) (next *active) {
 	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
 	defer cancel()
 	r.resize(a, ended)
-	op := &stepOp{run: r, done: a, ended: ended}
+	op := &stepOp{run: r, slot: s, done: a, ended: ended}
 	retry := r.retry("progress not saved, retrying", "queue", a.taken.Queue, "partition", a.taken.Partition)
 	for {
-		op.want = !r.draining.Load() && retry.Failures() == 0
+		op.want = more && !r.draining.Load() && retry.Failures() == 0
 		err := r.relay.engine.Write(ctx, "", op)
 		if err == nil {
 			return r.stepped(op)

@@ -51,7 +51,7 @@ var ErrStuck = errors.New("a handler ignores the end of its context")
 // Options of a Relay. The zero value of a field means its default.
 type Options struct {
 	Profile     Profile       // the defaults of Batch, RetryBase and RetryMax; default Balanced
-	Processors  int           // batches that are handled at once, over all queues; default 4
+	Processors  int           // batches that are handled at once, over all queues, see [Relay.Run]; default 4, and up to 64 while handlers are slow
 	Batch       int           // the most messages of a batch; default by Profile
 	RetryBase   time.Duration // the pause after a first failure, doubled by each other in a row; default by Profile
 	RetryMax    time.Duration // the longest such pause; default by Profile
@@ -66,6 +66,7 @@ type Relay struct {
 	engine *engine.Engine
 	opts   Options
 	err    error // of a bad option
+	spare  int   // how many batches that are slow go on beyond Processors
 	store  relayStore
 
 	mu       sync.Mutex
@@ -82,8 +83,8 @@ type relayStore interface {
 	Partitions(ctx context.Context, q engine.Querier, queue string) (int, error)
 	Register(ctx context.Context, q engine.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
 	Send(ctx context.Context, q engine.Querier, queue string, messages []store.RelayMessage, nowMS int64) ([]int64, error)
-	States(ctx context.Context, q engine.Querier, queues, except string, nowMS int64) ([]store.RelayState, error)
-	Take(ctx context.Context, q engine.Querier, queues, except, owner string, nowMS int64) (store.RelayTaken, bool, error)
+	States(ctx context.Context, q engine.Querier, w store.RelayWanted, nowMS int64) ([]store.RelayState, error)
+	Take(ctx context.Context, q engine.Querier, w store.RelayWanted, owner string, nowMS int64) (store.RelayTaken, bool, error)
 	Read(ctx context.Context, q engine.Querier, p store.RelayPartition, after int64, limit int) ([]store.RelayMessage, error)
 	Save(ctx context.Context, q engine.Querier, l store.RelayLease, p store.RelayProgress, nowMS int64) (bool, error)
 	Strays(ctx context.Context, q engine.Querier) ([]store.RelayPartition, error)
@@ -95,6 +96,9 @@ type relayStore interface {
 // first verb. nil opts means defaults.
 func New(db *honker.DB, opts *Options) *Relay {
 	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool), stuck: make(map[store.RelayPartition]*active)}
+	if opts == nil || opts.Processors == 0 {
+		r.spare = mostSlow
+	}
 	r.opts, r.err = opts.withDefaults()
 	r.opts.Observer = r.opts.Observer.contained(r.engine.Logger)
 	r.store = store.Relays{Family: r.opts.Family}
@@ -122,7 +126,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Processors = or(out.Processors, 4)
+	out.Processors = or(out.Processors, defaultProcessors)
 	out.VacuumEvery = or(out.VacuumEvery, time.Hour)
 	out.MaxPayload = or(out.MaxPayload, 64<<10)
 	return out, out.applyProfile()

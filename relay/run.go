@@ -15,10 +15,15 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Run hands messages to the handlers of all queues of r that have one, up to Processors batches
-// at once. It blocks, waiting without polling, until ctx ends: then no other batch is taken, and
+// Run hands messages to the handlers of all queues of r that have one. It blocks, waiting without polling, until ctx ends: then no other batch is taken, and
 // those that have begun are completed, at the latest when their leases end. Any number of
 // processes may run the same queues, and share their partitions.
+//
+// Run handles up to Options.Processors batches at once. Partitions whose last attempt failed, also
+// in another process or before a restart, never have the last of several processors: healthy
+// partitions do not wait for them. By default a batch that takes longer than 20 milliseconds makes
+// room for another, up to 64 in all, so endpoints that hang at their first attempt do not hold up
+// the others either. An explicit Processors is the bound, and a Processors of 1 has no such room.
 //
 // It returns nil after the end of ctx, and [ErrStuck] with the partitions of handlers that have
 // not returned by then; nothing else of it is still running. A bad name or option, no
@@ -84,8 +89,11 @@ type run struct {
 	processors sync.WaitGroup
 	draining   atomic.Bool
 
-	mu    sync.Mutex
-	sizes map[store.RelayPartition]int // of the next batch, where it is smaller than Options.Batch
+	mu      sync.Mutex
+	sizes   map[store.RelayPartition]int // of the next batch, where it is smaller than Options.Batch
+	slow    int                          // slots that have left their place
+	failing int                          // slots in their place with a batch of a partition that failed the last time
+	refused bool                         // such a partition was not taken since the last place is not for it
 }
 
 func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
@@ -212,27 +220,26 @@ func (r *run) coordinate(ctx context.Context, retry *engine.Retry) error {
 			return nil
 		}
 		var first *active
+		s := &slot{run: r}
 		err := r.until(ctx, retry, func(ctx context.Context) (err error) {
-			first, err = r.next(ctx)
+			first, err = r.next(ctx, s)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 		retry.Reset()
-		r.processors.Go(func() {
-			defer func() { <-r.slots }()
-			r.process(first)
-		})
+		r.processors.Go(func() { r.process(s, first) })
 	}
 }
 
 // next waits for a partition that can be taken, and takes a batch of it. After a wake it does
 // not look again, since the notifier has looked, unless that knows less: of partitions that are
 // not to be taken.
-func (r *run) next(ctx context.Context) (*active, error) {
+func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 	for {
-		ready, err := r.look(ctx)
+		w := r.wanted(s)
+		ready, err := r.look(ctx, w)
 		if err != nil {
 			return nil, err
 		}
@@ -240,11 +247,11 @@ func (r *run) next(ctx context.Context) (*active, error) {
 			if err := r.waiter.Wait(ctx, wake.Forever); err != nil {
 				return nil, err
 			}
-			if len(r.exceptions()) > 0 {
+			if w.Healthy || len(r.exceptions()) > 0 {
 				continue
 			}
 		}
-		op := &stepOp{run: r, want: true, alone: true}
+		op := &stepOp{run: r, slot: s, want: true, alone: true}
 		if err := r.relay.engine.Write(ctx, "", op); err != nil {
 			return nil, err
 		}
@@ -255,16 +262,21 @@ func (r *run) next(ctx context.Context) (*active, error) {
 }
 
 // look tells whether a partition can be taken, and asks for a wake at the time when one will.
-func (r *run) look(ctx context.Context) (ready bool, err error) {
+func (r *run) look(ctx context.Context, w store.RelayWanted) (ready bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		ready, err = r.ready(ctx, q, time.Now())
+		ready, err = r.ready(ctx, q, w, time.Now())
 		return err
 	})
 	return ready, err
 }
 
-func (r *run) ready(ctx context.Context, q engine.Querier, now time.Time) (bool, error) {
-	states, err := r.relay.store.States(ctx, q, r.queues, store.RelayExceptions(r.exceptions()), now.UnixMilli())
+// wanted are the partitions that a processor with the slot may take now.
+func (r *run) wanted(s *slot) store.RelayWanted {
+	return store.RelayWanted{Queues: r.queues, Except: store.RelayExceptions(r.exceptions()), Healthy: s.healthyOnly()}
+}
+
+func (r *run) ready(ctx context.Context, q engine.Querier, w store.RelayWanted, now time.Time) (bool, error) {
+	states, err := r.relay.store.States(ctx, q, w, now.UnixMilli())
 	if err != nil {
 		return false, err
 	}

@@ -13,6 +13,7 @@ import (
 // takes the next one. A commit costs more than its statements, so the two share one.
 type stepOp struct {
 	run   *run
+	slot  *slot
 	done  *active  // nil: none has ended
 	ended *outcome // of done
 	want  bool     // take a batch
@@ -50,13 +51,14 @@ func (*stepOp) Single() bool { return false }
 // take takes a partition and reads its batch. Without rows its first message was dead-lettered,
 // since its attempts were spent by processes that have died.
 func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-	r, s := op.run, op.run.relay.store
-	op.taken, op.found, err = s.Take(ctx, q, r.queues, store.RelayExceptions(r.exceptions()), r.owner, now.UnixMilli())
+	r, s, w := op.run, op.run.relay.store, op.run.wanted(op.slot)
+	op.taken, op.found, err = s.Take(ctx, q, w, r.owner, now.UnixMilli())
 	if err != nil {
 		return err
 	}
+	op.slot.hold(op.found && op.taken.Failing)
 	if !op.found {
-		return op.explain(ctx, q, now)
+		return op.explain(ctx, q, w, now)
 	}
 	t := op.taken
 	spent := r.handlers[t.Queue].spent(t.Attempts - 1)
@@ -82,11 +84,11 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 // explain is for a coordinator that has taken nothing: as a rule another process was faster. A
 // partition that can be taken and was not, because of a trigger of the application's, is an error:
 // without one the coordinator would try again at once, for ever.
-func (op *stepOp) explain(ctx context.Context, q engine.Querier, now time.Time) error {
+func (op *stepOp) explain(ctx context.Context, q engine.Querier, w store.RelayWanted, now time.Time) error {
 	if !op.alone {
 		return nil
 	}
-	ready, err := op.run.ready(ctx, q, now)
+	ready, err := op.run.ready(ctx, q, w, now)
 	if ready {
 		return store.ErrStuck
 	}

@@ -23,8 +23,8 @@ const txGrace = 100 * time.Millisecond
 
 // handleTx handles a batch and saves its progress in one transaction, which takes the next batch
 // too. What fails in it that is not a handler's error leaves nothing, and is saved by another one.
-func (r *run) handleTx(a *active) (next *active) {
-	op := &stepOp{run: r, done: a}
+func (r *run) handleTx(s *slot, a *active) (next *active) {
+	op := &stepOp{run: r, slot: s, done: a}
 	var failure error // of the handler, that took the transaction with it
 	handled := false
 	err := r.relay.engine.Tx(r.lasting, func(ctx context.Context, tx *sql.Tx) error {
@@ -56,11 +56,11 @@ func (r *run) handleTx(a *active) (next *active) {
 	}
 	a.batch.undo()
 	if failure != nil {
-		return r.settle(a, r.outcomeOf(a, failure))
+		return r.settle(s, a, r.outcomeOf(a, failure), true)
 	}
 	o := &outcome{err: err}
 	r.putOff(a, o)
-	return r.settle(a, o)
+	return r.settle(s, a, o, true)
 }
 
 // handleIn runs the handler for each message, in the transaction.

@@ -36,18 +36,27 @@ func pairList(pairs [][2]any) string {
 	return string(b)
 }
 
+// RelayWanted selects the partitions that a processor takes.
+type RelayWanted struct {
+	Queues  string // a RelayQueueList
+	Except  string // RelayExceptions
+	Healthy bool   // only partitions that did not fail the last time
+}
+
 // RelayTaken is a partition that was taken.
 type RelayTaken struct {
 	RelayLease
 	Attempts  int64 // takes without progress, this one included
 	Processed int64
 	Cursor    int64
+	Failing   bool // the partition failed the last time, or its process died
 }
 
 // What can be taken: the partition has no owner, waits for no retry, and has a message. The
 // first message is a seek in the index of the order; a queue without messages costs one.
 const (
 	relayReady = `p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
+    AND (?4 = 0 OR p.attempts = 0 AND p.last_error IS NULL)
     AND (?3 = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(?3) AS x
       WHERE json_extract(x.value, '$[0]') = p.queue AND json_extract(x.value, '$[1]') = p.partition))`
 
@@ -61,20 +70,19 @@ const (
 // of those that were never taken the one with the oldest message. What takes have told apart needs
 // no second seek.
 const sqlRelayTake = `UPDATE _honkerx_relay_partitions AS t
-SET owner = ?4, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
+SET owner = ?5, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
 FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
   FROM json_each(?1) AS k CROSS JOIN _honkerx_relay_partitions AS p ON p.queue = json_extract(k.value, '$[0]')
   WHERE ` + relayAwake + ` AND ` + relayReady + ` AND ` + relayFirst + ` IS NOT NULL
   ORDER BY p.taken, iif(p.taken = 0, ` + relayFirst + `, 0) LIMIT 1) AS c
 WHERE t.queue = c.queue AND t.partition = c.partition
-RETURNING queue, partition, epoch, attempts, processed, cursor`
+RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR last_error IS NOT NULL`
 
-// Take gives a partition with messages to owner; false when there is none. queues is a
-// RelayQueueList, except are RelayExceptions.
-func (r Relays) Take(ctx context.Context, q Querier, queues, except, owner string, nowMS int64) (t RelayTaken, found bool, err error) {
+// Take gives a partition with messages to owner; false when there is none.
+func (r Relays) Take(ctx context.Context, q Querier, w RelayWanted, owner string, nowMS int64) (t RelayTaken, found bool, err error) {
 	t.Owner = owner
-	found, err = one(ctx, q, r.named(sqlRelayTake), []any{queues, nowMS, except, owner},
-		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor))
+	found, err = one(ctx, q, r.named(sqlRelayTake), []any{w.Queues, nowMS, w.Except, w.Healthy, owner},
+		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor), &t.Failing)
 	return t, found, err
 }
 
@@ -183,9 +191,9 @@ const sqlRelayStates = `SELECT json_extract(k.value, '$[0]'),
     WHERE p.queue = json_extract(k.value, '$[0]') AND max(p.lease_until_ms, p.retry_at_ms) > ?2 AND ` + relayFirst + ` IS NOT NULL)
 FROM json_each(?1) AS k WHERE ` + relayAwake
 
-// States returns the state of each queue that has messages, by one statement. queues is a
-// RelayQueueList, except are RelayExceptions.
-func (r Relays) States(ctx context.Context, q Querier, queues, except string, nowMS int64) ([]RelayState, error) {
+// States returns the state of each queue of w that has messages, by one statement. NextMS is also
+// that of partitions that w leaves out.
+func (r Relays) States(ctx context.Context, q Querier, w RelayWanted, nowMS int64) ([]RelayState, error) {
 	var out []RelayState
 	err := each(ctx, q, r.named(sqlRelayStates), func(rows *sql.Rows) error {
 		var s RelayState
@@ -196,6 +204,6 @@ func (r Relays) States(ctx context.Context, q Querier, queues, except string, no
 		}
 		out = append(out, s)
 		return err
-	}, queues, nowMS, except)
+	}, w.Queues, nowMS, w.Except, w.Healthy)
 	return out, err
 }

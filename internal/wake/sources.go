@@ -44,7 +44,7 @@ type Statements struct {
 
 // RelayStates is the question for the queues of one family of a relay.
 type RelayStates interface {
-	States(ctx context.Context, q sqlite.Querier, queues, except string, nowMS int64) ([]store.RelayState, error)
+	States(ctx context.Context, q sqlite.Querier, w store.RelayWanted, nowMS int64) ([]store.RelayState, error)
 }
 
 // names returns what is waited for at the time of the call.
@@ -196,7 +196,7 @@ func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, n
 		families[family] = append(families[family], store.RelayQueue{Name: queue})
 	}
 	for family, queues := range families {
-		states, err := s.Relays(family).States(ctx, q, store.RelayQueueList(queues), store.RelayExceptions(nil), now.UnixMilli())
+		states, err := s.Relays(family).States(ctx, q, store.RelayWanted{Queues: store.RelayQueueList(queues), Except: store.RelayExceptions(nil)}, now.UnixMilli())
 		if err != nil {
 			return nil, err
 		}
