@@ -26,9 +26,11 @@ const (
 )
 
 // DeadFilter selects dead letters of a queue. A nil filter, and the zero value of a field,
-// select all. A negative Partition or Limit and an unknown State are [honker.ErrInvalid].
+// select all. A negative Partition or Limit, a bad Key and an unknown State are
+// [honker.ErrInvalid].
 type DeadFilter struct {
 	Partition *int
+	Key       string // as in Outgoing; messages of before keys were stored have none
 	Type      string
 	State     DeadState // as in the file: DeadReplaying also when the hold is over, until it is taken again
 	Since     time.Time // it died then or later, in whole milliseconds
@@ -71,8 +73,8 @@ const deadPage = 100
 
 // Dead yields the dead letters that f selects, in the order in which the messages were
 // committed, and ends. It never waits for the writer, and reads page by page: what is changed
-// meanwhile may come or not. It passes over what f does not select, so it costs a read of all
-// dead letters.
+// meanwhile may come or not. With a Key it reads the dead letters of that key. Otherwise it passes
+// over what f does not select, so it costs a read of all dead letters.
 //
 // An error, also the end of ctx, comes without a dead letter and is the last.
 func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage, error] {
@@ -99,20 +101,35 @@ func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage,
 
 func (q *Queue) deadAbove(ctx context.Context, f store.RelayDeadFilter, after int64, limit int) (page []store.RelayDead, err error) {
 	err = q.read(ctx, func(ctx context.Context, tx engine.Querier) (err error) {
-		page, err = q.letters().Dead(ctx, tx, f, after, limit)
+		letters, err := q.lettersIn(ctx, tx)
+		if err != nil {
+			return err
+		}
+		page, err = letters.Dead(ctx, tx, f, after, limit)
 		return err
 	})
 	return page, err
 }
 
+// lettersIn are the statements for a file that may have been left by an earlier version, which a
+// read does not change.
+func (q *Queue) lettersIn(ctx context.Context, tx engine.Querier) (deadStore, error) {
+	current, err := q.relay.store.Current(ctx, tx)
+	return store.Relays{Family: q.relay.opts.Family, Keyless: !current}, err
+}
+
 // CountDead returns how many dead letters [Queue.Dead] would yield. It never waits for the
-// writer. Without a filter, or by State alone, it reads an entry of an index for each; otherwise
-// each dead letter.
+// writer. Without a filter, or by State alone, it reads an entry of an index for each; with a Key
+// each dead letter of that key; otherwise each dead letter.
 func (q *Queue) CountDead(ctx context.Context, f *DeadFilter) (n int64, err error) {
 	selected, err := q.selects(f)
 	if err == nil {
-		err = q.read(ctx, func(ctx context.Context, tx engine.Querier) (err error) {
-			n, err = q.letters().CountDead(ctx, tx, selected)
+		err = q.read(ctx, func(ctx context.Context, tx engine.Querier) error {
+			letters, err := q.lettersIn(ctx, tx)
+			if err != nil {
+				return err
+			}
+			n, err = letters.CountDead(ctx, tx, selected)
 			return err
 		})
 	}
@@ -269,7 +286,7 @@ func (q *Queue) selects(f *DeadFilter) (store.RelayDeadFilter, error) {
 	if f == nil || q.err != nil {
 		return out, q.err
 	}
-	out.Type, out.State = f.Type, string(f.State)
+	out.Key, out.Type, out.State = f.Key, f.Type, string(f.State)
 	if f.Partition != nil {
 		out.Partition = sql.NullInt64{Int64: int64(*f.Partition), Valid: true}
 	}
@@ -283,6 +300,9 @@ func (f *DeadFilter) check() error {
 	err := notNegative("Limit", f.Limit)
 	if f.Partition != nil {
 		err = errors.Join(err, notNegative("Partition", *f.Partition))
+	}
+	if f.Key != "" {
+		err = errors.Join(err, engine.CheckName("key", f.Key))
 	}
 	switch f.State {
 	case "", DeadPending, DeadReplaying, DeadResolved, DeadDiscarded:
@@ -302,7 +322,7 @@ func (f *DeadFilter) limit() int {
 func (q *Queue) newDead(row store.RelayDead, holder string) *DeadMessage {
 	d := &DeadMessage{
 		Message: Message{
-			Queue: q.name, Partition: int(row.Partition), Seq: row.Seq, ID: row.ID, Type: row.Type,
+			Queue: q.name, Partition: int(row.Partition), Seq: row.Seq, ID: row.ID, Key: row.Key, Type: row.Type,
 			Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS), Attempt: int(row.Attempts),
 		},
 		LastError: row.LastError, DiedAt: engine.InstantMS(row.DiedMS), State: DeadState(row.State),

@@ -114,6 +114,9 @@ func (q *Queue) write(ctx context.Context, f engine.OpFunc) error {
 		if found, err := q.inFile(ctx, tx); err != nil || !found {
 			return err
 		}
+		if _, err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil { // adds what an earlier version lacks
+			return err
+		}
 		return f(ctx, tx, now)
 	}))
 }

@@ -15,6 +15,7 @@ type Message struct {
 	Seq       int64  // 1, 2, 3 … in its partition, without a gap; the same at each delivery
 	ID        int64  // of the row; it rises with each commit, over all queues
 	Epoch     int64  // the fencing token of the partition: it rises with each batch
+	Key       string // what Outgoing said; "": none, or sent before keys were stored
 	Type      string // what Outgoing said
 	Payload   []byte
 	CreatedAt time.Time // in whole milliseconds

@@ -32,7 +32,7 @@ func newActive(h *handler, op *stepOp) *active {
 		ids[i] = row.ID
 		messages[i] = Message{
 			Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1 + int64(i), ID: row.ID, Epoch: t.Epoch,
-			Type: row.Type, Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS),
+			Key: row.Key, Type: row.Type, Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS),
 		}
 	}
 	messages[0].Attempt = int(t.Attempts) - 1

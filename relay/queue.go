@@ -52,7 +52,7 @@ func (q *Queue) Partition(key string) int {
 
 // Outgoing is a message to be sent.
 type Outgoing struct {
-	Key       string // messages with the same key stay in order; "": Partition counts
+	Key       string // messages with the same key stay in order; UTF-8 of up to 1024 bytes without NUL; "": Partition counts
 	Partition int    // without a Key: from 0 to the queue's number of partitions, exclusive
 	Type      string // 1 to 1024 printable ASCII characters; default application/json
 	Payload   []byte // any bytes, up to Options.MaxPayload; nil is empty
@@ -60,7 +60,7 @@ type Outgoing struct {
 
 // Send appends messages, all or none, in this order, and returns their ids once they are
 // committed. It waits for the writer until ctx ends or BusyTimeout has passed
-// ([honker.ErrBusy]). A message that is too large or has a bad Type or Partition is
+// ([honker.ErrBusy]). A message that is too large or has a bad Key, Type or Partition is
 // [honker.ErrInvalid], and nothing was written. Without messages it does nothing. Under the ctx of
 // [honker.DB.Tx] it is [honker.ErrInTx]: use SendTx.
 func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error) {
@@ -107,7 +107,7 @@ type sendOp struct {
 	queue    *Queue
 	messages []store.RelayMessage
 	known    bool // the queue is in the file
-	added    bool // the queue was not, until now
+	added    bool // the queue was not, or its tables lacked something, until now
 	ids      []int64
 }
 
@@ -133,8 +133,11 @@ func (q *Queue) newSendOp(all []Outgoing) (*sendOp, error) {
 }
 
 func (q *Queue) encode(m *Outgoing) (store.RelayMessage, error) {
-	out := store.RelayMessage{Partition: int64(m.Partition), Type: or(m.Type, defaultType), Payload: m.Payload}
+	out := store.RelayMessage{Partition: int64(m.Partition), Key: m.Key, Type: or(m.Type, defaultType), Payload: m.Payload}
 	if m.Key != "" {
+		if err := engine.CheckName("key", m.Key); err != nil {
+			return out, err
+		}
 		out.Partition = int64(q.Partition(m.Key))
 	}
 	if out.Payload == nil {
@@ -176,16 +179,17 @@ func (op *sendOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err
 // Single implements engine.Op.
 func (op *sendOp) Single() bool { return op.known && len(op.messages) == 1 }
 
-// register makes the tables and the queue, where they are not there.
+// register makes the tables and the queue, where they are not there, and tells whether it has.
 func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) (added bool, err error) {
-	if err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil {
+	changed, err := q.relay.store.Bootstrap(ctx, tx, schema)
+	if err != nil {
 		return false, err
 	}
 	found, added, err := q.relay.store.Register(ctx, tx, q.name, q.partitions, now.UnixMilli())
 	if err != nil {
 		return false, err
 	}
-	return added, q.compare(found)
+	return added || changed, q.compare(found)
 }
 
 func (q *Queue) compare(found int) error {

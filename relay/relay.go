@@ -79,7 +79,8 @@ type Relay struct {
 // relayStore are the statements of a relay. The numbers of the messages come from it.
 type relayStore interface {
 	Exists(ctx context.Context, q engine.Querier) (bool, error)
-	Bootstrap(ctx context.Context, q engine.Querier, ddl string) error
+	Current(ctx context.Context, q engine.Querier) (bool, error)
+	Bootstrap(ctx context.Context, q engine.Querier, ddl string) (changed bool, err error)
 	Partitions(ctx context.Context, q engine.Querier, queue string) (int, error)
 	Register(ctx context.Context, q engine.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
 	Send(ctx context.Context, q engine.Querier, queue string, messages []store.RelayMessage, nowMS int64) ([]int64, error)

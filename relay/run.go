@@ -190,7 +190,7 @@ func (r *run) register(ctx context.Context) error {
 
 func (r *run) registered(ctx context.Context) (all bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		all, err = r.relay.store.Exists(ctx, q)
+		all, err = r.relay.store.Current(ctx, q)
 		for name, h := range r.handlers {
 			if !all || err != nil {
 				return err

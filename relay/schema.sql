@@ -2,7 +2,8 @@
 -- prefix, such as _honkerx_relay_billing_messages. The last part of each name has no
 -- underscore, so no table of a family has the name of another family's.
 --
--- Every statement may run again on a file that has it already. Times are unix milliseconds.
+-- Every statement may run again on a file that has it already. key came later: the first write of a
+-- version that knows the column adds it. Times are unix milliseconds.
 
 -- The number of partitions of each queue. It does not change.
 CREATE TABLE IF NOT EXISTS _honkerx_relay_queues (
@@ -12,14 +13,16 @@ CREATE TABLE IF NOT EXISTS _honkerx_relay_queues (
 ) WITHOUT ROWID;
 
 -- Messages that are not finished. Ids rise in the order of the commits, and are never reused.
--- A plain INSERT of (queue, payload) is a proper message.
+-- A plain INSERT of (queue, payload) is a proper message. key is what the partition was chosen by, ''
+-- where it was given as a number, and in messages of before the column was added.
 CREATE TABLE IF NOT EXISTS _honkerx_relay_messages (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   queue TEXT NOT NULL,
   partition INTEGER NOT NULL DEFAULT 0,
   type TEXT NOT NULL DEFAULT 'application/json',
   payload BLOB NOT NULL,
-  created_ms INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))
+  created_ms INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)),
+  key TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS _honkerx_relay_order
   ON _honkerx_relay_messages(queue, partition, id);
@@ -60,7 +63,10 @@ CREATE TABLE IF NOT EXISTS _honkerx_relay_dead (
   died_ms INTEGER NOT NULL,
   state TEXT NOT NULL DEFAULT 'pending',
   holder TEXT NOT NULL DEFAULT '',
-  hold_until_ms INTEGER NOT NULL DEFAULT 0
+  hold_until_ms INTEGER NOT NULL DEFAULT 0,
+  key TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX IF NOT EXISTS _honkerx_relay_letters
   ON _honkerx_relay_dead(queue, state, hold_until_ms);
+CREATE INDEX IF NOT EXISTS _honkerx_relay_deadkeys
+  ON _honkerx_relay_dead(queue, key) WHERE key <> '';

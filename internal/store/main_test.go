@@ -86,7 +86,8 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	ddl, err := os.ReadFile("../../relay/schema.sql")
 	require.NoError(t, err)
-	require.NoError(t, store.Relays{}.Bootstrap(ctx, db, string(ddl)))
+	_, err = store.Relays{}.Bootstrap(ctx, db, string(ddl))
+	require.NoError(t, err)
 	return db
 }
 

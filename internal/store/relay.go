@@ -8,7 +8,10 @@ import (
 
 // Relays are the statements on the _honkerx_relay_ tables of one family. The family "" is that
 // of the names as they are written here.
-type Relays struct{ Family string }
+type Relays struct {
+	Family  string
+	Keyless bool // the tables have no column for keys, see Current; only reads of dead letters work
+}
 
 const relayPrefix = `_honkerx_relay_`
 
@@ -37,12 +40,16 @@ type RelayLease struct {
 type RelayMessage struct {
 	ID        int64
 	Partition int64
+	Key       string // "": none
 	Type      string
 	Payload   []byte
 	CreatedMS int64
 }
 
-const sqlHasRelay = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_relay_dead'`
+const (
+	sqlHasRelay     = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_relay_dead'`
+	sqlHasRelayKeys = `SELECT 1 FROM pragma_table_info('_honkerx_relay_dead') WHERE name = 'key'`
+)
 
 // Exists tells whether the file has the tables. It is a read of the schema.
 func (r Relays) Exists(ctx context.Context, q Querier) (found bool, err error) {
@@ -50,16 +57,33 @@ func (r Relays) Exists(ctx context.Context, q Querier) (found bool, err error) {
 	return one(ctx, q, r.named(sqlHasRelay), nil, &x)
 }
 
-// Bootstrap makes the tables, inside the caller's transaction. That may be a deferred one: it could
-// not write any more once it has read and another writer has committed, so the lock comes first.
-func (r Relays) Bootstrap(ctx context.Context, q Querier, ddl string) error {
+// Current tells whether the file has the tables with all of their columns. It is a read of the
+// schema.
+func (r Relays) Current(ctx context.Context, q Querier) (found bool, err error) {
+	var x int
+	return one(ctx, q, r.named(sqlHasRelayKeys), nil, &x)
+}
+
+// Bootstrap makes the tables, or adds what those of an earlier version lack, inside the caller's
+// transaction, and tells whether it has. That may be a deferred one: it could not write any more
+// once it has read and another writer has committed, so the lock comes first.
+func (r Relays) Bootstrap(ctx context.Context, q Querier, ddl string) (changed bool, err error) {
 	if err := TakeWriteLock(ctx, q); err != nil {
-		return err
+		return false, err
 	}
-	if found, err := r.Exists(ctx, q); err != nil || found {
-		return err
+	if current, err := r.Current(ctx, q); err != nil || current {
+		return false, err
 	}
-	return execAll(ctx, q, statements(r.named(ddl)))
+	tables, others := split(statements(r.named(ddl)))
+	if err := execAll(ctx, q, tables); err != nil {
+		return false, err
+	}
+	for _, table := range []string{`_honkerx_relay_messages`, `_honkerx_relay_dead`} {
+		if err := addColumn(ctx, q, r.named(table), `key TEXT NOT NULL DEFAULT ''`); err != nil {
+			return false, err
+		}
+	}
+	return true, execAll(ctx, q, others)
 }
 
 const (
@@ -98,19 +122,19 @@ func (r Relays) Register(ctx context.Context, q Querier, queue string, partition
 
 const relayMessages = `_honkerx_relay_messages`
 
-var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, type, payload`, 2, 3)
+var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, key, type, payload`, 2, 4)
 
 // Send appends messages and returns their ids.
 func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []RelayMessage, nowMS int64) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
-		id, err := inserted(ctx, q, r.named(sqlInsertRelay.sized[1]), 1, queue, nowMS, m.Partition, m.Type, m.Payload)
+		id, err := inserted(ctx, q, r.named(sqlInsertRelay.sized[1]), 1, queue, nowMS, m.Partition, m.Key, m.Type, m.Payload)
 		return []int64{id}, err
 	}
 	ids := make([]int64, 0, len(messages))
 	row := func(args []any, i int) []any {
 		m := &messages[i]
-		return append(args, m.Partition, m.Type, m.Payload)
+		return append(args, m.Partition, m.Key, m.Type, m.Payload)
 	}
 	err := r.inserts().run(ctx, q, []any{queue, nowMS}, len(messages), row, func(first, last int64) {
 		for id := first; id <= last; id++ {

@@ -85,7 +85,7 @@ func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
 		return nil, err
 	}
 	for _, family := range slices.Sorted(maps.Keys(families)) {
-		lines, err := Relays{family}.check(ctx, q, families[family])
+		lines, err := Relays{Family: family}.check(ctx, q, families[family])
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,8 @@ func relayTables(t *testing.T, q store.Querier, family string) {
 	ddl, err := os.ReadFile("../../relay/schema.sql")
 	require.NoError(t, err)
 	r := store.Relays{Family: family}
-	require.NoError(t, r.Bootstrap(ctx, q, string(ddl)))
+	_, err = r.Bootstrap(ctx, q, string(ddl))
+	require.NoError(t, err)
 	_, _, err = r.Register(ctx, q, "a", 2, 1)
 	require.NoError(t, err)
 	_, err = r.Send(ctx, q, "a", make([]store.RelayMessage, 0), 1)
@@ -70,7 +71,7 @@ var breakages = []struct{ statement, says string }{
 	{`UPDATE _honkerx_relay_dead SET partition = 2`, "a dead letter is of a registered queue and of one of its partitions: dead letter 2"},
 	{`UPDATE _honkerx_relay_dead SET seq = 3`, "no other has the same: dead letter 2"},
 	{`UPDATE _honkerx_relay_dead SET seq = 0`, "no other has the same: dead letter 2"},
-	{`INSERT INTO _honkerx_relay_dead SELECT 1, queue, partition, seq, type, payload, 1, 1, '', 1, state, '', 0 FROM _honkerx_relay_dead`,
+	{`INSERT INTO _honkerx_relay_dead SELECT 1, queue, partition, seq, type, payload, 1, 1, '', 1, state, '', 0, key FROM _honkerx_relay_dead`,
 		"no other has the same: dead letter 2"},
 	{`UPDATE _honkerx_relay_dead SET state = 'gone', hold_until_ms = 1`, "a dead letter is pending, replaying, resolved or discarded: dead letter 2"},
 	{`UPDATE _honkerx_relay_dead SET state = 'replaying', hold_until_ms = 1`, "and no other has a holder: dead letter 2"},

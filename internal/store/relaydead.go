@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // RelayDead is a dead letter. It is pending, held by a replayer, resolved or discarded.
@@ -21,24 +22,43 @@ type RelayDead struct {
 type RelayDeadFilter struct {
 	Queue     string
 	Partition sql.NullInt64
+	Key       string // "": any
 	Type      string // "": any
 	State     string // "": any
 	SinceMS   int64  // 0: any
 }
 
-// args are the parameters of every statement with a filter, ?1 to ?5.
+// args are the parameters of every statement with a filter, ?1 to ?6.
 func (f RelayDeadFilter) args(more ...any) []any {
-	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS}, more...)
+	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS, f.Key}, more...)
+}
+
+// selects is a query with a filter, for f: by a key it goes by the index of the keys.
+func (r Relays) selects(query string, f RelayDeadFilter) string {
+	switch {
+	case r.Keyless:
+		query = strings.ReplaceAll(query, deadColumns, keylessColumns)
+		query = strings.ReplaceAll(query, deadFilter, keylessFilter)
+	case f.Key != "":
+		query = strings.ReplaceAll(query, ` NOT INDEXED`, ``)
+		query = strings.ReplaceAll(query, `AND state =`, `AND +state =`)
+		query = strings.ReplaceAll(query, deadFilter, keyedFilter)
+	}
+	return r.named(query)
 }
 
 const (
-	deadColumns = `id, partition, seq, type, payload, created_ms, attempts, ifnull(last_error, ''), died_ms, state, hold_until_ms`
+	deadColumns    = `id, partition, seq, key, type, payload, created_ms, attempts, ifnull(last_error, ''), died_ms, state, hold_until_ms`
+	keylessColumns = `id, partition, seq, '', type, payload, created_ms, attempts, ifnull(last_error, ''), died_ms, state, hold_until_ms`
 
-	deadFilter = `(?2 IS NULL OR partition = ?2) AND (?3 = '' OR type = ?3) AND (?4 = '' OR state = ?4) AND (?5 = 0 OR died_ms >= ?5)`
+	relayFilter   = `(?2 IS NULL OR partition = ?2) AND (?3 = '' OR type = ?3) AND (?4 = '' OR state = ?4) AND (?5 = 0 OR died_ms >= ?5)`
+	deadFilter    = relayFilter + ` AND (?6 = '' OR key = ?6)`
+	keylessFilter = relayFilter + ` AND ?6 = ''`
+	keyedFilter   = relayFilter + ` AND key = ?6 AND key <> ''` // the last condition is that of the index
 
 	// By primary key: the pages together read each dead letter of the family once.
 	sqlRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead NOT INDEXED
-WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?6 ORDER BY id LIMIT ?7 + 0`
+WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?7 ORDER BY id LIMIT ?8 + 0`
 
 	// By the index of the states, without the rows unless a filter asks for what is in them.
 	sqlCountRelayDead = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND ` + deadFilter
@@ -48,7 +68,7 @@ WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?6 ORDER BY id LIMIT ?7 + 0`
 // Dead reads up to limit of the dead letters that f selects with ids above after, in order, as
 // far as pageBytes allows.
 func (r Relays) Dead(ctx context.Context, q Querier, f RelayDeadFilter, after int64, limit int) ([]RelayDead, error) {
-	return deadPage(ctx, q, r.named(sqlRelayDead), f.args(after, limit))
+	return deadPage(ctx, q, r.selects(sqlRelayDead, f), f.args(after, limit))
 }
 
 // deadPage reads the rows of a query for deadColumns.
@@ -56,7 +76,7 @@ func deadPage(ctx context.Context, q Querier, query string, args []any) (out []R
 	size := 0
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var d RelayDead
-		err := rows.Scan(&d.ID, (*number)(&d.Partition), (*number)(&d.Seq), &d.Type, &d.Payload, (*number)(&d.CreatedMS),
+		err := rows.Scan(&d.ID, (*number)(&d.Partition), (*number)(&d.Seq), &d.Key, &d.Type, &d.Payload, (*number)(&d.CreatedMS),
 			(*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS), &d.State, (*number)(&d.MovedMS))
 		if err != nil {
 			return err
@@ -75,18 +95,18 @@ func deadPage(ctx context.Context, q Querier, query string, args []any) (out []R
 
 // CountDead counts the dead letters that f selects.
 func (r Relays) CountDead(ctx context.Context, q Querier, f RelayDeadFilter) (n int64, err error) {
-	_, err = one(ctx, q, r.named(sqlCountRelayDead), f.args(), &n)
+	_, err = one(ctx, q, r.selects(sqlCountRelayDead, f), f.args(), &n)
 	return n, err
 }
 
-// Two ranges of the index of the states, each in the order that is asked for. ?6 is the time.
+// Two ranges of the index of the states, each in the order that is asked for. ?7 is the time.
 const (
 	sqlFreeRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
 WHERE queue = ?1 AND state = 'pending' AND ` + deadFilter + `
 UNION ALL
 SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
-WHERE queue = ?1 AND state = 'replaying' AND hold_until_ms < ?6 AND ` + deadFilter + `
-ORDER BY hold_until_ms, id LIMIT ?7 + 0`
+WHERE queue = ?1 AND state = 'replaying' AND hold_until_ms < ?7 AND ` + deadFilter + `
+ORDER BY hold_until_ms, id LIMIT ?8 + 0`
 
 	// By primary key.
 	sqlHoldRelayDead = `UPDATE _honkerx_relay_dead SET state = 'replaying', holder = ?2, hold_until_ms = ?3
@@ -97,7 +117,7 @@ WHERE id IN (SELECT value FROM json_each(?1))`
 // that are pending or of which the hold is over. What was not taken for the longest time comes
 // first.
 func (r Relays) Replay(ctx context.Context, q Querier, f RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]RelayDead, error) {
-	page, err := deadPage(ctx, q, r.named(sqlFreeRelayDead), f.args(nowMS, limit))
+	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), f.args(nowMS, limit))
 	if err != nil || len(page) == 0 {
 		return nil, err
 	}
@@ -151,8 +171,8 @@ const (
 	whereFreeIDs = ` WHERE id IN (SELECT value FROM json_each(?2)) AND +queue = ?1
   AND (+state = 'pending' OR +state = 'replaying' AND hold_until_ms < ?3)`
 
-	sqlRequeueRelayDead = `INSERT INTO _honkerx_relay_messages (queue, partition, type, payload, created_ms)
-SELECT queue, partition, type, payload, ?3 FROM _honkerx_relay_dead` + whereFreeIDs + ` ORDER BY id RETURNING id`
+	sqlRequeueRelayDead = `INSERT INTO _honkerx_relay_messages (queue, partition, key, type, payload, created_ms)
+SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + whereFreeIDs + ` ORDER BY id RETURNING id`
 
 	sqlDropRequeued = `DELETE FROM _honkerx_relay_dead` + whereFreeIDs
 

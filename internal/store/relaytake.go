@@ -87,7 +87,7 @@ func (r Relays) Take(ctx context.Context, q Querier, w RelayWanted, owner string
 }
 
 // By the index of the order.
-const sqlRelayRead = `SELECT id, type, payload, created_ms FROM _honkerx_relay_messages
+const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
 // Read returns up to limit messages above after, in order, as far as pageBytes allows. The
@@ -96,7 +96,7 @@ func (r Relays) Read(ctx context.Context, q Querier, p RelayPartition, after int
 	size := 0
 	err = each(ctx, q, r.named(sqlRelayRead), func(rows *sql.Rows) error {
 		m := RelayMessage{Partition: p.Partition}
-		if err := rows.Scan(&m.ID, &m.Type, &m.Payload, (*number)(&m.CreatedMS)); err != nil {
+		if err := rows.Scan(&m.ID, &m.Key, &m.Type, &m.Payload, (*number)(&m.CreatedMS)); err != nil {
 			return err
 		}
 		out = append(out, m)
@@ -157,8 +157,8 @@ func (r Relays) Save(ctx context.Context, q Querier, l RelayLease, p RelayProgre
 
 // By primary key.
 const (
-	sqlRelayDeadLetter = `INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, type, payload, created_ms, attempts, last_error, died_ms)
-SELECT id, queue, partition, ?2, type, payload, created_ms, ?3, nullif(?4, ''), ?5 FROM _honkerx_relay_messages WHERE id = ?1`
+	sqlRelayDeadLetter = `INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, key, type, payload, created_ms, attempts, last_error, died_ms)
+SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, ''), ?5 FROM _honkerx_relay_messages WHERE id = ?1`
 
 	sqlHasRelayMessage = `SELECT 1 FROM _honkerx_relay_messages WHERE id = ?1`
 )
