@@ -79,42 +79,35 @@ func ExampleHTTP() {
 	// <nil>
 }
 
-// Each customer has a URL and a secret: the handler looks them up and calls the sink that
-// it keeps for them. PublicOnly is for URLs that customers enter; here it refuses one.
-func ExampleHTTP_customers() {
+// Each customer has a URL and a secret of its own, found by the key of the message. What is sent to a
+// customer that is not known becomes a dead letter. PublicOnly is for URLs that customers enter; here
+// it refuses one.
+func ExampleHTTPFunc() {
 	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Println("called", r.URL.Path)
 	}))
 	defer endpoint.Close()
 	urls := map[string]string{"acme": endpoint.URL + "/acme", "blau": endpoint.URL + "/blau"}
 
-	var mu sync.Mutex
-	sinks := map[string]func(context.Context, *relay.Message) error{}
-	sinkOf := func(customer string) func(context.Context, *relay.Message) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if sinks[customer] == nil {
-			sinks[customer] = relay.HTTP(nil, urls[customer], nil)
-		}
-		return sinks[customer]
-	}
-
 	db, remove := exampleDB()
 	defer remove()
 	ctx, stop := context.WithCancel(context.Background())
-	r := relay.New(db, untilFinished(3, stop))
+	r := relay.New(db, untilFinished(4, stop))
 	hooks := r.Queue("webhooks", 1)
-	hooks.Handle(func(ctx context.Context, m *relay.Message) error {
-		var hook struct{ Customer string }
-		if err := json.Unmarshal(m.Payload, &hook); err != nil {
-			return relay.Reject(err)
+	hooks.Handle(relay.HTTPFunc(nil, func(ctx context.Context, m *relay.Message) (string, *relay.HTTPOptions, error) {
+		url, ok := urls[m.Key] // as a rule a query to the database
+		if !ok {
+			return "", nil, relay.Reject(fmt.Errorf("no customer %q", m.Key))
 		}
-		return sinkOf(hook.Customer)(ctx, m)
-	})
-	for _, customer := range []string{"acme", "blau", "acme"} {
-		_, _ = hooks.Send(ctx, relay.Outgoing{Key: customer, Payload: fmt.Appendf(nil, `{"customer":%q}`, customer)})
+		return url, &relay.HTTPOptions{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, nil
+	}))
+	for _, customer := range []string{"acme", "blau", "cleo", "acme"} {
+		_, _ = hooks.Send(ctx, relay.Outgoing{Key: customer, Payload: []byte(`{}`)})
 	}
 	fmt.Println(r.Run(ctx))
+	for d := range hooks.Dead(context.Background(), &relay.DeadFilter{Key: "cleo"}) {
+		fmt.Println("dead:", d.Key, d.LastError)
+	}
 
 	guarded := relay.HTTP(nil, "http://169.254.169.254/latest/meta-data", &relay.HTTPOptions{PublicOnly: true})
 	err := guarded(context.Background(), &relay.Message{})
@@ -124,6 +117,7 @@ func ExampleHTTP_customers() {
 	// called /blau
 	// called /acme
 	// <nil>
+	// dead: cleo no customer "cleo"
 	// true
 }
 

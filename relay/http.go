@@ -47,19 +47,21 @@ type HTTPOptions struct {
 // are added.
 //
 // The message is done when the endpoint answers 2xx; for other answers [ClassifyHTTP]
-// decides, and the error is an [HTTPError] for errors.As. Retry-After is obeyed, for a day at most, where the message is to be tried again. Whatever goes
-// wrong on the way is retried. An endpoint that has taken a message can have its answer lost: it gets the same key again.
+// decides, and the error is an [HTTPError] for errors.As. A 400 that says that http was spoken to
+// a port of https, as Go, nginx and Apache do, is retried: the URL is wrong, not the message.
+// Retry-After is obeyed, for a day at most, where the message is to be tried again. Whatever goes
+// wrong on the way is retried. An endpoint that has taken a message can have its answer lost: it
+// gets the same key again.
 //
 // A request ends after HTTPOptions.Timeout, and with the handler's ctx, which is a headroom
-// before the end of the lease.
-// Redirects are followed up to five times, within the host and port of url, or from http to
-// https, if they keep the payload (307, 308). Of an answer 64 KiB are read at most, for a
-// second.
+// before the end of the lease. Redirects are followed up to five times, within the host and port
+// of url, or from http to https, if they keep the payload (307, 308). Of an answer 64 KiB are read
+// at most, for a second.
 //
 // nil client: one with connections and timeouts of its own, shared by all sinks. The Timeout
 // and CheckRedirect of a client are kept too. nil opts means defaults. Make one handler for
-// each URL and keep it: with PublicOnly and a client each has connections of its own. A bad
-// url or option is [honker.ErrInvalid] from the handler, which the relay retries: it is not
+// each URL and keep it: with PublicOnly and a client each has connections of its own. [HTTPFunc]
+// is for a URL for each customer. A bad url or option is [honker.ErrInvalid] from the handler, which the relay retries: it is not
 // the fault of the message.
 func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Context, *Message) error {
 	s, err := newSink(newClients(client), url, opts)
@@ -68,6 +70,37 @@ func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Conte
 		return func(context.Context, *Message) error { return err }
 	}
 	return s.handle
+}
+
+// HTTPFunc returns a handler for [Queue.Handle] that posts each message as [HTTP] does, to the
+// endpoint that the function returns for it: each customer can have a URL, a secret and headers of
+// its own. [Message.Key] says which customer a message is for. nil options mean defaults.
+//
+// The function runs before each attempt, so a URL that was changed counts from the next one on. An
+// error of the function decides as that of a handler: the message is retried, and its partition
+// waits, unless the function returns [Reject]. For a customer that is unknown for good return
+// Reject(err); for one that may still be set up return a plain error. A bad url or option, such as
+// an empty URL, is [honker.ErrInvalid] and is retried.
+//
+// nil client: the connections that all sinks share. The handler keeps connections for all of its
+// endpoints together, also with PublicOnly and a client. A nil function is [honker.ErrInvalid] from
+// the handler.
+func HTTPFunc(client *http.Client, endpoint func(ctx context.Context, m *Message) (url string, opts *HTTPOptions, err error)) func(context.Context, *Message) error {
+	clients := newClients(client)
+	return func(ctx context.Context, m *Message) error {
+		if endpoint == nil {
+			return fmt.Errorf("relay HTTP: %w: nil function", honker.ErrInvalid)
+		}
+		url, opts, err := endpoint(ctx, m)
+		if err != nil {
+			return fmt.Errorf("relay HTTP: endpoint: %w", err)
+		}
+		s, err := newSink(clients, url, opts)
+		if err != nil {
+			return fmt.Errorf("relay HTTP: %w", err)
+		}
+		return s.handle(ctx, m)
+	}
 }
 
 // sink is an endpoint.
@@ -239,6 +272,9 @@ func (s *sink) handle(ctx context.Context, m *Message) error {
 		return nil
 	}
 	err = fmt.Errorf("post to %s: %w", quoteURL(s.url), &HTTPError{Status: resp.status, Answer: quote(resp.head)})
+	if s.url.Scheme == "http" && wantsTLS(resp) {
+		return fmt.Errorf("the endpoint speaks https: correct the URL: %w", err)
+	}
 	if verdict == VerdictReject {
 		return Reject(err)
 	}
@@ -246,6 +282,25 @@ func (s *sink) handle(ctx context.Context, m *Message) error {
 		return RetryAfter(resp.retryAfter, err)
 	}
 	return err
+}
+
+// wantsTLS tells whether a server has answered to http that it speaks https. No such answer is
+// about the message: the server has not read it.
+func wantsTLS(a *answer) bool {
+	if a.status != http.StatusBadRequest {
+		return false
+	}
+	head := strings.ToLower(string(a.head))
+	for _, text := range []string{
+		"sent an http request to an https server",      // Go
+		"plain http request was sent to https port",    // nginx
+		"speaking plain http to an ssl-enabled server", // Apache
+	} {
+		if strings.Contains(head, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // answer is what of a response matters.
