@@ -29,6 +29,26 @@ func MaxAttempts(n int) HandleOption {
 	return func(h *handler) { h.maxAttempts = n }
 }
 
+// BatchSize is the most messages of a batch of this queue: default Options.Batch, also for 0. A
+// negative n is [honker.ErrInvalid] from [Relay.Run].
+func BatchSize(n int) HandleOption {
+	return func(h *handler) { h.tuning.batch = n }
+}
+
+// RetryBase is the pause after a first failure in this queue, doubled by each other in a row: default
+// Options.RetryBase, also for 0. Above Options.RetryMax it raises that for the queue. A negative d, and
+// a d above the [RetryMax] of the same handler, is [honker.ErrInvalid] from [Relay.Run].
+func RetryBase(d time.Duration) HandleOption {
+	return func(h *handler) { h.tuning.retryBase = d }
+}
+
+// RetryMax is the longest pause after failures in this queue: default Options.RetryMax, also for 0.
+// Below Options.RetryBase it lowers that for the queue. A negative d is [honker.ErrInvalid] from
+// [Relay.Run].
+func RetryMax(d time.Duration) HandleOption {
+	return func(h *handler) { h.tuning.retryMax = d }
+}
+
 // TxTimeout bounds the transaction of a [Queue.HandleTx]: default 2s. Its ctx ends then, and it
 // is rolled back, because all other writers of the file wait meanwhile. A d that is not positive is
 // [honker.ErrInvalid] from [Relay.Run].
@@ -47,6 +67,8 @@ type handler struct {
 	headroom,
 	txTimeout time.Duration
 	maxAttempts int
+	tuning      tuning
+	badTuning   error
 }
 
 // Handle has h called for each message of the queue, one at a time in each partition, in order.
@@ -89,6 +111,7 @@ func (q *Queue) handle(h *handler, opts []HandleOption) {
 	for _, set := range opts {
 		set(h)
 	}
+	h.tuning, h.badTuning = h.tuning.over(q.relay.opts.tuning())
 	q.relay.mu.Lock()
 	defer q.relay.mu.Unlock()
 	q.relay.handlers = append(q.relay.handlers, h)
@@ -99,7 +122,7 @@ func (h *handler) check() error {
 	if h.isNil {
 		return fmt.Errorf("%w: nil function", engine.ErrInvalid)
 	}
-	err := errors.Join(h.queue.err,
+	err := errors.Join(h.queue.err, h.badTuning,
 		engine.Positive("lease", h.lease), engine.Positive("headroom", h.headroom),
 		engine.Positive("TxTimeout", h.txTimeout), notNegative("MaxAttempts", h.maxAttempts))
 	if err == nil && h.headroom >= h.lease {

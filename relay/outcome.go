@@ -19,7 +19,7 @@ type outcome struct {
 }
 
 // outcomeOf decides what is saved for a batch with a handler that has returned err.
-func (r *run) outcomeOf(a *active, err error) *outcome {
+func (a *active) outcomeOf(err error) *outcome {
 	b := a.batch
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,7 +33,7 @@ func (r *run) outcomeOf(a *active, err error) *outcome {
 	for _, rejected := range b.rejected {
 		o.deadLetter(a, rejected.index, engine.Describe(rejected.cause), true)
 	}
-	r.decideRest(a, o, b)
+	a.decideRest(o, b)
 	return o
 }
 
@@ -62,12 +62,12 @@ func (a *active) attempts(index int) int64 {
 }
 
 // decideRest decides what becomes of the first message that is not finished.
-func (r *run) decideRest(a *active, o *outcome, b *Batch) {
+func (a *active) decideRest(o *outcome, b *Batch) {
 	rest := b.finished
 	if o.err == nil {
 		// A lease that was over before the first message could start has spent no attempt.
 		if rest == 0 {
-			r.putOff(a, o)
+			a.putOff(o)
 		}
 		return
 	}
@@ -85,7 +85,7 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 		o.progress.LastError = engine.Describe(o.err) // the partition is no healthier for it
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
-		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), r.pause(o))
+		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.pause(o))
 	}
 	// The handler may still do what its lease allows, beside no other message of its partition.
 	if is(o.err, ErrStuck) {
@@ -94,9 +94,9 @@ func (r *run) decideRest(a *active, o *outcome, b *Batch) {
 }
 
 // putOff is for a batch of which nothing was tried: its attempt is not spent.
-func (r *run) putOff(a *active, o *outcome) {
+func (a *active) putOff(o *outcome) {
 	o.progress.Attempts = a.taken.Attempts - 1
-	o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), r.relay.opts.RetryBase)
+	o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.handler.tuning.retryBase)
 	if o.err == nil {
 		o.err = errLease
 	}
@@ -104,10 +104,10 @@ func (r *run) putOff(a *active, o *outcome) {
 }
 
 // pause is how long the partition waits after a failure.
-func (r *run) pause(o *outcome) time.Duration {
+func (a *active) pause(o *outcome) time.Duration {
 	if d := directiveOf(o.err); d != nil {
 		return max(0, d.Delay)
 	}
-	backoff := honker.Exponential(r.relay.opts.RetryBase, r.relay.opts.RetryMax)
+	backoff := honker.Exponential(a.handler.tuning.retryBase, a.handler.tuning.retryMax)
 	return backoff(max(1, int(o.progress.Attempts)), o.err)
 }

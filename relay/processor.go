@@ -62,7 +62,7 @@ func (r *run) process(s *slot, first *active) {
 		end := s.begin(a)
 		err := r.handle(a)
 		more := end()
-		a = r.settle(s, a, r.outcomeOf(a, err), more)
+		a = r.settle(s, a, a.outcomeOf(err), more)
 	}
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,10 +19,7 @@ const (
 	Relaxed                       // 10 messages; 5s to 5min
 )
 
-var profiles = [...]struct {
-	batch               int
-	retryBase, retryMax time.Duration
-}{
+var profiles = [...]tuning{
 	Balanced:       {10, time.Second, time.Minute},
 	LowLatency:     {10, 100 * time.Millisecond, 10 * time.Second},
 	HighThroughput: {100, time.Second, time.Minute},
@@ -35,21 +33,35 @@ func (p Profile) check() error {
 	return nil
 }
 
-// applyProfile fills in what is zero. A RetryBase above the profile's RetryMax raises that, and
-// a RetryMax below its RetryBase lowers that: only both given the wrong way round are an error.
-func (o *Options) applyProfile() error {
-	p := profiles[o.Profile]
-	if o.RetryBase > o.RetryMax && o.RetryMax > 0 {
-		return fmt.Errorf("%w: RetryBase %v is above RetryMax %v", engine.ErrInvalid, o.RetryBase, o.RetryMax)
-	}
-	o.Batch = or(o.Batch, p.batch)
-	switch {
-	case o.RetryBase == 0 && o.RetryMax == 0:
-		o.RetryBase, o.RetryMax = p.retryBase, p.retryMax
-	case o.RetryMax == 0:
-		o.RetryMax = max(o.RetryBase, p.retryMax)
-	case o.RetryBase == 0:
-		o.RetryBase = min(o.RetryMax, p.retryBase)
-	}
-	return nil
+// tuning is how batches are made and failures are paced: by a profile, the options of a relay or
+// those of a queue's handler.
+type tuning struct {
+	batch               int
+	retryBase, retryMax time.Duration
 }
+
+// over replaces what is zero by the defaults. A retryBase above the default retryMax raises that, and
+// a retryMax below the default retryBase lowers that: only both given the wrong way round are an
+// error.
+func (t tuning) over(defaults tuning) (tuning, error) {
+	err := errors.Join(notNegative("Batch", t.batch), engine.NotNegative("RetryBase", t.retryBase), engine.NotNegative("RetryMax", t.retryMax))
+	if err != nil {
+		return t, err
+	}
+	if t.retryBase > t.retryMax && t.retryMax > 0 {
+		return t, fmt.Errorf("%w: RetryBase %v is above RetryMax %v", engine.ErrInvalid, t.retryBase, t.retryMax)
+	}
+	t.batch = or(t.batch, defaults.batch)
+	switch {
+	case t.retryBase == 0 && t.retryMax == 0:
+		t.retryBase, t.retryMax = defaults.retryBase, defaults.retryMax
+	case t.retryMax == 0:
+		t.retryMax = max(t.retryBase, defaults.retryMax)
+	case t.retryBase == 0:
+		t.retryBase = min(t.retryMax, defaults.retryBase)
+	}
+	return t, nil
+}
+
+// tuning is that of the queues whose handlers have no options of their own.
+func (o *Options) tuning() tuning { return tuning{o.Batch, o.RetryBase, o.RetryMax} }

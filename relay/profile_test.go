@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/relay"
 )
@@ -55,5 +56,62 @@ func TestRelay_Profiles(t *testing.T) {
 				near(c.last, at[len(at)-1].Sub(at[len(at)-2]))
 			})
 		})
+	}
+}
+
+// Options of a handler replace those of the relay for its queue, and for no other.
+func TestRelay_Handle_Tuning(t *testing.T) {
+	for name, c := range map[string]struct {
+		options     []relay.HandleOption
+		batch       int
+		first, last time.Duration
+	}{
+		"none":  {nil, 20, 2 * time.Second, 8 * time.Second},
+		"zero":  {[]relay.HandleOption{relay.BatchSize(0), relay.RetryBase(0), relay.RetryMax(0)}, 20, 2 * time.Second, 8 * time.Second},
+		"batch": {[]relay.HandleOption{relay.BatchSize(3)}, 3, 2 * time.Second, 8 * time.Second},
+		"base":  {[]relay.HandleOption{relay.RetryBase(time.Minute)}, 20, time.Minute, time.Minute},
+		"max":   {[]relay.HandleOption{relay.RetryMax(time.Second)}, 20, time.Second, time.Second},
+		"all":   {[]relay.HandleOption{relay.BatchSize(50), relay.RetryBase(time.Second), relay.RetryMax(4 * time.Second)}, 50, time.Second, 4 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+				var taken events[relay.Taken]
+				r := relay.New(db, &relay.Options{Batch: 20, RetryBase: 2 * time.Second, RetryMax: 8 * time.Second, Observer: &relay.Observer{Taken: taken.add}})
+				q, other := r.Queue("tuned", 1), r.Queue("other", 1)
+				var at []time.Time
+				q.Handle(func(context.Context, *relay.Message) error { at = append(at, time.Now()); return errDown }, c.options...)
+				other.Handle(func(context.Context, *relay.Message) error { return nil })
+				sendN(t, q, 0, 100)
+				sendN(t, other, 0, 20)
+				stop := start(t, r)
+				time.Sleep(15 * c.last)
+				require.NoError(t, stop())
+				first := map[string]int{}
+				for _, batch := range taken.list() {
+					if first[batch.Queue] == 0 {
+						first[batch.Queue] = batch.Messages
+					}
+				}
+				require.Equal(t, map[string]int{"tuned": c.batch, "other": 20}, first)
+				near := func(want, got time.Duration) {
+					require.InDelta(t, want, got, float64(want)/5+float64(5*time.Millisecond))
+				}
+				near(c.first, at[1].Sub(at[0]))
+				near(c.last, at[len(at)-1].Sub(at[len(at)-2]))
+			})
+		})
+	}
+}
+
+// Bad options of a handler are ErrInvalid from Run, before anything is handled.
+func TestRelay_Handle_Tuning_Invalid(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	for _, options := range [][]relay.HandleOption{
+		{relay.BatchSize(-1)}, {relay.RetryBase(-time.Second)}, {relay.RetryMax(-time.Second)},
+		{relay.RetryBase(time.Minute), relay.RetryMax(time.Second)},
+	} {
+		r := relay.New(db, nil)
+		r.Queue("orders", 1).Handle(func(context.Context, *relay.Message) error { return nil }, options...)
+		require.ErrorIs(t, r.Run(t.Context()), honker.ErrInvalid)
 	}
 }

@@ -50,7 +50,7 @@ var ErrStuck = errors.New("a handler ignores the end of its context")
 
 // Options of a Relay. The zero value of a field means its default.
 type Options struct {
-	Profile     Profile       // the defaults of Batch, RetryBase and RetryMax; default Balanced
+	Profile     Profile       // the defaults of Batch, RetryBase and RetryMax, which options of a handler replace for its queue; default Balanced
 	Processors  int           // batches that are handled at once, over all queues, see [Relay.Run]; default 4, and up to 64 while handlers are slow
 	Batch       int           // the most messages of a batch; default by Profile
 	RetryBase   time.Duration // the pause after a first failure, doubled by each other in a row; default by Profile
@@ -120,17 +120,18 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	err := errors.Join(
 		out.Profile.check(),
-		notNegative("Processors", out.Processors), notNegative("Batch", out.Batch), notNegative("MaxPayload", out.MaxPayload),
-		engine.NotNegative("RetryBase", out.RetryBase), engine.NotNegative("RetryMax", out.RetryMax),
+		notNegative("Processors", out.Processors), notNegative("MaxPayload", out.MaxPayload),
 		engine.NotNegative("VacuumEvery", out.VacuumEvery),
 	)
 	if err != nil {
 		return out, err
 	}
+	t, err := out.tuning().over(profiles[out.Profile])
+	out.Batch, out.RetryBase, out.RetryMax = t.batch, t.retryBase, t.retryMax
 	out.Processors = or(out.Processors, defaultProcessors)
 	out.VacuumEvery = or(out.VacuumEvery, time.Hour)
 	out.MaxPayload = or(out.MaxPayload, 64<<10)
-	return out, out.applyProfile()
+	return out, err
 }
 
 // or is v, or the default of a v that is zero.

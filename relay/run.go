@@ -90,7 +90,7 @@ type run struct {
 	draining   atomic.Bool
 
 	mu      sync.Mutex
-	sizes   map[store.RelayPartition]int // of the next batch, where it is smaller than Options.Batch
+	sizes   map[store.RelayPartition]int // of the next batch, where it is smaller than that of the handler
 	slow    int                          // slots that have left their place
 	failing int                          // slots in their place with a batch of a partition that failed the last time
 	refused bool                         // such a partition was not taken since the last place is not for it

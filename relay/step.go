@@ -110,7 +110,7 @@ func (r *run) size(t store.RelayTaken) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return or(r.sizes[t.RelayPartition], r.relay.opts.Batch)
+	return or(r.sizes[t.RelayPartition], r.handlers[t.Queue].tuning.batch)
 }
 
 // resize sets the size of the partition's next batch: that which was finished after a failure or a
@@ -123,7 +123,7 @@ func (r *run) resize(a *active, ended *outcome) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if size >= r.relay.opts.Batch {
+	if size >= a.handler.tuning.batch {
 		delete(r.sizes, a.taken.RelayPartition)
 		return
 	}

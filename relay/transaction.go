@@ -33,7 +33,7 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 			failure = err
 			return err
 		}
-		op.ended, op.want = r.outcomeOf(a, err), !r.draining.Load()
+		op.ended, op.want = a.outcomeOf(err), !r.draining.Load()
 		r.resize(a, op.ended)
 		if err := op.Run(context.WithoutCancel(ctx), tx, time.Now()); err != nil {
 			return err
@@ -56,10 +56,10 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 	}
 	a.batch.undo()
 	if failure != nil {
-		return r.settle(s, a, r.outcomeOf(a, failure), true)
+		return r.settle(s, a, a.outcomeOf(failure), true)
 	}
 	o := &outcome{err: err}
-	r.putOff(a, o)
+	a.putOff(o)
 	return r.settle(s, a, o, true)
 }
 
