@@ -41,7 +41,8 @@ type auditStore interface {
 var audits auditStore = store.Audits{}
 
 // Audit returns what was changed, the newest first. The file keeps the newest 10,000 entries:
-//   - of Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs and BreakLock, with an actor or without,
+//   - of Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs, BreakLock, BreakRelayPartition and
+//     BreakPresence, with an actor or without,
 //   - of Pause, Resume, SetLimits and SetRetention of a queue or a topic, of Seek and DeleteConsumer,
 //     of Redeliver, Discard and Delete of a group, of Cancel of a batch, of the verbs of a honker.Scheduler, and of a Maintain
 //     with Once, where [honker.WithActor] names an actor: otherwise they are the application's own.

@@ -54,7 +54,12 @@ func TestReadOnly_Functions(t *testing.T) {
 	defer tx.Rollback()
 	none := admin.JobFilter{Queues: []string{"none"}}
 	writes := map[string]func(ctx context.Context) error{
-		"BreakLock":  func(c context.Context) error { _, err := admin.BreakLock(c, db, "l", "o"); return err },
+		"BreakLock":     func(c context.Context) error { _, err := admin.BreakLock(c, db, "l", "o"); return err },
+		"BreakPresence": func(c context.Context) error { _, err := admin.BreakPresence(c, db, "k", "o"); return err },
+		"BreakRelayPartition": func(c context.Context) error {
+			_, err := admin.BreakRelayPartition(c, db, admin.RelayPartition{Queue: "q"})
+			return err
+		},
 		"Cancel":     func(c context.Context) error { _, err := admin.Cancel(c, db, none, nil); return err },
 		"Discard":    func(c context.Context) error { _, err := admin.Discard(c, db, none, nil); return err },
 		"Enqueue":    func(c context.Context) error { _, err := admin.Enqueue(c, db, "jobs", 1); return err },
@@ -65,9 +70,11 @@ func TestReadOnly_Functions(t *testing.T) {
 		"RunNow":     func(c context.Context) error { _, err := admin.RunNow(c, db, none, nil); return err },
 	}
 	reads := map[string]func(ctx context.Context) error{
-		"Attempts": func(c context.Context) error { _, err := admin.Attempts(c, db, 1); return err },
-		"Audit":    func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
-		"Backup":   func(c context.Context) error { return admin.Backup(c, db, filepath.Join(t.TempDir(), "copy.db")) },
+		"Presences":       func(c context.Context) error { _, err := admin.Presences(c, db); return err },
+		"RelayPartitions": func(c context.Context) error { _, err := admin.RelayPartitions(c, db); return err },
+		"Attempts":        func(c context.Context) error { _, err := admin.Attempts(c, db, 1); return err },
+		"Audit":           func(c context.Context) error { _, err := admin.Audit(c, db, nil); return err },
+		"Backup":          func(c context.Context) error { return admin.Backup(c, db, filepath.Join(t.TempDir(), "copy.db")) },
 		"Batch": func(c context.Context) error {
 			if _, err := admin.Batch(c, db, 1); !errors.Is(err, honker.ErrNotFound) {
 				return err

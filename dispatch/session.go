@@ -131,7 +131,8 @@ func (s *session) unregister(ctx context.Context) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	err := s.d.engine.Write(last, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
-		return s.d.store.Leave(ctx, q, s.key, s.token)
+		_, err := s.d.store.Leave(ctx, q, s.key, s.token)
+		return err
 	}))
 	if err != nil && !engine.Final(err) {
 		s.d.engine.Logger.Warn("honker: dispatch: an actor that has ended stays registered for a while", "actor", s.key, "error", err)

@@ -63,5 +63,5 @@ func (t tuning) over(defaults tuning) (tuning, error) {
 	return t, nil
 }
 
-// tuning is that of the queues whose handlers have no options of their own.
+// tuning is that of a queue without options of its own.
 func (o *Options) tuning() tuning { return tuning{o.Batch, o.RetryBase, o.RetryMax} }

@@ -19,8 +19,8 @@ import (
 // those that have begun are completed, at the latest when their leases end. Any number of
 // processes may run the same queues, and share their partitions.
 //
-// Run handles up to Options.Processors batches at once. Partitions whose last attempt failed, also
-// in another process or before a restart, never have the last of several processors: healthy
+// Run handles up to Options.Processors batches at once. Partitions that failed at their last attempt,
+// also in another process or before a restart, never have the last of several processors: healthy
 // partitions do not wait for them. By default a batch that takes longer than 20 milliseconds makes
 // room for another, up to 64 in all, so endpoints that hang at their first attempt do not hold up
 // the others either. An explicit Processors is the bound, and a Processors of 1 has no such room.

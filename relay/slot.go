@@ -21,7 +21,7 @@ type slot struct {
 	run *run
 
 	// Guarded by run.mu.
-	current *active // the batch whose handler runs
+	current *active // the batch that a handler has now
 	slow    bool    // the place was left; counted in run.slow
 	failing bool    // its batch is of a partition that failed the last time; counted in run.failing
 }

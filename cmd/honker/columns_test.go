@@ -79,7 +79,8 @@ func TestColumns_EachCommand(t *testing.T) {
 		"stream tail orders", "stream retention orders", "consumers", "consumer show orders shipping", "consumer seek orders shipping 1",
 		"consumer rm orders shipping", "groups", "group show orders mailers", "group dead orders mailers", "group redeliver orders mailers 1",
 		"group discard orders mailers 2", "group rm orders mailers", "schedules", "schedule show nightly", "schedule add poll emails @daily", "schedule trigger poll",
-		"schedule pause poll", "schedule resume poll", "schedule next poll", "schedule rm poll", "locks", "lock break deploy", "limits", "batches",
+		"schedule pause poll", "schedule resume poll", "schedule next poll", "schedule rm poll", "locks", "lock break deploy",
+		"relay partitions", "relay break webhooks 3", "presences", "presence break hero:meta:actor:inst:osis:default:2", "limits", "batches",
 		"batch show 1", "batch cancel 1 --yes", "notify cache 1",
 		"backup copy.db", "vacuum", "schema", "schema _honker_live", "upgrade", "version",
 	}
@@ -87,6 +88,7 @@ func TestColumns_EachCommand(t *testing.T) {
 	without := []string{"dead export", "job wait", "lock run", "maintain", "man", "metrics", "top", "ui"}
 	inFile(t, func(t *testing.T, s *session) {
 		fillStreams(t)
+		require.NoError(t, fillBlocked(t).Close())
 		db := open(t, "app.db")
 		_, err := db.TryLock(t.Context(), "deploy", nil)
 		require.NoError(t, err)

@@ -78,6 +78,7 @@ no honker file, too old or new; 4 interrupted, and what was done is said.`,
 		&cobra.Group{ID: groupFile, Title: "The file:"})
 	root.AddCommand(a.status(), a.doctor(), a.workers(), a.queues(), a.queue(), a.jobs(), a.job(), a.dead(), a.enqueue(), a.check(), a.version())
 	root.AddCommand(a.work(), a.locks(), a.lock())
+	root.AddCommand(a.relay(), a.presences(), a.presence())
 	root.AddCommand(a.streams(), a.stream(), a.consumers(), a.consumer(), a.groups(), a.group())
 	root.AddCommand(a.schedules(), a.schedule())
 	root.AddCommand(a.limits(), a.batches(), a.batch(), a.notify(), a.listen(), a.events())

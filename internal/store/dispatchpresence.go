@@ -44,23 +44,36 @@ func (Dispatches) Beat(ctx context.Context, q Querier, all []DispatchPresence) (
 // By primary key.
 const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 AND owner = ?2`
 
-// Leave removes an actor.
-func (Dispatches) Leave(ctx context.Context, q Querier, key, owner string) error {
-	_, err := q.ExecContext(ctx, sqlDropPresence, key, owner)
-	return err
+// Leave removes an actor; false when the key is another owner's, or free.
+func (Dispatches) Leave(ctx context.Context, q Querier, key, owner string) (bool, error) {
+	n, err := affected(ctx, q, sqlDropPresence, key, owner)
+	return n > 0, err
 }
 
 // By primary key.
-const sqlPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence
+const (
+	sqlPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence
 WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 
+	sqlAllPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence WHERE expires_ms > ?1 ORDER BY key`
+)
+
 // Presences returns the actors with a key from first up to end, exclusive, that live.
-func (Dispatches) Presences(ctx context.Context, q Querier, first, end string, nowMS int64) (out []DispatchPresence, err error) {
-	err = each(ctx, q, sqlPresences, func(rows *sql.Rows) error {
+func (Dispatches) Presences(ctx context.Context, q Querier, first, end string, nowMS int64) ([]DispatchPresence, error) {
+	return presences(ctx, q, sqlPresences, first, end, nowMS)
+}
+
+// AllPresences returns the actors that live, whatever their prefix.
+func (Dispatches) AllPresences(ctx context.Context, q Querier, nowMS int64) ([]DispatchPresence, error) {
+	return presences(ctx, q, sqlAllPresences, nowMS)
+}
+
+func presences(ctx context.Context, q Querier, query string, args ...any) (out []DispatchPresence, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var p DispatchPresence
 		err := rows.Scan(&p.Key, &p.Owner, &p.Value, (*number)(&p.ExpiresMS))
 		out = append(out, p)
 		return err
-	}, first, end, nowMS)
+	}, args...)
 	return out, err
 }

@@ -78,6 +78,17 @@ func relayFamilies(ctx context.Context, q Querier) (map[string][]string, error) 
 	return families, err
 }
 
+// RelayFamilies lists the families that the file has the tables of, "" for the one without a name.
+func RelayFamilies(ctx context.Context, q Querier) (all []string, err error) {
+	families, err := relayFamilies(ctx, q)
+	for _, family := range slices.Sorted(maps.Keys(families)) {
+		if len(families[family]) == 4 {
+			all = append(all, family)
+		}
+	}
+	return all, err
+}
+
 // checkRelays returns what is broken in the tables of the relays, of every family.
 func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
 	families, err := relayFamilies(ctx, q)

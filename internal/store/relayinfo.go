@@ -7,6 +7,7 @@ import (
 
 // RelayPartitionInfo is how far a partition has come.
 type RelayPartitionInfo struct {
+	Queue                                  string // of Blocked only
 	Partition                              int64
 	Processed, Waiting, OldestMS           int64 // OldestMS 0: nothing waits
 	Owner                                  string
@@ -54,4 +55,33 @@ func (r Relays) Misplaced(ctx context.Context, q Querier, queue string, partitio
 func (r Relays) OpenDead(ctx context.Context, q Querier, queue string) (n int64, err error) {
 	_, err = one(ctx, q, r.named(sqlOpenRelayDead), []any{queue}, &n)
 	return n, err
+}
+
+const (
+	sqlRelayBlocked = `SELECT queue, partition, owner, epoch, lease_until_ms, attempts, retry_at_ms, ifnull(last_error, '')
+FROM _honkerx_relay_partitions WHERE lease_until_ms > ?1 OR retry_at_ms > ?1 ORDER BY queue, partition`
+
+	// By primary key.
+	sqlRelayBreak = `UPDATE _honkerx_relay_partitions SET owner = '', lease_until_ms = 0, retry_at_ms = 0
+WHERE queue = ?1 AND partition = ?2 AND epoch = ?3 AND (lease_until_ms > ?4 OR retry_at_ms > ?4)`
+)
+
+// Blocked lists the partitions of all queues that are held, or wait after a failure. It reads all
+// partitions, of which a queue has 64 at most.
+func (r Relays) Blocked(ctx context.Context, q Querier, nowMS int64) (out []RelayPartitionInfo, err error) {
+	err = each(ctx, q, r.named(sqlRelayBlocked), func(rows *sql.Rows) error {
+		var p RelayPartitionInfo
+		err := rows.Scan(&p.Queue, (*number)(&p.Partition), &p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS),
+			(*number)(&p.Attempts), (*number)(&p.RetryMS), &p.LastError)
+		out = append(out, p)
+		return err
+	}, nowMS)
+	return out, err
+}
+
+// Break frees a partition that was taken epoch times and is blocked; false when it is not, or was
+// taken again. Progress of the holder is not saved any more.
+func (r Relays) Break(ctx context.Context, q Querier, p RelayPartition, epoch, nowMS int64) (bool, error) {
+	n, err := affected(ctx, q, r.named(sqlRelayBreak), p.Queue, p.Partition, epoch, nowMS)
+	return n > 0, err
 }

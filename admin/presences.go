@@ -1,0 +1,95 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/store"
+)
+
+// PresenceInfo is the name of an actor of package dispatch that is taken.
+type PresenceInfo struct {
+	Key           string // such as hero:meta:actor:inst:osis:default:2, see dispatch.Keys.Presence
+	Owner         string // the running dispatch.Actor.Run that has it
+	ExpiresAt     time.Time
+	Hostname      string // of its process; "": unknown
+	PID           int
+	LastHeartbeat time.Time
+}
+
+// presenceStore are the statements about the presence of actors.
+type presenceStore interface {
+	Exists(ctx context.Context, q engine.Querier) (bool, error)
+	AllPresences(ctx context.Context, q engine.Querier, nowMS int64) ([]store.DispatchPresence, error)
+	Leave(ctx context.Context, q engine.Querier, key, owner string) (bool, error)
+}
+
+var actors presenceStore = store.Dispatches{}
+
+// Presences returns the names of actors that are taken, by key. One that expires in the far future was
+// left by a process with a clock that was ahead: see [BreakPresence]. It never waits for the writer. nil as
+// the DB is [honker.ErrInvalid].
+func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
+	var all []PresenceInfo
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+		if found, err := actors.Exists(ctx, q); err != nil || !found {
+			return err
+		}
+		rows, err := actors.AllPresences(ctx, q, time.Now().UnixMilli())
+		all = make([]PresenceInfo, len(rows))
+		for i, row := range rows {
+			all[i] = presenceOf(row)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, engine.Wrap("list presences", "", err)
+	}
+	return all, nil
+}
+
+// presenceOf reads a row. What another program has written as its value is no reason to fail.
+func presenceOf(row store.DispatchPresence) PresenceInfo {
+	var value struct {
+		PID           int       `json:"pid"`
+		Hostname      string    `json:"hostname"`
+		LastHeartbeat time.Time `json:"last_heartbeat"`
+	}
+	_ = json.Unmarshal([]byte(row.Value), &value)
+	return PresenceInfo{
+		Key: row.Key, Owner: row.Owner, ExpiresAt: engine.InstantMS(row.ExpiresMS),
+		Hostname: value.Hostname, PID: value.PID, LastHeartbeat: value.LastHeartbeat,
+	}
+}
+
+// BreakPresence frees the name of an actor if owner, as [Presences] has shown it, still has it, and
+// reports whether that was so. Break that of an actor that is gone. One that lives takes its name back
+// at its next heartbeat, unless another has taken it: then it ends with dispatch.ErrInstanceTaken.
+//
+// It waits for the writer, until ctx ends. An empty or bad key or owner, or nil as the DB, is
+// [honker.ErrInvalid].
+func BreakPresence(ctx context.Context, db *honker.DB, key, owner string) (broken bool, err error) {
+	e, err := engineOf(db)
+	if err := errors.Join(err, engine.CheckName("presence key", key), engine.CheckName("presence owner", owner)); err != nil {
+		return false, engine.Wrap("break presence", key, err)
+	}
+	audit := engine.NewAudit(ctx, "break presence", engine.AuditTarget("presence", key))
+	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		broken = false
+		if found, err := actors.Exists(ctx, q); err != nil || !found {
+			return err
+		}
+		if broken, err = actors.Leave(ctx, q, key, owner); err != nil || !broken {
+			return err
+		}
+		return audit.NoteOne(ctx, q, now)
+	}))
+	if err != nil {
+		return false, engine.Wrap("break presence", key, err)
+	}
+	return broken, nil
+}
