@@ -8,7 +8,7 @@ import (
 
 // The statements of the relay, as it runs them.
 const (
-	rawSend = `INSERT INTO _honkerx_relay_messages (queue, created_ms, partition, type, payload) VALUES (?1, ?2, ?3, ?4, ?5)`
+	rawSend = `INSERT INTO _honkerx_relay_messages (queue, created_ms, partition, key, type, payload) VALUES (?1, ?2, ?3, '', ?4, ?5)`
 
 	rawRelayFirst = `(SELECT m.id FROM _honkerx_relay_messages AS m
     WHERE m.queue = p.queue AND m.partition = p.partition AND m.id > p.cursor ORDER BY m.id LIMIT 1)`
@@ -26,7 +26,7 @@ FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p
 WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor`
 
-	rawRelayRead = `SELECT id, type, payload, created_ms FROM _honkerx_relay_messages
+	rawRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
 	rawRelaySave = `UPDATE _honkerx_relay_partitions
@@ -194,9 +194,9 @@ func (r rawRelay) read(b *rawRelayBatch, size int) (out []rawMessage, err error)
 	defer rows.Close()
 	for rows.Next() {
 		var m rawMessage
-		var kind string
+		var key, kind string
 		var created int64
-		if err := rows.Scan(&m.id, &kind, &m.payload, &created); err != nil {
+		if err := rows.Scan(&m.id, &key, &kind, &m.payload, &created); err != nil {
 			return nil, err
 		}
 		out = append(out, m)

@@ -29,6 +29,10 @@ func relaySuite() Suite {
 		skewCase(0),
 		skewCase(time.Millisecond),
 		waitingCase(),
+		hangCase(0, false),
+		hangCase(4, false),
+		hangCase(8, false),
+		hangCase(16, true),
 		haulCase(),
 	}}
 	return s
