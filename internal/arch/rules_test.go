@@ -74,8 +74,8 @@ var nestedMayImport = map[string][]string{
 	"ui":         {"admin"},
 }
 
-// testsMayImport is what the tests of a room may import besides: an operator's verbs are tested on what
-// the packages of an application have left in a file.
+// testsMayImport lists further imports of the tests of a room. Tests of operators' verbs need files that
+// these packages have written.
 var testsMayImport = map[string][]string{
 	"admin": {"dispatch", "relay"},
 	"cmd":   {"dispatch", "relay"},
