@@ -382,7 +382,7 @@ func TestReadOnly_Refused(t *testing.T) {
 		"older": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '3' WHERE key = 'schema_version'`)(t, path)
-		}, "its schema is older, version 3 where this library has 6: open it for writing once"},
+		}, "its schema is older, version 3 where this library has 7: open it for writing once"},
 		"newer": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '99' WHERE key = 'schema_version'`)(t, path)
@@ -398,7 +398,7 @@ func TestReadOnly_Refused(t *testing.T) {
 			require.True(t, errors.Is(err, honker.ErrUnsupported) || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, fs.ErrNotExist))
 			var old *honker.OldSchemaError
 			if errors.As(err, &old) {
-				want := map[string]honker.OldSchemaError{"older": {Version: 3, Current: 6}, "another binding's": {Current: 6}}
+				want := map[string]honker.OldSchemaError{"older": {Version: 3, Current: 7}, "another binding's": {Current: 6}}
 				require.Equal(t, want[what], *old)
 			}
 			require.Equal(t, what == "older" || what == "another binding's", old != nil)
