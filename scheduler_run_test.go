@@ -226,6 +226,19 @@ func TestScheduler_Run_Standby(t *testing.T) {
 	})
 }
 
+// The lock of a leader lasts for a minute in a process of production, however seldom it looks at the file.
+func TestScheduler_Run_LockOfAMinute(t *testing.T) {
+	db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+	stop := testkit.Background(t, db.Scheduler().Run)
+	var expires int64
+	testkit.Eventually(t, testkit.Timeout, "it leads", func() bool {
+		_, expires = testkit.Leader(t, db)
+		return expires > 0
+	})
+	require.LessOrEqual(t, expires, time.Now().Add(time.Minute+time.Second).Unix())
+	require.NoError(t, stop())
+}
+
 // A dead leader is replaced when its lock expires.
 func TestScheduler_Run_DeadLeader(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {

@@ -39,7 +39,8 @@ func lapse(ctx context.Context, db *honker.DB, id int64) (held bool, err error) 
 // committed, claims and locks that are held by nothing that lives, and nothing of a transaction that
 // runs. It is a copy of the file, opened with the options of [Open]; db goes on with the
 // original, and changes nothing of the copy. The claims of the copy can be taken again when their
-// leases have ended, or after a [Lapse].
+// leases have ended, or after a [Lapse]. Where a Scheduler.Run or a
+// Maintain led, another can lead after a minute.
 func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "crashed.db")
@@ -56,8 +57,16 @@ func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	if o, ok := options.Load(db); ok {
 		opts = o.(*honker.Options)
 	}
-	return OpenFile(t, path, opts)
+	crashed := OpenFile(t, path, opts)
+	if _, err := crashed.SQL().ExecContext(t.Context(), sqlLeaderDied, time.Now().Add(time.Minute).Unix()); err != nil {
+		t.Fatalf("honkertest: crash: %v", err)
+	}
+	return crashed
 }
+
+// A leader's lock lasts longer in a bubble than the minute that it lasts in production.
+const sqlLeaderDied = `UPDATE _honker_locks SET expires_at = ?1
+WHERE name IN ('honker-scheduler', 'honker-maintenance') AND expires_at > ?1`
 
 // Busy takes the write lock of the file for d, as another process does that writes for long: what db
 // writes meanwhile waits, and is [honker.ErrBusy] after its BusyTimeout. Busy returns when it has the

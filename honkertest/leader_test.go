@@ -1,0 +1,74 @@
+package honkertest_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
+)
+
+// A month of an hourly schedule in a bubble costs commits for its fires, and few for the leader's lock.
+func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
+	const days = 30
+	synctest.Test(t, func(t *testing.T) {
+		var fires, commits atomic.Int64
+		db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{
+			Fired: func(honker.Fire) { fires.Add(1) },
+			Tx:    func(honker.TxEnded) { commits.Add(1) },
+		}})
+		testkit.Register(t, db, testkit.Every("report", "@every 1h"))
+		began := commits.Load()
+		stop := testkit.Background(t, db.Scheduler().Run)
+		time.Sleep(days*24*time.Hour + time.Second)
+		require.NoError(t, stop())
+		require.EqualValues(t, days*24, fires.Load())
+		t.Logf("%d commits in %d days", commits.Load()-began, days)
+		require.Less(t, commits.Load()-began, int64(days*24*8), "renewals at the pace of production")
+	})
+}
+
+// Maintain renews its lock in a bubble as seldom. Its rounds are those of Every.
+func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rounds, commits atomic.Int64
+		db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{
+			Maintained: func(honker.Maintained) { rounds.Add(1) },
+			Tx:         func(honker.TxEnded) { commits.Add(1) },
+		}})
+		began := commits.Load()
+		stop := testkit.Background(t, func(ctx context.Context) error {
+			return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Hour})
+		})
+		time.Sleep(24*time.Hour + time.Second)
+		require.NoError(t, stop())
+		require.EqualValues(t, 25, rounds.Load())
+		t.Logf("%d commits in a day", commits.Load()-began)
+		require.Less(t, commits.Load()-began, int64(24*8), "renewals at the pace of production")
+	})
+}
+
+// A leader that a crash has ended is replaced within a minute, in a bubble too.
+func TestCrash_Leader_IsReplacedInAMinute(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		testkit.Register(t, db, testkit.Every("tea", "@every 10s"))
+		stop := testkit.Background(t, db.Scheduler().Run)
+		time.Sleep(15 * time.Minute)
+		crashed := honkertest.Crash(t, db)
+		require.NoError(t, stop())
+		at := func() int64 { return testkit.QueryInt(t, crashed.SQL(), `SELECT count(*) FROM _honker_live`) }
+		before := at()
+		stop = testkit.Background(t, crashed.Scheduler().Run)
+		time.Sleep(59 * time.Second)
+		require.Equal(t, before, at(), "the lock of the leader that crashed lasts")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, before+6, at(), "caught up")
+		require.NoError(t, stop())
+	})
+}
