@@ -12,6 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// TestSourcesKeepTheRules checks all files of the repository against all rules.
 func TestSourcesKeepTheRules(t *testing.T) {
 	all := sources(t)
 	rooms := map[string]int{}
@@ -40,7 +41,7 @@ func TestEveryInternalPackageHasItsImports(t *testing.T) {
 	}
 }
 
-// snippet is a file that breaks a rule or, without a fault, one that only nearly does.
+// snippet is a file that breaks a rule. If fault is empty, the file comes close but is allowed.
 type snippet struct {
 	path, text, fault string
 }
@@ -205,8 +206,7 @@ var snippets = map[string][]snippet{
 	},
 }
 
-// The rules find what breaks them.
-// A rule that no file can break proves nothing.
+// TestArch_RulesFindBreaks checks that each rule detects the snippets that break it.
 func TestArch_RulesFindBreaks(t *testing.T) {
 	for name, check := range rules {
 		require.NotEmpty(t, snippets[name], name)
@@ -221,16 +221,14 @@ func TestArch_RulesFindBreaks(t *testing.T) {
 	}
 }
 
-// Nested modules of the tests may import their helpers.
-// A module of its own, such as a bench against other libraries, may have the driver.
+// A nested module, such as a benchmark against other libraries, may import the driver.
 func TestArch_NestedModules(t *testing.T) {
 	text := "package x\n" + imports(driver) + imports(module+"/internal/store")
 	faults := importFaults(parse(t, "peers/x.go", true, text))
 	require.Equal(t, []string{"imports " + module + "/internal/store"}, faults)
 }
 
-// Nested modules of the tests may import their helpers.
-// Those of the tests may have the helpers of the tests, and only tests/ what is below.
+// The nested test modules may import internal/testkit. Only tests/ may import internal/sqlite too.
 func TestArch_TestModules(t *testing.T) {
 	text := "package x\n" + imports(module+"/internal/testkit") + imports(module+"/internal/sqlite") + imports(module+"/internal/store")
 	require.Equal(t, []string{"imports " + module + "/internal/store"}, importFaults(parse(t, "tests/faults/x.go", true, text)))
@@ -239,21 +237,21 @@ func TestArch_TestModules(t *testing.T) {
 	require.Len(t, importFaults(parse(t, "examples/orm/x.go", true, text)), 3)
 }
 
-// The command has what is exported, and no statement of its own.
+// The command imports exported packages only.
 func TestArch_Command(t *testing.T) {
 	text := "package x\n" + imports(module) + imports(module+"/admin") + imports(module+"/internal/engine") + imports(module+"/internal/store")
 	require.ElementsMatch(t, []string{"imports " + module + "/internal/engine", "imports " + module + "/internal/store"},
 		importFaults(parse(t, "cmd/honker/x.go", true, text)))
 }
 
-// Metrics are made of what is exported.
+// The metrics modules import exported packages only.
 func TestArch_Metrics(t *testing.T) {
 	text := "package x\n" + imports(module) + imports(module+"/admin") + imports(module+"/internal/engine")
 	require.Equal(t, []string{"imports " + module + "/internal/engine"}, importFaults(parse(t, "honkerprom/x.go", true, text)))
 }
 
-// Those that applications import stand on what every application has: their version and the
-// root's can differ.
+// The broker modules may import exported packages only, because applications can combine any
+// version of them with any version of the root module.
 func TestArch_BrokerModules(t *testing.T) {
 	text := "package x\n" + imports(module) + imports(module+"/relay") + imports(module+"/internal/engine")
 	require.Equal(t, []string{"imports " + module + "/internal/engine"}, importFaults(parse(t, "relay/jetstream/x.go", true, text)))

@@ -1,5 +1,5 @@
-// Package arch holds no code: its tests keep the rules of the repository that a compiler
-// cannot see. Imports point one way, SQL stays in internal/store, the driver in
-// internal/sqlite; nothing opens the database file behind SQLite's back; each file of the root
-// exports something; pages name files that exist.
+// Package arch contains only tests. They enforce rules of the repository that the compiler cannot
+// check: which packages may import each other, that SQL stays in internal/store and the driver in
+// internal/sqlite, that no other code opens the database file, that each file of the root package
+// exports something, and that pages name files that exist.
 package arch

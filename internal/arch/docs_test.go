@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A reader follows a page to a file. A file that was renamed without its pages sends the
-// reader nowhere.
+// Pages must name only files and directories that exist, so that renaming a file includes updating
+// the pages.
 func TestPagesNameFilesThatExist(t *testing.T) {
 	files := repository(t)
 	pages := 0
@@ -62,7 +62,8 @@ func TestMissingFilesAreFound(t *testing.T) {
 	}
 }
 
-// A link to a section finds its heading. Pages are cut and renamed more often than their links.
+// A link to a section must match a heading of the linked page. Headings are renamed more often than
+// the links to them.
 func TestPagesLinkToHeadingsThatExist(t *testing.T) {
 	headings := map[string]map[string]bool{}
 	texts := map[string]string{}
@@ -103,7 +104,7 @@ var (
 	linkedTo = regexp.MustCompile(`\]\([^)]*\)`)
 )
 
-// anchor is the name that a heading has in a link.
+// anchor returns the fragment that links to heading.
 func anchor(heading string) string {
 	text := linkedTo.ReplaceAllString(heading, "")
 	return strings.ReplaceAll(strings.ToLower(dropped.ReplaceAllString(strings.TrimSpace(text), "")), " ", "-")
@@ -111,7 +112,7 @@ func anchor(heading string) string {
 
 var pageNames = regexp.MustCompile(`\bdocs/[\w/.-]*\w`)
 
-// A comment that refers to a page, or to a decision by its number, must find it.
+// A comment that refers to a page, or to a decision by its number, must name an existing file.
 func TestCommentsNamePagesThatExist(t *testing.T) {
 	files := repository(t)
 	named := 0
@@ -129,7 +130,8 @@ func TestCommentsNamePagesThatExist(t *testing.T) {
 	require.Greater(t, named, 5, "the walk has missed the comments")
 }
 
-// The documentation of the root is where a user looks for what there is, so it names every package.
+// The package documentation of the root module must name every public package, because users start
+// there.
 func TestRootNamesEveryPackage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(top, "doc.go"))
 	require.NoError(t, err)
@@ -146,12 +148,12 @@ func TestRootNamesEveryPackage(t *testing.T) {
 	}
 }
 
-// inner is what is not for users.
+// inner matches directories that are not meant for users.
 var inner = regexp.MustCompile(`(^|/)(internal|tests|bench|examples|tools|uitest)(/|$)`)
 
 var testNames = regexp.MustCompile("`((?:Test|Fuzz|Benchmark|Example)[A-Za-z0-9_]*)`")
 
-// A guarantee is worth the test that shows it, so a page must not name one that is gone.
+// Pages cite tests as proof of guarantees. A cited test must exist.
 func TestPagesNameTestsThatExist(t *testing.T) {
 	funcs := map[string]bool{}
 	for _, s := range sources(t) {
@@ -178,7 +180,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	require.Greater(t, named, 50, "the walk has missed the names")
 }
 
-// repository lists all files of the repository, from its top and with slashes.
+// repository lists all files of the repository as slash-separated paths relative to its root.
 func repository(t *testing.T) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
@@ -207,9 +209,9 @@ var (
 	linked = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 )
 
-// missingFiles returns the files and directories that a page names and that are not there. A
-// link is relative to the page. A name in backticks may be the end of a path, such as
-// wake/fifo.go, and may have a star.
+// missingFiles returns an error text for each file or directory that a page names and that does not
+// exist. Links are relative to the page. A name in backticks may be the end of a path, such as
+// wake/fifo.go, and may contain a star.
 func missingFiles(page, text string, files []string) (faults []string) {
 	text = fenced.ReplaceAllString(text, "")
 	for _, m := range linked.FindAllStringSubmatch(text, -1) {
@@ -229,7 +231,7 @@ func missingFiles(page, text string, files []string) (faults []string) {
 	return faults
 }
 
-// isPath reports whether a page means a file or a directory of the repository by name.
+// isPath reports whether name looks like a file or a directory of the repository.
 func isPath(name string, files []string) bool {
 	switch path.Ext(name) {
 	case ".go", ".md", ".sql":
@@ -245,7 +247,7 @@ func exists(name string, files []string) bool {
 	})
 }
 
-// existsSomewhere matches name against the ends of all paths, and of their directories.
+// existsSomewhere reports whether name matches the end of a path or of a directory in files.
 func existsSomewhere(name string, files []string) bool {
 	pattern := strings.TrimSuffix(name, "/")
 	depth := strings.Count(pattern, "/") + 1

@@ -16,13 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proseBudget bounds the pronouns "what" and "one" in 1,000 words of the comments of a package,
-// and of a folder of pages. They stand for a noun that the reader has to look for; net/http and
-// database/sql have 2 to 3. docs/internals/prose.md has the rules.
+// proseBudget is the maximum number of the pronouns "what" and "one" per 1,000 words of comments in
+// a package, or of text in a folder of pages. Both words make the reader look for the noun they
+// stand for. The comments of net/http and database/sql have 2 to 3. The rules are in
+// docs/internals/prose.md.
 const proseBudget = 3.0
 
-// vagueProse are the packages that are over the budget, with the number that they may not exceed.
-// A package whose comments were rewritten loses its line.
+// vagueProse lists the packages that exceed proseBudget, with their own limits. Delete the line of a
+// package when its comments have been rewritten.
 var vagueProse = map[string]float64{
 	".":                                   21.1,
 	"./*.md":                              19.8,
@@ -54,7 +55,6 @@ var vagueProse = map[string]float64{
 	"honkerprom":                          27.7,
 	"honkertest":                          25.8,
 	"inbox":                               11.0,
-	"internal/arch":                       34.4,
 	"internal/cron":                       22.5,
 	"internal/engine":                     20.6,
 	"internal/presence":                   37.4,
@@ -90,10 +90,10 @@ var (
 	directive = regexp.MustCompile(`^//[a-z]+:`)
 )
 
-// prose is the text of a package or of a folder of pages.
+// prose counts the words of a package or of a folder of pages.
 type prose struct {
 	words, vague int
-	worst        []string // its lines with vague words
+	worst        []string // lines with vague words
 }
 
 func (p *prose) add(where, text string) {
@@ -108,7 +108,8 @@ func (p *prose) add(where, text string) {
 
 func (p *prose) share() float64 { return 1000 * float64(p.vague) / float64(max(p.words, 1)) }
 
-// readProse collects the comments by package and the pages by folder.
+// readProse reads the comments of each package and the pages of each folder. Code in pages is not
+// counted.
 func readProse(t *testing.T) map[string]*prose {
 	all := make(map[string]*prose)
 	of := func(dir string) *prose {
@@ -139,9 +140,9 @@ func readProse(t *testing.T) map[string]*prose {
 	return all
 }
 
-// Comments and pages name the things that they speak of.
+// TestProseIsWithinItsBudget checks the share of vague words in comments and pages.
 func TestProseIsWithinItsBudget(t *testing.T) {
-	const enough = 300 // words, below which a single one would be over the budget
+	const enough = 300 // fewer words than this would exceed the budget with a single vague word
 	all := readProse(t)
 	require.Contains(t, all, "docs/guide/*.md", "the walk has missed the guide")
 	for _, dir := range slices.Sorted(maps.Keys(all)) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// rule returns what is wrong with a file.
+// rule returns the violations in a file.
 type rule func(source) []string
 
 var rules = map[string]rule{
@@ -23,8 +23,8 @@ const (
 	driver = "modernc.org/sqlite"
 )
 
-// mayImport says what the rooms below the root may import of this module, besides
-// themselves. A new room needs a line here, and one in docs/internals/architecture.md.
+// mayImport lists the packages of this module that a directory may import, besides itself. Add a
+// new directory here and to docs/internals/architecture.md.
 var mayImport = map[string][]string{
 	"internal/arch":     {},
 	"internal/cron":     {},
@@ -41,12 +41,13 @@ var mayImport = map[string][]string{
 	"internal/worker":   {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
 }
 
-// siblings are the packages of this module that build on the root. They reach the engine of
-// a DB through engine.Of, so that the root does not have to export it.
+// siblings are the packages that build on the root package. They reach the engine of a DB through
+// engine.Of, so the root package does not have to export it.
 var siblings = []string{"admin", "dispatch", "inbox", "relay", "seal", "task", "ui"}
 
-// siblingMayImport is what a sibling may import below internal/ besides the engine: one with a
-// format of its own in the file has statements and waiters of its own. admin tells sealed payloads from others.
+// siblingMayImport lists the packages below internal/ that a sibling may import besides the engine.
+// A sibling with its own tables needs the store for its statements and the wake or worker package
+// for its waiters. admin imports seal to recognize sealed payloads.
 var siblingMayImport = map[string][]string{
 	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake", "seal"},
 	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
@@ -54,17 +55,17 @@ var siblingMayImport = map[string][]string{
 	"relay":    {"internal/store", "internal/wake", "internal/webhook", "internal/worker"},
 }
 
-// exportedOnly are siblings that stand on what any program has: what they cannot do with that is missing
-// from the packages that they import.
+// exportedOnly lists siblings that may use only the exported API, like any application. If they
+// need more, their imports should export it.
 var exportedOnly = map[string][]string{"ui": {"admin", "seal"}}
 
-// testRooms are for tests only.
+// testRooms may be imported by tests only.
 var testRooms = []string{"internal/arch", "internal/testkit"}
 
-// nestedMayImport is what nested modules may import besides what every user has of the root. Those
-// of the tests: the helpers of the tests, and tests/ what stops the library between two statements,
-// and the packages that it tests. The command and the metrics: what is exported, so that all they
-// can do can be done by any program; seal tells sealed payloads from others.
+// nestedMayImport lists the imports of nested modules beyond the root package and honkertest.
+// tests/ may also import the test helpers, internal/sqlite for stopping the library between two
+// statements, and the packages under test. The command and the metrics use only exported packages,
+// so other programs can do the same; seal is needed to recognize sealed payloads.
 var nestedMayImport = map[string][]string{
 	"cmd":        {"admin", "seal", "ui", "honkerprom"},
 	"honkerotel": {"admin"},
@@ -74,8 +75,8 @@ var nestedMayImport = map[string][]string{
 	"ui":         {"admin"},
 }
 
-// testsMayImport lists further imports of the tests of a room. Tests of operators' verbs need files that
-// these packages have written.
+// testsMayImport lists additional imports of a directory's tests. The tests of administrative
+// functions need files written by these packages.
 var testsMayImport = map[string][]string{
 	"admin": {"dispatch", "relay"},
 	"cmd":   {"dispatch", "relay"},
@@ -98,6 +99,7 @@ func importFaults(s source) (faults []string) {
 	return faults
 }
 
+// mayEnter reports whether s may import the directory to of this module.
 func (s source) mayEnter(to string) bool {
 	if s.test && (slices.Contains(testRooms, to) || slices.Contains(testsMayImport[s.room], to)) || s.nested && slices.Contains(nestedMayImport[s.room], to) {
 		return true
@@ -114,24 +116,25 @@ func (s source) mayEnter(to string) bool {
 		return to == "" || to == "honkertest" || to == "internal/engine" || slices.Contains(siblingMayImport[s.room], to)
 	case (s.room == "examples" || s.room == "docs") && slices.Contains(siblings, to):
 		return true
-	default: // everything else has what every user has
+	default: // everything else may import the same packages as an application
 		return to == "" || to == "honkertest"
 	}
 }
 
 var (
-	// dataSQL matches statements as they are written here: key words in capitals.
+	// dataSQL matches statements in the style of this repository, with upper-case keywords.
 	dataSQL = regexp.MustCompile(`(?s)\bSELECT\b.*\bFROM\b|\b(INSERT|REPLACE)\s+(OR\s+\w+\s+)?INTO\b|` +
 		`\bUPDATE\b.*\bSET\b|\bDELETE\s+FROM\b|` +
 		`\b(CREATE|DROP|ALTER)\s+(TEMP\s+|TEMPORARY\s+|UNIQUE\s+|VIRTUAL\s+)?(TABLE|INDEX|TRIGGER|VIEW)\b`)
-	// anySQL matches them in any spelling, where they name one of honker's tables.
+	// anySQL matches statements in any style that name one of honker's tables.
 	anySQL = regexp.MustCompile(`(?is)^\s*(select|insert|replace|update|delete|with|create|drop|alter)\b.*_honker`)
-	// controlSQL matches what says how to reach SQLite, not what is in the file.
+	// controlSQL matches statements that control the connection rather than read or write data.
 	controlSQL = regexp.MustCompile(`^\s*(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|PRAGMA|VACUUM|ATTACH|DETACH|ANALYZE)\b|` +
 		`(?i)\bpragma\s+\w|\bsqlite_version\s*\(|\btotal_changes\s*\(`)
 )
 
-// applications have tables of their own, and tests look at the file as other programs do.
+// applications lists the directories in which SQL is allowed: examples have their own tables, and
+// tests inspect the file as other programs do.
 var applications = []string{"examples", "bench", "tests", "honkertest", "internal/testkit"}
 
 func sqlFaults(s source) (faults []string) {
@@ -149,8 +152,8 @@ func sqlFaults(s source) (faults []string) {
 	return faults
 }
 
-// opensFiles are the calls that open a file. Closing any descriptor of a database drops the
-// POSIX locks that the process holds on it, and acknowledged commits can vanish.
+// opensFiles lists the calls that open files. Closing any descriptor of a database drops all POSIX
+// locks of the process on it, after which acknowledged commits can be lost.
 var opensFiles = map[string][]string{
 	"os":                    {"Open", "OpenFile", "Create", "CreateTemp", "ReadFile", "WriteFile"},
 	"syscall":               {"Open", "Openat"},
@@ -180,7 +183,7 @@ var mayOpen = map[string]func(*ast.CallExpr) bool{
 	"internal/sqlite/writeback.go":        readsLog,
 }
 
-// readsMounts recognises os.ReadFile of the kernel's table of mounts, which is no database.
+// readsMounts recognizes os.ReadFile of the kernel's mount table, which is not a database.
 func readsMounts(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "ReadFile" || len(call.Args) != 1 {
@@ -190,7 +193,7 @@ func readsMounts(call *ast.CallExpr) bool {
 	return ok && name.Name == "mountinfo"
 }
 
-// readsProc recognises os.ReadFile of what the kernel tells of a process.
+// readsProc recognizes os.ReadFile of process information in /proc.
 func readsProc(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "ReadFile" || len(call.Args) != 1 {
@@ -208,7 +211,7 @@ func readsProc(call *ast.CallExpr) bool {
 	return ok && name.Name == "proc"
 }
 
-// readsLog recognises os.Open of the log, on which there are no locks.
+// readsLog recognizes os.Open of the write-ahead log. SQLite holds no locks on that file.
 func readsLog(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "Open" || len(call.Args) != 1 {
@@ -218,7 +221,7 @@ func readsLog(call *ast.CallExpr) bool {
 	return ok && path.Sel.Name == "log"
 }
 
-// opensSignal recognises an opening or a creation of a signal file, which is no database.
+// opensSignal recognizes the opening or creation of a signal file, which is not a database.
 func opensSignal(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "Open" || len(call.Args) != 3 {
@@ -232,8 +235,8 @@ func opensSignal(call *ast.CallExpr) bool {
 	return ok && of.Sel.Name == "path"
 }
 
-// createsNew recognises os.OpenFile with O_EXCL: the file did not exist, so there
-// is no lock on it.
+// createsNew recognizes os.OpenFile with O_EXCL. The process cannot hold locks on a file that did
+// not exist before.
 func createsNew(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || f.Sel.Name != "OpenFile" || len(call.Args) != 3 {
@@ -249,8 +252,8 @@ func createsNew(call *ast.CallExpr) bool {
 	return flags["O_EXCL"] && flags["O_CREATE"]
 }
 
-// uses reports each mention of one of names, by import path. A dot import hides
-// them, so it is reported itself.
+// uses reports each use of the given names, by import path. It also reports dot imports of these
+// packages, because they would hide the uses.
 func (s source) uses(names map[string][]string, allowed map[*ast.SelectorExpr]bool) (faults []string) {
 	imports := s.imports()
 	if p := imports["."]; names[p] != nil {
@@ -269,8 +272,8 @@ func (s source) uses(names map[string][]string, allowed map[*ast.SelectorExpr]bo
 	return faults
 }
 
-// The store is given the time: once per transaction, and the time of testing/synctest where
-// a test runs weeks in milliseconds.
+// Callers pass the time to the store, once per transaction, so that tests can use the fake clock of
+// testing/synctest.
 var (
 	sqlClock = regexp.MustCompile(`(?i)\bunixepoch\b|\bstrftime\b|\bjulianday\b|\bcurrent_(timestamp|time|date)\b|'now'`)
 	goClock  = map[string][]string{"time": {"Now", "Since", "Until", "Sleep", "After", "NewTimer", "NewTicker", "Tick", "AfterFunc"}}
@@ -282,8 +285,8 @@ func clockFaults(s source) []string {
 	}
 	faults := s.uses(goClock, nil)
 	for _, text := range s.texts() {
-		// A trigger runs in the statements of other bindings, which have no time for it; gate.go holds
-		// parts of some.
+		// Triggers also run in the statements of other bindings, which cannot pass a time. gate.go
+		// contains parts of such triggers.
 		if sqlClock.MatchString(text) && !strings.HasPrefix(text, "CREATE TRIGGER") && s.path != "internal/store/gate.go" {
 			faults = append(faults, "asks SQLite for the time: "+text)
 		}
@@ -291,8 +294,8 @@ func clockFaults(s source) []string {
 	return faults
 }
 
-// exportFaults finds files of the root package that hold nothing but machinery. One noun of
-// the API has one file; what stands behind several of them is a package of its own.
+// exportFaults reports files of the root package that export nothing. Each file there holds a noun
+// of the API; shared machinery belongs in a package below internal/.
 func exportFaults(s source) []string {
 	if s.test || s.room != "" || s.path == "doc.go" {
 		return nil
@@ -326,7 +329,7 @@ func exports(d ast.Decl) bool {
 	return false
 }
 
-// exportedReceiver looks through *T, T[A] and T[A, B].
+// exportedReceiver also handles *T, T[A] and T[A, B].
 func exportedReceiver(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.StarExpr:

@@ -17,12 +17,12 @@ import (
 
 const top = "../.."
 
-// source is one Go file.
+// source is a parsed Go file.
 type source struct {
-	path   string // from the top of the repository, with slashes
+	path   string // slash-separated, relative to the root of the repository
 	room   string // "" for the root package, "internal/x", or the first directory
 	test   bool
-	nested bool // in a module of its own
+	nested bool // belongs to a nested module
 	file   *ast.File
 }
 
@@ -34,8 +34,8 @@ func parse(t *testing.T, name string, nested bool, text any) source {
 		nested: nested, file: file}
 }
 
-// roomOf is the part of dir, a directory or an import path without the module's,
-// that the rules speak of.
+// roomOf returns the part of dir to which the rules apply. dir is a directory, or an import path
+// without the module path.
 func roomOf(dir string) string {
 	parts := strings.Split(dir, "/")
 	switch {
@@ -47,7 +47,7 @@ func roomOf(dir string) string {
 	return parts[0]
 }
 
-// sources are all Go files of the repository.
+// sources parses all Go files of the repository.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
@@ -86,11 +86,11 @@ func ignored(dir string) bool {
 	return dir == "testdata" || dir == "vendor" || strings.HasPrefix(dir, ".") || strings.HasPrefix(dir, "_")
 }
 
-// imports returns the paths that s imports, by the name they have in it.
+// imports returns the import paths of s by their local names.
 func (s source) imports() map[string]string {
 	out := make(map[string]string)
 	for _, spec := range s.file.Imports {
-		p, _ := strconv.Unquote(spec.Path.Value) // it has been parsed
+		p, _ := strconv.Unquote(spec.Path.Value) // the parser has validated it
 		name := path.Base(p)
 		if spec.Name != nil {
 			name = spec.Name.Name
@@ -103,8 +103,8 @@ func (s source) imports() map[string]string {
 	return out
 }
 
-// texts returns the string constants of s. Those that are added up count as one;
-// what is not constant among them is left out.
+// texts returns the string constants of s. A concatenation counts as a single text; its
+// non-constant operands are left out.
 func (s source) texts() []string {
 	var out []string
 	ast.Inspect(s.file, func(n ast.Node) bool {
@@ -137,7 +137,7 @@ func wrap(e ast.Expr) ast.Decl {
 	return &ast.GenDecl{Tok: token.VAR, Specs: []ast.Spec{&ast.ValueSpec{Values: []ast.Expr{e}}}}
 }
 
-// sum adds up the literals of e and returns the other operands.
+// sum concatenates the string literals of e and returns the other operands.
 func sum(e ast.Expr) (text string, rest []ast.Expr) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
