@@ -61,7 +61,6 @@ var vagueProse = map[string]float64{
 	"internal/sqlfunc":                    21.2,
 	"internal/sqlite":                     21.9,
 	"internal/store":                      22.2,
-	"internal/testkit":                    29.1,
 	"internal/traffic":                    35.9,
 	"internal/wake":                       31.0,
 	"internal/watch":                      19.5,

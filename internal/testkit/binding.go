@@ -12,19 +12,19 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Binding stands in for honker in another language: its statements, its clock, a
-// plain connection with its settings.
+// Binding imitates honker in another language. It runs honker's statements, with SQLite's clock, on
+// a plain connection.
 type Binding struct {
 	t    testing.TB
 	Pool *sql.DB
 }
 
-// BindingPool opens the file at path as a binding does.
+// BindingPool opens the file at path with the settings of a binding.
 func BindingPool(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_txlock=immediate")
 }
 
-// OpenBinding opens the file at path as a binding does, until the end of the test.
+// OpenBinding opens the file at path as a binding and closes it when the test ends.
 func OpenBinding(t testing.TB, path string) *Binding {
 	t.Helper()
 	pool, err := BindingPool(path)
@@ -33,14 +33,15 @@ func OpenBinding(t testing.TB, path string) *Binding {
 	return &Binding{t, pool}
 }
 
-// OpenWithBinding are a DB and a binding on one fresh file, made by Go.
+// OpenWithBinding creates a file and returns a DB and a binding on it.
 func OpenWithBinding(t testing.TB) (*honker.DB, *Binding) {
 	t.Helper()
 	path, db := OpenShared(t)
 	return db, OpenBinding(t, path)
 }
 
-// Bootstrap is what a binding does to the jobs of each file that it opens.
+// Bootstrap creates the tables, indexes and views for jobs, as a binding does whenever it opens a
+// file.
 func (b *Binding) Bootstrap() {
 	b.t.Helper()
 	ExecAll(b.t, b.Pool, strings.Split(bindingSchema, ";\n")...)
@@ -62,7 +63,7 @@ CREATE VIEW _honker_jobs AS
     NULL AS last_error, created_at FROM _honker_live UNION ALL
   SELECT id, queue, payload, 'dead', priority, run_at, NULL, NULL, attempts, max_attempts, last_error, created_at FROM _honker_dead`
 
-// Change runs a write and returns how many rows it changed, as its functions do.
+// Change runs a write and returns the number of changed rows.
 func (b *Binding) Change(query string, args ...any) int64 {
 	b.t.Helper()
 	res, err := b.Pool.ExecContext(context.Background(), query, args...)
@@ -72,20 +73,20 @@ func (b *Binding) Change(query string, args ...any) int64 {
 	return n
 }
 
-// Enqueue is honker_enqueue: it returns the job's id.
+// Enqueue acts as honker_enqueue and returns the id of the job.
 func (b *Binding) Enqueue(queue, payload string) int64 {
 	b.t.Helper()
 	return QueryInt(b.t, b.Pool, `INSERT INTO _honker_live (queue, payload, run_at, priority, max_attempts)
 VALUES (?, ?, unixepoch(), 0, 3) RETURNING id`, queue, payload)
 }
 
-// BindingJob is an element of what honker_claim_batch returns.
+// BindingJob is an element of the result of honker_claim_batch.
 type BindingJob struct {
 	ID, Attempts int64
 	Payload      string
 }
 
-// Claim is honker_claim_batch.
+// Claim acts as honker_claim_batch. timeout is the lease in seconds.
 func (b *Binding) Claim(queue, worker string, n, timeout int) []BindingJob {
 	b.t.Helper()
 	jobs, err := ClaimAs(context.Background(), b.Pool, queue, worker, n, timeout)
@@ -93,7 +94,7 @@ func (b *Binding) Claim(queue, worker string, n, timeout int) []BindingJob {
 	return jobs
 }
 
-// ClaimAs is honker_claim_batch on a binding's pool, for processes that have no test.
+// ClaimAs is like Binding.Claim, for processes without a testing.TB.
 func ClaimAs(ctx context.Context, pool *sql.DB, queue, worker string, n, timeout int) (jobs []BindingJob, err error) {
 	const exhausted = ` FROM _honker_live WHERE queue = ?1 AND attempts >= max_attempts
   AND (expires_at IS NULL OR expires_at > unixepoch())
@@ -134,10 +135,10 @@ RETURNING id, attempts, payload`, queue, worker, n, timeout)
 	return jobs, tx.Commit()
 }
 
-// ValidClaim selects the job ?1 while the worker ?2 holds it.
+// ValidClaim is the WHERE clause for job ?1 while it is claimed by worker ?2.
 const ValidClaim = ` WHERE id = ?1 AND worker_id = ?2 AND claim_expires_at >= unixepoch()`
 
-// Ack is honker_ack.
+// Ack acts as honker_ack and returns 1 if the worker held the job, and 0 otherwise.
 func (b *Binding) Ack(id int64, worker string) int64 {
 	b.t.Helper()
 	return b.Change(ackJob, id, worker)
@@ -145,7 +146,8 @@ func (b *Binding) Ack(id int64, worker string) int64 {
 
 const ackJob = `DELETE FROM _honker_live` + ValidClaim
 
-// AckAs is honker_ack in a transaction of a binding's pool, and tells whether the worker held the job.
+// AckAs acts as honker_ack in a transaction of a binding. It reports whether the worker held the
+// job.
 func AckAs(ctx context.Context, tx *sql.Tx, id int64, worker string) (bool, error) {
 	res, err := tx.ExecContext(ctx, ackJob, id, worker)
 	if err != nil {
@@ -155,7 +157,7 @@ func AckAs(ctx context.Context, tx *sql.Tx, id int64, worker string) (bool, erro
 	return n == 1, err
 }
 
-// Fail is honker_fail.
+// Fail acts as honker_fail.
 func (b *Binding) Fail(id int64, worker, cause string) {
 	b.t.Helper()
 	tx, err := b.Pool.BeginTx(context.Background(), nil)
@@ -166,7 +168,8 @@ func (b *Binding) Fail(id int64, worker, cause string) {
 	require.NoError(b.t, tx.Commit())
 }
 
-// FailAs is honker_fail in a transaction of a binding's pool, and tells whether the worker held the job.
+// FailAs acts as honker_fail in a transaction of a binding. It reports whether the worker held the
+// job.
 func FailAs(ctx context.Context, tx *sql.Tx, id int64, worker, cause string) (bool, error) {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error)
 SELECT id, queue, payload, attempts, max_attempts, ?3 FROM _honker_live`+ValidClaim, id, worker, cause); err != nil {
@@ -175,7 +178,7 @@ SELECT id, queue, payload, attempts, max_attempts, ?3 FROM _honker_live`+ValidCl
 	return AckAs(ctx, tx, id, worker)
 }
 
-// SaveResult is honker_result_save.
+// SaveResult acts as honker_result_save.
 func (b *Binding) SaveResult(id int64, value any) {
 	b.t.Helper()
 	b.Change(`INSERT INTO _honker_results (job_id, value) VALUES (?1, ?2)

@@ -14,25 +14,25 @@ import (
 	"time"
 )
 
-// EmulatorVar names the variable that holds the program which runs this machine's binaries,
-// such as qemu-s390x-static. `go test -exec` runs a test through it, but the kernel
-// refuses the children that the test starts, unless it is told of the emulator.
+// EmulatorVar names the environment variable with the emulator that runs binaries of this
+// architecture, such as qemu-s390x-static. `go test -exec` runs a test in the emulator, but the
+// kernel could not start the children of that test without it.
 const EmulatorVar = "HONKER_EMULATOR"
 
 const (
 	nameVar  = "HONKER_CHILD"
 	argsVar  = "HONKER_CHILD_ARGS"
-	lastWord = 10 * time.Second // how long a child may take to end once its stdin is closed
+	lastWord = 10 * time.Second // how long a child may run after its stdin is closed
 )
 
-// The child's side.
+// State of the child process.
 var (
-	heard              = make(chan string, 1024) // a child that does not hear must still see the end
+	heard              = make(chan string, 1024) // buffered, so that a child that does not read lines still notices the end of stdin
 	childCtx, endChild = context.WithCancel(context.Background())
 )
 
-// RunChild runs the child that this process is and exits; in a process that is none it
-// returns at once. Call it first in TestMain.
+// RunChild runs the function of this child process and exits. In any other process it returns at
+// once. Call it at the beginning of TestMain.
 func RunChild(children map[string]func()) {
 	name := os.Getenv(nameVar)
 	if name == "" {
@@ -54,13 +54,13 @@ func listen() {
 	close(heard)
 	endChild()
 	time.Sleep(lastWord)
-	Must(fmt.Errorf("the parent has gone, and the child does not end"))
+	Must(fmt.Errorf("the parent is gone, but the child does not end"))
 }
 
-// ChildContext ends when the parent is done with the child, or dead.
+// ChildContext returns a ctx that is cancelled when the parent closes the child's stdin or dies.
 func ChildContext() context.Context { return childCtx }
 
-// ChildArgs returns what the parent passed to StartChild.
+// ChildArgs returns the arguments passed to StartChild.
 func ChildArgs[T any]() T {
 	var args T
 	Must(json.Unmarshal([]byte(os.Getenv(argsVar)), &args))
@@ -70,13 +70,13 @@ func ChildArgs[T any]() T {
 // Say sends a line to the parent.
 func Say(words ...any) { _, _ = fmt.Println(words...) }
 
-// ReadLine waits for a line of the parent; false when no more will come.
+// ReadLine waits for a line from the parent. It returns false after the last line.
 func ReadLine() (string, bool) {
 	line, ok := <-heard
 	return line, ok
 }
 
-// Must ends the child, and with it the test, when err is not nil.
+// Must exits the child with status 1 if err is not nil, which makes the test fail.
 func Must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -84,18 +84,18 @@ func Must(err error) {
 	}
 }
 
-// Child is a child, seen by the test.
+// Child is the parent's handle of a child process.
 type Child struct {
 	t      testing.TB
 	name   string
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	lines  chan string // closed when the child has closed its stdout
+	lines  chan string // closed when the child closes its stdout
 	reap   func() error
-	stderr bytes.Buffer // read it after reap
+	stderr bytes.Buffer // read only after reap has returned
 }
 
-// ChildCommand returns the command that runs a child, for callers that need no Child.
+// ChildCommand returns the command that starts a child, for callers that do not need a Child.
 func ChildCommand(name string, args any) (*exec.Cmd, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -106,13 +106,14 @@ func ChildCommand(name string, args any) (*exec.Cmd, error) {
 	if emulator := os.Getenv(EmulatorVar); emulator != "" {
 		cmd = exec.Command(emulator, binary)
 	}
-	// The race detector lets a process that exits sleep for a second. What is set wins.
+	// By default the race detector delays the exit of a process by a second. The environment may
+	// override this setting.
 	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0"}, os.Environ()...)
 	cmd.Env = append(cmd.Env, nameVar+"="+name, argsVar+"="+string(text))
 	return cmd, err
 }
 
-// StartChild runs the child called name. It is dead when the test ends.
+// StartChild starts the child called name. The child is killed when the test ends.
 func StartChild(t testing.TB, name string, args any) *Child {
 	t.Helper()
 	cmd, err := ChildCommand(name, args)
@@ -120,8 +121,8 @@ func StartChild(t testing.TB, name string, args any) *Child {
 	return StartCommand(t, name, cmd)
 }
 
-// StartCommand runs any program as a child, one in another language for example: it talks
-// in lines, and ends when its stdin does.
+// StartCommand starts any program as a child, for example a program in another language. The
+// program must communicate in lines, and exit when its stdin is closed.
 func StartCommand(t testing.TB, name string, cmd *exec.Cmd) *Child {
 	t.Helper()
 	var err error
@@ -137,7 +138,7 @@ func StartCommand(t testing.TB, name string, cmd *exec.Cmd) *Child {
 	go p.read(out)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		for range p.lines { // to the end, before Wait closes the pipe
+		for range p.lines { // drains the output before Wait closes the pipe
 		}
 		_ = p.reap()
 		if t.Failed() && p.stderr.Len() > 0 {
@@ -161,7 +162,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Line returns the next line of the child. The test fails when there is none in time.
+// Line returns the next line of the child. It fails the test if there is none within the given
+// time.
 func (p *Child) Line(within time.Duration) string {
 	p.t.Helper()
 	select {
@@ -171,42 +173,42 @@ func (p *Child) Line(within time.Duration) string {
 		}
 		return line
 	case <-time.After(within):
-		p.t.Fatalf("child: %s was silent for %v", p.name, within)
+		p.t.Fatalf("child: %s printed nothing for %v", p.name, within)
 	}
 	return ""
 }
 
-// PID is the child's.
+// PID returns the process id of the child.
 func (p *Child) PID() int { return p.cmd.Process.Pid }
 
-// Lines is the child's output; it is closed when the child has ended.
+// Lines returns the child's lines of output. The channel is closed when the child has ended.
 func (p *Child) Lines() <-chan string { return p.lines }
 
-// Tell sends the child a line.
+// Tell sends a line to the child.
 func (p *Child) Tell(line string) {
 	p.t.Helper()
 	_, err := io.WriteString(p.stdin, line+"\n")
 	must(p.t, err)
 }
 
-// End closes the child's stdin and returns the rest of its lines when it has ended
-// well.
+// End closes the child's stdin, waits until it exits and returns its remaining lines. It fails the
+// test if the exit status is not 0.
 func (p *Child) End() []string {
 	p.t.Helper()
 	_ = p.stdin.Close()
 	var rest []string
-	for line := range p.lines { // a child that does not end kills itself
+	for line := range p.lines { // a child that hangs kills itself after lastWord
 		rest = append(rest, line)
 	}
 	must(p.t, p.reap())
 	return rest
 }
 
-// Kill ends the child at once, as a crash would, and returns when it is dead. What it
-// said before can still be read.
+// Kill kills the child and waits until it is dead, which simulates a crash. Its output can still be
+// read.
 func (p *Child) Kill() {
 	p.t.Helper()
 	must(p.t, p.cmd.Process.Kill())
-	_, err := p.cmd.Process.Wait() // unlike cmd.Wait, it leaves the output open
+	_, err := p.cmd.Process.Wait() // unlike cmd.Wait, this leaves the pipes open
 	must(p.t, err)
 }

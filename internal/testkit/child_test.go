@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// echo says its arguments, and then what it hears.
+// echo prints its arguments and then each line that it reads.
 func echo() {
 	testkit.Say(strings.Join(testkit.ChildArgs[[]string](), " "))
 	for line, ok := testkit.ReadLine(); ok; line, ok = testkit.ReadLine() {
@@ -49,7 +49,7 @@ func parent() {
 	<-testkit.ChildContext().Done()
 }
 
-// A child talks with its parent until its stdin closes.
+// A child exchanges lines with its parent until its stdin is closed.
 func TestProc_Talk(t *testing.T) {
 	p := testkit.StartChild(t, "echo", []string{"a", "b"})
 	require.Equal(t, "a b", p.Line(soon))
@@ -58,8 +58,8 @@ func TestProc_Talk(t *testing.T) {
 	require.Equal(t, []string{"bye"}, p.End())
 }
 
-// A child runs through the emulator that its parent runs through, and so do its own
-// children. The emulator here is a script that counts how often it is asked.
+// A child, and also its own children, run in the emulator of the parent. The emulator is a script
+// that records its invocations.
 func TestProc_Emulator(t *testing.T) {
 	dir := t.TempDir()
 	emulator, asked := filepath.Join(dir, "emulator"), filepath.Join(dir, "asked")
@@ -77,7 +77,7 @@ func TestProc_Emulator(t *testing.T) {
 	require.Equal(t, binary+"\n"+binary+"\n", string(lines))
 }
 
-// A killed child is dead, and its last output is kept.
+// The output of a killed child can still be read.
 func TestProc_Kill(t *testing.T) {
 	p := testkit.StartChild(t, "echo", []string{"last", "words"})
 	p.Tell("x")
@@ -104,12 +104,12 @@ func TestProc_Stop(t *testing.T) {
 	p.End()
 }
 
-// A child does not outlive a parent that is killed.
+// A child exits when its parent is killed.
 func TestProc_ParentKilled(t *testing.T) {
 	p := testkit.StartChild(t, "parent", nil)
 	require.Equal(t, "idle", p.Line(soon))
 	p.Kill()
-	// The grandchild holds the other end of the pipe as long as it lives.
+	// The grandchild keeps the pipe open as long as it runs.
 	select {
 	case _, more := <-p.Lines():
 		require.False(t, more)
@@ -118,7 +118,7 @@ func TestProc_ParentKilled(t *testing.T) {
 	}
 }
 
-// The command of a failing child exits with its error.
+// A child that fails writes the error to stderr and exits with a non-zero status.
 func TestProc_ChildFails(t *testing.T) {
 	cmd, err := testkit.ChildCommand("fail", nil)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestProc_ChildFails(t *testing.T) {
 	require.Equal(t, "child: of no use\n", string(text))
 }
 
-// Ledgers keep what several writers noted.
+// Noted combines the ledgers of several writers.
 func TestProc_Ledgers(t *testing.T) {
 	dir := t.TempDir()
 	a, b := testkit.ChildLedger(filepath.Join(dir, "a")), testkit.ChildLedger(filepath.Join(dir, "b"))

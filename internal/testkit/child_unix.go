@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// Stop freezes the child, as a suspended machine or a debugger would, and returns when
-// it stands still.
+// Stop suspends the child, as a debugger or a suspended machine would, and waits until it has stopped.
 func (p *Child) Stop() {
 	p.t.Helper()
 	must(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
@@ -20,7 +19,7 @@ func (p *Child) Stop() {
 	must(p.t, err)
 }
 
-// Cont lets a stopped child go on.
+// Cont resumes a stopped child.
 func (p *Child) Cont() {
 	p.t.Helper()
 	must(p.t, p.cmd.Process.Signal(syscall.SIGCONT))

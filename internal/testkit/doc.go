@@ -1,15 +1,14 @@
-// Package testkit holds what the tests of this repository share, in every module of it.
+// Package testkit provides helpers for the tests of all modules in this repository.
 //
-//   - Children: a test can run its own binary again as another process, which can be
-//     killed or stopped in the middle of what it does. A child is a function that
-//     TestMain hands to Main under a name. It talks to its parent in lines: Say writes
-//     one, ReadLine reads one. Its context ends when its stdin closes, so no child
-//     outlives its parent.
-//   - Ledgers: files of notes outside of the database, the oracle of tests that kill.
-//     ReadRelayHistory says whether those of a relay are in order.
-//   - Seeds: Seed and Rand draw what a failed run can draw again, with -seed.
-//   - Bindings: honker's own SQL on a plain connection, as another language runs it.
-//   - Short forms of verbs that must succeed: Enqueue, ClaimOne, Publish, Register and
-//     others fail the test where an error is not what it is about.
-//   - Questions about the file: QueryInt, Rows, Dump and some counting statements.
+//   - Children: a test can start its own binary as another process, to kill it or stop it at
+//     any moment. A child is a function that TestMain passes to Main under a name. It
+//     communicates with its parent in lines, by Say and ReadLine. Its context ends when its
+//     stdin is closed, so a child does not outlive its parent.
+//   - Ledgers: files with notes outside of the database, against which tests that kill
+//     processes check it. ReadRelayHistory checks the order of a relay's messages.
+//   - Seeds: Seed and Rand provide random values that -seed repeats.
+//   - Bindings: honker's own SQL on a plain connection, as other languages run it.
+//   - Shorthands for calls that must succeed, such as Enqueue, ClaimOne, Publish and
+//     Register. They fail the test on an error.
+//   - Queries on the file: QueryInt, Rows, Dump and some counting statements.
 package testkit

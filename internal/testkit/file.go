@@ -16,9 +16,8 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// OpenShared is a fresh file that others work on as well, and a DB on it. What lies
-// beside it is kept when the test fails. Tests watch whether it is written, so the DB writes
-// nothing but what its verbs do.
+// OpenShared creates a file for several processes and opens a DB on it. If the test fails, the
+// directory of the file is kept. Traffic counts are off, because tests watch the file for writes.
 func OpenShared(t testing.TB) (string, *honker.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shared.db")
@@ -27,7 +26,7 @@ func OpenShared(t testing.TB) (string, *honker.DB) {
 	return path, db
 }
 
-// OpenPool is an application's own pool. Its journal mode is the file's.
+// OpenPool opens a pool as an application would. It does not set a journal mode.
 func OpenPool(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
@@ -36,16 +35,16 @@ func OpenPool(t testing.TB, path string) *sql.DB {
 	return pool
 }
 
-// Attach attaches a pool of the application's.
+// Attach opens a pool as an application would and attaches honker to it.
 func Attach(t testing.TB, path string) *honker.DB {
 	t.Helper()
 	db, err := honker.Attach(context.Background(), OpenPool(t, path), nil)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) }) // before the pool
+	t.Cleanup(func() { require.NoError(t, db.Close()) }) // runs before the pool is closed
 	return db
 }
 
-// MakeApplication makes a database that has nothing of honker's in it, and closes it.
+// MakeApplication creates a database without honker's tables and closes it.
 func MakeApplication(t testing.TB, path string) {
 	t.Helper()
 	pool, err := sql.Open("sqlite", path)
@@ -56,15 +55,15 @@ func MakeApplication(t testing.TB, path string) {
 	require.NoError(t, pool.Close())
 }
 
-// MakeFile makes a file with honker's schema, and closes it.
+// MakeFile creates a file with honker's schema and closes it.
 func MakeFile(t testing.TB, path string) {
 	t.Helper()
-	db, err := honker.Open(context.Background(), path, &honker.Options{NoFileNotices: true}) // also in a bubble
+	db, err := honker.Open(context.Background(), path, &honker.Options{NoFileNotices: true}) // NoFileNotices allows calls from within a bubble
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 }
 
-// ListDir returns what is in dir, with the modes.
+// ListDir returns the entries of dir with their permissions.
 func ListDir(t testing.TB, dir string) map[string]fs.FileMode {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -78,8 +77,8 @@ func ListDir(t testing.TB, dir string) map[string]fs.FileMode {
 	return modes
 }
 
-// FileSum tells whether a file was changed. No process may have it open: reading it drops
-// the locks that this process holds on it.
+// FileSum returns a checksum of a file. This process must not have the file open in SQLite, because
+// reading it would drop the locks on it.
 func FileSum(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -22,7 +22,8 @@ func PublishRange(t testing.TB, s *honker.Stream[int], first, last int, opts ...
 	require.NoError(t, err)
 }
 
-// GroupInfo reads how a group stands: the zero value until its first member has joined.
+// GroupInfo returns information about a group. It returns the zero value before the first member
+// has joined.
 func GroupInfo[E any](t testing.TB, g *honker.Group[E]) honker.GroupInfo {
 	t.Helper()
 	info, err := g.Info(context.Background())
@@ -32,12 +33,12 @@ func GroupInfo[E any](t testing.TB, g *honker.Group[E]) honker.GroupInfo {
 	return info
 }
 
-// MemberGroup is the group of the children.
+// MemberGroup returns the group that child processes join.
 func MemberGroup(db *honker.DB, lease time.Duration) *honker.Group[int] {
 	return honker.NewStream[int](db, "orders", nil).Group("members", &honker.GroupOptions{Lease: lease})
 }
 
-// Deliveries is All as a pull.
+// Deliveries runs Member.All in the background and returns a channel of its deliveries.
 func Deliveries[E any](t testing.TB, ctx context.Context, m *honker.Member[E]) <-chan *honker.Delivery[E] {
 	t.Helper()
 	out := make(chan *honker.Delivery[E], 1000)

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Ledger is a file of notes that one process writes: what happened to which number,
-// say a job's, outside of the database. It is the oracle of tests that kill. Each note
-// is one write at the end of the file, so it outlives its writer.
+// Ledger is a file in which a process notes events and their numbers, such as job ids. Tests that
+// kill processes compare it with the database. A note is written in a single call, so it survives
+// its writer.
 type Ledger struct{ f *os.File }
 
-// OpenLedger opens the ledger at path, and creates it if need be.
+// OpenLedger opens the ledger at path for appending, creating it if necessary.
 func OpenLedger(path string) (*Ledger, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	return &Ledger{f}, err
 }
 
-// Note adds a line for each number.
+// Note appends a line for each number.
 func (l *Ledger) Note(what any, numbers ...int64) error {
 	var text strings.Builder
 	for _, n := range numbers {
@@ -32,14 +32,14 @@ func (l *Ledger) Note(what any, numbers ...int64) error {
 // Close closes the file.
 func (l *Ledger) Close() error { return l.f.Close() }
 
-// Entry is one note.
+// Entry is a note.
 type Entry struct {
 	What   string
 	Number int64
 }
 
-// ReadLedger returns the notes of one ledger, in order. A last line without an end is left
-// out: its writer died over it.
+// ReadLedger returns the notes of a ledger in order. An incomplete last line is ignored, because
+// its writer was killed.
 func ReadLedger(path string) ([]Entry, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

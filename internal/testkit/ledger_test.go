@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A ledger keeps the notes of all its writers in order.
+// A ledger keeps the notes of successive writers in order.
 func TestLedger_InOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	for i := range int64(2) {
@@ -24,7 +24,7 @@ func TestLedger_InOrder(t *testing.T) {
 	require.Equal(t, []testkit.Entry{{"ran", 0}, {"ran", 7}, {"ran", 1}, {"ran", 7}}, got)
 }
 
-// Half a line is no note, and nonsense is an error.
+// An incomplete last line is ignored, and a malformed line is an error.
 func TestLedger_HalfLine(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// TakeLock takes a lock that is free.
+// TakeLock takes a lock. It fails the test if the lock is not free.
 func TakeLock(t testing.TB, db *honker.DB, name string, opts *honker.LockOptions) *honker.Lock {
 	t.Helper()
 	l, err := db.TryLock(context.Background(), name, opts)
@@ -17,7 +17,7 @@ func TakeLock(t testing.TB, db *honker.DB, name string, opts *honker.LockOptions
 	return l
 }
 
-// RequireHeld asserts that the lock cannot be had.
+// RequireHeld asserts that the lock is held.
 func RequireHeld(t testing.TB, db *honker.DB, name string) {
 	t.Helper()
 	l, err := db.TryLock(context.Background(), name, nil)
@@ -25,14 +25,14 @@ func RequireHeld(t testing.TB, db *honker.DB, name string) {
 	require.Nil(t, l)
 }
 
-// Unlock releases a lock that is still held.
+// Unlock releases a lock. It fails the test if the lock was lost.
 func Unlock(t testing.TB, l *honker.Lock) {
 	t.Helper()
 	require.NoError(t, l.Unlock(context.Background()))
 }
 
-// LockExpiry is when the lock ? ends, 0 when there is none.
+// LockExpiry selects the expiry of the lock named ?, or 0 if there is none.
 const LockExpiry = `SELECT coalesce((SELECT expires_at FROM _honker_locks WHERE name = ?), 0)`
 
-// CountAllowed adds up what all windows have let through.
+// CountAllowed selects the number of calls that all rate limit windows have allowed.
 const CountAllowed = `SELECT coalesce(sum(count), 0) FROM _honker_rate_limits`

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Listen attaches a listener that is closed with the test.
+// Listen attaches a listener and closes it when the test ends.
 func Listen(t testing.TB, db *honker.DB, channels ...string) *honker.Listener {
 	t.Helper()
 	l, err := db.Listen(context.Background(), channels...)
@@ -26,7 +26,7 @@ func Notify(t testing.TB, db *honker.DB, channel string, payload any) int64 {
 	return id
 }
 
-// Receive asserts that the next messages are those with ids.
+// Receive asserts that the next messages have the given ids.
 func Receive(t testing.TB, l *honker.Listener, ids ...int64) {
 	t.Helper()
 	ctx := Context(t, Timeout)

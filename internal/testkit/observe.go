@@ -6,7 +6,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Recorder collects what an observer was told.
+// Recorder collects the events of an Observer. It is safe for concurrent use.
 type Recorder struct {
 	mu       sync.Mutex
 	Enqueued []honker.Enqueued
@@ -16,21 +16,21 @@ type Recorder struct {
 	Woke     []honker.Woke
 }
 
-// Record adds e to all, which is a slice of s.
+// Record appends e to all, which must point to a field of s.
 func Record[E any](s *Recorder, all *[]E, e E) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	*all = append(*all, e)
 }
 
-// Recorded returns the events so far.
+// Recorded returns a copy of the events in all, which must point to a field of s.
 func Recorded[E any](s *Recorder, all *[]E) []E {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]E(nil), *all...)
 }
 
-// Outcomes is how the claims ended, so far and in that order.
+// Outcomes returns the outcomes of the settled claims, in order.
 func (s *Recorder) Outcomes() (all []honker.Outcome) {
 	for _, e := range Recorded(s, &s.Settled) {
 		all = append(all, e.Outcome)

@@ -14,10 +14,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// CountJobs counts the jobs of a file.
+// CountJobs selects the number of jobs in a file, including dead letters.
 const CountJobs = `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_dead)`
 
-// QueryInt reads one integer.
+// QueryInt returns the integer selected by query.
 func QueryInt(t testing.TB, pool *sql.DB, query string, args ...any) (n int64) {
 	t.Helper()
 	require.NoError(t, pool.QueryRowContext(context.Background(), query, args...).Scan(&n), query)
@@ -33,24 +33,24 @@ func ExecAll(t testing.TB, pool *sql.DB, statements ...string) {
 	}
 }
 
-// Numbers are n numbers from 1 on, as a table.
+// Numbers returns a WITH clause for a table some(n) with the numbers from 1 to n.
 func Numbers(n int) string {
 	return fmt.Sprintf(`WITH RECURSIVE some(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < %d) `, n)
 }
 
-// Exec changes the file behind honker's back.
+// Exec runs a statement without honker, to put the file in a certain state.
 func Exec(t testing.TB, db *honker.DB, query string, args ...any) {
 	t.Helper()
 	_, err := db.SQL().ExecContext(context.Background(), query, args...)
 	require.NoError(t, err, query)
 }
 
-// Querier is what a script runs on.
+// Querier is implemented by *sql.DB, *sql.Tx and *sql.Conn.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Rows returns the rows of query, each as one line of text.
+// Rows returns the rows of query, each formatted as a line.
 func Rows(q Querier, query string, args ...any) (lines []string, err error) {
 	rows, err := q.QueryContext(context.Background(), query, args...)
 	if err != nil {
@@ -85,7 +85,7 @@ func lineOf(cells []sql.NullString) string {
 	return strings.Join(texts, "|")
 }
 
-// Dump is every row of every table.
+// Dump returns all rows of all tables, sorted.
 func Dump(t testing.TB, q Querier) (all []string) {
 	t.Helper()
 	tables, err := Rows(q, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// ClaimOneAs claims the one job that there must be, for a worker of any name.
+// ClaimOneAs claims a job for the given worker. It fails the test if there is none.
 func ClaimOneAs[T any](t testing.TB, q *honker.Queue[T], worker string) *honker.Job[T] {
 	t.Helper()
 	jobs, err := q.Claim(context.Background(), worker, 1)
@@ -20,17 +20,17 @@ func ClaimOneAs[T any](t testing.TB, q *honker.Queue[T], worker string) *honker.
 	return jobs[0]
 }
 
-// ErrCause is the error of handlers that fail.
+// ErrCause is returned by failing handlers.
 var ErrCause = errors.New("the printer is on fire")
 
-// NewQueue is a queue on a file of its own, and a ctx that no test outlives.
+// NewQueue returns a queue in a new file, and a ctx that ends after Timeout.
 func NewQueue[T any](t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[T]) {
 	t.Helper()
 	db := honkertest.Open(t, nil)
 	return Context(t, Timeout), db, honker.NewQueue[T](db, "jobs", opts)
 }
 
-// Enqueue enqueues one job.
+// Enqueue enqueues a job and returns its id.
 func Enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts ...honker.EnqueueOption) int64 {
 	t.Helper()
 	id, err := q.Enqueue(context.Background(), args, opts...)
@@ -46,7 +46,7 @@ func Claim[T any](t testing.TB, q *honker.Queue[T], n int) []*honker.Job[T] {
 	return jobs
 }
 
-// ClaimOne claims the one job that there is to claim.
+// ClaimOne claims the only claimable job. It fails the test if there is none, or more.
 func ClaimOne[T any](t testing.TB, q *honker.Queue[T]) *honker.Job[T] {
 	t.Helper()
 	jobs := Claim(t, q, 2)
@@ -54,7 +54,7 @@ func ClaimOne[T any](t testing.TB, q *honker.Queue[T]) *honker.Job[T] {
 	return jobs[0]
 }
 
-// ExpireClaim ends the claim on a job as time would.
+// ExpireClaim makes the claim on a job expire.
 func ExpireClaim(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() - 1 WHERE id = ?`, id)
@@ -68,14 +68,14 @@ func GetJob[T any](t testing.TB, q *honker.Queue[T], id int64) *honker.JobInfo {
 	return info
 }
 
-// RequireGone asserts that there is no such job any more.
+// RequireGone asserts that the job no longer exists.
 func RequireGone[T any](t testing.TB, q *honker.Queue[T], id int64) {
 	t.Helper()
 	_, err := q.Get(context.Background(), id)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// ClaimAll claims the jobs that can run, as "w", and returns them by id.
+// ClaimAll claims all claimable jobs for the worker "w" and returns them by id.
 func ClaimAll[T any](t testing.TB, q *honker.Queue[T]) map[int64]*honker.Job[T] {
 	t.Helper()
 	jobs, err := q.Claim(context.Background(), "w", 1000)
@@ -87,7 +87,7 @@ func ClaimAll[T any](t testing.TB, q *honker.Queue[T]) map[int64]*honker.Job[T] 
 	return all
 }
 
-// PhaseOf reads the phase of a job.
+// PhaseOf returns the phase of a job.
 func PhaseOf(t testing.TB, db *honker.DB, id int64) honker.Phase {
 	t.Helper()
 	j, err := db.Job(context.Background(), id)

@@ -9,11 +9,11 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Refusal is a call that is to be refused.
+// Refusal is a call that must be refused.
 type Refusal = func(context.Context) error
 
-// RequireRefused asserts that each call is ErrInvalid, names the verb of the error, and leaves the
-// file as it was.
+// RequireRefused asserts that each call returns ErrInvalid, with an error text that begins with
+// "honker: ", and does not change the file.
 func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
 	t.Helper()
 	unchanged := WatchFile(t, path)
@@ -25,8 +25,8 @@ func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
 	}
 }
 
-// WatchFile returns what asserts that nothing was committed to the file since, as
-// another connection sees it.
+// WatchFile returns a function which asserts that nothing has been committed to the file since. It
+// uses a separate connection.
 func WatchFile(t testing.TB, path string) func(what string) {
 	t.Helper()
 	conn, err := OpenPool(t, path).Conn(context.Background())

@@ -10,26 +10,26 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// RelayPartition names a partition of a relay's queue.
+// RelayPartition identifies a partition of a relay's queue.
 type RelayPartition struct {
 	Queue     string
 	Partition int
 }
 
-// What the ledger of a process says of its relay: which messages its handlers were given, and what
-// became of each batch. An epoch is a batch, of one process.
+// The kinds of notes about a relay in a ledger: a message given to a handler, a batch saved, and a
+// batch whose lease was lost. An epoch is a batch of one process.
 const (
 	relayGiven = "given"
 	relaySaved = "saved"
 	relayLost  = "lost"
 )
 
-// NoteGiven notes that a handler was given m, which carries number.
+// NoteGiven notes that a handler was given m. number identifies the message's payload.
 func NoteGiven(note func(what any, number int64), m *relay.Message, number int64) {
 	note(fmt.Sprintf("%s/%s/%d/%d/%d", relayGiven, m.Queue, m.Partition, m.Epoch, m.Seq), number)
 }
 
-// RelayObserver notes how batches have ended.
+// RelayObserver returns an observer that notes how batches end.
 func RelayObserver(note func(what any, number int64)) *relay.Observer {
 	return &relay.Observer{
 		Finished: func(e relay.Finished) {
@@ -41,26 +41,26 @@ func RelayObserver(note func(what any, number int64)) *relay.Observer {
 	}
 }
 
-// RelayHistory is what the processes of a relay have noted together.
+// RelayHistory is the combined history of all processes of a relay.
 type RelayHistory struct {
-	Numbers map[RelayPartition][]int64 // what the messages 1, 2, 3 … of a partition carry
-	Again   int                        // deliveries beyond the first of each message
-	Lost    int                        // batches with a progress that was refused
+	Numbers map[RelayPartition][]int64 // the numbers carried by the messages 1, 2, 3, … of a partition
+	Again   int                        // repeated deliveries
+	Lost    int                        // batches that could not save their progress
 }
 
-// relayBatch is what was noted of an epoch.
+// relayBatch holds the notes of an epoch.
 type relayBatch struct {
 	epoch   int64
 	ledger  string
 	seqs    []int64
 	numbers []int64
-	saved   int64 // messages; -1: that it was saved is not noted
+	saved   int64 // number of saved messages; -1 if no save was noted
 	lost    bool
 }
 
-// ReadRelayHistory reads the ledgers that match pattern. It is an error if the messages of a
-// partition were not given in order: each batch has to begin where the one before it was saved, or
-// where that one began, and a message has to carry the same whenever it is given.
+// ReadRelayHistory reads the ledgers that match pattern. It returns an error if the messages of a
+// partition were not given in order. Each batch must begin where the previous batch was saved, or
+// where the previous batch began. Repeated deliveries of a message must carry the same number.
 func ReadRelayHistory(pattern string) (*RelayHistory, error) {
 	ledgers, err := ReadLedgers(pattern)
 	if err != nil {
@@ -83,7 +83,7 @@ func ReadRelayHistory(pattern string) (*RelayHistory, error) {
 	return h, nil
 }
 
-// noteRelay adds an entry of a ledger to its epoch. Other entries are left out.
+// noteRelay adds a ledger entry to its epoch. It ignores entries that do not concern a relay.
 func noteRelay(partitions map[RelayPartition]map[int64]*relayBatch, ledger string, e Entry) error {
 	words := strings.Split(e.What, "/")
 	if len(words) < 4 {
@@ -113,7 +113,7 @@ func noteRelay(partitions map[RelayPartition]map[int64]*relayBatch, ledger strin
 	return nil
 }
 
-// number is a number that this file has written.
+// number parses a number written by this file.
 func number(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -122,24 +122,24 @@ func number(text string) int64 {
 	return n
 }
 
-// follow walks through the batches of a partition in the order in which they were taken.
+// follow checks the batches of a partition in the order of their epochs.
 func (h *RelayHistory) follow(p RelayPartition, epochs map[int64]*relayBatch) error {
 	batches := make([]*relayBatch, 0, len(epochs))
 	for _, b := range epochs {
 		batches = append(batches, b)
 	}
 	slices.SortFunc(batches, func(a, b *relayBatch) int { return cmp.Compare(a.epoch, b.epoch) })
-	low, high := int64(1), int64(1) // the next batch begins between them
+	low, high := int64(1), int64(1) // the next batch must begin in this range
 	for _, b := range batches {
 		if b.lost {
 			h.Lost++
 		}
-		if len(b.seqs) == 0 { // the process died, or had no time left, before the first message
+		if len(b.seqs) == 0 { // the process died or ran out of time before the first message
 			continue
 		}
 		first := b.seqs[0]
 		if first < low || first > high {
-			return fmt.Errorf("epoch %d begins at message %d, and not at one of %d to %d", b.epoch, first, low, high)
+			return fmt.Errorf("epoch %d begins at message %d, rather than at %d to %d", b.epoch, first, low, high)
 		}
 		if err := h.give(p, b); err != nil {
 			return fmt.Errorf("epoch %d: %w", b.epoch, err)
@@ -149,7 +149,8 @@ func (h *RelayHistory) follow(p RelayPartition, epochs map[int64]*relayBatch) er
 	return nil
 }
 
-// end is where the batch after b may begin. What a process that died has saved is not known.
+// end returns the range in which the next batch may begin. It is wider than one message if it is
+// unknown whether a process saved its progress before it died.
 func (b *relayBatch) end() (low, high int64) {
 	first := b.seqs[0]
 	switch {
@@ -161,7 +162,7 @@ func (b *relayBatch) end() (low, high int64) {
 	return first, first + int64(len(b.seqs))
 }
 
-// give adds the messages of a batch to what their partition was given.
+// give adds the messages of a batch to the history of their partition.
 func (h *RelayHistory) give(p RelayPartition, b *relayBatch) error {
 	if b.saved > int64(len(b.seqs)) {
 		return fmt.Errorf("%d messages were saved, %d were given", b.saved, len(b.seqs))

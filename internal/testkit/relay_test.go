@@ -10,7 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The ledgers of a relay show what was given out of order, twice, or to two.
+// TestRelayHistory checks that ReadRelayHistory detects messages that were handled out of order,
+// twice, or by two processes.
 func TestRelayHistory(t *testing.T) {
 	for name, c := range map[string]struct {
 		ledgers []string

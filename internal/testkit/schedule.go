@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Leader is the row of the scheduler's lock.
+// Leader returns the owner and the expiry of the scheduler's lock, or zero values if there is none.
 func Leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
 	t.Helper()
 	err := db.SQL().QueryRowContext(context.Background(), `SELECT owner, expires_at FROM _honker_locks WHERE name = 'honker-scheduler'`).Scan(&owner, &expires)
@@ -22,7 +22,7 @@ func Leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
 	return owner, expires
 }
 
-// ScheduleRow is a row as it is in the file.
+// ScheduleRow is a row of the schedule table. Types holds the SQLite types of the text columns.
 type ScheduleRow struct {
 	Name, Queue, Spec, Payload string
 	Priority                   int64
@@ -41,18 +41,19 @@ func GetSchedule(t testing.TB, db *honker.DB, name string) (s ScheduleRow) {
 	return s
 }
 
-// Register registers a schedule that is fine.
+// Register registers a valid schedule.
 func Register(t testing.TB, db *honker.DB, sch honker.Schedule) {
 	t.Helper()
 	require.NoError(t, db.Scheduler().Register(context.Background(), sch))
 }
 
-// Every is a schedule of the queue "jobs".
+// Every returns a schedule for the queue "jobs".
 func Every(name, spec string) honker.Schedule {
 	return honker.Schedule{Name: name, Queue: "jobs", Spec: spec}
 }
 
-// RequireChanged asserts what a verb says of whether it has changed something.
+// RequireChanged returns a function which asserts that a call succeeded and whether it changed
+// anything.
 func RequireChanged(t testing.TB, want bool) func(bool, error) {
 	t.Helper()
 	return func(got bool, err error) {
@@ -62,7 +63,7 @@ func RequireChanged(t testing.TB, want bool) func(bool, error) {
 	}
 }
 
-// Tick fires what is due at now.
+// Tick fires the schedules due at now.
 func Tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
 	t.Helper()
 	fires, err := db.Scheduler().Tick(context.Background(), now)
@@ -70,11 +71,11 @@ func Tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
 	return fires
 }
 
-// SetNextFire sets when a schedule is due.
+// SetNextFire sets the next time of a schedule.
 func SetNextFire(t testing.TB, db *honker.DB, name string, at time.Time) {
 	t.Helper()
 	Exec(t, db, `UPDATE _honker_scheduler_tasks SET next_fire_at = ? WHERE name = ?`, at.Unix(), name)
 }
 
-// CountQueue counts the jobs of the queue ?.
+// CountQueue selects the number of jobs in the queue ?.
 const CountQueue = `SELECT count(*) FROM _honker_live WHERE queue = ?`

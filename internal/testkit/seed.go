@@ -13,10 +13,11 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
 
-// begun is when the run began, by the clock outside of all bubbles.
+// begun is the start time of the run. It is read here because a bubble would return its fake time.
 var begun = uint64(time.Now().UnixNano())
 
-// UseSeed hands the seed on to the models, which draw by themselves.
+// UseSeed passes the -seed flag on to the model tests, which use rapid's own seed. Call it in
+// TestMain.
 func UseSeed() {
 	flag.Parse()
 	if *seedFlag != 0 {
@@ -24,8 +25,8 @@ func UseSeed() {
 	}
 }
 
-// Seed is the run's seed, which a test that fails has said. What processes, goroutines
-// and the machine's scheduler add is not in it.
+// Seed returns the seed of the run and logs it for repetition. The scheduling of goroutines and
+// processes does not depend on it.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := *seedFlag
@@ -36,11 +37,11 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand is the source of one goroutine, called of, of a seed.
+// Rand returns a random source for one goroutine. of distinguishes the sources of a seed.
 func Rand(seed, of uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, of)) }
 
-// KeepOnFailure copies what lies in dir, the database with its log and the ledgers, when
-// the test has failed and before anything is closed. Call it last of what is set up.
+// KeepOnFailure copies dir to a temporary directory if the test fails. It must be called after all
+// other cleanups are registered, so that it runs before files are closed.
 func KeepOnFailure(t testing.TB, dir string) {
 	t.Helper()
 	t.Cleanup(func() {

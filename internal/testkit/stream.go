@@ -10,15 +10,15 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// Double is what most pipes here do.
+// Double is the function of most pipes in tests.
 func Double(_ context.Context, e *honker.Event[int]) (int, error) { return 2 * e.Data, nil }
 
-// DoublingStreams are the ends of a pipe.
+// DoublingStreams returns the input and the output of a pipe that uses Double.
 func DoublingStreams(db *honker.DB) (from, to *honker.Stream[int]) {
 	return honker.NewStream[int](db, "numbers", nil), honker.NewStream[int](db, "doubles", nil)
 }
 
-// Doubles are the first n numbers, each doubled.
+// Doubles returns the first n non-negative integers, doubled.
 func Doubles(n int) []int {
 	out := make([]int, n)
 	for i := range out {
@@ -27,14 +27,14 @@ func Doubles(n int) []int {
 	return out
 }
 
-// NewStream is a stream on a fresh file.
+// NewStream returns a stream in a new file.
 func NewStream[E any](t testing.TB, topic string) (context.Context, *honker.DB, *honker.Stream[E]) {
 	t.Helper()
 	db := honkertest.Open(t, nil)
 	return Context(t, Timeout), db, honker.NewStream[E](db, topic, nil)
 }
 
-// Publish publishes one event and returns its offset.
+// Publish publishes an event and returns its offset.
 func Publish[E any](t testing.TB, s *honker.Stream[E], data E, opts ...honker.PublishOption) int64 {
 	t.Helper()
 	offset, err := s.Publish(context.Background(), data, opts...)
@@ -42,7 +42,7 @@ func Publish[E any](t testing.TB, s *honker.Stream[E], data E, opts ...honker.Pu
 	return offset
 }
 
-// PublishUpTo publishes the numbers from 0 up to n in one batch, and returns their offsets.
+// PublishUpTo publishes the numbers from 0 to n-1 in a single batch and returns their offsets.
 func PublishUpTo(t testing.TB, s *honker.Stream[int], n int, opts ...honker.PublishOption) (offsets []int64) {
 	t.Helper()
 	data := make([]int, n)
@@ -58,7 +58,7 @@ func PublishUpTo(t testing.TB, s *honker.Stream[int], n int, opts ...honker.Publ
 	return offsets
 }
 
-// StreamData is the data of all events that are stored.
+// StreamData returns the data of all stored events.
 func StreamData[E any](t testing.TB, s *honker.Stream[E]) (data []E) {
 	t.Helper()
 	for e, err := range s.Read(Context(t, Timeout), 0) {
@@ -68,7 +68,7 @@ func StreamData[E any](t testing.TB, s *honker.Stream[E]) (data []E) {
 	return data
 }
 
-// Take collects the first n events of a consumer.
+// Take returns the next n events of a consumer.
 func Take(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.SubscribeOptions, n int) (events []*honker.Event[int]) {
 	t.Helper()
 	for e, err := range s.Subscribe(Context(t, Timeout), consumer, opts) {
@@ -81,7 +81,7 @@ func Take(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.Sub
 	return events
 }
 
-// EventData is what events carry.
+// EventData returns the data of events.
 func EventData(events []*honker.Event[int]) (data []int) {
 	for _, e := range events {
 		data = append(data, e.Data)
@@ -89,7 +89,7 @@ func EventData(events []*honker.Event[int]) (data []int) {
 	return data
 }
 
-// SavedOffset reads the saved offset of a consumer.
+// SavedOffset returns the saved offset of a consumer.
 func SavedOffset[E any](t testing.TB, s *honker.Stream[E], consumer string) int64 {
 	t.Helper()
 	offset, err := s.Offset(context.Background(), consumer)

@@ -7,18 +7,18 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Task is what a child is asked to do.
+// Task contains the arguments of a child process.
 type Task struct {
 	Path   string
-	Ledger string        // where workers note what they did
-	Owner  string        // of a lock; empty for one of its own
+	Ledger string        // path for the notes of workers
+	Owner  string        // owner of a lock; empty to choose a unique name
 	Quiet  bool          // do not report each handler
-	Jobs   int           // how many
-	Seed   uint64        // of what is drawn
-	Span   time.Duration // of a lease, of holding a lock
+	Jobs   int           // number of jobs
+	Seed   uint64        // random seed
+	Span   time.Duration // length of a lease, or how long a lock is held
 }
 
-// OpenChild opens the file of the child's task.
+// OpenChild opens the file of the child's task. The observer may be nil.
 func OpenChild(o *honker.Observer) (Task, *honker.DB) {
 	a := ChildArgs[Task]()
 	db, err := honker.Open(context.Background(), a.Path, &honker.Options{Observer: o})

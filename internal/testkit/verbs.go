@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// UseAll takes jobs and messages through db, from other as well, which is a pool on
-// the same file that db knows nothing of.
+// UseAll uses jobs, messages, events and transactions through db. It also writes through other,
+// which must be a separate pool on the same file.
 func UseAll(t *testing.T, db *honker.DB, other *sql.DB) {
 	ctx := Context(t, Timeout)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -54,7 +54,7 @@ func UseAll(t *testing.T, db *honker.DB, other *sql.DB) {
 	require.NoError(t, <-worked)
 }
 
-// LastError is what ended a sequence.
+// LastError returns the last error of a sequence.
 func LastError[V any](values iter.Seq2[V, error]) (last error) {
 	for _, err := range values {
 		last = err

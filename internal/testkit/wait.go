@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// Timeout ends a test that hangs. It is far above what any wait should take.
+// Timeout is the limit for steps that should take far less. It only ends tests that hang.
 const Timeout = time.Minute
 
-// Context is a ctx that ends with the test, or after d.
+// Context returns a ctx that is cancelled after d or when the test ends.
 func Context(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Eventually looks until ok, and fails the test when that takes longer than d.
+// Eventually polls ok until it returns true, and fails the test after d.
 func Eventually(t testing.TB, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()
 	for deadline := time.Now().Add(d); !ok(); <-look.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not: %s", d, what)
+			t.Fatalf("condition not met after %v: %s", d, what)
 		}
 	}
 }
 
-// Within waits for an error from c, for d at most; then the error is that of the ctx.
+// Within returns the first error from c, or the error of ctx if none arrives within d.
 func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -40,12 +40,12 @@ func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 	}
 }
 
-// Background runs work in a goroutine, until stop or the end of the test ends its ctx.
-// stop returns what work returned.
+// Background runs work in a goroutine. stop cancels its ctx, waits for it and returns its error.
+// The end of the test calls stop, too.
 func Background(t testing.TB, work func(context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{}) // in a bubble, a wait for a sync.Once stops the clock
+	ended := make(chan struct{}) // not a sync.Once: waiting for it in a bubble would stop the clock
 	var err error
 	go func() { err = work(ctx); close(ended) }()
 	stop = func() error { cancel(); <-ended; return err }

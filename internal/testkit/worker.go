@@ -15,29 +15,29 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// Log collects what was logged.
+// Log collects log output. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-// Write makes a Log the writer of a slog.Handler.
+// Write implements io.Writer, for slog handlers.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-// Times counts how often what was logged.
+// Times returns the number of occurrences of what in the log.
 func (l *Log) Times(what string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), what)
 }
 
-// Bubble runs f under a clock that stands still while any goroutine works, and jumps to the
-// next timer when all wait. It begins at a whole second. Its DB must hear of commits
-// from within only: a notice of the system comes from outside.
+// Bubble runs f in a testing/synctest bubble, in which time advances only when all goroutines are
+// blocked. The bubble begins at a whole second. Its DB gets no file notices, because they come from
+// outside of the bubble.
 func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 // Handler is a handler of jobs.
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
-// LoggedBubble is Bubble with a log of all levels from Info.
+// LoggedBubble is like Bubble, but passes a log of level Info and above to f.
 func LoggedBubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder, log *Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -71,13 +71,13 @@ func LoggedBubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder,
 	})
 }
 
-// Succeed is a handler that does nothing.
+// Succeed is a handler that returns nil.
 func Succeed[T any](context.Context, *honker.Job[T]) error { return nil }
 
-// SucceedTx is one for WorkTx.
+// SucceedTx is a handler for WorkTx that returns nil.
 func SucceedTx[T any](context.Context, *sql.Tx, *honker.Job[T]) error { return nil }
 
-// Work is a Work in the background. stop ends its ctx and returns what it returned.
+// Work runs Queue.Work in the background. stop cancels its ctx and returns its error.
 func Work[T any](t testing.TB, q *honker.Queue[T], fn Handler[T], opts *honker.WorkOptions) (stop func() error) {
 	t.Helper()
 	return Background(t, func(ctx context.Context) error { return q.Work(ctx, fn, opts) })
