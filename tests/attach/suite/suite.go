@@ -1,7 +1,7 @@
-// Package suite shows that honker.Attach works on pools of other SQLite drivers than its
-// own. The drivers live in a module of their own, so that they do not reach the library's
-// go.mod, and each in a test process to itself: two of them claim one name, and two SQLite
-// libraries that have one file open in one process drop each other's locks.
+// Package suite tests honker.Attach with pools of other SQLite drivers. The drivers are in a
+// separate module to keep them out of the library's go.mod. Each has its own test process, because
+// some of them register the same driver name, and because two SQLite libraries in a process would
+// drop each other's file locks.
 package suite
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Run runs the suite on pools that open returns for a path.
+// Run runs the suite. open must return a new pool on the file at path.
 func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 	for name, test := range map[string]func(*testing.T, *sql.DB){
 		"the verbs":                       verbs,
@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(path string) (*sql.DB, error)) {
 	}
 }
 
+// verbs checks the basic operations of queues and notifications, also in transactions of the pool.
 func verbs(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -101,8 +102,8 @@ func enqueueInTransactions(ctx context.Context, t *testing.T, db *honker.DB, q *
 	require.NoError(t, err)
 }
 
-// uniqueKeys are freed by the file's own trigger, where a binding that knows nothing of them settles
-// by honker's SQL on the driver's SQLite.
+// uniqueKeys checks that a trigger in the file releases a unique key when another binding settles
+// the job with honker's plain SQL.
 func uniqueKeys(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -130,7 +131,7 @@ WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'jobs' AND state = 'pendi
 		exec(claim)
 		next := place(2, &honker.Uniqueness{Conflict: honker.RunAgain})
 		require.Equal(t, honker.PlacedAgain, next.Result)
-		exec(claim) // finds none: the successor is held
+		exec(claim) // claims nothing, because the successor is held
 		exec(end, first.ID)
 		info, err := q.Get(ctx, next.ID)
 		require.NoError(t, err)
@@ -147,8 +148,8 @@ WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'jobs' AND state = 'pendi
 	require.NoError(t, db.Check(ctx))
 }
 
-// pauses are kept by the file's own trigger, where a binding that knows nothing of them claims by
-// honker's SQL on the driver's SQLite.
+// pauses checks that a trigger in the file keeps another binding from claiming paused jobs with
+// honker's plain SQL.
 func pauses(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -177,7 +178,7 @@ func pauses(t *testing.T, pool *sql.DB) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// foreignClaim claims all that is due as a binding does that knows nothing of limits.
+// foreignClaim claims all due jobs as a binding without support for limits would.
 func foreignClaim(ctx context.Context, t *testing.T, pool *sql.DB) (claimed []int64) {
 	rows, err := pool.QueryContext(ctx, `UPDATE _honker_live
 SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
@@ -193,7 +194,8 @@ WHERE id IN (SELECT id FROM _honker_live WHERE state = 'pending' AND run_at <= u
 	return claimed
 }
 
-// limits bind such a binding too, and its settles let the next job of a key go.
+// limits checks that limits also apply to such a binding, and that its settlements release the next
+// job of a key.
 func limits(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -235,7 +237,8 @@ func limits(t *testing.T, pool *sql.DB) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// afters wait for others whichever driver ends those, and another binding too.
+// afters checks that waiting jobs are released when their predecessors end through any driver or
+// binding.
 func afters(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -263,7 +266,7 @@ func afters(t *testing.T, pool *sql.DB) {
 	report, err := admin.Requeue(ctx, db, admin.JobFilter{Batch: batch.ID}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, report.Changed)
-	_, err = pool.ExecContext(ctx, `UPDATE _honker_live SET run_at = 1`) // two seconds ahead
+	_, err = pool.ExecContext(ctx, `UPDATE _honker_live SET run_at = 1`) // otherwise due in two seconds
 	require.NoError(t, err)
 	run, stop := context.WithCancel(ctx)
 	defer stop()
@@ -284,7 +287,7 @@ func afters(t *testing.T, pool *sql.DB) {
 	require.Empty(t, left)
 }
 
-// sideRow has a job keep what honker's columns have no place for, and its failed attempt.
+// sideRow checks that the side row of a job keeps its headers and its failed attempt.
 func sideRow(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -326,6 +329,7 @@ func sideRow(t *testing.T, pool *sql.DB) {
 	require.NoError(t, db.Check(ctx))
 }
 
+// sleeper checks that a commit of the pool wakes a worker.
 func sleeper(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -352,7 +356,8 @@ func sleeper(t *testing.T, pool *sql.DB) {
 	require.ErrorIs(t, <-worked, honker.ErrClosed)
 }
 
-// relays sends in the application's transactions, by a plain INSERT of its driver, and by verbs.
+// relays checks messages sent in the application's transactions, by a plain INSERT of the driver,
+// and by the relay's methods.
 func relays(t *testing.T, pool *sql.DB) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -401,8 +406,8 @@ func relays(t *testing.T, pool *sql.DB) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// sendInTransactions sends to both queues in a transaction that is rolled back, and in one that is
-// committed.
+// sendInTransactions sends to both queues twice: in a transaction that is rolled back and in a
+// transaction that is committed.
 func sendInTransactions(ctx context.Context, t *testing.T, pool *sql.DB, hooks, audited *relay.Queue) {
 	for _, end := range []func(*sql.Tx) error{(*sql.Tx).Rollback, (*sql.Tx).Commit} {
 		tx, err := pool.BeginTx(ctx, nil)
@@ -417,8 +422,8 @@ func sendInTransactions(ctx context.Context, t *testing.T, pool *sql.DB, hooks, 
 
 const busyTimeout = 500 * time.Millisecond
 
-// RunUnwaiting shows that what honker does waits for the locks of others where the pool does not.
-// open returns a pool on a rollback journal, with statements that fail at once.
+// RunUnwaiting checks that honker waits for locks although the statements of the pool do not. open
+// must return a pool with a rollback journal and without a busy timeout.
 func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	pool, err := open(path)
@@ -426,7 +431,8 @@ func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	// Nothing of its own is to meet the locks of the test.
+	// Without traffic counts, the DB takes no locks in the background that would conflict with the
+	// test's.
 	db, err := honker.Attach(ctx, pool, &honker.Options{BusyTimeout: busyTimeout, Logger: slog.New(slog.DiscardHandler), NoTraffic: true})
 	require.NoError(t, err)
 	defer db.Close()
@@ -438,7 +444,7 @@ func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
 	require.NoError(t, err)
 	defer other.Close()
 	for _, c := range []struct {
-		what, take string // by another connection
+		what, take string // take: statements of another connection
 		verb       func() error
 	}{
 		{"a read", "BEGIN EXCLUSIVE", func() error { _, err := q.Get(ctx, id); return err }},
@@ -455,7 +461,7 @@ func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
 		}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			pool.SetMaxIdleConns(0) // each verb opens a connection
+			pool.SetMaxIdleConns(0) // makes each call open a new connection
 			release := hold(ctx, t, other, c.take)
 			err := c.verb()
 			require.ErrorIs(t, err, honker.ErrBusy)
@@ -467,7 +473,7 @@ func RunUnwaiting(t *testing.T, open func(path string) (*sql.DB, error)) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// hold keeps a lock until release is called, or the test ends.
+// hold takes a lock and keeps it until release is called or the test ends.
 func hold(ctx context.Context, t *testing.T, pool *sql.DB, take string) (release func()) {
 	conn, err := pool.Conn(ctx)
 	require.NoError(t, err)
