@@ -17,8 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// jump sets the clock of all that have not been here forward by d, or back: seen from
-// them, all times in the file have moved the other way.
+// jump simulates a clock that jumps by d: it moves all times in the file in the other direction.
 func jump(t *testing.T, db *honker.DB, d time.Duration) {
 	t.Helper()
 	jumpBy(t, db.SQL(), d)
@@ -36,9 +35,8 @@ func jumpBy(t *testing.T, pool *sql.DB, d time.Duration) {
 
 var jumps = []time.Duration{time.Hour, 24 * time.Hour, -time.Hour, -24 * time.Hour}
 
-// A clock that jumps makes work early or late, and neither loses nor splits it.
-// Forward, leases end early: work is done twice, and never lost. Backward, they last
-// longer: work is late, and never done twice.
+// When the clock jumps forward, leases end early and jobs run twice, but none is lost. When it
+// jumps backward, leases last longer and jobs run late, but never twice.
 func TestWorker_ClockJumps(t *testing.T) {
 	for _, d := range jumps {
 		t.Run(d.String(), func(t *testing.T) {
@@ -69,7 +67,7 @@ func TestWorker_ClockJumps(t *testing.T) {
 				require.Equal(t, ids[i], job.ID)
 				require.NoError(t, job.Ack(ctx), "whoever holds it still does")
 			}
-			jump(t, db, -d) // and when the clock is right again
+			jump(t, db, -d) // the clock is corrected
 			jump(t, db, time.Hour)
 			late, err := q.Claim(ctx, "after", 10)
 			require.NoError(t, err)
@@ -78,7 +76,7 @@ func TestWorker_ClockJumps(t *testing.T) {
 	}
 }
 
-// A schedule fires no time twice when the clock jumps.
+// A schedule does not fire twice for the same time when the clock jumps.
 func TestScheduler_ClockJumps(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -104,7 +102,7 @@ func TestScheduler_ClockJumps(t *testing.T) {
 	}
 }
 
-// Groups and locks outlast a clock that is set back.
+// Group claims and locks survive a clock that is set back, and expire once it has caught up.
 func TestGroup_Lock_ClockSetBack(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -137,9 +135,8 @@ func TestGroup_Lock_ClockSetBack(t *testing.T) {
 	require.NoError(t, l.Unlock(ctx))
 }
 
-// A handler is told when the clock has ended its lease.
-// A handler with a lease that the clock has ended is told so, and its job runs again; one
-// with a lease that the clock has made longer knows nothing of it.
+// When the clock ends a lease early, the handler's ctx is cancelled and the job runs again. When
+// the clock extends a lease, the handler is not affected.
 func TestWorker_Lease_ClockEnds(t *testing.T) {
 	for _, d := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(d.String(), func(t *testing.T) {
@@ -158,7 +155,7 @@ func TestWorker_Lease_ClockEnds(t *testing.T) {
 					case <-ctx.Done():
 						told = time.Since(began)
 						return context.Cause(ctx)
-					case <-time.After(time.Minute): // two leases
+					case <-time.After(time.Minute): // twice the lease
 						return nil
 					}
 				}, &honker.WorkOptions{Workers: 1})
@@ -176,14 +173,13 @@ func TestWorker_Lease_ClockEnds(t *testing.T) {
 	}
 }
 
-// A clock that stands still makes work late and changes nothing else.
-// A clock that stands still, while timers go on, looks like one that is set back all the
-// time: what was to come is late by as much, and a holder of something keeps it.
+// A clock that stands still while timers run is equivalent to a clock that is set back all the
+// time. Delayed jobs are late, and the holders of claims and locks keep them.
 func TestWorker_ClockStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		db := honkertest.OpenFile(t, path, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
-		others := testkit.OpenPool(t, path) // nothing is told of what the clock does
+		others := testkit.OpenPool(t, path) // a separate pool, so that db does not notice the clock changes
 		q := honker.NewQueue[string](db, "jobs", nil)
 		long := testkit.Enqueue(t, q, "long")
 		testkit.Enqueue(t, q, "late", honker.Delay(3*time.Second))
@@ -217,15 +213,15 @@ func TestWorker_ClockStandsStill(t *testing.T) {
 	})
 }
 
-// far are seconds that may have seemed never to come: those of 2038 and 2106
-// do not fit into 32 bits, 2100 is no leap year.
+// far lists moments that may break date arithmetic: 32-bit seconds overflow in 2038 (signed) and
+// 2106 (unsigned), and 2100 is not a leap year.
 var far = []time.Time{
 	time.Unix(1<<31, 0),
 	time.Date(2100, 3, 1, 0, 0, 0, 0, time.UTC),
 	time.Unix(1<<32, 0),
 }
 
-// Time goes on in years that are far away.
+// Leases, delays, retention, locks and schedules work across the moments in far.
 func TestDB_Clock_FarYears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -236,7 +232,8 @@ func TestDB_Clock_FarYears(t *testing.T) {
 	})
 }
 
-// passes lets ten seconds pass over all that has a time.
+// passes creates a row of each kind that has a time, waits ten seconds, and checks that all have
+// expired or fired.
 func passes(t *testing.T, db *honker.DB, name string) {
 	ctx, began := context.Background(), time.Now()
 	q := honker.NewQueue[int](db, name, &honker.QueueOptions{Lease: 8 * time.Second})

@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Another binding and Go claim and ack the jobs that the other enqueued.
+// Go and another binding claim and acknowledge each other's jobs.
 func TestForeign_ClaimAndAck(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -46,7 +46,7 @@ func TestForeign_ClaimAndAck(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, other.Pool, testkit.CountJobs))
 }
 
-// Another binding and Go settle jobs that the other claimed.
+// Go and another binding settle jobs that the other claimed before.
 func TestForeign_SettleAcross(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -85,7 +85,7 @@ func TestForeign_SettleAcross(t *testing.T) {
 	require.ErrorIs(t, job.Retry(ctx, 0, nil), honker.ErrClaimLost)
 }
 
-// A lapsed claim of the one binding is taken over by the other.
+// A lapsed claim of Go is taken over by another binding, and a lapsed claim of that binding by Go.
 func TestForeign_LapsedClaim(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -101,7 +101,7 @@ func TestForeign_LapsedClaim(t *testing.T) {
 	require.True(t, time.Now().After(job.ClaimExpiresAt.Add(time.Second)))
 	require.Equal(t, []testkit.BindingJob{{ID: id, Attempts: 2, Payload: "7"}}, theirs)
 	require.ErrorIs(t, job.Ack(ctx), honker.ErrClaimLost)
-	long := honker.NewQueue[int](db, "jobs", nil) // a lease that outlasts what follows
+	long := honker.NewQueue[int](db, "jobs", nil) // its lease outlasts the rest of the test
 	for job, err := range long.Jobs(ctx, "go") {
 		require.NoError(t, err)
 		require.Equal(t, 3, job.Attempts)
@@ -111,7 +111,7 @@ func TestForeign_LapsedClaim(t *testing.T) {
 	}
 }
 
-// A file of another binding is opened with its jobs.
+// Go opens a file with jobs that another binding created.
 func TestForeign_Open(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "theirs.db")
 	other := testkit.OpenBinding(t, path)
@@ -119,11 +119,11 @@ func TestForeign_Open(t *testing.T) {
 	other.Enqueue("jobs", "1")
 	db := honkertest.OpenFile(t, path, nil)
 	require.Equal(t, 1, testkit.ClaimOneAs(t, honker.NewQueue[int](db, "jobs", nil), "go").Args)
-	other.Bootstrap() // a binding that opens it later
+	other.Bootstrap() // a binding opens the file later
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_jobs WHERE state = 'processing'`))
 }
 
-// A bootstrap by another binding does not disturb Work.
+// Another binding can bootstrap the file while Work is running.
 func TestForeign_BootstrapBesideWork(t *testing.T) {
 	const jobs = 400
 	db, other := testkit.OpenWithBinding(t)
@@ -149,7 +149,7 @@ func TestForeign_BootstrapBesideWork(t *testing.T) {
 	require.EqualValues(t, 7, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND tbl_name = '_honker_live'`))
 }
 
-// A listener hands out messages that are not JSON.
+// A listener delivers messages whose payload is not JSON.
 func TestForeign_Listen_NoJSON(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -170,7 +170,7 @@ func TestForeign_Listen_NoJSON(t *testing.T) {
 	}
 }
 
-// Jobs that cannot be decoded are dead-lettered, and the loop goes on.
+// Jobs that cannot be decoded become dead letters, and the loop continues.
 func TestForeign_Jobs_Undecodable(t *testing.T) {
 	type queue = *honker.Queue[int]
 	for name, loop := range map[string]func(context.Context, queue, func(int)) error{
@@ -221,7 +221,8 @@ VALUES ('jobs', `+payload+`, ?) RETURNING id`, maxAttempts)
 	}
 }
 
-// waitFor waits for a result in a goroutine of its own.
+// waitFor starts to wait for a result in a goroutine. The returned function blocks until the result
+// is known.
 func waitFor[R any](t testing.TB, db *honker.DB, id int64) func() (R, error) {
 	ctx, ended := testkit.Context(t, testkit.Timeout), make(chan struct{})
 	var value R
@@ -233,7 +234,7 @@ func waitFor[R any](t testing.TB, db *honker.DB, id int64) func() (R, error) {
 	return func() (R, error) { <-ended; return value, err }
 }
 
-// Results of another binding are read.
+// Go reads results saved by another binding.
 func TestForeign_ResultsRead(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -253,7 +254,7 @@ func TestForeign_ResultsRead(t *testing.T) {
 	}
 }
 
-// A job that another binding fails ends the wait for its result.
+// WaitResult returns JobFailedError when another binding fails the job.
 func TestForeign_WaitResult_Failed(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	id := other.Enqueue("jobs", `1`)

@@ -17,17 +17,17 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// step of a script: a statement and what is expected of it, or a wait.
+// step is a statement of a script with its expected result, or a wait.
 type step struct {
 	line  int
 	query string
-	rows  []string // --=
-	fault string   // --!
-	wait  int      // --wait, in seconds
+	rows  []string // lines "--= "
+	fault string   // line "--! "
+	wait  int      // line "--wait ", in seconds
 }
 
-// script reads testdata/sqlfunc: statements that end a line with ";", each followed by
-// its rows, the columns divided by "|".
+// script parses a file of testdata/sqlfunc. Each statement ends with ";" at the end of a line and
+// is followed by its rows, with "|" between columns.
 func script(t *testing.T, path string) []step {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -70,8 +70,7 @@ func (s step) run(t *testing.T, q testkit.Querier) {
 	require.Equal(t, s.rows, got, "line %d: %s", s.line, s.query)
 }
 
-// The SQL functions do what honker's do.
-// The expected rows are those of honker's functions, by its description.
+// TestSQL_AsHonker checks that the SQL functions behave as honker's documentation describes.
 func TestSQL_AsHonker(t *testing.T) {
 	paths, err := filepath.Glob("testdata/sqlfunc/*.sql")
 	require.NoError(t, err)
@@ -90,7 +89,7 @@ func TestSQL_AsHonker(t *testing.T) {
 	}
 }
 
-// inFakeTime runs body at 2000-01-01, which only waits move.
+// inFakeTime runs body in a bubble that starts at 2000-01-01. Only waits advance the clock.
 func inFakeTime(t *testing.T, body func(*testing.T, *honker.DB)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +115,8 @@ func playInTx(t *testing.T, pool *sql.DB, steps []step) {
 	require.NoError(t, tx.Commit())
 }
 
-// playTwice rolls each step back before it stays.
+// playTwice runs each step first in a transaction that is rolled back, which must change nothing,
+// and then for good.
 func playTwice(t *testing.T, pool *sql.DB, steps []step) {
 	for _, s := range steps {
 		time.Sleep(time.Duration(s.wait) * time.Second)

@@ -26,21 +26,21 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The tests of honker's own that tell most, as far as no other test here shows the same.
+// This file has the most valuable tests of the original honker that are not covered elsewhere.
 
 func init() {
 	children["lock prober"] = probeLocks
 	children["cramped writer"] = writeWithoutRoom
 }
 
-// A last attempt in flight is not dead-lettered by the claims of others.
+// A job on its last attempt is not dead-lettered by other claims before its lease has expired.
 func TestQueue_Claim_LastAttempt(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1, Lease: 10 * time.Second})
 		id := testkit.Enqueue(t, q, 1)
 		job := testkit.ClaimOne(t, q)
-		for _, wait := range []time.Duration{0, 10 * time.Second} { // the last second of the claim
+		for _, wait := range []time.Duration{0, 10 * time.Second} { // at 10 seconds the lease is in its last second
 			time.Sleep(wait)
 			jobs, err := q.Claim(ctx, "other", 1)
 			require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestQueue_Claim_LastAttempt(t *testing.T) {
 	})
 }
 
-// Jobs write no notifications.
+// Enqueueing and claiming jobs writes no notifications.
 func TestQueue_NoNotifications(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -76,8 +76,7 @@ func TestQueue_NoNotifications(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 }
 
-// Queue, stream and notify functions are called by many goroutines at once.
-// All kinds of functions at once, by SQL alone.
+// Many goroutines can call the SQL functions of queues, streams and notify at the same time.
 func TestSQL_ManyGoroutines(t *testing.T) {
 	t.Parallel()
 	const goroutines, rounds = 6, 40
@@ -125,7 +124,7 @@ FROM json_each(?1)`, jobs[0], worker)
 	}
 }
 
-// A damaged file is an error and not an empty queue.
+// Reading a damaged file returns an error rather than an empty queue.
 func TestDB_FileDamaged(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]float64{"all but the first page": 0, "the second half": 0.5} {
@@ -165,12 +164,12 @@ func TestDB_FileDamaged(t *testing.T) {
 	}
 }
 
-// writeWithoutRoom enqueues until files may not grow any further, and goes on when they
-// may again. It says how many calls were no error.
+// writeWithoutRoom enqueues until the file size limit is reached, and continues after the limit is
+// lifted. It reports the number of successful calls.
 func writeWithoutRoom() {
 	_, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[string](db, "jobs", nil)
-	signal.Ignore(syscall.SIGXFSZ) // so that it is an error
+	signal.Ignore(syscall.SIGXFSZ) // otherwise the signal would end the process
 	var room syscall.Rlimit
 	testkit.Must(syscall.Getrlimit(syscall.RLIMIT_FSIZE, &room))
 	testkit.Must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 1 << 20, Max: room.Max}))
@@ -190,7 +189,8 @@ func writeWithoutRoom() {
 	testkit.Must(db.Close())
 }
 
-// A write without room is an error and is survived.
+// A write that fails for lack of space returns an error, and writes succeed again when there is
+// space.
 func TestDB_NoRoom(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	child := testkit.StartChild(t, "cramped writer", testkit.Task{Path: path})
@@ -204,8 +204,8 @@ func TestDB_NoRoom(t *testing.T) {
 	require.Equal(t, done+1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "what was no error, and nothing else")
 }
 
-// Sleeping listeners and subscribers hold up no writer and no checkpoint.
-// Listeners and subscribers that look at nothing hold no snapshot and no lock.
+// Idle listeners and subscribers hold no snapshot and no lock, so they block neither writers nor
+// checkpoints.
 func TestDB_SleepersHoldNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -230,8 +230,8 @@ func TestDB_SleepersHoldNothing(t *testing.T) {
 		sent = append(sent, testkit.Notify(t, db, "news", i))
 	}
 	require.Less(t, time.Since(began), 10*time.Second)
-	// Not at once: the look at what was told last, for l, may be going on. A sleeper would
-	// hold it up until ctx ends, which is later.
+	// The first attempts may fail, because l may still be reading the last message. An idle reader
+	// with a snapshot would fail all of them until ctx ends, which is later.
 	testkit.Eventually(t, testkit.Timeout/2, "the whole log is copied: neither busy nor anything left", func() bool {
 		got, err := testkit.Rows(db.SQL(), `PRAGMA wal_checkpoint(TRUNCATE)`)
 		require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestDB_SleepersHoldNothing(t *testing.T) {
 	testkit.Receive(t, l, sent...)
 }
 
-// Listeners leave no goroutine behind.
+// A closed listener leaves no goroutine running.
 func TestListen_NoGoroutineLeft(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	over, cancel := context.WithCancel(context.Background())
@@ -254,7 +254,7 @@ func TestListen_NoGoroutineLeft(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, l.Close())
 	}
-	cycle(0) // the watcher runs from now on
+	cycle(0) // starts the watcher
 	before := runtime.NumGoroutine()
 	for i := range 300 {
 		cycle(i)
@@ -262,8 +262,8 @@ func TestListen_NoGoroutineLeft(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// probeLocks says whether a process has the locks of SQLite on the files that it is told:
-// that of readers of the database, and that of users of the -shm.
+// probeLocks reports for each path on stdin whether another process holds SQLite's locks on it: the
+// readers' locks on the database and the users' lock on the -shm file.
 func probeLocks() {
 	held := func(path string, at, span int64) bool {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -281,7 +281,7 @@ func probeLocks() {
 	}
 }
 
-// The locks of SQLite outlive the watchers of the file.
+// Closing watchers and other DBs of a file does not drop SQLite's locks on it.
 func TestDB_WatcherKeepsFileLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, nil)
@@ -309,7 +309,7 @@ func TestDB_WatcherKeepsFileLocks(t *testing.T) {
 	require.NoError(t, testkit.LastError(second.Updates(over)))
 	require.NoError(t, second.Close())
 	locked(true, "when another DB on the file was closed")
-	if runtime.GOOS == "linux" { // elsewhere one must not
+	if runtime.GOOS == "linux" { // elsewhere, reading the file would drop the locks
 		_, err = os.ReadFile(path)
 		require.NoError(t, err)
 		locked(true, "when this process has opened and closed the file by itself")
@@ -318,8 +318,7 @@ func TestDB_WatcherKeepsFileLocks(t *testing.T) {
 	locked(false, "closed")
 }
 
-// Work sees the job that is enqueued while it begins.
-// Each job is the only commit that its Work could be woken by.
+// Work runs a job that is enqueued while Work starts. No other commit could wake the worker.
 func TestWorker_Begin_SeesJob(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -341,8 +340,7 @@ func TestWorker_Begin_SeesJob(t *testing.T) {
 	}
 }
 
-// Tables of old versions are left alone.
-// What other bindings drop, and what the oldest files have, is nothing of ours.
+// Opening a file leaves tables of old versions alone, even if other bindings drop them.
 func TestDB_Open_OldTables(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "old.db")
@@ -356,7 +354,7 @@ func TestDB_Open_OldTables(t *testing.T) {
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
 	for _, table := range tables {
 		require.EqualValues(t, 7, testkit.QueryInt(t, db.SQL(), `SELECT n FROM `+table))
-		testkit.ExecAll(t, old, `DROP TABLE `+table) // as another binding does
+		testkit.ExecAll(t, old, `DROP TABLE `+table) // as other bindings do
 	}
 	require.Equal(t, 1, testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", nil)).Args)
 }
@@ -397,8 +395,8 @@ func TestForeign_ShareAll(t *testing.T) {
 	require.EqualValues(t, 2, testkit.QueryInt(t, other.Pool, `SELECT count(*) FROM _honker_stream WHERE topic = 'events' AND payload IN ('1', '2')`))
 }
 
-// The floors of speed are kept.
-// honker's own floors, which any machine is far above.
+// TestDB_SpeedFloors checks generous upper bounds on run times, taken from the original honker. It
+// is skipped under the race detector.
 func TestDB_SpeedFloors(t *testing.T) {
 	built, _ := debug.ReadBuildInfo()
 	if slices.Contains(built.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

@@ -1,5 +1,5 @@
--- What somebody has stored as a BLOB is never lost, never stops a queue, and says what it is.
--- It is 946684800 when a script begins.
+-- Payloads stored as BLOBs are not lost, do not stop their queue, and are reported as BLOBs.
+-- The time is 946684800 when a script begins.
 
 INSERT INTO _honker_live (queue, payload, priority, run_at, max_attempts, created_at) VALUES
   ('q', x'00ff', 9, 0, 3, 0), ('q', x'01', 9, 0, 3, 0), ('q', 'good', 0, 0, 3, 0), ('q', 'better', 1, 0, 3, 0);

@@ -1,5 +1,5 @@
 -- honker_enqueue, claim_batch, ack, ack_batch, cancel, get_job.
--- It is 946684800 when a script begins.
+-- The time is 946684800 when a script begins.
 
 SELECT honker_enqueue('q', '{"a": "b"}', NULL, NULL, 0, 3, NULL);
 --= 1
@@ -12,7 +12,7 @@ SELECT honker_get_job(1);
 SELECT count(*) FROM _honker_notifications;
 --= 0
 
--- run_at as it is, also in the past; a delay wins over it, and may be negative.
+-- run_at is stored unchanged, even in the past. A delay takes precedence and may be negative.
 SELECT honker_enqueue('times', '1', 1000, NULL, 0, 3, NULL), honker_enqueue('times', '2', 1000, 60, 0, 3, NULL),
   honker_enqueue('times', '3', NULL, -5, 0, 3, NULL), honker_enqueue('times', '4', -7, NULL, 0, 3, NULL);
 --= 2|3|4|5
@@ -21,7 +21,7 @@ SELECT id, run_at FROM _honker_live WHERE queue = 'times';
 --= 3|946684860
 --= 4|946684795
 --= 5|-7
--- Expiry counts from now; zero and less is born expired.
+-- The expiry is relative to now. A job with zero or less is expired from the start.
 SELECT honker_enqueue('expiring', '1', NULL, NULL, 0, 3, 30), honker_enqueue('expiring', '2', NULL, NULL, 0, 3, 0),
   honker_enqueue('expiring', '3', NULL, NULL, 0, 3, -946684800), honker_enqueue('expiring', '4', NULL, NULL, 0, 3, -1);
 --= 6|7|8|9
@@ -31,13 +31,13 @@ SELECT id, expires_at - 946684800 FROM _honker_live WHERE queue = 'expiring' AND
 --= 9|-1
 SELECT honker_claim_batch('expiring', 'w', -1, 10);
 --= [{"attempts":1,"claim_expires_at":946684810,"id":6,"payload":"1","queue":"expiring","worker_id":"w"}]
--- Sums that do not fit stay in the last second there is.
+-- Sums that overflow are clamped to the last possible second.
 SELECT honker_enqueue('far', '1', NULL, 9223372036854775807, 0, 3, 9223372036854775807);
 --= 10
 SELECT run_at, expires_at FROM _honker_live WHERE id = 10;
 --= 9223372036854775807|9223372036854775807
 
--- A claim: payloads are strings within the JSON, however they look.
+-- A claim returns payloads as JSON strings, whatever they contain.
 SELECT honker_claim_batch('q', 'w', 10, 60);
 --= [{"attempts":1,"claim_expires_at":946684860,"id":1,"payload":"{\"a\": \"b\"}","queue":"q","worker_id":"w"}]
 SELECT honker_claim_batch('q', 'w', 10, 60);
@@ -55,7 +55,7 @@ SELECT honker_ack(1, 'w');
 SELECT '(' || honker_get_job(1) || ')', '(' || honker_get_job(-1) || ')';
 --= ()|()
 
--- By priority, then run_at, then id, and so are they returned.
+-- Jobs are claimed and returned by priority, run_at and id.
 SELECT honker_enqueue('order', 'c', 946684790, NULL, 0, 3, NULL), honker_enqueue('order', 'a', NULL, NULL, 10, 3, NULL),
   honker_enqueue('order', 'b', NULL, NULL, 5, 3, NULL), honker_enqueue('order', 'd', 946684790, NULL, 0, 3, NULL),
   honker_enqueue('order', 'later', NULL, 1, 99, 3, NULL);
@@ -71,7 +71,7 @@ SELECT honker_claim_batch('order', '', 9, 0);
 SELECT json_extract(honker_get_job(14), '$.worker_id') IS '';
 --= 1
 
--- Batches: what is not this worker's is passed over; ids may be of several queues.
+-- A batch skips jobs that the worker does not hold. Its jobs may be in several queues.
 SELECT honker_enqueue('other', 'x', NULL, NULL, 0, 3, NULL), honker_enqueue('other', 'y', NULL, NULL, 0, 3, NULL);
 --= 16|17
 SELECT json_array_length(honker_claim_batch('other', 'w', 1, 60));
@@ -94,7 +94,7 @@ SELECT honker_ack_batch('13 14', 'w');
 SELECT id FROM _honker_live WHERE id = 13;
 --= 13
 
--- A claim is valid through the second at which it ends.
+-- A claim is valid through the second in which it expires.
 --wait 60
 SELECT honker_ack(13, 'w');
 --= 1
@@ -111,7 +111,7 @@ SELECT honker_claim_batch('lapse', 'thief', 1, 10);
 SELECT honker_ack(18, 'w'), honker_ack(18, 'thief');
 --= 0|1
 
--- Cancelling takes a job away from whoever holds it, and leaves nothing.
+-- Cancelling deletes a job, even if a worker holds it.
 SELECT honker_enqueue('c', 'x', NULL, NULL, 0, 3, NULL), honker_enqueue('c', 'y', NULL, NULL, 0, 3, NULL), honker_claim_batch('c', 'w', 1, 60) <> '';
 --= 19|20|1
 SELECT honker_cancel(19), honker_cancel(19), honker_cancel(20), honker_cancel(99);

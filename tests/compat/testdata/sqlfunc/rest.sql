@@ -1,5 +1,5 @@
--- notify, honker_bootstrap, results, streams, and how JSON is written.
--- It is 946684800 when a script begins.
+-- notify, honker_bootstrap, results, streams, and the JSON format.
+-- The time is 946684800 when a script begins.
 
 SELECT notify('news', 'not {JSON'), notify('news', '');
 --= 1|2
@@ -35,7 +35,7 @@ UPDATE _honker_results SET value = NULL WHERE job_id = 7;
 SELECT honker_result_get(7);
 --= NULL
 
--- Offsets are of all topics together.
+-- All topics share the sequence of offsets.
 SELECT honker_stream_publish('t', NULL, '{"a":1}'), honker_stream_publish('u', 'k', 'b'), honker_stream_publish('t', '', 'c');
 --= 1|2|3
 SELECT honker_stream_read_since('t', 0, 10);
@@ -44,7 +44,7 @@ SELECT honker_stream_read_since('u', 0, -1);
 --= [{"created_at":946684810,"key":"k","offset":2,"payload":"b","topic":"u"}]
 SELECT honker_stream_read_since('t', 1, 1), honker_stream_read_since('t', 3, -1), honker_stream_read_since('t', 0, 0), honker_stream_read_since('v', 0, 9);
 --= [{"created_at":946684810,"key":"","offset":3,"payload":"c","topic":"t"}]|[]|[]|[]
--- A name is a name, whatever the Go API makes of a star.
+-- A star in a name has no special meaning here, unlike in the Go API.
 SELECT honker_stream_read_since('*', 0, 10), honker_stream_publish('*', NULL, 'star');
 --= []|4
 SELECT honker_stream_read_since('*', 0, 10);
@@ -65,7 +65,7 @@ SELECT * FROM _honker_stream_consumers;
 --= below|t|-3
 --= zero|t|0
 
--- Short escapes, others as \u00xx in small letters; all else raw.
+-- JSON uses short escapes where they exist and lower-case \u00xx otherwise. Other characters are not escaped.
 SELECT honker_enqueue('j"\', char(34, 92, 8, 12, 10, 13, 9, 1, 31, 127, 47, 60, 8232, 8233, 228, 128512), NULL, NULL, 0, 3, NULL);
 --= 1
 SELECT replace(replace(replace(honker_claim_batch('j"\', 'w', 1, 0), char(8232), '<2028>'), char(8233), '<2029>'), char(127), '<7f>');

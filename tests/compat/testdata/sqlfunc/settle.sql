@@ -1,5 +1,5 @@
 -- honker_retry, fail, heartbeat, sweep_expired, queue_next_claim_at, and the dead letters of a claim.
--- It is 946684800 when a script begins.
+-- The time is 946684800 when a script begins.
 
 SELECT honker_enqueue('q', '"x"', NULL, NULL, 7, 2, NULL), honker_claim_batch('q', 'w', 1, 60) <> '[]';
 --= 1|1
@@ -7,7 +7,7 @@ SELECT honker_retry(1, 'another', 60, 'boom'), honker_retry(99, 'w', 60, 'boom')
 --= 0|0
 SELECT honker_retry(1, 'w', 60, 'boom');
 --= 1
--- The attempt is kept, and so is the priority.
+-- A retry keeps the attempt and the priority.
 SELECT honker_get_job(1);
 --= {"attempts":1,"claim_expires_at":null,"created_at":946684800,"expires_at":null,"id":1,"max_attempts":2,"payload":"\"x\"","priority":7,"queue":"q","run_at":946684860,"state":"pending","worker_id":null}
 SELECT count(*) FROM _honker_notifications;
@@ -21,10 +21,10 @@ SELECT honker_queue_next_claim_at('q');
 --= 0
 SELECT honker_claim_batch('q', 'w', 1, 60);
 --= [{"attempts":2,"claim_expires_at":946684920,"id":1,"payload":"\"x\"","queue":"q","worker_id":"w"}]
--- A last attempt in flight is nobody's to wait for.
+-- A running last attempt does not lead to another claim.
 SELECT honker_queue_next_claim_at('q');
 --= 0
--- Without an attempt left a retry is a death, and still 1.
+-- A retry without attempts left makes the job dead and returns 1.
 SELECT honker_retry(1, 'w', 60, 'the last boom');
 --= 1
 SELECT * FROM _honker_dead;
@@ -39,7 +39,7 @@ SELECT honker_fail(2, 'another', 'e'), honker_fail(2, 'w', 'no use'), honker_fai
 SELECT id, attempts, max_attempts, last_error, died_at FROM _honker_dead WHERE id = 2;
 --= 2|1|3|no use|946684860
 
--- From now on, not from where it was: it may shorten.
+-- A heartbeat sets the lease relative to now, so it may shorten it.
 SELECT honker_enqueue('h', 'x', NULL, NULL, 0, 3, NULL), honker_heartbeat(3, 'w', 10), honker_claim_batch('h', 'w', 1, 60) <> '[]';
 --= 3|0|1
 SELECT honker_heartbeat(3, 'another', 600), honker_heartbeat(3, 'w', 5);
@@ -59,13 +59,13 @@ SELECT honker_heartbeat(3, 'w', 60), honker_retry(3, 'w', 0, ''), honker_fail(3,
 SELECT honker_cancel(3);
 --= 1
 
--- A negative delay is due already.
+-- A job with a negative delay is due at once.
 SELECT honker_enqueue('n', 'x', NULL, NULL, 0, 3, NULL), honker_claim_batch('n', 'w', 1, 60) <> '[]', honker_retry(4, 'w', -5, '');
 --= 4|1|1
 SELECT _honker_live.run_at, last_error FROM _honker_live LEFT JOIN _honkerx_job ON job_id = id WHERE id = 4;
 --= 946684861|NULL
 
--- Exhausted jobs die when their queue is claimed, also by n = 0; a valid claim is let be.
+-- Jobs without attempts left die in a claim of their queue, even with n = 0. Valid claims are not affected.
 SELECT honker_enqueue('m', 'x', NULL, NULL, 0, 0, NULL), honker_enqueue('m', 'y', NULL, NULL, 0, -1, NULL), honker_enqueue('m', 'z', NULL, NULL, 0, 1, NULL);
 --= 5|6|7
 SELECT honker_claim_batch('m', 'w', 0, 60);
@@ -86,7 +86,7 @@ SELECT honker_claim_batch('m', 'v', 9, 60);
 SELECT id, attempts, max_attempts, last_error FROM _honker_dead WHERE id = 7;
 --= 7|1|1|max attempts exceeded
 
--- Expired jobs are never claimed, and wait for the sweep; what is in flight is let be.
+-- Expired jobs are not claimed and wait for a sweep. Running jobs are not affected.
 SELECT honker_enqueue('e', '1', NULL, NULL, 0, 3, -1), honker_enqueue('e', '2', NULL, NULL, 0, 3, 0), honker_enqueue('e', '3', NULL, NULL, 0, 3, 3600), honker_enqueue('e', '4', NULL, NULL, 0, 3, NULL);
 --= 8|9|10|11
 SELECT honker_claim_batch('e', 'w', 1, 7200) <> '[]';
@@ -102,7 +102,7 @@ SELECT honker_sweep_expired('e');
 SELECT honker_ack(10, 'w');
 --= 1
 
--- The earliest of what comes: a job that is due, the second after a claim.
+-- The next claim is possible when a job is due, or in the second after a claim expires.
 SELECT honker_queue_next_claim_at('nobody''s');
 --= 0
 SELECT honker_enqueue('next', 'x', NULL, 100, 0, 3, NULL), honker_enqueue('next', 'y', NULL, 50, 9, 3, 10);

@@ -1,9 +1,9 @@
 -- Locks, rate limits, schedules.
--- It is 946684800 when a script begins.
+-- The time is 946684800 when a script begins.
 
 SELECT honker_lock_acquire('l', 'a', 10), honker_lock_acquire('l', 'b', 10), honker_lock_acquire('l', 'a', 99);
 --= 1|0|1
--- Who has it does not renew it by that.
+-- Acquiring a lock again does not renew it.
 SELECT * FROM _honker_locks;
 --= l|a|946684810
 SELECT honker_lock_release('l', 'b'), honker_lock_release('l', 'a'), honker_lock_release('l', 'a'), honker_lock_acquire('l', 'b', 10);
@@ -15,7 +15,7 @@ SELECT honker_lock_renew('l', 'b', 0);
 SELECT * FROM _honker_locks;
 --= l|b|946684820
 --wait 20
--- Expired: free, and not to be renewed.
+-- An expired lock is free and cannot be renewed.
 SELECT honker_lock_renew('l', 'b', 10), honker_lock_acquire('l', 'c', 5);
 --= 0|1
 SELECT honker_lock_acquire('m', 'a', 0), honker_lock_acquire('m', 'b', 5);
@@ -33,7 +33,7 @@ SELECT honker_rate_limit_try('r', 1, -1);
 SELECT honker_rate_limit_sweep(20), honker_rate_limit_sweep(19), honker_rate_limit_sweep(19);
 --= 0|2|0
 
--- It is 946684820, twenty past the minute.
+-- The time is 946684820, 20 seconds past the minute.
 SELECT honker_cron_next_after('* * * * *', 946684820), honker_cron_next_after('30 * * * * *', 946684820), honker_cron_next_after('@every 5s', 946684820);
 --= 946684860|946684830|946684825
 SELECT honker_cron_next_after('x * * * *', 0);
@@ -55,19 +55,19 @@ SELECT honker_scheduler_soonest(), honker_scheduler_tick(946684829);
 --= 946684830|[]
 SELECT honker_scheduler_tick(946684860);
 --= [{"fire_at":946684830,"job_id":1,"name":"tea","queue":"kitchen"},{"fire_at":946684840,"job_id":2,"name":"tea","queue":"kitchen"},{"fire_at":946684850,"job_id":3,"name":"tea","queue":"kitchen"},{"fire_at":946684860,"job_id":4,"name":"tea","queue":"kitchen"},{"fire_at":946684860,"job_id":5,"name":"bins","queue":"house"}]
--- A job runs when it was enqueued, not at its boundary.
+-- The run_at of a fired job is the time at which it was enqueued, not the scheduled time.
 SELECT id, queue, payload, priority, run_at, max_attempts, created_at, expires_at FROM _honker_live WHERE id IN (1, 5) ORDER BY id;
 --= 1|kitchen|{"a":1}|5|946684820|3|946684820|NULL
 --= 5|house|x|0|946684820|1|946684820|946684880
 SELECT name, next_fire_at FROM _honker_scheduler_tasks ORDER BY name;
 --= bins|946684920
 --= tea|946684870
--- 64 at once at most, the oldest; then on from then.
+-- A tick fires at most the oldest 64 times of a schedule, which then continues after the tick.
 SELECT honker_scheduler_pause('bins'), honker_scheduler_pause('bins'), honker_scheduler_pause('none');
 --= 1|0|0
 SELECT json_array_length(honker_scheduler_tick(946685820)), (SELECT next_fire_at FROM _honker_scheduler_tasks WHERE name = 'tea');
 --= 64|946685830
--- Registered again as it is, it stays where it is; paused it stays too.
+-- Registering a schedule again unchanged keeps its next time. A paused schedule stays paused.
 SELECT honker_scheduler_register('tea', 'kitchen', '@every 10s', '{"a":1}', 5, NULL), honker_scheduler_register('bins', 'house', '0 * * * *', 'x', 0, 60);
 --= 1|1
 SELECT name, next_fire_at, enabled, max_attempts FROM _honker_scheduler_tasks ORDER BY name;
