@@ -15,8 +15,7 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// Times are those of Go's clock, whatever SQLite's clock says.
-// SQLite has a clock of its own, which other programs may ask. This library does not.
+// Times in the file come from Go's clock and not from SQLite's, which may differ.
 func TestDB_Clock_IsGos(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour} {
 		_, db := onFaultyDisk(t)
@@ -51,7 +50,8 @@ func TestDB_Clock_IsGos(t *testing.T) {
 	}
 }
 
-// requireAboutNow fails for times that are not of these minutes.
+// requireAboutNow asserts that all times in a column, given as "table.column", are within five
+// minutes of now.
 func requireAboutNow(t *testing.T, db *honker.DB, column string) {
 	t.Helper()
 	table, name, _ := strings.Cut(column, ".")

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// onFaultyDisk is a DB on a disk that fails on demand.
+// onFaultyDisk opens a DB on a faultvfs.Disk. The database must be intact when the test ends.
 func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,9 +37,8 @@ func onFaultyDisk(t *testing.T) (*faultvfs.Disk, *honker.DB) {
 	return disk, db
 }
 
-// Work goes on when a full disk has space again.
-// While there is no space nothing is acknowledged and workers do not spin; when there is
-// again, all goes on, and nothing that was acknowledged is missing.
+// While the disk is full, no write is acknowledged and workers do not spin. When there is space
+// again, all work resumes and no acknowledged write is missing.
 func TestWorker_DiskFull_Resumes(t *testing.T) {
 	disk, db := onFaultyDisk(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -83,9 +82,8 @@ func noSpace(c faultvfs.Call) int32 {
 	return 0
 }
 
-// Claims and schedules outlast a full disk.
-// What a full disk refuses is not half done: a claim is still held, a schedule is still
-// due, and both go on when there is space.
+// A write that fails on a full disk has no effect: the claim is still held and the schedule is
+// still due. Both continue when there is space.
 func TestScheduler_DiskFull(t *testing.T) {
 	disk, db := onFaultyDisk(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -113,7 +111,7 @@ func TestScheduler_DiskFull(t *testing.T) {
 	require.NoError(t, jobs[0].Ack(ctx))
 	require.NoError(t, jobs[1].Retry(ctx, 0, testkit.ErrCause))
 	require.NoError(t, jobs[2].Reject(ctx, testkit.ErrCause))
-	testkit.ExpireClaim(t, db, jobs[3].ID) // no worker comes back to this one
+	testkit.ExpireClaim(t, db, jobs[3].ID) // its worker is gone
 	require.Len(t, testkit.Claim(t, q, 4), 2)
 	fires, err := db.Scheduler().Tick(ctx, first.Add(15*time.Second))
 	require.NoError(t, err)
@@ -121,7 +119,8 @@ func TestScheduler_DiskFull(t *testing.T) {
 	require.True(t, fires[0].FireAt.Equal(first))
 }
 
-// The test kit's full disk refuses what one does, by the same code.
+// honkertest's simulated full disk fails the same calls with the same error code as a real full
+// disk.
 func TestDiskFull_AsInTheKit(t *testing.T) {
 	disk, db := onFaultyDisk(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -169,8 +168,8 @@ func TestDiskFull_AsInTheKit(t *testing.T) {
 	}
 }
 
-// A worker backs off whatever the disk refuses.
-// Each of these stops a worker in another place; none makes it spin.
+// A worker backs off when reads, writes or syncs fail. Each kind of failure stops it at a different
+// place.
 func TestWorker_DiskFull_BacksOff(t *testing.T) {
 	for _, kind := range []faultvfs.Kind{faultvfs.Write, faultvfs.Sync, faultvfs.Read} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -208,9 +207,8 @@ func TestWorker_DiskFull_BacksOff(t *testing.T) {
 	}
 }
 
-// The log shrinks again when a long reader has ended, and stays bounded after that.
-// A reader that does not end keeps the log from being used again. When it has ended,
-// Maintain makes the log small.
+// A long reader prevents the write-ahead log from being reused. After it has ended, Maintain makes
+// the log small again and keeps it small.
 func TestMaintain_WAL_LongReader(t *testing.T) {
 	commits := 20_000
 	if testing.Short() {
@@ -235,7 +233,7 @@ func TestMaintain_WAL_LongReader(t *testing.T) {
 	stop := testkit.Background(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			_ = testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications WHERE id % 100 = 0`)
-			time.Sleep(time.Millisecond) // the log starts anew when no connection reads
+			time.Sleep(time.Millisecond) // the log can only restart while no connection reads
 		}
 		return nil
 	})

@@ -27,28 +27,30 @@ import (
 
 func init() { children["failpoint"] = dieAtStatement }
 
-// failpoints counts the statements of a verb, and ends the process before one of them.
+// failpoints records the statements of a verb and exits the process before the statement with
+// number at.
 type failpoints struct {
 	mu    sync.Mutex
 	armed bool
-	at    int // 0: never
+	at    int // 0: never exit
 	texts []string
 }
 
 func (f *failpoints) hit(text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.armed || strings.HasPrefix(text, "PRAGMA") { // the watcher looks all the time
+	if !f.armed || strings.HasPrefix(text, "PRAGMA") { // PRAGMA statements come from the watcher at any time
 		return
 	}
 	f.texts = append(f.texts, text)
 	if len(f.texts) == f.at {
+		// Exit without deferred calls and without closing the database, like a crash.
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
 }
 
-// commits are the statements, counted from 1, with which something becomes true.
+// commits returns the numbers, counted from 1, of the statements that commit a write.
 func (f *failpoints) commits() (at []int) {
 	inTx, wrote := false, false
 	for i, text := range f.texts {
@@ -74,8 +76,9 @@ func (f *failpoints) commits() (at []int) {
 	return at
 }
 
-// dieAtStatement prepares a verb, says what is in the file, and runs the verb until the
-// statement at which it dies. Without one it says how many there are, and which commit.
+// dieAtStatement is a child process. It prepares a verb, prints the state of the file, and runs the
+// verb up to the statement at which it exits. Without such a statement, it prints the number of
+// statements and the positions of the commits.
 func dieAtStatement() {
 	a := testkit.ChildArgs[testkit.Task]()
 	f := &failpoints{at: a.Jobs}
@@ -103,7 +106,7 @@ func dieAtStatement() {
 	testkit.Must(db.Close())
 }
 
-// A process killed between any two statements of a verb leaves all of it or nothing.
+// A process killed between any two statements of a verb leaves either all of its effects or none.
 func TestDB_KilledMidVerb(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "base.db")
 	setStage(t, base)
@@ -124,6 +127,8 @@ func failVerbNames() []string {
 	return names
 }
 
+// killAtEachStatement counts the statements of a verb in a dry run. Then it kills a process before
+// each of them, and expects the old state up to the commit and a new state after it.
 func killAtEachStatement(t *testing.T, base, verb string) {
 	dry, _ := startAt(t, base, verb, 0)
 	dry.Line(testkit.Timeout)
@@ -157,19 +162,19 @@ func commitsOf(t *testing.T, said string) (at []int) {
 	return at
 }
 
-// startAt runs a verb on a copy of base, up to a statement.
+// startAt runs a verb on a copy of base and stops at statement at.
 func startAt(t *testing.T, base, verb string, at int) (*testkit.Child, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
 	if verb != "open" {
-		text, err := os.ReadFile(base) // no process has it open
+		text, err := os.ReadFile(base) // no process has the file open
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
 	}
 	return testkit.StartChild(t, "failpoint", testkit.Task{Path: path, Owner: verb, Jobs: at}), path
 }
 
-// killedAt returns what was in the file before the verb, and what is after the death.
+// killedAt returns the state of the file before the verb and after the kill.
 func killedAt(t *testing.T, base, verb string, at int) (before, after string) {
 	t.Helper()
 	victim, path := startAt(t, base, verb, at)
@@ -186,7 +191,7 @@ func killedAt(t *testing.T, base, verb string, at int) (before, after string) {
 	return before, after
 }
 
-// stageTimes lets what was claimed and leased before have lapsed.
+// stageTimes makes the prepared claims and leases expire.
 var stageTimes = []string{
 	`UPDATE _honker_live SET claim_expires_at = 1 WHERE state = 'processing'`,
 	`UPDATE _honker_live SET expires_at = 2 WHERE id IN (3, 12)`,
@@ -194,7 +199,7 @@ var stageTimes = []string{
 	`UPDATE _honker_scheduler_tasks SET next_fire_at = unixepoch() - 10`,
 }
 
-// setStage makes a file in which every verb has something to do.
+// setStage creates a file on which every verb has an effect.
 func setStage(t *testing.T, path string) {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -204,11 +209,11 @@ func setStage(t *testing.T, path string) {
 	q := honker.NewQueue[int](db, "jobs", nil)
 	_, err = q.EnqueueMany(ctx, make([]int, 6), honker.MaxAttempts(1))
 	require.NoError(t, err)
-	_, err = q.Claim(ctx, "dead", 6) // 1 to 6: nothing is left for them
+	_, err = q.Claim(ctx, "dead", 6) // jobs 1 to 6 have no attempts left
 	require.NoError(t, err)
 	_, err = q.EnqueueMany(ctx, make([]int, 12))
 	require.NoError(t, err)
-	_, err = q.Claim(ctx, "dead", 4) // 7 to 10 come back
+	_, err = q.Claim(ctx, "dead", 4) // jobs 7 to 10 can be claimed again
 	require.NoError(t, err)
 	s := honker.NewStream[int](db, "events", nil)
 	_, _, err = s.PublishMany(ctx, make([]int, 20), honker.EventKey("k"))
@@ -229,7 +234,7 @@ func setStage(t *testing.T, path string) {
 	setRelayStage(t, db)
 }
 
-// setRelayStage rejects the messages 1 to 3.
+// setRelayStage makes messages 1 to 3 dead letters.
 func setRelayStage(t *testing.T, db *honker.DB) {
 	t.Helper()
 	r := relay.New(db, nil)
@@ -257,7 +262,7 @@ func withDead(do func(context.Context, *relay.DeadMessage) error) failVerb {
 	}
 }
 
-// verb prepares something, and returns what is to be killed.
+// failVerb prepares a DB and returns the call during which the process is killed.
 type failVerb func(*honker.DB) func(context.Context) error
 
 func withJob(do func(context.Context, *honker.Job[int]) error) failVerb {
@@ -268,7 +273,7 @@ func withJob(do func(context.Context, *honker.Job[int]) error) failVerb {
 	}
 }
 
-// withKept is withJob in a queue that keeps the jobs that are done.
+// withKept is like withJob, for a queue that retains done jobs.
 func withKept(do func(context.Context, *honker.Job[int]) error) failVerb {
 	return func(db *honker.DB) func(context.Context) error {
 		keep := honker.QueueRetention{Done: honker.Retention{MaxCount: 9}}
@@ -277,7 +282,7 @@ func withKept(do func(context.Context, *honker.Job[int]) error) failVerb {
 	}
 }
 
-// withDeadJob has a dead job with a unique key.
+// withDeadJob prepares a dead letter with a unique key.
 func withDeadJob(do func(context.Context, *honker.DB) error) failVerb {
 	return func(db *honker.DB) func(context.Context) error {
 		q := honker.NewQueue[int](db, "dying", nil)
@@ -289,7 +294,8 @@ func withDeadJob(do func(context.Context, *honker.DB) error) failVerb {
 	}
 }
 
-// withKeys has a queue with limits, of which one job of the key "k" runs and others are held.
+// withKeys prepares a queue with limits. One job with the key "k" is running and the others are
+// held.
 func withKeys(do func(context.Context, *honker.Queue[int], *honker.Job[int]) error) failVerb {
 	return func(db *honker.DB) func(context.Context) error {
 		ctx, q := context.Background(), honker.NewQueue[int](db, "keyed", nil)

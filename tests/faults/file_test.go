@@ -26,7 +26,7 @@ import (
 
 func init() { children["cautious writer"] = tryToWrite }
 
-// tryToWrite says what an Open, or else a Claim and an Enqueue, have to say.
+// tryToWrite prints the error of Open, or the error of Claim if both Claim and Enqueue fail.
 func tryToWrite() {
 	a := testkit.ChildArgs[testkit.Task]()
 	db, err := honker.Open(testkit.ChildContext(), a.Path, nil)
@@ -42,7 +42,7 @@ func tryToWrite() {
 	testkit.Say("error:", err)
 }
 
-// openToBreak is a DB that the test breaks: it is not checked at the end.
+// openToBreak opens a DB that the test will damage. It is not checked at the end of the test.
 func openToBreak(t *testing.T, path string) *honker.DB {
 	t.Helper()
 	db, err := honker.Open(context.Background(), path, nil)
@@ -51,9 +51,8 @@ func openToBreak(t *testing.T, path string) *honker.DB {
 	return db
 }
 
-// A file that is truncated under its handle is an error and not an empty queue.
-// What was written back into the file is gone: each verb says so, and none works on an
-// empty database.
+// After the file was truncated, each verb returns an error. None treats the file as an empty
+// database.
 func TestDB_FileTruncated(t *testing.T) {
 	for name, size := range map[string]int64{"to nothing": 0, "to a part": 5000} {
 		t.Run(name, func(t *testing.T) {
@@ -76,9 +75,8 @@ func TestDB_FileTruncated(t *testing.T) {
 	}
 }
 
-// A file that is emptied beside its log loses nothing.
-// While the log has all pages, a file that was emptied is no loss: they are
-// written back.
+// An emptied file loses no data while the log contains all of its pages, because they are written
+// back.
 func TestDB_FileEmptied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	db := openToBreak(t, path)
@@ -89,9 +87,8 @@ func TestDB_FileEmptied(t *testing.T) {
 	require.Equal(t, id, testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", nil)).ID)
 }
 
-// A log that is deleted under its handle makes no second truth.
-// A handle that has the log open has all of it; others are told an error, and never see or write
-// another truth.
+// After the log was deleted, a process that had it open still sees all of its data. Other processes
+// get an error and cannot read or write a different state.
 func TestDB_LogDeleted(t *testing.T) {
 	for name, written := range map[string]bool{"with all that there is": false, "when it was written back": true} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +111,7 @@ func TestDB_LogDeleted(t *testing.T) {
 	}
 }
 
-// A name that is too long for the system is an error and makes no file.
+// Opening a name that is too long for the system returns an error and creates no file.
 func TestDB_Open_NameTooLong(t *testing.T) {
 	dir := t.TempDir()
 	for name, path := range map[string]string{
@@ -127,17 +124,14 @@ func TestDB_Open_NameTooLong(t *testing.T) {
 	require.Empty(t, testkit.ListDir(t, dir))
 }
 
-// A name that leaves no room for that of its log is refused.
-// The longest name that leaves no room for those of the log is an error when it is opened,
-// not when something is written.
+// If the name of the log would be too long, opening the database fails, rather than a later write.
 func TestDB_Open_NoRoomForLogName(t *testing.T) {
 	_, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), strings.Repeat("n", 255)), nil)
 	require.Error(t, err)
 }
 
-// A file with unknown tables, columns, indexes and triggers is used as it is.
-// A newer version, or an application, may have added columns, tables, indexes and
-// triggers.
+// A file may have unknown columns, tables, indexes and triggers, added by a newer version or by the
+// application.
 func TestDB_Open_UnknownObjects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)
@@ -156,9 +150,8 @@ func TestDB_Open_UnknownObjects(t *testing.T) {
 	require.NoError(t, testkit.ClaimOne(t, q).Ack(context.Background()))
 }
 
-// A file of two names is opened with a warning.
-// Two names are two logs beside one file. It is used by one of them as a rule, so it is not
-// refused.
+// Opening a file with two hard links logs a warning, because each name would have its own log. It
+// is allowed, since usually only one of the names is used.
 func TestDB_Open_HardLinkWarns(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file.db")
@@ -175,9 +168,10 @@ func TestDB_Open_HardLinkWarns(t *testing.T) {
 	require.Equal(t, 1, log.Times("the file has 2 names"))
 }
 
-// A backup that is restored over the open file takes offsets and ids back: what reads by them ends
-// with an error instead of hearing nothing, saves nothing, and goes on from the backup when it
-// is started again. A group, which keeps its place in the file, goes on by itself.
+// Restoring a backup over an open file resets its ids and offsets. Readers with a position in
+// memory must then return an error rather than wait for ids that have passed, and must save
+// nothing. When restarted, they continue from the backup. A group has its position in the file and
+// continues without a restart.
 func TestDB_BackupRestored(t *testing.T) {
 	path, backup := filepath.Join(t.TempDir(), "file.db"), filepath.Join(t.TempDir(), "backup.db")
 	db, other := honkertest.OpenFile(t, path, nil), honkertest.OpenFile(t, path, nil)
@@ -256,7 +250,8 @@ func TestDB_BackupRestored(t *testing.T) {
 	}
 }
 
-// restore copies a backup over the pages of an open file, as the shell's .restore does.
+// restore copies a backup over the pages of an open file, like the .restore command of the sqlite3
+// shell.
 func restore(t *testing.T, path, backup string) {
 	t.Helper()
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())

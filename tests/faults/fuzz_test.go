@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// refusedOrNot: an error of a fuzz target is ErrInvalid or a failure.
+// refusedOrNot reports whether err is not nil, and fails the test if it is not ErrInvalid.
 func refusedOrNot(t *testing.T, err error) (refused bool) {
 	t.Helper()
 	if err != nil {
@@ -28,7 +28,7 @@ func refusedOrNot(t *testing.T, err error) (refused bool) {
 	return err != nil
 }
 
-// A name is refused, or kept to the byte.
+// A name is either rejected or stored unchanged.
 func FuzzName_Kept(f *testing.F) {
 	for _, name := range []string{"", "a", "a:b", "'; DROP TABLE _honker_live;--", `"`, "%", "_", "*", "a*", "\x00", "a\x00b",
 		"\xff", "żółć 🐎", "\n", "\u202e", strings.Repeat("x", 1024), strings.Repeat("x", 1025), "_outbox:x", "honker-scheduler"} {
@@ -67,7 +67,7 @@ func FuzzName_Kept(f *testing.F) {
 	})
 }
 
-// A payload is refused, or comes back with the same meaning by every path.
+// A payload is either rejected or read back with the same meaning, from jobs, events and messages.
 func FuzzPayload_RoundTrip(f *testing.F) {
 	for _, text := range []string{"", "null", "1", `"a"`, `{"a":1,"a":2}`, "[1", `"\ud800"`, "\"\xff\"", `"\u0000"`, " 1 ", "1e999", "-0",
 		strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), "{} {}", "NaN", "\ufeff1"} {
@@ -101,14 +101,14 @@ func FuzzPayload_RoundTrip(f *testing.F) {
 	})
 }
 
-// sameJSON compares what two texts mean. A nil RawMessage is null.
+// sameJSON asserts that two JSON texts have the same value. An empty text is null.
 func sameJSON(t *testing.T, want, got []byte) {
 	t.Helper()
 	if len(want) == 0 {
 		want = []byte("null")
 	}
 	var a, b any
-	if json.Unmarshal(want, &a) != nil { // 1e999: text that no float can hold passes through
+	if json.Unmarshal(want, &a) != nil { // numbers like 1e999, which no float can hold, are stored as they are
 		require.Equal(t, strings.TrimSpace(string(want)), strings.TrimSpace(string(got)))
 		return
 	}
@@ -116,7 +116,7 @@ func sameJSON(t *testing.T, want, got []byte) {
 	require.Equal(t, a, b)
 }
 
-// fuzzFilter makes a filter of bytes, and what it should pick.
+// fuzzFilter decodes a filter from bytes, and returns the equivalent function as well.
 func fuzzFilter(program *[]byte, depth int) (honker.Filter, func(key string) bool) {
 	take := func() byte {
 		if len(*program) == 0 {
@@ -166,7 +166,7 @@ func fuzzFilter(program *[]byte, depth int) (honker.Filter, func(key string) boo
 	}
 }
 
-// A filter picks in the file what it picks in Go.
+// A filter selects the same events in SQL and in Go.
 func FuzzFilter_SameInFile(f *testing.F) {
 	for _, program := range []string{"", "\x00\x01a", "\x01\x01a", "\x02\x00", "\x03\x00", "\x02\x02\x01\x01a\x00\x02ab", "\x03\x02\x00\x01%\x01\x01_",
 		"\x01\x02\xf4\x8f", "\x01\x01\x7f", "\x00\x01'", "\x02\x03\x03\x01\x00\x00\x01\x00\x02\x00"} {
@@ -202,7 +202,7 @@ func FuzzFilter_SameInFile(f *testing.F) {
 	})
 }
 
-// Options of any size are refused or mean what they say: no sum overflows.
+// Options of any size are either rejected or respected. No arithmetic overflows.
 func FuzzOptions_NoOverflow(f *testing.F) {
 	for _, n := range []int64{0, 1, -1, math.MaxInt64, math.MinInt64, math.MaxInt64 - 1, int64(time.Hour), 1 << 62, math.MaxInt32} {
 		f.Add(n, n)
@@ -247,7 +247,7 @@ func FuzzOptions_NoOverflow(f *testing.F) {
 	})
 }
 
-// A file of any bytes is refused or works; it neither hangs nor panics.
+// A file with arbitrary bytes is either rejected or works. Nothing hangs or panics.
 func FuzzFile_AnyBytes(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "good.db")
 	db, err := honker.Open(context.Background(), path, nil)
@@ -260,7 +260,7 @@ func FuzzFile_AnyBytes(f *testing.F) {
 	}
 	f.Add([]byte{9, 9}, uint(18)) // another journal mode
 	f.Add([]byte{0xff, 0xff}, uint(16))
-	f.Add([]byte{0, 0, 0, 1}, uint(28)) // a size that is wrong
+	f.Add([]byte{0, 0, 0, 1}, uint(28)) // a wrong database size
 	f.Add([]byte{5}, uint(100))
 	f.Fuzz(func(t *testing.T, bytes []byte, at uint) {
 		path := filepath.Join(t.TempDir(), "fuzzed.db")
@@ -275,7 +275,7 @@ func FuzzFile_AnyBytes(f *testing.F) {
 		}
 		_, err = honker.NewQueue[int](db, "q", nil).Enqueue(ctx, 1)
 		require.False(t, errors.Is(err, context.DeadlineExceeded))
-		_ = db.Check(ctx) // it may say what is broken
+		_ = db.Check(ctx) // may report damage
 		require.NoError(t, db.Close())
 	})
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// misbehaving is an observer of which one field calls end, the first few times.
+// misbehaving returns an observer with a single field set. That function calls end on its first
+// three calls.
 func misbehaving(t *testing.T, field string, end func()) (o *honker.Observer, times *atomic.Int64) {
 	t.Helper()
 	o, times = new(honker.Observer), new(atomic.Int64)
@@ -38,15 +39,15 @@ func misbehaving(t *testing.T, field string, end func()) (o *honker.Observer, ti
 	return o, times
 }
 
-// apart runs f to its end in a goroutine of its own, which f may end.
+// apart runs f in a new goroutine and waits for it. f may call runtime.Goexit.
 func apart(f func()) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); f() }()
 	<-ended
 }
 
-// useAll uses a DB until each function of its observer has been called, and then until all jobs are settled. times is
-// that of misbehaving.
+// useAll uses a DB until each function of its observer has been called, and then until all jobs are
+// settled. times is the counter returned by misbehaving.
 func useAll(t *testing.T, db *honker.DB, times *atomic.Int64) {
 	t.Helper()
 	ctx, q := testkit.Context(t, testkit.Timeout), honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(0), MaxAttempts: 100})
@@ -74,7 +75,7 @@ func useAll(t *testing.T, db *honker.DB, times *atomic.Int64) {
 			},
 			func() { _, _ = q.Pause(ctx, nil) },
 			func() { _, _ = q.Resume(ctx) },
-			func() { // a handler for each outcome, until none is left
+			func() { // handles jobs with all outcomes until the queue is empty
 				_, _ = q.WorkDue(ctx, func(_ context.Context, job *honker.Job[int]) error {
 					switch job.ID % 4 {
 					case 0:
@@ -119,7 +120,7 @@ func useAll(t *testing.T, db *honker.DB, times *atomic.Int64) {
 	require.NoError(t, err, "commits wake waiters")
 }
 
-// crowd enqueues from many goroutines, which share commits.
+// crowd enqueues from many goroutines at once, so that they share commits.
 func crowd(ctx context.Context, q *honker.Queue[int]) {
 	var all sync.WaitGroup
 	for range 50 {
@@ -128,7 +129,8 @@ func crowd(ctx context.Context, q *honker.Queue[int]) {
 	all.Wait()
 }
 
-// workToTheEnd works until no job is left, with leases that do not lapse meanwhile. Each Work must end by itself or with its ctx.
+// workToTheEnd runs Work until no job is left, restarting it when it ends. The leases are long
+// enough not to lapse.
 func workToTheEnd(t *testing.T, ctx context.Context, db *honker.DB, q *honker.Queue[int]) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -148,7 +150,8 @@ func workToTheEnd(t *testing.T, ctx context.Context, db *honker.DB, q *honker.Qu
 	works.Wait()
 }
 
-// Each function of an observer may panic: that is logged, and changes nothing else. No job stays claimed, Work and Close end.
+// A panic in an observer is logged and has no other effect: no job stays claimed, and Work and
+// Close return.
 func TestObserver_Panics_Contained(t *testing.T) {
 	t.Parallel()
 	for field := range reflect.TypeFor[honker.Observer]().Fields() {
@@ -164,8 +167,8 @@ func TestObserver_Panics_Contained(t *testing.T) {
 	}
 }
 
-// A function of an observer may end its goroutine, as t.FailNow does. Jobs that are claimed by then are handled all the same, other writers
-// and waiters go on, Work and Close end.
+// An observer may call runtime.Goexit, as t.FailNow does. The jobs claimed before are still
+// handled, other writers and waiters continue, and Work and Close return.
 func TestObserver_Goexit(t *testing.T) {
 	t.Parallel()
 	for field := range reflect.TypeFor[honker.Observer]().Fields() {
@@ -173,7 +176,7 @@ func TestObserver_Goexit(t *testing.T) {
 			t.Parallel()
 			o, times := misbehaving(t, field.Name, runtime.Goexit)
 			var db *honker.DB
-			for db == nil { // Tx is called by Open, too
+			for db == nil { // Open calls the observer's Tx, too
 				apart(func() { db = honkertest.Open(t, &honker.Options{Logger: slog.New(slog.DiscardHandler), Observer: o}) })
 			}
 			useAll(t, db, times)
@@ -182,7 +185,7 @@ func TestObserver_Goexit(t *testing.T) {
 	}
 }
 
-// A logger may panic, wherever it is called: the job is settled all the same, and the process goes on.
+// A panic in the logger does not affect the process: all jobs are settled.
 func TestOptions_Logger_Panics(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, &honker.Options{Logger: slog.New(panickingHandler{}).With("a", 1)})
@@ -208,7 +211,7 @@ func TestOptions_Logger_Panics(t *testing.T) {
 	require.NoError(t, db.Close())
 }
 
-// panickingHandler is a slog.Handler that panics in each of its methods.
+// panickingHandler is a slog.Handler whose methods panic.
 type panickingHandler struct{}
 
 func (panickingHandler) Enabled(context.Context, slog.Level) bool  { return true }

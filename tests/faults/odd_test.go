@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// oddValues are what SQLite stores in a column of any type.
+// oddValues lists values that SQLite stores in a column of any type.
 var oddValues = []string{"NULL", "-1", "9223372036854775807", "-9223372036854775808", "1.5", "1e300", "-1e300", "'abc'", "''", "x'ff00'", "x''",
 	"'2024-01-01 00:00:00'", "char(0)", "'a'||char(0)||'b'", "zeroblob(3000)"}
 
-// oddTables are rows as honker would write them, by table. # stands for a number of each row's
-// own.
+// oddTables lists the rows that honker would write to each table. # is replaced by a different
+// number in each row.
 var oddTables = []struct{ table, columns, values string }{
 	{"_honker_live", "id, queue, payload, state, priority, run_at, worker_id, claim_expires_at, attempts, max_attempts, created_at, expires_at",
 		"5#, 'q', '1', 'pending', 0, 1, NULL, NULL, 0, 3, 1, NULL"},
@@ -38,7 +38,7 @@ var oddTables = []struct{ table, columns, values string }{
 	{"_honkerx_group_claims", "group_id, offset, state, holder, token, deadline_ms, attempts, last_error", "1, #, 1, 'x', 1, 1, 1, NULL"},
 }
 
-// oddRows are INSERTs of a row for each odd value of one column.
+// oddRows returns an INSERT for each odd value of a column.
 func oddRows(table, columns, values string, column int) (all []string) {
 	for i, odd := range oddValues {
 		row := strings.Split(strings.ReplaceAll(values, "#", fmt.Sprint(i+1)), ", ")
@@ -48,15 +48,16 @@ func oddRows(table, columns, values string, column int) (all []string) {
 	return all
 }
 
-// fillsTable says that after such a row SQLite has no id left for another one.
+// fillsTable reports whether the row uses the highest possible id, after which SQLite cannot assign
+// another id.
 func fillsTable(insert string) bool {
 	return slices.ContainsFunc([]string{"_honker_live ", "_honker_notifications ", "_honker_stream "}, func(table string) bool {
 		return strings.Contains(insert, table)
 	}) && strings.Contains(insert, "VALUES (9223372036854775807")
 }
 
-// Rows that other programs have left with what no column should hold stop neither the good rows
-// beside them nor what waits, and burn no processor.
+// Rows with unexpected values, written by other programs, do not block valid rows or waiting calls,
+// and do not cause busy loops.
 func TestOddRows_GoodRowsGoOn(t *testing.T) {
 	var files []*troubled
 	for _, o := range oddTables {
@@ -73,8 +74,8 @@ func TestOddRows_GoodRowsGoOn(t *testing.T) {
 	}
 }
 
-// Triggers that refuse or drop what is written to a table may make verbs fail. No verb outlasts
-// its ctx, no loop outlives it, and none burns a processor.
+// Triggers that reject or ignore writes may make verbs fail. Verbs and loops still end with their
+// ctx, and no loop spins.
 func TestTriggers_NoBusyLoop(t *testing.T) {
 	var files []*troubled
 	for _, table := range []string{"_honker_live", "_honker_dead", "_honker_notifications", "_honker_locks", "_honker_rate_limits",
@@ -95,8 +96,8 @@ func TestTriggers_NoBusyLoop(t *testing.T) {
 	}
 }
 
-// work is something to do for every loop: jobs that are due, lapsed, spent and expired, events
-// that came back, schedules that are due, results that are over.
+// work inserts rows for every loop: due, lapsed, exhausted and expired jobs, returned events, due
+// schedules and expired results.
 var work = []string{
 	`INSERT INTO _honker_live (queue, payload) VALUES ('q', '1'), ('q', '2')`,
 	`INSERT INTO _honker_live (queue, payload, expires_at) VALUES ('q', '3', 1)`,

@@ -22,7 +22,7 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// relayOnDisk is a relay on a disk that fails on demand, with what its handler was given.
+// relayOnDisk is a relay on a faultvfs.Disk. It records the messages given to its handler.
 type relayOnDisk struct {
 	*faultvfs.Disk
 	db     *honker.DB
@@ -30,7 +30,7 @@ type relayOnDisk struct {
 	queue  *relay.Queue
 	mu     sync.Mutex
 	given  []int64
-	failed atomic.Int64 // calls that were refused
+	failed atomic.Int64 // failed calls
 }
 
 func newRelayOnDisk(t *testing.T) *relayOnDisk {
@@ -54,7 +54,7 @@ func newRelayOnDisk(t *testing.T) *relayOnDisk {
 	return d
 }
 
-// refuse has calls fail: so many, or with 0 all from now on.
+// refuse makes calls of a kind fail: the given number of times, or always if times is 0.
 func (d *relayOnDisk) refuse(kind faultvfs.Kind, code int32, times int64) {
 	d.Fail(func(c faultvfs.Call) int32 {
 		if c.Kind != kind || times > 0 && d.failed.Load() == times {
@@ -87,7 +87,7 @@ func (d *relayOnDisk) waitForAll(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "all messages finished", func() bool { return d.processed(t) == 5 })
 }
 
-// refusals are what a disk may say to a write.
+// refusals lists the ways in which a disk rejects a write.
 var refusals = map[string]struct {
 	kind faultvfs.Kind
 	code int32
@@ -97,8 +97,8 @@ var refusals = map[string]struct {
 	"no sync":  {faultvfs.Sync, faultvfs.Sync.Code()},
 }
 
-// While the disk takes nothing a relay takes no partition and does not spin; when it does again, all
-// goes on.
+// While the disk rejects writes, a relay takes no partition and does not spin. It continues when
+// writes succeed again.
 func TestRelay_DiskFails_Take(t *testing.T) {
 	for name, f := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -120,8 +120,8 @@ func TestRelay_DiskFails_Take(t *testing.T) {
 	}
 }
 
-// What the disk refuses after a handler has returned is saved once it does not: nothing is delivered
-// again, a dead letter is there once, and so are the effects of a transaction.
+// If saving fails after a handler has returned, the relay saves again later. Messages are not
+// delivered twice, and dead letters and transactional effects are stored once.
 func TestRelay_DiskFails_Save(t *testing.T) {
 	for name, f := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +145,8 @@ func TestRelay_DiskFails_Save(t *testing.T) {
 	}
 }
 
-// A transaction that the disk refuses is not half done: its handlers run again, and effects and
-// progress are there once.
+// If the transaction of a batch fails, its handlers run again. The effects and the progress are
+// stored once.
 func TestRelay_HandleTx_DiskFails(t *testing.T) {
 	for name, f := range refusals {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestRelay_HandleTx_DiskFails(t *testing.T) {
 				}
 				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, m.Seq)
 				return err
-			}, relay.MaxAttempts(1)) // what the disk does is no attempt of the message
+			}, relay.MaxAttempts(1)) // disk failures do not count as attempts of the message
 			stop := testkit.Background(t, d.relay.Run)
 			d.waitForAll(t)
 			require.NoError(t, stop())
@@ -173,8 +173,8 @@ func TestRelay_HandleTx_DiskFails(t *testing.T) {
 	}
 }
 
-// A disk that fails for longer than the lease: Run ends without an error, though its progress could not be
-// saved, and the next one begins there, in order.
+// If the disk fails for longer than the lease, Run returns without an error although it could not
+// save its progress. The next Run continues in order from the last saved message.
 func TestRelay_DiskFails_Drain(t *testing.T) {
 	t.Parallel()
 	d := newRelayOnDisk(t)

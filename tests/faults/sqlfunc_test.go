@@ -17,8 +17,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// signatures are honker's: T and I are TEXT and INTEGER, S a schedule, small where NULL
-// is one too; O is an object of options. A name that has two has the number of arguments behind it.
+// signatures lists the parameters of honker's functions: T is TEXT, I is INTEGER, S is a schedule
+// and O is a JSON object of options. A lower-case letter also accepts NULL. An overloaded name is
+// followed by its number of arguments.
 var signatures = map[string]string{
 	"notify":                     "TT",
 	"honker_bootstrap":           "",
@@ -60,7 +61,7 @@ var signatures = map[string]string{
 	"honker_cron_next_after":      "SI",
 }
 
-// bare is name without its number of arguments.
+// bare returns name without its number of arguments.
 func bare(name string) string {
 	name, _, _ = strings.Cut(name, "/")
 	return name
@@ -70,7 +71,7 @@ func callOf(name string, args []string) string {
 	return `SELECT ` + bare(name) + `(` + strings.Join(args, ", ") + `)`
 }
 
-// good are arguments that name accepts.
+// good returns valid arguments for name.
 func good(name string) []string {
 	var args []string
 	for _, class := range signatures[name] {
@@ -79,7 +80,7 @@ func good(name string) []string {
 	return args
 }
 
-// Each function takes its arguments and no others.
+// Each function rejects a wrong number of arguments.
 func TestSQL_Arguments_Count(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for name := range signatures {
@@ -101,8 +102,9 @@ func TestSQL_Arguments_Count(t *testing.T) {
 
 var classes = map[string]string{`NULL`: "Null", `7`: "Integer", `7.5`: "Real", `'7'`: "Text", `x'37'`: "Blob"}
 
-// Each argument is of its storage class, and nothing is converted, not '3' to 3 and not a BLOB to
-// text, but REALs without a fraction: some drivers bind every number as a REAL.
+// Each argument must have the declared storage class. Text such as '3' is not converted to an
+// integer, nor a BLOB to text. A REAL without a fraction is accepted as an integer, because some
+// drivers bind every number as a REAL.
 func TestSQL_Arguments_StorageClass(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())
@@ -128,7 +130,7 @@ func TestSQL_Arguments_StorageClass(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// NULL is accepted where honker accepts it.
+// The functions accept NULL for the same parameters as honker's.
 func TestSQL_Arguments_Null(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for name, signature := range signatures {
@@ -143,9 +145,8 @@ func TestSQL_Arguments_Null(t *testing.T) {
 	}
 }
 
-// A function that is stopped halfway has done nothing.
-// A trigger of the application's stops each function that takes several statements at
-// its second one.
+// TestSQL_StoppedHalfway checks that a failed function call has no effect. A trigger fails the
+// second statement of each function that runs several.
 func TestSQL_StoppedHalfway(t *testing.T) {
 	for name, c := range map[string]struct{ trigger, call string }{
 		"fail":           {`BEFORE DELETE ON _honker_live`, `SELECT honker_fail(1, 'w', 'e')`},
@@ -182,8 +183,8 @@ func TestSQL_StoppedHalfway(t *testing.T) {
 	}
 }
 
-// In a transaction that goes on, what it did otherwise stays, and nothing of the call; or
-// the transaction fails as a whole.
+// stoppedInTx checks a failed call in a transaction. Either the call has no effect and the other
+// writes are committed, or the whole transaction fails.
 func stoppedInTx(t *testing.T, db *honker.DB, call string, before []string) {
 	t.Helper()
 	tx, err := db.SQL().Begin()
@@ -194,7 +195,7 @@ func stoppedInTx(t *testing.T, db *honker.DB, call string, before []string) {
 	_, err = testkit.Rows(tx, call)
 	require.ErrorContains(t, err, "stopped")
 	if strings.HasPrefix(call, "SELECT honker_enqueue") {
-		return // calls of one statement are each for themselves here
+		return // calls of a statement are independent in this case
 	}
 	if err := tx.Commit(); err == nil {
 		testkit.ExecAll(t, db.SQL(), `DELETE FROM app`)
@@ -202,7 +203,7 @@ func stoppedInTx(t *testing.T, db *honker.DB, call string, before []string) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// Functions that write are refused where only reading is allowed.
+// Functions that write return an error in a read-only transaction.
 func TestSQL_ReadOnly_Refused(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())
@@ -222,7 +223,7 @@ func TestSQL_ReadOnly_Refused(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// Enqueueing by SQL from many goroutines is never busy.
+// Enqueueing by SQL from many goroutines never fails with SQLITE_BUSY.
 func TestSQL_Enqueue_NeverBusy(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	other := testkit.OpenPool(t, path)
@@ -233,7 +234,7 @@ func TestSQL_Enqueue_NeverBusy(t *testing.T) {
 		wg.Go(func() {
 			for range each {
 				var id int64
-				// That it reads first makes it a snapshot that another connection's commit spoils.
+				// The read comes first, so a commit on another connection invalidates its snapshot.
 				err := db.SQL().QueryRow(`SELECT honker_enqueue('q', count(*), NULL, NULL, 0, 3, NULL) FROM _honker_live`).Scan(&id)
 				if err == nil {
 					t.Error("count(*) is no text")
@@ -264,8 +265,7 @@ func TestSQL_Enqueue_NeverBusy(t *testing.T) {
 	require.EqualValues(t, (goroutines+1)*each, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 }
 
-// Functions wake workers and listeners that wait.
-// Workers and listeners sleep until a function is called, here or from a trigger.
+// Workers and listeners wake when a SQL function is called, directly or in a trigger.
 func TestSQL_WakesWaiters(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -283,7 +283,7 @@ END`)
 		`INSERT INTO orders VALUES (0)`,
 		`SELECT honker_enqueue('orders', '1', NULL, NULL, 0, 3, NULL), notify('orders', '1')`,
 	} {
-		time.Sleep(20 * time.Millisecond) // asleep, most likely
+		time.Sleep(20 * time.Millisecond) // the waiters are most likely asleep by now
 		sent := time.Now()
 		testkit.ExecAll(t, db.SQL(), query)
 		n, err := news.Next(ctx)
@@ -300,8 +300,8 @@ END`)
 	require.NoError(t, stop())
 }
 
-// Functions are on the connections of a Connector.
-// A connector's pool, without a DB, has them too; an attached one has its driver's.
+// A pool opened with Connector has the SQL functions, even without a DB. An attached pool has only
+// the functions of its driver.
 func TestSQL_Connector(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	connector, err := honker.Connector(path, nil)
@@ -318,8 +318,7 @@ func TestSQL_Connector(t *testing.T) {
 	require.ErrorContains(t, err, "no such function")
 }
 
-// Verbs and functions share their jobs.
-// Go's verbs and the functions hold each other's jobs.
+// Go methods can claim and settle jobs of the SQL functions, and vice versa.
 func TestSQL_ShareJobs(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -342,8 +341,7 @@ func TestSQL_ShareJobs(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A bootstrap by SQL repairs the schema.
-// honker_bootstrap is what an application calls on a file that lost a table.
+// honker_bootstrap recreates missing tables.
 func TestSQL_Bootstrap_Repairs(t *testing.T) {
 	for _, inTx := range []bool{false, true} {
 		db := honkertest.Open(t, nil)

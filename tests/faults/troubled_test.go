@@ -20,11 +20,11 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// troubled is a file with something in it that makes trouble.
+// troubled is a file with content that may disturb other rows.
 type troubled struct {
 	name       string
 	statements []string
-	mayFail    bool // verbs, but for the end of their ctx
+	mayFail    bool // verbs may fail, but must end with their ctx
 
 	db       *honker.DB
 	listener *honker.Listener
@@ -35,22 +35,22 @@ type troubled struct {
 }
 
 const (
-	atOnce  = 6                      // files that are exercised together: they mostly wait
-	idleFor = 700 * time.Millisecond // how long all loops wait
+	atOnce  = 6                      // number of files exercised at the same time; they mostly wait
+	idleFor = 700 * time.Millisecond // how long the loops run idle
 
-	shortPart = 7 // of so many files -short takes one
+	shortPart = 7 // with -short, every seventh file is tested
 
-	// Parts of a processor. The loops of one file take 0.01 to 0.02 once they have begun, and one
-	// that does not wait takes all it gets.
+	// Limits for processor time per wall time. The idle loops of a file use 0.01 to 0.02, and a
+	// spinning loop uses all it can get.
 	busyTogether = 0.2
 	busyAlone    = 0.1
 )
 
-// exerciseAll runs every verb on each of files, and then every loop, some files at a time. Where
-// these have used too much of a processor, each is looked at alone.
+// exerciseAll runs all verbs and then all loops on files, a few at a time. If their loops use too
+// much processor time together, each file is measured alone.
 func exerciseAll(t *testing.T, files []*troubled) {
 	t.Helper()
-	if testing.Short() { // as under the race detector: a part of the files
+	if testing.Short() { // the race detector needs a smaller selection
 		files = everyNth(files, shortPart)
 	}
 	for batch := range slices.Chunk(files, atOnce) {
@@ -58,7 +58,7 @@ func exerciseAll(t *testing.T, files []*troubled) {
 			f.open(t)
 		}
 		together(batch, (*troubled).runVerbs)
-		// The race detector makes any loop take ten times as much.
+		// Under the race detector, any loop takes ten times as long.
 		if busy := idle(batch); busy > busyTogether && !testing.Short() {
 			for _, f := range batch {
 				if alone := idle([]*troubled{f}); alone > busyAlone {
@@ -87,7 +87,7 @@ func together(files []*troubled, do func(*troubled)) {
 	all.Wait()
 }
 
-// idle runs all loops of files, and returns how much of a processor they have used.
+// idle runs all loops of files and returns the share of a processor that they used.
 func idle(files []*troubled) float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), idleFor)
 	defer cancel()
@@ -98,7 +98,7 @@ func idle(files []*troubled) float64 {
 
 func processorTime() time.Duration {
 	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // cannot fail for this process
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // cannot fail for the own process
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
@@ -112,7 +112,7 @@ func (f *troubled) open(t *testing.T) {
 	t.Cleanup(func() { _ = f.db.Close() })
 	f.member, err = f.group().Join(ctx, "m")
 	require.NoError(t, err)
-	f.listener, err = f.db.Listen(ctx, "c") // before the odd messages
+	f.listener, err = f.db.Listen(ctx, "c") // must start before the odd messages are inserted
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.listener.Close() })
 	taken := 0
@@ -148,14 +148,14 @@ func (f *troubled) check(what string, err error) {
 
 var errNotSeen = errors.New("the good row was not seen")
 
-// runVerbs looks whether a good row goes through every verb.
+// runVerbs checks that a valid row passes through every verb.
 func (f *troubled) runVerbs() {
 	for what, verb := range map[string]func(context.Context) error{
 		"claim": f.claim, "listen": f.listen, "subscribe": f.subscribe, "group": f.claimEvent, "schedule": f.tick, "lock": f.lock, "read": f.readAll,
 	} {
 		limit := testkit.Timeout
 		if f.mayFail {
-			limit = idleFor / 2 // what it waits for may never come
+			limit = idleFor / 2 // the awaited row may never come
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		err := verb(ctx)
@@ -252,7 +252,7 @@ func (f *troubled) tick(ctx context.Context) error {
 	if !slices.ContainsFunc(fires, func(fire honker.Fire) bool { return fire.Name == "good" }) {
 		return errors.Join(errNotSeen, err)
 	}
-	return nil // others may be broken, and are named
+	return nil // other schedules may fail, and are reported in err
 }
 
 func (f *troubled) lock(ctx context.Context) error {
@@ -267,7 +267,7 @@ func (f *troubled) lock(ctx context.Context) error {
 	return errors.Join(err, lock.Unlock(ctx))
 }
 
-// readAll calls the verbs that read all there is.
+// readAll calls the verbs that read or sweep everything.
 func (f *troubled) readAll(ctx context.Context) error {
 	var errs []error
 	_, err := f.queue().NextClaimAt(ctx)
@@ -297,7 +297,7 @@ func (f *troubled) readAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// runLoops runs all that waits until ctx ends. A loop that does not end then is named.
+// runLoops runs all waiting loops until ctx ends. It reports loops that do not return then.
 func (f *troubled) runLoops(ctx context.Context) {
 	loops := map[string]func(){
 		"work": func() {

@@ -20,13 +20,12 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// brokenError is an error with a text that cannot be had, as that of a nil pointer that was
-// returned as an error: the usual mistake.
+// brokenError panics in Error if it is a nil pointer, which is a common mistake.
 type brokenError struct{ text string }
 
 func (e *brokenError) Error() string { return e.text }
 
-// An error that panics is an error as well.
+// A handler may return an error whose Error method panics. The attempt counts as failed.
 func TestWorker_Error_Panics(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(0), MaxAttempts: 2})
@@ -36,7 +35,7 @@ func TestWorker_Error_Panics(t *testing.T) {
 	require.NoError(t, err)
 	_, err = q.Enqueue(ctx, 2)
 	require.NoError(t, err)
-	// It must not be raised in the call that happens to write: here that is Work itself.
+	// The panic must not surface in the goroutine that writes, which is Work here.
 	require.NotPanics(t, func() {
 		require.NoError(t, q.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
 			if job.Args == 1 {
@@ -53,7 +52,7 @@ func TestWorker_Error_Panics(t *testing.T) {
 	require.NotEmpty(t, info.LastError)
 }
 
-// An error that panics harms no other caller.
+// A panic in an error passed to Reject does not affect other callers.
 func TestWorker_Error_PanicAlone(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{BusyTimeout: time.Second})
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -75,9 +74,7 @@ func TestWorker_Error_PanicAlone(t *testing.T) {
 	require.EqualValues(t, 3, stored, "acknowledged, and never committed")
 }
 
-// Handlers are cancelled after the drain even if nothing can be written.
-// What cannot be settled must not keep the handlers that still run from hearing that
-// it is over.
+// When jobs cannot be settled, the running handlers are still cancelled after the drain.
 func TestWorker_Drain_Unwritable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	db, err := honker.Open(context.Background(), path, nil)
@@ -99,7 +96,7 @@ func TestWorker_Drain_Unwritable(t *testing.T) {
 			close(blocked)
 			select {
 			case <-ctx.Done():
-			case <-time.After(testkit.Timeout): // so that the test ends
+			case <-time.After(testkit.Timeout): // ends the test in case of a failure
 			}
 			cancelled <- ctx.Err()
 			return ctx.Err()
@@ -108,14 +105,13 @@ func TestWorker_Drain_Unwritable(t *testing.T) {
 	<-blocked
 	require.NoError(t, os.Rename(path, path+".old"))
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	time.Sleep(150 * time.Millisecond) // more than between two looks at the file's identity
+	time.Sleep(150 * time.Millisecond) // longer than the interval at which the identity of the file is checked
 	close(goOn)
 	require.Error(t, <-cancelled, "its ctx has not ended")
 	require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
 }
 
-// Jobs claimed ahead are released when handlers become slow.
-// Handlers that turn slow must not sit on jobs that were claimed ahead for fast ones.
+// Jobs claimed ahead for fast handlers are released when the handlers become slow.
 func TestWorker_Prefetch_Slow(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -151,7 +147,7 @@ func TestWorker_Prefetch_Slow(t *testing.T) {
 	}
 }
 
-// A panic after the ack of its transaction is a failed attempt.
+// If a handler panics after acknowledging its job in the transaction, the attempt fails.
 func TestWorker_WorkTx_PanicAfterAck(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic":  func() { panic("after the ack") },
@@ -186,8 +182,7 @@ func TestWorker_WorkTx_PanicAfterAck(t *testing.T) {
 	}
 }
 
-// OnError may end its goroutine.
-// A test's OnError may well end its goroutine, by t.FailNow.
+// OnError may call runtime.Goexit, as t.FailNow does.
 func TestWorker_OnError_Goexit(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
@@ -222,8 +217,8 @@ func TestWorker_OnError_Goexit(t *testing.T) {
 	require.True(t, strings.Contains(info.LastError, "no"))
 }
 
-// A retried job is not taken for lost.
-// Another process that ends a lease must not make its next holder in this one suffer.
+// A job that is retried and claimed again by the same worker must not be reported as lost, even if
+// another process ended its first lease.
 func TestWorker_RetriedNotLost(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1 << 30})
@@ -240,7 +235,7 @@ func TestWorker_RetriedNotLost(t *testing.T) {
 				lost.Add(1)
 			}
 			return honker.RetryAfter(0, errors.New("again"))
-		}, &honker.WorkOptions{Workers: 4, Lease: 3 * time.Millisecond}) // renewed each millisecond
+		}, &honker.WorkOptions{Workers: 4, Lease: 3 * time.Millisecond}) // the leases are renewed every millisecond
 	}()
 	time.Sleep(time.Second)
 	cancel()
@@ -254,8 +249,7 @@ func (e *hollowError) Error() string { return "hollow" }
 
 func (e *hollowError) Unwrap() error { return e.inner }
 
-// An error with an Unwrap that panics is an error as well.
-// A typed nil is no nil error, and errors.As looks into it.
+// A handler may return a typed nil error whose Unwrap method panics. The attempt counts as failed.
 func TestWorker_Error_UnwrapPanics(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
@@ -278,8 +272,8 @@ func TestWorker_Error_UnwrapPanics(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// A job that cannot be settled holds up no other.
-// The application may have a trigger that refuses what becomes of one job.
+// A job that cannot be settled does not block other jobs. A trigger of the application may reject
+// such a write.
 func TestWorker_Settle_Fails(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER keep BEFORE DELETE ON _honker_live WHEN OLD.payload = '13'
@@ -301,9 +295,8 @@ BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
 	require.EqualValues(t, 13, testkit.QueryInt(t, db.SQL(), `SELECT payload FROM _honker_live`))
 }
 
-// What has finished is settled although no job can be claimed: a trigger that refuses the claim
-// must not undo the settles that share its transaction again and again. Once it is gone the jobs
-// that wait are claimed.
+// Finished jobs are settled even if a trigger rejects the claim in the same transaction. Waiting
+// jobs are claimed once the trigger is gone.
 func TestWorker_Claim_Fails(t *testing.T) {
 	for name, raise := range map[string]string{"an error": "ABORT, 'not now'", "nothing is done": "IGNORE"} {
 		t.Run(name, func(t *testing.T) {
@@ -324,8 +317,8 @@ func TestWorker_Claim_Fails(t *testing.T) {
 	}
 }
 
-// A job that cannot be dead-lettered holds up no other of its queue. That it cannot is logged, and
-// it is tried again.
+// If a job cannot become a dead letter, the failure is logged and repeated later. Other jobs of the
+// queue are not blocked.
 func TestWorker_Dead_Refused(t *testing.T) {
 	for name, spent := range map[string]string{
 		"lapsed":    `state = 'processing', worker_id = 'killed', claim_expires_at = 1, attempts = 25`,
