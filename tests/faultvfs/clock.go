@@ -10,10 +10,10 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-var ahead atomic.Int64 // milliseconds
+var ahead atomic.Int64 // in milliseconds
 
-// Clock sets SQLite's clock ahead of all others, for all connections of the process
-// that are opened after the first Disk was made.
+// Clock moves SQLite's clock ahead of the system's by d, which may be negative. It affects all
+// connections of the process that are opened after the first call of New.
 func Clock(d time.Duration) { ahead.Store(d.Milliseconds()) }
 
 type timeFunc = func(tls *libc.TLS, vfs, out uintptr) int32

@@ -11,10 +11,10 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// Kind is what SQLite asks of a file.
+// Kind is the kind of a file operation.
 type Kind string
 
-// The kinds.
+// The file operations that a Plan can fail.
 const (
 	Open     Kind = "open"
 	Read     Kind = "read"
@@ -25,10 +25,10 @@ const (
 	ShmMap   Kind = "shmmap"
 )
 
-// Kinds are all that can fail.
+// Kinds lists all kinds.
 var Kinds = []Kind{Open, Read, Write, Sync, Truncate, Delete, ShmMap}
 
-// Code is the error of the engine that suits a kind.
+// Code returns the SQLite error code for a failure of k.
 func (k Kind) Code() int32 {
 	return map[Kind]int32{
 		Open: lib.SQLITE_CANTOPEN, Read: lib.SQLITE_IOERR_READ, Write: lib.SQLITE_IOERR_WRITE,
@@ -37,49 +37,49 @@ func (k Kind) Code() int32 {
 	}[k]
 }
 
-// Full is the error of a disk without space.
+// Full is the SQLite error code of a full disk.
 const Full int32 = lib.SQLITE_FULL
 
-// Call is one request.
+// Call describes a file operation.
 type Call struct {
 	Kind Kind
 	Path string
 }
 
-// Plan says which calls fail: it returns the engine's error code, or 0. It runs with
-// the Disk locked.
+// Plan decides which calls fail. It returns a SQLite error code, or 0 to let the call pass. It is
+// called with the Disk locked and must not use it.
 type Plan func(Call) int32
 
-// Disk is the files below one directory.
+// Disk simulates the disk below a directory.
 type Disk struct {
 	dir string
 
 	mu    sync.Mutex
 	files map[string]*file
 	plan  Plan
-	watch func(Image) // told of each moment at which a cut would make a difference
-	every func() bool // which of them
+	watch func(Image) // called before a change or a sync, see Cut
+	every func() bool // selects the changes for which watch is called
 }
 
-// file is what a power cut would find. While its directory has not been synced, a new
-// file may be missing, and a deleted one be there.
+// file is the state of a file that a power cut could reveal. Until its directory is synced, a new
+// file may be missing and a deleted file may still exist.
 type file struct {
 	durable []byte
 	pending []record
 	exists  bool
-	entry   bool  // the directory has it durably
-	ghost   *file // what has been at this name, and may be again
+	entry   bool  // the directory entry is durable
+	ghost   *file // the earlier file of this name, whose deletion is not durable
 }
 
-// record is a change that was not synced yet.
+// record is an unsynced change.
 type record struct {
-	off      int64 // or the new size
+	off      int64 // or the new size, if truncate is set
 	data     []byte
 	truncate bool
 }
 
-// New puts all files below dir on a Disk. What lies there already is durable; no process
-// in this process may have it open.
+// New places all files below dir on a Disk. Existing files count as synced. No connection of this
+// process may have them open.
 func New(dir string) (*Disk, error) {
 	if err := install(); err != nil {
 		return nil, err
@@ -106,29 +106,31 @@ func New(dir string) (*Disk, error) {
 	return d, nil
 }
 
-// Remove takes the Disk away. No file of it may be open.
+// Remove removes the Disk. None of its files may be open.
 func (d *Disk) Remove() {
 	mu.Lock()
 	defer mu.Unlock()
 	delete(disks, d.dir)
 }
 
-// Fail sets which calls fail from now on; nil: none.
+// Fail makes the calls selected by p fail from now on. A nil p lets all calls pass.
 func (d *Disk) Fail(p Plan) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.plan = p
 }
 
-// Cut calls look with what a power cut would find, before those changes and syncs for
-// which every returns true. Both run with the Disk locked: nothing moves meanwhile.
+// Cut calls look with the state that a power cut would leave. It does so before each change or sync
+// for which every returns true. Both functions are called with the Disk locked, so the state cannot
+// change meanwhile.
 func (d *Disk) Cut(every func() bool, look func(Image)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.every, d.watch = every, look
 }
 
-// The -shm file is memory: no cut leaves anything of it.
+// kept reports whether the file survives a power cut. The -shm file does not, because it is shared
+// memory.
 func kept(path string) bool { return !strings.HasSuffix(path, "-shm") }
 
 func (d *Disk) call(k Kind, path string) int32 {
@@ -144,13 +146,15 @@ func (d *Disk) fails(k Kind, path string) int32 {
 	return d.plan(Call{k, path})
 }
 
-// moment is just before something changes.
+// moment must be called before each change.
 func (d *Disk) moment() {
 	if d.watch != nil && d.every() {
 		d.watch(d.image())
 	}
 }
 
+// opened records the creation of a file. If an earlier file of the same name was deleted, but the
+// directory is not synced yet, a power cut may restore that file instead.
 func (d *Disk) opened(path string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,12 +163,12 @@ func (d *Disk) opened(path string) {
 	}
 	f := &file{exists: true}
 	if old := d.at(path); old.entry {
-		f.ghost = old // deleted a moment ago, for all that the directory knows
+		f.ghost = old // its deletion is not durable yet
 	}
 	d.files[path] = f
 }
 
-// at is the file at path, if only one that has never been.
+// at returns the file at path, creating an empty record for an unknown path.
 func (d *Disk) at(path string) *file {
 	if d.files[path] == nil {
 		d.files[path] = &file{}
@@ -172,6 +176,7 @@ func (d *Disk) at(path string) *file {
 	return d.files[path]
 }
 
+// change records an unsynced change of a file, unless the plan fails it.
 func (d *Disk) change(k Kind, path string, r record) int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,6 +191,7 @@ func (d *Disk) change(k Kind, path string, r record) int32 {
 	return 0
 }
 
+// sync makes the changes of a file durable, unless the plan fails it.
 func (d *Disk) sync(path string) int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,11 +205,12 @@ func (d *Disk) sync(path string) int32 {
 	}
 	f.pending = nil
 	if journal := strings.HasSuffix(path, "-wal") || strings.HasSuffix(path, "-journal"); journal && !f.entry {
-		d.syncDir() // SQLite does so with a new journal, and with no other file
+		d.syncDir() // SQLite syncs the directory for a new journal only
 	}
 	return 0
 }
 
+// deleted records a deletion, which becomes durable when the directory is synced.
 func (d *Disk) deleted(path string, syncDir bool) int32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,7 +227,7 @@ func (d *Disk) deleted(path string, syncDir bool) int32 {
 	return 0
 }
 
-// syncDir makes durable which files there are.
+// syncDir makes the current directory entries durable.
 func (d *Disk) syncDir() {
 	for path, f := range d.files {
 		f.entry, f.ghost = true, nil

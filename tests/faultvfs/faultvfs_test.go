@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open puts a file on a disk of its own.
+// open opens a database on its own Disk.
 func open(t *testing.T, pragmas string) (*faultvfs.Disk, *sql.DB) {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,13 +36,13 @@ func open(t *testing.T, pragmas string) (*faultvfs.Disk, *sql.DB) {
 	return disk, db
 }
 
-// left counts the rows in some of the images that a cut now could leave; -1 stands for
-// no table.
+// left collects the row counts that a power cut may leave now, from a sample of 60 images. -1 means
+// that the table does not exist.
 func left(t *testing.T, disk *faultvfs.Disk, db *sql.DB) map[int]bool {
 	t.Helper()
 	var images []faultvfs.Image
 	disk.Cut(func() bool { return len(images) == 0 }, func(m faultvfs.Image) { images = append(images, m) })
-	_, err := db.Exec(`DELETE FROM t`) // the cut comes with its first write
+	_, err := db.Exec(`DELETE FROM t`) // the power cut happens before its first write
 	require.NoError(t, err)
 	require.Len(t, images, 1)
 	found := map[int]bool{}
@@ -64,7 +64,7 @@ func count(t *testing.T, path string) int {
 	return n
 }
 
-// A cut keeps what was synced.
+// A power cut keeps all synced commits.
 func TestFaultVFS_Cut_KeepsSynced(t *testing.T) {
 	disk, db := open(t, "&_pragma=synchronous(full)")
 	for range 5 {
@@ -74,7 +74,7 @@ func TestFaultVFS_Cut_KeepsSynced(t *testing.T) {
 	require.Equal(t, map[int]bool{5: true}, left(t, disk, db))
 }
 
-// A cut can take what was not synced.
+// A power cut may lose unsynced commits.
 func TestFaultVFS_Cut_TakesUnsynced(t *testing.T) {
 	disk, db := open(t, "&_pragma=synchronous(normal)")
 	for range 5 {
@@ -86,7 +86,7 @@ func TestFaultVFS_Cut_TakesUnsynced(t *testing.T) {
 	require.Greater(t, len(found), 3, "and less: %v", found)
 }
 
-// A planned call fails with its code, and the others do not.
+// The Plan decides which calls fail and with which code. Other calls succeed.
 func TestFaultVFS_PlannedFailure(t *testing.T) {
 	disk, db := open(t, "&_pragma=synchronous(full)")
 	codes := map[faultvfs.Kind]int{}
@@ -108,7 +108,7 @@ func TestFaultVFS_PlannedFailure(t *testing.T) {
 	require.Equal(t, map[faultvfs.Kind]int{faultvfs.Write: 778, faultvfs.Sync: 1034}, codes)
 }
 
-// The clock of a disk is ahead of others.
+// Clock changes the time that SQLite reads.
 func TestFaultVFS_Clock(t *testing.T) {
 	_, db := open(t, "")
 	defer faultvfs.Clock(0)
@@ -120,7 +120,7 @@ func TestFaultVFS_Clock(t *testing.T) {
 	}
 }
 
-// Files elsewhere are left alone.
+// Files outside of the Disk are not affected.
 func TestFaultVFS_OtherFiles(t *testing.T) {
 	disk, _ := open(t, "")
 	disk.Fail(func(faultvfs.Call) int32 { return faultvfs.Full })

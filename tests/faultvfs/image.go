@@ -10,7 +10,8 @@ import (
 	"slices"
 )
 
-// Image is a Disk at one moment: what was durable, and what was on its way.
+// Image is the state of a Disk at one moment: the synced contents of its files and the changes not
+// synced yet.
 type Image struct {
 	files map[string]file
 }
@@ -25,8 +26,8 @@ func (d *Disk) image() Image {
 
 func (f *file) frozen() file {
 	c := *f
-	c.durable = slices.Clone(f.durable) // changed in place
-	c.pending = slices.Clip(f.pending)  // only ever appended to, and let go
+	c.durable = slices.Clone(f.durable) // modified in place
+	c.pending = slices.Clip(f.pending)  // only appended to or replaced
 	if g := f.ghost; g != nil {
 		frozen := g.frozen()
 		c.ghost = &frozen
@@ -36,9 +37,9 @@ func (f *file) frozen() file {
 
 const sector = 512
 
-// Write puts into dir one of the many images that a cut at that moment could have
-// left. Each file has its own luck, since nothing orders the writes of two files but a
-// sync; so has a file that the directory may not know of yet, or still.
+// Write writes to dir a random state that a power cut at the moment of m could have left. The files
+// are decided independently, because only a sync orders writes to different files. The same is true
+// of the creations and deletions that the directory has not synced.
 func (m Image) Write(dir string, luck *rand.Rand) error {
 	for _, path := range slices.Sorted(maps.Keys(m.files)) {
 		f := m.files[path]
@@ -53,28 +54,30 @@ func (m Image) Write(dir string, luck *rand.Rand) error {
 	return nil
 }
 
+// left decides whether the file, or an earlier file of its name, exists after the power cut, and
+// with which contents.
 func (f file) left(luck *rand.Rand) (b []byte, exists bool) {
 	switch {
 	case f.exists && (f.entry || luck.IntN(2) == 0):
 		return f.survivors(luck), true
 	case f.exists && f.ghost != nil && luck.IntN(2) == 0:
 		return f.ghost.survivors(luck), true
-	case !f.exists && f.entry && luck.IntN(2) == 0: // deleted, but not durably
+	case !f.exists && f.entry && luck.IntN(2) == 0: // deleted, but the directory is not synced
 		return f.survivors(luck), true
 	}
 	return nil, false
 }
 
-// survivors is one of the ways in which unsynced changes are lost.
+// survivors returns the contents after a random loss of unsynced changes.
 func (f file) survivors(luck *rand.Rand) []byte {
 	b := slices.Clone(f.durable)
 	switch luck.IntN(5) {
-	case 0: // none survives
-	case 1: // all do
+	case 0: // all are lost
+	case 1: // all survive
 		for _, r := range f.pending {
 			b = r.apply(b)
 		}
-	case 2: // the first ones, and of the next some sectors
+	case 2: // a prefix survives, and some sectors of the next change
 		n := luck.IntN(len(f.pending) + 1)
 		for _, r := range f.pending[:n] {
 			b = r.apply(b)
@@ -82,13 +85,13 @@ func (f file) survivors(luck *rand.Rand) []byte {
 		if n < len(f.pending) {
 			b = f.pending[n].torn(luck).apply(b)
 		}
-	case 3: // any of them
+	case 3: // a random subset survives
 		for _, r := range f.pending {
 			if luck.IntN(2) == 0 {
 				b = r.apply(b)
 			}
 		}
-	case 4: // any of them, some damaged
+	case 4: // a random subset survives, partly damaged
 		for _, r := range f.pending {
 			if luck.IntN(4) > 0 {
 				b = r.damaged(luck).apply(b)
@@ -105,7 +108,8 @@ func (r record) torn(luck *rand.Rand) record {
 	return r
 }
 
-// damaged has noise in one sector, once in a while: the disk was writing it.
+// damaged returns r, sometimes with one sector of noise as if the disk was writing it during the
+// power cut.
 func (r record) damaged(luck *rand.Rand) record {
 	if r.truncate || len(r.data) == 0 || luck.IntN(4) > 0 {
 		return r
@@ -118,7 +122,7 @@ func (r record) damaged(luck *rand.Rand) record {
 	return r
 }
 
-// Contents is what programs see in the file at path now, synced or not.
+// Contents returns the current contents of the file at path, including unsynced changes.
 func (d *Disk) Contents(path string) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,15 +1,14 @@
 //go:build unix
 
-// Package faultvfs is a disk that fails on demand, below SQLite: for tests and the
-// torture command. A Disk holds all files of one directory. It knows what was written
-// and what was synced, so it can say what a power cut at any moment might have left;
-// and it lets reads, writes, syncs and the like fail.
+// Package faultvfs simulates a failing disk below SQLite, for tests and for the torture command. A
+// Disk contains all files of a directory. It records which writes were synced, and can therefore
+// produce the states that a power cut may leave. It can also make single operations fail.
 //
-// It becomes the default VFS of the process on first use and passes everything on that
-// lies in no Disk, so that the library under test needs no hook and does not know.
+// On first use the package registers itself as the default VFS of the process. It passes on all
+// operations on files outside of its disks, so the library under test needs no hook.
 //
-// The engine's structures are not covered by a promise of compatibility: nothing that
-// ships imports this.
+// The package depends on internal structures of the SQLite driver that may change with any version.
+// Only tests may import it.
 package faultvfs
 
 import (
@@ -26,20 +25,20 @@ import (
 type handle struct {
 	disk    *Disk
 	path    string
-	methods uintptr // what SQLite would have called
+	methods uintptr // SQLite's own methods
 }
 
 var (
 	original uintptr // the VFS below
 
-	mu      sync.RWMutex // guards the maps
+	mu      sync.RWMutex // protects the maps
 	disks   = map[string]*Disk{}
 	handles = map[uintptr]handle{}
-	ours    = map[uintptr]uintptr{} // methods → our copy of them
+	ours    = map[uintptr]uintptr{} // our copies of method tables, by the original
 )
 
-// install registers the VFS once, as the default one: a VFS cannot be taken back while
-// a connection may use it.
+// install registers the VFS as the default, at most once per process. A VFS cannot be unregistered
+// while a connection may use it.
 var install = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	if original = lib.Xsqlite3_vfs_find(tls, 0); original == 0 {
@@ -61,14 +60,14 @@ var install = sync.OnceValue(func() error {
 	return nil
 })
 
-// pointer is f as the engine calls it. f must be a function of the package: nothing
-// keeps a closure alive.
+// pointer returns f in the form in which the engine calls functions. f must be a package-level
+// function, because a closure could be garbage collected.
 func pointer[T any](f T) uintptr { return *(*uintptr)(unsafe.Pointer(&struct{ f T }{f})) }
 
-// function is the opposite of pointer.
+// function is the inverse of pointer.
 func function[T any](p uintptr) T { return *(*T)(unsafe.Pointer(&struct{ p uintptr }{p})) }
 
-// at is the T at p, which lies outside of Go's heap.
+// at returns the T at address p, which must be outside of Go's heap.
 func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 
 func of(file uintptr) (handle, *lib.Tsqlite3_io_methods) {
@@ -78,6 +77,7 @@ func of(file uintptr) (handle, *lib.Tsqlite3_io_methods) {
 	return h, at[lib.Tsqlite3_io_methods](h.methods)
 }
 
+// diskOf returns the Disk of a file, or nil if it is not on a Disk, and its path.
 func diskOf(name uintptr) (*Disk, string) {
 	if name == 0 {
 		return nil, "" // a temporary file
@@ -99,7 +99,7 @@ func xOpen(tls *libc.TLS, _, name, file uintptr, flags int32, out uintptr) int32
 	d, path := diskOf(name)
 	if d != nil {
 		if code := d.call(Open, path); code != 0 {
-			*at[uintptr](file) = 0 // SQLite closes what has methods
+			*at[uintptr](file) = 0 // otherwise SQLite would call the close method
 			return code
 		}
 	}
@@ -111,7 +111,7 @@ func xOpen(tls *libc.TLS, _, name, file uintptr, flags int32, out uintptr) int32
 	return code
 }
 
-// wrap lets the calls on file come here.
+// wrap redirects the operations on file to this package.
 func wrap(tls *libc.TLS, file uintptr, h handle) {
 	mu.Lock()
 	defer mu.Unlock()
@@ -164,7 +164,7 @@ func xTruncate(tls *libc.TLS, file uintptr, size int64) int32 {
 	return function[func(*libc.TLS, uintptr, int64) int32](m.FxTruncate)(tls, file, size)
 }
 
-// xSync leaves the real disk alone: the Disk says what is durable.
+// xSync does not sync the real file: only the Disk's record decides which data is durable.
 func xSync(_ *libc.TLS, file uintptr, _ int32) int32 {
 	h, _ := of(file)
 	return h.disk.sync(h.path)
