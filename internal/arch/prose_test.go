@@ -71,7 +71,6 @@ var vagueProse = map[string]float64{
 	"relay/watermill":                     36.7,
 	"seal":                                25.8,
 	"task":                                18.3,
-	"tests/interop":                       32.5,
 	"tests/model":                         30.9,
 	"tests/process":                       25.6,
 	"tests/torture":                       38.1,

@@ -1,4 +1,4 @@
-// Package interop runs this library beside honker's own Python package, as processes of their
-// own on one file. Its tests are skipped unless HONKER_PYTHON names a Python that has the
-// package: make interop installs it, and runs them.
+// Package interop runs this library and honker's Python package in separate processes on a shared
+// file. The tests are skipped unless the variable HONKER_PYTHON names a Python interpreter with the
+// package installed. Run make interop to install the package and run the tests.
 package interop

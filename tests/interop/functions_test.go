@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// call of a SQL function.
+// call is a call of a SQL function.
 type call struct {
 	name string
 	args []any
@@ -28,14 +28,14 @@ func (c call) query() string {
 	return fmt.Sprintf("SELECT %s(%s)", c.name, marks)
 }
 
-// oneOf draws one of the values.
+// oneOf returns a random element of values.
 func oneOf[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
 
-// generators draw the arguments of each function from few values, so that calls meet one
-// another. What docs/honker-compat.md calls different is left out: a lock that has expired,
-// a job that expires while it is claimed, when a job can be claimed that has no attempt left,
-// a schedule that is registered twice, the order in which several fire, and the list of
-// schedules, which 0.2.4 gives without the attempts.
+// generators draw the arguments of each function from small sets, so that calls affect each other.
+// They avoid the differences listed in docs/honker-compat.md: expired locks, jobs that expire while
+// claimed, the time at which a job without attempts left can be claimed, schedules registered
+// twice, the firing order of several schedules, and the list of schedules, which 0.2.4 returns
+// without the attempts.
 var generators = map[string]func(r *rand.Rand) []any{
 	"notify": func(r *rand.Rand) []any { return []any{oneOf(r, "a", "b"), payload(r)} },
 	"honker_enqueue": func(r *rand.Rand) []any {
@@ -82,13 +82,14 @@ func worker(r *rand.Rand) string  { return oneOf(r, "w", "w", "v") }
 func payload(r *rand.Rand) string { return oneOf(r, "1", `{"b": 1, "a": "ü"}`, "no JSON", "") }
 func job(r *rand.Rand) int        { return 1 + r.IntN(12) }
 
-// timePasses moves what lies in a file into the past, but for claims: one that has lapsed is
-// put back to pending by the next claim here, and claimed from where it is there.
+// timePasses moves all times in a file 40 seconds into the past, except those of claims. The
+// libraries treat lapsed claims differently: here the next claim first sets them back to pending,
+// and the package claims them directly.
 const timePasses = `UPDATE _honker_live SET run_at = run_at - 40, expires_at = expires_at - 40;
 UPDATE _honker_results SET expires_at = expires_at - 40;
 UPDATE _honker_scheduler_tasks SET next_fire_at = next_fire_at - 40`
 
-// ask calls the function in this process. An error counts as one, whatever its words.
+// ask calls the function in this process. All errors are equal, since their texts differ.
 func ask(pool *sql.DB, c call) string {
 	var v any
 	if err := pool.QueryRow(c.query(), c.args...).Scan(&v); err != nil {
@@ -97,8 +98,9 @@ func ask(pool *sql.DB, c call) string {
 	return text(v)
 }
 
-// text is a value with its type, from either process. The package orders the keys of its
-// JSON by column, and the extension of the same functions by name, as this library does.
+// text formats a value from either process with its type. The keys of JSON objects are sorted: the
+// Python package orders them by column, while this library and honker's SQLite extension order them
+// by name.
 func text(v any) string {
 	switch v := v.(type) {
 	case int64:
@@ -111,7 +113,8 @@ func text(v any) string {
 	return fmt.Sprintf("%T %[1]v", v)
 }
 
-// sortedKeys orders the keys of an array of objects, or of one. Other text stays as it is.
+// sortedKeys sorts the keys of a JSON object or of an array of objects. It returns any other text
+// unchanged.
 func sortedKeys(text string) string {
 	in := json.NewDecoder(strings.NewReader(text))
 	in.UseNumber()
@@ -126,7 +129,7 @@ func sortedKeys(text string) string {
 	return string(sorted)
 }
 
-// sortedJobs orders the jobs of a claim.
+// sortedJobs sorts the jobs in the result of a claim.
 func sortedJobs(text string) string {
 	jobs := strings.SplitAfter(strings.Trim(text, "TEX []"), "},")
 	for i := range jobs {
@@ -150,8 +153,9 @@ func askPeer(t *testing.T, p *peer, c call) string {
 	return text(a.Value.([]any)[0].([]any)[0])
 }
 
-// play runs the sequence of a seed on two files, one with each library. It returns false
-// where a second passed between the two, so that their answers cannot be compared.
+// play runs the call sequence of a seed on two files, with a different library on each. It returns
+// false if the clock moved to the next second between the two calls, because the results are not
+// comparable then.
 func play(t *testing.T, seed, of uint64) bool {
 	t.Helper()
 	_, ours := testkit.OpenShared(t)
@@ -173,9 +177,9 @@ func play(t *testing.T, seed, of uint64) bool {
 		}
 		switch {
 		case c.name == "notify" && got != "error":
-			want = got // ids differ: the package has sent a message for each enqueue besides
+			want = got // ids differ, because the package also sends a message for each enqueue
 		case c.name == "honker_claim_batch":
-			// Here in the order of claims, there in the one in which SQLite updates the rows.
+			// This library returns jobs in claim order, the package in SQLite's update order.
 			want, got = sortedJobs(want), sortedJobs(got)
 		}
 		require.Equal(t, want, got, "step %d: %s %v", step, c.query(), c.args)
@@ -190,8 +194,8 @@ func play(t *testing.T, seed, of uint64) bool {
 	return true
 }
 
-// rows is all that a file holds but for the tables of this library alone. The package wakes
-// workers by messages on channels of its own, which count in the ids of the others.
+// rows returns all rows that both libraries write. It leaves out the tables that only this library
+// has, and the ids of messages, because the package also sends messages to wake its workers.
 func rows(t *testing.T, db *honker.DB) []string {
 	t.Helper()
 	messages, err := testkit.Rows(db.SQL(), `SELECT channel, payload FROM _honker_notifications WHERE channel NOT LIKE 'honker:%' ORDER BY id`)
@@ -202,7 +206,8 @@ func rows(t *testing.T, db *honker.DB) []string {
 	})...)
 }
 
-// The SQL functions answer as honker's do, and leave the same rows, on random sequences.
+// TestInterop_Functions_Random runs random sequences of SQL functions with both libraries. The
+// results and the rows in the file must be equal.
 func TestInterop_Functions_Random(t *testing.T) {
 	sequences := uint64(20)
 	if testing.Short() {
@@ -212,7 +217,7 @@ func TestInterop_Functions_Random(t *testing.T) {
 	for of := range sequences {
 		t.Run(fmt.Sprint(of), func(t *testing.T) {
 			for !play(t, seed, of) {
-				t.Log("a second has passed: again")
+				t.Log("the clock moved to the next second: repeating")
 			}
 		})
 	}

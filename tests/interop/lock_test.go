@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A lock that one of them holds is refused to the other, until it is released or, of a
-// process that was killed, has expired.
+// A lock held by Go or Python is refused to the other until it is released. If the process of its
+// owner was killed, the lock becomes free when it expires.
 func TestInterop_Lock(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, later)
@@ -32,7 +32,8 @@ func TestInterop_Lock(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// One scheduler leads, in whichever language, and the other takes over from it.
+// At most a single scheduler leads. A scheduler in either language takes over when the leader
+// stops.
 func TestInterop_Scheduler_Leader(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("beat", "@every 1s"))

@@ -9,12 +9,12 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// children are what a process of these tests can be, besides the tests themselves.
+// children maps the names of child processes to their main functions.
 var children = map[string]func(){"hold": hold}
 
 func TestMain(m *testing.M) { testkit.Main(m, children) }
 
-// hold claims one job for two seconds and does nothing about it.
+// hold claims a job for two seconds and keeps it until the process ends.
 func hold() {
 	db, err := honker.Open(context.Background(), testkit.ChildArgs[string](), nil)
 	testkit.Must(err)

@@ -14,22 +14,22 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// pythonVar names the Python that has honker's package. Without it these tests are skipped:
-// .ci/interop installs the package and sets it.
+// pythonVar names the environment variable with the path of a Python that has honker's package. The
+// tests are skipped if it is not set; .ci/interop installs the package and sets it.
 const pythonVar = "HONKER_PYTHON"
 
 const (
-	soon  = time.Minute     // for what should take milliseconds
-	later = 2 * time.Minute // for what waits for a lease of seconds
+	soon  = time.Minute     // timeout for steps that take milliseconds
+	later = 2 * time.Minute // timeout for steps that wait for a lease to expire
 )
 
-// peer is a process with honker's Python package on the same file.
+// peer is a process that runs honker's Python package on the file under test.
 type peer struct {
 	*testkit.Child
 	t testing.TB
 }
 
-// startPeer runs testdata/peer.py in one of its roles, without waiting for a word of it.
+// startPeer runs testdata/peer.py in the given role. It does not wait for output.
 func startPeer(t testing.TB, path, role string, args ...string) *peer {
 	t.Helper()
 	python := os.Getenv(pythonVar)
@@ -40,7 +40,7 @@ func startPeer(t testing.TB, path, role string, args ...string) *peer {
 	return &peer{testkit.StartCommand(t, "python "+role, cmd), t}
 }
 
-// readyPeer is startPeer for the roles that say when they are ready.
+// readyPeer is like startPeer, but waits until the peer is ready. The role must report that.
 func readyPeer(t testing.TB, path, role string, args ...string) *peer {
 	t.Helper()
 	p := startPeer(t, path, role, args...)
@@ -48,13 +48,13 @@ func readyPeer(t testing.TB, path, role string, args ...string) *peer {
 	return p
 }
 
-// answer of a peer to a call.
+// answer is the reply of a peer to a call.
 type answer struct {
 	Value any
 	Error string
 }
 
-// ask calls a verb of the peer, in the role "answer". Its numbers are json.Number.
+// ask calls a verb of a peer in the role "answer". Numbers in the answer have type json.Number.
 func (p *peer) ask(verb string, args ...any) (a answer) {
 	p.t.Helper()
 	call, err := json.Marshal(append([]any{verb}, args...))
@@ -66,7 +66,7 @@ func (p *peer) ask(verb string, args ...any) (a answer) {
 	return a
 }
 
-// call is ask for what must succeed.
+// call is like ask, but fails the test on an error.
 func (p *peer) call(verb string, args ...any) any {
 	p.t.Helper()
 	a := p.ask(verb, args...)
@@ -74,7 +74,7 @@ func (p *peer) call(verb string, args ...any) any {
 	return a.Value
 }
 
-// id is call for verbs that return one.
+// id is like call, for verbs that return an id.
 func (p *peer) id(verb string, args ...any) int64 {
 	p.t.Helper()
 	n, err := p.call(verb, args...).(json.Number).Int64()
@@ -82,7 +82,7 @@ func (p *peer) id(verb string, args ...any) int64 {
 	return n
 }
 
-// numbers reads n lines of a peer, each with a number.
+// numbers reads n lines from the peer and parses each as a number.
 func (p *peer) numbers(n int) (all []int) {
 	p.t.Helper()
 	for range n {

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// collect runs a worker in this process that notes the arguments of its jobs.
+// collect starts a worker that sends the arguments of its jobs to done.
 func collect(t *testing.T, q *honker.Queue[int], opts *honker.WorkOptions) (done <-chan int, stop func() error) {
 	t.Helper()
 	ran := make(chan int, 10_000)
@@ -25,7 +25,7 @@ func collect(t *testing.T, q *honker.Queue[int], opts *honker.WorkOptions) (done
 	}, opts)
 }
 
-// take receives n values.
+// take receives n values and fails the test if they do not arrive in time.
 func take[T any](t *testing.T, from <-chan T, n int) (all []T) {
 	t.Helper()
 	for range n {
@@ -33,13 +33,13 @@ func take[T any](t *testing.T, from <-chan T, n int) (all []T) {
 		case v := <-from:
 			all = append(all, v)
 		case <-time.After(later):
-			t.Fatalf("%d of %d came", len(all), n)
+			t.Fatalf("received %d of %d values", len(all), n)
 		}
 	}
 	return all
 }
 
-// upTo is 0 to n-1.
+// upTo returns the numbers from 0 to n-1.
 func upTo(n int) (all []int) {
 	for i := range n {
 		all = append(all, i)
@@ -47,7 +47,8 @@ func upTo(n int) (all []int) {
 	return all
 }
 
-// Jobs that Python enqueues wake and reach a worker of Go, and the other way round, in order.
+// Workers in Go run jobs enqueued by Python, and workers in Python run jobs enqueued by Go. Each
+// enqueue wakes the waiting worker, and the order is kept.
 func TestInterop_Queue_Feed(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -69,7 +70,7 @@ func TestInterop_Queue_Feed(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// Two workers in Python and two in Go share a queue: each job runs once.
+// Two Python workers and two Go workers share a queue, and each job runs once.
 func TestInterop_Queue_MixedWorkers(t *testing.T) {
 	const jobs = 600
 	path, db := testkit.OpenShared(t)
@@ -108,7 +109,7 @@ func TestInterop_Queue_MixedWorkers(t *testing.T) {
 	require.Equal(t, upTo(jobs), all)
 }
 
-// The job of a process that is killed goes to the other language when its lease is over.
+// When a process is killed, the other language gets its job after the lease has expired.
 func TestInterop_Queue_Kill(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -131,7 +132,7 @@ func TestInterop_Queue_Kill(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// Each reads the results that the other saved.
+// Go reads results saved by Python, and Python reads results saved by Go.
 func TestInterop_Queue_Results(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, later)
@@ -147,7 +148,7 @@ func TestInterop_Queue_Results(t *testing.T) {
 	require.Equal(t, []any{true, []any{"by", "go"}}, caller.call("get result", "jobs", theirs))
 }
 
-// Both work on a file that Python has made.
+// Go opens a file created by Python, and both assign ids from the same sequence.
 func TestInterop_File_MadeByPython(t *testing.T) {
 	path := t.TempDir() + "/app.db"
 	caller := readyPeer(t, path, "answer")

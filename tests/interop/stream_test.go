@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Each hears the messages of the other.
+// Listeners receive messages sent by the other language.
 func TestInterop_Listen(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, later)
@@ -32,8 +32,9 @@ func TestInterop_Listen(t *testing.T) {
 	require.Empty(t, listener.End())
 }
 
-// A consumer changes hands. Python saves the offset of an event before it asks for the next
-// one, so the last event is delivered again; this library saves it at the end of the loop.
+// A consumer can move between the languages. Python saves an event's offset when it asks for the
+// next event, so the last event is delivered again; this library saves the offset at the end of the
+// loop body.
 func TestInterop_Stream_ConsumerChangesHands(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -58,7 +59,8 @@ func TestInterop_Stream_ConsumerChangesHands(t *testing.T) {
 	require.Equal(t, testkit.SavedOffset(t, s, "mail"), caller.id("offset", "orders", "mail"))
 }
 
-// A listener in Python on the channels of a queue and a topic hears what Go adds with LegacyMessages, as what Python adds.
+// With LegacyMessages, a Python listener on the channels of a queue and a topic hears the writes of
+// Go as well as those of Python.
 func TestInterop_Listen_LegacyMessages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	ctx := testkit.Context(t, later)

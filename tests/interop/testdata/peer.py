@@ -1,6 +1,6 @@
-"""A process with honker's own Python package, for a test: peer.py FILE ROLE [ARGUMENT]...
+"""A test process that uses honker's Python package: peer.py FILE ROLE [ARGUMENT]...
 
-It talks in lines, and ends when its stdin does. The first line says that it is ready.
+It communicates in lines and exits when its stdin is closed. Most roles first print "ready".
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import honker
 
 db = honker.open(sys.argv[1])
 role, args = sys.argv[2], sys.argv[3:]
-over = asyncio.Event()  # for the scheduler, whose loop may swallow a cancellation
+over = asyncio.Event()  # stops the scheduler, whose loop may swallow a cancellation
 
 
 def say(*words):
@@ -22,7 +22,7 @@ def say(*words):
 
 
 async def work(queue, worker, lease):
-    """Claims and acks one job at a time, and says the payload of each in between."""
+    """Claims jobs one at a time and prints each payload before the ack."""
     claims = db.queue(queue, visibility_timeout_s=int(lease)).claim(worker, idle_poll_s=None)
     say("ready")
     async for job in claims:
@@ -32,7 +32,7 @@ async def work(queue, worker, lease):
 
 
 async def hold(queue, worker, lease):
-    """Claims one job and does nothing about it."""
+    """Claims a job and keeps it."""
     async for job in db.queue(queue, visibility_timeout_s=int(lease)).claim(worker, idle_poll_s=None):
         say("held", json.dumps(job.payload))
         await asyncio.Event().wait()
@@ -46,7 +46,7 @@ async def listen(channel):
 
 
 async def subscribe(topic, consumer):
-    """Says each event, and saves the offset of the one before."""
+    """Prints each event. The offset of an event is saved when the next is requested."""
     events = db.stream(topic).subscribe(consumer, save_every_n=1)
     say("ready")
     async for event in events:
@@ -72,7 +72,7 @@ async def lead():
 
 
 async def answer():
-    """Answers calls, one per line: [verb, argument...]."""
+    """Answers calls. Each line is a JSON array [verb, argument...]."""
     say("ready")
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -124,7 +124,7 @@ async def main():
             sys.stdin.read()
             loop.call_soon_threadsafe(end)
             time.sleep(10)
-            os._exit(1)  # it does not end
+            os._exit(1)  # the task does not end
 
         threading.Thread(target=wait_for_end, daemon=True).start()
     try:
@@ -135,4 +135,4 @@ async def main():
 
 asyncio.run(main())
 db.close()
-os._exit(0)  # the thread may be reading still
+os._exit(0)  # the thread may still be reading
