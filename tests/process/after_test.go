@@ -22,8 +22,8 @@ func init() {
 
 var afterQueues = []string{"first", "second"}
 
-// made are the jobs that were committed, and needs what each has to wait for; ran are those of which the effect and
-// the ack were committed. faults are jobs that have started too early.
+// made holds the committed jobs and needs their dependencies. ran holds the jobs whose effect and
+// ack were committed. faults holds jobs that started before a job they depend on.
 var afterTables = []string{
 	`CREATE TABLE made (job INTEGER PRIMARY KEY)`,
 	`CREATE TABLE needs (job INTEGER, before INTEGER)`,
@@ -32,7 +32,8 @@ var afterTables = []string{
 	`CREATE TABLE faults (what TEXT)`,
 }
 
-// produceAfter enqueues fan-outs, fan-ins, chains and batches for ever. Of the transactions some are rolled back.
+// produceAfter enqueues fan-outs, fan-ins, chains and batches until it is killed. It rolls back
+// some of the transactions.
 func produceAfter() {
 	a, db := testkit.OpenChild(nil)
 	draw := testkit.Rand(a.Seed, 0)
@@ -54,7 +55,7 @@ func produceAfter() {
 	testkit.Must(db.Close())
 }
 
-// fanIn enqueues n jobs, one after them, and one after that.
+// fanIn enqueues n jobs, a job that depends on all of them, and a job that depends on that job.
 func fanIn(ctx context.Context, db *honker.DB, tx *sql.Tx, first, second string, n int, batched bool) error {
 	q, next := honker.NewQueue[int](db, first, nil), honker.NewQueue[int](db, second, nil)
 	opts := []honker.EnqueueOption{honker.MaxAttempts(1000)}
@@ -93,7 +94,8 @@ func fanIn(ctx context.Context, db *honker.DB, tx *sql.Tx, first, second string,
 	return errors.Join(note(ctx, tx, joint, last), note(ctx, tx, last, 0))
 }
 
-// note keeps that next has to wait for job, in the transaction of their enqueues.
+// note records, in the transaction of the enqueues, that next depends on job. next is 0 if no job
+// depends on it.
 func note(ctx context.Context, tx *sql.Tx, job, next int64) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO made VALUES (?)`, job); err != nil || next == 0 {
 		return err
@@ -102,7 +104,7 @@ func note(ctx context.Context, tx *sql.Tx, job, next int64) error {
 	return err
 }
 
-// workAfter handles jobs of all queues for ever.
+// workAfter runs jobs of all queues until it is killed.
 func workAfter() {
 	_, db := testkit.OpenChild(nil)
 	testkit.Say("ready")
@@ -112,8 +114,8 @@ func workAfter() {
 	testkit.Must(db.Close())
 }
 
-// runAfter is a handler that may be killed, fail or die. Half of its jobs commit their effect with the ack, and the
-// others are acked by the worker.
+// runAfter is a handler that may be killed, fail or reject its job. Half of its jobs are
+// acknowledged in the transaction of their effect, the others by the worker.
 func runAfter(ctx context.Context, db *honker.DB, job *honker.Job[int]) error {
 	_ = testkit.Within(ctx, nil, time.Duration(job.ID%5)*time.Millisecond)
 	if ctx.Err() != nil {
@@ -135,7 +137,7 @@ WHERE job = ?1 AND before NOT IN (SELECT job FROM ran)`, job.ID)
 	})
 }
 
-// operateAfter requeues what is dead for ever.
+// operateAfter requeues dead letters until it is killed.
 func operateAfter() {
 	_, db := testkit.OpenChild(nil)
 	testkit.Say("ready")
@@ -147,8 +149,8 @@ func operateAfter() {
 	testkit.Must(db.Close())
 }
 
-// Of producers, workers and operators that are killed all the time, no job starts before what it waits for is done,
-// and every job is done in the end.
+// Producers, workers and operators are killed all the time. No job starts before its dependencies
+// are done, and every job is done in the end.
 func TestProcess_After_Kills(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)

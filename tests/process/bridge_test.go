@@ -34,10 +34,10 @@ const (
 	bridgePartitions = 4
 )
 
-// bridgeTask is what a node of a bridge is asked to do.
+// bridgeTask contains the arguments of a node of the bridge.
 type bridgeTask struct {
 	Path   string
-	Socket string // of the receiver; unlike a port nothing else takes it while the receiver is dead
+	Socket string // socket of the receiver; unlike a port, no other process can take it while the receiver is dead
 	Seed   uint64
 }
 
@@ -52,15 +52,15 @@ func bridgeQueue(db *honker.DB) (*relay.Relay, *relay.Queue) {
 	return r, r.Queue("crossings", bridgePartitions)
 }
 
-// throughSocket is a client that reaches whatever listens on a socket, by any URL.
+// throughSocket returns an HTTP client that connects to a Unix socket for all URLs.
 func throughSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 }
 
-// sendOverBridge commits numbered rows with their messages, and relays them. It stops adding rows
-// when it is told to.
+// sendOverBridge inserts numbered rows together with their messages, and relays the messages. It
+// stops inserting when it reads a line.
 func sendOverBridge() {
 	a := testkit.ChildArgs[bridgeTask]()
 	ctx := testkit.ChildContext()
@@ -98,6 +98,7 @@ func sendOverBridge() {
 	testkit.Must(db.Close())
 }
 
+// addCrossings commits n numbered rows together with their messages.
 func addCrossings(ctx context.Context, db *honker.DB, q *relay.Queue, n int) error {
 	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for range n {
@@ -118,8 +119,9 @@ func addCrossings(ctx context.Context, db *honker.DB, q *relay.Queue, n int) err
 	})
 }
 
-// receiveOverBridge notes each message in a row and adds a job, in the transaction of the inbox, and
-// works the jobs, each of which has a row too. No row is unique by itself.
+// receiveOverBridge inserts a row and enqueues a job for each message, in the transaction of the
+// inbox. It also handles the jobs and inserts a row for each. The tables have no unique keys, so
+// duplicates would be visible.
 func receiveOverBridge() {
 	a := testkit.ChildArgs[bridgeTask]()
 	ctx := testkit.ChildContext()
@@ -132,7 +134,7 @@ func receiveOverBridge() {
 	in, err := inbox.New(db, &inbox.Options{Source: "sender", Secrets: []string{bridgeSecret}, Observer: &inbox.Observer{Duplicate: again}})
 	testkit.Must(err)
 	jobs := honker.NewQueue[crossing](db, "crossings", nil)
-	_ = os.Remove(a.Socket) // of one that was killed
+	_ = os.Remove(a.Socket) // left behind by a killed receiver
 	listener, err := net.Listen("unix", a.Socket)
 	testkit.Must(err)
 	server := &http.Server{Handler: answerLate(a.Seed, in.Handler(func(ctx context.Context, tx *sql.Tx, m *inbox.Message) error {
@@ -160,7 +162,8 @@ func receiveOverBridge() {
 	testkit.Must(db.Close())
 }
 
-// answerLate holds back each answer for a moment after the commit, so that kills fall in between.
+// answerLate delays each response for a random time after the commit, so that kills can happen in
+// between.
 func answerLate(seed uint64, h http.Handler) http.Handler {
 	var mu sync.Mutex
 	luck := testkit.Rand(seed, 2)
@@ -173,7 +176,7 @@ func answerLate(seed uint64, h http.Handler) http.Handler {
 	})
 }
 
-// socketPath is where a socket can lie: t.TempDir may be too long for one.
+// socketPath returns a path for a socket. t.TempDir may return a path that is too long.
 func socketPath(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "bridge")
 	require.NoError(t, err)
@@ -181,8 +184,8 @@ func socketPath(t *testing.T) string {
 	return filepath.Join(dir, "s")
 }
 
-// Sender and receiver, on two files, are killed at random: what the receiver has is all that was
-// committed on the other side, once each, and in the order of each partition.
+// Sender and receiver have separate files and are killed at random. The receiver gets each
+// committed message exactly once, in the order of its partition.
 func TestBridge_Process_Killed(t *testing.T) {
 	span := 2 * time.Minute
 	if testing.Short() {
@@ -212,7 +215,7 @@ func TestBridge_Process_Killed(t *testing.T) {
 		i := draw.IntN(2)
 		nodes[i].Kill()
 		kills[i]++
-		if draw.IntN(4) == 0 { // both at once
+		if draw.IntN(4) == 0 { // kill both
 			nodes[1-i].Kill()
 			kills[1-i]++
 			start(1 - i)
@@ -261,8 +264,8 @@ func TestBridge_Process_Killed(t *testing.T) {
 	require.NoError(t, to.Check(t.Context()))
 }
 
-// What the receiver rejects is a dead letter of the sender, with the reason, and the next message
-// follows; what it cannot take now is delivered later.
+// A message that the receiver rejects becomes a dead letter of the sender, with the reason, and the
+// next message follows. A message that fails temporarily is delivered later.
 func TestBridge_Rejected(t *testing.T) {
 	_, from := testkit.OpenShared(t)
 	_, to := testkit.OpenShared(t)

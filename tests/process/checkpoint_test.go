@@ -20,7 +20,7 @@ func init() { children["checkpoint worker"] = workPages }
 
 const pages = 400
 
-// workPages notes each page of the one job, and keeps how far it is.
+// workPages notes each page of its job and saves a checkpoint after it.
 func workPages() {
 	a, db := testkit.OpenChild(nil)
 	note := testkit.ChildLedger(a.Ledger)
@@ -43,7 +43,7 @@ func workPages() {
 	testkit.Must(db.Close())
 }
 
-// A worker that is killed again and again loses no page, and each kill costs no more than the page that it was at.
+// A worker that is killed repeatedly loses no page. Each kill repeats at most the page in progress.
 func TestProcess_Checkpoint_Kills(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "book", nil)
@@ -52,7 +52,7 @@ func TestProcess_Checkpoint_Kills(t *testing.T) {
 	processes := 0
 	child := func(i int) testkit.Task {
 		processes++
-		endLeases(t, db, -time.Second) // the one before was killed
+		endLeases(t, db, -time.Second) // the previous process was killed
 		return testkit.Task{Path: path, Ledger: fmt.Sprint(ledger, i)}
 	}
 	noted := func() []int64 { all, _ := testkit.Noted(t, ledger+"*", "page"); return all }

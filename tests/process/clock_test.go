@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
-	_ "time/tzdata" // wherever the tests run
+	_ "time/tzdata" // for systems without a time zone database
 
 	"github.com/stretchr/testify/require"
 
@@ -17,11 +17,11 @@ import (
 
 func init() { children["berlin"] = berlin }
 
-// berlin is a child that sets its clock about days on which the zone's are changed. It says
-// how many times each tick has fired, and the last of them.
+// berlin is a child process in the time zone of Berlin. It moves its clock across changes of
+// daylight saving time and compares the fires of each tick with berlinTicks.
 func berlin() {
 	var err error
-	time.Local, err = time.LoadLocation("Europe/Berlin") // before anything has looked
+	time.Local, err = time.LoadLocation("Europe/Berlin") // before the time zone is used
 	testkit.Must(err)
 	_, db := testkit.OpenChild(nil)
 	ctx := context.Background()
@@ -51,21 +51,21 @@ func moment(text string) time.Time {
 	return at
 }
 
-// berlinTicks are, by when the schedule is due first, clocks that jump over a change of
-// daylight saving time, forward and back.
+// berlinTicks lists clock times around a change of daylight saving time, by the time at which the
+// schedule is due first. The times jump forward and back.
 var berlinTicks = map[string][]struct {
 	at    string
 	fires int
 	last  string
 }{
-	"2026-03-28T01:30:00Z": { // 2:30 on the 29th does not exist, and is 3:00
+	"2026-03-28T01:30:00Z": { // 2:30 does not exist on the 29th, so the schedule fires at 3:00
 		{"2026-03-28T12:00:00Z", 1, "2026-03-28T01:30:00Z"},
 		{"2026-03-29T00:59:59Z", 0, ""},
 		{"2026-03-30T12:00:00Z", 2, "2026-03-30T00:30:00Z"},
 		{"2026-03-29T01:30:00Z", 0, ""},
 		{"2026-03-31T00:30:00Z", 1, "2026-03-31T00:30:00Z"},
 	},
-	"2026-10-24T00:30:00Z": { // there are two 2:30 on the 25th, and it is the second
+	"2026-10-24T00:30:00Z": { // 2:30 exists twice on the 25th, and the schedule fires at the second
 		{"2026-10-24T12:00:00Z", 1, "2026-10-24T00:30:00Z"},
 		{"2026-10-25T00:45:00Z", 0, ""},
 		{"2026-10-25T01:30:00Z", 1, "2026-10-25T01:30:00Z"},
@@ -75,7 +75,7 @@ var berlinTicks = map[string][]struct {
 	},
 }
 
-// A schedule fires once each day when the clock jumps over daylight saving.
+// A daily schedule fires once per day when the clock jumps across a change of daylight saving time.
 func TestScheduler_DaylightSaving(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	require.Equal(t, []string{"good"}, testkit.StartChild(t, "berlin", testkit.Task{Path: path}).End())

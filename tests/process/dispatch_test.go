@@ -39,7 +39,7 @@ func newDispatcher(db *honker.DB, ttl time.Duration) *dispatch.Dispatcher {
 	return dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, TTL: ttl})
 }
 
-// notedAcks notes each job with an ack that is committed.
+// notedAcks returns an observer that notes each committed ack.
 func notedAcks(note func(what any, number int64)) *honker.Observer {
 	return &honker.Observer{Settled: func(s honker.Settled) {
 		if s.Outcome == honker.OutcomeAcked {
@@ -48,13 +48,14 @@ func notedAcks(note func(what any, number int64)) *honker.Observer {
 	}}
 }
 
-// hasEffect: every other task writes a row with its end.
+// hasEffect reports whether task n inserts a row in the transaction that ends it. Every other task
+// does.
 func hasEffect(n int64) bool { return n%2 == 1 }
 
 const addEffect = `INSERT INTO effects VALUES (?)`
 
-// actAndNote is an actor, called as its task says. It notes each task that it runs, by what that
-// carries, and each that has ended.
+// actAndNote runs an actor named by its task. It notes the arguments of each task that it runs, and
+// the id of each ended job.
 func actAndNote() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
 	a, db := testkit.OpenChild(notedAcks(note))
@@ -73,7 +74,7 @@ func actAndNote() {
 	testkit.Must(db.Close())
 }
 
-// workOldQueue is an actor that knows nothing of dispatch.
+// workOldQueue is a worker of the old queue that does not use dispatch.
 func workOldQueue() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
 	a, db := testkit.OpenChild(notedAcks(note))
@@ -91,14 +92,14 @@ func workOldQueue() {
 	testkit.Must(db.Close())
 }
 
-// workAsBinding is such an actor in another language: honker's own SQL, by a poll. Its result is what
-// it pushes to the reply queue of the job that it knows.
+// workAsBinding is a worker of the old queue in another language. It polls with honker's own SQL
+// and sends its result to the reply queue of the job.
 func workAsBinding() {
 	a := testkit.ChildArgs[testkit.Task]()
 	note := testkit.ChildLedger(a.Ledger)
 	pool, err := testkit.BindingPool(a.Path)
 	testkit.Must(err)
-	ctx := context.Background() // what was claimed is ended, also at the end
+	ctx := context.Background() // claimed jobs are ended even during shutdown
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for testkit.ChildContext().Err() == nil {
@@ -112,6 +113,8 @@ func workAsBinding() {
 	testkit.Must(pool.Close())
 }
 
+// runAsBinding runs a job in a transaction with its reply and its ack. The transaction is rolled
+// back if the worker no longer holds the job.
 func runAsBinding(ctx context.Context, pool *sql.DB, worker string, job testkit.BindingJob, note func(what any, number int64)) {
 	n, err := strconv.ParseInt(job.Payload, 10, 64)
 	testkit.Must(err)
@@ -134,7 +137,7 @@ func runAsBinding(ctx context.Context, pool *sql.DB, worker string, job testkit.
 	note(honker.OutcomeAcked, job.ID)
 }
 
-// crowd are the processes of a test, each started again when it was killed.
+// crowd is a set of processes that are restarted when they are killed.
 type crowd struct {
 	t       *testing.T
 	path    string
@@ -151,7 +154,7 @@ func newCrowd(t *testing.T, path string, kinds ...string) *crowd {
 	return c
 }
 
-// start starts a process under a name that no other has had.
+// start starts a process under a new name.
 func (c *crowd) start(i int) {
 	c.started++
 	c.procs[i] = testkit.StartChild(c.t, c.kinds[i], testkit.Task{
@@ -171,7 +174,8 @@ func (c *crowd) end() {
 	}
 }
 
-// sendNumbered sends jobs that carry 1, 2, 3 … and returns the number of each job that stands for one.
+// sendNumbered sends jobs with the arguments 1, 2, 3, … and returns the number of each job by its
+// id.
 func sendNumbered(t *testing.T, db *honker.DB, jobs int) map[int64]int64 {
 	t.Helper()
 	d := newDispatcher(db, time.Second)
@@ -201,8 +205,8 @@ func sendNumbered(t *testing.T, db *honker.DB, jobs int) map[int64]int64 {
 	return carried
 }
 
-// Each job that lies in an old and a new queue ends once, and none is stuck, while actors, old
-// workers and those of another binding are killed.
+// Jobs are sent to an old and a new queue at once. While actors, old workers and workers of another
+// binding are killed, each job ends exactly once and none gets stuck.
 func TestDispatch_Process_DualPush_Killed(t *testing.T) {
 	jobs, kills := 10_000, 24
 	if testing.Short() {
@@ -257,8 +261,8 @@ func TestDispatch_Process_DualPush_Killed(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// requireReplies: the result of each job is what it carries, whether an actor has saved it or a worker
-// of another binding has pushed it; only old workers, which reply nothing, leave none.
+// requireReplies checks that the result of each job equals its argument, whether an actor saved it
+// or a worker of another binding sent it. Only old workers leave no result.
 func requireReplies(t *testing.T, db *honker.DB, carried map[int64]int64) {
 	t.Helper()
 	d := newDispatcher(db, time.Second)
@@ -282,8 +286,8 @@ func requireReplies(t *testing.T, db *honker.DB, carried map[int64]int64) {
 	t.Logf("%d results saved, %d replies pushed, %d without", saved, pushed, int64(len(rows))-replies)
 }
 
-// actOnDemand is an actor that says what it is given, and has ended it when it is told so. While
-// another has its name it says so, and tries again.
+// actOnDemand is an actor that prints each task and ends it when it reads a line. While its name is
+// taken it reports that and tries again.
 func actOnDemand() {
 	a, db := testkit.OpenChild(nil)
 	var told sync.WaitGroup
@@ -314,25 +318,26 @@ func actOnDemand() {
 	told.Wait()
 }
 
-// startSlow starts an actor of the name 1, which dies with its test. Its name and its claims outlive it by span.
+// startSlow starts an actor with the name 1. Its name and its claims remain for span after it is
+// killed.
 func startSlow(t *testing.T, path string, span time.Duration) *testkit.Child {
 	return testkit.StartChild(t, "slow actor", testkit.Task{Path: path, Owner: "1", Span: span})
 }
 
-// presenceEnds is when the row of the actor 1 does not count any more.
+// presenceEnds returns the time, in Unix milliseconds, at which the presence of actor 1 expires.
 func presenceEnds(t *testing.T, db *honker.DB) int64 {
 	return testkit.QueryInt(t, db.SQL(), `SELECT expires_ms FROM _honkerx_dispatch_presence WHERE key = 'hero:meta:actor:inst:osis:default:1'`)
 }
 
-// The name of an actor that was killed is taken until its TTL has passed, and then free; its task
-// runs again.
+// The name of a killed actor remains taken until its TTL has passed. Then the name is free and the
+// task runs again.
 func TestDispatch_Process_Killed_NameFree(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*testkit.Timeout)
 	d := newDispatcher(db, time.Minute)
 	id, err := d.Send(ctx, dispatch.Target{Type: "osis", Instance: "1"}, int64(7))
 	require.NoError(t, err)
-	victim := startSlow(t, path, time.Second) // the shortest TTL that there is
+	victim := startSlow(t, path, time.Second) // the minimum TTL
 	require.Equal(t, "given 7 1", victim.Line(testkit.Timeout))
 	victim.Kill()
 	free := presenceEnds(t, db)
@@ -357,15 +362,15 @@ func TestDispatch_Process_Killed_NameFree(t *testing.T) {
 	require.Equal(t, []string{"told false"}, heir.End())
 }
 
-// An actor that stood still while another took its name ends with its handlers told, and what they
-// return then changes nothing.
+// An actor is suspended while another actor takes its name. When it resumes, its handlers are
+// cancelled and their results are discarded.
 func TestDispatch_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*testkit.Timeout)
 	d := newDispatcher(db, time.Minute)
 	id, err := d.Send(ctx, dispatch.Target{Type: "osis", Instance: "1"}, int64(7))
 	require.NoError(t, err)
-	stale := startSlow(t, path, 9*time.Second) // refreshed and renewed every three
+	stale := startSlow(t, path, 9*time.Second) // refreshed and renewed every three seconds
 	require.Equal(t, "given 7 1", stale.Line(testkit.Timeout))
 	stopBesideWrites(t, path, stale)
 	endLeases(t, db, -time.Second)
@@ -385,13 +390,14 @@ func TestDispatch_Process_Stopped(t *testing.T) {
 	_, err = dispatch.Await[int64](ctx, d, id)
 	require.NoError(t, err)
 	heir.End()
-	for range stale.End() { // it has tried again meanwhile
+	for range stale.End() { // the actor has tried to start again meanwhile
 	}
 }
 
-// idleHour is what actors do in an hour without work.
+// idleHour counts the statements of idle actors in an hour.
 type idleHour struct{ commits, statements int64 }
 
+// idle counts the commits and statements of n actors during an hour without tasks.
 func idle(t *testing.T, n int) (h idleHour) {
 	var commits, statements atomic.Int64
 	sqlite.Failpoint = func(text string) {
@@ -418,8 +424,8 @@ func idle(t *testing.T, n int) (h idleHour) {
 	return h
 }
 
-// The actors of a process that wait cost one write every five seconds, of which none of them reads
-// anything: as many commits and statements for fifty as for one.
+// The idle actors of a process share a single write every five seconds. Fifty actors need as many
+// commits and statements as a single actor.
 func TestDispatch_Idle(t *testing.T) {
 	const beats = 720
 	one, fifty := idle(t, 1), idle(t, 50)

@@ -18,8 +18,8 @@ import (
 
 func init() { children["moody worker"] = workMoodily }
 
-// workMoodily has an effect for each job, in the transaction of its ack, and then all
-// kinds of ends.
+// workMoodily inserts a row for each job in the transaction of the ack, and then ends in a random
+// way.
 func workMoodily() {
 	a, db := testkit.OpenChild(nil)
 	luck := testkit.Rand(a.Seed, 1)
@@ -27,7 +27,7 @@ func workMoodily() {
 	testkit.Must(q.WorkTx(testkit.ChildContext(), func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.ID); err != nil {
 			if strings.Contains(err.Error(), "UNIQUE") {
-				return honker.Reject(err) // there was one before
+				return honker.Reject(err) // the row exists from an earlier attempt
 			}
 			return err
 		}
@@ -39,7 +39,7 @@ func workMoodily() {
 		case 4:
 			panic("oh")
 		case 5:
-			<-ctx.Done() // it is too slow, and does not say so
+			<-ctx.Done() // too slow, and does not report the error
 		case 6:
 			return job.AckTx(ctx, tx)
 		}
@@ -48,9 +48,8 @@ func workMoodily() {
 	testkit.Must(db.Close())
 }
 
-// Each job has its effect once, however its handlers end.
-// Whatever a handler does, and however often its process is killed: each job has its
-// effect once, or none and is dead.
+// Each completed job has exactly one row and each dead job has none, however its handlers end and
+// however often the process is killed.
 func TestWorker_WorkTx_EffectOnce(t *testing.T) {
 	jobs, kills := 2000, 20
 	if testing.Short() {

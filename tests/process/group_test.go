@@ -20,15 +20,15 @@ func init() {
 	children["member"] = handleAsMember
 }
 
-// handleAsMember takes events until it is killed: by All, or by Claim when it is to be
-// quiet. Its effect on an event is a row in the transaction of the ack. Its ledger has
-// each claim of an event, with the claim's token.
+// handleAsMember handles events until it is killed, with All, or with Claim if the task is quiet.
+// It inserts a row for each event in the transaction of the ack, and notes each claim with its
+// token.
 func handleAsMember() {
 	a, db := testkit.OpenChild(nil)
 	note := testkit.ChildLedger(a.Ledger)
 	m, err := testkit.MemberGroup(db, a.Span).Join(testkit.ChildContext(), filepath.Base(a.Ledger))
 	for patience := time.NewTicker(10 * time.Millisecond); errors.Is(err, honker.ErrMemberTaken); <-patience.C {
-		m, err = testkit.MemberGroup(db, a.Span).Join(testkit.ChildContext(), filepath.Base(a.Ledger)) // its predecessor was killed
+		m, err = testkit.MemberGroup(db, a.Span).Join(testkit.ChildContext(), filepath.Base(a.Ledger)) // the predecessor was killed, but its name is still taken
 	}
 	if testkit.ChildContext().Err() != nil {
 		return
@@ -46,7 +46,7 @@ func handleAsMember() {
   (SELECT count(*) FROM started WHERE event = ?1 AND token > ?2))`, d.Offset, d.Token)
 			return errors.Join(err, d.AckTx(ctx, tx))
 		})
-		if !errors.Is(err, honker.ErrClaimLost) { // it was slow
+		if !errors.Is(err, honker.ErrClaimLost) { // the handler was too slow
 			testkit.Must(err)
 		}
 	}
@@ -56,7 +56,7 @@ func handleAsMember() {
 		}
 		testkit.Must(err)
 		take(d)
-		for more := a.Quiet; more; { // and some that are held together
+		for more := a.Quiet; more; { // claims several events together
 			ds, err := m.Claim(context.Background(), 5)
 			testkit.Must(err)
 			for _, d := range ds {
@@ -67,7 +67,7 @@ func handleAsMember() {
 	}
 }
 
-// No event is lost or taken twice when members are killed.
+// No event is lost or handled twice when members are killed.
 func TestGroup_Process_Killed(t *testing.T) {
 	const lease = 250 * time.Millisecond
 	kills := 15
@@ -93,7 +93,7 @@ func TestGroup_Process_Killed(t *testing.T) {
 		testkit.PublishRange(t, s, published+1, published+200)
 		published += 200
 		testkit.Eventually(t, testkit.Timeout, "some more events handled", func() bool { return done() >= before+int64(20+7*i) })
-		members[i%3].Kill() // in the middle of the others
+		members[i%3].Kill() // while the other members are busy
 		start(i % 3)
 	}
 	g := testkit.MemberGroup(db, lease)

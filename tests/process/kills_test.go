@@ -10,8 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// killAtRandom starts a child of each name, and for a while kills one of them after another, starts it again and checks
-// the file, with pauses of up to pause. In the end all are dead. It returns how many were killed on the way.
+// killAtRandom starts a child for each name. For a few seconds it kills a random child, restarts it
+// and checks the file, pausing up to pause between kills. All children are dead when it returns. It
+// returns the number of kills before the end.
 func killAtRandom(t *testing.T, path string, db *honker.DB, pause time.Duration, names ...string) (kills int) {
 	t.Helper()
 	span := 8 * time.Second
@@ -43,7 +44,7 @@ func killAtRandom(t *testing.T, path string, db *honker.DB, pause time.Duration,
 	return kills
 }
 
-// requireNoFaults fails with what children have written to the table faults.
+// requireNoFaults asserts that the children have not inserted rows into the table faults.
 func requireNoFaults(t *testing.T, db *honker.DB) {
 	t.Helper()
 	faults, err := testkit.Rows(db.SQL(), `SELECT * FROM faults`)

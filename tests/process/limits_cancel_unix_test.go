@@ -23,11 +23,13 @@ func init() {
 	children["cancelled operator"] = cancelRunning
 }
 
-// Keys are more than those that the jobs of killed workers keep until their leases end, which is after the test.
+// cancelledKeys is the number of keys. It is large because the jobs of killed workers keep their
+// keys until their leases end, which is after the test.
 const cancelledKeys = 300
 
-// workCancelled handles jobs for ever. The lock of a file, which ends with its process, tells it whether another
-// handler of the key runs, in whatever process. A handler takes its time to heed the end of its ctx.
+// workCancelled handles jobs until it is killed. It locks a file for each key to detect another
+// running handler of the key in any process. The system releases the lock when the process dies.
+// The handler reacts to the end of its ctx with a delay.
 func workCancelled() {
 	a, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int](db, "one", nil)
@@ -35,7 +37,7 @@ func workCancelled() {
 	testkit.Must(q.Work(testkit.ChildContext(), func(ctx context.Context, job *honker.Job[int]) error {
 		info, err := q.Get(context.WithoutCancel(ctx), job.ID)
 		if err != nil {
-			return err // cancelled already
+			return err // cancelled before the handler started
 		}
 		f, err := os.OpenFile(filepath.Join(filepath.Dir(a.Path), info.Key), os.O_CREATE|os.O_RDWR, 0o600)
 		testkit.Must(err)
@@ -51,7 +53,7 @@ func workCancelled() {
 	testkit.Must(db.Close())
 }
 
-// cancelRunning enqueues jobs and cancels some that run, for ever.
+// cancelRunning enqueues jobs and cancels some running jobs until it is killed.
 func cancelRunning() {
 	a, db := testkit.OpenChild(nil)
 	draw := testkit.Rand(a.Seed, 0)
@@ -83,8 +85,8 @@ func cancelRunning() {
 	testkit.Must(db.Close())
 }
 
-// Of 200 handlers, in processes that are killed all the time, beside random cancels of jobs that run, never do two of
-// a key run at once.
+// Workers are killed all the time while running jobs are cancelled at random. Two jobs with the
+// same key never run at the same time.
 func TestProcess_Limits_Cancels(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)

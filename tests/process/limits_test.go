@@ -20,7 +20,8 @@ func init() {
 	children["limits operator"] = operateLimits
 }
 
-// The limits of "bounded" and "ordered" stay; those of "changing" come and go.
+// The limits of the queues "bounded" and "ordered" are fixed. Those of "changing" are changed at
+// random.
 const (
 	boundRunning = 5
 	boundPerKey  = 2
@@ -28,8 +29,8 @@ const (
 
 var limitedQueues = []string{"bounded", "ordered", "changing"}
 
-// made are the jobs that were committed, and ran those of which a handler has come to its end. The triggers see
-// each start that a limit forbids, at the moment of it and whichever process makes it.
+// made holds the committed jobs, and ran the jobs whose handler has finished. The triggers record
+// each start that violates a limit at the moment it happens, in any process.
 var limitsTables = []string{
 	`CREATE TABLE made (job INTEGER PRIMARY KEY)`,
 	`CREATE TABLE ran (job INTEGER PRIMARY KEY)`,
@@ -47,7 +48,7 @@ BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts in a full key'); E
 BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts before an earlier one'); END`,
 }
 
-// produceLimited enqueues jobs for ever. Of the transactions some are rolled back.
+// produceLimited enqueues jobs until it is killed. It rolls back some of the transactions.
 func produceLimited() {
 	a, db := testkit.OpenChild(nil)
 	draw := testkit.Rand(a.Seed, 0)
@@ -79,7 +80,7 @@ func produceLimited() {
 	testkit.Must(db.Close())
 }
 
-// workLimited handles jobs of all queues for ever.
+// workLimited runs jobs of all queues until it is killed.
 func workLimited() {
 	_, db := testkit.OpenChild(nil)
 	testkit.Say("ready")
@@ -89,7 +90,7 @@ func workLimited() {
 	testkit.Must(db.Close())
 }
 
-// runLimited is a handler that may be killed, fail or wait before its end.
+// runLimited is a handler that may be killed, fail or be retried with a delay.
 func runLimited(ctx context.Context, db *honker.DB, job *honker.Job[int]) error {
 	_ = testkit.Within(ctx, nil, time.Duration(job.ID%5)*time.Millisecond)
 	if ctx.Err() != nil {
@@ -109,7 +110,7 @@ func runLimited(ctx context.Context, db *honker.DB, job *honker.Job[int]) error 
 	})
 }
 
-// operateLimits changes limits and pauses keys for ever.
+// operateLimits changes limits and pauses keys until it is killed.
 func operateLimits() {
 	a, db := testkit.OpenChild(nil)
 	draw := testkit.Rand(a.Seed, 0)
@@ -133,8 +134,8 @@ func operateLimits() {
 	testkit.Must(db.Close())
 }
 
-// Of producers, workers and operators that are killed all the time, never does a job start beyond a limit,
-// every job that was enqueued is done, and none is left held.
+// Producers, workers and operators are killed all the time. No job ever starts beyond a limit,
+// every enqueued job is done, and none remains held.
 func TestProcess_Limits_Kills(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)

@@ -24,8 +24,8 @@ func init() {
 	children["waiting caller"] = waitAndReport
 }
 
-// holdOnDemand takes the lock "report" when it hears "lock", and releases it at any other
-// word. It says when the lock was lost.
+// holdOnDemand takes the lock "report" when it reads "lock", and releases it when it reads any
+// other line. It reports when the lock was lost.
 func holdOnDemand() {
 	a, db := testkit.OpenChild(nil)
 	var l *honker.Lock
@@ -36,7 +36,7 @@ func holdOnDemand() {
 			testkit.Say("unlocked", errors.Is(err, honker.ErrLockLost), time.Now().UnixNano())
 			continue
 		}
-		// The end of the parent ends the wait, and not the lock's context.
+		// The end of the parent cancels the wait only, and not the context of the lock.
 		ctx, cancel := context.WithCancel(context.Background())
 		stop := context.AfterFunc(testkit.ChildContext(), cancel)
 		var err error
@@ -54,7 +54,7 @@ func holdOnDemand() {
 	told.Wait()
 }
 
-// holding lets a child take the lock, and returns its token.
+// holding makes a child take the lock, and returns its token.
 func holding(t testing.TB, p *testkit.Child) (token int64) {
 	t.Helper()
 	p.Tell("lock")
@@ -65,7 +65,7 @@ func holding(t testing.TB, p *testkit.Child) (token int64) {
 	return token
 }
 
-// A lock goes from process to process.
+// A lock passes from process to process.
 func TestLock_Process_PassesOn(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	a, b := testkit.StartChild(t, "lock holder", testkit.Task{Path: path}), testkit.StartChild(t, "lock holder", testkit.Task{Path: path})
@@ -86,7 +86,7 @@ func TestLock_Process_PassesOn(t *testing.T) {
 	}
 }
 
-// The lock of a killed process is taken over when it expires.
+// When its owner is killed, a lock can be taken after it has expired.
 func TestLock_Process_Killed(t *testing.T) {
 	const ttl = 2 * time.Second
 	path, db := testkit.OpenShared(t)
@@ -106,8 +106,8 @@ func TestLock_Process_Killed(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// A process stopped beyond its TTL finds its lock lost.
-// Also where the next holder calls himself the same.
+// A process that is suspended beyond the TTL finds its lock lost, even if the next owner has the
+// same name.
 func TestLock_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	stale := testkit.StartChild(t, "lock holder", testkit.Task{Path: path, Span: time.Second, Owner: "me"})
@@ -125,7 +125,7 @@ func TestLock_Process_Stopped(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// A process stopped beyond its TTL loses its lock even if no other process took it.
+// A process that is suspended beyond the TTL loses its lock even if no other process has taken it.
 func TestLock_Process_StoppedUntaken(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	stale := testkit.StartChild(t, "lock holder", testkit.Task{Path: path, Span: time.Second})
@@ -147,8 +147,7 @@ func TestLock_Process_Close(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, db, "report", nil))
 }
 
-// A lock goes to another binding and back.
-// honker's own lock functions, as a binding in another language runs them.
+// A lock passes to another binding, which uses honker's own lock statements, and back.
 func TestLock_Process_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
@@ -176,7 +175,7 @@ func TestLock_Process_Foreign(t *testing.T) {
 	require.True(t, acquire("python"))
 }
 
-// callAndReport asks a limit that it is one of many to ask.
+// callAndReport calls Allow repeatedly and prints the number of allowed calls.
 func callAndReport() {
 	a, db := testkit.OpenChild(nil)
 	r, yes := db.RateLimit("calls", 3, 10000*time.Hour), 0
@@ -191,7 +190,7 @@ func callAndReport() {
 	testkit.Must(db.Close())
 }
 
-// Processes together are allowed the limit and no more.
+// The limit applies to all processes together.
 func TestRateLimit_Process_Limit(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	var callers []*testkit.Child
@@ -209,7 +208,7 @@ func TestRateLimit_Process_Limit(t *testing.T) {
 	require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), testkit.CountAllowed))
 }
 
-// waitAndReport passes a limit again and again, and says in which second each pass ended.
+// waitAndReport calls Wait repeatedly and prints the second in which each call returned.
 func waitAndReport() {
 	a, db := testkit.OpenChild(nil)
 	r := db.RateLimit("calls", 5, time.Second)
@@ -220,7 +219,7 @@ func waitAndReport() {
 	testkit.Must(db.Close())
 }
 
-// Processes that wait share the windows.
+// Waiting processes share the windows of a limit.
 func TestRateLimit_Process_Wait(t *testing.T) {
 	passes := 12
 	if testing.Short() {

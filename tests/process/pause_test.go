@@ -21,7 +21,8 @@ func init() {
 	children["slow mailer"] = deliverOnDemand
 }
 
-// settleEventLate claims an event, and each time it is told to, tries all verbs on it.
+// settleEventLate claims an event. For each line that it reads, it tries all methods that settle
+// the event.
 func settleEventLate() {
 	a, db := testkit.OpenChild(nil)
 	ctx := context.Background()
@@ -50,7 +51,7 @@ func settleEventLate() {
 	}
 }
 
-// A member stopped beyond its lease can settle nothing.
+// A member that is suspended beyond its lease cannot settle its event.
 func TestMember_Process_Stopped(t *testing.T) {
 	const lease = 200 * time.Millisecond
 	path, db := testkit.OpenShared(t)
@@ -78,13 +79,13 @@ func TestMember_Process_Stopped(t *testing.T) {
 	require.Equal(t, []int64{1, 0, 0, 0}, []int64{info.LowWater, info.Leased, info.Reclaim, info.Dead})
 }
 
-// mailbox is the outbox of the tests below.
+// mailbox returns the Run and Send methods of the outbox "mail".
 func mailbox(db *honker.DB, deliver func(context.Context, int) error) (run func(context.Context, *honker.WorkOptions) error, send func(context.Context, int, ...honker.EnqueueOption) (int64, error)) {
 	o := honker.NewOutbox(db, "mail", deliver, nil)
 	return o.Run, o.Send
 }
 
-// deliverOnDemand delivers when it is told to, and says what became of that.
+// deliverOnDemand delivers a mail for each line that it reads, and reports errors.
 func deliverOnDemand() {
 	_, db := testkit.OpenChild(nil)
 	run, _ := mailbox(db, func(context.Context, int) error {
@@ -98,7 +99,8 @@ func deliverOnDemand() {
 	testkit.Must(db.Close())
 }
 
-// A mailer stopped beyond its lease makes one duplicate and settles nothing.
+// If the process of an outbox is suspended beyond its lease, the mail is delivered twice, and the
+// late settlement fails.
 func TestOutbox_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))

@@ -29,7 +29,7 @@ func init() {
 	children["notifier"] = notifyAll
 }
 
-// Jobs of many processes are handled exactly once.
+// Many processes enqueue and handle jobs, and each job is handled exactly once.
 func TestProcess_Jobs_ExactlyOnce(t *testing.T) {
 	each := 2500
 	if testing.Short() {
@@ -47,7 +47,7 @@ func TestProcess_Jobs_ExactlyOnce(t *testing.T) {
 	}
 	var made []int64
 	for _, p := range producers {
-		for line := range p.Lines() { // that its own ids rise, each producer has checked
+		for line := range p.Lines() { // each producer has checked that its ids increase
 			id, err := strconv.ParseInt(line, 10, 64)
 			require.NoError(t, err)
 			made = append(made, id)
@@ -72,7 +72,7 @@ func TestProcess_Jobs_ExactlyOnce(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// dieInTx waits to be killed in the middle of a transaction.
+// dieInTx waits inside a transaction until it is killed.
 func dieInTx() {
 	_, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -87,7 +87,7 @@ func dieInTx() {
 	}))
 }
 
-// A process killed in a transaction leaves no trace and no lock.
+// A process killed inside a transaction leaves neither changes nor locks.
 func TestProcess_Killed_InTx(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -100,7 +100,7 @@ func TestProcess_Killed_InTx(t *testing.T) {
 
 	took, err := time.ParseDuration(testkit.StartChild(t, "tx writer", testkit.Task{Path: path, Jobs: 1}).Line(testkit.Timeout))
 	require.NoError(t, err)
-	t.Logf("another process could write after %v", took) // else it would have ended, busy
+	t.Logf("another process could write after %v", took) // otherwise the writer would have failed with SQLITE_BUSY
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "jobs, the dead writer's included")
 
 	sent, err := db.Notify(ctx, "news", "of the living")
@@ -111,7 +111,7 @@ func TestProcess_Killed_InTx(t *testing.T) {
 	require.JSONEq(t, `"of the living"`, string(got.Payload))
 }
 
-// Jobs of a killed worker run again when their leases have lapsed.
+// The jobs of a killed worker run again after their leases have expired.
 func TestProcess_Killed_JobsRunAgain(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -129,7 +129,7 @@ func TestProcess_Killed_JobsRunAgain(t *testing.T) {
 		info, err := q.Get(ctx, id)
 		require.NoError(t, err)
 		require.Equal(t, honker.StateProcessing, info.State)
-		lapse[id] = info.ClaimExpiresAt.Add(time.Second) // valid through that second
+		lapse[id] = info.ClaimExpiresAt.Add(time.Second) // the claim is valid through its last second
 	}
 
 	heir := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: time.Minute})
@@ -141,8 +141,8 @@ func TestProcess_Killed_JobsRunAgain(t *testing.T) {
 	}
 }
 
-// A job that kills each worker that runs it dies once its attempts are spent, without another
-// run, and the worker that finds it tells so: by the log, the observer and what counts by it.
+// A job that kills all of its workers becomes a dead letter after its last attempt, without running
+// again. The worker that finds it reports this to the log and the observer.
 func TestProcess_Killed_JobDies(t *testing.T) {
 	const attempts = 3
 	path, events, log := filepath.Join(t.TempDir(), "shared.db"), new(testkit.Recorder), new(testkit.Log)
@@ -179,7 +179,7 @@ func TestProcess_Killed_JobDies(t *testing.T) {
 	require.Equal(t, 1, log.Times("level="))
 }
 
-// settleLate claims a job, and each time it is told to, tries all verbs on it.
+// settleLate claims a job. For each line that it reads, it tries all methods that settle the job.
 func settleLate() {
 	a, db := testkit.OpenChild(nil)
 	ctx := context.Background()
@@ -214,7 +214,7 @@ func settleLate() {
 	}
 }
 
-// A worker stopped beyond its lease can settle nothing.
+// A worker that is suspended beyond its lease cannot settle its job.
 func TestProcess_Stopped_CannotSettle(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -241,14 +241,14 @@ func TestProcess_Stopped_CannotSettle(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A Work that was stopped beyond its lease tells its handler.
+// When a worker resumes after its lease has expired, it cancels the handler.
 func TestProcess_Stopped_TellsHandler(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	id, err := q.Enqueue(ctx, -1)
 	require.NoError(t, err)
-	stale := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: 9 * time.Second}) // renewed every three
+	stale := testkit.StartChild(t, "worker", testkit.Task{Path: path, Span: 9 * time.Second}) // renewed every three seconds
 	nextRun(t, stale)
 	stopBesideWrites(t, path, stale)
 	endLeases(t, db, -time.Second)
@@ -262,7 +262,7 @@ func TestProcess_Stopped_TellsHandler(t *testing.T) {
 	}
 }
 
-// A sleeping worker wakes at deadlines without a commit.
+// An idle worker wakes at deadlines without any commit.
 func TestProcess_Wake_Deadlines(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -277,16 +277,16 @@ VALUES ('jobs', '0', 'processing', 'gone', 1, unixepoch() + 1)`)
 	} {
 		_, err := q.Enqueue(ctx, 0)
 		require.NoError(t, err)
-		nextRun(t, worker) // so it is up, and goes to sleep
+		nextRun(t, worker) // the worker has started and is about to sleep
 		due := time.Unix(time.Now().Unix()+2, 0)
 		prepare()
-		late := nextRun(t, worker).at.Sub(due) // without the deadline it would sleep on
+		late := nextRun(t, worker).at.Sub(due) // without the deadline it would continue to sleep
 		require.GreaterOrEqual(t, late, time.Duration(0), name)
 		t.Logf("%s: %v late", name, late)
 	}
 }
 
-// An idle worker of another process hears of each job at once.
+// An idle worker of another process receives each job at once.
 func TestProcess_Wake_IdleWorker(t *testing.T) {
 	const jobs = 50
 	path, db := testkit.OpenShared(t)
@@ -306,11 +306,11 @@ func TestProcess_Wake_IdleWorker(t *testing.T) {
 		took = append(took, r.at.Sub(sent))
 	}
 	slices.Sort(took)
-	t.Logf("median %v, longest %v", took[jobs/2], took[jobs-2]) // the first one waits for the process
+	t.Logf("median %v, longest %v", took[jobs/2], took[jobs-2]) // the first sample includes the start of the process
 	require.Less(t, took[jobs/2], wokenByEvent)
 }
 
-// Writers of many processes wait for each other without an error.
+// Writers of many processes wait for each other without errors.
 func TestProcess_Writers_Wait(t *testing.T) {
 	const writers = 4
 	each := 300
@@ -334,7 +334,7 @@ func TestProcess_Writers_Wait(t *testing.T) {
 	hog.End()
 }
 
-// A writer that waits too long for another process is busy and changes nothing.
+// A writer that waits too long for another process gets ErrBusy and changes nothing.
 func TestProcess_Writers_Busy(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 200 * time.Millisecond})
@@ -371,7 +371,8 @@ func TestProcess_Writers_Busy(t *testing.T) {
 	require.NoError(t, held[0].Ack(ctx), "and all is well afterwards")
 }
 
-// openOnDemand opens the files that it is told, and keeps those that end in "keep".
+// openOnDemand opens each path that it reads. It closes the DB again unless the path ends in
+// "keep".
 func openOnDemand() {
 	for path, ok := testkit.ReadLine(); ok; path, ok = testkit.ReadLine() {
 		db, err := honker.Open(testkit.ChildContext(), path, nil)
@@ -383,7 +384,7 @@ func openOnDemand() {
 	}
 }
 
-// Processes may open a fresh file at the same moment.
+// Two processes can open a new file at the same moment.
 func TestProcess_OpenTogether(t *testing.T) {
 	dir := t.TempDir()
 	a, b := testkit.StartChild(t, "opener", testkit.Task{}), testkit.StartChild(t, "opener", testkit.Task{})
@@ -400,7 +401,7 @@ func TestProcess_OpenTogether(t *testing.T) {
 	}
 }
 
-// notifyAll sends numbered messages, some alone, some in transactions.
+// notifyAll sends numbered messages, some of them in transactions.
 func notifyAll() {
 	a, db := testkit.OpenChild(nil)
 	for i := range a.Jobs {
@@ -418,7 +419,7 @@ func notifyAll() {
 	testkit.Must(db.Close())
 }
 
-// A listener hears all messages of another process in order.
+// A listener receives all messages of another process in order.
 func TestProcess_Listen_InOrder(t *testing.T) {
 	const messages = 300
 	path, db := testkit.OpenShared(t)

@@ -37,7 +37,7 @@ func carried(m *relay.Message) int64 {
 	return n
 }
 
-// relayAndNote handles hooks and notes them, and says them unless it is to be quiet.
+// relayAndNote handles hooks and notes them. It also prints them unless the task is quiet.
 func relayAndNote(o *honker.Options) {
 	a := testkit.ChildArgs[testkit.Task]()
 	db, err := honker.Open(context.Background(), a.Path, o)
@@ -55,7 +55,7 @@ func relayAndNote(o *honker.Options) {
 	testkit.Must(db.Close())
 }
 
-// hooks are what a test has sent, by partition and in order.
+// hooks is a relay queue with the numbers sent to each partition, in order.
 type hooks struct {
 	*relay.Queue
 	sent [hookPartitions][]int64
@@ -66,7 +66,7 @@ func newHooks(db *honker.DB) *hooks {
 	return &hooks{Queue: relay.New(db, nil).Queue("hooks", hookPartitions)}
 }
 
-// next are the next n messages, for one partition after another.
+// next returns the next n messages, distributed over the partitions in turn.
 func (h *hooks) next(n int) (all []relay.Outgoing) {
 	for range n {
 		h.last++
@@ -87,7 +87,7 @@ func (h *hooks) send(t *testing.T, n int) {
 	}
 }
 
-// processed counts the messages of all partitions that are finished.
+// processed returns the number of finished messages of all partitions.
 func (h *hooks) processed(t *testing.T) (n int64) {
 	t.Helper()
 	info, err := h.Info(context.Background())
@@ -103,7 +103,7 @@ func (h *hooks) waitForAll(t *testing.T) {
 	testkit.Eventually(t, 3*testkit.Timeout, "all messages finished", func() bool { return h.processed(t) == h.last })
 }
 
-// compare returns what the ledgers say when it is what was sent.
+// compare checks that the ledgers contain the sent messages, and returns their history.
 func (h *hooks) compare(t *testing.T, ledgers string) *testkit.RelayHistory {
 	t.Helper()
 	history, err := testkit.ReadRelayHistory(ledgers)
@@ -119,7 +119,7 @@ func hasNotes(ledger string) bool {
 	return err == nil && info.Size() > 0
 }
 
-// Two processes share the partitions: each message is delivered once and in order.
+// Two processes share the partitions. Each message is delivered once and in order.
 func TestRelay_Process_Shared(t *testing.T) {
 	messages := 20_000
 	if testing.Short() {
@@ -149,8 +149,8 @@ func TestRelay_Process_Shared(t *testing.T) {
 	t.Logf("%d messages", h.last)
 }
 
-// No message is lost when processes are killed, and each partition stays in order: what comes again
-// begins after the last progress.
+// When processes are killed, no message is lost and each partition stays in order. Redelivery
+// begins after the last saved progress.
 func TestRelay_Process_Killed(t *testing.T) {
 	const lease = time.Second
 	kills := 15
@@ -174,7 +174,7 @@ func TestRelay_Process_Killed(t *testing.T) {
 		before := h.processed(t)
 		h.send(t, 400)
 		testkit.Eventually(t, testkit.Timeout, "some more messages finished", func() bool { return h.processed(t) >= before+int64(20+7*i) })
-		relays[i%2].Kill() // in the middle of the others
+		relays[i%2].Kill() // while the other relay is busy
 		start(i % 2)
 	}
 	h.waitForAll(t)
@@ -185,8 +185,8 @@ func TestRelay_Process_Killed(t *testing.T) {
 	t.Logf("%d messages, %d delivered again, %d leases lost", h.last, history.Again, history.Lost)
 }
 
-// relayMoodily has a row for each message in the transaction of the progress, and then all kinds of
-// ends.
+// relayMoodily inserts a row for each message in the transaction of the progress, and then ends in
+// a random way.
 func relayMoodily() {
 	a, db := testkit.OpenChild(nil)
 	luck := testkit.Rand(a.Seed, 1)
@@ -205,7 +205,7 @@ func relayMoodily() {
 		case 3:
 			panic("oh")
 		case 4:
-			<-ctx.Done() // it is too slow
+			<-ctx.Done() // too slow
 			return ctx.Err()
 		}
 		return nil
@@ -214,8 +214,8 @@ func relayMoodily() {
 	testkit.Must(db.Close())
 }
 
-// Whatever a handler does, and however often its process is killed: each message that was not
-// rejected is in the audit once, and those of a partition are in its order.
+// Each message that was not rejected has exactly one row, in the order of its partition, however
+// the handlers end and however often the process is killed.
 func TestRelay_HandleTx_Process_Killed(t *testing.T) {
 	messages, kills := 2000, 20
 	if testing.Short() {
@@ -260,7 +260,7 @@ UNION ALL SELECT seq, CAST(payload AS INTEGER) FROM _honkerx_relay_dead WHERE pa
 	}
 }
 
-// relayOnDemand finishes a message when it is told to, and says what becomes of that.
+// relayOnDemand finishes a message for each line that it reads, and reports the outcome.
 func relayOnDemand() {
 	a, db := testkit.OpenChild(nil)
 	r := relay.New(db, &relay.Options{Observer: &relay.Observer{
@@ -276,8 +276,8 @@ func relayOnDemand() {
 	testkit.Must(db.Close())
 }
 
-// stopBesideWrites stops a child at a moment when it does not write: a process that is stopped with
-// the write lock keeps all others from writing.
+// stopBesideWrites suspends a child while it does not hold the write lock. A process suspended with
+// the lock would block all writers.
 func stopBesideWrites(t *testing.T, path string, p *testkit.Child) {
 	t.Helper()
 	pool, err := sql.Open("sqlite", path+"?_txlock=immediate")
@@ -296,7 +296,8 @@ func stopBesideWrites(t *testing.T, path string, p *testkit.Child) {
 	})
 }
 
-// A process that was stopped beyond its lease can save nothing: there are duplicates, and no more.
+// A process that is suspended beyond its lease cannot save its progress. Its messages are delivered
+// twice, and nothing else happens.
 func TestRelay_Process_Stopped(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	stale := testkit.StartChild(t, "slow relay", testkit.Task{Path: path, Span: time.Minute})
@@ -333,14 +334,15 @@ func TestRelay_Process_Stopped(t *testing.T) {
 
 var errRefused = errors.New("refused")
 
-// hearEach sends messages in all ways there are, each once the one before it was handled by a child.
+// hearEach sends messages in several ways. It sends each message after a child has handled the
+// previous message.
 func hearEach(t *testing.T, child string, ways func(h *hooks, db *honker.DB, path string) map[string]func(context.Context, relay.Outgoing) error) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, 3*testkit.Timeout)
 	ledger := filepath.Join(filepath.Dir(path), "relay-0")
 	p := testkit.StartChild(t, child, testkit.Task{Path: path, Ledger: ledger, Span: time.Minute})
 	h := newHooks(db)
-	h.send(t, 1) // so the queue is in the file
+	h.send(t, 1) // creates the queue in the file
 	require.Equal(t, "1", p.Line(testkit.Timeout))
 	all := ways(h, db, path)
 	for range hookPartitions {
@@ -354,7 +356,8 @@ func hearEach(t *testing.T, child string, ways func(h *hooks, db *honker.DB, pat
 	require.Zero(t, h.compare(t, ledger).Again)
 }
 
-// A relay hears what another process sends without a poll, and what was rolled back leaves no gap.
+// A relay is woken by the sends of another process without polling. A transaction that is rolled
+// back leaves no gap in the sequence.
 func TestRelay_Process_Wake(t *testing.T) {
 	hearEach(t, "relay without a poll", func(h *hooks, db *honker.DB, _ string) map[string]func(context.Context, relay.Outgoing) error {
 		return map[string]func(context.Context, relay.Outgoing) error{
@@ -376,7 +379,8 @@ func sendInTx(ctx context.Context, db *honker.DB, h *hooks, m relay.Outgoing, ou
 	})
 }
 
-// A plain INSERT of another program is a message, and what it rolls back leaves no gap.
+// Another program can send a message by a plain INSERT. A transaction that is rolled back leaves no
+// gap in the sequence.
 func TestRelay_Process_Insert(t *testing.T) {
 	const insert = `INSERT INTO _honkerx_relay_messages (queue, partition, payload) VALUES ('hooks', ?, ?)`
 	hearEach(t, "relay", func(_ *hooks, _ *honker.DB, path string) map[string]func(context.Context, relay.Outgoing) error {
@@ -403,7 +407,7 @@ func TestRelay_Process_Insert(t *testing.T) {
 	})
 }
 
-// relayOtherPartitions says what becomes of a handle with another number of partitions.
+// relayOtherPartitions uses the queue with a different number of partitions and reports the errors.
 func relayOtherPartitions() {
 	_, db := testkit.OpenChild(nil)
 	r := relay.New(db, nil)
@@ -414,7 +418,7 @@ func relayOtherPartitions() {
 	testkit.Must(db.Close())
 }
 
-// A process that wants another number of partitions is refused, and changes nothing.
+// A process with a different number of partitions is refused and changes nothing.
 func TestRelay_Process_Partitions(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	h := newHooks(db)

@@ -22,7 +22,7 @@ func init() {
 	children["hog"] = hogTheWriter
 }
 
-// produce enqueues jobs, half of them one by one, half in batches, and says the ids.
+// produce enqueues jobs, half of them in batches, and prints their ids.
 func produce() {
 	a, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -48,9 +48,8 @@ func produce() {
 	testkit.Must(db.Close())
 }
 
-// workAndReport is a child in Work on the queue "jobs". It says when a handler starts,
-// and notes which jobs ran and how each was settled. The handler of a negative number
-// blocks until its ctx ends.
+// workAndReport runs Work on the queue "jobs". It prints a line when a handler starts, and notes
+// each start and each outcome. Handlers of negative numbers block until their ctx is cancelled.
 func workAndReport() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
 	a, db := testkit.OpenChild(&honker.Observer{Settled: func(s honker.Settled) { note(s.Outcome, s.ID) }})
@@ -75,7 +74,7 @@ func workAndReport() {
 	testkit.Must(db.Close())
 }
 
-// run is what workAndReport said of one handler.
+// run is a line printed by workAndReport when a handler starts.
 type run struct {
 	id, attempts, args int64
 	at                 time.Time
@@ -92,18 +91,19 @@ func nextRun(t testing.TB, p *testkit.Child) run {
 	return r
 }
 
-// endLeases has all claims lapse by and by: a lease that a test waits for would have to be so short that a child which is
-// merely slow loses it too.
+// endLeases makes all claims expire after by. Tests do not wait for real leases, because leases
+// short enough for that could also expire while a child is merely slow.
 func endLeases(t testing.TB, db *honker.DB, by time.Duration) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() + ? WHERE state = 'processing'`, int64(by/time.Second))
 }
 
-// workInBatches claims a few jobs at a time, acks one, and then the rest at once.
+// workInBatches claims several jobs at a time. It acknowledges the first job alone and the others
+// together.
 func workInBatches() {
 	a, db := testkit.OpenChild(nil)
 	note := testkit.ChildLedger(a.Ledger)
-	ctx := context.Background() // what was claimed is settled, also at the end
+	ctx := context.Background() // claimed jobs are settled even during shutdown
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	for testkit.ChildContext().Err() == nil {
 		jobs, err := q.Claim(ctx, a.Ledger, 7)
@@ -129,7 +129,7 @@ func workInBatches() {
 	testkit.Must(db.Close())
 }
 
-// writeInTxs enqueues jobs, each in a transaction, and says the longest that one took.
+// writeInTxs enqueues jobs in separate transactions and prints the longest duration.
 func writeInTxs() {
 	a, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -146,7 +146,7 @@ func writeInTxs() {
 	testkit.Say(worst)
 }
 
-// hogTheWriter holds the write lock for a span, again and again.
+// hogTheWriter repeatedly holds the write lock for the span of its task.
 func hogTheWriter() {
 	a := testkit.ChildArgs[testkit.Task]()
 	pool, err := sql.Open("sqlite", a.Path+"?_pragma=busy_timeout(5000)")

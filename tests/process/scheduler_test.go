@@ -23,8 +23,8 @@ func init() {
 	children["ticker"] = tickOn
 }
 
-// runScheduler is a child in Run. It notes when each fire was due, and says what fired
-// when, and how Run has ended.
+// runScheduler runs a scheduler. It notes the due time of each fire, prints each fire, and finally
+// reports how Run ended.
 func runScheduler() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
 	_, db := testkit.OpenChild(&honker.Observer{Fired: func(f honker.Fire) {
@@ -39,7 +39,7 @@ func runScheduler() {
 	testkit.Must(db.Close())
 }
 
-// nextFired waits until a child says that a schedule has fired.
+// nextFired waits until a child prints a fire of the schedule.
 func nextFired(t testing.TB, p *testkit.Child, name string) (dueAt, told time.Time) {
 	t.Helper()
 	for {
@@ -54,22 +54,21 @@ func nextFired(t testing.TB, p *testkit.Child, name string) (dueAt, told time.Ti
 	}
 }
 
-// forget shortens the lock of a leader that is dead, or stands still: no test should wait
-// for a minute here.
+// forget makes the lock of a dead or suspended leader expire, so that tests do not have to wait for
+// a minute.
 func forget(t testing.TB, db *honker.DB) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honker_locks SET expires_at = unixepoch() WHERE name = 'honker-scheduler'`)
 }
 
-// oncePerSecond asserts that a schedule that is due each second has become one job for
-// each of them since first.
+// oncePerSecond asserts that a schedule has fired once for each second since first.
 func oncePerSecond(t testing.TB, db *honker.DB, name string, first int64) {
 	t.Helper()
 	row := testkit.GetSchedule(t, db, name)
 	require.Equal(t, row.Next-first, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, row.Queue), "%s: a gap, or fired twice", name)
 }
 
-// Processes together fire every second once, also when the leader is killed.
+// Several processes fire each schedule exactly once per second, also when the leader is killed.
 func TestScheduler_Process_LeaderKilled(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -113,12 +112,12 @@ func TestScheduler_Process_LeaderKilled(t *testing.T) {
 		noted, by := testkit.Noted(t, ledgers, name)
 		require.Equal(t, 3, by)
 		require.Len(t, slices.Compact(slices.Clone(noted)), len(noted), "noted twice: %v", noted)
-		// what was committed in the moment of the kill may not have been told
+		// a fire committed at the moment of the kill may not have been noted
 		require.InDelta(t, testkit.GetSchedule(t, db, name).Next-first[name], len(noted), 1)
 	}
 }
 
-// A scheduler that stood still beyond its lock fires nothing when it goes on.
+// A scheduler that is suspended beyond its lock fires nothing when it resumes.
 func TestScheduler_Process_Stopped(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -133,7 +132,7 @@ func TestScheduler_Process_Stopped(t *testing.T) {
 	nextFired(t, next, "tea")
 	owner, _ := testkit.Leader(t, db)
 	stale.Cont()
-	for line := range stale.Lines() { // what it said before it was stopped, and then the end
+	for line := range stale.Lines() { // its last output before it was suspended, followed by the end
 		if strings.HasPrefix(line, "ended") {
 			require.Equal(t, "ended true", line)
 		}
@@ -145,7 +144,7 @@ func TestScheduler_Process_Stopped(t *testing.T) {
 	oncePerSecond(t, db, "tea", first)
 }
 
-// Schedules of other processes are noticed.
+// A scheduler notices schedules registered by other processes.
 func TestScheduler_Process_Noticed(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	testkit.Register(t, db, testkit.Every("far", "@every 24h"))
@@ -154,21 +153,20 @@ func TestScheduler_Process_Noticed(t *testing.T) {
 	began := time.Now()
 	testkit.Register(t, db, testkit.Every("near", "@every 2s"))
 	registered := time.Now()
-	due, told := nextFired(t, p, "near") // before it looks for "far"
+	due, told := nextFired(t, p, "near") // earlier than the scheduler would wake for "far"
 	require.GreaterOrEqual(t, due.Unix(), began.Unix()+2)
 	require.LessOrEqual(t, due.Unix(), registered.Unix()+2)
 	t.Logf("%v after it was due", told.Sub(due))
 
 	testkit.RequireChanged(t, true)(db.Scheduler().Pause(t.Context(), "near"))
-	testkit.SetNextFire(t, db, "far", time.Now()) // another binding may do so
+	testkit.SetNextFire(t, db, "far", time.Now()) // as another binding may do
 	began = time.Now()
 	_, told = nextFired(t, p, "far")
 	t.Logf("%v after it was made due", told.Sub(began))
 	p.End()
 }
 
-// A scheduler stands by while another binding leads.
-// A binding leads by the same lock.
+// A scheduler waits while another binding holds the leader's lock.
 func TestScheduler_Process_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
@@ -176,7 +174,7 @@ func TestScheduler_Process_Foreign(t *testing.T) {
 	testkit.SetNextFire(t, db, "tea", time.Now())
 	b.Change(`INSERT INTO _honker_locks VALUES ('honker-scheduler', 'python', unixepoch() + 60)`)
 	stop := testkit.Background(t, db.Scheduler().Run)
-	testkit.Receive(t, testkit.Listen(t, db, "other"), testkit.Notify(t, db, "other", 1)) // the watcher has looked
+	testkit.Receive(t, testkit.Listen(t, db, "other"), testkit.Notify(t, db, "other", 1)) // the watcher has seen all earlier commits
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 	b.Change(`DELETE FROM _honker_locks WHERE name = 'honker-scheduler' AND owner = 'python'`)
 	testkit.Eventually(t, 30*time.Second, "it leads before the other one's lock would have expired", func() bool { return testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs") == 1 })
@@ -185,7 +183,8 @@ func TestScheduler_Process_Foreign(t *testing.T) {
 	require.EqualValues(t, 1, b.Change(`INSERT OR IGNORE INTO _honker_locks VALUES ('honker-scheduler', 'python', unixepoch() + 60)`))
 }
 
-// tickOn ticks through time as fast as it can, until there are so many jobs.
+// tickOn calls Tick with simulated times as fast as possible, for the number of seconds in its
+// task.
 func tickOn() {
 	a, db := testkit.OpenChild(nil)
 	s := db.Scheduler()
@@ -202,10 +201,10 @@ func tickOn() {
 	testkit.Must(db.Close())
 }
 
-// ticksFrom is when the schedules of tickOn begin.
+// ticksFrom is the first due time of the schedules of tickOn, in Unix seconds.
 const ticksFrom = 1_700_000_000
 
-// Killed ticks fire nothing twice and miss nothing.
+// When processes are killed during Tick, no schedule fires twice and none misses a time.
 func TestScheduler_Process_KilledTicks(t *testing.T) {
 	const each = 5
 	seconds := 4000

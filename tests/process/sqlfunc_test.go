@@ -15,8 +15,7 @@ import (
 
 func init() { children["SQL caller"] = callFunctions }
 
-// callFunctions claims, retries and fails by SQL alone, each in a transaction that it
-// does not ask for.
+// callFunctions claims, retries and fails jobs by SQL functions, each in an implicit transaction.
 func callFunctions() {
 	_, db := testkit.OpenChild(nil)
 	for testkit.ChildContext().Err() == nil {
@@ -38,7 +37,7 @@ func callFunctions() {
 	testkit.Must(db.Close())
 }
 
-// No job is lost by a call that is killed.
+// A process killed during a function call loses no job.
 func TestSQL_Process_Killed(t *testing.T) {
 	const jobs = 20000
 	kills := 30

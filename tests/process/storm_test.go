@@ -20,8 +20,8 @@ import (
 
 func init() { children["storm writer"] = writeForAWhile }
 
-// writeForAWhile enqueues jobs as fast as it can, in turn by plain verbs and in
-// transactions, and says how many and the longest that one took.
+// writeForAWhile enqueues jobs as fast as possible, alternately with and without an explicit
+// transaction. It prints the number of jobs and the longest duration.
 func writeForAWhile() {
 	a, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int64](db, "jobs", nil)
@@ -39,15 +39,15 @@ func writeForAWhile() {
 				return err
 			})
 		}
-		testkit.Must(err) // no writer is told that it is busy
+		testkit.Must(err) // no writer may fail with ErrBusy
 		worst = max(worst, time.Since(each))
 	}
 	testkit.Must(db.Close())
 	testkit.Say(n, int64(worst))
 }
 
-// hogAndTruncate holds the write lock for half of the time, by half a second, and
-// truncates the log, for which it waits as long as it takes.
+// hogAndTruncate holds the write lock half of the time, for half a second each, and truncates the
+// log in between, waiting as long as that takes.
 func hogAndTruncate(t *testing.T, path string) func() error {
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
 	require.NoError(t, err)
@@ -67,8 +67,8 @@ func hogAndTruncate(t *testing.T, path string) func() error {
 	})
 }
 
-// inMemory is a directory where no disk makes a process wait, if there is such a place: one
-// that is busy with something else holds up the writer, and so all of them, for seconds.
+// inMemory returns a directory in memory, if the system has one. On a disk that is busy with other
+// work, a write can block all processes for seconds.
 func inMemory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "honker-")
@@ -79,8 +79,8 @@ func inMemory(t *testing.T) string {
 	return dir
 }
 
-// Each of many processes gets to write, and none is told busy. A process that the machine has held up has written less than
-// others too, so it is tried again: what is not fair is so each time.
+// Each of many processes gets its share of the writes, and none fails with ErrBusy. A busy machine
+// can also slow down a single process, so the test fails only after three unfair runs.
 func TestProcess_Writers_Fair(t *testing.T) {
 	path := filepath.Join(inMemory(t), "shared.db")
 	db := honkertest.OpenFile(t, path, nil)
@@ -91,17 +91,17 @@ func TestProcess_Writers_Fair(t *testing.T) {
 		all += total
 		require.EqualValues(t, all, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 		t.Logf("%d commits, the unluckiest of %d made %d; the longest wait was %v", total, stormWriters, least, longest)
-		if least >= total/50 && longest < 5*time.Second { // BusyTimeout
+		if least >= total/50 && longest < 5*time.Second { // the default BusyTimeout
 			return
 		}
-		require.Less(t, try, 2, "not fair, again and again")
+		require.Less(t, try, 2, "unfair in three runs")
 	}
 }
 
 const stormWriters = 8
 
-// storm has many processes write for a while, and returns how many commits they made, how few one of them, and the
-// longest that one took.
+// storm lets many processes write for a while. It returns the total number of commits, the lowest
+// number of a process, and the duration of the slowest commit.
 func storm(t *testing.T, path string) (total, least int, longest time.Duration) {
 	t.Helper()
 	span := 2 * time.Second

@@ -23,9 +23,9 @@ func init() {
 	children["pipe"] = pipeNumbers
 }
 
-// publishAndNote publishes to "orders" from five goroutines, in all ways there are, and
-// notes each offset when it is committed. It finishes even if it was told to end, which it is
-// as soon as the readers have all of "orders".
+// publishAndNote publishes to "orders" from five goroutines in different ways, and notes each
+// committed offset. It publishes all events even if its stdin is closed, which happens once the
+// readers have received all of "orders".
 func publishAndNote() {
 	a, db := testkit.OpenChild(nil)
 	ctx := context.Background()
@@ -52,6 +52,7 @@ func publishAndNote() {
 	testkit.Must(db.Close())
 }
 
+// publishSomehow publishes alone, in a batch, or in a transaction, depending on how.
 func publishSomehow(ctx context.Context, db *honker.DB, s *honker.Stream[int], n, how int) (first, last int64, err error) {
 	switch how % 3 {
 	case 0:
@@ -67,7 +68,7 @@ func publishSomehow(ctx context.Context, db *honker.DB, s *honker.Stream[int], n
 	return first, last, err
 }
 
-// Readers of many processes see every event once, in order.
+// Readers in several processes receive every event once and in order.
 func TestStream_Process_Readers(t *testing.T) {
 	each := 300
 	if testing.Short() {
@@ -108,10 +109,10 @@ func TestStream_Process_Readers(t *testing.T) {
 	require.Equal(t, published, second)
 }
 
-// window is how many events the subscriber handles from save to save.
+// window is the number of events between two saves of the subscriber's offset.
 const window = 10
 
-// subscribeAndNote is the consumer "c" of "orders".
+// subscribeAndNote subscribes to "orders" as consumer "c".
 func subscribeAndNote() {
 	a, db := testkit.OpenChild(nil)
 	note := testkit.ChildLedger(a.Ledger)
@@ -131,8 +132,7 @@ func subscribeAndNote() {
 	testkit.Must(db.Close())
 }
 
-// killings runs a child again and again, and kills it, each time a bit further on. The
-// last one may finish.
+// killings repeatedly starts a child and kills it after some progress. The last child may finish.
 func killings(t *testing.T, name string, all int, child func(i int) testkit.Task, progress func() int) {
 	t.Helper()
 	kills := 15
@@ -151,7 +151,7 @@ func killings(t *testing.T, name string, all int, child func(i int) testkit.Task
 	require.Empty(t, survivor.End())
 }
 
-// A killed subscriber misses nothing and repeats no more than it had not saved.
+// A killed subscriber misses no event and repeats at most the events since its last save.
 func TestSubscribe_Process_Killed(t *testing.T) {
 	events := 4000
 	if testing.Short() {
@@ -199,7 +199,7 @@ func TestSubscribe_Process_Killed(t *testing.T) {
 	t.Logf("%d events came again", repeated)
 }
 
-// pipeNumbers is a Pipe from "numbers" to "doubles".
+// pipeNumbers runs a Pipe from "numbers" to "doubles".
 func pipeNumbers() {
 	_, db := testkit.OpenChild(nil)
 	from, to := testkit.DoublingStreams(db)
@@ -207,7 +207,7 @@ func pipeNumbers() {
 	testkit.Must(db.Close())
 }
 
-// A killed pipe makes one successor of each event, in order.
+// A pipe that is killed still publishes exactly one result per event, in order.
 func TestPipe_Process_Killed(t *testing.T) {
 	events := 20_000
 	if testing.Short() {

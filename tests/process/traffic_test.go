@@ -14,7 +14,7 @@ import (
 
 func init() { children["traffic"] = makeTraffic }
 
-// makeTraffic enqueues a job every few milliseconds, until it is killed or told to end.
+// makeTraffic enqueues a job every five milliseconds until it is killed or told to end.
 func makeTraffic() {
 	_, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -27,8 +27,8 @@ func makeTraffic() {
 	testkit.Must(db.Close())
 }
 
-// A process that is killed loses what it had not yet added to the traffic; what others add comes on top of
-// the rest, and never is more counted than was committed.
+// A killed process loses the traffic counts that it had not written yet. The counts of other
+// processes are added correctly, and the sum never exceeds the committed jobs.
 func TestTraffic_Process_Killed(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)

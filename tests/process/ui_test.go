@@ -19,8 +19,8 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// A dashboard that is not looked at reads nothing, whatever is committed: a day with a job has as many
-// statements before the first look, and after the last one, as without a dashboard.
+// An unused dashboard runs no statements: a day with a job needs as many statements before the
+// first visit, and after the last visit, as without a dashboard.
 func TestUI_NotLookedAt(t *testing.T) {
 	var statements atomic.Int64
 	sqlite.Failpoint = func(string) { statements.Add(1) }
@@ -35,7 +35,7 @@ func TestUI_NotLookedAt(t *testing.T) {
 			synctest.Wait()
 			return statements.Load() - before
 		}
-		day() // the first one prepares things
+		day() // the first day prepares statements
 		alone := day()
 		h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
 		defer h.Close()
@@ -50,7 +50,7 @@ func TestUI_NotLookedAt(t *testing.T) {
 		require.Greater(t, statements.Load(), before, "a page is asked for")
 		leave()
 		stream.Wait()
-		day() // the watcher of the file finds out that it is not needed
+		day() // the watcher notices that it is no longer needed
 		require.Equal(t, alone, day(), "after the last look")
 	})
 }

@@ -19,8 +19,8 @@ func init() {
 	children["unique worker"] = workUnique
 }
 
-// A counter has as many increments as were committed, each with an enqueue; done is the newest
-// that a handler has begun with. runs has the job that a handler of the counter works on.
+// Each increment of a counter is committed together with an enqueue. done is the highest number
+// with which a handler has started, and runs contains the running job of each counter.
 const uniqueTables = `CREATE TABLE counters (name TEXT PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0, done INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE TABLE runs (name TEXT PRIMARY KEY, job INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE faults (what TEXT)`
@@ -34,7 +34,7 @@ type increment struct {
 
 var errUndone = errors.New("rolled back")
 
-// produceUnique increments counters for ever. Of the transactions some are rolled back.
+// produceUnique increments counters until it is killed. It rolls back some of the transactions.
 func produceUnique() {
 	a, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[increment](db, "jobs", nil)
@@ -61,7 +61,7 @@ func produceUnique() {
 	testkit.Must(db.Close())
 }
 
-// workUnique handles increments for ever, and notes a counter that another handler works on.
+// workUnique handles increments until it is killed.
 func workUnique() {
 	_, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[increment](db, "jobs", nil)
@@ -71,9 +71,10 @@ func workUnique() {
 	testkit.Must(db.Close())
 }
 
-// runUnique is a handler: it begins by a transaction and ends by another, and between them it can
-// be killed. What a killed one has left is the same job's, or that of one that is gone. One that stood still for longer
-// than its lease finds no job of this attempt, and is no fault.
+// runUnique is a handler with a transaction at its start and another at its end. It may be killed
+// between them. A row left in runs must belong to the same job or to a job that no longer exists. A
+// handler that was suspended beyond its lease is not at fault, since another attempt of its job is
+// running.
 func runUnique(ctx context.Context, db *honker.DB, job *honker.Job[increment]) error {
 	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, s := range []string{
@@ -98,8 +99,8 @@ func runUnique(ctx context.Context, db *honker.DB, job *honker.Job[increment]) e
 	return nil
 }
 
-// Of producers and workers that are killed all the time, never do two jobs of a key run at once,
-// no increment is left without a run that began after it, and no key is left behind.
+// Producers and workers are killed all the time. Two jobs with the same key never run at the same
+// time, each increment is followed by a run, and no key remains taken.
 func TestProcess_Unique_Kills(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, time.Minute)

@@ -13,18 +13,19 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// wokenByEvent is far above what a wake takes on a machine that is busy with others, and far below what it takes by the
-// safety look, every four seconds.
+// wokenByEvent is the limit for a wake by an event. It allows for a busy machine, but is far below
+// the four seconds between two safety checks.
 const wokenByEvent = 500 * time.Millisecond
 
-// The wake of another process is seldom slow.
+// TestProcess_Wake_SeldomSlow checks that another process usually wakes a worker within
+// wokenByEvent.
 func TestProcess_Wake_SeldomSlow(t *testing.T) {
 	const samples = 30
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	worker := testkit.StartChild(t, "worker", testkit.Task{Path: path})
 	testkit.Enqueue(t, q, 0)
-	nextRun(t, worker) // so it is up
+	nextRun(t, worker) // the worker has started
 	var took []time.Duration
 	for range samples {
 		sent := time.Now()

@@ -10,9 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Each process sees the workers of all, with what they hold. One that is killed is gone at once, its
-// jobs are still its own until their leases end, and the next worker that starts takes its row away; one that ends
-// takes its row away itself.
+// Each process sees the workers of all processes and their jobs. A killed worker is reported as
+// gone at once, but keeps its jobs until their leases end. The next worker to start deletes its
+// row. A worker that ends normally deletes its own row.
 func TestWorkers_Process_Killed(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -54,7 +54,7 @@ func TestWorkers_Process_Killed(t *testing.T) {
 	last := testkit.StartChild(t, "worker", testkit.Task{Path: path})
 	testkit.Eventually(t, testkit.Timeout, "the third has taken the row of the first away", func() bool {
 		now := lives()
-		return len(now) == 3 && now[0] == admin.Unknown && now[last.PID()] == admin.Alive // 0 is known by its job only
+		return len(now) == 3 && now[0] == admin.Unknown && now[last.PID()] == admin.Alive // worker 0 is known only by its job
 	})
 	last.End()
 	ended.End()
