@@ -18,31 +18,32 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// afterMachine drives two queues of jobs that wait for others, for batches, for keys and for jobs with their unique
-// key. Its model is what each job was told to wait for. After each step, a job is held if and only if
+// afterMachine drives two queues whose jobs depend on other jobs and batches, have keys, and have
+// unique keys. The model records the dependencies of each job. After each step, a job must be held
+// if and only if
 //
-//   - something that it waits for is not done: a job that is live or dead, a batch that is open, or has members that
-//     are; with EvenIfDead only what is not over, or
+//   - a dependency blocks it: a job that is live or dead, a batch that is open, or a batch with
+//     such a member (with EvenIfDead, dead jobs do not block), or
 //   - its key is full, or
 //   - another job has its unique key.
 //
-// What a job waits for is done once and for all when the job has started: what lives again later is none of its
-// concern, unless it is dead itself by then.
+// Once a job has started, its dependencies no longer matter. A dependency that becomes live again
+// holds only a job that is dead at that time.
 type afterMachine struct {
 	ctx     context.Context
 	path    string
 	db      *honker.DB
 	met     map[string]int
 	ids     []int64
-	edges   map[int64][]*modelEdge // by waiter
+	edges   map[int64][]*modelEdge // by the waiting job
 	batches map[int64]*modelBatch
 	claims  []*honker.Job[int]
-	other   map[int64]string // claims of another binding: the worker
-	dying   map[int64]string // deaths by another binding that are half done: the queue
+	other   map[int64]string // workers of claims by another binding
+	dying   map[int64]string // queues of jobs that another binding has deleted but not yet dead-lettered
 	was     map[int64]jobState
 }
 
-// modelEdge is what a job waits for: a job, or a batch with a minus.
+// modelEdge is a dependency on a job or, if on is negative, on the batch -on.
 type modelEdge struct {
 	on      int64
 	ifDead  bool
@@ -54,7 +55,8 @@ type modelBatch struct {
 	members []int64
 }
 
-// jobState is what there is of a job: "held", "pending", "processing", "dead", or "" for gone.
+// jobState is the state of a job in the file: "held", "pending", "processing" or "dead". It is ""
+// if the job does not exist.
 type jobState struct {
 	state    string
 	attempts int64
@@ -62,7 +64,7 @@ type jobState struct {
 
 func (s jobState) live() bool { return s.state != "" && s.state != "dead" }
 
-// holdable reports that the job has not started.
+// holdable reports whether the job has not started.
 func (s jobState) holdable() bool {
 	return !s.live() || s.state == "held" || s.state == "pending" && s.attempts == 0
 }
@@ -83,7 +85,7 @@ func (m *afterMachine) snapshot(t require.TestingT) map[int64]jobState {
 	return all
 }
 
-// blocks is what a node means for a job that waits for it, as jobs are.
+// blocks reports whether a dependency on the node blocks a job, given the states of all jobs.
 func (m *afterMachine) blocks(on int64, ifDead bool, jobs map[int64]jobState) bool {
 	if on > 0 {
 		s := jobs[on]
@@ -93,7 +95,7 @@ func (m *afterMachine) blocks(on int64, ifDead bool, jobs map[int64]jobState) bo
 	return b.open || slices.ContainsFunc(b.members, func(id int64) bool { return m.blocks(id, ifDead, jobs) })
 }
 
-// moved takes in what a step has done.
+// moved updates the model after a step.
 func (m *afterMachine) moved(t require.TestingT) {
 	now := m.snapshot(t)
 	for waiter, edges := range m.edges {
@@ -111,12 +113,12 @@ func (m *afterMachine) moved(t require.TestingT) {
 	m.was = now
 }
 
-// waits reports that a job waits for others.
+// waits reports whether a dependency blocks the job.
 func (m *afterMachine) waits(id int64) bool {
 	return slices.ContainsFunc(m.edges[id], func(e *modelEdge) bool { return e.blocked })
 }
 
-// before reports that to waits for from, directly or by others.
+// before reports whether to depends on from, directly or indirectly.
 func (m *afterMachine) before(from, to int64) bool {
 	if from == to {
 		return true
@@ -127,7 +129,7 @@ func (m *afterMachine) before(from, to int64) bool {
 	return m.was[to].state != "" && slices.ContainsFunc(m.edges[to], func(e *modelEdge) bool { return e.blocked && m.before(from, e.on) })
 }
 
-// Check holds the file against the model.
+// Check compares the file with the model.
 func (m *afterMachine) Check(t *rapid.T) {
 	m.moved(t)
 	for _, id := range column[int64](t, m.db, `SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL`) {
@@ -150,7 +152,7 @@ func (m *afterMachine) Check(t *rapid.T) {
 	}
 }
 
-// lines are what the file says of edges and batches.
+// lines formats the edges and batches in the file.
 func (m *afterMachine) lines(t require.TestingT) []string {
 	return column[string](t, m.db, `SELECT printf('(%d, %d, %d: %d, %d)', job_id, batch, waiter, state, if_dead) FROM _honkerx_after
 UNION ALL SELECT printf('batch %d: open %d, done %d', id, open, done_ms) FROM _honkerx_batches`)
@@ -197,7 +199,7 @@ func (m *afterMachine) open(t require.TestingT) {
 	m.db = db
 }
 
-// end takes away what people have to decide, and finds that everything comes to its end.
+// end seals all batches, relaxes the limits and requeues dead jobs, and checks that all jobs finish.
 func (m *afterMachine) end(t *rapid.T) {
 	for id := range m.batches {
 		require.NoError(t, m.db.Batch(id).Seal(m.ctx))
@@ -207,7 +209,8 @@ func (m *afterMachine) end(t *rapid.T) {
 	qs := []*honker.Queue[int]{honker.NewQueue[int](m.db, "a", nil), honker.NewQueue[int](m.db, "b", nil)}
 	for _, q := range qs {
 		require.NoError(t, q.SetLimits(m.ctx, honker.Limits{PerKey: 1}))
-		// A dead job cannot be requeued while another one has its key, and that one may wait for it.
+		// A dead job cannot be requeued while another job has its key, and that job may depend on
+		// it.
 		for _, key := range []string{"k", "l"} {
 			_, err := q.ReleaseUnique(m.ctx, key)
 			require.NoError(t, err)
@@ -236,7 +239,7 @@ func (m *afterMachine) end(t *rapid.T) {
 	require.Empty(t, column[int64](t, m.db, `SELECT id FROM _honkerx_batches WHERE done_ms IS NULL`))
 }
 
-// No job runs before what it waits for is done, and none is stranded.
+// No job runs before its dependencies are done, and no job is left waiting forever.
 func TestAfter_Model(t *testing.T) {
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0
@@ -247,10 +250,10 @@ func TestAfter_Model(t *testing.T) {
 			m.open(t)
 			defer func() { m.db.Close() }()
 			checks++
-			time.Sleep(time.Until(now().Add(time.Second))) // the second hand at the same place
+			time.Sleep(time.Until(now().Add(time.Second))) // start each check at a whole second
 			actions := rapid.StateMachineActions(m)
 			actions["Claim2"], actions["Enqueue2"], actions["Enqueue3"], actions["Settle2"], actions["Settle3"] = m.Claim, m.Enqueue, m.Enqueue, m.Settle, m.Settle
-			for range 3 { // rapid's steps are few
+			for range 3 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 				require.NoError(t, m.db.Check(m.ctx))
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The steps that afterMachine takes.
+// The methods in this file are the steps of afterMachine.
 
 func (m *afterMachine) Enqueue(t *rapid.T) {
 	opts := []honker.EnqueueOption{honker.Priority(rapid.IntRange(-1, 1).Draw(t, "priority")), honker.Delay(maybe(t, "delay")),
@@ -53,7 +53,7 @@ func (m *afterMachine) Enqueue(t *rapid.T) {
 	m.enqueue(t, in, on, ifDead, opts)
 }
 
-// enqueue does so, or finds out that the links are refused.
+// enqueue enqueues a job, or checks that its dependencies are rejected.
 func (m *afterMachine) enqueue(t *rapid.T, in int64, on []int64, ifDead bool, opts []honker.EnqueueOption) {
 	if in != 0 {
 		b := m.batches[in]
@@ -149,7 +149,7 @@ func (m *afterMachine) Claim(t *rapid.T) {
 		if len(after) == 0 {
 			continue
 		}
-		// What another binding has deleted has lost what it was enqueued after.
+		// A job that another binding has deleted has lost its dependencies.
 		require.Contains(t, m.dying, -j.ID, "job %d does not know %v", j.ID, after)
 	}
 	m.met["claimed"] += len(jobs)
@@ -162,7 +162,8 @@ func (m *afterMachine) ForeignClaim(t *rapid.T) {
 	}
 }
 
-// ForeignEnd ends a claim of another binding. Those know no edges, and SQLite's time is not that of this bubble.
+// ForeignEnd ends a claim of another binding. Such bindings do not know dependencies. SQLite's
+// clock cannot be used, since it differs from the clock of the bubble.
 func (m *afterMachine) ForeignEnd(t *rapid.T) {
 	if len(m.other) == 0 {
 		t.Skip("none is held")
@@ -188,14 +189,14 @@ func (m *afterMachine) ForeignEnd(t *rapid.T) {
 	}
 }
 
-// ForeignDeath is the second commit of a death by another binding.
+// ForeignDeath performs the second commit of a dead-lettering by another binding.
 func (m *afterMachine) ForeignDeath(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.dying)) {
 		if id < 0 {
 			continue
 		}
 		m.foreign(t, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts) VALUES (?1, ?2, '0', 1, 1)`, id, m.dying[id])
-		m.edges[id] = nil // it has lost what it was enqueued after
+		m.edges[id] = nil // the dependencies are lost
 		delete(m.dying, id)
 		m.met["foreign death"]++
 		return
@@ -280,7 +281,7 @@ func (m *afterMachine) Sweep(t *rapid.T) {
 
 func (m *afterMachine) Wait(t *rapid.T) { time.Sleep(spans.Draw(t, "wait")) }
 
-// Restart opens the file anew.
+// Restart closes and reopens the file.
 func (m *afterMachine) Restart(t *rapid.T) {
 	if !m.chance(t, "really", 4) {
 		t.Skip("rarely")

@@ -18,16 +18,16 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// explainMachine does to a queue what limitsMachine does, with rates and with pauses that end too, and
-// holds admin.Explain against the claims themselves, made in a transaction that is rolled back:
+// explainMachine extends limitsMachine with rates and with pauses that end. It compares
+// admin.Explain with actual claims in a transaction that is rolled back:
 //
-//   - A claim of one job after the other gives those jobs that Explain calls in turn, in the order of Ahead,
-//     and no others.
-//   - A job is not claimed before the NextAt that Explain names. At NextAt it is, or a reason keeps it that was not
-//     there, or a rate has to be shared with others.
+//   - Claiming jobs one by one returns the jobs that are in turn according to Explain, in the order
+//     of Ahead, and no others.
+//   - A job is not claimed before its NextAt. At NextAt it is claimed, unless a new reason keeps it
+//     or it shares a rate with other jobs.
 type explainMachine struct {
 	limitsMachine
-	seen map[int64]*admin.Explanation // by the last Check
+	seen map[int64]*admin.Explanation // explanations of the last Check, by job
 }
 
 func (m *explainMachine) SetLimits(t *rapid.T) {
@@ -65,8 +65,8 @@ func (m *explainMachine) Claim(t *rapid.T) {
 	m.claims = append(m.claims, jobs...)
 }
 
-// ForeignClaim is honker's own SQL. The triggers take the time of a claim of ours from the file, and here that of the
-// bubble, which SQLite does not know.
+// ForeignClaim claims with honker's plain SQL. The triggers read the time of a claim by this
+// library from the file. It is set here to the time of the bubble, which SQLite does not know.
 func (m *explainMachine) ForeignClaim(t *rapid.T) {
 	clock := func(ms any) {
 		_, err := m.db.SQL().Exec(`UPDATE _honkerx_queues SET claim_ms = ?`, ms)
@@ -80,7 +80,7 @@ func (m *explainMachine) ForeignClaim(t *rapid.T) {
 	}
 }
 
-// EnqueueOnce is EnqueueUnique of jobs that can end without being acked.
+// EnqueueOnce is like EnqueueUnique, for jobs that may also die or expire.
 func (m *explainMachine) EnqueueOnce(t *rapid.T) {
 	opts := []honker.EnqueueOption{
 		honker.Unique(uniqueKeys.Draw(t, "unique"), &honker.Uniqueness{Conflict: honker.RunAgain}),
@@ -99,7 +99,7 @@ func (m *explainMachine) EnqueueOnce(t *rapid.T) {
 	}
 }
 
-// EnqueueAfter adds a job that waits for others, which may be anywhere.
+// EnqueueAfter adds a job that depends on jobs in any state.
 func (m *explainMachine) EnqueueAfter(t *rapid.T) {
 	if len(m.ids) == 0 {
 		t.Skip("no job yet")
@@ -120,7 +120,8 @@ func (m *explainMachine) EnqueueAfter(t *rapid.T) {
 	m.ids = append(m.ids, id)
 }
 
-// wouldClaim returns the jobs that claims of one would give now, and what has become of the times of the others.
+// wouldClaim returns the jobs that repeated claims of a single job would return now, and the
+// resulting times of the other jobs.
 func (m *explainMachine) wouldClaim(t *rapid.T) (ids []int64, runAt map[int64]time.Time) {
 	tx, err := m.db.SQL().BeginTx(m.ctx, nil)
 	require.NoError(t, err)
@@ -156,14 +157,14 @@ func codes(ex *admin.Explanation) (all []admin.ReasonCode) {
 	return all
 }
 
-// inTurn tells whether claims take the job, whether or not there are workers that make some.
+// inTurn reports whether a claim would take the job, regardless of whether there are workers.
 func inTurn(ex *admin.Explanation) bool {
 	return slices.ContainsFunc(codes(ex), func(code admin.ReasonCode) bool {
 		return code == admin.ReasonInTurn || code == admin.ReasonNoWorker || code == admin.ReasonWorkersBusy
 	})
 }
 
-// Check holds each explanation against what claims do.
+// Check compares each explanation with the result of claims.
 func (m *explainMachine) Check(t *rapid.T) {
 	claimed, runAt := m.wouldClaim(t)
 	m.seen = make(map[int64]*admin.Explanation)
@@ -202,7 +203,7 @@ func (m *explainMachine) state(t *rapid.T) []string {
 	return lines
 }
 
-// WaitNextAt lets time pass until a job can start, by what Explain says.
+// WaitNextAt waits until a job can start according to its explanation.
 func (m *explainMachine) WaitNextAt(t *rapid.T) {
 	var ids []int64
 	for _, id := range m.ids {
@@ -213,7 +214,7 @@ func (m *explainMachine) WaitNextAt(t *rapid.T) {
 		}
 	}
 	if len(ids) == 0 {
-		t.Skip("none waits for its time alone")
+		t.Skip("no job waits for its time only")
 	}
 	id := rapid.SampledFrom(ids).Draw(t, "id")
 	before := m.seen[id]
@@ -238,7 +239,7 @@ func (m *explainMachine) WaitNextAt(t *rapid.T) {
 	require.Fail(t, "too early", "%s\nand then %s\n%v\n%+v", m.told(before), m.told(after), m.state(t), m.limits)
 }
 
-// What Explain says of a job is what the claims do.
+// TestExplain_Model checks that explanations agree with claims.
 func TestExplain_Model(t *testing.T) {
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0
@@ -248,7 +249,7 @@ func TestExplain_Model(t *testing.T) {
 			require.NoError(t, err)
 			defer db.Close()
 			checks++
-			time.Sleep(time.Until(now().Add(time.Second))) // the second hand at the same place
+			time.Sleep(time.Until(now().Add(time.Second))) // start each check at a whole second
 			m := &explainMachine{limitsMachine: limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, other: map[int64]string{}, places: map[int64]place{}}}
 			m.q = honker.NewQueue[int](db, m.name, nil)
 			actions := rapid.StateMachineActions(m)

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// picky is a filter and what it should pick.
+// picky is a filter with an equivalent Go function.
 type picky struct {
 	filter honker.Filter
 	picks  func(key string) bool
@@ -25,7 +25,7 @@ type picky struct {
 }
 
 var (
-	// Pieces of keys, which any client of SQLite may have stored.
+	// Parts of keys that any client of SQLite may have stored.
 	keyPieces = []string{"a", "A", "b", "%", "_", "*", "ä", "Ä", ":", "created", "\x7f", "\u0080", "\uFFFF", "\U0010FFFF", "'", `\`, " ", "\n"}
 	rawPieces = append([]string{"\xff", "\x80", "\xf4\x8f\xbf\xbf\xff", "\x00", "\xc3"}, keyPieces...)
 )
@@ -61,7 +61,7 @@ func drawFilter(depth int) *rapid.Generator[picky] {
 	})
 }
 
-// Filters pick what they say.
+// Filters select the same events as their equivalents in Go.
 func TestStream_Filter_Picks(t *testing.T) {
 	picked, passed := 0, 0
 	synctest.Test(t, func(t *testing.T) {

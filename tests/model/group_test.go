@@ -18,42 +18,41 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// groupModel is a group in plain Go, millisecond by millisecond:
+// groupModel models a group, with a resolution of a millisecond:
 //
-//   - Fresh events are given in order. Those that came back are given when there are no
-//     others, the last one first; what comes back together, the highest first.
-//   - A claim of an event holds while its deadline >= now. What has lapsed comes back when
-//     a member claims something.
-//   - An event that comes back and was given out MaxAttempts times is dead; not so when
-//     its member leaves, which unspends the attempt.
-//   - Where events have to be looked for, the cursor gets past those that are not the
-//     group's.
+//   - New events are delivered in order. Returned events are delivered when there are no new ones,
+//     in reverse order of their return. Of those returned together, the highest offset comes first.
+//   - A claim holds while its deadline >= now. A lapsed event returns when a member claims
+//     something.
+//   - An event that returns after MaxAttempts deliveries is dead. When its member leaves, the
+//     attempt does not count.
+//   - If the group selects only some events, its cursor also moves past the others.
 type groupModel struct {
 	sparse, anyTopic bool
 	maxAttempts      int
 	lease            time.Duration
-	events           []modelEvent // of the file
+	events           []modelEvent // all events in the file
 	cursor           int64
 	turn             int
-	open             map[int64]*modelClaim // given out, and not acked or discarded
+	open             map[int64]*modelClaim // delivered, but not acknowledged or discarded
 }
 
 type modelEvent struct {
 	offset      int64
-	topic, ours bool // of the topic; selected
+	topic, ours bool // belongs to the topic; is selected by the filter
 }
 
 type modelClaim struct {
 	offset   int64
-	state    string // held, back, dead
+	state    string // held, back or dead
 	member   string
-	turn     int // when it was claimed or came back
+	turn     int // turn of the claim or of the return
 	until    time.Time
 	attempts int
 	cause    string
 }
 
-// last is the offset up to which the group has something to look at.
+// last returns the last offset that the group has to consider.
 func (g *groupModel) last() (last int64) {
 	for _, e := range g.events {
 		if g.anyTopic || e.topic {
@@ -81,7 +80,7 @@ func (g *groupModel) held() []*modelClaim {
 	return g.some(func(c *modelClaim) bool { return c.state == "held" && !c.until.Before(time.Now()) })
 }
 
-// back is what came back, in the order in which it is given again.
+// back returns the returned events in the order of redelivery.
 func (g *groupModel) back() []*modelClaim {
 	back := g.some(func(c *modelClaim) bool { return c.state == "back" && !c.until.After(time.Now()) })
 	slices.SortFunc(back, func(a, b *modelClaim) int {
@@ -129,7 +128,7 @@ func (g *groupModel) claim(member string, n int) (given []modelClaim) {
 	return given
 }
 
-// groupMachine drives a group and its model alike.
+// groupMachine drives a group and its model.
 type groupMachine struct {
 	groupModel
 	ctx     context.Context
@@ -137,8 +136,8 @@ type groupMachine struct {
 	db      *honker.DB
 	g       *honker.Group[int]
 	members map[string]*honker.Member[int]
-	rest    time.Duration                        // what Backoff says
-	claims  map[*honker.Delivery[int]]modelClaim // all there ever were
+	rest    time.Duration                        // the delay returned by Backoff
+	claims  map[*honker.Delivery[int]]modelClaim // all claims ever made
 	order   []*honker.Delivery[int]
 	met     map[string]int
 }
@@ -189,7 +188,7 @@ func (m *groupMachine) Claim(t *rapid.T) {
 	}
 }
 
-// settle runs a verb by any claim that there ever was; mostly by one that holds.
+// settle calls a method of a delivery on both sides. It chooses a valid claim most of the time.
 func (m *groupMachine) settle(t *rapid.T, verb string, real func(*honker.Delivery[int]) error, model func(*modelClaim)) {
 	holding := func(d *honker.Delivery[int]) *modelClaim {
 		c, was := m.open[d.Offset], m.claims[d]
@@ -289,7 +288,7 @@ func (g *groupModel) dead() []*modelClaim {
 	return g.some(func(c *modelClaim) bool { return c.state == "dead" })
 }
 
-// Check compares all that can be seen.
+// Check compares the observable state.
 func (m *groupMachine) Check(t *rapid.T) {
 	want := honker.GroupInfo{Name: "g", Topic: m.follows(), Cursor: m.cursor, Leased: int64(len(m.held())), Dead: int64(len(m.dead())), LowWater: m.cursor}
 	want.Reclaim = int64(len(m.open)) - want.Leased - want.Dead
@@ -305,7 +304,7 @@ func (m *groupMachine) Check(t *rapid.T) {
 	}
 	got, err := m.g.Info(m.ctx)
 	require.NoError(t, err)
-	got.Members = nil // silent ones have tests of their own
+	got.Members = nil // tested elsewhere
 	require.Equal(t, want, got)
 	dead := m.dead()
 	for d, err := range m.g.Dead(m.ctx) {
@@ -318,7 +317,7 @@ func (m *groupMachine) Check(t *rapid.T) {
 	require.Empty(t, dead)
 }
 
-// follows is what the group follows.
+// follows returns the topic or pattern of the group.
 func (m *groupMachine) follows() string {
 	if m.anyTopic {
 		return m.topic + ":*"
@@ -326,7 +325,7 @@ func (m *groupMachine) follows() string {
 	return m.topic + ":a"
 }
 
-// A group does what its model does.
+// TestGroup_Model compares random operations on a group with the model.
 func TestGroup_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
@@ -334,7 +333,7 @@ func TestGroup_Model(t *testing.T) {
 		checks := 0
 		outer := t
 		rapid.Check(undated{t}, func(t *rapid.T) {
-			checks++ // the same offsets each time
+			checks++ // all checks start with the same offsets
 			m := &groupMachine{ctx: context.Background(), db: db, topic: fmt.Sprint("topic", checks), met: met,
 				members: map[string]*honker.Member[int]{}, claims: map[*honker.Delivery[int]]modelClaim{}}
 			testkit.Exec(outer, db, `DELETE FROM _honker_stream`)
@@ -351,7 +350,7 @@ func TestGroup_Model(t *testing.T) {
 			m.members["a"], _ = m.g.Join(m.ctx, "a")
 			actions := rapid.StateMachineActions(m)
 			actions["Claim more"], actions["Claim again"], actions["Nack more"] = m.Claim, m.Claim, m.Nack
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 		})

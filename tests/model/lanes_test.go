@@ -19,20 +19,21 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// lanesModel is a Work over several queues, each of which is a model of its own:
+// lanesModel models a Work over several queues. Each queue has its own model:
 //
-//   - While a handler is free and a lane has a job that can be claimed, the Work claims one.
-//   - Strict: of the first lane that has one.
-//   - Weighted: of the lane with the earliest tag, the first of several. The time of the lanes is the
-//     tag of the last job that was claimed. The tag of a lane's next job is that time or, if it is
-//     later, the tag of its last job and a step, which is the smaller the larger its weight.
-//   - Of the lane's jobs it is the first in the order of a claim. A lane that is paused has none.
+//   - While a handler is free and a lane has a claimable job, the Work claims a job.
+//   - With Strict, it claims from the first such lane.
+//   - Otherwise it claims from the lane with the earliest tag, or the first of several. The virtual
+//     time is the tag of the last claimed job. The tag of the next job of a lane is the maximum of
+//     the virtual time and of the lane's last tag plus a step, which is inversely proportional to
+//     its weight.
+//   - Within a lane, jobs are claimed in claim order. A paused lane has no claimable jobs.
 type lanesModel struct {
 	lanes   []*lane
 	strict  bool
 	slots   int
-	now     int64           // of the lanes
-	running map[int64]*lane // by the id of the job
+	now     int64           // virtual time
+	running map[int64]*lane // by job id
 }
 
 type lane struct {
@@ -40,18 +41,19 @@ type lane struct {
 	name   string
 	q      *honker.Queue[int]
 	weight int
-	tag    int64 // the earliest of its next job
+	tag    int64 // earliest tag of the next job
 	paused bool
-	until  time.Time // of the pause; zero: no end
+	until  time.Time // end of the pause; zero if it has no end
 	ran    int
 
-	// There was nothing to claim after the last claims, and after those before them.
+	// Whether there was nothing to claim after the last claims (lacks) and the claims before
+	// (lacked).
 	lacks, lacked bool
 }
 
 func (l *lane) step() int64 { return 1 << 40 / int64(l.weight) }
 
-// claimable are the jobs of l that a claim would take, in its order.
+// claimable returns the jobs of l that a claim would take, in claim order.
 func (l *lane) claimable() []*modelJob {
 	if l.paused && (l.until.IsZero() || l.until.After(now())) {
 		return nil
@@ -59,7 +61,7 @@ func (l *lane) claimable() []*modelJob {
 	return l.due(now())
 }
 
-// fill claims for the handlers that are free.
+// fill claims jobs for the free handlers.
 func (m *lanesModel) fill() {
 	for len(m.running) < m.slots {
 		l := m.next()
@@ -71,13 +73,13 @@ func (m *lanesModel) fill() {
 			l.tag = m.now + l.step()
 		}
 		j := l.claimable()[0]
-		j.claim(now(), "lanes", time.Hour) // its lease is renewed
+		j.claim(now(), "lanes", time.Hour) // the worker renews the lease
 		m.running[j.ID] = l
 		l.ran++
 	}
 }
 
-// next is the lane that has its turn; nil: there is nothing to claim.
+// next returns the lane to claim from, or nil if there is nothing to claim.
 func (m *lanesModel) next() *lane {
 	var ready []*lane
 	for _, l := range m.lanes {
@@ -92,11 +94,11 @@ func (m *lanesModel) next() *lane {
 	if m.strict {
 		return ready[0]
 	}
-	// The first of the least.
+	// MinFunc returns the first of several minimal lanes.
 	return slices.MinFunc(ready, func(a, b *lane) int { return cmp.Compare(max(a.tag, m.now), max(b.tag, m.now)) })
 }
 
-// handlers are those of a Work. Each waits for what it is to return.
+// handlers holds the running handlers of a Work. Each waits for its return value.
 type handlers struct {
 	mu      sync.Mutex
 	running map[int64]chan error
@@ -120,7 +122,7 @@ func (h *handlers) handle(_ context.Context, job *honker.Job[int]) error {
 	}
 }
 
-// lanesMachine drives a Work of lanes and its model alike.
+// lanesMachine drives a Work over lanes and its model.
 type lanesMachine struct {
 	lanesModel
 	ctx      context.Context
@@ -131,7 +133,8 @@ type lanesMachine struct {
 	shares   map[[2]int]*share
 }
 
-// share is how far apart two lanes were, in jobs by their weights, while both had work.
+// share is the range of the difference between two lanes' completed jobs, divided by their weights,
+// while both have work.
 type share struct{ least, most float64 }
 
 func newLanesMachine(t *rapid.T, db *honker.DB, check int, met map[string]int) (m *lanesMachine, l *honker.Lanes[int]) {
@@ -181,7 +184,7 @@ func (m *lanesMachine) Enqueue(t *rapid.T) {
 	}
 }
 
-// End lets some handlers return.
+// End makes some handlers return.
 func (m *lanesMachine) End(t *rapid.T) {
 	ids := slices.Sorted(maps.Keys(m.running))
 	if len(ids) == 0 {
@@ -195,8 +198,8 @@ func (m *lanesMachine) End(t *rapid.T) {
 
 var errHandler = errors.New("out of paper")
 
-// end lets the handler of a job return. None is due again within the second, since several may be
-// settled by several commits.
+// end makes the handler of a job return. No job becomes due again within the same second, because
+// several jobs may be settled in separate commits.
 func (m *lanesMachine) end(t *rapid.T, id int64, how string) {
 	l := m.running[id]
 	j := l.jobs[id]
@@ -224,7 +227,7 @@ func (m *lanesMachine) end(t *rapid.T, id int64, how string) {
 	delete(m.handlers.running, id)
 }
 
-// ForeignClaim is by another worker of one of the queues, which may not ack in time.
+// ForeignClaim claims jobs of a queue for another worker, which may not acknowledge them in time.
 func (m *lanesMachine) ForeignClaim(t *rapid.T) {
 	l, n, hold := m.lane(t), rapid.IntRange(1, 5).Draw(t, "n"), holds.Draw(t, "hold")
 	jobs, err := honker.NewQueue[int](m.db, l.name, &honker.QueueOptions{Lease: hold}).Claim(m.ctx, "foreign", n)
@@ -281,7 +284,8 @@ func (m *lanesMachine) Resume(t *rapid.T) {
 	l.paused = false
 }
 
-// Advance goes second by second: what becomes claimable in one is claimed in it.
+// Advance waits second by second, since jobs are claimed in the second in which they become
+// claimable.
 func (m *lanesMachine) Advance(t *rapid.T) {
 	for range rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "seconds") {
 		time.Sleep(time.Second)
@@ -289,7 +293,7 @@ func (m *lanesMachine) Advance(t *rapid.T) {
 	}
 }
 
-// Check lets both claim, and compares what runs.
+// Check lets both sides claim and compares the running jobs.
 func (m *lanesMachine) Check(t *rapid.T) {
 	synctest.Wait()
 	m.fill()
@@ -303,9 +307,9 @@ func (m *lanesMachine) Check(t *rapid.T) {
 	m.compare(t)
 }
 
-// compare tells how much apart two lanes are that had more than was claimed, before and after each
-// claim: no more than a job of each, by their weights, between any two moments. So a lane with work
-// cannot starve.
+// compare checks the fairness between each two lanes that had work left before and after each
+// claim. Their weighted shares must not differ by more than a job of each. It follows that a lane
+// with work cannot starve.
 func (m *lanesMachine) compare(t *rapid.T) {
 	if m.strict {
 		return
@@ -331,12 +335,12 @@ func (m *lanesMachine) compare(t *rapid.T) {
 	}
 }
 
-// busy tells whether anything runs, or can run some time.
+// busy reports whether any job is running or will become claimable.
 func (m *lanesMachine) busy() bool {
 	return len(m.running) > 0 || slices.ContainsFunc(m.lanes, func(l *lane) bool { return !l.next(now()).IsZero() })
 }
 
-// finish has all jobs done, and nothing is left then.
+// finish completes all jobs and checks that none is left.
 func (m *lanesMachine) finish(t *rapid.T) {
 	for _, l := range m.lanes {
 		_, err := l.q.Resume(m.ctx)
@@ -352,9 +356,9 @@ func (m *lanesMachine) finish(t *rapid.T) {
 			m.end(t, id, "ack")
 		}
 	}
-	time.Sleep(20 * time.Second) // all claims have lapsed
+	time.Sleep(20 * time.Second) // long enough for all claims to lapse
 	for _, l := range m.lanes {
-		jobs, err := l.q.Claim(m.ctx, "last", 1) // takes care of those
+		jobs, err := l.q.Claim(m.ctx, "last", 1) // this claim also handles lapsed jobs
 		require.NoError(t, err)
 		require.Empty(t, jobs)
 		_, err = l.q.SweepExpired(m.ctx)
@@ -374,15 +378,15 @@ func (m *lanesMachine) finish(t *rapid.T) {
 	}
 }
 
-// A Work over lanes claims what a sort in Go says, in strict order or by weights; nothing is lost, and
-// nothing runs twice at once.
+// A Work over lanes claims jobs in the order of the model, strictly or by weight. No job is lost,
+// and no job runs twice at the same time.
 func TestLanes_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		checks := 0
 		rapid.Check(undated{t}, func(t *rapid.T) {
-			checks++ // queues of their own; half a second after what the Work does by itself
+			checks++ // new queues for each check; the half second keeps a distance from the Work's own timers
 			time.Sleep(time.Until(now().Add(1500 * time.Millisecond)))
 			m, l := newLanesMachine(t, db, checks, met)
 			ctx, cancel := context.WithCancel(m.ctx)
@@ -397,7 +401,7 @@ func TestLanes_Model(t *testing.T) {
 			}()
 			actions := rapid.StateMachineActions(m)
 			actions["Enqueue more"], actions["End more"], actions["End again"] = m.Enqueue, m.End, m.End
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 			m.finish(t)

@@ -19,18 +19,19 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// limitsMachine drives a queue with limits. Its model is the queue's jobs themselves, as they are read
-// before a claim, and the rules of Limits:
+// limitsMachine drives a queue with limits. Its model consists of the queue's jobs, read before
+// each claim, and of the rules of Limits:
 //
-//   - A job may start if it is due, has an attempt left, has not expired, no limit of the queue is
-//     reached, its key has room and neither is paused.
-//   - A claim of n gives the first n, in the order of claims, of which each may start once those before
-//     it have. None that may start is left behind.
-//   - In order: only the first of the live jobs of a key may start.
-//   - A job that is cancelled while it runs, where a limit counts it, keeps its place until its worker settles it, or the
-//     lease ends.
+//   - A job may start if it is due, has attempts left, has not expired, no limit of the queue is
+//     reached, its key has room, and neither the queue nor the key is paused.
+//   - A claim of n returns the first n jobs, in claim order, that may start after the preceding
+//     jobs have. It does not skip a job that may start.
+//   - With InOrder, only the first live job of a key may start.
+//   - A running job that is cancelled keeps its place in the limits until its worker settles it or
+//     its lease ends.
 //
-// Claims of another binding are honker's own SQL, and give no more than may start.
+// Another binding claims with honker's plain SQL. It must not get a job that may not start, but may
+// get fewer jobs.
 type limitsMachine struct {
 	ctx    context.Context
 	db     *honker.DB
@@ -38,14 +39,15 @@ type limitsMachine struct {
 	name   string
 	met    map[string]int
 	limits honker.Limits
-	paused map[string]bool // "": the queue
+	paused map[string]bool // "" is the queue
 	ids    []int64
 	claims []*honker.Job[int]
-	other  map[int64]string // claims of another binding: the worker
+	other  map[int64]string // workers of claims by another binding
 	places map[int64]place  // of cancelled jobs
 }
 
-// place is that of a cancelled job, which it keeps until its worker has settled it or until a time.
+// place is the place of a cancelled job in the limits. The job keeps it until its worker has settled
+// it, or until its lease ends.
 type place struct {
 	key     string
 	attempt int
@@ -99,7 +101,8 @@ func (m *limitsMachine) SetLimits(t *rapid.T) {
 	require.Equal(t, m.limits, got)
 }
 
-// Keep is for acks, which are other statements where jobs that are done are kept.
+// Keep changes the retention of done jobs, because acks use different statements for queues with
+// retention.
 func (m *limitsMachine) Keep(t *rapid.T) {
 	done := honker.Retention{MaxCount: rapid.Int64Range(0, 2).Draw(t, "kept")}
 	require.NoError(t, m.q.SetRetention(m.ctx, honker.QueueRetention{Done: done}))
@@ -128,7 +131,7 @@ func (m *limitsMachine) resume(t *rapid.T, key string) {
 	delete(m.paused, key)
 }
 
-// jobs reads the live ones.
+// jobs reads the live jobs.
 func (m *limitsMachine) jobs(t *rapid.T) (all []*honker.JobInfo) {
 	for _, id := range m.ids {
 		job, err := m.q.Get(m.ctx, id)
@@ -141,12 +144,12 @@ func (m *limitsMachine) jobs(t *rapid.T) (all []*honker.JobInfo) {
 	return all
 }
 
-// successors are the jobs that are held for another one.
+// successors returns the jobs that are held until their predecessor of the same unique key ends.
 func (m *limitsMachine) successors(t *rapid.T) []int64 {
 	return column[int64](t, m.db, `SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL`)
 }
 
-// mayStart returns those of jobs that a claim should give, in the order of claims.
+// mayStart returns the jobs that a claim should return, in claim order.
 func (m *limitsMachine) mayStart(t *rapid.T, jobs []*honker.JobInfo) (start []int64) {
 	if m.paused[""] {
 		return nil
@@ -177,7 +180,7 @@ func (m *limitsMachine) mayStart(t *rapid.T, jobs []*honker.JobInfo) (start []in
 	slices.SortFunc(due, inClaimOrder)
 	first := map[string]int64{}
 	for _, j := range jobs {
-		over := j.Phase == honker.PhaseExpired || // dead by the claim, or let go and dead by it
+		over := j.Phase == honker.PhaseExpired || // the claim makes the job dead, possibly after releasing it
 			j.Phase == honker.PhaseHeld && !slices.Contains(successors, j.ID) && !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(now())
 		if j.Key != "" && !over && (first[j.Key] == 0 || j.ID < first[j.Key]) {
 			first[j.Key] = j.ID
@@ -242,8 +245,8 @@ func (m *limitsMachine) Claim(t *rapid.T) {
 	}
 }
 
-// ForeignClaim is a claim by honker's own SQL. It gives only jobs that may start, and stops early where it
-// meets some that may not.
+// ForeignClaim claims with honker's plain SQL. It must return only jobs that may start, but may
+// stop early at a job that may not.
 func (m *limitsMachine) ForeignClaim(t *rapid.T) {
 	jobs := m.jobs(t)
 	byID := map[int64]*honker.JobInfo{}
@@ -264,7 +267,7 @@ func (m *limitsMachine) ForeignClaim(t *rapid.T) {
 		require.False(t, m.paused[""])
 		if j.WorkerID != "" {
 			m.met["foreign lapsed"]++
-			continue // its claim had lapsed, and it had its place
+			continue // the job kept its place when its claim lapsed
 		}
 		all++
 		running[j.Key]++
@@ -284,7 +287,7 @@ func (m *limitsMachine) ForeignClaim(t *rapid.T) {
 	}
 }
 
-// foreignClaim claims as honker's other bindings do, at the time of this process.
+// foreignClaim claims as other bindings do, but at the time of the bubble.
 func foreignClaim(t *rapid.T, db *honker.DB, queue, worker string, n int) []int64 {
 	now := time.Now().Unix()
 	return column[int64](t, db, `UPDATE _honker_live
@@ -313,7 +316,7 @@ func (m *limitsMachine) ForeignEnd(t *rapid.T) {
 	m.met["foreign end"]++
 }
 
-// column runs a query for one column.
+// column returns the values of a query with a single column.
 func column[V any](t require.TestingT, db *honker.DB, query string, args ...any) (all []V) {
 	rows, err := db.SQL().Query(query, args...)
 	require.NoError(t, err)
@@ -396,7 +399,7 @@ func (m *limitsMachine) Check(t *rapid.T) {
 	}
 }
 
-// end takes pauses and time away, works off what there is, and finds nothing left.
+// end resumes all pauses, handles all jobs while time passes, and checks that none is left.
 func (m *limitsMachine) end(t *rapid.T) {
 	for _, key := range []string{"", "k", "l", "m"} {
 		m.resume(t, key)
@@ -407,7 +410,7 @@ func (m *limitsMachine) end(t *rapid.T) {
 		for _, job := range jobs {
 			require.NoError(t, job.Ack(m.ctx))
 		}
-		// Those that have expired wait for a sweep; nothing may wait for them.
+		// Expired jobs wait for a sweep, but must not block other jobs.
 		left := slices.DeleteFunc(m.jobs(t), func(j *honker.JobInfo) bool { return j.Phase == honker.PhaseExpired })
 		if len(left) == 0 {
 			return
@@ -419,7 +422,7 @@ func (m *limitsMachine) end(t *rapid.T) {
 	require.Fail(t, "stranded", "%v with %+v", printed(m.jobs(t)), m.limits)
 }
 
-// Jobs start as the limits of their queue say, and none is stranded.
+// Jobs start only as the limits of their queue allow, and none is left waiting forever.
 func TestLimits_Model(t *testing.T) {
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0
@@ -429,12 +432,12 @@ func TestLimits_Model(t *testing.T) {
 			require.NoError(t, err)
 			defer db.Close()
 			checks++
-			time.Sleep(time.Until(now().Add(time.Second))) // the second hand at the same place
+			time.Sleep(time.Until(now().Add(time.Second))) // start each check at a whole second
 			m := &limitsMachine{ctx: context.Background(), db: db, name: "mails", met: met, paused: map[string]bool{}, other: map[int64]string{}, places: map[int64]place{}}
 			m.q = honker.NewQueue[int](db, m.name, nil)
 			actions := rapid.StateMachineActions(m)
 			actions["Claim2"], actions["Enqueue2"], actions["Settle2"], actions["Settle3"] = m.Claim, m.Enqueue, m.Settle, m.Settle
-			for range 3 { // rapid's steps are few
+			for range 3 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 				broken := db.Check(m.ctx)
 				require.NoError(t, broken, "%v with %+v, paused %v", printed(m.jobs(t)), m.limits, m.paused)

@@ -24,25 +24,25 @@ import (
 
 func init() { children["historian"] = makeHistory }
 
-// act is one call, as its caller has seen it.
+// act is a call as observed by its caller.
 type act struct {
 	Key      string
 	Verb     string
 	Who      int
 	In, Out  int64
 	OK       bool
-	Unknown  bool // it was given up: it may have happened, or happen later
+	Unknown  bool // the call was given up: it may have happened, or may happen later
 	From, To int64
 }
 
-// monotonic is the clock that all processes share and none sets.
+// monotonic returns the system's monotonic clock, which all processes share.
 func monotonic() int64 {
 	var ts syscall.Timespec
 	_, _, _ = syscall.Syscall(syscall.SYS_CLOCK_GETTIME, 1, uintptr(unsafe.Pointer(&ts)), 0)
 	return ts.Nano()
 }
 
-// historian does what it is told to and notes it.
+// historian makes random calls and records them.
 type historian struct {
 	db   *honker.DB
 	who  int
@@ -57,7 +57,7 @@ func (h *historian) note(a act, do func(*act)) {
 	h.acts = append(h.acts, a)
 }
 
-// lock takes a lock, and gives it back if it got it.
+// lock takes a lock and releases it if it was free.
 func (h *historian) lock() {
 	name := fmt.Sprint("lock", h.luck.IntN(3))
 	var l *honker.Lock
@@ -75,7 +75,7 @@ func (h *historian) lock() {
 	h.note(act{Key: name, Verb: "unlock"}, func(a *act) { testkit.Must(l.Unlock(context.Background())) })
 }
 
-// save notes an offset; once in a while it gives up.
+// save reads or saves an offset. Some calls are given up.
 func (h *historian) save() {
 	name := fmt.Sprint("consumer", h.luck.IntN(3))
 	s := honker.NewStream[int](h.db, "s", nil)
@@ -112,7 +112,7 @@ func (h *historian) take() {
 	})
 }
 
-// makeHistory lets four goroutines act, and writes down what they saw.
+// makeHistory makes random calls in four goroutines and prints the recorded history.
 func makeHistory() {
 	a, db := testkit.OpenChild(nil)
 	testkit.Say("ready")
@@ -138,8 +138,8 @@ func makeHistory() {
 	testkit.Must(db.Close())
 }
 
-// sequential says what one after another would have seen: a lock has one holder, an
-// offset only rises, jobs come in order.
+// sequential models the calls in a sequential history: a lock has at most a single holder, an
+// offset never decreases, and jobs are claimed in order.
 var sequential = porcupine.Model{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		parts := map[string][]porcupine.Operation{}
@@ -179,7 +179,7 @@ var sequential = porcupine.Model{
 
 const jobsToTake = 600
 
-// Locks, offsets and claims of two processes are linearizable.
+// The calls of two processes on locks, offsets and jobs are linearizable.
 func TestProcess_Linearizable(t *testing.T) {
 	each := 1500
 	if testing.Short() {
@@ -219,7 +219,7 @@ func TestProcess_Linearizable(t *testing.T) {
 	}
 	verdict, info := porcupine.CheckOperationsVerbose(sequential, history, testkit.Timeout)
 	if verdict == porcupine.Illegal {
-		kept := path + ".history.html" // with the rest
+		kept := path + ".history.html" // next to the database, so that it is kept with it
 		require.NoError(t, porcupine.VisualizePath(sequential, info, kept))
 		t.Fatalf("not linearizable: see %s", filepath.Base(kept))
 	}

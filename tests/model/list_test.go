@@ -20,12 +20,12 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// listedJob is a job of any table in plain Go.
+// listedJob is the model of a job in any table.
 type listedJob struct {
 	id                                          int64
 	table, queue, state                         string
-	priority, run, attempts, died, claim, until int // times are seconds from now; until 0: for ever
-	n                                           int // in the payload and the header
+	priority, run, attempts, died, claim, until int // times are in seconds from now; until is 0 if there is no expiry
+	n                                           int // contained in the payload and in the header
 	key                                         string
 	batch                                       int
 	cause                                       string
@@ -56,7 +56,7 @@ func (j listedJob) phase() honker.Phase {
 	return honker.PhaseReady
 }
 
-// insert writes the job into the file.
+// insert writes the job to the file.
 func (j listedJob) insert(t *testing.T, db *honker.DB) {
 	now := time.Now().Unix()
 	at := func(seconds int) int64 { return now + int64(seconds) }
@@ -116,7 +116,7 @@ func drawListed(id int64) *rapid.Generator[listedJob] {
 	})
 }
 
-// drawListing draws a filter, and what it should pick.
+// drawListing draws a filter and the equivalent Go predicates.
 func drawListing(order admin.Order) *rapid.Generator[listing] {
 	return rapid.Custom(func(t *rapid.T) listing {
 		var l listing
@@ -211,7 +211,7 @@ type listing struct {
 	text   string
 }
 
-// want are the ids of the jobs of a list.
+// want returns the ids of the jobs that a list should contain, in order.
 func (l listing) want(jobs []listedJob, order admin.Order) []int64 {
 	picked := slices.DeleteFunc(slices.Clone(jobs), func(j listedJob) bool {
 		return slices.ContainsFunc(l.picks, func(picks func(listedJob) bool) bool { return !picks(j) })
@@ -234,10 +234,10 @@ func (l listing) want(jobs []listedJob, order admin.Order) []int64 {
 	return ids
 }
 
-// Lists, counts and statistics are those of a slice that is filtered and sorted.
+// Lists, counts and statistics agree with filtering and sorting a slice in Go.
 func TestList_Model(t *testing.T) {
 	listed, met := 0, map[string]int{}
-	synctest.Test(t, func(t *testing.T) { // no time passes
+	synctest.Test(t, func(t *testing.T) { // the clock stands still
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		ctx := context.Background()
 		clear := func() {

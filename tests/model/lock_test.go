@@ -17,27 +17,27 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// lockModel is a lock in plain Go:
+// lockModel models a lock:
 //
-//   - It is free without a row, and from the second on in which its row expires.
-//   - A row of ours is renewed, so it does not expire until it is unlocked.
-//   - A hold with a row that was touched by another connection is lost: at its next renewal, or sooner
-//     when it is unlocked. It touches nothing any more.
-//   - Tokens grow.
+//   - It is free if it has no row, or if its row has expired.
+//   - A row of this process is renewed. It does not expire until it is unlocked.
+//   - If another connection has modified the row, the lock is lost. The holder notices at the next
+//     renewal or when it unlocks, and then leaves the row alone.
+//   - Tokens increase.
 type lockModel struct {
 	owner   string // "": no row
 	expires time.Time
-	ours    *lease // that has the row; nil for another binding's
+	ours    *lease // the lease that owns the row; nil if another binding owns it
 	token   int64
 	met     map[string]int
 }
 
-// lease is a Lock and what should be true of it.
+// lease is a Lock with its expected state.
 type lease struct {
 	*honker.Lock
 	third    time.Duration
 	unlocked bool
-	robbed   time.Time // when its row was touched
+	robbed   time.Time // when its row was modified
 }
 
 func (m *lockModel) free() bool {
@@ -48,12 +48,12 @@ func (m *lockModel) take(owner string, ours *lease, expires time.Time) {
 	m.owner, m.ours, m.expires = owner, ours, expires
 }
 
-// lockMachine drives a lock and its model alike.
+// lockMachine drives a lock and its model.
 type lockMachine struct {
 	lockModel
 	db    *honker.DB
 	name  string
-	holds []*lease // all that there ever were
+	holds []*lease // all locks ever taken
 }
 
 func (m *lockMachine) TryLock(t *rapid.T) {
@@ -76,13 +76,14 @@ func (m *lockMachine) got(t *rapid.T, l *honker.Lock, ttl time.Duration) {
 	m.met["taken"]++
 }
 
-// Lock waits for what expires by itself.
+// Lock waits for a lock that will expire.
 func (m *lockMachine) Lock(t *rapid.T) {
-	limit := time.Duration(rapid.IntRange(1, 8).Draw(t, "limit"))*time.Second + 7*time.Millisecond // no tie
+	limit := time.Duration(rapid.IntRange(1, 8).Draw(t, "limit"))*time.Second + 7*time.Millisecond // avoids a tie with an expiry
 	free := m.free()
 	comes := m.ours == nil && m.expires.Before(time.Now().Add(limit))
 	began, end := time.Now(), m.expires
-	// The end of ctx would end the lock's context too, so only the wait is bounded.
+	// Cancelling ctx after Lock has returned would also cancel the lock's context, so only the wait
+	// is limited.
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := time.AfterFunc(limit, cancel).Stop
 	l, err := m.db.Lock(ctx, m.name, nil)
@@ -122,7 +123,7 @@ func (m *lockMachine) unlock(t *rapid.T, h *lease) {
 	h.unlocked = true
 }
 
-// Binding takes the lock as another binding does, or fails to.
+// Binding tries to take the lock as another binding would.
 func (m *lockMachine) Binding(t *rapid.T) {
 	expires := now().Add(time.Duration(rapid.IntRange(1, 5).Draw(t, "ttl")) * time.Second)
 	m.exec(t, `DELETE FROM _honker_locks WHERE name = ? AND expires_at <= ?`, m.name, time.Now().Unix())
@@ -133,7 +134,7 @@ func (m *lockMachine) Binding(t *rapid.T) {
 	}
 }
 
-// Rob touches whatever row there is.
+// Rob modifies or deletes the row, whoever owns it.
 func (m *lockMachine) Rob(t *rapid.T) {
 	if m.owner == "" {
 		t.Skip("no row")
@@ -162,9 +163,9 @@ func (m *lockMachine) exec(t *rapid.T, query string, args ...any) int64 {
 
 func (m *lockMachine) Advance(t *rapid.T) { time.Sleep(spans.Draw(t, "for")) }
 
-// Check compares all that can be seen.
+// Check compares the observable state.
 func (m *lockMachine) Check(t *rapid.T) {
-	synctest.Wait() // renewals that are due
+	synctest.Wait() // completes the renewals that are due
 	owner, expires := "", int64(0)
 	err := m.db.SQL().QueryRow(`SELECT owner, expires_at FROM _honker_locks WHERE name = ?`, m.name).Scan(&owner, &expires)
 	require.True(t, err == nil || errors.Is(err, sql.ErrNoRows), err)
@@ -188,7 +189,7 @@ func (m *lockMachine) Check(t *rapid.T) {
 	}
 }
 
-// A lock does what its model does.
+// TestLock_Model compares random operations on a lock with the model.
 func TestLock_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestLock_Model(t *testing.T) {
 			m := &lockMachine{db: db, name: fmt.Sprint("lock", checks), lockModel: lockModel{met: met}}
 			actions := rapid.StateMachineActions(m)
 			actions["Unlock more"], actions["TryLock more"] = m.Unlock, m.TryLock
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 			for _, h := range m.holds {
@@ -212,18 +213,18 @@ func TestLock_Model(t *testing.T) {
 	}
 }
 
-// rateMachine drives a rate limit and counts by itself what each window has let through.
+// rateMachine drives a rate limit and counts the allowed calls of each window.
 type rateMachine struct {
 	db      *honker.DB
 	name    string
-	per     time.Duration // as given
-	windows map[int64]int // by their start
+	per     time.Duration // as passed to RateLimit
+	windows map[int64]int // by start time
 	met     map[string]int
 }
 
 var limits = rapid.SampledFrom([]int{1, 2, 3, 7})
 
-// length is the window's, in seconds.
+// length returns the length of a window in seconds.
 func (m *rateMachine) length() int64 { return int64((m.per + time.Second - 1) / time.Second) }
 
 func (m *rateMachine) start() int64 {
@@ -231,7 +232,7 @@ func (m *rateMachine) start() int64 {
 	return now - now%m.length()
 }
 
-// count notes one that the real one has let through, or not.
+// count records a call and checks whether it should have been allowed.
 func (m *rateMachine) count(t *rapid.T, limit int, ok bool) {
 	require.Equal(t, m.windows[m.start()] < limit, ok)
 	if ok {
@@ -249,7 +250,7 @@ func (m *rateMachine) Allow(t *rapid.T) {
 	}
 }
 
-// Wait passes in this window, or in the next one at its first moment.
+// Wait returns at once if the window has room, or at the beginning of the next window.
 func (m *rateMachine) Wait(t *rapid.T) {
 	limit := limits.Draw(t, "limit")
 	want := time.Now()
@@ -264,7 +265,7 @@ func (m *rateMachine) Wait(t *rapid.T) {
 
 func (m *rateMachine) Sweep(t *rapid.T) {
 	age := time.Duration(rapid.Int64Range(m.length(), 3*m.length()).Draw(t, "age")) * time.Second
-	_, err := m.db.SweepRateLimits(context.Background(), age) // of other names, too
+	_, err := m.db.SweepRateLimits(context.Background(), age) // also affects other names
 	require.NoError(t, err)
 	for start := range m.windows {
 		if start < time.Now().Add(-age).Unix() {
@@ -294,7 +295,7 @@ func (m *rateMachine) Check(t *rapid.T) {
 	require.Equal(t, m.windows, stored)
 }
 
-// A rate limit does what its model does.
+// TestRateLimit_Model compares random calls to a rate limit with the model.
 func TestRateLimit_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {

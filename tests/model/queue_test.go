@@ -21,32 +21,31 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// model is a queue in plain Go, second by second:
+// model models a queue, with a resolution of a second:
 //
-//   - Time is in whole seconds: now is rounded down, spans are rounded up.
-//   - A job can be claimed while run_at <= now, attempts are left, and it has no
-//     expires_at or expires_at > now. Claims go by priority DESC, run_at, id.
-//   - A claim spends an attempt and is valid while claim_expires_at >= now. A settle
-//     needs it: the same worker, the same attempt, still valid.
-//   - Any claim on the queue first takes care of jobs with a claim that has lapsed: expired
-//     ones die as "expired", those without an attempt left as "max attempts exceeded",
-//     all others wait again, with their run_at.
-//   - A sweep moves to the dead, as "expired", what waits or has lapsed with
-//     expires_at <= now, and nothing else.
-//   - The dead keep no claim and no expiry. A job that is done or cancelled is gone.
-//   - A requeued job waits again, without an expiry. Its attempts go on, and it gets as many more
-//     as it had been given since its last requeue, or as many as it is told.
+//   - The current time is rounded down to seconds, and durations are rounded up.
+//   - A job can be claimed while run_at <= now, attempts are left, and it has no expires_at or
+//     expires_at > now. Jobs are claimed by priority DESC, run_at, id.
+//   - A claim uses up an attempt and is valid while claim_expires_at >= now. Settling a job
+//     requires a valid claim of the same worker and attempt.
+//   - A claim first handles the queue's jobs whose claims have lapsed. Expired jobs die as
+//     "expired" and jobs without attempts left as "max attempts exceeded". All others become
+//     pending again and keep their run_at.
+//   - A sweep makes pending and lapsed jobs with expires_at <= now dead, as "expired".
+//   - Dead jobs have no claim and no expiry. Jobs that are done or cancelled no longer exist.
+//   - A requeued job is pending and has no expiry. It keeps its attempts, and gets as many new ones
+//     as since its last requeue, or a given number.
 type model struct {
 	jobs map[int64]*modelJob
-	met  map[string]int // how often what has happened
-	over func()         // called when a claim has taken care of jobs; nil: nothing
+	met  map[string]int // how often each kind of event happened
+	over func()         // called after a claim has handled lapsed jobs; may be nil
 }
 
 type modelJob struct {
 	honker.JobInfo
 	held    bool // waits for another job, see uniqueModel
-	started bool // has been claimed
-	base    int  // attempts before the last requeue
+	started bool // has been claimed before
+	base    int  // number of attempts before the last requeue
 }
 
 func (m *model) enqueue(now time.Time, id int64, queue string, args int, o enqueued) {
@@ -69,7 +68,7 @@ func (m *model) claim(now time.Time, worker string, n int, hold time.Duration) (
 	return claimed
 }
 
-// lapse takes care of the jobs with a claim that has lapsed.
+// lapse handles the jobs whose claims have lapsed.
 func (m *model) lapse(now time.Time) {
 	for _, j := range m.jobs {
 		switch {
@@ -90,7 +89,7 @@ func (m *model) lapse(now time.Time) {
 	}
 }
 
-// due are the jobs that a claim would take, in its order.
+// due returns the jobs that a claim would take, in claim order.
 func (m *model) due(now time.Time) (due []*modelJob) {
 	for _, j := range m.jobs {
 		if j.State == honker.StatePending && !j.held && !j.RunAt.After(now) && !j.expired(now) {
@@ -108,14 +107,14 @@ func (j *modelJob) claim(now time.Time, worker string, hold time.Duration) honke
 	j.Attempts++
 	j.started = true
 	info := j.info(now)
-	info.Unique = "" // a claim does not read it
+	info.Unique = "" // claims do not read it
 	if j.Attempts == 1 {
-		info.LastError = "" // nor this, which a job has then that has died before its first attempt
+		info.LastError = "" // nor the error of a job that died before its first attempt
 	}
 	return info
 }
 
-// held is the job of a claim that is still valid, or nil.
+// held returns the job of a claim if the claim is still valid, and nil otherwise.
 func (m *model) held(now time.Time, c honker.JobInfo) *modelJob {
 	j := m.jobs[c.ID]
 	if j == nil || j.State != honker.StateProcessing || j.WorkerID != c.WorkerID || j.Attempts != c.Attempts || j.lapsed(now) {
@@ -135,7 +134,7 @@ func (m *model) sweep(now time.Time) (swept int) {
 	return swept
 }
 
-// next is the first second after now at which something becomes claimable.
+// next returns the first second after now at which a job becomes claimable, or the zero time.
 func (m *model) next(now time.Time) (first time.Time) {
 	for _, j := range m.jobs {
 		at := j.RunAt
@@ -198,7 +197,7 @@ func (j *modelJob) requeue(o *admin.RequeueOptions) {
 	j.base, j.MaxAttempts = j.Attempts, j.Attempts+more
 }
 
-// info is what a read at the time now shows.
+// info returns the JobInfo that a read at time now returns.
 func (j *modelJob) info(now time.Time) honker.JobInfo {
 	info := j.JobInfo
 	info.Phase = j.phase(now)
@@ -224,7 +223,7 @@ func (j *modelJob) phase(now time.Time) honker.Phase {
 	return honker.PhaseReady
 }
 
-// notBefore is the first whole second that is not before d from now.
+// notBefore returns the first whole second that is at least d from now.
 func notBefore(d time.Duration) time.Time {
 	if d <= 0 {
 		return now()
@@ -232,12 +231,12 @@ func notBefore(d time.Duration) time.Time {
 	return time.Now().Add(d + time.Second - 1).Truncate(time.Second)
 }
 
-// later is the last second of a lease that begins now.
+// later returns the last second of a lease that begins now.
 func later(now time.Time, d time.Duration) time.Time {
 	return now.Add((d + time.Second - 1).Truncate(time.Second))
 }
 
-// enqueued is what an enqueue is given.
+// enqueued contains the options of an enqueue.
 type enqueued struct {
 	delay, expires        time.Duration
 	priority, maxAttempts int
@@ -251,7 +250,7 @@ func (e enqueued) options() []honker.EnqueueOption {
 	return opts
 }
 
-// machine drives a queue and its model alike.
+// machine drives a queue and its model.
 type machine struct {
 	model
 	ctx  context.Context
@@ -260,23 +259,23 @@ type machine struct {
 	q    *honker.Queue[int]
 
 	ids    []int64
-	claims []*honker.Job[int] // all of them: stale ones must change nothing
+	claims []*honker.Job[int] // all claims, since stale ones must have no effect
 }
 
 var (
 	spans   = rapid.SampledFrom([]time.Duration{0, 1, 300 * time.Millisecond, time.Second, 1500 * time.Millisecond, 3 * time.Second, 8 * time.Second})
 	holds   = rapid.SampledFrom([]time.Duration{time.Second, 2500 * time.Millisecond, 10 * time.Second})
 	workers = rapid.SampledFrom([]string{"a", "b"})
-	errNone = errors.New("") // as good as nil
+	errNone = errors.New("") // equivalent to nil
 	causes  = rapid.SampledFrom([]error{errNone, testkit.ErrCause, errors.New("out of paper")})
 )
 
-// maybe draws a span, or 0.
+// maybe draws a duration from spans, or 0.
 func maybe(t *rapid.T, label string) time.Duration {
 	return spans.Draw(t, label) * time.Duration(rapid.IntRange(0, 1).Draw(t, label+"?"))
 }
 
-// now is the second that it is.
+// now returns the current time, rounded down to a second.
 func now() time.Time { return time.Unix(time.Now().Unix(), 0) }
 
 func (m *machine) Enqueue(t *rapid.T) {
@@ -315,7 +314,7 @@ func (m *machine) Claim(t *rapid.T) {
 	m.claims = append(m.claims, jobs...)
 }
 
-// pick draws one of all claims there ever were; mostly of those that are valid.
+// pick draws any claim ever made. It chooses a valid claim most of the time.
 func (m *machine) pick(t *rapid.T) *honker.Job[int] {
 	from := slices.DeleteFunc(slices.Clone(m.claims), func(job *honker.Job[int]) bool {
 		return m.held(now(), job.JobInfo) == nil
@@ -329,7 +328,7 @@ func (m *machine) pick(t *rapid.T) *honker.Job[int] {
 	return rapid.SampledFrom(from).Draw(t, "claim")
 }
 
-// settle runs a verb by a claim, on both sides.
+// settle calls a method of a claimed job on both sides.
 func (m *machine) settle(t *rapid.T, verb string, real func(*honker.Job[int]) error, model func(*modelJob)) {
 	job := m.pick(t)
 	err := real(job)
@@ -343,8 +342,8 @@ func (m *machine) settle(t *rapid.T, verb string, real func(*honker.Job[int]) er
 	model(held)
 	m.met[verb]++
 	if verb == "snooze" {
-		// The attempt is unspent, so the same worker's next claim has the same
-		// (id, worker, attempt): this handle may speak for that one.
+		// Snoozing returns the attempt, so the same worker's next claim has the same (id, worker,
+		// attempt), and this handle would be valid for it.
 		m.claims = slices.DeleteFunc(m.claims, func(c *honker.Job[int]) bool { return c == job })
 	}
 }
@@ -429,7 +428,7 @@ func (m *machine) Sweep(t *rapid.T) {
 
 func (m *machine) Advance(t *rapid.T) { time.Sleep(spans.Draw(t, "for")) }
 
-// Check compares all that can be seen.
+// Check compares the observable state.
 func (m *machine) Check(t *rapid.T) {
 	want := map[honker.State]int{}
 	for _, id := range m.ids {
@@ -449,23 +448,23 @@ func (m *machine) Check(t *rapid.T) {
 	require.Equal(t, m.next(now()), next)
 }
 
-// undated hides the test's deadline, which must not be asked for in a bubble.
+// undated hides the deadline of the test, which cannot be used in a bubble.
 type undated struct{ *testing.T }
 
-// A queue does what its model does.
+// TestQueue_Model compares random operations on a queue with the model.
 func TestQueue_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		checks := 0
 		rapid.Check(undated{t}, func(t *rapid.T) {
-			checks++ // a queue of its own, and the second hand at the same place
+			checks++ // a new queue for each check, which starts at a whole second
 			time.Sleep(time.Until(now().Add(time.Second)))
 			m := &machine{model: model{jobs: map[int64]*modelJob{}, met: met}, ctx: context.Background(), db: db, name: fmt.Sprint("queue", checks)}
 			m.q = honker.NewQueue[int](db, m.name, nil)
 			actions := rapid.StateMachineActions(m)
 			actions["Claim more"], actions["Wait"] = m.Claim, m.Advance
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 		})
@@ -476,7 +475,7 @@ func TestQueue_Model(t *testing.T) {
 	}
 }
 
-// counts is what lies in the file.
+// counts returns the number of jobs in the file by state.
 func (m *machine) counts(t *rapid.T) map[honker.State]int {
 	rows, err := m.db.SQL().Query(`SELECT state, count(*) FROM _honker_live WHERE queue = ?1 GROUP BY state
 		UNION ALL SELECT 'dead', count(*) FROM _honker_dead WHERE queue = ?1 GROUP BY queue`, m.name)

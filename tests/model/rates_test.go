@@ -17,16 +17,16 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// ratesMachine drives a queue with rates, also of keys, and pauses that end by themselves. Between two
-// changes of the limits no more than burst + span/interval jobs start in any span, and no job of a
-// paused key or queue does.
+// ratesMachine drives a queue with rates, also of keys, and with pauses that end. While the limits
+// are unchanged, at most burst + span/interval jobs may start in any time span. No job of a paused
+// key or queue may start.
 type ratesMachine struct {
 	ctx    context.Context
 	q      *honker.Queue[string]
 	met    map[string]int
 	limits honker.Limits
-	until  map[string]time.Time   // ends of pauses; "": of the queue
-	starts map[string][]time.Time // since the limits have changed; "": of the queue
+	until  map[string]time.Time   // ends of pauses by key; "" is the queue
+	starts map[string][]time.Time // starts by key since the limits changed; "" is the queue
 	claims []*honker.Job[string]
 }
 
@@ -82,7 +82,7 @@ func (m *ratesMachine) Claim(t *rapid.T) {
 	m.claims = append(m.claims, jobs...)
 }
 
-// started notes a start, and holds it against the rate.
+// started records a start and checks it against the rate.
 func (m *ratesMachine) started(t *rapid.T, key string, rate honker.Rate) {
 	now := time.Now()
 	require.False(t, now.Before(m.until[key]), "%q is paused", key)
@@ -91,7 +91,7 @@ func (m *ratesMachine) started(t *rapid.T, key string, rate honker.Rate) {
 		return
 	}
 	m.met["rated "+key]++
-	// The file keeps whole seconds of the starts that a key has given.
+	// The starts of a key are stored in whole seconds.
 	slack := time.Millisecond
 	if key != "" {
 		slack = time.Second
@@ -120,7 +120,7 @@ func (m *ratesMachine) Wait(t *rapid.T) { time.Sleep(spans.Draw(t, "wait")) }
 
 func (m *ratesMachine) Check(*rapid.T) {}
 
-// end works off what there is, as a worker that sleeps does.
+// end handles all jobs with a sleeping worker.
 func (m *ratesMachine) end(t *rapid.T) {
 	for _, job := range m.claims {
 		require.NoError(t, job.Ack(m.ctx))
@@ -147,7 +147,8 @@ func (m *ratesMachine) end(t *rapid.T) {
 	require.Zero(t, stats.Ready.N+stats.Scheduled.N+stats.Held.N+stats.Running.N, "stranded: %+v", stats)
 }
 
-// Jobs start no faster than the rates of their queue and key, and all of them do in the end.
+// Jobs start no faster than the rates of their queue and key allow, and all of them start in the
+// end.
 func TestLimits_Rates_Model(t *testing.T) {
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0

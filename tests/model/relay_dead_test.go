@@ -22,16 +22,16 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// deadModel are the dead letters of one queue of a relay in plain Go, millisecond by
-// millisecond:
+// deadModel models the dead letters of a relay queue, with a resolution of a millisecond:
 //
-//   - Replay takes what is pending and what was taken for a time that is over. What has never been
-//     taken comes first, by id, and then what was taken longest ago.
-//   - The taker alone may resolve or reject a dead letter, through the last millisecond of its hold.
-//   - Reject makes it pending again, with one attempt more and the cause as its last error.
-//   - Requeue and Discard change what Replay could take, and nothing else. What was requeued is a
-//     message again, the last of its partition.
-//   - CleanupDead deletes what was resolved or discarded long enough ago.
+//   - Replay takes dead letters that are pending, or whose hold has ended. It takes those never
+//     taken before first, by id, then the others by the time of their last hold.
+//   - Only the replayer that has taken a dead letter can resolve or reject it, until the last
+//     millisecond of its hold.
+//   - Reject makes it pending again, with another attempt and the cause as its last error.
+//   - Requeue and Discard affect only dead letters that Replay could take. A requeued dead letter
+//     becomes the last message of its partition.
+//   - CleanupDead deletes dead letters that were resolved or discarded long enough ago.
 type deadModel struct {
 	dead      map[int64]*modelDead
 	waiting   map[int][]string // payloads of the messages of each partition
@@ -47,8 +47,8 @@ type modelDead struct {
 	attempts  int
 	cause     string
 	died      time.Time
-	until     time.Time // of the hold; when it came back, or was settled
-	taken     int       // which Replay has taken it
+	until     time.Time // end of the hold, or time of the return or of the settlement
+	taken     int       // number of the Replay that has taken it
 }
 
 func (d *modelDead) free(now time.Time) bool {
@@ -59,7 +59,7 @@ func (d *modelDead) settled() bool {
 	return d.state == relay.DeadResolved || d.state == relay.DeadDiscarded
 }
 
-// some are the dead letters that ok accepts, by id.
+// some returns the dead letters accepted by ok, by id.
 func (m *deadModel) some(ok func(*modelDead) bool) (found []*modelDead) {
 	for _, d := range m.dead {
 		if ok(d) {
@@ -70,7 +70,7 @@ func (m *deadModel) some(ok func(*modelDead) bool) (found []*modelDead) {
 	return found
 }
 
-// replay is what Replay returns.
+// replay returns the expected result of Replay.
 func (m *deadModel) replay(f *relay.DeadFilter, n, taken int, hold time.Duration) (out []modelDead) {
 	now := time.Now()
 	free := m.some(func(d *modelDead) bool { return d.free(now) && selects(f, d) })
@@ -82,20 +82,21 @@ func (m *deadModel) replay(f *relay.DeadFilter, n, taken int, hold time.Duration
 	return out
 }
 
-// deadMachine drives the dead letters of a queue and their model alike.
+// deadMachine drives the dead letters of a queue and their model.
 type deadMachine struct {
 	deadModel
 	ctx         context.Context
 	db          *honker.DB
-	queues      []*relay.Queue // the same one, of two replayers
-	first, last int64          // ids that were sent
+	queues      []*relay.Queue // the same queue, opened by two replayers
+	first, last int64          // range of the sent ids
 	taken       []*relay.DeadMessage
-	takes       map[*relay.DeadMessage]int // the Replay that has returned it
+	takes       map[*relay.DeadMessage]int // number of the Replay that returned it
 	replays     int
 	met         map[string]int
 }
 
-// Die sends messages and lets the first one of their partition die, as a processor does.
+// Die sends a message and makes the first message of its partition a dead letter, as a processor
+// would.
 func (m *deadMachine) Die(t *rapid.T) {
 	partition, kind := rapid.IntRange(0, 1).Draw(t, "partition"), deadTypes.Draw(t, "type")
 	payload := fmt.Sprint(m.last)
@@ -137,7 +138,7 @@ var (
 	moments    = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second})
 )
 
-// filter draws one that selects all, or less.
+// filter draws a filter for the dead letters, or nil.
 func (m *deadMachine) filter(t *rapid.T, states *rapid.Generator[relay.DeadState]) *relay.DeadFilter {
 	if rapid.Bool().Draw(t, "all") {
 		return nil
@@ -181,7 +182,8 @@ func (m *deadMachine) Replay(t *rapid.T) {
 	m.taken = append(m.taken, got...)
 }
 
-// settle runs a verb of a dead letter that any Replay has returned; mostly of one that is held.
+// settle calls a method of a dead letter returned by any Replay. It chooses a held dead letter most
+// of the time.
 func (m *deadMachine) settle(t *rapid.T, verb string, real func(*relay.DeadMessage) error, model func(*modelDead)) {
 	held := func(d *relay.DeadMessage) *modelDead {
 		of := m.dead[d.ID]
@@ -228,12 +230,12 @@ func (m *deadMachine) Reject(t *rapid.T) {
 		})
 }
 
-// some ids, also of what is not there, and some of them twice.
+// ids draws some ids, with duplicates and unknown ids.
 func (m *deadMachine) ids(t *rapid.T) []int64 {
 	return rapid.SliceOfN(rapid.Int64Range(m.first, m.last+1), 0, 4).Draw(t, "ids")
 }
 
-// free are those of ids that Replay could take.
+// free returns the dead letters of ids that Replay could take.
 func (m *deadMachine) free(ids []int64) []*modelDead {
 	return m.some(func(d *modelDead) bool { return slices.Contains(ids, d.id) && d.free(time.Now()) })
 }
@@ -297,7 +299,7 @@ func (m *deadMachine) same(t *rapid.T, want modelDead, d *relay.DeadMessage) {
 	require.True(t, settled.Equal(d.SettledAt), "%v, not %v", d.SettledAt, settled)
 }
 
-// Check compares all that can be seen, by any filter.
+// Check compares the observable state, using a random filter.
 func (m *deadMachine) Check(t *rapid.T) {
 	f := m.filter(t, deadStates)
 	want := m.some(func(d *modelDead) bool { return selects(f, d) })
@@ -323,7 +325,7 @@ func (m *deadMachine) Check(t *rapid.T) {
 	}
 }
 
-// Dead letters do what their model does.
+// TestRelay_Dead_Model compares random operations on dead letters with the model.
 func TestRelay_Dead_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
@@ -339,7 +341,7 @@ func TestRelay_Dead_Model(t *testing.T) {
 			}
 			actions := rapid.StateMachineActions(m)
 			actions["Die more"], actions["Replay more"], actions["Reject more"] = m.Die, m.Replay, m.Reject
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 		})

@@ -22,30 +22,30 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// relayModel is what the handlers of a queue may be given, in plain Go:
+// relayModel models the messages that handlers of a relay queue may receive:
 //
-//   - The numbers of a partition are 1, 2, 3 … in the order in which its messages were sent, at each
-//     delivery.
-//   - A message begins when all before it are finished: no handler has another one of the partition,
-//     but one that was left behind when its lease had lapsed.
-//   - It has as many attempts behind it as it was begun before, by processes that have died too.
-//   - It does not begin before the pause after a failure is over, nor while the lease of a process
-//     that has died holds.
-//   - It is finished when its handler has returned nil in time, was rejected, or has been begun
-//     MaxAttempts times.
+//   - The messages of a partition are numbered 1, 2, 3, … in the order in which they were sent. The
+//     numbers do not change between deliveries.
+//   - A message starts when all messages before it are finished. No other handler of the partition
+//     is running, except handlers whose lease has lapsed.
+//   - Its attempt is the number of earlier starts, including those by processes that died.
+//   - It does not start before the delay after a failure has passed, nor while a dead process still
+//     has the lease.
+//   - It is finished when its handler has returned nil in time or rejected it, or after MaxAttempts
+//     starts.
 type relayModel struct {
-	sent  map[int][]string // payloads of each partition
-	begun map[int][]int    // how often each of them was begun
+	sent  map[int][]string // payloads by partition
+	begun map[int][]int    // number of starts of each message, by partition
 	free  map[int]time.Time
-	calls []*relayCall // that handlers are in
+	calls []*relayCall // running handlers
 	wrong []string
 }
 
-// relayCall is a handler that was given a message.
+// relayCall is a running handler.
 type relayCall struct {
 	relay.Message
-	lapses time.Time // the lease
-	stuck  bool      // it ignores its ctx
+	lapses time.Time // end of the lease
+	stuck  bool      // the handler ignores its ctx
 	reply  chan func() error
 }
 
@@ -54,7 +54,7 @@ const (
 	relayHeadroom = 2 * time.Second
 )
 
-// begin compares a message with what the model expects.
+// begin checks a message against the model.
 func (m *relayModel) begin(c *relayCall, maxAttempts int) {
 	p, now := c.Partition, time.Now()
 	fault := func(format string, args ...any) {
@@ -88,7 +88,7 @@ func (m *relayModel) begin(c *relayCall, maxAttempts int) {
 	m.calls = append(m.calls, c)
 }
 
-// relayMachine lets the handlers of two relays on one file end in every way.
+// relayMachine makes the handlers of two relays on the same file end in random ways.
 type relayMachine struct {
 	mu sync.Mutex
 	relayModel
@@ -96,8 +96,8 @@ type relayMachine struct {
 	db          *honker.DB
 	q           *relay.Queue
 	maxAttempts int
-	over        chan struct{} // closed when all handlers are to return nil
-	once        sync.Once     // closes it
+	over        chan struct{} // closed when all handlers should return nil
+	once        sync.Once     // guards the closing of over
 	met         map[string]int
 }
 
@@ -107,7 +107,7 @@ func (m *relayMachine) count(what string) {
 	m.mu.Unlock()
 }
 
-// handle is in a handler until the machine lets it out.
+// handle blocks until the machine tells it how to end.
 func (m *relayMachine) handle(ctx context.Context, msg *relay.Message) error {
 	c := &relayCall{Message: *msg, lapses: time.Now().Add(relayLease), reply: make(chan func() error)}
 	m.mu.Lock()
@@ -124,7 +124,7 @@ func (m *relayMachine) handle(ctx context.Context, msg *relay.Message) error {
 			if end != nil {
 				return end()
 			}
-			ctx = context.WithoutCancel(ctx) // it is stuck from now on
+			ctx = context.WithoutCancel(ctx) // ignores its ctx from now on
 		case <-ctx.Done():
 			m.count("ctx ended")
 			return ctx.Err()
@@ -134,7 +134,7 @@ func (m *relayMachine) handle(ctx context.Context, msg *relay.Message) error {
 	}
 }
 
-// list are the handlers that run, by partition.
+// list returns the running handlers accepted by ok, by partition.
 func (m *relayMachine) list(ok func(*relayCall) bool) []*relayCall {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,11 +164,11 @@ func (m *relayMachine) Send(t *rapid.T) {
 	synctest.Wait()
 }
 
-// end lets a handler out that is in time, and reads until when its partition waits.
+// end makes a handler return and reads the retry time of its partition.
 func (m *relayMachine) end(t *rapid.T, how string, with func() error) {
 	calls := m.list(func(c *relayCall) bool { return !c.stuck })
 	if len(calls) == 0 {
-		return // no handler runs
+		return // no handler is running
 	}
 	c := rapid.SampledFrom(calls).Draw(t, "handler")
 	c.reply <- with
@@ -196,11 +196,11 @@ func (m *relayMachine) Reject(t *rapid.T) {
 	m.end(t, "reject", func() error { return relay.Reject(errors.New("poison")) })
 }
 
-// Stick makes a handler deaf to its ctx.
+// Stick makes a handler ignore its ctx.
 func (m *relayMachine) Stick(t *rapid.T) {
 	calls := m.list(func(c *relayCall) bool { return !c.stuck })
 	if len(calls) == 0 || len(m.list(func(c *relayCall) bool { return c.stuck })) > 2 {
-		return // none runs, or too many are stuck
+		return // no handler is running, or too many are stuck
 	}
 	c := rapid.SampledFrom(calls).Draw(t, "handler")
 	c.stuck = true
@@ -208,7 +208,7 @@ func (m *relayMachine) Stick(t *rapid.T) {
 	m.count("stuck")
 }
 
-// Unstick lets a deaf handler return nil: too late, unless its ctx has yet to end.
+// Unstick makes a stuck handler return nil. That is too late unless its lease still holds.
 func (m *relayMachine) Unstick(t *rapid.T) {
 	calls := m.list(func(c *relayCall) bool { return c.stuck })
 	if len(calls) == 0 {
@@ -222,7 +222,7 @@ func (m *relayMachine) Unstick(t *rapid.T) {
 	}
 }
 
-// Crash takes a partition as a process does that dies at once.
+// Crash takes a partition as a process would that dies immediately afterwards.
 func (m *relayMachine) Crash(t *rapid.T) {
 	partition := rapid.IntRange(0, 3).Draw(t, "partition")
 	now := time.Now().UnixMilli()
@@ -233,7 +233,7 @@ WHERE queue = ?1 AND partition = ?2 AND lease_until_ms <= ?4 AND retry_at_ms <= 
   AND EXISTS (SELECT 1 FROM _honkerx_relay_messages AS m WHERE m.queue = p.queue AND m.partition = p.partition)
 RETURNING processed`, m.q.Name(), partition, now+relayLease.Milliseconds(), now).Scan(&processed)
 	if errors.Is(err, sql.ErrNoRows) {
-		return // the partition is held, or has nothing
+		return // the partition is held or empty
 	}
 	require.NoError(t, err)
 	m.mu.Lock()
@@ -254,13 +254,12 @@ func (m *relayMachine) Check(t *rapid.T) {
 	require.Empty(t, m.wrong)
 }
 
-// release lets all handlers return nil, from now on.
+// release makes all handlers return nil from now on.
 func (m *relayMachine) release() {
 	m.once.Do(func() { close(m.over) })
 }
 
-// drain lets all handlers return nil until nothing waits, and compares what has become of the
-// messages.
+// drain lets all handlers return nil until no message is waiting, and compares the final state.
 func (m *relayMachine) drain(t *rapid.T) {
 	m.release()
 	var info relay.QueueInfo
@@ -293,7 +292,7 @@ func (m *relayMachine) drain(t *rapid.T) {
 	}
 }
 
-// The handlers of two relays on one file are given what the model says.
+// TestRelay_Model compares the messages received by two relays on the same file with the model.
 func TestRelay_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
@@ -315,11 +314,11 @@ func TestRelay_Model(t *testing.T) {
 			defer running.Wait()
 			defer stop()
 			defer m.release()
-			synctest.Wait() // both are running
+			synctest.Wait() // both relays are running
 			actions := rapid.StateMachineActions(m)
 			actions["Send more"], actions["Finish more"], actions["Fail more"] = m.Send, m.Finish, m.Fail
 			actions["Fail again"], actions["Crash more"], actions["Wait"] = m.Fail, m.Crash, m.Advance
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 			m.drain(t)

@@ -16,13 +16,13 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// keptModel is two topics, and their readers, in plain Go:
+// keptModel models two topics and their readers:
 //
-//   - A topic gives up all but its newest MaxCount events, dead ones counted, and those
-//     of an earlier second than MaxAge ago.
-//   - What is given up goes when all consumers and groups of the topic, and of patterns,
-//     have seen it, unless it is dead in a group.
-//   - A group has seen what lies below its cursor and below all that it holds.
+//   - A topic releases all events but its newest MaxCount, including dead ones, and all events from
+//     before the second MaxAge ago.
+//   - A released event is deleted when all consumers and groups of the topic, including those of
+//     patterns, have seen it, unless it is dead in a group.
+//   - A group has seen the events below its cursor and below all events that it holds.
 type keptModel struct {
 	events    []keptEvent // of both topics, in order
 	retention map[string]honker.Retention
@@ -36,11 +36,11 @@ type keptEvent struct {
 	created time.Time
 }
 
-// reader is a consumer or a group of one topic, or of both.
+// reader is a consumer or a group of one or both topics.
 type reader struct {
 	topics []string
-	at     int64          // all up to here is read, or given out
-	held   map[int64]bool // by a group; false: dead
+	at     int64          // everything up to this offset has been read or delivered
+	held   map[int64]bool // events delivered by a group; false: dead
 }
 
 func (r *reader) seen() int64 {
@@ -62,7 +62,7 @@ func (m *keptModel) of(topic string) (all []keptEvent) {
 	return all
 }
 
-// givenUp are the events of topic that its retention gives up, in order.
+// givenUp returns the events released by the retention of topic, in order.
 func (m *keptModel) givenUp(topic string) (up []int64) {
 	r, all := m.retention[topic], m.of(topic)
 	old := now().Add(-r.MaxAge)
@@ -75,7 +75,7 @@ func (m *keptModel) givenUp(topic string) (up []int64) {
 	return up
 }
 
-// pins are the readers that have seen least of topic, and how far that is.
+// pins returns the readers that are furthest behind in topic, and their position.
 func (m *keptModel) pins(topic string) (names []string, seen int64) {
 	seen = 1 << 60
 	for kind, readers := range map[string]map[string]*reader{"consumer": m.consumers, "group": m.groups} {
@@ -101,7 +101,7 @@ func (m *keptModel) dead(offset int64) bool {
 	return false
 }
 
-// keptMachine drives a file and its model alike.
+// keptMachine drives a file and its model.
 type keptMachine struct {
 	keptModel
 	ctx     context.Context
@@ -114,7 +114,7 @@ type keptMachine struct {
 
 var (
 	keptTopics  = rapid.SampledFrom([]string{"a", "b"})
-	keptReaders = rapid.SampledFrom([]string{"a", "b", "*"}) // each is called like what it reads
+	keptReaders = rapid.SampledFrom([]string{"a", "b", "*"}) // each reader has the name of the topic that it reads; "*" reads both
 )
 
 func (m *keptMachine) stream(topic string) *honker.Stream[int] {
@@ -140,7 +140,7 @@ func (m *keptMachine) Publish(t *rapid.T) {
 	}
 }
 
-// offset draws one that there is.
+// offset draws an existing offset.
 func (m *keptMachine) offset(t *rapid.T, what string) int64 {
 	if len(m.events) == 0 {
 		t.Skip("no event")
@@ -189,7 +189,7 @@ func (m *keptMachine) ClaimAndSettle(t *rapid.T) {
 		require.Greater(t, d.Offset, model.at)
 		model.at, model.held[d.Offset] = d.Offset, true
 	}
-	if info, err := g.Info(m.ctx); model.at != info.Cursor { // it has walked past the other streams'
+	if info, err := g.Info(m.ctx); model.at != info.Cursor { // the cursor has moved past events of other streams
 		require.NoError(t, err)
 		require.Greater(t, info.Cursor, model.at)
 		model.at = info.Cursor
@@ -267,7 +267,7 @@ func (m *keptMachine) Advance(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{300 * time.Millisecond, time.Second, 7 * time.Second}).Draw(t, "for"))
 }
 
-// Check compares what is stored.
+// Check compares the stored events.
 func (m *keptMachine) Check(t *rapid.T) {
 	for _, topic := range []string{"a", "b"} {
 		var got, want []int64
@@ -285,14 +285,14 @@ func (m *keptMachine) Check(t *rapid.T) {
 	}
 }
 
-// Compact does what its model does.
+// TestRetention_Model compares random operations on retained topics with the model.
 func TestRetention_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		outer, checks := t, 0
 		rapid.Check(undated{t}, func(t *rapid.T) {
-			checks++ // the same offsets each time
+			checks++ // all checks start with the same offsets
 			testkit.Exec(outer, db, `DELETE FROM _honker_stream`)
 			testkit.Exec(outer, db, `DELETE FROM sqlite_sequence WHERE name = '_honker_stream'`)
 			testkit.Exec(outer, db, `DELETE FROM _honkerx_group_claims`)
@@ -302,7 +302,7 @@ func TestRetention_Model(t *testing.T) {
 				members:   map[string]*honker.Member[int]{}, claims: map[string][]*honker.Delivery[int]{}}
 			actions := rapid.StateMachineActions(m)
 			actions["Publish more"], actions["Compact more"], actions["Consume more"] = m.Publish, m.Compact, m.Consume
-			for range 4 { // rapid's steps are few
+			for range 4 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 			}
 		})

@@ -17,8 +17,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// scheduleMachine drives schedules of one file and a model in plain Go: each is due
-// every so often since it was registered, and keeps its place among the others.
+// scheduleMachine drives the schedules of a file and their model. Each schedule is due at a fixed
+// interval since its registration and keeps its position among the others.
 type scheduleMachine struct {
 	db    *honker.DB
 	order []string
@@ -34,7 +34,7 @@ type plan struct {
 
 var intervals = rapid.SampledFrom([]int64{1, 2, 7, 60})
 
-// draw returns a name, and its plan if there is one.
+// draw returns a name, and its plan if the schedule exists.
 func (m *scheduleMachine) draw(t *rapid.T) (string, *plan) {
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	return name, m.plans[name]
@@ -125,7 +125,7 @@ func (m *scheduleMachine) Tick(t *rapid.T) {
 	m.jobs += int64(len(fires))
 }
 
-// Check compares all that can be seen.
+// Check compares the observable state.
 func (m *scheduleMachine) Check(t *rapid.T) {
 	all, err := m.db.Scheduler().List(context.Background())
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func (m *scheduleMachine) Check(t *rapid.T) {
 	require.Equal(t, m.jobs, jobs)
 }
 
-// Schedules do what their model does.
+// TestScheduler_Model compares random operations on schedules with the model.
 func TestScheduler_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {

@@ -16,22 +16,22 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// uniqueModel is what unique keys mean, over the model of a queue. A key has a job, perhaps a
-// successor that waits for that job's end, and a time until which it is kept. After each step,
-// a key with a job that is gone or dead passes to the successor.
+// uniqueModel adds unique keys to the model of a queue. A key has a job, an optional successor that
+// waits until that job ends, and an optional time until which it stays taken. After each step, the
+// key of a deleted or dead job passes to its successor.
 type uniqueModel struct {
 	*model
 	keys map[string]*modelKey
-	how  map[int64]honker.UniqueUntil // of each job with a key
+	how  map[int64]honker.UniqueUntil // by jobs with a key
 }
 
 type modelKey struct {
 	job, next int64
 	until     time.Time
-	first     time.Time // when the key was taken, or the successor came
+	first     time.Time // when the key was taken, or the successor was added
 }
 
-// holder is the last job that the key was given to.
+// holder returns the last job that was given the key.
 func (k *modelKey) holder() int64 {
 	if k.next != 0 {
 		return k.next
@@ -39,7 +39,7 @@ func (k *modelKey) holder() int64 {
 	return k.job
 }
 
-// live is a job that is neither gone nor dead.
+// live returns the job if it exists and is not dead, and nil otherwise.
 func (m *uniqueModel) live(id int64) *modelJob {
 	if j := m.jobs[id]; j != nil && j.State != honker.StateDead {
 		return j
@@ -47,7 +47,7 @@ func (m *uniqueModel) live(id int64) *modelJob {
 	return nil
 }
 
-// pass frees keys, or passes them on.
+// pass releases keys or passes them to successors.
 func (m *uniqueModel) pass() {
 	for name, k := range m.keys {
 		if k.next != 0 && m.live(k.next) == nil {
@@ -65,7 +65,7 @@ func (m *uniqueModel) pass() {
 	}
 }
 
-// taken tells whether an enqueue finds the key.
+// taken reports whether an enqueue would find the key taken.
 func (m *uniqueModel) taken(name string) bool {
 	k := m.keys[name]
 	if k == nil {
@@ -82,11 +82,11 @@ func (m *uniqueModel) taken(name string) bool {
 	return runs || j.Attempts < j.MaxAttempts && !j.expired(now())
 }
 
-// unique is what an enqueue with a key is given.
+// unique contains the uniqueness options of an enqueue.
 type unique struct {
 	key       string
 	u         honker.Uniqueness
-	wait, max time.Duration // of Debounce
+	wait, max time.Duration // arguments of Debounce
 }
 
 func (u unique) option() honker.EnqueueOption {
@@ -96,7 +96,7 @@ func (u unique) option() honker.EnqueueOption {
 	return honker.Unique(u.key, &u.u)
 }
 
-// place decides what becomes of an enqueue. For a job that is added, id is its id.
+// place decides the placement of an enqueue. id is the id of the job if a job is added.
 func (m *uniqueModel) place(id int64, queue string, args int, e enqueued, u unique) (p honker.Placement) {
 	if u.wait > 0 {
 		e.delay, u.u = u.wait, honker.Uniqueness{Until: honker.UntilStarted, Conflict: honker.ReplaceWaiting}
@@ -157,7 +157,7 @@ func (m *uniqueModel) replace(j *modelJob, k *modelKey, args int, e enqueued, u 
 	}
 }
 
-// uniqueMachine drives a queue with keys and its model alike.
+// uniqueMachine drives a queue with unique keys and its model.
 type uniqueMachine struct {
 	*machine
 	keyed uniqueModel
@@ -204,7 +204,7 @@ func (m *uniqueMachine) EnqueueUnique(t *rapid.T) {
 	m.met[string(got.Result)]++
 }
 
-// ForeignAck ends a job as another binding does.
+// ForeignAck acknowledges a job as another binding does.
 func (m *uniqueMachine) ForeignAck(t *rapid.T) {
 	job := m.pick(t)
 	held := m.held(now(), job.JobInfo)
@@ -239,7 +239,7 @@ func (m *uniqueMachine) Release(t *rapid.T) {
 	m.met["released"]++
 }
 
-// Check compares all that can be seen.
+// Check compares the observable state.
 func (m *uniqueMachine) Check(t *rapid.T) {
 	m.keyed.pass()
 	for _, id := range m.ids {
@@ -261,7 +261,8 @@ func (m *uniqueMachine) Check(t *rapid.T) {
 	m.twice(t)
 }
 
-// twice fails when two jobs of a key are claimed at once, although each was to have it to its end.
+// twice checks that no two running jobs have the same key, unless their keys are released when they
+// start.
 func (m *uniqueMachine) twice(t *rapid.T) {
 	runs := map[string]int64{}
 	for id, j := range m.jobs {
@@ -273,27 +274,27 @@ func (m *uniqueMachine) twice(t *rapid.T) {
 	}
 }
 
-// A queue with unique keys does what its model does.
+// TestUnique_Model compares random operations on a queue with unique keys with the model.
 func TestUnique_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		checks := 0
 		rapid.Check(undated{t}, func(t *rapid.T) {
-			checks++ // a queue of its own, and the second hand at the same place
+			checks++ // a new queue for each check, which starts at a whole second
 			time.Sleep(time.Until(now().Add(time.Second)))
 			base := &machine{model: model{jobs: map[int64]*modelJob{}, met: met}, ctx: context.Background(), db: db, name: fmt.Sprint("queue", checks)}
 			base.q = honker.NewQueue[int](db, base.name, nil)
 			m := &uniqueMachine{base, uniqueModel{&base.model, map[string]*modelKey{}, map[int64]honker.UniqueUntil{}}}
-			base.over = m.keyed.pass // a job that dies by a claim lets its successor be claimed by it
+			base.over = m.keyed.pass // if a job dies in a claim, the same claim may take its successor
 			actions := rapid.StateMachineActions(m)
-			delete(actions, "Requeue") // the model of keys does not know it
+			delete(actions, "Requeue") // not supported by the model
 			delete(actions, "Enqueue")
 			actions["Claim more"], actions["Wait"] = m.Claim, m.Advance
 			for _, n := range []string{"2", "3", "4"} {
 				actions["EnqueueUnique"+n] = m.EnqueueUnique
 			}
-			for range 8 { // rapid's steps are few
+			for range 8 { // rapid runs few steps per Repeat
 				t.Repeat(actions)
 				require.NoError(t, db.Check(m.ctx))
 			}
