@@ -71,7 +71,6 @@ var vagueProse = map[string]float64{
 	"relay/watermill":                     36.7,
 	"seal":                                25.8,
 	"task":                                18.3,
-	"tests/torture":                       38.1,
 	"ui":                                  27.4,
 	"ui/uitest":                           23.8,
 }

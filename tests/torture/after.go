@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// links says what each step has to wait for, steps which were done, in the transaction of their acks, and early
-// those that began before what they wait for was done.
+// links holds the dependencies of each step. steps holds the done steps, inserted in the
+// transactions of their acks. early holds steps that ran before a dependency was done.
 var linkTables = []string{
 	`CREATE TABLE links (job INTEGER NOT NULL, before INTEGER NOT NULL, PRIMARY KEY (job, before)) WITHOUT ROWID`,
 	`CREATE TABLE steps (job INTEGER PRIMARY KEY)`,
@@ -22,8 +22,8 @@ func (a *actor) steps() *honker.Queue[int64] {
 	return honker.NewQueue[int64](a.db, "steps", &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
 }
 
-// link enqueues two steps and one that waits for them, or for the batch of which they are members: in one
-// transaction, which may be rolled back.
+// link enqueues two steps, and a third that depends on them or on their batch, in a transaction
+// that may be rolled back.
 func (a *actor) link(ctx context.Context) error {
 	n := a.number()
 	return ignore(a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -60,7 +60,7 @@ func (a *actor) link(ctx context.Context) error {
 	}), errOnPurpose)
 }
 
-// step does steps, in the transactions of their acks, and notes those that are early.
+// step runs steps in the transactions of their acks, and records those that are early.
 func (a *actor) step(ctx context.Context) error {
 	return a.steps().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO early SELECT job, before FROM links WHERE job = ? AND before NOT IN (SELECT job FROM steps)`, job.ID)
@@ -74,7 +74,7 @@ func (a *actor) step(ctx context.Context) error {
 	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
 }
 
-// linked: no step was early, all were done, and no edge or batch is left.
+// linked checks that no step was early, that all were done, and that no edges or batches are left.
 func (r *reckoning) linked(ctx context.Context) error {
 	total, err := one[int64](ctx, r.db.SQL(), `SELECT count(*) FROM steps`)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *reckoning) linked(ctx context.Context) error {
 	}
 	r.Add("steps", total)
 	return r.none(ctx, "edge_violations", map[string]string{
-		`SELECT count(*) FROM early`: "steps began before what they wait for was done",
+		`SELECT count(*) FROM early`: "steps began before their dependencies were done",
 		`SELECT count(*) FROM links WHERE job NOT IN (SELECT job FROM steps) OR before NOT IN (SELECT job FROM steps)`: "steps were not done",
 		`SELECT count(*) FROM _honkerx_after`:                         "edges are left behind",
 		`SELECT count(*) FROM _honkerx_batches WHERE done_ms IS NULL`: "batches are not done",

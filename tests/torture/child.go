@@ -14,30 +14,30 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Main runs the child that this process is and exits; in a process that is none it
-// returns at once. A program that runs suites calls it first.
+// Main runs the child process and exits. In any other process it returns at once. Programs that run
+// suites must call it first.
 func Main() {
 	testkit.RunChild(map[string]func(){"torture": play, "torture wakes": speak, "torture replaced": beReplaced})
 }
 
-// part is what a child is asked to do.
+// part contains the arguments of a child process.
 type part struct {
 	Path   string
 	Roles  []string
 	Ledger string
-	Number int // of the child; none has it twice
+	Number int // unique number of the child
 	Full   bool
-	Clocks []time.Duration // by which it sets its clock ahead, one after another
-	Began  time.Time       // the storm
+	Clocks []time.Duration // offsets of the child's clock, set in random order
+	Began  time.Time       // start of the storm
 }
 
 // child is a process of a round.
 type child struct {
 	cmd    *exec.Cmd
-	stdin  io.WriteCloser // its end tells the child to end
+	stdin  io.WriteCloser // closing it tells the child to end
 	stderr bytes.Buffer
 	ended  chan struct{}
-	err    error // once it has ended
+	err    error // valid after ended is closed
 }
 
 func spawn(p part) (*child, error) {
@@ -48,6 +48,7 @@ func spawn(p part) (*child, error) {
 	return start(cmd)
 }
 
+// start starts a child. The caller may set its stdout before.
 func start(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, ended: make(chan struct{})}
 	cmd.Stderr = &c.stderr
@@ -66,15 +67,15 @@ func start(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// kill ends the child as a crash would. One that has ended by itself has found
-// something.
+// kill kills the child, which simulates a crash. It returns an error if the child had already
+// exited because it found a fault.
 func (c *child) kill() error {
 	_ = c.cmd.Process.Kill()
 	<-c.ended
 	return c.verdict()
 }
 
-// stop tells the child to end.
+// stop tells the child to end and waits for it.
 func (c *child) stop() error {
 	_ = c.stdin.Close()
 	<-c.ended
@@ -86,14 +87,14 @@ func (c *child) verdict() error {
 	if c.err == nil || errors.As(c.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
 		return nil
 	}
-	return fmt.Errorf("a child has ended: %w\n%s", c.err, c.stderr.String())
+	return fmt.Errorf("a child process failed: %w\n%s", c.err, c.stderr.String())
 }
 
-// alive returns an error when the child has ended by itself.
+// alive returns an error if the child has exited on its own.
 func (c *child) alive() error {
 	select {
 	case <-c.ended:
-		return errors.Join(errors.New("a child has ended too early"), c.verdict())
+		return errors.Join(errors.New("a child process exited early"), c.verdict())
 	default:
 		return nil
 	}

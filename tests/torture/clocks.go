@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/tests/torture/wallclock"
 )
 
-// Clocks is Kills among processes with clocks that are set back and forth all the time, each
-// by itself. Leases end early for some and late for others, so work is claimed by several;
-// nothing is lost, and what shares the transaction of its ack happens once.
+// Clocks is like Kills, but each process sets its clock back and forth all the time. Leases end
+// early for some processes and late for others, so several may claim the same work. Nothing may be
+// lost, and writes in the transaction of an ack must happen once.
 func Clocks(ctx context.Context, r *Round) error {
 	r.Add("clock_steps", 0)
 	if !wallclock.Supported {
@@ -26,7 +26,7 @@ func Clocks(ctx context.Context, r *Round) error {
 	return jobStorm(s).run(ctx)
 }
 
-// timelessParts have no ticker: which times a schedule fires is decided by its clock.
+// timelessParts has no ticker, because the ticker's clock decides which times fire.
 var timelessParts = [][]string{
 	{"producer"},
 	{"worker", "mailer", "counter", "stepper", "spender"},
@@ -35,14 +35,14 @@ var timelessParts = [][]string{
 	{"producer", "worker", "member"},
 }
 
-// anyStep is how far a clock is off: seconds as after a correction, up to days as after a
-// machine was restored.
+// anyStep returns a random clock offset: from seconds, as after a correction, to days, as after
+// restoring a machine.
 func anyStep(luck *rand.Rand) time.Duration {
 	longest := []time.Duration{2 * time.Second, time.Minute, time.Hour, 48 * time.Hour}[luck.IntN(4)]
 	return time.Duration(luck.Int64N(int64(2*longest))) - longest
 }
 
-// setClock has each of the clocks for some milliseconds, or the only one for ever.
+// setClock sets each of the clocks for some milliseconds in random order. A single clock stays set.
 func (a *actor) setClock() {
 	if len(a.Clocks) == 0 {
 		return

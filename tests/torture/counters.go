@@ -10,13 +10,14 @@ import (
 	"sync"
 )
 
-// Counters say what happened how often. The zero value counts.
+// Counters is a set of named counters. The zero value is ready to use. It is safe for concurrent
+// use.
 type Counters struct {
 	mu sync.Mutex
 	n  map[string]int64
 }
 
-// Add counts n more of name; with 0, that there were none.
+// Add adds n to the counter name. Adding 0 makes the counter appear in reports.
 func (c *Counters) Add(name string, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +27,7 @@ func (c *Counters) Add(name string, n int64) {
 	c.n[name] += n
 }
 
-// Max keeps the largest n of name.
+// Max raises the counter name to n if it is lower.
 func (c *Counters) Max(name string, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,26 +37,26 @@ func (c *Counters) Max(name string, n int64) {
 	c.n[name] = max(c.n[name], n)
 }
 
-// Set replaces the count of name.
+// Set sets the counter name to n.
 func (c *Counters) Set(name string, n int64) {
 	c.Add(name, n-c.Get(name))
 }
 
-// Get returns the count of name.
+// Get returns the value of the counter name.
 func (c *Counters) Get(name string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n[name]
 }
 
-// All returns a copy of all counts.
+// All returns a copy of all counters.
 func (c *Counters) All() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.n)
 }
 
-// String is all counts in a line.
+// String formats all counters on a single line.
 func (c *Counters) String() string {
 	all := c.All()
 	words := make([]string, 0, len(all))

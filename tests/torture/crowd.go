@@ -15,8 +15,8 @@ import (
 
 const crowd = 4
 
-// crowdCuts cuts the power while several callers share commits: what each of them was
-// told is there, and of each one nothing is missing in the middle.
+// crowdCuts cuts the power while several callers share commits. All acknowledged jobs of each
+// caller must survive, and its surviving jobs must have no gaps.
 func crowdCuts(ctx context.Context, r *Round) error {
 	c := newCutter(r)
 	var acked [crowd]atomic.Int64
@@ -42,6 +42,8 @@ func crowdCuts(ctx context.Context, r *Round) error {
 
 func queueOf(member int) string { return fmt.Sprint("of", member) }
 
+// enqueueAtOnce enqueues the numbers from 1 to 40 in a separate queue per goroutine, and counts the
+// acknowledged jobs of each.
 func enqueueAtOnce(ctx context.Context, db *honker.DB, acked *[crowd]atomic.Int64) error {
 	var all sync.WaitGroup
 	var errs [crowd]error
@@ -60,6 +62,7 @@ func enqueueAtOnce(ctx context.Context, db *honker.DB, acked *[crowd]atomic.Int6
 	return errors.Join(errs[:]...)
 }
 
+// compareQueues checks that each queue contains a prefix of its numbers.
 func (c *cutter) compareQueues(ctx context.Context, path string, p picture) error {
 	if s, err := stateOfFile(ctx, path); err != nil || s == "" {
 		if err == nil {

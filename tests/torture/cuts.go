@@ -19,12 +19,12 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// Cuts shows that a power cut leaves the file as it was after one of its commits, and
-// with Full after no earlier one than the last that was acknowledged.
+// Cuts checks that a power cut leaves the file in the state after some commit. With Full, this must
+// not be earlier than the last acknowledged commit.
 //
-// A script runs on a fault disk. At random moments the disk says what a cut would have
-// left just then; later each of these images is opened, compared with the states the
-// file has been in, and most are worked with.
+// A script runs on a fault disk. At random moments it records an image of the disk that a power cut
+// would leave. Afterwards each image is opened and compared with the recorded states of the file,
+// and most images are also used by the library.
 func Cuts(ctx context.Context, r *Round) error {
 	if r.oneIn(4) {
 		return crowdCuts(ctx, r)
@@ -39,7 +39,7 @@ func Cuts(ctx context.Context, r *Round) error {
 	return c.developAll(ctx, c.compare)
 }
 
-// developAll looks at the pictures, several at a time.
+// developAll checks the pictures, several at a time.
 func (c *cutter) developAll(ctx context.Context, compare func(context.Context, string, picture) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, runtime.GOMAXPROCS(0))
@@ -54,35 +54,36 @@ func (c *cutter) developAll(ctx context.Context, compare func(context.Context, s
 	return errors.Join(errs...)
 }
 
-// cutter films a run.
+// cutter records a run.
 type cutter struct {
 	*Round
 	full     bool
-	pages    int // of log from one checkpoint to the next; 0: there is no log
+	pages    int // pages of the log between checkpoints; 0 for a rollback journal
 	pictures []picture
-	states   []state // after each step that was acknowledged; first, of an empty file
+	states   []state // after each acknowledged step; the first is that of an empty file
 	steps    []string
 	acked    func() []int64
 }
 
-// newCutter has one of all pairs of a durability and of how the journal is kept.
+// newCutter chooses the durability and the journal mode by the seed. All combinations occur.
 func newCutter(r *Round) *cutter {
 	return &cutter{Round: r, full: r.Seed%2 == 0, pages: []int{1, 20, 1000, 0}[r.Seed/2%4]}
 }
 
-// picture is what a cut would have left, and what had been acknowledged by then.
+// picture is the state that a power cut would leave, with the numbers of acknowledged writes at
+// that moment.
 type picture struct {
 	image faultvfs.Image
 	acked []int64
 }
 
-// checkpoints sets after how many pages a connection copies the log into the file.
+// checkpoints sets the number of pages after which a connection checkpoints the log.
 func (c *cutter) checkpoints(ctx context.Context, conn driver.Conn) error {
 	_, err := conn.(driver.ExecerContext).ExecContext(ctx, fmt.Sprint(`PRAGMA wal_autocheckpoint = `, c.pages), nil)
 	return err
 }
 
-// quiet is the logger of what goes wrong on purpose, all the time.
+// quiet is the logger for errors that are expected all the time.
 var quiet = slog.New(slog.DiscardHandler)
 
 func (c *cutter) options() *honker.Options {
@@ -93,9 +94,9 @@ func (c *cutter) options() *honker.Options {
 	return o
 }
 
-// open opens a file, with a log; or attaches an application's pool that has a journal
-// beside the file, and its own durability: where FULL may lose the last commit, since the
-// directory may still know of its journal, EXTRA may not.
+// open opens a file in WAL mode. Without a log, it attaches a pool with a rollback journal and its
+// own durability. FULL may lose the last commit in this mode, because the deletion of the journal
+// may not be durable; EXTRA may not.
 func (c *cutter) open(ctx context.Context, path string) (db *honker.DB, end func(), err error) {
 	if c.pages > 0 {
 		db, err = honker.Open(ctx, path, c.options())
@@ -122,10 +123,11 @@ func (c *cutter) durability() string {
 	return name
 }
 
-// seldom is among how many moments a picture is taken, by pages: some dozens in a round.
+// seldom is the average number of moments per picture, by pages. It yields a few dozen pictures per
+// round.
 var seldom = map[int]int{1: 24, 20: 18, 1000: 12, 0: 28}
 
-// shoot runs work on a fault disk, and takes pictures.
+// shoot runs work on a fault disk and takes pictures.
 func (c *cutter) shoot(work func(path string) error) error {
 	dir, err := c.sub("run")
 	if err != nil {
@@ -136,13 +138,14 @@ func (c *cutter) shoot(work func(path string) error) error {
 		return err
 	}
 	defer disk.Remove()
-	luck := rand.New(rand.NewPCG(c.Seed, 2)) // asked by any connection, one at a time
+	luck := rand.New(rand.NewPCG(c.Seed, 2)) // any connection may use it, but only one at a time
 	disk.Cut(func() bool { return luck.IntN(seldom[c.pages]) == 0 }, func(m faultvfs.Image) {
 		c.pictures = append(c.pictures, picture{m, c.acked()})
 	})
 	return work(filepath.Join(dir, "app.db"))
 }
 
+// film runs a script and records the state of the file after each step.
 func (c *cutter) film(ctx context.Context) error {
 	c.states = []state{""}
 	done := int64(0)
@@ -186,7 +189,7 @@ func (c *cutter) play(ctx context.Context, db *honker.DB, advance func(string) e
 	return s.unlockAll(context.WithoutCancel(ctx), advance)
 }
 
-// develop makes a file of picture i, checks it, compares it, and works with it.
+// develop writes the files of picture i, checks and compares them, and may run the library on them.
 func (c *cutter) develop(ctx context.Context, i int, compare func(context.Context, string, picture) error) (err error) {
 	ctx = context.WithoutCancel(ctx)
 	p := c.pictures[i]
@@ -209,15 +212,15 @@ func (c *cutter) develop(ctx context.Context, i int, compare func(context.Contex
 	if c.pages > 0 {
 		c.Add(fmt.Sprint("cuts_checkpoint_", c.pages), 1)
 	}
-	if luck.IntN(3) > 0 { // it takes longer than all the rest
+	if luck.IntN(3) > 0 { // this takes longer than everything else
 		if err := c.workOn(ctx, path, luck); err != nil {
-			return fmt.Errorf("the library on what cut %d has left: %w", i, err)
+			return fmt.Errorf("running the library after cut %d: %w", i, err)
 		}
 	}
 	return os.RemoveAll(dir)
 }
 
-// print makes the same files of a picture each time.
+// print writes the files of a picture. Repeated calls write the same files.
 func (c *cutter) print(i int, suffix string) (dir string, luck *rand.Rand, err error) {
 	luck = rand.New(rand.NewPCG(c.Seed, uint64(i)+3))
 	if dir, err = c.sub(fmt.Sprint("image", i, suffix)); err == nil {
@@ -226,7 +229,7 @@ func (c *cutter) print(i int, suffix string) (dir string, luck *rand.Rand, err e
 	return dir, luck, err
 }
 
-// compare finds the image among the states that the file was in.
+// compare looks for the state of the file among the recorded states.
 func (c *cutter) compare(ctx context.Context, path string, p picture) error {
 	found, err := stateOfFile(ctx, path)
 	if err != nil {
@@ -238,12 +241,12 @@ func (c *cutter) compare(ctx context.Context, path string, p picture) error {
 	}
 	if k < 0 {
 		c.Add("gaps", 1)
-		return errors.New("a state that never was")
+		return errors.New("the file is in a state that was never committed")
 	}
 	return c.account(p.acked[0] - int64(k))
 }
 
-// account counts what was acknowledged and is lost.
+// account counts lost acknowledged commits. With Full they are an error.
 func (c *cutter) account(lost int64) error {
 	if lost <= 0 {
 		return nil
@@ -256,7 +259,7 @@ func (c *cutter) account(lost int64) error {
 	return nil
 }
 
-// stateOfFile looks at a file without honker: its integrity, and its state.
+// stateOfFile checks the integrity of a file and returns its state, without using honker.
 func stateOfFile(ctx context.Context, path string) (state, error) {
 	pool, err := plain(path)
 	if err != nil {
@@ -273,11 +276,11 @@ func stateOfFile(ctx context.Context, path string) (state, error) {
 	return stateOf(ctx, pool)
 }
 
-// goesOn is how many steps the library does on what a cut has left.
+// goesOn is the number of steps that workOn runs.
 const goesOn = 20
 
-// workOn opens what a cut has left with the library, checks it, and goes on: what is
-// acknowledged then is there.
+// workOn opens the file left by a power cut with the library, checks it and runs further steps.
+// Acknowledged steps must be in the file.
 func (c *cutter) workOn(ctx context.Context, path string, luck *rand.Rand) error {
 	db, end, err := c.open(ctx, path)
 	if err != nil {
@@ -295,7 +298,7 @@ func (c *cutter) workOn(ctx context.Context, path string, luck *rand.Rand) error
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if there, err := is(ctx); err != nil || !there {
-			return errors.Join(fmt.Errorf("%s is acknowledged and not there", name), err)
+			return errors.Join(fmt.Errorf("%s was acknowledged but is missing", name), err)
 		}
 	}
 	c.Add("worked_on", goesOn)

@@ -17,9 +17,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Dispatches shows what work by address keeps: each job ends once, wherever copies of it lie, none is
-// stuck, what was stopped does not end, and effects of FinishTx happen once. Its processes are killed
-// and stopped, the power is cut, or the disk fails.
+// Dispatches checks the guarantees of package dispatch. Each job ends exactly once, whichever
+// queues have a copy of it, and no job gets stuck. Stopped jobs do not end, and effects of FinishTx
+// happen once. Rounds kill or suspend processes, cut the power, or let the disk fail.
 func Dispatches(ctx context.Context, r *Round) error {
 	for _, name := range []string{"acked_lost", "phantoms", "duplicates", "stopped_ran", "hung"} {
 		r.Add(name, 0)
@@ -34,23 +34,23 @@ func Dispatches(ctx context.Context, r *Round) error {
 	}
 }
 
-// dispatchParts are the processes of a round of kills. The workers read the old queue alone.
+// dispatchParts are the processes of a round of kills. The workers use only the old queue.
 var dispatchParts = [][]string{{"supervisor", "actor"}, {"actor"}, {"supervisor", "old worker"}, {"foreign worker"}}
 
 const (
 	dispatchLease = time.Second
-	dispatchTTL   = time.Second // the least
+	dispatchTTL   = time.Second // the minimum
 )
 
-// dispatchKills kills the processes, or stops them for longer than a lease. Ledgers keep what the
-// supervisors meant to do and what they were told.
+// dispatchKills kills the processes, or suspends them for longer than a lease. Their ledgers
+// contain each supervisor's intended and acknowledged operations.
 func dispatchKills(ctx context.Context, r *Round) error {
 	s := &storm{Round: r, parts: dispatchParts, pause: 120 * time.Millisecond, span: 5 * time.Second, freeze: dispatchLease, rest: [][]string{{"actor"}, {"old worker"}}}
 	s.left, s.check = s.dispatched, s.checkDispatch
 	return s.run(ctx)
 }
 
-// dispatched says what is left of the jobs.
+// dispatched describes the jobs that are left, or returns "".
 func (s *storm) dispatched(ctx context.Context) (string, error) {
 	left, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue <> 'replies'`)
 	if err != nil || left > 0 {
@@ -59,21 +59,21 @@ func (s *storm) dispatched(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// What the ledgers say, besides what the senders mean to send: jobs that were to be stopped and those
-// that were, tasks that were begun and those that are known to have ended, actors that were told to
-// end, and names that were taken.
+// Kinds of notes in the ledgers, besides those of roles.go: jobs to be stopped and jobs stopped,
+// tasks begun and tasks known to have ended, actors told to end, and names already taken.
 const (
 	stopMeant, stopDone   = "stop?", "stop"
 	taskBegun, taskEnded  = "begun", "ended"
 	actorEnded, nameTaken = "actor", "taken"
 )
 
-// pinned is the instance that jobs are sent to by name. Each process with actors tries to be it.
+// pinned is the instance to which some jobs are sent by name. Each process with actors tries to
+// take this name.
 const pinned = "0"
 
 const oldQueue = "hero:job:actor_queue:osis"
 
-// Some jobs are ended in a transaction, with an effect, and some are replied to.
+// Some jobs end in a transaction with an effect, and some request a reply.
 func hasEffect(n int64) bool  { return n%2 == 1 }
 func wantsReply(n int64) bool { return n%8 == 5 }
 
@@ -81,14 +81,15 @@ func (a *actor) dispatcher(p dispatch.AbsentPolicy) *dispatch.Dispatcher {
 	return dispatch.New(a.db, &dispatch.Options{Prios: 2, Legacy: dispatch.LegacyDualPush, IfAbsent: p, Log: true, TTL: dispatchTTL})
 }
 
-// supervisor is the role with its luck.
+// supervisor is an actor in the role of a supervisor, with its random source.
 type supervisor struct {
 	*actor
 	d    *dispatch.Dispatcher
 	luck *rand.Rand
 }
 
-// supervise sends in all ways there are, each once the one before is committed, and steers actors.
+// supervise sends jobs in all supported ways, each after the previous commit, and controls the
+// actors.
 func (a *actor) supervise(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 7))
 	s := &supervisor{a, a.dispatcher(dispatch.AbsentPolicy(luck.IntN(2))), luck}
@@ -110,7 +111,7 @@ func (s *supervisor) options(n int64) []dispatch.SendOption {
 	return all
 }
 
-// target is the type, the group, or the one instance that is there again and again.
+// target returns the type, the group, or the pinned instance.
 func (s *supervisor) target() dispatch.Target {
 	t := dispatch.Target{Type: "osis", Prio: s.luck.IntN(2)}
 	switch s.luck.IntN(6) {
@@ -137,7 +138,7 @@ func (s *supervisor) dispatchOne(ctx context.Context) error {
 	return err
 }
 
-// dispatchInTx writes a row of the application's with its job.
+// dispatchInTx sends a job in a transaction that also inserts a row of the application.
 func (s *supervisor) dispatchInTx(ctx context.Context) error {
 	n := s.number()
 	s.note(jobMeant, n)
@@ -164,7 +165,7 @@ func (s *supervisor) dispatchWithRow(ctx context.Context, n int64, end error) er
 	})
 }
 
-// stopOne sends a job, and stops it before it begins, while it runs, or too late.
+// stopOne sends a job and stops it before it begins, while it runs, or after it has ended.
 func (s *supervisor) stopOne(ctx context.Context) error {
 	id, n, err := s.dispatch(ctx)
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *supervisor) stopOne(ctx context.Context) error {
 	return err
 }
 
-// change steers the actors, or has the old queue written or not.
+// change controls the actors, or changes whether the old queue is written.
 func (s *supervisor) change(ctx context.Context) (err error) {
 	to := dispatch.Target{Type: "osis"}
 	switch s.luck.IntN(12) {
@@ -192,7 +193,7 @@ func (s *supervisor) change(ctx context.Context) (err error) {
 	case 2:
 		answer, end := context.WithTimeout(ctx, 50*time.Millisecond)
 		defer end()
-		_, err = s.d.Ping(answer, to) // of those that are dead there is none
+		_, err = s.d.Ping(answer, to) // actors that are dead do not answer
 		err = ignore(err, context.DeadlineExceeded)
 	case 3, 4:
 		err = s.d.SetLegacy(dispatch.LegacyMode(s.luck.IntN(3)))
@@ -202,7 +203,7 @@ func (s *supervisor) change(ctx context.Context) (err error) {
 	return err
 }
 
-// perform is an actor with a name of its own, and one that wants the name of the one.
+// perform runs an actor with a unique name and an actor that tries to take the pinned name.
 func (a *actor) perform(ctx context.Context) error {
 	var all sync.WaitGroup
 	errs := make([]error, 2)
@@ -213,7 +214,7 @@ func (a *actor) perform(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// performAs runs an actor, and again when it was told to end.
+// performAs runs an actor, and restarts it when it was told to end.
 func (a *actor) performAs(ctx context.Context, instance string) error {
 	id := dispatch.Identity{Type: "osis", Group: dispatch.DefaultGroup, Instance: instance}
 	o := &dispatch.ActorOptions{Workers: 2, Lease: dispatchLease, Backoff: honker.Constant(0)}
@@ -233,12 +234,12 @@ func (a *actor) performAs(ctx context.Context, instance string) error {
 	return nil
 }
 
-// runTask is the handler of an actor. A few tasks fail at first, a few are rejected.
+// runTask returns the handler of an actor. A few tasks fail at first and a few are rejected.
 func (a *actor) runTask(id dispatch.Identity) func(context.Context, *dispatch.Task[int64]) (any, error) {
 	return func(ctx context.Context, t *dispatch.Task[int64]) (any, error) {
 		n, to := t.Args, t.Target
 		if to.Instance != "" && to.Instance != id.Instance || to.Group != "" && to.Group != id.Group {
-			testkit.Must(fmt.Errorf("%v has got a task for %v", id, to))
+			testkit.Must(fmt.Errorf("%v received a task for %v", id, to))
 		}
 		if err := a.begin(n, t.Attempt); err != nil || !hasEffect(n) {
 			return n, err
@@ -254,6 +255,7 @@ func (a *actor) runTask(id dispatch.Identity) func(context.Context, *dispatch.Ta
 	}
 }
 
+// begin notes the start of a task, and returns the error with which it ends.
 func (a *actor) begin(n int64, attempt int) error {
 	a.note(taskBegun, n)
 	switch {
@@ -262,12 +264,12 @@ func (a *actor) begin(n int64, attempt int) error {
 	case failsFirst(n) && attempt == 1:
 		return errOnPurpose
 	case n%4 == 0:
-		time.Sleep(5 * time.Millisecond) // so a process is stopped or killed here
+		time.Sleep(5 * time.Millisecond) // makes it likely that the process is suspended or killed here
 	}
 	return nil
 }
 
-// workOld is an actor that knows nothing of dispatch.
+// workOld runs a worker of the old queue that does not use dispatch.
 func (a *actor) workOld(ctx context.Context) error {
 	q := honker.NewQueue[int64](a.db, oldQueue, &honker.QueueOptions{Backoff: honker.Constant(0)})
 	return q.Work(ctx, func(ctx context.Context, job *honker.Job[int64]) error {
@@ -286,7 +288,7 @@ func (a *actor) workOld(ctx context.Context) error {
 	}, &honker.WorkOptions{Workers: 2, Lease: dispatchLease})
 }
 
-// workForeign is such an actor of another binding: honker's own SQL, by a poll.
+// workForeign runs a worker of another binding on the old queue. It polls with honker's own SQL.
 func (a *actor) workForeign(ctx context.Context) error {
 	pool, err := testkit.BindingPool(a.Path)
 	if err != nil {
@@ -314,7 +316,7 @@ func (a *actor) runForeign(ctx context.Context, pool *sql.DB, worker string, job
 	if err != nil {
 		return err
 	}
-	fate := a.begin(n, 2) // its binding would retry later than that
+	fate := a.begin(n, 2) // as a second attempt, which does not fail: a retry of the binding would come too late
 	tx, err := pool.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -333,7 +335,7 @@ func (a *actor) runForeign(ctx context.Context, pool *sql.DB, worker string, job
 	return nil
 }
 
-// endForeign ends a job, if the worker still holds it, with its result and its effect.
+// endForeign ends a job with its result and its effect if the worker still holds it.
 func (a *actor) endForeign(ctx context.Context, tx *sql.Tx, worker string, id, n int64, fate error) (held bool, err error) {
 	if fate != nil {
 		return testkit.FailAs(ctx, tx, id, worker, fate.Error())

@@ -14,11 +14,11 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// dispatchCuts cuts the power while actors are at work. Each image has the first so many jobs that
-// were sent, of which each waits or has ended, in all queues alike.
+// dispatchCuts cuts the power while actors are working. Each image must contain a prefix of the
+// sent jobs. Each of these jobs is waiting or has ended, and all of its queues agree.
 func dispatchCuts(ctx context.Context, r *Round) error {
 	c := newCutter(r)
-	var running atomic.Pointer[diskDispatch] // asked for by any connection
+	var running atomic.Pointer[diskDispatch] // read by any connection
 	c.acked = func() []int64 { return running.Load().known() }
 	err := c.shoot(func(path string) error {
 		db, end, err := c.open(context.WithoutCancel(ctx), path)
@@ -39,7 +39,7 @@ func dispatchCuts(ctx context.Context, r *Round) error {
 	return c.developAll(ctx, c.compareDispatch)
 }
 
-// work sends some jobs and has them run.
+// work sends some jobs and waits until they have ended.
 func (d *diskDispatch) work(ctx context.Context, luck *rand.Rand) error {
 	stop, ended := d.start()
 	for range 40 {
@@ -54,8 +54,8 @@ func (d *diskDispatch) work(ctx context.Context, luck *rand.Rand) error {
 	return errors.Join(stop(), d.result(ctx))
 }
 
-// known is what is known at this moment: how many jobs were acknowledged, begun, and ended with an
-// effect.
+// known returns the current numbers of jobs that were acknowledged, that have begun, and that have
+// ended with an effect.
 func (d *diskDispatch) known() []int64 {
 	if d == nil {
 		return nil
@@ -65,14 +65,14 @@ func (d *diskDispatch) known() []int64 {
 	return []int64{int64(len(d.acked)), int64(len(d.begun)), d.ended}
 }
 
-// compareDispatch looks at a picture, and then has the library go on with it.
+// compareDispatch checks a picture and runs the library on it.
 func (c *cutter) compareDispatch(ctx context.Context, path string, p picture) error {
 	s, err := stateOfFile(ctx, path)
 	if err != nil {
 		c.Add("corrupt", 1)
 		return err
 	}
-	if s == "" || len(p.acked) == 0 { // before all that dispatch does
+	if s == "" || len(p.acked) == 0 { // the power was cut before the dispatcher had written anything
 		return c.account(sum(p.acked))
 	}
 	db, end, err := c.open(ctx, path)
@@ -90,7 +90,8 @@ func (c *cutter) compareDispatch(ctx context.Context, path string, p picture) er
 	return d.resume(ctx)
 }
 
-// compareJobs compares what a cut has left with what was known, and tells d which jobs there are.
+// compareJobs compares the jobs in the file with the known numbers, and sets the jobs of d to those
+// in the file.
 func (c *cutter) compareJobs(ctx context.Context, d *diskDispatch, acked, begun, ended int64) error {
 	waiting, err := column[int64](ctx, d.db.SQL(), `SELECT DISTINCT CAST(payload AS INTEGER) FROM _honker_live`)
 	if err != nil {
@@ -126,7 +127,7 @@ func (c *cutter) compareJobs(ctx context.Context, d *diskDispatch, acked, begun,
 	return c.account(max(acked-d.sent, ended-effects))
 }
 
-// resume works off what a cut has left, as if the leases had lapsed meanwhile.
+// resume lets all claims lapse and completes the remaining jobs.
 func (d *diskDispatch) resume(ctx context.Context) error {
 	if _, err := d.db.SQL().ExecContext(ctx, `UPDATE _honker_live SET claim_expires_at = unixepoch() - 1 WHERE state = '`+
 		string(honker.StateProcessing)+`'`); err != nil {

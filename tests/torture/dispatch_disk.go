@@ -16,19 +16,19 @@ import (
 	"github.com/honker-go/honker/dispatch"
 )
 
-// diskDispatch sends jobs and runs them in this process, by an actor and by a worker that reads the
-// old queue alone, on a disk that is not to be trusted. The jobs carry 1, 2, 3 … in the order in
-// which they are sent.
+// diskDispatch sends jobs and runs them in this process, on a faulty disk. It uses an actor and a
+// worker of the old queue. The jobs have the arguments 1, 2, 3, … in the order in which they are
+// sent.
 type diskDispatch struct {
 	db *honker.DB
 	d  *dispatch.Dispatcher
 	id dispatch.Identity
 
 	mu    sync.Mutex
-	sent  int64 // the last one that was sent, perhaps in vain
+	sent  int64 // the last number sent, whether or not the send succeeded
 	acked []int64
 	begun map[int64]int
-	ended int64 // how many are known to have ended, of those with an effect
+	ended int64 // number of jobs with an effect that are known to have ended
 }
 
 const dispatchTable = `CREATE TABLE IF NOT EXISTS dispatch_effects (number INTEGER)`
@@ -42,7 +42,7 @@ func newDiskDispatch(ctx context.Context, db *honker.DB, instance string) (*disk
 	return d, err
 }
 
-// send sends a job to the type, or to a group of it, alone or in a transaction.
+// send sends a job to the type, or to the given group, optionally in a transaction.
 func (d *diskDispatch) send(ctx context.Context, group string, inTx bool) (err error) {
 	d.mu.Lock()
 	d.sent++
@@ -65,7 +65,7 @@ func (d *diskDispatch) send(ctx context.Context, group string, inTx bool) (err e
 	return err
 }
 
-// begin notes a task. A few have a fate.
+// begin records the start of a task. It rejects or fails a few tasks.
 func (d *diskDispatch) begin(n int64, attempt int) error {
 	d.mu.Lock()
 	d.begun[n]++
@@ -79,7 +79,7 @@ func (d *diskDispatch) begin(n int64, attempt int) error {
 	return nil
 }
 
-// finish ends a job with an effect in one transaction.
+// finish ends a job in the transaction of its effect.
 func (d *diskDispatch) finish(ctx context.Context, n int64, end func(context.Context, *sql.Tx) error) error {
 	err := d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO dispatch_effects VALUES (?)`, n)
@@ -109,7 +109,7 @@ func (d *diskDispatch) runOld(ctx context.Context, job *honker.Job[int64]) error
 	return d.finish(ctx, n, func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) })
 }
 
-// start runs the actor and the old worker. stop ends them, and returns what they returned.
+// start runs the actor and the old worker. stop ends them and returns their errors.
 func (d *diskDispatch) start() (stop func() error, ended <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &dispatch.ActorOptions{Workers: 2, Lease: dispatchLease, Backoff: honker.Constant(0)}
@@ -140,7 +140,7 @@ func (d *diskDispatch) drained(ended <-chan error) error {
 	}
 }
 
-// ends are the jobs that have a result, and those that are dead.
+// ends returns the jobs that have a result and the jobs that are dead.
 func (d *diskDispatch) ends(ctx context.Context) (finished, dead []int64, err error) {
 	finished, err = column[int64](ctx, d.db.SQL(), `SELECT CAST(value AS INTEGER) FROM _honker_results ORDER BY 1`)
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *diskDispatch) ends(ctx context.Context) (finished, dead []int64, err er
 	return finished, dead, err
 }
 
-// result is what is wrong with the ends of the jobs, and the file.
+// result checks that the jobs have ended correctly, and that the file is intact.
 func (d *diskDispatch) result(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,14 +160,14 @@ func (d *diskDispatch) result(ctx context.Context) error {
 	}
 	for _, n := range d.acked {
 		if !slices.Contains(finished, n) && !slices.Contains(dead, n) {
-			err = errors.Join(err, fmt.Errorf("job %d was acknowledged, and has not ended", n))
+			err = errors.Join(err, fmt.Errorf("job %d was acknowledged but has not ended", n))
 		}
 	}
 	return errors.Join(err, d.compareEnds(ctx, finished, dead), d.db.Check(ctx))
 }
 
-// compareEnds: no job has ended twice, what was rejected is dead, and effects are those of what has
-// ended.
+// compareEnds checks that no job has ended twice, that rejected jobs are dead, and that effects
+// belong to finished jobs.
 func (d *diskDispatch) compareEnds(ctx context.Context, finished, dead []int64) (err error) {
 	times := map[int64]int{}
 	var want []int64
@@ -177,7 +177,7 @@ func (d *diskDispatch) compareEnds(ctx context.Context, finished, dead []int64) 
 			want = append(want, n)
 		}
 		if isRefused(n) {
-			err = errors.Join(err, fmt.Errorf("job %d was rejected, and has ended well", n))
+			err = errors.Join(err, fmt.Errorf("job %d was rejected but has finished", n))
 		}
 	}
 	for _, n := range dead {
@@ -193,7 +193,7 @@ func (d *diskDispatch) compareEnds(ctx context.Context, finished, dead []int64) 
 	}
 	effects, failed := column[int64](ctx, d.db.SQL(), `SELECT number FROM dispatch_effects ORDER BY 1`)
 	if failed == nil && !slices.Equal(effects, want) {
-		failed = fmt.Errorf("the effects are of %v, and not of %v", effects, want)
+		failed = fmt.Errorf("the effects belong to %v rather than %v", effects, want)
 	}
 	return errors.Join(err, failed)
 }

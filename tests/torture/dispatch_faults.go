@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// dispatchFaults has calls of the disk fail while actors are at work: what was acknowledged ends,
-// once, and they go on.
+// dispatchFaults lets disk operations fail while actors are working. Each acknowledged job must end
+// exactly once, and the actors must continue.
 func dispatchFaults(ctx context.Context, r *Round) error {
 	return onBadDisk(ctx, r, func(f *faulter) error {
 		d, err := newDiskDispatch(context.WithoutCancel(ctx), f.db, "first")
@@ -24,7 +24,7 @@ func dispatchFaults(ctx context.Context, r *Round) error {
 	})
 }
 
-// dispatch sends while something fails now and then, and waits until all has ended.
+// dispatch sends jobs during temporary faults, and waits until all have ended.
 func (f *faulter) dispatch(ctx context.Context, d *diskDispatch) error {
 	stop, ended := d.start()
 	if err := f.registered(d); err != nil {
@@ -37,7 +37,7 @@ func (f *faulter) dispatch(ctx context.Context, d *diskDispatch) error {
 				return fmt.Errorf("send during %v: %w", t, err)
 			}
 		}
-		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond) // it is the actors' turn to fail
+		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond) // gives the actors time to meet the fault
 		f.disarm(t)
 		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond)
 	}
@@ -53,7 +53,7 @@ func (f *faulter) dispatch(ctx context.Context, d *diskDispatch) error {
 	return errors.Join(stop(), d.result(context.Background()))
 }
 
-// registered waits for the actor: Run returns the error of its first write.
+// registered waits until the actor is registered, because Run returns the error of its first write.
 func (f *faulter) registered(d *diskDispatch) error {
 	return f.within(func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -67,7 +67,7 @@ func (f *faulter) registered(d *diskDispatch) error {
 	})
 }
 
-// sendJob sends a job. That this fails is no error.
+// sendJob sends a job. A failed send is not an error.
 func (f *faulter) sendJob(d *diskDispatch) error {
 	f.Add("operations", 1)
 	group, inTx := []string{"", "", "default"}[f.Rand.IntN(3)], f.oneIn(3)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/dispatch"
 )
 
-// checkDispatch compares the file with what the processes of a round of dispatch have noted.
+// checkDispatch compares the file with the ledgers of the processes of a dispatch round.
 func (s *storm) checkDispatch() error {
 	r := &reckoning{storm: s, noted: map[string]map[int64]int{}}
 	if err := r.readLedgers(); err != nil {
@@ -42,8 +42,8 @@ func (s *storm) checkDispatch() error {
 		r.dispatchOrders(ctx, finished, dead), r.statuses(ctx, len(finished), len(dead)), r.logged(ctx, finished), s.db.Check(ctx))
 }
 
-// ended: each job that was acknowledged has ended, once, unless it was stopped. What is known to have
-// ended has a result.
+// ended checks that each acknowledged job has ended exactly once, unless it was stopped. A job that
+// is known to have ended must have a result.
 func (r *reckoning) ended(finished, dead map[int64]int) error {
 	found := maps.Clone(finished)
 	for n, times := range dead {
@@ -67,7 +67,7 @@ func (r *reckoning) ended(finished, dead map[int64]int) error {
 		r.compare("end of job", r.noted[taskEnded], finished, finished, true))
 }
 
-// neverRan: what was stopped has no end.
+// neverRan checks that stopped jobs have not ended.
 func (r *reckoning) neverRan(finished, dead map[int64]int) error {
 	for n := range r.noted[stopDone] {
 		if finished[n]+dead[n] > 0 {
@@ -78,7 +78,8 @@ func (r *reckoning) neverRan(finished, dead map[int64]int) error {
 	return nil
 }
 
-// dispatchEffects: each job that is ended in a transaction has its effect, once.
+// dispatchEffects checks that each finished job that ends in a transaction has its effect exactly
+// once.
 func (r *reckoning) dispatchEffects(ctx context.Context, finished map[int64]int) error {
 	effects, err := r.tally(ctx, `SELECT number FROM effects`)
 	want := map[int64]int{}
@@ -91,7 +92,7 @@ func (r *reckoning) dispatchEffects(ctx context.Context, finished map[int64]int)
 	return errors.Join(err, r.compare("effect of job", want, want, effects, true))
 }
 
-// replies: what was to be replied to has one reply.
+// replies checks that each job that requested a reply has exactly one.
 func (r *reckoning) replies(ctx context.Context, finished map[int64]int) error {
 	replies, err := r.tally(ctx, `SELECT CAST(payload ->> 'output' AS INTEGER) FROM _honker_live
 WHERE queue = 'replies' AND payload ->> 'state' = 'finished'`)
@@ -105,7 +106,7 @@ WHERE queue = 'replies' AND payload ->> 'state' = 'finished'`)
 	return errors.Join(err, r.compare("reply to job", want, want, replies, true))
 }
 
-// dispatchOrders have the jobs that were committed with them.
+// dispatchOrders checks that the jobs committed together with an order exist.
 func (r *reckoning) dispatchOrders(ctx context.Context, finished, dead map[int64]int) error {
 	orders, err := r.tally(ctx, `SELECT number FROM orders`)
 	for n := range orders {
@@ -117,7 +118,7 @@ func (r *reckoning) dispatchOrders(ctx context.Context, finished, dead map[int64
 	return err
 }
 
-// statuses are what became of all jobs.
+// statuses checks that the status of each job agrees with its end.
 func (r *reckoning) statuses(ctx context.Context, finished, dead int) error {
 	ids, err := column[int64](ctx, r.db.SQL(), `SELECT job_id FROM _honkerx_dispatch_jobs`)
 	if err != nil {
@@ -139,12 +140,12 @@ func (r *reckoning) statuses(ctx context.Context, finished, dead int) error {
 	return nil
 }
 
-// logged: the log has one end of each job.
+// logged checks that the log contains a single end of each job.
 func (r *reckoning) logged(ctx context.Context, finished map[int64]int) error {
 	ends, err := column[int64](ctx, r.db.SQL(), `SELECT count(*) FROM _honker_stream WHERE topic = 'hero:events' AND key = 'finished'
 GROUP BY payload ->> 'id'`)
 	if err == nil && len(ends) != len(finished) {
-		err = fmt.Errorf("the log has %d ends, of %d jobs", len(ends), len(finished))
+		err = fmt.Errorf("the log has %d ends for %d jobs", len(ends), len(finished))
 	}
 	for _, times := range ends {
 		if times > 1 {

@@ -16,12 +16,12 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// Faults shows that a disk that fails is an error, and no more: a step that returned
-// nil is in the file, one that returned an error has left the file sound, the next one
-// works, nothing that was there before has gone, and nothing waits for ever.
+// Faults checks how the library handles a failing disk. A step that returned nil must be in the
+// file. A step that returned an error must leave the file intact, the next step must work, earlier
+// data must not be lost, and nothing may hang.
 //
-// Before many steps of a script one call is chosen, by its kind and how many come
-// before it, to fail once or from then on, until the step or some more have ended.
+// Before many steps of a script, a disk operation is chosen by its kind and its position. It fails
+// once, or from then on until the step or several further steps have ended.
 func Faults(ctx context.Context, r *Round) error {
 	for _, name := range []string{"acked_lost", "hung", "errors_that_happened"} {
 		r.Add(name, 0)
@@ -53,29 +53,29 @@ type faulter struct {
 	path string
 	db   *honker.DB
 	last state
-	// A step was refused. Where the disk failed to sync its commit, that lies in the log,
-	// unacknowledged, until the next one overwrites it or the file is opened again.
+	// A step has failed. If the disk failed to sync its commit, the commit remains in the log,
+	// unacknowledged, until it is overwritten or the file is opened again.
 	pending bool
 }
 
-// hangs is far above what any verb may take, BusyTimeout included.
+// hangs is far more time than any call may take, including the BusyTimeout.
 const hangs = 30 * time.Second
 
-// fault is a call that fails.
+// fault is a planned failure of disk operations.
 type fault struct {
 	kind    faultvfs.Kind
 	after   int
 	forGood bool
-	full    bool // no space left
+	full    bool // the disk is full
 	fired   atomic.Int64
-	wal     atomic.Bool // it was a call on the log
+	wal     atomic.Bool // the operation was on the log
 }
 
 func (f *fault) String() string {
 	return fmt.Sprintf("%s after %d, for good %v, full %v", f.kind, f.after, f.forGood, f.full)
 }
 
-// arm plans a fault of any kind, or as likely one of those that are called for just then.
+// arm plans a fault. Half of the time its kind is among mostly.
 func (f *faulter) arm(mostly ...faultvfs.Kind) *fault {
 	kinds := faultvfs.Kinds
 	if f.oneIn(2) {
@@ -102,7 +102,7 @@ func (f *faulter) arm(mostly ...faultvfs.Kind) *fault {
 	return t
 }
 
-// disarm counts what the fault has done.
+// disarm ends the fault and counts its effects.
 func (f *faulter) disarm(t *fault) {
 	f.disk.Fail(nil)
 	if n := t.fired.Load(); n > 0 {
@@ -118,7 +118,7 @@ func (f *faulter) disarm(t *fault) {
 	}
 }
 
-// open opens the file while something fails, and then again.
+// open opens the file during a fault, and again without it if that fails.
 func (f *faulter) open(ctx context.Context) (err error) {
 	t := f.arm(faultvfs.Open, faultvfs.Open, faultvfs.ShmMap)
 	err = f.within(func(ctx context.Context) (err error) {
@@ -144,7 +144,7 @@ func (f *faulter) options() *honker.Options {
 	return &honker.Options{NoFileNotices: true, Durability: honker.Durability(f.Seed % 2), BusyTimeout: time.Second}
 }
 
-// within runs one thing, and notices when it does not end.
+// within runs do and returns errHung if it does not return.
 func (f *faulter) within(do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
@@ -159,7 +159,7 @@ func (f *faulter) within(do func(context.Context) error) error {
 	}
 }
 
-var errHung = errors.New("it does not end")
+var errHung = errors.New("the operation hangs")
 
 func (f *faulter) play(ctx context.Context) error {
 	s, err := newScript(context.WithoutCancel(ctx), "first", f.db, f.Rand)
@@ -178,8 +178,8 @@ func (f *faulter) play(ctx context.Context) error {
 	return nil
 }
 
-// step does one thing, perhaps while something fails, or some while it fails for good, and
-// looks what has become of the last one.
+// step runs a step, perhaps with a fault, or several steps with a permanent fault. It then checks
+// the result of the last step.
 func (f *faulter) step(s *script, faulty bool) (name string, err error) {
 	t := &fault{}
 	if faulty {
@@ -201,17 +201,17 @@ func (f *faulter) step(s *script, faulty bool) (name string, err error) {
 	return last.name, err
 }
 
-// outcome is what has come of a step.
+// outcome is the result of a step.
 type outcome struct {
 	name string
 	is   effect
 	err  error
-	some bool // of the steps just before it were acknowledged
+	some bool // some of the directly preceding steps were acknowledged
 
-	refused bool // it, or some just before it
+	refused bool // this step, or some of the directly preceding steps, failed
 }
 
-// stumble does a step, or some that all may meet the fault, and returns the last one.
+// stumble runs a step, or several that may all meet the fault, and returns the outcome of the last.
 func (f *faulter) stumble(s *script, t *fault) (o outcome) {
 	more := 0
 	if t.forGood {
@@ -238,7 +238,7 @@ func (f *faulter) try(do step) (is effect, err error) {
 	return is, err
 }
 
-// done: what was acknowledged is there.
+// done checks that the effect of an acknowledged step is in the file.
 func (f *faulter) done(t *fault, o outcome) error {
 	ctx := context.Background()
 	there, err := o.is(ctx)
@@ -247,21 +247,20 @@ func (f *faulter) done(t *fault, o outcome) error {
 	}
 	if !there {
 		f.Add("acked_lost", 1)
-		return fmt.Errorf("%v: acknowledged, and not there", t)
+		return fmt.Errorf("%v: the step was acknowledged but is missing", t)
 	}
 	s, err := stateOf(ctx, f.db.SQL())
-	f.pending = f.pending && (o.refused || s == f.last) // what has changed something was a commit
+	f.pending = f.pending && (o.refused || s == f.last) // if the state has changed, the step was a commit
 	f.last = s
 	return err
 }
 
-// refused: an error may stand for something that has happened nevertheless, but not
-// for half of it.
+// refused records a failed step. The step may have been committed nevertheless, but not in part.
 func (f *faulter) refused(t *fault, some bool) error {
 	f.Add("surfaced", 1)
 	s, err := stateOf(context.Background(), f.db.SQL())
 	if err != nil {
-		return fmt.Errorf("looking, after %v: %w", t, err)
+		return fmt.Errorf("reading the state after %v: %w", t, err)
 	}
 	if s != f.last && !some {
 		f.Add("errors_that_happened", 1)
@@ -270,8 +269,8 @@ func (f *faulter) refused(t *fault, some bool) error {
 	return nil
 }
 
-// close closes the file while something fails. What is in it then is what was in it
-// before, apart from locks that Close has released, and a step that was refused.
+// close closes the file during a fault and reopens it. The jobs and events must be the same as
+// before, except for a failed step. Locks may differ, because Close releases them.
 func (f *faulter) close() (err error) {
 	ctx := context.Background()
 	checked := f.db.Check(ctx)
@@ -300,7 +299,7 @@ func (f *faulter) close() (err error) {
 		f.Add("errors_that_happened", 1)
 	case !same:
 		f.Add("acked_lost", 1)
-		return fmt.Errorf("close during %v: of %d jobs and events, %q are gone, and %q have come", t, len(before), without(before, after), without(after, before))
+		return fmt.Errorf("close during %v: of %d jobs and events, %q are missing, and %q are new", t, len(before), without(before, after), without(after, before))
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// keep copies the file at path with its log to path.kept, when err says that something was
-// found: the last to close a file puts the log into it and deletes it.
+// keep copies the database at path and its log to path.kept if *err is not nil. Otherwise the last
+// connection would checkpoint and delete the log when it is closed.
 func keep(path string, err *error) {
 	if _, there := os.Stat(path + ".kept"); *err == nil || there == nil {
 		return

@@ -13,21 +13,21 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Kills shows what survives the death of processes. Children with all kinds of roles
-// share a file and are killed at any moment, again and again; ledgers outside of the
-// file keep what each of them meant to do and what it was told. In the end everything
-// is worked off, and file and ledgers are compared.
+// Kills checks the guarantees for processes that crash. Child processes in various roles share a
+// file and are killed at random moments. Their ledgers contain each child's intended and
+// acknowledged operations. At the end all remaining work is completed, and the file is compared
+// with the ledgers.
 func Kills(ctx context.Context, r *Round) error {
 	return jobStorm(&storm{Round: r, parts: parts, pause: 20 * time.Millisecond}).run(ctx)
 }
 
-// Crowd is Kills with twenty processes on the file, many of which do the same.
+// Crowd is like Kills, with twenty processes on the file, many in the same role.
 func Crowd(ctx context.Context, r *Round) error {
 	return jobStorm(&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond}).run(ctx)
 }
 
-// jobStorm makes s one of jobs, mails and events. What is left is worked off by all but those that
-// make more of it.
+// jobStorm sets up s for jobs, mails and events. All roles except those that create work complete
+// the remaining work.
 func jobStorm(s *storm) *storm {
 	for _, name := range []string{"kills", "acked_lost", "phantoms", "duplicates", "order_violations", "unique_violations", "edge_violations", "limit_violations", "pause_violations"} {
 		s.Add(name, 0)
@@ -42,6 +42,8 @@ func jobStorm(s *storm) *storm {
 	return s
 }
 
+// run prepares the file, kills processes for a while, completes the remaining work and checks the
+// result.
 func (s *storm) run(ctx context.Context) (err error) {
 	s.path, s.began = filepath.Join(s.Dir, "app.db"), time.Now()
 	db, err := honker.Open(context.WithoutCancel(ctx), s.path, s.options())
@@ -69,33 +71,34 @@ func (s *storm) run(ctx context.Context) (err error) {
 	return s.check()
 }
 
-// patience is how long a process waits for the writer: a disk that is busy with others holds up all of them, and that is
-// no fault.
+// patience is the BusyTimeout of all processes. It is long, because a busy disk can block all
+// processes without any fault of the library.
 const patience = time.Minute
 
 // storm is a round of kills.
 type storm struct {
 	*Round
 	parts  [][]string      // roles of each process
-	pause  time.Duration   // the longest between two kills, where processes start fast enough
-	clocks []time.Duration // by which the children set theirs ahead, one after another; nil: never
-	span   time.Duration   // of the kills; 0: ten seconds
-	freeze time.Duration   // processes are stopped as well, for up to twice as long; 0: they are not
+	pause  time.Duration   // longest pause between two kills, extended if processes start slowly
+	clocks []time.Duration // offsets to which the children set their clocks; nil: the clocks are not changed
+	span   time.Duration   // duration of the kills; 0: ten seconds
+	freeze time.Duration   // if positive, processes are also suspended for up to twice as long
 
-	prepare func(context.Context) error           // what there is before the first process; nil: the tables
-	rest    [][]string                            // roles of the processes that work off what is left
-	left    func(context.Context) (string, error) // what is still to be done; "": nothing
-	check   func() error                          // of the file and the ledgers, in the end
+	prepare func(context.Context) error           // prepares the file before the first process starts; nil: only the tables are created
+	rest    [][]string                            // roles of the processes that complete the remaining work
+	left    func(context.Context) (string, error) // describes the remaining work; "" if there is none
+	check   func() error                          // compares the file with the ledgers at the end
 
 	path  string
-	db    *honker.DB // the parent's; it only looks
-	first time.Time  // when the schedule is due first
+	db    *honker.DB // the parent's DB, which only reads
+	first time.Time  // first due time of the schedule
 	began time.Time
 	slots []*child
 	born  int
 }
 
-// parts are what runs at the same time. The last one also has a worker to hand jobs to.
+// parts are the roles of the processes that run at the same time. The last process has a producer and
+// a worker, so that jobs can be handed over directly.
 var parts = [][]string{
 	{"producer", "operator"},
 	{"worker", "mailer", "counter", "stepper", "spender"},
@@ -103,7 +106,8 @@ var parts = [][]string{
 	{"producer", "worker", "member", "ticker", "counter", "stepper", "spender"},
 }
 
-// manyParts are twenty processes. A consumer and a pipe belong to one process at a time.
+// manyParts are the roles of twenty processes. Consumers and pipes must belong to a single process
+// at a time.
 var manyParts = slices.Concat(
 	slices.Repeat([][]string{{"producer"}}, 4),
 	slices.Repeat([][]string{{"worker", "mailer", "counter", "stepper", "spender"}}, 5),
@@ -112,7 +116,7 @@ var manyParts = slices.Concat(
 	slices.Repeat([][]string{{"producer", "worker", "member", "ticker"}}, 3),
 	slices.Repeat([][]string{{"ticker"}}, 3))
 
-// tables are the application's.
+// tables are the tables of the application.
 var tables = []string{
 	`CREATE TABLE effects (number INTEGER NOT NULL)`,
 	`CREATE TABLE orders (number INTEGER NOT NULL)`,
@@ -120,7 +124,7 @@ var tables = []string{
 	countersTable,
 }
 
-// begin has a schedule fire from now on, and bounds queues.
+// begin registers a schedule and sets the limits of queues.
 func (s *storm) begin(ctx context.Context) (err error) {
 	if err := s.db.Scheduler().Register(ctx, honker.Schedule{Name: "second", Queue: "fired", Spec: "@every 1s"}); err != nil {
 		return err
@@ -144,7 +148,7 @@ func (s *storm) options() *honker.Options {
 	return &honker.Options{Durability: honker.Durability(s.Seed % 2), BusyTimeout: patience}
 }
 
-// rage starts the children and kills them, one or all, at any moment.
+// rage starts the children and kills one or all of them at random moments.
 func (s *storm) rage(ctx context.Context) error {
 	s.slots = make([]*child, len(s.parts))
 	pause, err := s.longestPause()
@@ -174,20 +178,21 @@ func (s *storm) rage(ctx context.Context) error {
 	}
 }
 
-// longestPause is a few times what a process takes to start and end here, so that those that are killed
-// have come to something.
+// longestPause returns the maximum pause between kills. It is a multiple of the time that a process
+// needs to start and end, so that processes do some work before they are killed.
 func (s *storm) longestPause() (time.Duration, error) {
 	started := time.Now()
 	if err := s.spawn(0, nil, nil); err != nil {
 		return 0, err
 	}
-	<-s.slots[0].ended // it has no role
+	<-s.slots[0].ended // without roles, it exits at once
 	if err := s.slots[0].verdict(); err != nil {
 		return 0, err
 	}
 	return max(s.pause, 4*time.Since(started)), nil
 }
 
+// strike suspends a process, or kills one or all, and starts new processes in their place.
 func (s *storm) strike() error {
 	if s.freeze > 0 && s.oneIn(8) {
 		return s.stopAndGo()
@@ -219,7 +224,7 @@ func (s *storm) spawn(slot int, roles []string, clocks []time.Duration) (err err
 	return err
 }
 
-// end kills what is left.
+// end kills the remaining children.
 func (s *storm) end() {
 	for _, c := range s.slots {
 		if c != nil {
@@ -229,8 +234,8 @@ func (s *storm) end() {
 	s.slots = nil
 }
 
-// drain lets the children work off what is there, without new work, pauses and kills. Their
-// clocks say that all leases are over.
+// drain lets new children complete the remaining work, without producers, pauses and kills. If the
+// clocks were changed, those of the new children are past the end of all leases.
 func (s *storm) drain() error {
 	for _, c := range s.slots {
 		if err := c.kill(); err != nil {
@@ -250,7 +255,7 @@ func (s *storm) drain() error {
 	return s.until(2*patience, s.left)
 }
 
-// afterAll is a clock that is ahead of all others that there were.
+// afterAll returns a clock offset that is greater than all earlier offsets.
 func (s *storm) afterAll() []time.Duration {
 	if s.clocks == nil {
 		return nil
@@ -258,6 +263,7 @@ func (s *storm) afterAll() []time.Duration {
 	return []time.Duration{max(0, slices.Max(s.clocks)) + time.Minute}
 }
 
+// until polls left until no work remains. It fails when a child exits or after limit.
 func (s *storm) until(limit time.Duration, left func(context.Context) (string, error)) error {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -278,9 +284,9 @@ func (s *storm) until(limit time.Duration, left func(context.Context) (string, e
 	}
 }
 
-// workedOff says what is still to be done.
+// workedOff describes the remaining work, or returns "".
 func (s *storm) workedOff(ctx context.Context) (string, error) {
-	// First: others may wait for them.
+	// Dead jobs are requeued first, because other jobs may depend on them.
 	if again, err := requeueDead(ctx, s.db); err != nil || again > 0 {
 		return fmt.Sprint(again, " dead jobs wait again"), err
 	}

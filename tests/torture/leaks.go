@@ -14,10 +14,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Leaks shows that what was closed is gone: goroutines, descriptors, memory.
+// Leaks checks that closing a DB releases its goroutines, file descriptors and memory.
 func Leaks(ctx context.Context, r *Round) error {
 	path := filepath.Join(r.Dir, "app.db")
-	if err := churn(path); err != nil { // what the process needs once
+	if err := churn(path); err != nil { // allocates everything that the process needs once
 		return err
 	}
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles()
@@ -37,8 +37,7 @@ func Leaks(ctx context.Context, r *Round) error {
 	return nil
 }
 
-// settles waits until there are no more than before: what ends by itself may take a
-// moment.
+// settles waits until count returns at most before, because goroutines may need a moment to end.
 func settles(what string, before int, count func() int) error {
 	for range 3000 {
 		if count() <= before {
@@ -46,7 +45,7 @@ func settles(what string, before int, count func() int) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return fmt.Errorf("%d %s, and %d before", count(), what, before)
+	return fmt.Errorf("%d %s are left, and there were %d before", count(), what, before)
 }
 
 func openFiles() int {
@@ -57,7 +56,7 @@ func openFiles() int {
 	return len(entries)
 }
 
-// churn opens a file, lets everything run that can wait, and closes it.
+// churn opens a file, runs all kinds of waiting calls, and closes it.
 func churn(path string) error {
 	db, err := honker.Open(context.Background(), path, nil)
 	if err != nil {
@@ -127,10 +126,10 @@ func lockAndUnlock(db *honker.DB) {
 	}
 }
 
-// warm is after how many rounds memory has its size.
+// warm is the number of rounds after which the memory size should be stable.
 const warm = 4
 
-// memory notes what the process holds, now and when it was warm.
+// memory records the memory of the process, and its growth since the warm-up.
 func (r *Round) memory() {
 	runtime.GC()
 	now := resident()
@@ -145,7 +144,8 @@ func (r *Round) memory() {
 	r.Set("descriptors", int64(openFiles()))
 }
 
-// resident is the memory that the process has, in KiB; 0 where the system does not say.
+// resident returns the resident memory of the process in KiB, or 0 if the system does not report
+// it.
 func resident() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// bounded are the queues with limits. Their names are in the SQL below.
+// bounded contains the queues with limits. The SQL below uses their names.
 var bounded = map[string]honker.Limits{
 	"shared": {Running: 5, PerKey: 2},
 	"lined":  {InOrder: true},
 }
 
-// shares are the jobs of bounded queues that were committed, spent those that were done, in the order and in the
-// transactions of their acks, and beyond those that ran beside more than the limits allow.
+// shares holds the committed jobs of bounded queues. spent holds the done jobs, inserted in the
+// transactions of their acks. beyond holds jobs that ran while a limit was exceeded.
 var limitTables = []string{
 	`CREATE TABLE shares (job INTEGER PRIMARY KEY, queue TEXT NOT NULL, key TEXT NOT NULL)`,
 	`CREATE TABLE spent (place INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL)`,
@@ -35,7 +35,7 @@ func (a *actor) bounded(name string) *honker.Queue[int64] {
 	return honker.NewQueue[int64](a.db, name, &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
 }
 
-// limit sets the limits, for good.
+// limit sets the limits, which do not change.
 func (s *storm) limit(ctx context.Context) error {
 	var errs []error
 	for name, limits := range bounded {
@@ -44,7 +44,7 @@ func (s *storm) limit(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// share enqueues jobs of a key in each bounded queue: in one transaction, which may be rolled back.
+// share enqueues jobs with a key in each bounded queue, in a transaction that may be rolled back.
 func (a *actor) share(ctx context.Context) error {
 	n := a.number()
 	key := fmt.Sprint("key ", n%4)
@@ -67,7 +67,7 @@ func (a *actor) share(ctx context.Context) error {
 	}), errOnPurpose)
 }
 
-// spend works off both bounded queues.
+// spend runs the jobs of all bounded queues.
 func (a *actor) spend(ctx context.Context) error {
 	ended := make(chan error)
 	for name := range bounded {
@@ -91,8 +91,8 @@ func (a *actor) spendOf(ctx context.Context, name string) error {
 	}, &honker.WorkOptions{Workers: 3, Lease: time.Second})
 }
 
-// bounded: no job ran beyond a limit, each was done once, and those of a key in the order of their ids where that
-// is a limit.
+// bounded checks that no job ran beyond a limit, that each ran once, and that jobs of a key ran in
+// order where the queue requires it.
 func (r *reckoning) bounded(ctx context.Context) error {
 	total, err := one[int64](ctx, r.db.SQL(), `SELECT count(*) FROM spent`)
 	if err != nil {

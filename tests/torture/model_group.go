@@ -13,40 +13,39 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// groupModel is a group in plain Go:
+// groupModel models a group:
 //
-//   - Fresh events are given in order. Those that came back are given when there are no
-//     others, the last one first; what comes back together, the highest first.
-//   - A claim holds while it is the event's last one and its lease lasts. What has lapsed
-//     comes back when a member claims something.
-//   - An event that comes back and was given out as often as it may be is dead; not so when
-//     its member leaves, which unspends the attempt.
-//   - Where events have to be looked for, the cursor gets past those that are not the
-//     group's.
-//   - A member's name is another's when it was silent for a lease.
+//   - New events are delivered in order. Returned events are delivered when there are no new ones,
+//     in reverse order of their return. Of those returned together, the highest offset comes first.
+//   - A claim is valid while it is the latest of its event and its lease lasts. Lapsed events
+//     return when a member claims something.
+//   - An event that returns after its last attempt is dead. When its member leaves, the attempt
+//     does not count.
+//   - If the group selects only some events, its cursor also moves past the others.
+//   - Another member may take a name that was silent for the duration of a lease.
 type groupModel struct {
 	*lab
 	topic    string // or the pattern
 	filtered bool
 	g        *honker.Group[int64]
-	most     int           // attempts; 0: no bound
-	rest     time.Duration // after the next nack
+	most     int           // maximum number of attempts; 0 for no limit
+	rest     time.Duration // delay after the next Nack
 
-	fresh   []int64 // the group's own events above the cursor
-	last    int64   // up to here the group has something to look at
+	fresh   []int64 // offsets of the group's events above the cursor
+	last    int64   // last offset that the group has to consider
 	cursor  int64
 	turn    int
-	open    map[int64]*modelClaim // given out, and not acked or discarded
+	open    map[int64]*modelClaim // delivered, but not acknowledged or discarded
 	members map[string]*modelMember
-	claims  []given // all there ever were
+	claims  []given // all claims ever made
 }
 
-// modelClaim is what has become of an event that was given out.
+// modelClaim is the state of a delivered event.
 type modelClaim struct {
 	offset int64
-	state  string // held, back, dead
+	state  string // held, back or dead
 	member *modelMember
-	turn   int // when it was claimed or came back
+	turn   int // turn of the claim or of the return
 	until  int64
 	tries  int
 }
@@ -56,7 +55,7 @@ type modelMember struct {
 	until int64
 }
 
-// given is a claim, and the turn in which it was made.
+// given is a claim with the turn in which it was made.
 type given struct {
 	*honker.Delivery[int64]
 	turn int
@@ -89,7 +88,7 @@ func (m *groupModel) advance() error {
 		`UPDATE _honkerx_group_members SET expires_ms = expires_ms - ?1 * 1000`)
 }
 
-// publish publishes events of the group's, or of another key or topic.
+// publish publishes events for the group, or events with another key or topic.
 func (m *groupModel) publish() error {
 	topic, key := "t:a", "k"
 	switch m.Rand.IntN(6) {
@@ -145,7 +144,7 @@ func (m *groupModel) leave() error {
 	return who.Leave(m.ctx)
 }
 
-// some are claims in the order of their events.
+// some returns the claims accepted by ok, in the order of their events.
 func (m *groupModel) some(ok func(*modelClaim) bool) (found []*modelClaim) {
 	for _, c := range m.open {
 		if ok(c) {
@@ -168,7 +167,7 @@ func (m *groupModel) dead() []*modelClaim {
 	return m.some(func(c *modelClaim) bool { return c.state == "dead" })
 }
 
-// back is what came back, in the order in which it is given again.
+// back returns the returned events in the order of redelivery.
 func (m *groupModel) back() []*modelClaim {
 	back := m.some(func(c *modelClaim) bool { return c.state == "back" && c.until <= m.second() })
 	slices.SortFunc(back, func(a, b *modelClaim) int {
@@ -207,7 +206,7 @@ func (m *groupModel) claim() error {
 	return m.same("claim", got, want)
 }
 
-// give is the model's claim.
+// give returns the deliveries expected from a claim.
 func (m *groupModel) give(who *modelMember, n int) (out []string) {
 	give := func(c *modelClaim) {
 		c.state, c.member, c.turn, c.until = "held", who, m.turn, m.in(span)
@@ -236,7 +235,7 @@ func (m *groupModel) give(who *modelMember, n int) (out []string) {
 	return out
 }
 
-// settle tries to end a claim, stale ones included.
+// settle tries to settle any claim, including stale ones.
 func (m *groupModel) settle(what string, do func(given) error, then func(*modelClaim)) error {
 	if len(m.claims) == 0 {
 		return nil
@@ -269,7 +268,7 @@ func (m *groupModel) extend() error {
 	return m.settle("extend", func(d given) error { return d.Extend(m.ctx, by) }, func(c *modelClaim) { c.until = m.in(by) })
 }
 
-// revive lets a dead event be given again, or forgets it; or tries to with another one.
+// revive redelivers or discards a dead event, or tries that with another event.
 func (m *groupModel) revive() error {
 	offset := 1 + m.Rand.Int64N(m.last+1)
 	if dead := m.dead(); len(dead) > 0 && !m.oneIn(4) {
@@ -295,7 +294,7 @@ func (m *groupModel) revive() error {
 	return m.same(fmt.Sprint("event ", offset, " was dead"), found, dead)
 }
 
-// compare compares what can be seen of the group, and each dead event.
+// compare compares the information about the group and its dead events.
 func (m *groupModel) compare() error {
 	held, dead := len(m.held()), m.dead()
 	want := honker.GroupInfo{Name: "g", Topic: m.topic, Cursor: m.cursor, Lag: int64(len(m.fresh)), LowWater: m.cursor,

@@ -13,14 +13,13 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// lockModel is some locks in plain Go, taken by two handles and, by SQL, by another
-// binding:
+// lockModel models several locks that are used by two DBs and, by SQL, by another binding:
 //
-//   - A lock is free without a row, and from the second on in which its row expires.
-//   - Only the owner that is in the row renews it, while it lasts, and releases it.
-//   - Tokens rise, of all names together.
+//   - A lock is free if it has no row, or if its row has expired.
+//   - Only the owner in the row can renew the lock, until it expires, or release it.
+//   - Tokens increase across all names.
 //
-// Renewals by time are not due within a round.
+// No timed renewal is due within a round.
 type lockModel struct {
 	*lab
 	dbs   []*honker.DB
@@ -29,7 +28,7 @@ type lockModel struct {
 	token int64
 }
 
-// modelRow is the owner of a lock, and until when.
+// modelRow is the owner and the expiry of a lock.
 type modelRow struct {
 	owner string
 	until int64
@@ -38,7 +37,7 @@ type modelRow struct {
 type modelHold struct {
 	*honker.Lock
 	unlocked bool
-	lost     bool // says its Unlock
+	lost     bool // the result of Unlock
 }
 
 func newLockModel(l *lab) (model, error) {
@@ -59,7 +58,7 @@ func (m *lockModel) advance() error {
 
 func (m *lockModel) name() string { return []string{"l0", "l1", "l2", "l3"}[m.Rand.IntN(4)] }
 
-// held is the name's row if it lasts.
+// held returns the row of a name if it has not expired.
 func (m *lockModel) held(name string) *modelRow {
 	if row := m.rows[name]; row != nil && row.until > m.second() {
 		return row
@@ -67,7 +66,7 @@ func (m *lockModel) held(name string) *modelRow {
 	return nil
 }
 
-// try takes a lock, or does not; a wait for a free one does not wait.
+// try tries to take a lock. Sometimes it calls Lock for a free lock, which must not block.
 func (m *lockModel) try() error {
 	db, name, free := m.dbs[m.Rand.IntN(2)], m.name(), false
 	take := db.TryLock
@@ -87,14 +86,15 @@ func (m *lockModel) try() error {
 	return errors.Join(m.same("token rises", rises, true), m.learn(name, l.Owner()))
 }
 
-// learn takes over when a lock that was taken or renewed just now expires.
+// learn copies the expiry of a lock that was taken or renewed just now, and checks that it is
+// plausible.
 func (m *lockModel) learn(name, owner string) error {
 	at, err := one[int64](m.ctx, m.db.SQL(), `SELECT expires_at FROM _honker_locks WHERE name = ?`, name)
 	m.rows[name] = &modelRow{owner, at + m.passed}
 	return errors.Join(err, m.about(name, m.rows[name].until, m.in(span)))
 }
 
-// unlock ends a hold, perhaps again, perhaps one that another owner has by now.
+// unlock releases a lock. It may have been released before, or have another owner.
 func (m *lockModel) unlock() error {
 	if len(m.holds) == 0 {
 		return nil
@@ -114,7 +114,7 @@ func (m *lockModel) unlock() error {
 	return m.same("unlock "+h.Name(), err != nil, h.lost)
 }
 
-// owner is that of the row, or another.
+// owner returns the owner in the row, or another.
 func (m *lockModel) owner(name string) string {
 	if row := m.rows[name]; row != nil && m.oneIn(2) {
 		return row.owner
@@ -129,7 +129,7 @@ func (m *lockModel) ask(function string, args ...any) (bool, error) {
 
 const spanSeconds = int64(span / time.Second)
 
-// acquire also says yes to the owner that has the lock already.
+// acquire also succeeds for the current owner of the lock.
 func (m *lockModel) acquire() error {
 	name := m.name()
 	owner, held := m.owner(name), m.held(name)
@@ -157,7 +157,7 @@ func (m *lockModel) renew() error {
 	return err
 }
 
-// release frees also what has expired.
+// release also deletes expired rows.
 func (m *lockModel) release() error {
 	name := m.name()
 	owner, row := m.owner(name), m.rows[name]
@@ -172,7 +172,7 @@ func (m *lockModel) release() error {
 	return m.same("release "+name, ok, mine)
 }
 
-// compare compares all rows, and which holds have ended. Old ones are forgotten.
+// compare compares all rows, and which locks have ended. It forgets old locks.
 func (m *lockModel) compare() error {
 	var got, want []string
 	err := eachRow(m.ctx, m.db.SQL(), `SELECT name, owner, expires_at FROM _honker_locks ORDER BY name`, func(row []any) {

@@ -11,22 +11,22 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// outboxModel is an outbox in plain Go: a queue of messages that are delivered once each
-// time they are due, and gone when that was well. A failure lets one wait twice as long as
-// the one before, until its attempts are spent.
+// outboxModel models an outbox as a queue of messages. A due message is delivered, and removed if
+// that succeeds. Otherwise it is retried with a doubled delay until it has no attempts left.
 type outboxModel struct {
 	*queueModel
 	o  *honker.Outbox[int64]
-	id map[int64]int64 // of the job, by the message's number
+	id map[int64]int64 // job id by message number
 
-	mu        sync.Mutex // guards the rest, which deliveries use
+	mu        sync.Mutex // protects the following fields, which are used by deliveries
 	fates     map[int64]string
 	delivered map[int64]int
-	left      int // until it is enough
+	left      int // number of deliveries until enough is called
 	enough    context.CancelFunc
 }
 
-// firstWait doubles for as long as there are attempts, and never comes to thousands.
+// firstWait is the first retry delay. Its doubled values must not be multiples of a thousand
+// seconds, see lab.
 const firstWait = 1300 * time.Second
 
 func newOutboxModel(l *lab) (model, error) {
@@ -36,7 +36,7 @@ func newOutboxModel(l *lab) (model, error) {
 	return m, nil
 }
 
-// claim and ack are another process, which may die between them.
+// The methods claim and ack act as another process that may die between the two.
 func (m *outboxModel) verbs() []verb {
 	return []verb{
 		{"send", 6, m.send}, {"send in a transaction", 4, m.sendTx}, {"run", 1, m.run}, {"claim", 1, m.claim}, {"ack", 1, m.ack},
@@ -63,7 +63,7 @@ func (m *outboxModel) send() error {
 	return m.sent(n, id, j)
 }
 
-// sendTx does not send what is rolled back.
+// sendTx sends a message in a transaction that may be rolled back.
 func (m *outboxModel) sendTx() error {
 	n, most, j := m.message()
 	doomed, id := m.oneIn(2), int64(0)
@@ -79,7 +79,7 @@ func (m *outboxModel) sendTx() error {
 	return m.sent(n, id, j)
 }
 
-// due are the messages that a run delivers.
+// due returns the messages that a run should deliver.
 func (m *outboxModel) due() (due []int64) {
 	for n := int64(1); n <= int64(len(m.id)); n++ {
 		if j := m.jobs[m.id[n]]; j != nil && j.state == honker.StatePending && j.runAt <= m.second() {
@@ -89,10 +89,10 @@ func (m *outboxModel) due() (due []int64) {
 	return due
 }
 
-// fates are what deliveries come to.
+// fates are the possible results of a delivery.
 var fates = []string{"done", "done", "done", "done", "fails", "panics", "comes later", "is snoozed", "is rejected"}
 
-// run delivers what is due until all of it was.
+// run delivers all due messages.
 func (m *outboxModel) run() error {
 	if len(m.due()) == 0 {
 		return nil
@@ -143,7 +143,7 @@ func (m *outboxModel) deliver(_ context.Context, n int64) error {
 	return nil
 }
 
-// settled is what has become of a message after its delivery.
+// settled updates the model after the delivery of a message.
 func (m *outboxModel) settled(id int64, fate string) error {
 	j, rest := m.jobs[id], span
 	switch {

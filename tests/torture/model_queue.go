@@ -11,21 +11,21 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// queueModel is a queue in plain Go:
+// queueModel models a queue:
 //
-//   - A claim gives what is due and has not expired: the highest priority first, then the
-//     earliest, then the first. It takes back what has lapsed, or to the dead if that has
-//     expired or its attempts are spent.
-//   - A claim holds while it is the job's last one and its lease lasts.
+//   - A claim returns jobs that are due and have not expired, by priority, due time and id. It
+//     first handles lapsed jobs: they become pending again, or dead if they have expired or have no
+//     attempts left.
+//   - A claim is valid while it is the latest of its job and its lease lasts.
 type queueModel struct {
 	*lab
 	q      *honker.Queue[int64]
 	jobs   map[int64]*modelJob
-	ids    []int64 // of all jobs there ever were
+	ids    []int64 // all jobs ever enqueued
 	claims []*honker.Job[int64]
 }
 
-// modelJob is a job; its times are unix seconds.
+// modelJob is a job. Its times are in Unix seconds.
 type modelJob struct {
 	state                 honker.State
 	priority, tries, most int
@@ -63,7 +63,7 @@ func (j *modelJob) die() {
 	j.state, j.expires = honker.StateDead, 0
 }
 
-// compare compares each job, and what there is of what.
+// compare compares each job, and the number of jobs by state.
 func (m *queueModel) compare() error {
 	want := map[honker.State]int{}
 	for id, j := range m.jobs {
@@ -82,7 +82,7 @@ func (m *queueModel) compare() error {
 	return m.same("all jobs", got, want)
 }
 
-// get compares one job.
+// get compares a job.
 func (m *queueModel) get(id int64) error {
 	info, err := m.q.Get(m.ctx, id)
 	j := m.jobs[id]
@@ -96,7 +96,7 @@ func (m *queueModel) get(id int64) error {
 	return m.same(fmt.Sprint("job ", id), got, []any{j.state, j.priority, j.tries, j.most, j.worker, j.runAt, j.expires == 0})
 }
 
-// learn takes over which second it was when the job got its time, if it is about right.
+// learn copies the due time of a job and checks that it is plausible.
 func (m *queueModel) learn(id, about int64) error {
 	info, err := m.q.Get(m.ctx, id)
 	if err != nil {
@@ -145,7 +145,7 @@ func (m *queueModel) claim() error {
 	return m.same("claim", got, m.give(worker, n))
 }
 
-// give is the model's claim.
+// give returns the jobs expected from a claim.
 func (m *queueModel) give(worker string, n int) (ids []int64) {
 	m.takeBack()
 	for id, j := range m.jobs {
@@ -166,7 +166,7 @@ func (m *queueModel) give(worker string, n int) (ids []int64) {
 	return ids
 }
 
-// takeBack is what a claim does with what has lapsed.
+// takeBack handles lapsed jobs, as a claim does.
 func (m *queueModel) takeBack() {
 	for _, j := range m.jobs {
 		switch {
@@ -179,14 +179,14 @@ func (m *queueModel) takeBack() {
 	}
 }
 
-// settle tries to end a claim, stale ones included.
+// settle tries to settle any claim, including stale ones.
 func (m *queueModel) settle(verb string, do func(*honker.Job[int64]) error, then func(int64, *modelJob) error) error {
 	if len(m.claims) == 0 {
 		return nil
 	}
 	i := m.Rand.IntN(len(m.claims))
 	if m.Rand.IntN(4) > 0 {
-		i = len(m.claims) - 1 - m.Rand.IntN(min(4, len(m.claims))) // mostly one that is young
+		i = len(m.claims) - 1 - m.Rand.IntN(min(4, len(m.claims))) // a recent claim most of the time
 	}
 	job := m.claims[i]
 	j := m.jobs[job.ID]
@@ -198,7 +198,7 @@ func (m *queueModel) settle(verb string, do func(*honker.Job[int64]) error, then
 	if err != nil {
 		return err
 	}
-	if verb == "snooze" || len(m.claims) > 100 { // a snoozed claim may speak for the next one
+	if verb == "snooze" || len(m.claims) > 100 { // a snoozed claim may also be valid for the next claim of its job
 		m.claims = slices.Delete(m.claims, i, i+1)
 	}
 	return then(job.ID, j)

@@ -11,24 +11,24 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// rateModel is some rate limits in plain Go: how many each window has let through. Limits
-// of one name may differ; each counts in the window of its own length, and windows that
-// begin together are one.
+// rateModel models several rate limits by counting the allowed calls of each window. Limits with
+// the same name may differ. Each counts in the window of its own length, and windows with the same
+// start share a count.
 //
-// Windows are decades, and time passes by the longest of them: none begins or ends
-// within a round.
+// Windows are decades long, and time passes in steps of the longest window, so no window begins or
+// ends within a round.
 type rateModel struct {
 	*lab
 	windows map[window]int
 }
 
-// window of a name, by the second of the file in which it began.
+// window identifies a window by its name and start, in seconds of the file's time.
 type window struct {
 	name  string
 	start int64
 }
 
-const decades = 1_000_000_000 // seconds
+const decades = 1_000_000_000 // in seconds
 
 func newRateModel(l *lab) (model, error) {
 	return &rateModel{lab: l, windows: map[window]int{}}, nil
@@ -41,7 +41,7 @@ func (m *rateModel) verbs() []verb {
 	}
 }
 
-// rate is one that is drawn.
+// rate is a randomly chosen rate limit.
 type rate struct {
 	*honker.RateLimit
 	window
@@ -55,7 +55,7 @@ func (m *rateModel) rate() rate {
 	return rate{m.db.RateLimit(name, limit, time.Duration(per)*time.Second), window{name, now - now%per}, limit, per}
 }
 
-// count counts one call, if the model lets it through, and compares.
+// count counts a call if the model allows it, and compares the result.
 func (m *rateModel) count(r rate, ok bool, err error) error {
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (m *rateModel) allow() error {
 	return nil
 }
 
-// allowTx does not count what is rolled back.
+// allowTx calls AllowTx in a transaction that may be rolled back.
 func (m *rateModel) allowTx() error {
 	r, doomed, ok := m.rate(), m.oneIn(2), false
 	err := m.db.Tx(m.ctx, func(_ context.Context, tx *sql.Tx) (err error) {
@@ -93,7 +93,7 @@ func (m *rateModel) allowTx() error {
 	return m.count(r, ok, err)
 }
 
-// wait does not wait where there is room.
+// wait calls Wait if the window has room, which must not block.
 func (m *rateModel) wait() error {
 	r := m.rate()
 	if m.windows[r.window] >= r.limit {
@@ -117,7 +117,8 @@ func (m *rateModel) remaining() error {
 	return m.same("remaining of "+r.name, []int64{int64(left), end.Unix()}, []int64{int64(max(0, r.limit-m.windows[r.window])), r.start + r.per})
 }
 
-// sweep forgets windows that began at least so long ago; none begins just then, until 2031.
+// sweep deletes windows that began before a certain age. Until 2031, no window begins exactly at
+// the limit.
 func (m *rateModel) sweep() error {
 	age := int64(decades/5 + m.Rand.IntN(4)*decades/2)
 	want := 0
@@ -140,7 +141,7 @@ func (m *rateModel) advance() error {
 		moved[window{w.name, w.start - decades}] = n
 	}
 	m.windows = moved
-	const far = 1 << 50 // no window may meet another one on its way
+	const far = 1 << 50 // moves windows in two steps, to avoid conflicts between their keys
 	for _, by := range []int64{far, -far - decades} {
 		if _, err := m.db.SQL().ExecContext(m.ctx, `UPDATE _honker_rate_limits SET window_start = window_start + ?`, by); err != nil {
 			return err

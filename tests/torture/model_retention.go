@@ -11,13 +11,13 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// retentionModel is two topics, and their readers, in plain Go:
+// retentionModel models two topics and their readers:
 //
-//   - A topic gives up all but its newest MaxCount events, dead ones counted, and those
-//     that are older than MaxAge.
-//   - What is given up goes when all consumers and groups of the topic, and of patterns,
-//     have seen it, unless it is dead in a group.
-//   - A group has seen what lies below its cursor and below all that it holds.
+//   - A topic releases all events but its newest MaxCount, including dead ones, and events older
+//     than MaxAge.
+//   - A released event is deleted when all consumers and groups of the topic, including those of
+//     patterns, have seen it, unless it is dead in a group.
+//   - A group has seen the events below its cursor and below all events that it holds.
 type retentionModel struct {
 	*lab
 	events    []keptEvent // of both topics, in order
@@ -32,10 +32,10 @@ type keptEvent struct {
 	created int64
 }
 
-// reader is a consumer or a group of a topic, or of both, and is called like that.
+// reader is a consumer or a group of one or both topics. It has the name of its topic or pattern.
 type reader struct {
 	name   string
-	at     int64 // all up to here is read, or given out
+	at     int64 // everything up to this offset has been read or delivered
 	open   []*honker.Delivery[int64]
 	dead   map[int64]bool
 	member *honker.Member[int64]
@@ -69,7 +69,7 @@ func (m *retentionModel) advance() error {
 
 func (m *retentionModel) topic() string { return []string{"k:a", "k:b"}[m.Rand.IntN(2)] }
 
-// selected is a topic, or the pattern of both.
+// selected returns a topic, or the pattern of both.
 func (m *retentionModel) selected() string { return []string{"k:a", "k:b", "k:*"}[m.Rand.IntN(3)] }
 
 func (m *retentionModel) stream(topic string) *honker.Stream[int64] {
@@ -85,7 +85,7 @@ func (m *retentionModel) publish() error {
 	return err
 }
 
-// reader is that of a name; a new one has seen nothing.
+// reader returns the reader with a name, creating it if necessary.
 func (m *retentionModel) reader(of map[string]*reader, name string) *reader {
 	if of[name] == nil {
 		of[name] = &reader{name: name, dead: map[int64]bool{}}
@@ -156,7 +156,7 @@ func (m *retentionModel) claim() (err error) {
 		g.at = want[len(want)-1]
 	}
 	g.open = append(g.open, ds...)
-	info, err := m.group(g.name).Info(m.ctx) // it may have walked past events that are not its own
+	info, err := m.group(g.name).Info(m.ctx) // the cursor may have moved past events of other topics
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (m *retentionModel) claim() (err error) {
 	return errors.Join(m.same("claim", got, want), m.same("cursor is not back", far, true))
 }
 
-// settle acks most of what a group holds; some dies, some stays.
+// settle acknowledges most events that a group holds. Some become dead and some stay.
 func (m *retentionModel) settle() error {
 	g := m.groups[m.selected()]
 	if g == nil {
@@ -210,7 +210,7 @@ func (m *retentionModel) retain() error {
 	return m.stream(topic).SetRetention(m.ctx, r)
 }
 
-// givenUp are the events of topic that its retention gives up.
+// givenUp returns the events released by the retention of topic.
 func (m *retentionModel) givenUp(topic string) map[int64]bool {
 	r, up, younger := m.kept[topic], map[int64]bool{}, int64(0)
 	for _, e := range slices.Backward(m.events) {
@@ -225,7 +225,7 @@ func (m *retentionModel) givenUp(topic string) map[int64]bool {
 	return up
 }
 
-// lowest is how far all readers have seen topic, and which has seen least.
+// lowest returns the lowest position of all readers of topic, and the readers at that position.
 func (m *retentionModel) lowest(topic string) (seen int64, who []string) {
 	seen = 1 << 60
 	for kind, readers := range map[string]map[string]*reader{"consumer": m.consumers, "group": m.groups} {

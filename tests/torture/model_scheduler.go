@@ -13,11 +13,11 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// schedulerModel is a scheduler in plain Go. A tick fires each time at which a schedule was
-// due since it was last asked, once, the oldest 64; a naive walker says which those are.
-// Schedules fire in the order in which they were added. A pause catches up.
+// schedulerModel models a scheduler. A tick fires each time at which a schedule has been due since
+// the last tick, but at most the oldest 64. A naive walker computes these times. Schedules fire in
+// the order of their registration, and also fire the times of a pause when they are resumed.
 //
-// Ticks are given their time; it goes ahead of the clock, and sometimes back.
+// The tests pass the time to Tick. It moves ahead of the clock, and sometimes backward.
 type schedulerModel struct {
 	*lab
 	s     *honker.Scheduler
@@ -33,7 +33,7 @@ type modelSchedule struct {
 	paused bool
 }
 
-const mostFires = 64 // of a schedule in one tick
+const mostFires = 64 // per schedule and tick
 
 func newSchedulerModel(l *lab) (model, error) {
 	return &schedulerModel{lab: l, s: l.db.Scheduler(), clock: time.Now().Unix()}, nil
@@ -46,11 +46,11 @@ func (m *schedulerModel) verbs() []verb {
 	}
 }
 
-// walker is a spec, and which seconds of the local day it means.
+// walker is a schedule's spec with a function that matches seconds of the local day.
 type walker struct {
 	text    string
-	every   int64 // seconds from one to the next; 0: by the fields
-	step    int64 // of the walk
+	every   int64 // interval in seconds; 0 if the schedule is given by fields
+	step    int64 // step of the walk, in seconds
 	matches func(hour, minute, second int64) bool
 }
 
@@ -71,8 +71,8 @@ func (m *schedulerModel) spec() walker {
 	return walker{fmt.Sprintf("%d %d * * * *", b, a), 0, 1, func(_, minute, second int64) bool { return minute == a && second == b }}
 }
 
-// after is the first second after t that the walker means. Where the clocks are changed
-// soon it asks: that has tests of its own.
+// after returns the next matching second after t. Close to a change of daylight saving time it uses
+// NextAfter, because those changes have their own tests.
 func (w walker) after(t int64) int64 {
 	if w.every > 0 {
 		return t + w.every
@@ -106,7 +106,7 @@ func (m *schedulerModel) find(name string) *modelSchedule {
 	return nil
 }
 
-// add adds a schedule, or changes it; another spec makes for another time, and only that.
+// add registers or changes a schedule. Only a change of the spec changes the next time.
 func (m *schedulerModel) add() error {
 	name, spec := m.name(), m.spec()
 	s := m.find(name)
@@ -130,8 +130,8 @@ func (m *schedulerModel) add() error {
 	return m.learn(s, began)
 }
 
-// learn takes over the next time of a schedule that was computed from the clock just now,
-// if it is right for one of the seconds since began.
+// learn copies the next time of a schedule that was just computed from the clock. The time must be
+// correct for one of the seconds since began.
 func (m *schedulerModel) learn(s *modelSchedule, began int64) error {
 	infos, err := m.s.List(m.ctx)
 	if err != nil {
@@ -224,7 +224,7 @@ func (m *schedulerModel) tick() error {
 	return errors.Join(err, m.same("fires", len(fires), len(want)), m.jobs(queues, ids))
 }
 
-// due is what a tick fires, and moves schedules on.
+// due returns the fires expected from a tick, and advances the schedules.
 func (m *schedulerModel) due(at int64) (fires []string) {
 	for _, s := range m.all {
 		for n := 0; !s.paused && s.next <= at; n++ {
@@ -239,7 +239,7 @@ func (m *schedulerModel) due(at int64) (fires []string) {
 	return fires
 }
 
-// jobs compares the jobs that there are, and lets them go.
+// jobs compares the jobs in the file with the expected jobs, and deletes them.
 func (m *schedulerModel) jobs(queues []string, ids []int64) error {
 	var got, want []string
 	for i, id := range ids {

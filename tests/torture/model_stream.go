@@ -9,8 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// streamModel is a stream in plain Go: events by their offsets, and how far each
-// consumer has come, which never goes back.
+// streamModel models a stream as a list of events and an offset per consumer that never decreases.
 type streamModel struct {
 	*lab
 	s       *honker.Stream[int64]
@@ -44,7 +43,7 @@ func (m *streamModel) publish() error {
 	return m.same("offsets rise", want, true)
 }
 
-// read compares some events after any offset.
+// read compares some events after a random offset.
 func (m *streamModel) read() error {
 	after := int64(0)
 	if len(m.events) > 0 {
@@ -71,7 +70,7 @@ func (m *streamModel) some(after int64, n int) (got []event, err error) {
 	return got, nil
 }
 
-// compare reads them all.
+// compare compares all events.
 func (m *streamModel) compare() error {
 	got, err := m.some(0, len(m.events)+1)
 	if err != nil {
@@ -82,7 +81,7 @@ func (m *streamModel) compare() error {
 
 func (m *streamModel) consumer() string { return []string{"c", "d", "e"}[m.Rand.IntN(3)] }
 
-// save never goes back.
+// save saves an offset, which may be lower than the current offset.
 func (m *streamModel) save() error {
 	c := m.consumer()
 	to := m.offsets[c] + int64(m.Rand.IntN(6)) - 2

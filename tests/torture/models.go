@@ -14,20 +14,20 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// model is a part of the library beside the same in plain Go.
+// model runs a part of the library together with a model of it.
 type model interface {
-	verbs() []verb  // each does something to both, and compares the answers
-	compare() error // all that can be seen
+	verbs() []verb  // each changes both sides and compares the results
+	compare() error // compares the entire observable state
 }
 
-// verb is drawn as often as its weight says.
+// verb is an operation that is drawn with the given weight.
 type verb struct {
 	name   string
 	weight int
 	do     func() error
 }
 
-// kinds are all models; a round has one of them, by its seed.
+// kinds lists all models. The seed selects the model of a round.
 var kinds = []struct {
 	name string
 	make func(*lab) (model, error)
@@ -36,8 +36,8 @@ var kinds = []struct {
 	{"rate", newRateModel}, {"retention", newRetentionModel}, {"scheduler", newSchedulerModel}, {"outbox", newOutboxModel},
 }
 
-// Models does random things to a part of the library and to its model in plain Go, and
-// compares all answers.
+// Models runs random operations on a part of the library and on its model, and compares all
+// results.
 func Models(ctx context.Context, r *Round) (err error) {
 	r.Add("mismatches", 0)
 	kind := kinds[r.Seed%uint64(len(kinds))]
@@ -62,24 +62,23 @@ func Models(ctx context.Context, r *Round) (err error) {
 	return l.db.Check(l.ctx)
 }
 
-// lab is where a model and the library stand side by side.
+// lab is the environment of a model.
 //
-// Time passes by being subtracted from all times in the file, as other clocks would see
-// it. It passes by thousands of seconds, and spans end on five hundred, so that it does
-// not matter which second it really is. Models count on: their times have what has
-// passed added.
+// Time passes by subtracting it from all times in the file, as if the clock was ahead. It passes in
+// multiples of 1000 seconds, and spans end on 500, so the exact current second does not matter. The
+// times of a model include the passed time.
 type lab struct {
 	*Round
 	ctx      context.Context
 	db       *honker.DB
 	opened   []*honker.DB
-	passed   int64 // seconds
+	passed   int64 // in seconds
 	compared int64
 }
 
 func (l *lab) path() string { return filepath.Join(l.Dir, "app.db") }
 
-// open opens the file, once more perhaps.
+// open opens the file. It can be called repeatedly.
 func (l *lab) open() (*honker.DB, error) {
 	db, err := honker.Open(l.ctx, l.path(), &honker.Options{NoFileNotices: true, Logger: slog.New(slog.DiscardHandler)})
 	if err == nil {
@@ -94,17 +93,18 @@ func (l *lab) close() {
 	}
 }
 
-// spans that end on five hundred, and how far time goes.
+// Spans end on 500 seconds, and time passes in multiples of leap.
 const (
 	span = 1500 * time.Second
 	leap = 1000 * time.Second
 )
 
 const (
-	steps   = 600 // of a round
-	overall = 50  // steps from one comparison of everything to the next
+	steps   = 600 // per round
+	overall = 50  // steps between two full comparisons
 )
 
+// run runs random operations, with a full comparison after every overall steps and at the end.
 func (l *lab) run(ctx context.Context, m model) error {
 	var drawn []verb
 	for _, v := range m.verbs() {
@@ -125,7 +125,7 @@ func (l *lab) run(ctx context.Context, m model) error {
 
 var errMismatch = errors.New("file and model differ")
 
-// same compares what the library said with what the model says.
+// same compares a result of the library with that of the model.
 func (l *lab) same(what string, got, want any) error {
 	l.compared++
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -134,25 +134,25 @@ func (l *lab) same(what string, got, want any) error {
 	return nil
 }
 
-// about is for times that the library read from the clock a moment ago.
+// about compares times that the library has just read from the clock.
 func (l *lab) about(what string, got, want int64) error {
 	l.compared++
 	if got < want-5 || got > want+5 {
-		return fmt.Errorf("%w: %s: at %d, and not about %d", errMismatch, what, got, want)
+		return fmt.Errorf("%w: %s: time %d is not close to %d", errMismatch, what, got, want)
 	}
 	return nil
 }
 
-// second is what the models call now.
+// second returns the current time of the models, in Unix seconds.
 func (l *lab) second() int64 { return time.Now().Unix() + l.passed }
 
-// in is d from now.
+// in returns the time d from now.
 func (l *lab) in(d time.Duration) int64 { return l.second() + int64(d/time.Second) }
 
-// perhaps is a span, or 0.
+// perhaps returns span or 0.
 func (l *lab) perhaps() time.Duration { return span * time.Duration(l.Rand.IntN(2)) }
 
-// pass lets time pass; statements subtract the seconds ?1 from the times in the file.
+// pass lets time pass. Each statement must subtract ?1 seconds from times in the file.
 func (l *lab) pass(statements ...string) error {
 	seconds := int64(leap/time.Second) * int64(1+l.Rand.IntN(2))
 	l.passed += seconds
@@ -164,7 +164,7 @@ func (l *lab) pass(statements ...string) error {
 	return nil
 }
 
-// anyOf is one of all, mostly one of the last young ones.
+// anyOf returns a random element of all, most of the time among the last young elements.
 func anyOf[T any](l *lab, all []T, young int) T {
 	if l.Rand.IntN(4) > 0 {
 		all = all[max(0, len(all)-young):]

@@ -14,18 +14,18 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// What an operator notes.
+// Notes of an operator in its ledger.
 const (
 	paused   = "paused"
-	started  = "started" // a job of a paused queue
+	started  = "started" // a job of a paused queue has started
 	requeued = "requeued"
 )
 
-// operated are the queues that an operator pauses, and of which jobs die.
+// operated lists the queues that the operator pauses. Their jobs may die.
 var operated = []string{"work", "counts", "steps", "shared"}
 
-// operate pauses queues and lets dead jobs wait again, while others enqueue and work. It is the only one that
-// does so; the one before it may have been killed anywhere.
+// operate pauses queues and requeues dead jobs while other processes enqueue and work. There is at
+// most a single operator at a time. The previous operator may have been killed at any point.
 func (a *actor) operate(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 9))
 	if err := resumeAll(ctx, a.db); err != nil {
@@ -45,7 +45,7 @@ func (a *actor) operate(ctx context.Context) error {
 	return nil
 }
 
-// holdStill pauses a queue for a while and notes the jobs that were claimed meanwhile.
+// holdStill pauses a queue for a while, and notes the jobs that were claimed during that time.
 func (a *actor) holdStill(ctx context.Context, queue string, span time.Duration, opts *honker.PauseOptions) error {
 	q := honker.NewQueue[json.RawMessage](a.db, queue, nil)
 	if _, err := q.Pause(ctx, opts); err != nil {
@@ -70,7 +70,7 @@ func (a *actor) holdStill(ctx context.Context, queue string, span time.Duration,
 	return err
 }
 
-// claim is an attempt that is under way. No two of a job have the same number.
+// claim identifies an attempt in progress. Each attempt at a job has a different number.
 type claim struct{ id, attempt int64 }
 
 func (a *actor) claims(ctx context.Context, queue string) (map[claim]bool, error) {
@@ -93,7 +93,7 @@ func requeueDead(ctx context.Context, db *honker.DB) (int64, error) {
 	return r.Changed, err
 }
 
-// resumeAll ends the pauses that a killed operator has left.
+// resumeAll ends the pauses of an operator that was killed.
 func resumeAll(ctx context.Context, db *honker.DB) error {
 	for _, queue := range operated {
 		if _, err := honker.NewQueue[json.RawMessage](db, queue, nil).Resume(ctx); err != nil {
@@ -103,7 +103,7 @@ func resumeAll(ctx context.Context, db *honker.DB) error {
 	return nil
 }
 
-// operated: no job of a queue was claimed while it was paused.
+// operated checks that no job was claimed while its queue was paused.
 func (r *reckoning) operated(context.Context) error {
 	for n, times := range r.noted[requeued] {
 		r.Add("requeued", n*int64(times))

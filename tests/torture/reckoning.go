@@ -18,8 +18,8 @@ import (
 // reckoning compares a file with its ledgers.
 type reckoning struct {
 	*storm
-	noted  map[string]map[int64]int // how often what was noted of which number
-	runs   [][]int64                // the events that each subscriber has handled
+	noted  map[string]map[int64]int // number of notes, by kind and by noted number
+	runs   [][]int64                // events handled by each subscriber
 	events []event
 	faults []error
 }
@@ -47,12 +47,14 @@ func (s *storm) checkJobs() error {
 	return errors.Join(r.faults...)
 }
 
+// readLedgers reads the notes of all processes. The events handled by a subscriber are kept per
+// process, because each process starts a new run.
 func (r *reckoning) readLedgers() error {
 	all, err := testkit.ReadLedgers(filepath.Join(r.Dir, "ledger-*"))
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		var run []int64
 		for _, e := range all[path] {
-			if strings.Contains(e.What, "/") { // of a relay's batch, see testkit.ReadRelayHistory
+			if strings.Contains(e.What, "/") { // a note about a relay batch, see testkit.ReadRelayHistory
 				continue
 			}
 			if r.noted[e.What] == nil {
@@ -75,7 +77,7 @@ func (r *reckoning) readEvents(ctx context.Context) error {
 		func(row []any) { r.events = append(r.events, event{row[0].(int64), row[1].(int64)}) })
 }
 
-// compare says what of a kind was lost, came from nowhere, or came twice.
+// compare reports numbers that were lost, that are unknown, or that were found more than once.
 func (r *reckoning) compare(what string, acked, meant map[int64]int, found map[int64]int, once bool) error {
 	var errs []error
 	count := func(counter string, n int64, why string) {
@@ -86,21 +88,21 @@ func (r *reckoning) compare(what string, acked, meant map[int64]int, found map[i
 	}
 	for n := range acked {
 		if found[n] == 0 {
-			count("acked_lost", n, "was acknowledged, and is lost")
+			count("acked_lost", n, "was acknowledged but is lost")
 		}
 	}
 	for n, times := range found {
 		if meant[n] == 0 || r.noted[doomed][n] > 0 {
-			count("phantoms", n, "was never committed, and is there")
+			count("phantoms", n, "was never committed but exists")
 		}
 		if once && times > 1 {
-			count("duplicates", n, fmt.Sprintf("is there %d times", times))
+			count("duplicates", n, fmt.Sprintf("exists %d times", times))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// none counts what queries find that should find nothing. Their values say what it is.
+// none runs queries that must return 0. The values of the map describe the violations.
 func (r *reckoning) none(ctx context.Context, counter string, queries map[string]string) error {
 	var errs []error
 	for query, what := range queries {
@@ -114,7 +116,7 @@ func (r *reckoning) none(ctx context.Context, counter string, queries map[string
 	return errors.Join(errs...)
 }
 
-// tally counts the numbers that a query returns.
+// tally counts each number that a query returns.
 func (r *reckoning) tally(ctx context.Context, query string) (map[int64]int, error) {
 	numbers, err := column[int64](ctx, r.db.SQL(), query)
 	found := map[int64]int{}
@@ -124,7 +126,7 @@ func (r *reckoning) tally(ctx context.Context, query string) (map[int64]int, err
 	return found, err
 }
 
-// jobs have one effect each, or are dead as they should be.
+// jobs checks that each job has its effect exactly once, or is dead as expected.
 func (r *reckoning) jobs(ctx context.Context) error {
 	effects, err := r.tally(ctx, `SELECT number FROM effects`)
 	if err != nil {
@@ -149,7 +151,8 @@ func (r *reckoning) mails(context.Context) error {
 	return r.compare("mail", r.noted[mailAcked], r.noted[mailMeant], r.noted[sent], false)
 }
 
-// published events are there once, those of one producer in its order.
+// published checks that each event exists exactly once, and that the events of each producer are in
+// order.
 func (r *reckoning) published(context.Context) error {
 	found, last := map[int64]int{}, map[int64]int64{}
 	var disorder error
@@ -165,7 +168,7 @@ func (r *reckoning) published(context.Context) error {
 	return errors.Join(disorder, r.compare("event", r.noted[eventAcked], r.noted[eventMeant], found, true))
 }
 
-// orders have all that was committed with them.
+// orders checks that the events and mails committed with each order exist.
 func (r *reckoning) orders(ctx context.Context) error {
 	orders, err := r.tally(ctx, `SELECT number FROM orders`)
 	if err != nil {
@@ -184,8 +187,8 @@ func (r *reckoning) orders(ctx context.Context) error {
 	return nil
 }
 
-// handled: no run of the subscriber has a gap, the next one begins at most one save
-// before the end of the one before, and all is handled.
+// handled checks that no run of the subscriber has a gap and that all events were handled. Each run
+// must begin at most saveEvery events before the end of the previous run.
 func (r *reckoning) handled(context.Context) error {
 	at := map[int64]int{}
 	for i, e := range r.events {
@@ -214,6 +217,7 @@ func (r *reckoning) handled(context.Context) error {
 	return nil
 }
 
+// doubles checks that the pipe has published a result for each event, in order.
 func (r *reckoning) doubles(ctx context.Context) error {
 	got, err := column[int64](ctx, r.db.SQL(), `SELECT CAST(payload AS INTEGER) FROM _honker_stream WHERE topic = 'doubles' ORDER BY offset`)
 	want := make([]int64, len(r.events))
@@ -222,12 +226,12 @@ func (r *reckoning) doubles(ctx context.Context) error {
 	}
 	if err == nil && !slices.Equal(want, got) {
 		r.Add("order_violations", 1)
-		err = fmt.Errorf("a pipe made %d events of %d, or in another order", len(got), len(want))
+		err = fmt.Errorf("a pipe published %d events for %d, or in the wrong order", len(got), len(want))
 	}
 	return err
 }
 
-// taken: each event was one member's, once.
+// taken checks that each event was handled by a member of the group exactly once.
 func (r *reckoning) taken(ctx context.Context) error {
 	taken, err := r.tally(ctx, `SELECT number FROM taken`)
 	all := map[int64]int{}
@@ -237,7 +241,7 @@ func (r *reckoning) taken(ctx context.Context) error {
 	return errors.Join(err, r.compare("event of a group", all, all, taken, true))
 }
 
-// fired: every second of the schedule has its job, and one only.
+// fired checks that each second of the schedule has exactly one job.
 func (r *reckoning) fired(ctx context.Context) error {
 	jobs, err := one[int64](ctx, r.db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue = 'fired'`)
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Relays shows what a relay keeps: the order of each partition, every message, and the effects of
-// HandleTx once. Its processes are killed and stopped, the power is cut, or the disk fails.
+// Relays checks the guarantees of package relay: the order of each partition, no lost messages, and
+// effects of HandleTx exactly once. Rounds kill or suspend processes, cut the power, or let the
+// disk fail.
 func Relays(ctx context.Context, r *Round) error {
 	for _, name := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "hung"} {
 		r.Add(name, 0)
@@ -32,7 +33,7 @@ func Relays(ctx context.Context, r *Round) error {
 	}
 }
 
-// relayParts are two processes that send and handle.
+// relayParts are two processes that send and handle messages.
 var relayParts = [][]string{{"sender", "relay"}, {"sender", "relay"}}
 
 const (
@@ -43,15 +44,15 @@ const (
 
 var relayQueues = []string{"one", "batch", "tx"}
 
-// relayKills kills the processes, or stops them for longer than a lease, while they send and
-// handle. Ledgers keep what each meant to send, what was acknowledged, and what it was given.
+// relayKills kills processes that send and handle messages, or suspends them for longer than a
+// lease. Their ledgers contain the intended, acknowledged and handled messages.
 func relayKills(ctx context.Context, r *Round) error {
 	s := &storm{Round: r, parts: relayParts, pause: 60 * time.Millisecond, span: 4 * time.Second, freeze: relayLease, rest: [][]string{{"relay"}}}
 	s.left, s.check = s.relayed, s.checkRelay
 	return s.run(ctx)
 }
 
-// relayed says what is left of the messages.
+// relayed describes the messages that are left, or returns "".
 func (s *storm) relayed(ctx context.Context) (string, error) {
 	there, err := one[bool](ctx, s.db.SQL(), `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = '_honkerx_relay_messages')`)
 	if err != nil || !there {
@@ -68,7 +69,7 @@ func (s *storm) relayed(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// stopAndGo stops a process for a while, which may be longer than its leases, and lets it go on.
+// stopAndGo suspends a process for a while, possibly beyond its leases, and resumes it.
 func (s *storm) stopAndGo() error {
 	victim := s.slots[s.Rand.IntN(len(s.slots))]
 	if err := victim.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -79,10 +80,10 @@ func (s *storm) stopAndGo() error {
 	return victim.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// What the ledgers say of the senders.
+// Notes of senders in their ledgers.
 const messageMeant, messageAcked = "message?", "message"
 
-// relayOf is the actor's relay with its queues.
+// relayOf returns a relay of the actor and its queues.
 func (a *actor) relayOf() (r *relay.Relay, queues []*relay.Queue) {
 	o := testkit.RelayObserver(func(what any, n int64) { a.note(fmt.Sprint(what), n) })
 	r = relay.New(a.db, &relay.Options{Observer: o, RetryBase: time.Millisecond, RetryMax: 20 * time.Millisecond, Batch: 6})
@@ -92,7 +93,7 @@ func (a *actor) relayOf() (r *relay.Relay, queues []*relay.Queue) {
 	return r, queues
 }
 
-// sendMessages sends in all ways there are, each once the one before is committed.
+// sendMessages sends messages in all supported ways, each after the previous commit.
 func (a *actor) sendMessages(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 6))
 	_, queues := a.relayOf()
@@ -107,7 +108,7 @@ func (a *actor) sendMessages(ctx context.Context) error {
 	return nil
 }
 
-// outgoing are a few messages with numbers of their own.
+// outgoing returns a few messages with unique numbers.
 func (a *actor) outgoing(luck *rand.Rand) (all []relay.Outgoing, numbers []int64) {
 	for range 1 + luck.IntN(4) {
 		n := a.number()
@@ -127,7 +128,7 @@ func (a *actor) sendSome(ctx context.Context, q *relay.Queue, luck *rand.Rand) e
 	return nil
 }
 
-// sendInTx writes a row of the application's with its messages.
+// sendInTx sends messages in a transaction that also inserts rows of the application.
 func (a *actor) sendInTx(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
 	all, numbers := a.outgoing(luck)
 	a.note(messageMeant, numbers...)
@@ -156,13 +157,13 @@ func (a *actor) sendWithRows(ctx context.Context, q *relay.Queue, all []relay.Ou
 	})
 }
 
-// handleMessages notes what it is given. A few fail at first, a few are rejected.
+// handleMessages notes the messages that it handles. A few fail at first and a few are rejected.
 func (a *actor) handleMessages(ctx context.Context) error {
 	r, queues := a.relayOf()
 	lease := relay.Lease(relayLease, relayHeadroom)
 	queues[0].Handle(func(_ context.Context, m *relay.Message) error {
 		if m.ID%8 == 0 {
-			time.Sleep(5 * time.Millisecond) // so a process is stopped or killed here
+			time.Sleep(5 * time.Millisecond) // makes it likely that the process is suspended or killed here
 		}
 		return a.given(m)
 	}, lease)
@@ -187,6 +188,7 @@ func (a *actor) handleMessages(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
+// given notes a message, and returns the error with which its handler ends.
 func (a *actor) given(m *relay.Message) error {
 	n := messageNumber(m)
 	testkit.NoteGiven(func(what any, n int64) { a.note(fmt.Sprint(what), n) }, m, n)

@@ -13,11 +13,12 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// relayCuts cuts the power while a relay is at work. Each image has a prefix of what was sent: the
-// first so many of each partition are finished, with their effects, and the next ones wait.
+// relayCuts cuts the power while a relay is working. Each image must contain a prefix of the sent
+// messages. In each partition, a prefix of them is finished, with their effects, and the others are
+// waiting.
 func relayCuts(ctx context.Context, r *Round) error {
 	c := newCutter(r)
-	var running atomic.Pointer[diskRelay] // asked for by any connection
+	var running atomic.Pointer[diskRelay] // read by any connection
 	c.acked = func() []int64 { return running.Load().known() }
 	err := c.shoot(func(path string) error {
 		db, end, err := c.open(context.WithoutCancel(ctx), path)
@@ -39,7 +40,7 @@ func relayCuts(ctx context.Context, r *Round) error {
 	return c.developAll(ctx, c.compareRelay)
 }
 
-// work sends some messages and has them handled.
+// work sends some messages and waits until they are handled.
 func (d *diskRelay) work(ctx context.Context, luck *rand.Rand) error {
 	stop, ended := d.start()
 	for range 40 {
@@ -53,8 +54,7 @@ func (d *diskRelay) work(ctx context.Context, luck *rand.Rand) error {
 	return errors.Join(stop(), d.result(ctx))
 }
 
-// known is what is known of each partition at this moment: how many were acknowledged, given and
-// saved.
+// known returns the current numbers of acknowledged, handled and saved messages of each partition.
 func (d *diskRelay) known() (all []int64) {
 	if d == nil {
 		return nil
@@ -76,14 +76,14 @@ func (d *diskRelay) each(f func(name string)) {
 	}
 }
 
-// compareRelay looks at a picture, and then has the library go on with it.
+// compareRelay checks a picture and runs the library on it.
 func (c *cutter) compareRelay(ctx context.Context, path string, p picture) error {
 	s, err := stateOfFile(ctx, path)
 	if err != nil {
 		c.Add("corrupt", 1)
 		return err
 	}
-	if s == "" || len(p.acked) == 0 { // before all that a relay does
+	if s == "" || len(p.acked) == 0 { // the power was cut before the relay had written anything
 		return c.account(sum(p.acked))
 	}
 	pool, err := plain(path)
@@ -112,7 +112,7 @@ func sum(all []int64) (n int64) {
 	return n
 }
 
-// resume compares what a cut has left with what was known, and hands out the rest.
+// resume compares the file with the known numbers and handles the remaining messages.
 func (c *cutter) resume(ctx context.Context, db *honker.DB, known []int64) error {
 	d, err := newDiskRelay(ctx, db)
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *cutter) resume(ctx context.Context, db *honker.DB, known []int64) error
 	return errors.Join(stop(), d.result(ctx))
 }
 
-// comparePart compares a partition, and tells d what is finished of it and what waits.
+// comparePart compares a partition, and sets its finished and waiting messages in d.
 func (c *cutter) comparePart(ctx context.Context, d *diskRelay, name string, acked, given, saved int64) error {
 	processed, err := one[int64](ctx, d.db.SQL(), `SELECT ifnull(max(processed), 0) FROM _honkerx_relay_partitions
 WHERE queue || '/' || partition = ?`, name)
@@ -147,7 +147,7 @@ WHERE queue || '/' || partition = ? ORDER BY id`, name)
 	}
 	if processed > given {
 		c.Add("phantoms", 1)
-		return fmt.Errorf("%s: %d messages are finished, %d were given", name, processed, given)
+		return fmt.Errorf("%s: %d messages are finished, but %d were handled", name, processed, given)
 	}
 	p := d.parts[name]
 	for n := range processed {

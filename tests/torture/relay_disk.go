@@ -21,8 +21,8 @@ const diskPartitions = 2
 
 var diskQueues = []string{"one", "tx"}
 
-// diskRelay sends and handles in this process, on a disk that is not to be trusted. The messages of
-// a partition carry 1, 2, 3 … in the order in which they are sent.
+// diskRelay sends and handles messages in this process, on a faulty disk. The messages of a
+// partition carry 1, 2, 3, … in the order in which they are sent.
 type diskRelay struct {
 	db     *honker.DB
 	relay  *relay.Relay
@@ -34,12 +34,12 @@ type diskRelay struct {
 	again    int64
 }
 
-// diskPart is what is known of a partition, beside the file.
+// diskPart is the expected state of a partition.
 type diskPart struct {
-	sent  int64 // the last one that was sent, perhaps in vain
+	sent  int64 // the last number sent, whether or not the send succeeded
 	acked []int64
 	given []int64
-	saved int64 // how many were finished by batches that were told so
+	saved int64 // number of messages finished by batches that were saved
 }
 
 const diskTable = `CREATE TABLE IF NOT EXISTS relay_effects (partition INTEGER, number INTEGER)`
@@ -76,11 +76,11 @@ func (d *diskRelay) finished(e relay.Finished) {
 	d.parts[partName(e.Queue, e.Partition)].saved += int64(e.Processed)
 }
 
-// A few messages have a fate.
+// A few messages fail at first or are rejected.
 func failsAtFirst(seq int64) bool { return seq%7 == 3 }
 func isRefused(seq int64) bool    { return seq%11 == 5 }
 
-// handle notes a message, which has to be the next one of its partition or one that was given before.
+// handle records a message. It must be the next of its partition, or a repeated delivery.
 func (d *diskRelay) handle(m *relay.Message) error {
 	n, err := strconv.ParseInt(string(m.Payload), 10, 64)
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *diskRelay) handle(m *relay.Message) error {
 	case m.Seq >= 1 && m.Seq <= known && p.given[m.Seq-1] == n && m.Seq > p.saved:
 		d.again++
 	default:
-		d.disorder = errors.Join(d.disorder, fmt.Errorf("%s carries %d, after %v, of which %d were saved", m.IdempotencyKey(), n, p.given, p.saved))
+		d.disorder = errors.Join(d.disorder, fmt.Errorf("%s carries %d after %v, with %d saved", m.IdempotencyKey(), n, p.given, p.saved))
 	}
 	switch {
 	case isRefused(m.Seq):
@@ -106,7 +106,7 @@ func (d *diskRelay) handle(m *relay.Message) error {
 	return nil
 }
 
-// send sends some messages to a partition, alone or in a transaction.
+// send sends n messages to a partition, optionally in a transaction.
 func (d *diskRelay) send(ctx context.Context, queue string, partition, n int, inTx bool) error {
 	p := d.parts[partName(queue, partition)]
 	d.mu.Lock()
@@ -136,7 +136,7 @@ func (d *diskRelay) send(ctx context.Context, queue string, partition, n int, in
 	return err
 }
 
-// start runs the relay. stop ends it, and returns what it returned.
+// start runs the relay. stop ends it and returns its error.
 func (d *diskRelay) start() (stop func() error, ended <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -164,7 +164,7 @@ func (d *diskRelay) drained(ended <-chan error) error {
 	}
 }
 
-// result is what is wrong with what the handlers were given, and the file.
+// result checks that the messages were handled correctly, and that the file is intact.
 func (d *diskRelay) result(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,7 +172,7 @@ func (d *diskRelay) result(ctx context.Context) error {
 	for name, p := range d.parts {
 		for _, n := range p.acked {
 			if !slices.Contains(p.given, n) {
-				err = errors.Join(err, fmt.Errorf("%s: message %d was acknowledged, and %v were given", name, n, p.given))
+				err = errors.Join(err, fmt.Errorf("%s: message %d was acknowledged, but only %v were handled", name, n, p.given))
 			}
 		}
 		err = errors.Join(err, d.compareEffects(ctx, name, p))
@@ -180,7 +180,8 @@ func (d *diskRelay) result(ctx context.Context) error {
 	return errors.Join(err, d.db.Check(ctx))
 }
 
-// compareEffects: what was not rejected has its row, once, and what was is dead.
+// compareEffects checks that each message that was not rejected has its effect exactly once, and
+// that rejected messages are dead letters.
 func (d *diskRelay) compareEffects(ctx context.Context, name string, p *diskPart) error {
 	kept, err := d.rows(ctx, name)
 	if err != nil {
@@ -193,12 +194,12 @@ func (d *diskRelay) compareEffects(ctx context.Context, name string, p *diskPart
 		}
 	}
 	if fmt.Sprint(kept) != fmt.Sprint(want) {
-		return fmt.Errorf("%s: the effects and dead letters are of %v, and not of %v", name, kept, want)
+		return fmt.Errorf("%s: the effects and dead letters belong to %v rather than %v", name, kept, want)
 	}
 	return nil
 }
 
-// rows are the messages of a partition with an effect, and those that are dead letters.
+// rows returns the messages of a partition that have an effect or are dead letters.
 func (d *diskRelay) rows(ctx context.Context, name string) ([]int64, error) {
 	return column[int64](ctx, d.db.SQL(), `SELECT number FROM relay_effects WHERE 'tx/' || partition = ?1
 UNION ALL SELECT CAST(payload AS INTEGER) FROM _honkerx_relay_dead WHERE queue || '/' || partition = ?1 ORDER BY 1`, name)

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// relayFaults has calls of the disk fail while a relay is at work: what was acknowledged is
-// delivered, effects are there once, and Run goes on.
+// relayFaults lets disk operations fail while a relay is working. Each acknowledged message must be
+// delivered, effects must happen once, and Run must continue.
 func relayFaults(ctx context.Context, r *Round) error {
 	return onBadDisk(ctx, r, func(f *faulter) error {
 		d, err := newDiskRelay(context.WithoutCancel(ctx), f.db)
@@ -25,7 +25,7 @@ func relayFaults(ctx context.Context, r *Round) error {
 	})
 }
 
-// onBadDisk opens a file on a disk that may be told to fail, and keeps it when something was found.
+// onBadDisk opens a file on a fault disk and runs play. It keeps the file if play returns an error.
 func onBadDisk(ctx context.Context, r *Round, play func(*faulter) error) error {
 	dir, err := r.sub("run")
 	if err != nil {
@@ -48,7 +48,7 @@ func onBadDisk(ctx context.Context, r *Round, play func(*faulter) error) error {
 	return err
 }
 
-// relay sends while something fails now and then, and waits until all is handled.
+// relay sends messages during temporary faults, and waits until all are handled.
 func (f *faulter) relay(ctx context.Context, d *diskRelay) error {
 	stop, ended := d.start()
 	for i := 0; i < 60 && ctx.Err() == nil; i++ {
@@ -56,7 +56,7 @@ func (f *faulter) relay(ctx context.Context, d *diskRelay) error {
 		if err := f.sendSome(d); err != nil {
 			return fmt.Errorf("send during %v: %w", t, err)
 		}
-		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond) // it is the handlers' turn to fail
+		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond) // gives the handlers time to meet the fault
 		f.disarm(t)
 		time.Sleep(time.Duration(f.Rand.IntN(10)) * time.Millisecond)
 	}
@@ -77,7 +77,7 @@ func (f *faulter) relay(ctx context.Context, d *diskRelay) error {
 	return errors.Join(stop(), d.result(context.Background()))
 }
 
-// sendSome sends a few times. That a send fails is no error.
+// sendSome sends messages a few times. A failed send is not an error.
 func (f *faulter) sendSome(d *diskRelay) error {
 	for range 1 + f.Rand.IntN(3) {
 		f.Add("operations", 1)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// checkRelay compares the file with what the processes of a relay have noted.
+// checkRelay compares the file with the ledgers of the processes of a relay round.
 func (s *storm) checkRelay() error {
 	r := &reckoning{storm: s, noted: map[string]map[int64]int{}}
 	if err := r.readLedgers(); err != nil {
@@ -31,7 +31,7 @@ func (s *storm) checkRelay() error {
 		r.relayEffects(ctx, history), r.relayOrders(ctx, history), s.db.Check(ctx))
 }
 
-// delivered: each message that was acknowledged has a number in its partition, and one only.
+// delivered checks that each acknowledged message occurs exactly once in its partition.
 func (r *reckoning) delivered(h *testkit.RelayHistory) error {
 	found := map[int64]int{}
 	for _, numbers := range h.Numbers {
@@ -43,8 +43,7 @@ func (r *reckoning) delivered(h *testkit.RelayHistory) error {
 	return r.compare("message", r.noted[messageAcked], r.noted[messageMeant], found, true)
 }
 
-// inSendersOrder: of one sender, the messages of a partition come in the order in which they were
-// sent.
+// inSendersOrder checks that the messages from each sender to a partition are in order.
 func (r *reckoning) inSendersOrder(h *testkit.RelayHistory) error {
 	for p, numbers := range h.Numbers {
 		last := map[int64]int64{}
@@ -60,7 +59,7 @@ func (r *reckoning) inSendersOrder(h *testkit.RelayHistory) error {
 	return nil
 }
 
-// progress: each partition has finished what was given, and no more.
+// progress checks that each partition has finished exactly the messages that were handled.
 func (r *reckoning) progress(ctx context.Context, h *testkit.RelayHistory) error {
 	finished := map[testkit.RelayPartition]int64{}
 	err := eachRow(ctx, r.db.SQL(), `SELECT queue, partition, processed FROM _honkerx_relay_partitions`, func(row []any) {
@@ -69,14 +68,14 @@ func (r *reckoning) progress(ctx context.Context, h *testkit.RelayHistory) error
 	for p, n := range finished {
 		if given := int64(len(h.Numbers[p])); given != n {
 			r.Add("order_violations", 1)
-			err = errors.Join(err, fmt.Errorf("%s/%d: %d messages are finished, %d were given", p.Queue, p.Partition, n, given))
+			err = errors.Join(err, fmt.Errorf("%s/%d: %d messages are finished, but %d were handled", p.Queue, p.Partition, n, given))
 		}
 	}
 	return err
 }
 
-// relayEffects: HandleTx has written each message once that was not rejected, and those that were
-// are the dead letters.
+// relayEffects checks that HandleTx has written each message exactly once, except rejected
+// messages, which must be dead letters.
 func (r *reckoning) relayEffects(ctx context.Context, h *testkit.RelayHistory) error {
 	effects, err := r.tally(ctx, `SELECT number FROM effects`)
 	if err != nil {
@@ -104,7 +103,7 @@ func (r *reckoning) relayEffects(ctx context.Context, h *testkit.RelayHistory) e
 		r.compare("dead letter", rejected, rejected, dead, true))
 }
 
-// relayOrders have the messages that were committed with them.
+// relayOrders checks that the messages committed together with an order exist.
 func (r *reckoning) relayOrders(ctx context.Context, h *testkit.RelayHistory) error {
 	orders, err := r.tally(ctx, `SELECT number FROM orders`)
 	found := map[int64]bool{}

@@ -19,9 +19,9 @@ import (
 	"github.com/honker-go/honker/tests/torture/wallclock"
 )
 
-// Replaced shows that a process learns that its file was replaced while its clock was set:
-// writers soon, since what they are told of goes to a file that can no longer be opened, and
-// waiters too. The process is a child, as its clock is its own.
+// Replaced checks that a process whose clock is changed notices that its file was replaced. Writers
+// must notice quickly, because their acknowledged writes go to a file that can no longer be opened.
+// The process is a child, so that it can set its own clock.
 func Replaced(ctx context.Context, r *Round) error {
 	for _, name := range []string{"replaced", "acked_late", "not_told"} {
 		r.Add(name, 0)
@@ -57,7 +57,7 @@ func (r *Round) replaceOne(p part) error {
 		var what string
 		var n int64
 		if _, err := fmt.Sscan(lines.Text(), &what, &n); err != nil {
-			return errors.Join(fmt.Errorf("the child says %q", lines.Text()), c.stop())
+			return errors.Join(fmt.Errorf("the child printed %q", lines.Text()), c.stop())
 		}
 		r.Max("worst_"+what+"_ms", n)
 		if n > toldWithin[what].Milliseconds() {
@@ -68,13 +68,13 @@ func (r *Round) replaceOne(p part) error {
 	return errors.Join(err, c.stop())
 }
 
-// toldWithin is by when, with time for a busy machine: a writer looks every 100 ms, and a
-// waiter without notices every four seconds.
+// toldWithin contains the limits, with some time for a busy machine. A writer checks the file every
+// 100 ms, and a waiter without notices every four seconds.
 var toldWithin = map[string]time.Duration{"ack": 10 * time.Second, "waiter": 15 * time.Second}
 
-// beReplaced is that child: it waits and writes in all ways, sets its clock, replaces its own
-// file, sets its clock again, and says when the last write was acknowledged and when the last
-// waiter was told.
+// beReplaced is the child process. It waits and writes in all supported ways, sets its clock,
+// replaces its file, and sets its clock again. It prints the times of the last acknowledged write
+// and of the last waiter to notice.
 func beReplaced() {
 	p := testkit.ChildArgs[part]()
 	luck := rand.New(rand.NewPCG(uint64(p.Number), 7))
@@ -84,7 +84,7 @@ func beReplaced() {
 	testkit.Must(err)
 	var writers, waiters sync.WaitGroup
 	var acked, told latest
-	for range 2 * luck.IntN(2) { // without writers, waiters find out by themselves
+	for range 2 * luck.IntN(2) { // without writers, waiters must notice on their own
 		writers.Go(func() { testkit.Must(enqueueUntilTold(ctx, db, &acked)) })
 	}
 	for name, wait := range replacedWaits(db) {
@@ -112,7 +112,7 @@ func beReplaced() {
 	_ = db.Close()
 }
 
-// latest is when something was last noted.
+// latest is the time of the last call of note.
 type latest struct {
 	mu sync.Mutex
 	at time.Time
@@ -124,14 +124,14 @@ func (l *latest) note() {
 	l.at = time.Now()
 }
 
-// after is by how many ms it is later than began, by the monotonic clock.
+// after returns the milliseconds between began and the last note, by the monotonic clock.
 func (l *latest) after(began time.Time) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, l.at.Sub(began).Milliseconds())
 }
 
-// enqueueUntilTold writes until it is told, or until ctx ends.
+// enqueueUntilTold enqueues jobs until it gets ErrDatabaseReplaced or ctx ends.
 func enqueueUntilTold(ctx context.Context, db *honker.DB, acked *latest) error {
 	q := honker.NewQueue[int](db, "other", nil)
 	for {
@@ -144,7 +144,7 @@ func enqueueUntilTold(ctx context.Context, db *honker.DB, acked *latest) error {
 	}
 }
 
-// replacedWaits end with the error by which they were told.
+// replacedWaits returns waiting calls. Each returns the error with which it ended.
 func replacedWaits(db *honker.DB) map[string]func(context.Context) error {
 	q := honker.NewQueue[int](db, "jobs", nil)
 	s := honker.NewStream[int](db, "events", nil)

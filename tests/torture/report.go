@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Report is what a run of all suites has found.
+// Report is the result of a run of several suites.
 type Report struct {
 	Began    time.Time         `json:"began"`
 	Took     string            `json:"took"`
@@ -22,10 +22,10 @@ type Report struct {
 	Machine  map[string]any    `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Suites   []SuiteReport     `json:"suites"`
-	Failed   int               `json:"failed"` // suites with a violation
+	Failed   int               `json:"failed"` // number of suites with a violation
 }
 
-// SuiteReport is what one suite has counted.
+// SuiteReport is the result of a suite.
 type SuiteReport struct {
 	Name      string           `json:"name"`
 	Took      string           `json:"took"`
@@ -33,18 +33,18 @@ type SuiteReport struct {
 	Violation string           `json:"violation,omitempty"`
 }
 
-// Options of All.
+// Options are the options of All.
 type Options struct {
-	For    time.Duration // of all suites together
+	For    time.Duration // total duration of all suites
 	Seed   uint64
-	Only   []string  // suites; nil: all
-	Dir    string    // see Bounds
-	Live   io.Writer // where the counters are shown every second
-	Cycles int       // how often each suite has its turn; default one in ten minutes
+	Only   []string  // names of suites; nil for all
+	Dir    string    // see Bounds.Dir
+	Live   io.Writer // if not nil, gets the counters every second
+	Cycles int       // number of turns of each suite; default one per ten minutes
 }
 
-// All runs the suites in turns, in the shares they have, until the time is over or ctx
-// ends. A suite that has found a violation gets no more turns.
+// All runs the suites in turns, according to their shares, until o.For has passed or ctx is
+// cancelled. A suite with a violation gets no further turns.
 func All(ctx context.Context, o Options) (*Report, error) {
 	suites, err := choose(o.Only)
 	if err != nil {
@@ -67,7 +67,7 @@ func All(ctx context.Context, o Options) (*Report, error) {
 	return r.report(), nil
 }
 
-// choose is all suites, or those named.
+// choose returns the suites with the given names, or all.
 func choose(names []string) (chosen []Suite, err error) {
 	for _, s := range Suites {
 		if len(names) == 0 {
@@ -80,7 +80,7 @@ func choose(names []string) (chosen []Suite, err error) {
 		}
 	}
 	if len(names) > len(chosen) || len(chosen) == 0 {
-		return nil, fmt.Errorf("torture: the suites are %v", suiteNames())
+		return nil, fmt.Errorf("torture: unknown suite; the suites are %v", suiteNames())
 	}
 	return chosen, nil
 }
@@ -97,11 +97,11 @@ type runner struct {
 	began  time.Time
 	turns  []*turn
 	shares int
-	mu     sync.Mutex // guards now
+	mu     sync.Mutex // protects now
 	now    *turn
 }
 
-// turn is a suite with what it has done.
+// turn is a suite with its state.
 type turn struct {
 	Suite
 	counters *Counters
@@ -110,6 +110,7 @@ type turn struct {
 	err      error
 }
 
+// run gives a suite its share of the time for a turn. The next turn continues with new seeds.
 func (r *runner) run(ctx context.Context, t *turn) {
 	if t.err != nil || ctx.Err() != nil {
 		return
@@ -127,7 +128,7 @@ func (r *runner) run(ctx context.Context, t *turn) {
 	}
 }
 
-// show writes the counters of the suite that runs, every second.
+// show prints the counters of the running suite every second.
 func (r *runner) show() (stop func()) {
 	if r.Live == nil {
 		return func() {}
@@ -168,7 +169,7 @@ func (r *runner) report() *Report {
 	return out
 }
 
-// Write writes the report as JSON.
+// Write writes the report as indented JSON.
 func (r *Report) Write(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

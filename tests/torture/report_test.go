@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/tests/torture"
 )
 
-// A suite that finds something is reported with its seed and ends alone.
+// A suite with a violation is reported with its seed and ends. Other suites continue.
 func TestTorture_Report(t *testing.T) {
 	suites := torture.Suites
 	defer func() { torture.Suites = suites }()

@@ -15,24 +15,24 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// actor is a child of a storm.
+// actor is a child process of a storm.
 type actor struct {
 	part
 	db    *honker.DB
 	notes *testkit.Ledger
-	last  int64 // number given to something
+	last  int64 // last number used
 	mu    sync.Mutex
 }
 
-// What the ledgers say. "meant" is noted before a commit and the other after it;
-// doomed is what will be rolled back.
+// Notes in the ledgers. The name with "?" is noted before a commit and the other name after it.
+// doomed notes writes that will be rolled back.
 const (
 	jobMeant, jobAcked     = "job?", "job"
 	mailMeant, mailAcked   = "mail?", "mail"
 	eventMeant, eventAcked = "event?", "event"
 	doomed                 = "doomed"
 	sent, handled          = "sent", "handled"
-	stepped                = "stepped" // a clock was set
+	stepped                = "stepped" // the clock was set
 )
 
 var roles = map[string]func(*actor, context.Context) error{
@@ -56,7 +56,8 @@ var roles = map[string]func(*actor, context.Context) error{
 	"foreign worker": (*actor).workForeign,
 }
 
-// play is the child: its roles at once, until it is killed or its stdin ends.
+// play is the main function of a child. It runs its roles until it is killed or its stdin is
+// closed.
 func play() {
 	a := &actor{part: testkit.ChildArgs[part]()}
 	var err error
@@ -83,7 +84,7 @@ func play() {
 
 func (a *actor) note(what string, numbers ...int64) { testkit.Must(a.notes.Note(what, numbers...)) }
 
-// number is one that no other child has.
+// number returns a number that is unique among all children.
 func (a *actor) number() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,11 +92,12 @@ func (a *actor) number() int64 {
 	return int64(a.Number)<<24 + a.last
 }
 
-// A few numbers have a fate.
+// A few numbers fail or are rejected, see fate.
 func failsFirst(n int64) bool { return n%16 == 3 }
 func isRejected(n int64) bool { return n%64 == 7 }
 
-// fate is how the attempt at a job ends. What was rejected waits until an operator lets it run again.
+// fate returns the result of an attempt at a job. Rejected jobs wait until an operator requeues
+// them.
 func fate(n int64, attempt int) error {
 	switch {
 	case isRejected(n) && attempt == 1:
@@ -119,7 +121,7 @@ func (a *actor) outbox() *honker.Outbox[int64] {
 
 func (a *actor) events() *honker.Stream[int64] { return honker.NewStream[int64](a.db, "events", nil) }
 
-// produce makes jobs, mails and events in all ways there are.
+// produce creates jobs, mails and events in all supported ways.
 func (a *actor) produce(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(uint64(a.Number), 3))
 	ways := []func(context.Context) error{a.enqueue, a.enqueueMany, a.order, a.order, a.rolledBack, a.publish, a.send, a.increment, a.link, a.share}
@@ -152,7 +154,7 @@ func (a *actor) enqueueMany(ctx context.Context) error {
 	return nil
 }
 
-// order writes a row of the application's with its job, mail and event.
+// order commits a row of the application together with its job, mail and event.
 func (a *actor) order(ctx context.Context) error {
 	n := a.number()
 	for _, what := range []string{jobMeant, mailMeant, eventMeant} {
@@ -203,7 +205,7 @@ func (a *actor) send(ctx context.Context) error {
 	return nil
 }
 
-// work has an effect for each job, in the transaction of its ack.
+// work inserts the effect of each job in the transaction of its ack.
 func (a *actor) work(ctx context.Context) error {
 	return a.queue().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.Args); err != nil {
@@ -217,7 +219,7 @@ func (a *actor) mail(ctx context.Context) error {
 	return a.outbox().Run(ctx, &honker.WorkOptions{Workers: 2, Lease: time.Second})
 }
 
-// saveEvery bounds what a subscriber sees again.
+// saveEvery is the maximum number of events that a subscriber repeats.
 const saveEvery = 3
 
 func (a *actor) subscribe(ctx context.Context) error {
@@ -225,7 +227,7 @@ func (a *actor) subscribe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		time.Sleep(300 * time.Microsecond) // a kill here must not find it saved
+		time.Sleep(300 * time.Microsecond) // a kill at this point must not find the event saved
 		a.note(handled, e.Offset)
 	}
 	return nil
@@ -236,7 +238,7 @@ func (a *actor) pipe(ctx context.Context) error {
 		func(_ context.Context, e *honker.Event[int64]) (int64, error) { return 2 * e.Data, nil })
 }
 
-// takePart is a member of a group: its effect is in the transaction of the ack.
+// takePart joins a group and inserts the effect of each event in the transaction of its ack.
 func (a *actor) takePart(ctx context.Context) error {
 	g := a.events().Group("g", &honker.GroupOptions{Lease: 300 * time.Millisecond})
 	m, err := g.Join(ctx, fmt.Sprint("member", a.Number))
@@ -258,10 +260,10 @@ func (a *actor) takePart(ctx context.Context) error {
 	return nil
 }
 
-// hurry is how much faster than the clock schedules run.
+// hurry is the speed of the schedules relative to the clock.
 const hurry = 5
 
-// tick fires schedules, beside others that do so.
+// tick fires schedules, as several processes do at the same time.
 func (a *actor) tick(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := a.Began.Add(hurry * time.Since(a.Began))

@@ -16,10 +16,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// script does one thing after another to a DB, each in one commit or none, chosen by
-// rand alone: so the same seed writes the same script.
+// script runs a random sequence of steps on a DB. Each step is at most a single commit. The same
+// seed produces the same script.
 type script struct {
-	name  string // no other script on the file has it
+	name  string // unique among the scripts on the file
 	db    *honker.DB
 	rand  *rand.Rand
 	steps map[string]step
@@ -33,21 +33,22 @@ type script struct {
 	held    []*honker.Job[string]
 	leased  []*honker.Delivery[string]
 	locks   map[string]*honker.Lock
-	topmost int64 // the last offset that was published
-	saved   int64 // the offset of consumer "c"
+	topmost int64 // last published offset
+	saved   int64 // saved offset of the consumer "c"
 	number  int
 }
 
-// step does something. When it has done it, and only then, effect is true of the file.
+// step performs an operation. The returned effect reports whether the operation is in the file.
 type step func(context.Context) (effect, error)
 
 type effect func(context.Context) (bool, error)
 
-// nothing is the effect of what need not have one.
+// nothing is the effect of a step that need not change the file.
 func nothing(context.Context) (bool, error) { return true, nil }
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
+// newScript returns a script. It joins a group under the given name.
 func newScript(ctx context.Context, name string, db *honker.DB, luck *rand.Rand) (*script, error) {
 	s := &script{name: name, db: db, rand: luck, locks: map[string]*honker.Lock{}}
 	s.jobs = honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Lease: time.Hour})
@@ -67,13 +68,13 @@ func newScript(ctx context.Context, name string, db *honker.DB, luck *rand.Rand)
 	return s, err
 }
 
-// next draws a step.
+// next returns a random step.
 func (s *script) next() (name string, do step) {
 	name = s.names[s.rand.IntN(len(s.names))]
 	return name, s.steps[name]
 }
 
-// text is a payload that there is only once; some need many pages.
+// text returns a unique payload. Some are many pages long.
 func (s *script) text() string {
 	s.number++
 	length := 10 << s.rand.IntN(9)
@@ -88,7 +89,7 @@ func (s *script) texts() []string {
 	return out
 }
 
-// exist tells whether all jobs are live or dead, in any queue.
+// exist returns an effect that reports whether all jobs are live or dead, in any queue.
 func (s *script) exist(ids ...int64) effect {
 	return func(ctx context.Context) (bool, error) {
 		for _, id := range ids {
@@ -102,7 +103,7 @@ func (s *script) exist(ids ...int64) effect {
 	}
 }
 
-// is tells whether a job is what want says.
+// is returns an effect that reports whether want accepts the job.
 func (s *script) is(id int64, want func(*honker.JobInfo) bool) effect {
 	return func(ctx context.Context) (bool, error) {
 		info, err := s.jobs.Get(ctx, id)
@@ -117,7 +118,7 @@ func gone(e effect) effect {
 	}
 }
 
-// asks tells whether a query says 1.
+// asks returns an effect that reports whether a query returns 1.
 func (s *script) asks(query string, args ...any) effect {
 	return func(ctx context.Context) (bool, error) { return one[bool](ctx, s.db.SQL(), query, args...) }
 }
@@ -193,8 +194,8 @@ func (s *script) claim(ctx context.Context) (effect, error) {
 	return s.is(jobs[0].ID, func(j *honker.JobInfo) bool { return j.State == honker.StateProcessing }), err
 }
 
-// settle ends a claim, if there is one. What failed may have been settled or not: it
-// is not asked again.
+// settle settles a random claim, if there is one. It is not used again, because a failed call may
+// have settled it.
 func (s *script) settle(do func(*honker.Job[string]) (effect, error)) (effect, error) {
 	if len(s.held) == 0 {
 		return nothing, nil

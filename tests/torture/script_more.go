@@ -103,7 +103,7 @@ func (s *script) unlock(ctx context.Context) (effect, error) {
 	return gone(s.asks(`SELECT EXISTS (SELECT 1 FROM _honker_locks WHERE name = ?)`, name)), err
 }
 
-// unlockAll does one by one what Close would do.
+// unlockAll releases all locks, as Close would, but in separate steps.
 func (s *script) unlockAll(ctx context.Context, done func(string) error) error {
 	for _, name := range slices.Sorted(maps.Keys(s.locks)) {
 		if err := errors.Join(s.locks[name].Unlock(ctx), done("unlock")); err != nil {
@@ -129,7 +129,7 @@ func (s *script) schedule(ctx context.Context) (effect, error) {
 	return s.asks(`SELECT EXISTS (SELECT 1 FROM _honker_scheduler_tasks WHERE name = ?)`, name), err
 }
 
-// tick goes minutes ahead, and fires several times at once.
+// tick moves time ahead by up to ten minutes, so a schedule may fire several times.
 func (s *script) tick(ctx context.Context) (effect, error) {
 	fires, err := s.db.Scheduler().Tick(ctx, time.Now().Add(time.Duration(s.rand.IntN(600))*time.Second))
 	ids := make([]int64, len(fires))

@@ -13,8 +13,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// speak is the other process of Wakes: for each line it hears it commits so often, so
-// many µs apart, and says when it has. A commit is a message and an event.
+// speak is the second process of Wakes. Each line that it reads contains a number of commits and
+// the pause between them in microseconds. It prints a line after these commits. A commit contains a
+// message and an event.
 func speak() {
 	db, err := honker.Open(testkit.ChildContext(), testkit.ChildArgs[part]().Path, nil)
 	testkit.Must(err)
@@ -42,7 +43,7 @@ func say(ctx context.Context, db *honker.DB, n int64) error {
 		_, published := honker.NewStream[said](db, "news", nil).PublishTx(ctx, tx, s)
 		return errors.Join(notified, published)
 	})
-	if ctx.Err() != nil { // the parent has gone
+	if ctx.Err() != nil { // the parent is gone
 		return nil
 	}
 	return err

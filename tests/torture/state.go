@@ -10,18 +10,17 @@ import (
 	"net/url"
 )
 
-// state is what is in a file's tables, in short: equal states are equal files to
-// every connection that asks. "" is a file without tables.
+// state is a hash of the contents of all tables in a file. It is "" for a file without tables.
 type state string
 
-// State is what is in a file's tables, in short.
+// State returns a hash of the contents of all tables.
 func State(ctx context.Context, pool *sql.DB) (string, error) {
 	s, err := stateOf(ctx, pool)
 	return string(s), err
 }
 
-// stateOf reads the tables one after another: nothing may write meanwhile. The numbers of minutes are no
-// part of it: they come with whatever commit there is, or with one of their own.
+// stateOf reads the tables one by one, so nothing may write meanwhile. The traffic counts are left
+// out, because they are written together with any commit, or on their own.
 func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
 	tables, err := column[string](ctx, pool, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> '_honkerx_minutes' ORDER BY name`)
 	if err != nil || len(tables) == 0 {
@@ -37,6 +36,7 @@ func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
 	return state(fmt.Sprintf("%x", hash.Sum(nil)[:12])), nil
 }
 
+// eachRow calls see for each row of a query. see must not keep the slice.
 func eachRow(ctx context.Context, pool *sql.DB, query string, see func([]any)) error {
 	rows, err := pool.QueryContext(ctx, query)
 	if err != nil {
@@ -60,7 +60,7 @@ func eachRow(ctx context.Context, pool *sql.DB, query string, see func([]any)) e
 	return rows.Err()
 }
 
-// column reads one column.
+// column returns the values of a query with a single column.
 func column[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (out []T, err error) {
 	rows, err := pool.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -77,14 +77,13 @@ func column[T any](ctx context.Context, pool *sql.DB, query string, args ...any)
 	return out, rows.Err()
 }
 
-// one reads one value.
+// one returns the value of a query with a single row and column.
 func one[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (v T, err error) {
 	err = pool.QueryRowContext(ctx, query, args...).Scan(&v)
 	return v, err
 }
 
-// plain opens the file at path as another program would, without honker. The driver is
-// the library's.
+// plain opens the file at path as another program would, without honker, but with the same driver.
 func plain(path string, pragmas ...string) (*sql.DB, error) {
 	query := url.Values{"_pragma": append([]string{"busy_timeout(5000)"}, pragmas...)}
 	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}

@@ -1,10 +1,11 @@
 //go:build unix
 
-// Package torture shows the promises of docs/guarantees.md by trying to break them:
-// processes that are killed, power cuts, disks that fail, models, wakes without a poll.
-// Tests run a few rounds of each suite; the command in cmd runs the same code for hours.
+// Package torture tests the guarantees of docs/guarantees.md by trying to violate them. It kills
+// processes, cuts the power, lets disks fail, compares the library with models, and checks wakes
+// with the safety poll turned off. Tests run a few rounds of each suite. The command in cmd runs
+// the same suites for hours.
 //
-// A round is made of its seed. A round that fails says the seed and keeps its files.
+// A round depends only on its seed. A failing round reports its seed and keeps its files.
 package torture
 
 import (
@@ -16,14 +17,14 @@ import (
 	"time"
 )
 
-// Suite is one way to break promises.
+// Suite is a kind of torture test.
 type Suite struct {
 	Name  string
-	Share int // of the time, beside the others
+	Share int // share of the run time, relative to the other suites
 	Round func(context.Context, *Round) error
 }
 
-// Suites are all there are.
+// Suites lists all suites.
 var Suites = []Suite{
 	{"kills", 22, Kills},
 	{"crowd", 10, Crowd},
@@ -39,24 +40,24 @@ var Suites = []Suite{
 	{"dispatch", 12, Dispatches},
 }
 
-// Round is one repetition of a suite. It ends early, and well, when its ctx does.
+// Round is a repetition of a suite. It ends early, without an error, when its ctx is cancelled.
 type Round struct {
 	Seed uint64
 	Rand *rand.Rand
-	Dir  string // empty at first
+	Dir  string // initially empty
 	*Counters
 }
 
-// Bounds say when a suite has been repeated enough: by time, by rounds, or by ctx.
+// Bounds limit the repetitions of a suite by time and by rounds.
 type Bounds struct {
-	Seed   uint64 // of the first round; each next one has the next seed
+	Seed   uint64 // seed of the first round; each further round adds 1
 	For    time.Duration
-	Rounds int    // 0: no bound
-	Least  int    // so many rounds even if they take longer
-	Dir    string // what failed is kept below; "": the system's memory, if it has such a place
+	Rounds int    // maximum number of rounds; 0 for no limit
+	Least  int    // minimum number of rounds, even if For has passed
+	Dir    string // directory for the files, which are kept after a failure; "" for a file system in memory, if there is one
 }
 
-// Run repeats the suite's rounds. The first that fails ends it.
+// Run repeats rounds of the suite. It returns the error of the first failing round.
 func (s Suite) Run(ctx context.Context, b Bounds, c *Counters) error {
 	timed, cancel := context.WithTimeout(ctx, b.For)
 	defer cancel()
@@ -74,6 +75,7 @@ func (s Suite) Run(ctx context.Context, b Bounds, c *Counters) error {
 	return nil
 }
 
+// once runs a single round. It deletes the files of the round unless it fails.
 func (s Suite) once(ctx context.Context, seed uint64, below string, c *Counters) error {
 	dir, err := os.MkdirTemp(scratch(below), "torture-"+s.Name+"-")
 	if err != nil {
@@ -87,7 +89,7 @@ func (s Suite) once(ctx context.Context, seed uint64, below string, c *Counters)
 	return os.RemoveAll(dir)
 }
 
-// scratch is where a sync costs nothing.
+// scratch returns a directory in memory, where syncs are cheap, unless below is set.
 func scratch(below string) string {
 	const memory = "/dev/shm"
 	if info, err := os.Stat(memory); below == "" && err == nil && info.IsDir() {
@@ -96,11 +98,11 @@ func scratch(below string) string {
 	return below
 }
 
-// sub makes a directory of the round.
+// sub creates a subdirectory of the round.
 func (r *Round) sub(name string) (string, error) {
 	dir := filepath.Join(r.Dir, name)
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// oneIn is true once in n times.
+// oneIn returns true with a probability of 1/n.
 func (r *Round) oneIn(n int) bool { return r.Rand.IntN(n) == 0 }

@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker/tests/faultvfs"
 )
 
-// Tails cuts the write-ahead log of a run at every sector, and damages it anywhere. What
-// is left is the file as it was after one of its commits: of more log never an earlier
-// one.
+// Tails truncates the write-ahead log of a run at every sector, and flips random bits of it. Each
+// result must be the state of the file after some commit, and a longer log must never produce an
+// earlier state.
 func Tails(ctx context.Context, r *Round) (err error) {
 	t := &tailer{cutter: &cutter{Round: r, full: true}}
 	if err := t.record(ctx); err != nil {
@@ -34,7 +34,7 @@ func Tails(ctx context.Context, r *Round) (err error) {
 	return t.flip(ctx)
 }
 
-// cut cuts the log at each sector, until nothing of it is missing.
+// cut truncates the log at each sector until it is complete.
 func (t *tailer) cut(ctx context.Context) error {
 	last := 0
 	for length := 0; last < len(t.states)-1 && ctx.Err() == nil; length = min(length+512, len(t.log)) {
@@ -57,10 +57,10 @@ func (t *tailer) cut(ctx context.Context) error {
 type tailer struct {
 	*cutter
 	file, log []byte
-	seen      []byte // of the log, by the last look
+	seen      []byte // the log used by the last call of look
 }
 
-// record runs a script without a checkpoint, and keeps the file and its log.
+// record runs a script without checkpoints, and keeps the file and its log.
 func (t *tailer) record(ctx context.Context) error {
 	dir, err := t.sub("run")
 	if err != nil {
@@ -76,7 +76,7 @@ func (t *tailer) record(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }() // which would clear the log
+	defer func() { _ = db.Close() }() // closing would delete the log
 	if err := t.write(context.WithoutCancel(ctx), db); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (t *tailer) write(ctx context.Context, db *honker.DB) error {
 	return nil
 }
 
-// lay puts the file and some log into a directory.
+// lay writes the file and the given log to a directory.
 func (t *tailer) lay(dir string, log []byte) (path string, err error) {
 	if dir, err = t.sub(dir); err != nil {
 		return "", err
@@ -117,7 +117,7 @@ func (t *tailer) lay(dir string, log []byte) (path string, err error) {
 	return path, errors.Join(os.WriteFile(path, t.file, 0o600), os.WriteFile(path+"-wal", log, 0o600))
 }
 
-// look opens the file with some log, and says after which step it is.
+// look opens the file with the given log and returns the number of steps in it.
 func (t *tailer) look(ctx context.Context, log []byte) (k int, err error) {
 	ctx = context.WithoutCancel(ctx)
 	t.seen = log
@@ -133,16 +133,16 @@ func (t *tailer) look(ctx context.Context, log []byte) (k int, err error) {
 	for ; k >= 0 && t.states[k] != found; k-- {
 	}
 	if k < 0 {
-		// The group's row is written between opening and the first state that is known.
+		// The row of the group is written after opening and before the first recorded state.
 		if n, err := t.early(ctx, path); err != nil || !n {
-			return 0, errors.Join(errors.New("a state that never was"), err)
+			return 0, errors.Join(errors.New("the file is in a state that was never committed"), err)
 		}
 		k = 0
 	}
 	return k, os.RemoveAll(filepath.Dir(path))
 }
 
-// early tells whether nothing of the script is in the file yet.
+// early reports whether the file contains nothing of the script yet.
 func (t *tailer) early(ctx context.Context, path string) (bool, error) {
 	pool, err := plain(path)
 	if err != nil {
@@ -152,7 +152,7 @@ func (t *tailer) early(ctx context.Context, path string) (bool, error) {
 	return one[bool](ctx, pool, `SELECT NOT EXISTS (SELECT 1 FROM _honkerx_groups)`)
 }
 
-// flip damages one bit of the log at a time.
+// flip flips single bits of the log.
 func (t *tailer) flip(ctx context.Context) error {
 	luck := rand.New(rand.NewPCG(t.Seed, 2))
 	for i := 0; i < 200 && ctx.Err() == nil; i++ {

@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// run repeats a suite for a while, but some rounds at least, and returns what it
-// counted.
+// run repeats a suite for the given time, but at least the given number of rounds, and returns its
+// counters.
 func run(t *testing.T, name string, rounds int, span, short time.Duration) *torture.Counters {
 	t.Helper()
 	b := torture.Bounds{Seed: testkit.Seed(t), For: span, Least: rounds}
@@ -47,7 +47,7 @@ func run(t *testing.T, name string, rounds int, span, short time.Duration) *tort
 	return nil
 }
 
-// A power cut leaves the state after one of the commits.
+// A power cut leaves the state after some commit.
 func TestTorture_PowerCut(t *testing.T) {
 	c := run(t, "cuts", 4, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("cuts_full"))
@@ -55,7 +55,7 @@ func TestTorture_PowerCut(t *testing.T) {
 	require.Zero(t, c.Get("acked_lost_full")+c.Get("acked_lost_attached_full"))
 }
 
-// A failing disk is an error, and nothing acknowledged is lost.
+// Disk failures cause errors, and no acknowledged write is lost.
 func TestTorture_FailingDisk(t *testing.T) {
 	c := run(t, "faults", 1, 8*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("surfaced"))
@@ -63,13 +63,13 @@ func TestTorture_FailingDisk(t *testing.T) {
 	require.Zero(t, c.Get("hung"))
 }
 
-// Nothing is lost or done twice when processes are killed.
+// When processes are killed, nothing is lost or done twice.
 func TestTorture_Killed(t *testing.T) {
 	c := run(t, "kills", 1, 12*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("kills"))
 	require.Positive(t, c.Get("jobs"))
 	require.Positive(t, c.Get("bounded"))
-	if c.Get("jobs") > 2000 { // a slow machine gets to few jobs between two kills, of which each 64th dies
+	if c.Get("jobs") > 2000 { // on a slow machine few jobs run between two kills, and only every 64th dies
 		require.Positive(t, c.Get("pauses"))
 		require.Positive(t, c.Get("requeued"))
 	}
@@ -78,7 +78,7 @@ func TestTorture_Killed(t *testing.T) {
 	}
 }
 
-// Nothing is lost or done twice when twenty processes share a file and are killed.
+// When twenty processes share a file and are killed, nothing is lost or done twice.
 func TestTorture_Crowd_Killed(t *testing.T) {
 	c := run(t, "crowd", 1, 8*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("kills"))
@@ -88,7 +88,7 @@ func TestTorture_Crowd_Killed(t *testing.T) {
 	}
 }
 
-// Nothing is lost or done twice when the clocks of processes are set back and forth.
+// When the clocks of processes are changed, nothing is lost or done twice.
 func TestTorture_ClocksSet(t *testing.T) {
 	if !wallclock.Supported {
 		t.Skip("the clock cannot be set for one process here")
@@ -101,7 +101,7 @@ func TestTorture_ClocksSet(t *testing.T) {
 	}
 }
 
-// A process notices that its file was replaced while its clock is set.
+// A process notices that its file was replaced although its clock is changed.
 func TestTorture_ClocksSet_FileReplaced(t *testing.T) {
 	c := run(t, "replaced", 1, 4*time.Second, time.Second)
 	require.Positive(t, c.Get("replaced"))
@@ -109,20 +109,20 @@ func TestTorture_ClocksSet_FileReplaced(t *testing.T) {
 	require.Zero(t, c.Get("not_told"))
 }
 
-// No waiter misses a commit with the safety poll off.
+// With the safety poll off, no waiter misses a commit.
 func TestTorture_NoMissedCommit(t *testing.T) {
 	c := run(t, "wakes", 1, 8*time.Second, 2*time.Second)
 	require.Positive(t, c.Get("commits"))
 	require.Zero(t, c.Get("missed"))
 }
 
-// Nothing is left of what was closed.
+// Closing a DB releases all of its resources.
 func TestTorture_Closed(t *testing.T) {
 	c := run(t, "leaks", 1, 4*time.Second, time.Second)
 	require.Positive(t, c.Get("opened"))
 }
 
-// Every noun does what its model does.
+// Each part of the library agrees with its model.
 func TestTorture_Models(t *testing.T) {
 	all := []string{"queue", "stream", "group", "lock", "rate", "retention", "scheduler", "outbox"}
 	c := run(t, "models", len(all), 4*time.Second, time.Second)
@@ -132,10 +132,10 @@ func TestTorture_Models(t *testing.T) {
 	require.Zero(t, c.Get("mismatches"))
 }
 
-// A relay loses nothing and keeps its order under kills, power cuts and a failing disk, and effects
-// happen once.
+// Under kills, power cuts and disk failures, a relay loses nothing, keeps its order, and performs
+// effects once.
 func TestTorture_Relay(t *testing.T) {
-	c := run(t, "relay", 3, 12*time.Second, 2*time.Second) // three rounds are one of each form
+	c := run(t, "relay", 3, 12*time.Second, 2*time.Second) // three rounds include each kind of failure
 	for _, some := range []string{"kills", "cuts", "faults", "messages", "effects"} {
 		require.Positive(t, c.Get(some), some)
 	}
@@ -144,10 +144,10 @@ func TestTorture_Relay(t *testing.T) {
 	}
 }
 
-// Work by address ends once, wherever copies of it lie, and none is stuck, under kills, power cuts and
-// a failing disk; what was stopped does not end.
+// Under kills, power cuts and disk failures, dispatched jobs end exactly once and none gets stuck.
+// Stopped jobs do not end.
 func TestTorture_Dispatch(t *testing.T) {
-	c := run(t, "dispatch", 3, 12*time.Second, 2*time.Second) // three rounds are one of each form
+	c := run(t, "dispatch", 3, 12*time.Second, 2*time.Second) // three rounds include each kind of failure
 	for _, some := range []string{"kills", "cuts", "faults", "jobs", "effects", "stopped_jobs", "replies"} {
 		require.Positive(t, c.Get(some), some)
 	}
@@ -156,7 +156,7 @@ func TestTorture_Dispatch(t *testing.T) {
 	}
 }
 
-// A cut or damaged log gives the state after one of the commits.
+// A truncated or damaged log produces the state after some commit.
 func TestTorture_DamagedLog(t *testing.T) {
 	c := run(t, "tails", 1, 4*time.Second, time.Second)
 	require.Positive(t, c.Get("log_cuts"))

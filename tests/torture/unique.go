@@ -11,22 +11,23 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Each counter has a job with its name as the unique key. tally is how often it was incremented, seen is
-// what its newest handler was given, and crowded counts handlers that found another job of the key.
+// Each counter has a job with its name as the unique key. tally is the number of increments, and
+// seen is the highest tally passed to a handler. crowded counts handlers that ran at the same time
+// as another job with the key.
 const countersTable = `CREATE TABLE counters (name INTEGER PRIMARY KEY, tally INTEGER NOT NULL, seen INTEGER NOT NULL DEFAULT 0,
   crowded INTEGER NOT NULL DEFAULT 0)`
 
 const counterNames = 4
 
-// count is a counter and what it stood at.
+// count is a counter with its tally.
 type count struct{ Name, Tally int64 }
 
 func (a *actor) counts() *honker.Queue[count] {
 	return honker.NewQueue[count](a.db, "counts", &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
 }
 
-// increment raises a counter and enqueues its job, which runs again if it runs: in one transaction,
-// which may be rolled back.
+// increment increments a counter and enqueues its job, with RunAgain, in a transaction that may be
+// rolled back.
 func (a *actor) increment(ctx context.Context) error {
 	n := a.number()
 	c := count{Name: n % counterNames}
@@ -44,8 +45,8 @@ ON CONFLICT (name) DO UPDATE SET tally = tally + 1 RETURNING tally`, c.Name)
 	}), errOnPurpose)
 }
 
-// see notes what a counter stood at, in the transaction of the job's ack. A job that died gives its key to the
-// next; when it waits again, it runs after that one, with an older number.
+// see records the tally of a counter in the transaction of the job's ack. A dead job passes its key
+// to its successor, so when it is requeued it may run later with a lower tally.
 func (a *actor) see(ctx context.Context) error {
 	return a.counts().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[count]) error {
 		_, err := tx.ExecContext(ctx, `UPDATE counters SET seen = max(seen, ?2), crowded = crowded + (SELECT count(*) <> 1
@@ -59,8 +60,8 @@ WHERE name = ?1`, job.Args.Name, job.Args.Tally, fmt.Sprint(job.Args.Name))
 	}, &honker.WorkOptions{Workers: 2, Lease: time.Second})
 }
 
-// counted: the job of each counter ran after its last increment, never beside another one, and no
-// key is left.
+// counted checks that the job of each counter ran after its last increment, that no two jobs of a
+// key ran at the same time, and that no key remains.
 func (r *reckoning) counted(ctx context.Context) error {
 	total, err := one[int64](ctx, r.db.SQL(), `SELECT ifnull(sum(tally), 0) FROM counters`)
 	if err != nil {
@@ -68,7 +69,7 @@ func (r *reckoning) counted(ctx context.Context) error {
 	}
 	r.Add("increments", total)
 	return r.none(ctx, "unique_violations", map[string]string{
-		`SELECT count(*) FROM counters WHERE seen <> tally`:           "counters were not seen at their last",
+		`SELECT count(*) FROM counters WHERE seen <> tally`:           "counters were not seen with their last tally",
 		`SELECT count(*) FROM counters WHERE crowded > 0`:             "counters had two jobs at once",
 		`SELECT count(*) FROM _honkerx_unique WHERE queue = 'counts'`: "keys are left behind",
 		`SELECT count(*) FROM _honker_dead WHERE queue = 'counts'`:    "jobs of counters are dead",

@@ -16,12 +16,12 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Wakes shows that no waiting call misses a commit of another process. The safety poll
-// is off: what the notices miss comes an hour late.
+// Wakes checks that no waiting call misses a commit of another process. The safety poll is off, so
+// a commit missed by the notices would be seen an hour late.
 //
-// Another process commits in bursts, and then stands still until all here have
-// seen the last commit of the burst: there is no later one that would wake them. Others
-// come and go meanwhile, the log is truncated, and a reader holds it.
+// The other process commits in bursts. After each burst it waits until all waiters in this process
+// have seen the last commit, so no later commit can wake them. Meanwhile listeners come and go, the
+// log is truncated, and a long reader blocks it.
 func Wakes(ctx context.Context, r *Round) error {
 	path := filepath.Join(r.Dir, "app.db")
 	db, err := honker.Open(context.WithoutCancel(ctx), path, &honker.Options{PollInterval: time.Hour})
@@ -43,13 +43,13 @@ const waiters = 4
 type waker struct {
 	*Round
 	db       *honker.DB
-	seen     [waiters]atomic.Int64 // the last number that each has seen
-	mu       sync.Mutex            // guards what follows
-	samples  []int64               // from commit to sight, µs
+	seen     [waiters]atomic.Int64 // last number seen by each waiter
+	mu       sync.Mutex            // protects the following fields
+	samples  []int64               // times between commit and wake, in µs
 	disorder error
 }
 
-// missedAfter is how late a wake may be on a machine that is busy.
+// missedAfter is the longest delay of a wake on a busy machine.
 const missedAfter = 30 * time.Second
 
 func (w *waker) run(ctx context.Context, path string) error {
@@ -72,10 +72,10 @@ func (w *waker) run(ctx context.Context, path string) error {
 	return err
 }
 
-// said is a number and when it was said.
+// said is a number with the time at which it was committed.
 type said struct {
 	N  int64
-	At int64 // unix nanoseconds, before the commit
+	At int64 // Unix nanoseconds, before the commit
 }
 
 func (w *waker) bursts(ctx context.Context, path string) error {
@@ -112,7 +112,8 @@ func (w *waker) bursts(ctx context.Context, path string) error {
 	return err
 }
 
-// burst is how many commits, how many µs apart: single ones and storms.
+// burst returns a number of commits and the pause between them in µs, for single commits or long
+// bursts.
 func (w *waker) burst() (n, pause int) {
 	switch w.Rand.IntN(8) {
 	case 0, 1, 2, 3:
@@ -123,7 +124,7 @@ func (w *waker) burst() (n, pause int) {
 	return 1 + w.Rand.IntN(3000), 0
 }
 
-// await waits until all have seen number n.
+// await waits until all waiters have seen number n.
 func (w *waker) await(n int64) error {
 	for deadline := time.Now().Add(missedAfter); ; time.Sleep(100 * time.Microsecond) {
 		behind := -1
@@ -139,12 +140,12 @@ func (w *waker) await(n int64) error {
 		}
 		if time.Now().After(deadline) {
 			w.Add("missed", 1)
-			return fmt.Errorf("waiter %d has seen %d and sleeps; %d was committed %v ago", behind, w.seen[behind].Load(), n, missedAfter)
+			return fmt.Errorf("waiter %d is asleep at %d, but %d was committed %v ago", behind, w.seen[behind].Load(), n, missedAfter)
 		}
 	}
 }
 
-// saw checks that nothing was left out.
+// saw checks that a waiter has not skipped a number.
 func (w *waker) saw(who int, s said) {
 	if last := w.seen[who].Load(); s.N != last+1 {
 		w.mu.Lock()
@@ -176,7 +177,7 @@ func (w *waker) follow(ctx context.Context, who int, stream *honker.Stream[said]
 	}
 }
 
-// tick looks at the file after each tick, as an application would.
+// tick reads the file after each tick, as an application would.
 func (w *waker) tick(ctx context.Context, who int) {
 	for _, err := range w.db.Updates(ctx) {
 		if err != nil {
@@ -189,7 +190,7 @@ func (w *waker) tick(ctx context.Context, who int) {
 	}
 }
 
-// disturb lets others come and go, and moves the log.
+// disturb opens and closes listeners and truncates the log.
 func (w *waker) disturb(ctx context.Context, path string) {
 	pool, err := plain(path)
 	if err != nil {
@@ -200,7 +201,7 @@ func (w *waker) disturb(ctx context.Context, path string) {
 		if l, err := w.db.Listen(ctx, "news", "other"); err == nil {
 			_ = l.Close()
 		}
-		if i%20 == 0 { // busy or not
+		if i%20 == 0 { // may fail if the log is busy
 			_, _ = pool.ExecContext(context.Background(), `PRAGMA wal_checkpoint(TRUNCATE)`)
 			w.Add("checkpoints", 1)
 		}

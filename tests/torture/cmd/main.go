@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command cmd runs the tests that try to break honker's promises for as long as one
-// likes, and exits with 1 when one was broken:
+// Command cmd runs the torture suites for a given time. It exits with status 1 if a guarantee was
+// violated:
 //
 //	go run ./torture/cmd -for 10m -seed 1 -report out.json
 package main
@@ -19,19 +19,19 @@ import (
 )
 
 func main() {
-	torture.Main() // this process may be one of those that the suites kill
+	torture.Main() // this process may be a child of a suite
 	os.Exit(run(os.Args[1:]))
 }
 
-// run returns the exit code.
+// run returns the exit status.
 func run(args []string) int {
 	flags := flag.NewFlagSet("torture", flag.ExitOnError)
 	var o torture.Options
-	flags.DurationVar(&o.For, "for", 10*time.Minute, "how long, all suites together")
-	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "repeat a run")
-	flags.StringVar(&o.Dir, "dir", "", "where the files lie, and stay when a promise was broken; default memory")
-	only := flags.String("only", "", "suites, with commas; default all")
-	path := flags.String("report", "", "where the report goes; default stdout")
+	flags.DurationVar(&o.For, "for", 10*time.Minute, "total duration of all suites")
+	flags.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "seed of the run, to repeat it")
+	flags.StringVar(&o.Dir, "dir", "", "directory for the files, which are kept after a violation; default in memory")
+	only := flags.String("only", "", "comma-separated names of suites; default all")
+	path := flags.String("report", "", "file for the report; default stdout")
 	quiet := flags.Bool("quiet", false, "do not show counters")
 	_ = flags.Parse(args)
 	if *only != "" {
@@ -55,7 +55,7 @@ func runSuites(o torture.Options, path string) int {
 		return 2
 	}
 	for _, s := range report.Suites {
-		if s.Violation != "" && o.Live == nil { // else it was said when it was found
+		if s.Violation != "" && o.Live == nil { // otherwise it was printed when it was found
 			fmt.Fprintln(os.Stderr, "VIOLATION", s.Violation)
 		}
 	}

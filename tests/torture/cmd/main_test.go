@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The torture command writes its counts with the machine and the versions.
+// The report contains the counters, the machine and the versions.
 func TestCLI_Torture_Report(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	require.Zero(t, run([]string{"-for", "1s", "-seed", "7", "-only", "faults", "-quiet", "-report", path}))
@@ -35,7 +35,7 @@ func TestCLI_Torture_Report(t *testing.T) {
 	require.Positive(t, report.Suites[0].Counters["faults"])
 }
 
-// The torture command refuses an unknown suite.
+// An unknown suite is an error.
 func TestCLI_Torture_UnknownSuite(t *testing.T) {
 	require.Equal(t, 2, run([]string{"-only", "nonsense", "-quiet"}))
 }

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// The kernel leaves the arguments, DI and SI, as they are.
+// The kernel preserves the arguments in DI and SI.
 TEXT ·clockGettime(SB), NOSPLIT|NOFRAME, $0-0
 	MOVL	$228, AX // SYS_clock_gettime
 	SYSCALL

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// The kernel leaves R1 as it is, and puts its result into R0.
+// The kernel preserves R1 and returns its result in R0.
 TEXT ·clockGettime(SB), NOSPLIT|NOFRAME, $0-0
 	MOVD	R0, R9
 	MOVD	$113, R8 // SYS_clock_gettime
