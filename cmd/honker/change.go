@@ -28,7 +28,7 @@ func (c *changing) addTo(cmd *cobra.Command) {
 // unasked are the commands that change something without a question. They take --yes like the others, so that a script
 // need not know which of them ask.
 var unasked = []string{
-	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify",
+	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify", "presence break",
 	"queue limits", "queue pause", "queue resume", "schedule add", "schedule pause", "schedule resume", "schedule rm", "schedule trigger",
 	"stream publish", "vacuum", "work",
 }

@@ -122,7 +122,7 @@ func TestChange_SkippedTotal(t *testing.T) {
 
 // Each command that changes something takes --yes, whether it asks or not. A command that only looks has to be named here.
 func TestChange_Yes(t *testing.T) {
-	looks := strings.Fields("backup batches check completion consumers doctor events export groups help jobs keys limits listen locks logs ls man metrics " +
+	looks := strings.Fields("backup batches check completion consumers doctor events export groups help jobs keys limits listen locks logs ls man metrics partitions presences " +
 		"next queues read schedules schema show status streams tail top traffic ui version wait why workers")
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {

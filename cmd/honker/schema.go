@@ -52,6 +52,7 @@ var about = map[string]string{
 	"_honkerx_after":         "which job waits for which",
 	"_honkerx_batches":       "batches of jobs",
 	"_honkerx_attempts":      "attempts that failed",
+	"_honkerx_cancelled":     "places in limits that cancelled jobs hold until their handlers have returned",
 	"_honkerx_workers":       "workers that run, and their processes",
 	"_honkerx_minutes":       "what happened in each queue in a minute",
 	"_honkerx_audit":         "what operators have changed",
@@ -65,8 +66,10 @@ var about = map[string]string{
 
 // families are the beginnings of the names of tables that packages make when they are used.
 var families = map[string]string{
-	"_honkerx_relay":    "of a relay: docs/file-format.md",
-	"_honkerx_dispatch": "of package dispatch: docs/file-format.md",
+	"_honkerx_compacted": "the last event of each topic that retention has deleted",
+	"_honkerx_inbox":     "of package inbox: docs/file-format.md",
+	"_honkerx_relay":     "of a relay: docs/file-format.md",
+	"_honkerx_dispatch":  "of package dispatch: docs/file-format.md",
 }
 
 func aboutTable(name string) string {
