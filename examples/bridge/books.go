@@ -9,11 +9,13 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// progress is how far the nodes are.
+// progress counts the orders at each stage between the two nodes.
 type progress struct {
 	orders, received, packed, waiting int
 }
 
+// readProgress counts orders on both sides. The counts are not a single snapshot: the nodes keep
+// running in between.
 func (b *bridge) readProgress(ctx context.Context) (p progress, err error) {
 	p.orders, err = number(ctx, b.shop, `SELECT count(*) FROM orders`)
 	received, failed := number(ctx, b.warehouse, `SELECT count(*) FROM received`)
@@ -31,7 +33,7 @@ func number(ctx context.Context, db *honker.DB, query string) (n int, err error)
 	return n, err
 }
 
-// line is one thing that must hold, and what was found.
+// line is a condition that must hold at the end, with the numbers found.
 type line struct {
 	must, found string
 	ok          bool
@@ -83,7 +85,7 @@ func (b *bridge) readBooks(ctx context.Context) (books, error) {
 
 func money(cents int) string { return fmt.Sprintf("%d.%02d", cents/100, cents%100) }
 
-// print returns an error when the books do not balance.
+// print writes the table and returns an error if the books do not balance.
 func (all books) print(w io.Writer) (err error) {
 	fmt.Fprintf(w, "\n%-30s %s\n", "check", "found")
 	for _, l := range all {

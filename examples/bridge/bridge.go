@@ -15,14 +15,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The nodes, which are processes of their own.
+// The nodes. Each runs in its own process.
 const (
 	shopNode      = "shop"
 	warehouseNode = "warehouse"
 )
 
-// bridge starts and kills the two nodes. It opens their databases to see how far they are, and
-// carries nothing from one to the other.
+// bridge starts and kills the two nodes. It opens their databases only to measure progress and
+// never copies data between them.
 type bridge struct {
 	config
 	secret, socket  string
@@ -33,10 +33,11 @@ type bridge struct {
 
 func pathOf(dir, name string) string { return filepath.Join(dir, name+".db") }
 
+// open creates both databases with their tables. It does not start the nodes.
 func open(ctx context.Context, c config, socket string, w io.Writer) (b *bridge, err error) {
 	b = &bridge{config: c, socket: socket, nodes: make(map[string]*node), w: w}
 	key := make([]byte, 24)
-	_, _ = rand.Read(key) // it never fails
+	_, _ = rand.Read(key) // never returns an error
 	b.secret = "whsec_" + base64.StdEncoding.EncodeToString(key)
 	if b.shop, err = openNode(ctx, c.dir, shopNode, shopSchema); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func open(ctx context.Context, c config, socket string, w io.Writer) (b *bridge,
 	return b, nil
 }
 
-// openNode opens the database of a node, with its tables.
+// openNode opens the database of a node and creates its tables.
 func openNode(ctx context.Context, dir, name, schema string) (*honker.DB, error) {
 	db, err := honker.Open(ctx, pathOf(dir, name), &honker.Options{Logger: quiet()})
 	if err != nil {
@@ -59,7 +60,7 @@ func openNode(ctx context.Context, dir, name, schema string) (*honker.DB, error)
 	return db, nil
 }
 
-// close kills what still runs.
+// close kills the nodes that are still running and closes both databases.
 func (b *bridge) close() error {
 	for _, n := range b.nodes {
 		n.kill()
@@ -67,7 +68,7 @@ func (b *bridge) close() error {
 	return errors.Join(b.shop.Close(), b.warehouse.Close())
 }
 
-// run lets the orders cross, kills a node now and then, and ends both when all orders are packed.
+// run starts both nodes and kills them in turn. It stops them once every order is packed.
 func (b *bridge) run(ctx context.Context) error {
 	for _, name := range []string{warehouseNode, shopNode} {
 		if err := b.start(name); err != nil {
@@ -92,7 +93,7 @@ func (b *bridge) run(ctx context.Context) error {
 	return err
 }
 
-// restart kills a node as a crash would, and starts it again.
+// restart kills a node, as a crash would, and starts it again.
 func (b *bridge) restart(ctx context.Context, name string) error {
 	p, err := b.readProgress(ctx)
 	if err != nil {
@@ -103,7 +104,7 @@ func (b *bridge) restart(ctx context.Context, name string) error {
 	return b.start(name)
 }
 
-// until looks until done, as long as both nodes live.
+// until polls the progress until done returns true. It fails if a node exits in the meantime.
 func (b *bridge) until(ctx context.Context, done func(progress) bool) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -114,7 +115,7 @@ func (b *bridge) until(ctx context.Context, done func(progress) bool) error {
 		}
 		for _, n := range b.nodes {
 			if n.hasEnded() {
-				return fmt.Errorf("the %s has ended by itself: %w", n.name, errors.Join(n.err, errEnded))
+				return fmt.Errorf("%s: %w", n.name, errors.Join(n.err, errEnded))
 			}
 		}
 		select {
@@ -125,21 +126,21 @@ func (b *bridge) until(ctx context.Context, done func(progress) bool) error {
 	}
 }
 
-var errEnded = errors.New("nothing has told it to")
+var errEnded = errors.New("process exited without being stopped")
 
-// node is a process.
+// node is a running process.
 type node struct {
 	name  string
 	cmd   *exec.Cmd
-	stdin io.Closer // its end tells the process to end
+	stdin io.Closer // closing it makes the process exit
 	ended chan struct{}
-	err   error // once it has ended
+	err   error // set before ended is closed
 }
 
-// secretVar passes the secret to the nodes: a flag could be read by other users.
+// secretVar is the environment variable with the shared secret. Other users could read a flag.
 const secretVar = "BRIDGE_SECRET"
 
-// start starts this program again, as a node.
+// start runs this program again as the named node.
 func (b *bridge) start(name string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -169,7 +170,7 @@ func (n *node) kill() {
 	<-n.ended
 }
 
-// end waits for the end of a node that is told to.
+// end closes the node's stdin and waits for the process to exit.
 func (n *node) end() error {
 	_ = n.stdin.Close()
 	<-n.ended

@@ -1,5 +1,5 @@
-// Bridge moves the orders of a shop to a warehouse: two processes, each with a database of its own.
-// It kills both again and again, and shows that their books balance in the end. See README.md.
+// Bridge moves orders from a shop to a warehouse. Each is a process with its own database. It kills
+// both repeatedly and shows that their books balance in the end. See README.md.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	dir          string
 	orders, rate int
@@ -25,14 +25,14 @@ type config struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	if len(os.Args) > 1 && os.Args[1] == nodeCommand {
 		os.Exit(runNode(ctx, os.Args[2:], os.Stdin, os.Stderr))
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 1 for a failure or books that do not balance, 2 for wrong flags.
+// run returns the exit code: 1 if the run fails or the books do not balance, 2 for invalid flags.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
 	if err != nil {
@@ -65,7 +65,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
-// watch starts the nodes, kills them, and compares their books.
+// watch runs the nodes, kills them along the way and compares their books.
 func watch(ctx context.Context, c config, stdout io.Writer) (err error) {
 	if c.dir == "" {
 		if c.dir, err = os.MkdirTemp("", "honker-bridge-"); err != nil {
@@ -75,7 +75,7 @@ func watch(ctx context.Context, c config, stdout io.Writer) (err error) {
 	} else if err := os.MkdirAll(c.dir, 0o755); err != nil {
 		return err
 	}
-	sockets, err := os.MkdirTemp("", "bridge") // the path of a socket must be short
+	sockets, err := os.MkdirTemp("", "bridge") // the path of a Unix socket must be short
 	if err != nil {
 		return err
 	}

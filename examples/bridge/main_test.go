@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A run with kills ends with books that balance, and a second one on the same directory goes on.
+// A run with kills ends with books that balance. A second run on the same directory continues it.
 func TestBridge_Run(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func TestBridge_Run(t *testing.T) {
 	require.Regexp(t, `150 ordered, 150 received, \d+ repeated without effect +ok`, again)
 }
 
-// The table finds what does not balance.
+// Each kind of mismatch between the two databases is reported.
 func TestBridge_WrongBooks(t *testing.T) {
 	t.Parallel()
 	for says, spoil := range map[string][]string{
@@ -72,7 +72,7 @@ func TestBridge_WrongBooks(t *testing.T) {
 	}
 }
 
-// A node that ends by itself ends all.
+// A node that exits on its own stops the run with an error.
 func TestBridge_NodeDies(t *testing.T) {
 	t.Parallel()
 	b, err := open(t.Context(), config{dir: t.TempDir(), orders: 1, lease: time.Second}, filepath.Join(t.TempDir(), "no", "such", "socket"), io.Discard)
@@ -83,7 +83,7 @@ func TestBridge_NodeDies(t *testing.T) {
 	require.ErrorContains(t, err, warehouseNode)
 }
 
-// Flags that make no sense are refused.
+// Invalid flags are rejected with exit code 2.
 func TestBridge_Flags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-orders", "0"}, {"-rate", "-1"}, {"-kills", "-1"}, {"-lease", "1ms"}, {"-nonsense"}} {
@@ -92,7 +92,7 @@ func TestBridge_Flags(t *testing.T) {
 	require.Equal(t, 2, runNode(t.Context(), []string{"-name", "other"}, &bytes.Buffer{}, io.Discard))
 }
 
-// runMain runs the program in this process, its nodes in others, and returns what it prints.
+// runMain calls run in this process, which starts its nodes as child processes. It returns stdout.
 func runMain(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -11,25 +11,25 @@ import (
 	"time"
 )
 
-// nodeCommand makes this program a node.
+// nodeCommand is the first argument that makes this program run as a node.
 const nodeCommand = "node"
 
-// nodeConfig is what a node is told.
+// nodeConfig holds the flags and the environment of a node.
 type nodeConfig struct {
 	name, dir, socket, secret string
 	orders, rate              int
 	lease                     time.Duration
 }
 
-// order is what crosses the bridge.
+// order is the body of a message from the shop to the warehouse.
 type order struct {
 	ID       int64  `json:"id"`
 	Customer string `json:"customer"`
-	Number   int64  `json:"number"` // of the customer's orders
+	Number   int64  `json:"number"` // 1, 2, 3 … for each customer
 	Cents    int64  `json:"cents"`
 }
 
-// runNode is the process of a node, until stdin ends: its parent has told it to end, or is dead.
+// runNode runs a node until stdin is closed, which happens when the parent asks it to stop or dies.
 func runNode(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) int {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -61,12 +61,12 @@ func runNode(ctx context.Context, args []string, stdin io.Reader, stderr io.Writ
 	return 0
 }
 
-// quiet logs errors only: that the other node is down shows in the output, and needs no line in the log.
+// quiet returns a logger for errors only. Failed deliveries to a killed node are expected here.
 func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-// unlessEnded is err, unless it comes of the end of ctx.
+// unlessEnded returns nil if err is the error of ctx, and err otherwise.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

@@ -17,7 +17,7 @@ import (
 //go:embed shop.sql
 var shopSchema string
 
-// customers of the shop.
+// customers place the orders in turn.
 var customers = []string{"acme", "blau", "cora"}
 
 // shop is the sending node.
@@ -28,7 +28,7 @@ type shop struct {
 	orders *relay.Queue
 }
 
-// runShop places orders and relays them, until ctx ends.
+// runShop places orders and relays them until ctx is done.
 func runShop(ctx context.Context, c nodeConfig) error {
 	db, err := openNode(ctx, c.dir, shopNode, shopSchema)
 	if err != nil {
@@ -37,7 +37,7 @@ func runShop(ctx context.Context, c nodeConfig) error {
 	s := newShop(c, db)
 	s.orders.Handle(relay.HTTP(throughSocket(c.socket), "http://warehouse/orders", &relay.HTTPOptions{
 		Secret: c.secret,
-		Source: shopNode, // the ids of another shop must not look like ours
+		Source: shopNode, // namespaces the message ids, so that two shops cannot collide
 	}), relay.Lease(c.lease, c.lease/4))
 	ran := make(chan error, 1)
 	go func() { ran <- s.relay.Run(ctx) }()
@@ -52,17 +52,18 @@ func newShop(c nodeConfig, db *honker.DB) *shop {
 	return s
 }
 
-// throughSocket is a client that reaches the warehouse by its socket. Over TCP, no client is needed.
+// throughSocket returns a client that reaches the warehouse through its Unix socket. Over TCP,
+// http.DefaultClient would do.
 func throughSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 }
 
-// burst is how many orders come at once, so that some are on their way when a node is killed.
+// burst is the number of orders placed at once. It leaves some in flight when a node is killed.
 const burst = 20
 
-// placeOrders goes on after those that killed processes have placed.
+// placeOrders places the orders that are still missing. Earlier processes may have placed some.
 func (s *shop) placeOrders(ctx context.Context) error {
 	var placed int
 	if err := s.db.SQL().QueryRowContext(ctx, `SELECT count(*) FROM orders`).Scan(&placed); err != nil {

@@ -23,7 +23,7 @@ type warehouse struct {
 	packing *honker.Queue[order]
 }
 
-// runWarehouse receives orders and packs them, until ctx ends.
+// runWarehouse receives orders and packs them until ctx is done.
 func runWarehouse(ctx context.Context, c nodeConfig) error {
 	db, err := openNode(ctx, c.dir, warehouseNode, warehouseSchema)
 	if err != nil {
@@ -43,7 +43,7 @@ func (w *warehouse) serve(ctx context.Context, c nodeConfig) error {
 	if err != nil {
 		return err
 	}
-	_ = os.Remove(c.socket) // that of a process that was killed
+	_ = os.Remove(c.socket) // a killed process leaves its socket behind
 	listener, err := net.Listen("unix", c.socket)
 	if err != nil {
 		return err
@@ -61,7 +61,8 @@ func (w *warehouse) serve(ctx context.Context, c nodeConfig) error {
 	return err
 }
 
-// receive books an order and has it packed, in the transaction in which the inbox records its message.
+// receive books an order and enqueues its packing. Both are part of the transaction in which the
+// inbox records the message.
 func (w *warehouse) receive(ctx context.Context, tx *sql.Tx, m *inbox.Message) error {
 	var o order
 	if err := m.Decode(&o); err != nil {
@@ -75,12 +76,12 @@ func (w *warehouse) receive(ctx context.Context, tx *sql.Tx, m *inbox.Message) e
 	return err
 }
 
-// countRepeated notes a message that came again, for the last table.
+// countRepeated records a message that was delivered again.
 func (w *warehouse) countRepeated(r inbox.Received) {
-	_, _ = w.db.SQL().Exec(`INSERT INTO repeated (id) VALUES (?)`, r.ID) // not a part of the books
+	_, _ = w.db.SQL().Exec(`INSERT INTO repeated (id) VALUES (?)`, r.ID) // informational, so errors are ignored
 }
 
-// pack packs an order, in the transaction that ends its job.
+// pack packs an order in the transaction that acks its job.
 func pack(ctx context.Context, tx *sql.Tx, job *honker.Job[order]) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO packed (id) VALUES (?)`, job.Args.ID)
 	return err

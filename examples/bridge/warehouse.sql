@@ -1,17 +1,17 @@
--- One row for each order that has arrived. Nothing in the table keeps an order from arriving twice:
--- that is up to the inbox.
+-- One row per order that has arrived. The table has no constraint against duplicates:
+-- detecting them is the job of the inbox.
 CREATE TABLE IF NOT EXISTS received (
   place    INTEGER PRIMARY KEY AUTOINCREMENT,
-  id       INTEGER NOT NULL, -- of the order
+  id       INTEGER NOT NULL, -- order id
   customer TEXT NOT NULL,
   number   INTEGER NOT NULL,
   cents    INTEGER NOT NULL
 );
--- One row for each order that was packed, in the transaction that ends its job.
+-- One row per packed order, inserted in the transaction that acks its job.
 CREATE TABLE IF NOT EXISTS packed (
   id INTEGER NOT NULL
 );
--- One row for each message that was delivered again, and had no effect.
+-- One row per message that was delivered again and ignored.
 CREATE TABLE IF NOT EXISTS repeated (
-  id TEXT NOT NULL -- of the message
+  id TEXT NOT NULL -- message id
 );

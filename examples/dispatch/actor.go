@@ -15,17 +15,17 @@ import (
 	"github.com/honker-go/honker/dispatch"
 )
 
-// childCommand makes this program an actor.
+// childCommand is the first argument that makes this program run as an actor.
 const childCommand = "actor"
 
 const (
-	// What a killed process keeps from others: its jobs for the lease, its name for the TTL.
+	// A killed process keeps its jobs until the lease expires and its name until the TTL does.
 	lease, ttl = time.Second, 3 * time.Second
-	// drain is how long a process that is told to end may take for what it has begun.
+	// drain is how long a stopped process may take to finish its running job.
 	drain = 2 * time.Second
 )
 
-// job is what actors are sent.
+// job is the payload that is sent to actors.
 type job struct {
 	Scenario string `json:"scenario"`
 	Number   int    `json:"number"`
@@ -35,15 +35,16 @@ type job struct {
 type actor struct {
 	path, name string
 	id         dispatch.Identity
-	old        bool // it knows nothing of dispatch
-	legacy     bool // it reads the old queues as well
+	old        bool // an actor from before dispatch was introduced
+	legacy     bool // also works the old queue
 	work       time.Duration
 
 	db  *honker.DB
-	ran *os.File // notes what it begins, beside the database and not in it
+	ran *os.File // log of started jobs; kept outside the database, so that it survives a rollback
 }
 
-// runChild is the process of an actor, until it is stopped, or stdin ends: its supervisor has gone.
+// runChild runs an actor until it is stopped or stdin is closed. Stdin is closed when the
+// supervisor dies.
 func runChild(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) int {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -91,11 +92,11 @@ func (a *actor) run(ctx context.Context) (err error) {
 	return dispatch.NewActor(dispatch.New(a.db, o), a.id, a.handle, &dispatch.ActorOptions{Lease: lease, DrainTimeout: drain}).Run(ctx)
 }
 
-// ledgerOf is where a process notes what it begins.
+// ledgerOf returns the path of the file in which a process logs the jobs that it starts.
 func ledgerOf(db, process string) string { return filepath.Join(filepath.Dir(db), process+".ran") }
 
-// handle ends each task in the transaction that notes it as done, so it is noted once, also where a
-// process was killed and another has begun the job again.
+// handle finishes each task in the transaction that records it in the table done. A job is
+// therefore recorded once, even if a killed process had already started it.
 func (a *actor) handle(ctx context.Context, t *dispatch.Task[job]) (any, error) {
 	if err := a.begin(ctx, t.Args); err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (a *actor) handle(ctx context.Context, t *dispatch.Task[job]) (any, error) 
 	})
 }
 
-// runOld is an actor as it was before there was dispatch: a worker on the old queue of its type.
+// runOld works the old queue of its type, as actors did before dispatch was introduced.
 func (a *actor) runOld(ctx context.Context) error {
 	queue := honker.NewQueue[job](a.db, dispatch.Keys{}.LegacyActorQueue(a.id.Type), nil)
 	return queue.Work(ctx, func(ctx context.Context, j *honker.Job[job]) error {
@@ -118,7 +119,7 @@ func (a *actor) runOld(ctx context.Context) error {
 	}, &honker.WorkOptions{Workers: 1, Lease: lease, DrainTimeout: drain})
 }
 
-// begin notes the job and does its work.
+// begin logs the start of the job and simulates its work.
 func (a *actor) begin(ctx context.Context, j job) error {
 	if _, err := fmt.Fprintln(a.ran, j.Scenario, j.Number); err != nil {
 		return err

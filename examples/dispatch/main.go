@@ -1,5 +1,6 @@
-// Dispatch is a supervisor with actors that are processes of their own. It kills some, starts others
-// and stops a type of them, and shows that each job runs where it belongs. See README.md.
+// Dispatch runs a supervisor and several actors, each in its own process. It kills some actors,
+// starts others and stops all actors of a type. Each job still runs where it belongs. See
+// README.md.
 package main
 
 import (
@@ -15,24 +16,24 @@ import (
 	"time"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	db                     string
-	shared, pinned, legacy int // jobs of the scenarios A, B and C
+	shared, pinned, legacy int // jobs in the scenarios A, B and C
 	kills                  int
 	work                   time.Duration
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	if len(os.Args) > 1 && os.Args[1] == childCommand {
 		os.Exit(runChild(ctx, os.Args[2:], os.Stdin, os.Stderr))
 	}
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the supervisor. It returns the exit code: 1 for a failure or a check that fails, 2 for wrong
+// run is the supervisor. It returns the exit code: 1 if the run or a check fails, 2 for invalid
 // flags.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
@@ -67,7 +68,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
-// supervise plays the scenarios, and prints what has come of them.
+// supervise runs the scenarios and prints the results.
 func supervise(ctx context.Context, c config, stdout io.Writer) (err error) {
 	if c.db == "" {
 		dir, err := os.MkdirTemp("", "honker-dispatch-")

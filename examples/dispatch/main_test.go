@@ -19,7 +19,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// supervisorEnv turns the test binary into the program itself. Its actors are told by their arguments.
+// supervisorEnv makes the test binary run as the supervisor. Actors are recognized by their
+// arguments.
 const supervisorEnv = "DISPATCH_TEST_SUPERVISOR"
 
 func TestMain(m *testing.M) {
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A run passes all checks, and its table says which process has run what.
+// A run passes all checks, and its table shows which process ran how many jobs.
 func TestDispatch_Run(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "dispatch.db")
@@ -45,14 +46,14 @@ func TestDispatch_Run(t *testing.T) {
 	require.Empty(t, runMain(t, 1, small(db)...), "a file that exists is left alone")
 }
 
-// A supervisor that is interrupted, or killed, leaves no actor behind.
+// No actor outlives its supervisor, whether that is interrupted or killed.
 func TestDispatch_Ended(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
 		db := filepath.Join(t.TempDir(), "dispatch.db")
 		cmd := exec.Command(os.Args[0], append(small(db), "-work", "1h")...)
 		cmd.Env = append(os.Environ(), supervisorEnv+"=1")
-		out, err := cmd.StdoutPipe() // the actors do not have it, but stderr, until they end
+		out, err := cmd.StdoutPipe() // the actors inherit only stderr, which stays open until the last of them exits
 		require.NoError(t, err)
 		stderr, err := cmd.StderrPipe()
 		require.NoError(t, err)
@@ -76,7 +77,7 @@ func TestDispatch_Ended(t *testing.T) {
 	}
 }
 
-// began are the ledgers of processes that have begun something.
+// began returns the ledgers of the processes that have started a job.
 func began(t *testing.T, db string) (ledgers []string) {
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(db), "*.ran"))
 	require.NoError(t, err)
@@ -86,7 +87,7 @@ func began(t *testing.T, db string) (ledgers []string) {
 	})
 }
 
-// The checks find what is not right.
+// The checks fail for wrong results: missing jobs, repeated jobs and jobs left in a queue.
 func TestDispatch_WrongChecks(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -125,7 +126,7 @@ func TestDispatch_WrongChecks(t *testing.T) {
 	require.Contains(t, got.found, "1 left")
 }
 
-// A process that ends by itself ends all.
+// An actor that exits on its own stops the run with an error.
 func TestDispatch_ActorDies(t *testing.T) {
 	t.Parallel()
 	s, err := open(t.Context(), config{db: filepath.Join(t.TempDir(), "dispatch.db")}, io.Discard)
@@ -139,7 +140,7 @@ func TestDispatch_ActorDies(t *testing.T) {
 	require.ErrorContains(t, err, "osis-1")
 }
 
-// Flags that make no sense are refused.
+// Invalid flags are rejected with exit code 2.
 func TestDispatch_Flags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-shared", "0"}, {"-pinned", "-1"}, {"-legacy", "0"}, {"-kills", "-1"}, {"-work", "-1s"}, {"-nonsense"}} {
@@ -147,12 +148,12 @@ func TestDispatch_Flags(t *testing.T) {
 	}
 }
 
-// small is a run on db that takes little.
+// small returns the flags of a short run on db.
 func small(db string) []string {
 	return []string{"-db", db, "-shared", "400", "-pinned", "20", "-legacy", "100", "-kills", "0", "-work", "4ms"}
 }
 
-// runMain runs the supervisor in this process and returns what it prints.
+// runMain runs the supervisor in this process and returns its stdout.
 func runMain(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

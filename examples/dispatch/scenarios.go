@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/dispatch"
 )
 
-// instances are actors of a group, called first, first+1 …
+// instances returns the identities of n actors of a group, numbered from first.
 func instances(kind, group string, first, n int) (ids []dispatch.Identity) {
 	for i := range n {
 		ids = append(ids, dispatch.Identity{Type: kind, Group: group, Instance: strconv.Itoa(first + i)})
@@ -18,7 +18,7 @@ func instances(kind, group string, first, n int) (ids []dispatch.Identity) {
 	return ids
 }
 
-// share is scenario A: two instances share the work of their type.
+// share is scenario A: two instances share the jobs of their type.
 func (s *supervisor) share(ctx context.Context) (check, error) {
 	fmt.Fprintf(s.w, "A  %d jobs for the type osis, which has two instances\n", s.shared)
 	if err := s.startAll(ctx, instances("osis", "", 1, 2)); err != nil {
@@ -41,7 +41,7 @@ func (s *supervisor) share(ctx context.Context) (check, error) {
 	return c, err
 }
 
-// pin is scenario B: what is for an instance runs nowhere else, also when the others have nothing to do.
+// pin is scenario B: jobs for a single instance run nowhere else, even while the others are idle.
 func (s *supervisor) pin(ctx context.Context) (check, error) {
 	fmt.Fprintf(s.w, "B  %d jobs for sal/io/3, beside three others of its group with nothing to do\n", s.pinned)
 	if err := s.startAll(ctx, instances("sal", "io", 1, 4)); err != nil {
@@ -61,8 +61,8 @@ func (s *supervisor) pin(ctx context.Context) (check, error) {
 	return check{"B", "all run on the instance that was named", by.String(), ok}, err
 }
 
-// migrate is scenario C: actors of the new kind and of the old one work on the same jobs, and are
-// killed and started.
+// migrate is scenario C: new and old actors work on the same jobs while processes are killed and
+// replaced.
 func (s *supervisor) migrate(ctx context.Context) (check, error) {
 	fmt.Fprintf(s.w, "C  %d jobs in a new queue and in an old one, %d kills\n", s.legacy, s.kills)
 	if err := s.d.SetLegacy(dispatch.LegacyDualPush); err != nil {
@@ -93,14 +93,14 @@ func (s *supervisor) migrate(ctx context.Context) (check, error) {
 	return m.check(ctx)
 }
 
-// migration has four processes at any time, two of each kind.
+// migration keeps four processes running, two of each kind.
 type migration struct {
 	*supervisor
 	running []*process
 	started int
 }
 
-// startNext starts a process of the new kind or the old, in turns, under a name that no other has had.
+// startNext starts a process under a fresh name, alternating between the new kind and the old.
 func (m *migration) startNext() error {
 	kind := "-legacy"
 	if m.started%2 == 1 {
@@ -112,8 +112,8 @@ func (m *migration) startNext() error {
 	return err
 }
 
-// killSome kills the process that has run longest each time that some more jobs are done, and starts
-// one of its kind.
+// killSome spreads the kills over the run. Each time it kills the oldest process and starts another
+// of the same kind.
 func (m *migration) killSome(ctx context.Context) error {
 	for i := range m.kills {
 		done := (i + 1) * m.config.legacy / (m.kills + 1)
@@ -133,7 +133,7 @@ func (m *migration) killSome(ctx context.Context) error {
 	return nil
 }
 
-// lying counts what lies in the new and the old queue of a type: what is to be done, and the dead.
+// lying counts the unfinished and the dead jobs in the new and the old queue of a type.
 func (s *supervisor) lying(ctx context.Context, kind string) (left, dead int64, err error) {
 	keys := s.d.Keys()
 	for _, queue := range []string{keys.Work(dispatch.Target{Type: kind}), keys.LegacyActorQueue(kind)} {
@@ -147,7 +147,7 @@ func (s *supervisor) lying(ctx context.Context, kind string) (left, dead int64, 
 	return left, dead, nil
 }
 
-// check: each job is done once, whatever was killed.
+// check verifies that each job was done exactly once, despite the kills.
 func (m *migration) check(ctx context.Context) (check, error) {
 	by, err := m.doneBy(ctx, "C")
 	if err != nil {
@@ -168,7 +168,7 @@ func (m *migration) check(ctx context.Context) (check, error) {
 	return check{"C", "each job ends once, and none is stuck", found, ok}, err
 }
 
-// share is what a process has done.
+// share counts the jobs done by a process.
 type share struct {
 	process string
 	jobs    int

@@ -1,4 +1,4 @@
--- One row for each job that has ended, in the transaction that also ends it.
+-- One row per finished job, inserted in the transaction that finishes it.
 CREATE TABLE done (
   scenario TEXT NOT NULL,
   number   INTEGER NOT NULL,

@@ -42,7 +42,7 @@ func open(ctx context.Context, c config, w io.Writer) (*supervisor, error) {
 	return &supervisor{config: c, db: db, d: dispatch.New(db, &dispatch.Options{TTL: ttl}), w: w}, nil
 }
 
-// close kills what still runs.
+// close kills the processes that are still running and closes the database.
 func (s *supervisor) close() error {
 	for _, p := range s.processes {
 		if p.fate == "" {
@@ -52,17 +52,17 @@ func (s *supervisor) close() error {
 	return s.db.Close()
 }
 
-// process is an actor as its supervisor sees it.
+// process is a child process that runs an actor.
 type process struct {
 	name  string
 	cmd   *exec.Cmd
-	stdin io.Closer // its end tells the process to end
+	stdin io.Closer // closing it makes the process exit
 	ended chan struct{}
-	err   error  // once it has ended
-	fate  string // "": it runs
+	err   error  // set before ended is closed
+	fate  string // killed or stopped; empty while it runs
 }
 
-// start starts this program again, as an actor.
+// start runs this program again as an actor.
 func (s *supervisor) start(id dispatch.Identity, more ...string) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *supervisor) start(id dispatch.Identity, more ...string) (*process, erro
 	return p, nil
 }
 
-// kill ends a process as a crash would.
+// kill kills a process, as a crash would.
 func (p *process) kill() error {
 	err := p.cmd.Process.Kill()
 	<-p.ended
@@ -95,7 +95,7 @@ func (p *process) kill() error {
 	return err
 }
 
-// end waits for a process that was told to end.
+// end waits for a process that was asked to stop.
 func (p *process) end(ctx context.Context) error {
 	select {
 	case <-p.ended:
@@ -109,13 +109,13 @@ func (p *process) end(ctx context.Context) error {
 	return nil
 }
 
-// alive is an error when one of those that should run does not.
+// alive returns an error if a process has exited that was neither killed nor stopped.
 func (s *supervisor) alive() error {
 	for _, p := range s.processes {
 		select {
 		case <-p.ended:
 			if p.fate == "" {
-				return fmt.Errorf("%s has ended by itself: %w", p.name, errors.Join(p.err, errEnded))
+				return fmt.Errorf("%s: %w", p.name, errors.Join(p.err, errEnded))
 			}
 		default:
 		}
@@ -123,9 +123,9 @@ func (s *supervisor) alive() error {
 	return nil
 }
 
-var errEnded = errors.New("nothing has told it to")
+var errEnded = errors.New("process exited without being stopped")
 
-// until looks until done, as long as all processes live.
+// until polls done until it returns true. It fails if a process exits in the meantime.
 func (s *supervisor) until(ctx context.Context, done func(context.Context) (bool, error)) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -144,7 +144,7 @@ func (s *supervisor) until(ctx context.Context, done func(context.Context) (bool
 	}
 }
 
-// startAll starts actors of one type, and waits until they show that they live.
+// startAll starts actors of the same type and waits until all of them have reported as alive.
 func (s *supervisor) startAll(ctx context.Context, ids []dispatch.Identity, more ...string) error {
 	for _, id := range ids {
 		if _, err := s.start(id, more...); err != nil {
@@ -157,7 +157,7 @@ func (s *supervisor) startAll(ctx context.Context, ids []dispatch.Identity, more
 	})
 }
 
-// stopType stops all actors of a type, wherever they run, and waits for their processes.
+// stopType stops all actors of a type and waits for their processes to exit.
 func (s *supervisor) stopType(ctx context.Context, kind string) error {
 	told, err := s.d.Stop(ctx, dispatch.Target{Type: kind})
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *supervisor) stopType(ctx context.Context, kind string) error {
 	fmt.Fprintf(s.w, "   stop type %s: %d actors were told\n", kind, told)
 	for _, p := range s.processes {
 		if p.fate == "" {
-			_ = p.stdin.Close() // for one that knows nothing of dispatch
+			_ = p.stdin.Close() // old actors do not know the stop message of dispatch
 			if err := p.end(ctx); err != nil {
 				return err
 			}
@@ -175,7 +175,7 @@ func (s *supervisor) stopType(ctx context.Context, kind string) error {
 	return nil
 }
 
-// send sends numbered jobs of a scenario, some hundreds in each transaction.
+// send sends numbered jobs of a scenario, 500 in each transaction.
 func (s *supervisor) send(ctx context.Context, scenario string, t dispatch.Target, jobs int) error {
 	const each = 500
 	for first := 1; first <= jobs; first += each {
@@ -194,7 +194,7 @@ func (s *supervisor) send(ctx context.Context, scenario string, t dispatch.Targe
 	return nil
 }
 
-// doneAtLeast tells whether so many jobs of a scenario are done.
+// doneAtLeast returns a condition for until: at least so many jobs of the scenario are done.
 func (s *supervisor) doneAtLeast(scenario string, jobs int) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		var n int

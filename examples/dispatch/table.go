@@ -9,13 +9,13 @@ import (
 	"os"
 )
 
-// check is what must hold in a scenario, and what was found.
+// check is a condition that must hold in a scenario, with the result found.
 type check struct {
 	scenario, must, found string
 	ok                    bool
 }
 
-// printChecks returns an error when one has failed.
+// printChecks prints the table and returns an error if a check has failed.
 func printChecks(w io.Writer, all []check) (err error) {
 	fmt.Fprintf(w, "\n%-42s %s\n", "check", "found")
 	for _, c := range all {
@@ -29,7 +29,7 @@ func printChecks(w io.Writer, all []check) (err error) {
 	return err
 }
 
-// doneBy counts the jobs of a scenario by the process that has ended them.
+// doneBy counts the finished jobs of a scenario for each process.
 func (s *supervisor) doneBy(ctx context.Context, scenario string) (all shares, err error) {
 	rows, err := s.db.SQL().QueryContext(ctx, `SELECT process, count(*) FROM done WHERE scenario = ? GROUP BY process ORDER BY process`, scenario)
 	if err != nil {
@@ -46,11 +46,11 @@ func (s *supervisor) doneBy(ctx context.Context, scenario string) (all shares, e
 	return all, rows.Err()
 }
 
-// begunBy counts what a process has noted beside the database: what it has begun of a scenario, or of
-// all.
+// begunBy counts the jobs of a scenario that a process has started, according to its ledger. An
+// empty scenario counts all.
 func (s *supervisor) begunBy(process, scenario string) (int, error) {
 	text, err := os.ReadFile(ledgerOf(s.config.db, process))
-	if errors.Is(err, os.ErrNotExist) { // it was killed before it had made the file
+	if errors.Is(err, os.ErrNotExist) { // killed before it created the file
 		return 0, nil
 	}
 	n := 0
@@ -70,7 +70,7 @@ func (s *supervisor) begun(scenario string) (total int, err error) {
 	return total, err
 }
 
-// printProcesses prints which process has run how much, and how it ended.
+// printProcesses prints how many jobs each process started and finished, and how it ended.
 func (s *supervisor) printProcesses(ctx context.Context) error {
 	done := make(map[string]int)
 	for _, scenario := range []string{"A", "B", "C"} {

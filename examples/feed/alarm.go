@@ -11,23 +11,23 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// alarmOptions pick by key what went wrong through our fault. The offset is saved now
-// and then by the loop: the alarm has no transaction to put it into.
+// alarmOptions select server errors by their key. The offset is saved every so often by the loop,
+// because the alarm has no transaction in which to save it.
 var alarmOptions = &honker.SubscribeOptions{
 	Filter:       honker.KeyPrefix("5"),
 	SaveInterval: 200 * time.Millisecond,
 }
 
-// alarm writes a line per alert into a file, which no transaction covers: after a kill
-// events come again that it has. So each line begins with the offset of its event, and
-// the last one tells where the file stands.
+// alarm writes a line per alert to a file, which no transaction covers. After a kill, some events
+// are delivered a second time. Each line therefore begins with the offset of its event, and the
+// last line tells which events are already in the file.
 type alarm struct {
 	file *os.File
-	last int64 // offset that is written
+	last int64 // of the last event written
 }
 
-// openAlarm goes on with the file, or, for a new database, begins anew. It cuts off a
-// line that a kill has left unfinished.
+// openAlarm opens the file at path for appending and removes an incomplete last line, as left by a
+// kill. If fresh, it empties the file.
 func openAlarm(path string, fresh bool) (*alarm, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -66,7 +66,7 @@ func alerts(text []byte) (offsets []int64, err error) {
 	return offsets, nil
 }
 
-// run writes the alerts that are not in the file yet.
+// run writes an alert for each event that is not yet in the file, until ctx is done.
 func (a *alarm) run(ctx context.Context, failed *honker.Stream[Request]) error {
 	for e, err := range failed.Subscribe(ctx, alarmName, alarmOptions) {
 		if err == nil {
@@ -81,7 +81,7 @@ func (a *alarm) run(ctx context.Context, failed *honker.Stream[Request]) error {
 
 func (a *alarm) write(e *honker.Event[Request]) error {
 	if e.Offset <= a.last {
-		return nil // before a kill
+		return nil // written before a kill
 	}
 	r := e.Data
 	_, err := fmt.Fprintf(a.file, "%d %s %d %s %s %v\n", e.Offset, r.Time.Format(time.DateTime), r.Status, r.Method, r.Path, r.IP)

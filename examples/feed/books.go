@@ -14,17 +14,17 @@ import (
 	"text/tabwriter"
 )
 
-// The table of honker's that is read here belongs to its file format, which is public.
+// _honker_stream is part of honker's documented file format and may be queried.
 const (
 	sqlTraffic = `SELECT path, requests, bytes FROM traffic`
 	sqlVisits  = `SELECT coalesce(sum(requests), 0) FROM visits`
 	sqlTrouble = `SELECT count(*) FROM _honker_stream WHERE topic = ?1`
 )
 
-// sum is what went over a path.
+// sum is the traffic of a path.
 type sum struct{ requests, bytes int64 }
 
-// tally is what the log has up to a place, read from the log alone.
+// tally is the expected result, computed from the log alone.
 type tally struct {
 	at                 place
 	ok, failed, broken int64
@@ -59,26 +59,27 @@ func (t *tally) add(line string) {
 	}
 }
 
-// account is what one of those that read the stream has done, against what there was.
+// account compares the work of a consumer with the expected number of events.
 type account struct {
 	standing
 	what       string
 	done, want int64
 }
 
-// wrong allows for what is both done and still to do: alerts from before a kill.
+// wrong reports whether the numbers do not add up. After a kill, the alarm may have written alerts
+// for events that still count as open.
 func (a account) wrong() bool {
 	sum := a.done + a.dead + a.open()
 	return sum < a.want || sum > a.want && (a.open() == 0 || a.name != alarmName)
 }
 
-// books are the counts of all consumers when none works any more.
+// books are the results of all consumers, read after they have stopped.
 type books struct {
 	at       place
 	log      *tally
 	traffic  map[string]sum
 	accounts []account
-	doubled  int // alerts
+	doubled  int // alerts written twice
 }
 
 func readBooks(ctx context.Context, f *feed) (*books, error) {
@@ -103,7 +104,7 @@ func readBooks(ctx context.Context, f *feed) (*books, error) {
 	return b, nil
 }
 
-// readDone asks each where it leaves what it does.
+// readDone reads the results of each consumer from where it stores them.
 func (b *books) readDone(ctx context.Context, f *feed) (map[string]account, error) {
 	events := b.log.ok + b.log.failed
 	counted, err := b.readTraffic(ctx, f.db.SQL())
@@ -160,7 +161,7 @@ func (b *books) readAlerts(path string) (int64, error) {
 	return int64(len(offsets)), err
 }
 
-// open is how many events the consumers have still to handle.
+// open returns the number of events that the consumers still have to handle.
 func (b *books) open() (n int64) {
 	for _, a := range b.accounts {
 		n += a.open()
@@ -168,7 +169,7 @@ func (b *books) open() (n int64) {
 	return n
 }
 
-// err is nil when what all consumers have done is what the log says.
+// err returns nil if the results of all consumers agree with the log.
 func (b *books) err() error {
 	for _, a := range b.accounts {
 		if a.wrong() {
@@ -186,7 +187,7 @@ func (b *books) err() error {
 	return nil
 }
 
-// report prints the books.
+// report prints the books and the verdict.
 func (b *books) report(w io.Writer) {
 	fmt.Fprintln(w)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

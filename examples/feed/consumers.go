@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The names under which the file knows how far each consumer is.
+// Consumer names. The database stores an offset under each.
 const (
 	counterName   = "counter"
 	alarmName     = "alarm"
@@ -17,13 +17,13 @@ const (
 	resolversName = "resolvers"
 )
 
-// All of these must have seen all before it is done; the group is the last.
+// everybody lists the consumers that must have read all events. The group comes last.
 var everybody = []string{counterName, alarmName, condenserName, resolversName}
 
 const sqlCount = `INSERT INTO traffic (path, requests, bytes) VALUES (?1, 1, ?2)
 ON CONFLICT (path) DO UPDATE SET requests = requests + 1, bytes = bytes + excluded.bytes`
 
-// ended takes the end of ctx for no error.
+// ended returns nil if err is the error of ctx, and err otherwise.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
@@ -31,12 +31,12 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// inTxOnly leaves saving to AckTx: what is saved in between would be ahead of the effect,
-// or behind it.
+// inTxOnly turns off automatic saving. The offset is saved only by AckTx, together with the effect
+// of the event.
 var inTxOnly = &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1}
 
-// count adds each request to its path. The sum and the offset are one commit: each
-// request is counted exactly once.
+// count adds each request to the sums of its path. The sums and the offset are committed together,
+// so each request is counted exactly once.
 func (f *feed) count(ctx context.Context) error {
 	for e, err := range f.access.Subscribe(ctx, counterName, inTxOnly) {
 		if err == nil {
@@ -58,11 +58,11 @@ func (f *feed) countOne(ctx context.Context, e *honker.Event[Request]) error {
 	})
 }
 
-// condense makes one short text of each failed request, under the same key, for programs
-// that do not need the rest. It stays when the events themselves are compacted.
+// condense publishes a short text for each failed request, under the same key. The texts remain
+// when the requests themselves are compacted.
 func (f *feed) condense(ctx context.Context) error {
 	err := honker.Pipe(ctx, f.failed, condenserName, f.trouble, func(_ context.Context, e *honker.Event[Request]) (string, error) {
 		return fmt.Sprintf("%d %s %s", e.Data.Status, e.Data.Method, e.Data.Path), nil
 	})
-	return ended(ctx, err) // when ctx had ended before it began
+	return ended(ctx, err) // Pipe returns an error of ctx if that was done before the first event
 }

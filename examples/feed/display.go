@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// standing is how far a consumer or a group is.
+// standing is the progress of a consumer or a group.
 type standing struct {
 	name                  string
 	offset, lag           int64
@@ -18,10 +18,10 @@ type standing struct {
 	members               int
 }
 
-// open is how many events it has still to handle.
+// open returns the number of events still to be handled.
 func (s standing) open() int64 { return s.lag + s.leased + s.reclaim }
 
-// standings are all of them at one moment.
+// standings is the progress of all consumers.
 type standings struct {
 	at   place
 	head int64
@@ -37,7 +37,7 @@ func (s standings) idle() bool {
 	return true
 }
 
-// of returns the standing under name. A consumer that has not begun has all of it to do.
+// of returns the standing of name. A consumer that is not known yet has all events ahead of it.
 func (s standings) of(name string, all int64) standing {
 	for _, one := range s.all {
 		if one.name == name {
@@ -60,7 +60,7 @@ func readStandings(ctx context.Context, f *feed) (s standings, err error) {
 	return s, s.addGroups(ctx, f)
 }
 
-// addConsumers asks twice: a consumer belongs to the topic, or pattern, that it follows.
+// addConsumers needs two queries, because a consumer belongs to the topic or pattern that it reads.
 func (s *standings) addConsumers(ctx context.Context, f *feed) error {
 	both, err := f.access.Consumers(ctx)
 	if err != nil {
@@ -84,14 +84,14 @@ func (s *standings) addGroups(ctx context.Context, f *feed) error {
 	return err
 }
 
-// display shows standings: some lines in place on a terminal, else one line twice a
-// second.
+// display shows the progress. On a terminal it redraws a few lines in place; elsewhere it prints a
+// line every half second.
 type display struct {
 	w        io.Writer
 	terminal bool
-	lines    int // that stand on the terminal
+	lines    int // drawn by the last redraw
 	shown    time.Time
-	last     int64 // lines that were read then
+	last     int64 // value of place.lines at that time
 	rate     float64
 }
 
@@ -110,7 +110,7 @@ func isTerminal(w io.Writer) bool {
 
 func (d *display) show(s standings, last bool) {
 	if d.last < 0 {
-		d.last = s.at.lines // those of earlier runs
+		d.last = s.at.lines // ignore the lines of earlier runs
 	}
 	due := time.Since(d.shown) >= 500*time.Millisecond
 	if due {
@@ -125,7 +125,7 @@ func (d *display) show(s standings, last bool) {
 	}
 }
 
-// redraw goes up to where it has drawn before, and clears each line as it goes down.
+// redraw moves the cursor up to the first line of the previous drawing and overwrites it.
 func (d *display) redraw(lines []string) {
 	if d.lines > 0 {
 		fmt.Fprintf(d.w, "\x1b[%dA", d.lines)

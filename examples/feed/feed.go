@@ -13,10 +13,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	db, log       string
-	rate          int // lines per second; 0: as fast as it goes
+	rate          int // lines per second; 0 for no limit
 	follow        bool
 	lookup, lease time.Duration
 }
@@ -24,17 +24,17 @@ type config struct {
 //go:embed schema.sql
 var schema string
 
-// What is kept of each topic once all consumers have seen it.
+// Number of events that compaction keeps in each topic, once all consumers have read them.
 const (
 	keepOK     = 500
 	keepFailed = 100
 )
 
-// feed is the log as a stream, and all that read it.
+// feed connects the log, the topics and their consumers.
 type feed struct {
 	config
 	db         *honker.DB
-	access     *honker.Stream[Request] // both of:
+	access     *honker.Stream[Request] // reads both topics:
 	ok, failed *honker.Stream[Request]
 	trouble    *honker.Stream[string]
 	group      *honker.Group[Request]
@@ -86,8 +86,8 @@ func (f *feed) alertsPath() string { return filepath.Join(filepath.Dir(f.config.
 
 func (f *feed) close() error { return errors.Join(f.alarm.file.Close(), f.db.Close()) }
 
-// serve runs until the log is read and all consumers have seen all of it, or ctx ends and
-// what has begun is finished. Then it checks the books, prints them, and compacts.
+// serve runs until the log is read and all consumers have caught up, or until ctx is done. It then
+// checks the books, prints them, and compacts the topics.
 func (f *feed) serve(ctx context.Context) error {
 	began := time.Now()
 	if err := f.work(ctx); err != nil {
@@ -102,12 +102,12 @@ func (f *feed) serve(ctx context.Context) error {
 	b.report(f.w)
 	fmt.Fprintf(f.w, "\nIt took %v.\n", took.Round(time.Millisecond))
 	if err := b.err(); err != nil {
-		return err // what is there is evidence
+		return err // keep the events as evidence
 	}
 	return f.compact(ctx)
 }
 
-// work runs all of them side by side. An error of one ends all.
+// work runs the tailer and all consumers concurrently. The first error stops them all.
 func (f *feed) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -132,13 +132,13 @@ func (f *feed) work(ctx context.Context) error {
 
 func (f *feed) watchAlarm(ctx context.Context) error { return f.alarm.run(ctx, f.failed) }
 
-// watch shows how far each consumer is until there is nothing left to do or ctx ends.
+// watch shows the progress until all events are handled or ctx is done.
 func (f *feed) watch(ctx context.Context) error {
 	d := newDisplay(f.w)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		read := f.tailer.ended.Load() // before the standings, which then know all of it
+		read := f.tailer.ended.Load() // must be read first: the standings then cover the whole log
 		s, err := readStandings(context.WithoutCancel(ctx), f)
 		if err != nil {
 			return err
@@ -156,8 +156,8 @@ func (f *feed) watch(ctx context.Context) error {
 	return nil
 }
 
-// compact lets go what the retention of the topics gives up. A consumer that has still to
-// see something keeps it.
+// compact deletes events beyond the retention of their topics. Events that a consumer has not read
+// yet are kept.
 func (f *feed) compact(ctx context.Context) error {
 	fmt.Fprintln(f.w)
 	for _, topic := range []*honker.Stream[Request]{f.ok, f.failed} {

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Killed three times and started again, the program loses no line and counts none twice.
+// A program that is killed three times and restarted loses no line and counts none twice.
 func TestFeed_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, lines := range []int64{100, 250, 400} {
-		child := startChild(t, c, "-rate", "1000", "-follow") // it does not end by itself
+		child := startChild(t, c, "-rate", "1000", "-follow") // -follow keeps it from ending by itself
 		waitForLines(t, c.db, lines)
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -27,7 +27,7 @@ func TestFeed_Kill(t *testing.T) {
 	checkBooks(t, c, sampleLines)
 }
 
-// startChild runs the program in a process of its own, with more flags than c says.
+// startChild runs the program as a child process with the paths of c and additional flags.
 func startChild(t *testing.T, c config, flags ...string) *exec.Cmd {
 	t.Helper()
 	flags = append([]string{"-db", c.db, "-log", c.log, "-lease", c.lease.String()}, flags...)
@@ -38,7 +38,7 @@ func startChild(t *testing.T, c config, flags ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if child.ProcessState == nil { // the test has failed before it waited
+		if child.ProcessState == nil { // the test has failed before Wait
 			_ = child.Process.Kill()
 			_ = child.Wait()
 		}

@@ -1,5 +1,5 @@
-// Feed follows an access log as a stream of events and shows how far those are that
-// consume it: a counter, an alarm, a condenser, and a group of resolvers. See README.md.
+// Feed publishes an access log as a stream of events and shows the progress of its consumers: a
+// counter, an alarm, a condenser and a group of resolvers. See README.md.
 package main
 
 import (
@@ -21,11 +21,11 @@ var testdata string
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 1 for a failure or wrong books, 2 for wrong flags.
+// run returns the exit code: 1 if the run fails or the books do not balance, 2 for invalid flags.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
 	if err != nil {
@@ -85,8 +85,8 @@ func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
 	return f.serve(ctx)
 }
 
-// unpack puts the sample where it can be followed. One that is there stays: it may have
-// grown. It appears whole or not at all.
+// unpack writes the sample to a file that can be followed. An existing file is kept, because it may
+// have grown. The rename makes the file appear only when it is complete.
 func unpack(log string) error {
 	if _, err := os.Stat(log); err == nil {
 		return nil

@@ -19,17 +19,16 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// sample is the first part of the log: malformed lines, alerts and a poisoned address
-// are in it.
+// sample is the beginning of the log. It contains malformed lines, alerts and the poisoned address.
 var sample = head(testdata, sampleLines)
 
 const sampleLines = 600
 
-// childEnv turns the test binary into the program itself, on the sample.
+// childEnv makes the test binary run as the program, reading the sample.
 const childEnv = "FEED_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	rest = honker.Constant(0) // the pauses are only there to be watched
+	rest = honker.Constant(0) // the pauses are only for people to watch
 	if os.Getenv(childEnv) != "" {
 		testdata = sample
 		main()
@@ -37,8 +36,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A run prints what is expected of the log. A second one on the same database adds
-// nothing.
+// A run prints the expected summary. A second run on the same database changes nothing.
 func TestFeed_Run(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
@@ -58,7 +56,7 @@ func TestFeed_Run(t *testing.T) {
 	checkBooks(t, c, sampleLines)
 }
 
-// README.md shows what a run prints.
+// README.md shows the output of a run.
 func TestFeed_Readme(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("README.md")
@@ -73,7 +71,7 @@ func TestFeed_Readme(t *testing.T) {
 	}
 }
 
-// expected is the report of a finished run, found out without a database.
+// expected returns the summary of a finished run, computed without a database.
 func expected(log string) string {
 	t := readLog([]byte(log))
 	dead := int64(strings.Count("\n"+log, "\n"+poison.String()))
@@ -88,7 +86,7 @@ func expected(log string) string {
 	return w.String()
 }
 
-// expectedCompact knows that dead events stay, and that all went well until they died.
+// expectedCompact returns the expected output of compaction. Dead events are kept by it.
 func expectedCompact(log string) string {
 	t, stay := readLog([]byte(log)), int64(0)
 	rest := t.ok
@@ -105,7 +103,7 @@ func expectedCompact(log string) string {
 		max(0, t.ok-keepOK-stay), max(0, t.failed-keepFailed))
 }
 
-// Flags that make no sense are refused.
+// Invalid flags are rejected with exit code 2, and a missing log with 1.
 func TestFeed_Flags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-rate", "-1"}, {"-lease", "0"}, {"-lookup", "-1s"}, {"-nonsense"}} {
@@ -116,7 +114,7 @@ func TestFeed_Flags(t *testing.T) {
 	runMain(t, 1, "-log", filepath.Join(t.TempDir(), "none.log"))
 }
 
-// A line of the log is parsed into its fields, or refused.
+// A valid line is parsed into its fields. Any other line is malformed.
 func TestFeed_Parse(t *testing.T) {
 	t.Parallel()
 	good := `192.0.2.7 - ann [29/Nov/2024:07:25:02 +0100] "GET /teas?q=\"x\" HTTP/2.0" 200 45051 "-" "app (\"4\")"`
@@ -147,8 +145,7 @@ func TestFeed_Parse(t *testing.T) {
 	}
 }
 
-// A follower sees lines that are appended, and no line before its end is written.
-// A feed that follows sees lines that are appended, and no line before its end is written.
+// Lines appended to a followed log are published, but only once they are complete.
 func TestFeed_Follow(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 100))
@@ -169,11 +166,11 @@ func TestFeed_Follow(t *testing.T) {
 		t.Error(err)
 	}
 	c.follow = false
-	runFeed(t, c) // what the interrupt has left
+	runFeed(t, c) // handle the events left by the interrupt
 	checkBooks(t, c, 103)
 }
 
-// An interrupted run keeps its books right, and the next goes on.
+// The books balance after an interrupted run, and the next run continues it.
 func TestFeed_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
@@ -202,7 +199,7 @@ func TestFeed_Interrupt(t *testing.T) {
 	checkBooks(t, c, sampleLines)
 }
 
-// The audit finds what is not right.
+// The audit finds each kind of mismatch.
 func TestFeed_WrongBooks(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 150))
@@ -246,8 +243,7 @@ func audit(t *testing.T, f *feed) error {
 	return b.err()
 }
 
-// A run that is interrupted before it has begun has no wrong books either.
-// A feed that is interrupted before any consumer has begun has no wrong books either.
+// The books balance if the run is interrupted before any consumer has started.
 func TestFeed_InterruptedAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -264,8 +260,8 @@ func TestFeed_InterruptedAtOnce(t *testing.T) {
 	}
 }
 
-// A second reader of the same log, and a log that has shrunk, are refused before they
-// publish anything.
+// A second reader of the same log is rejected before it publishes anything, and so is a log that
+// has shrunk.
 func TestFeed_Refused(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 50))
@@ -274,7 +270,7 @@ func TestFeed_Refused(t *testing.T) {
 	if err := f.tailer.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.tailer.at.bytes-- // where another process left it
+	f.tailer.at.bytes-- // as if another process had published a byte less
 	if err := f.tailer.publish(t.Context(), []string{head(testdata, 1)}); !errors.Is(err, errTwo) {
 		t.Errorf("%v, want %v", err, errTwo)
 	}
@@ -286,7 +282,8 @@ func TestFeed_Refused(t *testing.T) {
 	}
 }
 
-// A file of alerts that a kill has cut is made whole, and goes on after its last.
+// Opening the file of alerts drops an incomplete last line and continues after the last complete
+// alert.
 func TestFeed_AlarmRecovers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "alerts.log")
@@ -307,7 +304,7 @@ func TestFeed_AlarmRecovers(t *testing.T) {
 	}
 }
 
-// On a terminal the lines are drawn over those before.
+// On a terminal, the display is redrawn in place.
 func TestFeed_Display(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
@@ -363,7 +360,7 @@ func runFeed(t *testing.T, c config) {
 	}
 }
 
-// runMain runs the program in this process and returns what it prints.
+// runMain calls run in this process and returns its stdout.
 func runMain(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -373,7 +370,7 @@ func runMain(t *testing.T, code int, args ...string) string {
 	return stdout.String()
 }
 
-// checkBooks checks a database that no process has open, after all is done.
+// checkBooks checks a finished database that no process has open.
 func checkBooks(t *testing.T, c config, lines int64) {
 	t.Helper()
 	f := openFeed(t, c)
@@ -410,7 +407,7 @@ func appendTo(t *testing.T, path, text string) {
 	}
 }
 
-// waitForLines returns when so many are published, by whatever process.
+// waitForLines waits until so many lines are published, by any process.
 func waitForLines(t *testing.T, path string, lines int64) {
 	t.Helper()
 	db, err := honker.Open(t.Context(), path, nil)

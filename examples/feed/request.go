@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Request is a line of the log, and the data of its event.
+// Request is a parsed line of the log and the payload of an event.
 type Request struct {
-	Line   int64      `json:"line"` // of the log, from 1
+	Line   int64      `json:"line"` // line number in the log, from 1
 	IP     netip.Addr `json:"ip"`
 	Time   time.Time  `json:"time"`
 	Method string     `json:"method"`
-	Path   string     `json:"path"` // without the query
+	Path   string     `json:"path"` // without the query string
 	Status int        `json:"status"`
 	Bytes  int64      `json:"bytes"`
 	Agent  string     `json:"agent"`
 }
 
-// key is what filters look at: the path of a request that went well, the status of one
-// that did not.
+// key returns the key of the event: the path of a successful request, or the status of a failed
+// one.
 func (r Request) key() string {
 	if r.failed() {
 		return strconv.Itoa(r.Status)
@@ -32,17 +32,18 @@ func (r Request) key() string {
 
 func (r Request) failed() bool { return r.Status >= 400 }
 
-// broken says that it was our fault; alarmOptions say the same of the key.
+// broken reports whether the request failed with a server error. alarmOptions select the same
+// events by their key.
 func (r Request) broken() bool { return r.Status >= 500 }
 
 var errMalformed = errors.New("malformed line")
 
-// combined is the format that Apache and NGINX call so. Within quotes they escape
-// quotes and what does not print.
+// combined matches the combined log format of Apache and NGINX. Both escape quotes and unprintable
+// characters in quoted fields.
 var combined = regexp.MustCompile(`^(\S+) \S+ \S+ \[([^\]]+)\] ` +
 	`"([A-Z]+) (\S+) HTTP/[0-9.]+" ([1-5][0-9]{2}) ([0-9]+|-) "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"$`)
 
-// parseRequest reads a line, without its end, that stands in the log under number.
+// parseRequest parses a line without its line break. The number is that of the line in the log.
 func parseRequest(line string, number int64) (Request, error) {
 	m := combined.FindStringSubmatch(strings.ToValidUTF8(line, "\uFFFD"))
 	if m == nil {
@@ -64,12 +65,13 @@ func parseRequest(line string, number int64) (Request, error) {
 	}, nil
 }
 
-// mostPath is what is kept of a path: scanners send long ones, and a key is bounded.
+// mostPath limits paths, in bytes. Scanners request very long ones, and the size of a key is
+// limited.
 const mostPath = 200
 
 func shortPath(target string) string {
 	path, _, _ := strings.Cut(target, "?")
-	path = strings.ReplaceAll(path, "\x00", "\uFFFD") // a key has none
+	path = strings.ReplaceAll(path, "\x00", "\uFFFD") // keys cannot contain NUL
 	if len(path) > mostPath {
 		path = strings.ToValidUTF8(path[:mostPath], "")
 	}

@@ -19,16 +19,16 @@ const (
 ON CONFLICT (country) DO UPDATE SET requests = requests + 1`
 )
 
-// groupOptions leave an event three attempts more than any mishap that passes needs: an
-// attempt is also spent when the process of a member is killed.
+// groupOptions allow three more attempts than a temporary failure needs, because killing the
+// process of a member also uses up an attempt.
 func groupOptions(lease time.Duration) *honker.GroupOptions {
 	return &honker.GroupOptions{Lease: lease, MaxAttempts: 5, Backoff: rest}
 }
 
 var rest = honker.Constant(300 * time.Millisecond)
 
-// resolve is one member of the group. Its name is new each time: that of a killed one is
-// taken until its lease ends.
+// resolve runs a member of the group until ctx is done. Each member joins under a new name, since
+// the name of a killed member remains taken until its lease expires.
 func (f *feed) resolve(ctx context.Context) error {
 	m, err := f.group.Join(ctx, "resolver-"+rand.Text()[:6])
 	if err != nil {
@@ -36,7 +36,7 @@ func (f *feed) resolve(ctx context.Context) error {
 	}
 	for d, err := range m.All(ctx) {
 		if err != nil && d != nil {
-			continue // it does not decode, and is a dead event already
+			continue // cannot be decoded; it is already a dead event
 		}
 		if err == nil {
 			err = f.resolveOne(context.WithoutCancel(ctx), d)
@@ -45,11 +45,11 @@ func (f *feed) resolve(ctx context.Context) error {
 			return errors.Join(err, m.Leave(context.WithoutCancel(ctx)))
 		}
 	}
-	return m.Leave(context.WithoutCancel(ctx)) // what it holds goes to the others at once
+	return m.Leave(context.WithoutCancel(ctx)) // releases its events to the other members at once
 }
 
-// resolveOne finds out the country, which is slow and so not in a transaction, and then
-// counts the visit and acks in one: each is counted once, by the member that resolved it.
+// resolveOne looks up the country before it opens a transaction, because the lookup is slow. The
+// visit is counted in the transaction that acks the event, so it is counted exactly once.
 func (f *feed) resolveOne(ctx context.Context, d *honker.Delivery[Request]) error {
 	country, err := f.countryOf(d.Data, d.Attempts)
 	if err != nil {
@@ -63,7 +63,7 @@ func (f *feed) resolveOne(ctx context.Context, d *honker.Delivery[Request]) erro
 		})
 	}
 	if errors.Is(err, honker.ErrClaimLost) {
-		return nil // it took longer than the lease, and another member has the event
+		return nil // the lease has expired and another member has the event
 	}
 	return err
 }
@@ -73,10 +73,10 @@ var (
 	errUnknown = errors.New("the address is unknown")
 )
 
-// poison is an address that no attempt resolves.
+// poison is an address that cannot be resolved.
 var poison = netip.MustParseAddr("203.0.113.250")
 
-// countryOf stands for a request to a slow service. One in fifty fails the first time.
+// countryOf simulates a request to a slow service. For one line in fifty the first attempt fails.
 func (f *feed) countryOf(r Request, attempt int) (string, error) {
 	time.Sleep(f.lookup)
 	switch {
@@ -90,7 +90,8 @@ func (f *feed) countryOf(r Request, attempt int) (string, error) {
 
 var countries = [...]string{"AT", "BR", "CA", "DE", "EG", "FR", "IN", "JP", "KE", "NL", "PL", "US"}
 
-// country is made up: the addresses of the sample have no owners.
+// country returns a made-up country. The addresses of the sample are reserved
+// for documentation.
 func country(ip netip.Addr) string {
 	sum := 0
 	for _, b := range ip.AsSlice() {

@@ -1,6 +1,6 @@
--- The example's own tables, beside honker's in the same file.
+-- The tables of the example, in the same file as those of honker.
 
--- How far the log is published: written together with the events. One row.
+-- The published part of the log, updated in the transaction that publishes the events. A single row.
 CREATE TABLE IF NOT EXISTS place (
   id INTEGER PRIMARY KEY CHECK (id = 1),
   bytes INTEGER NOT NULL,
@@ -9,14 +9,14 @@ CREATE TABLE IF NOT EXISTS place (
 ) STRICT;
 INSERT INTO place (id, bytes, lines, malformed) VALUES (1, 0, 0, 0) ON CONFLICT DO NOTHING;
 
--- What the counter has counted: written together with its offset.
+-- Requests per path, updated in the transaction that saves the counter's offset.
 CREATE TABLE IF NOT EXISTS traffic (
   path TEXT PRIMARY KEY,
   requests INTEGER NOT NULL,
   bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What the resolvers have found out: written together with their acks.
+-- Requests per country, updated in the transaction that acks the event.
 CREATE TABLE IF NOT EXISTS visits (
   country TEXT PRIMARY KEY,
   requests INTEGER NOT NULL

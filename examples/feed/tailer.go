@@ -18,19 +18,19 @@ import (
 const (
 	sqlPlace = `SELECT bytes, lines, malformed FROM place`
 
-	// Only from where this process left it.
+	// Updates nothing if another process has moved the place.
 	sqlMove = `UPDATE place SET bytes = ?1, lines = ?2, malformed = ?3 WHERE bytes = ?4`
 )
 
-// place is how far the log is published.
+// place is the position in the log up to which it is published.
 type place struct{ bytes, lines, malformed int64 }
 
 func readPlace(ctx context.Context, db *sql.DB) (p place, err error) {
 	return p, db.QueryRowContext(ctx, sqlPlace).Scan(&p.bytes, &p.lines, &p.malformed)
 }
 
-// tailer publishes the lines of the log. Its place moves in the transaction of their
-// events: whatever dies, no line is lost or published twice.
+// tailer publishes the lines of the log. It advances the place in the transaction that publishes
+// the events, so no crash can lose or repeat a line.
 type tailer struct {
 	db         *honker.DB
 	ok, failed *honker.Stream[Request]
@@ -38,7 +38,7 @@ type tailer struct {
 	rate       int
 	follow     bool
 	at         place
-	ended      atomic.Bool // the end of the log is published, and the log is not followed
+	ended      atomic.Bool // the whole log is published and is not being followed
 }
 
 var (
@@ -46,8 +46,8 @@ var (
 	errTwo    = errors.New("another process reads the log into this database")
 )
 
-// run reads on from the place in the database. It ends at the end of the log, or, if it
-// is to follow, with ctx.
+// run publishes lines, starting from the place in the database. It returns at the end of the log,
+// or when ctx is done if the log is followed.
 func (t *tailer) run(ctx context.Context) error {
 	file, err := t.open(context.WithoutCancel(ctx))
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *tailer) run(ctx context.Context) error {
 			t.ended.Store(true)
 			return nil
 		}
-		if err := t.publish(context.WithoutCancel(ctx), batch); err != nil { // what has begun is finished
+		if err := t.publish(context.WithoutCancel(ctx), batch); err != nil { // finish the batch even if ctx is done
 			return err
 		}
 		pace.wait(ctx, len(batch) == 0)
@@ -96,7 +96,7 @@ func (t *tailer) open(ctx context.Context) (*os.File, error) {
 	return file, nil
 }
 
-// publish publishes a batch and moves the place behind it, or does neither.
+// publish publishes a batch and advances the place in a single transaction.
 func (t *tailer) publish(ctx context.Context, batch []string) error {
 	if len(batch) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (t *tailer) publishLine(ctx context.Context, tx *sql.Tx, at *place, line st
 	return err
 }
 
-// move refuses when the place is not where this process left it.
+// move advances the place. It returns errTwo if another process has moved it.
 func (t *tailer) move(ctx context.Context, tx *sql.Tx, to place) error {
 	done, err := tx.ExecContext(ctx, sqlMove, to.bytes, to.lines, to.malformed, t.at.bytes)
 	if err != nil {
@@ -144,13 +144,13 @@ func (t *tailer) move(ctx context.Context, tx *sql.Tx, to place) error {
 	return nil
 }
 
-// lineReader reads a file that may be growing: a line is one when its end is written.
+// lineReader reads complete lines from a file that may be growing.
 type lineReader struct {
 	r    *bufio.Reader
-	part string // of a line
+	part string // beginning of an incomplete line
 }
 
-// next returns up to n lines, none at the end of the file.
+// next returns up to n lines, or none at the end of the file.
 func (l *lineReader) next(n int) (batch []string, err error) {
 	for len(batch) < n {
 		text, err := l.r.ReadString('\n')
@@ -167,17 +167,17 @@ func (l *lineReader) next(n int) (batch []string, err error) {
 	return batch, nil
 }
 
-// pace says how many lines go into a transaction, and waits after each.
+// pace limits the rate: it sets the batch size and the pause after each batch.
 type pace struct {
 	size  int
-	pause time.Duration // 0: as fast as it goes
+	pause time.Duration // 0 for no limit
 	next  time.Time
 }
 
 const (
 	batchesPerSecond = 50
 	fastBatch        = 100
-	look             = 50 * time.Millisecond // how often a file is looked at that may grow
+	look             = 50 * time.Millisecond // interval at which a followed file is polled
 )
 
 func newPace(rate int) *pace {
@@ -189,7 +189,8 @@ func newPace(rate int) *pace {
 	return &pace{size: size, pause: pause, next: time.Now().Add(pause)}
 }
 
-// wait is longer, and the time is not made up for, when there was nothing to read.
+// wait waits until the next batch is due. If idle, it waits for the polling interval, and the pace
+// does not catch up afterwards.
 func (p *pace) wait(ctx context.Context, idle bool) {
 	until := p.next
 	p.next = p.next.Add(p.pause)

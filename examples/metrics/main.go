@@ -1,5 +1,5 @@
-// Metrics serves what honker does as metrics for Prometheus: events of this process by an Observer,
-// and the depth of each queue by a query at each scrape.
+// Metrics exports Prometheus metrics of honker. An Observer counts the events of this process, and
+// each scrape queries the depth of the queues.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// events counts what this process does. Sum them over processes.
+// events counts the events of this process. Sum them over all processes.
 type events struct {
 	enqueued *prometheus.CounterVec
 	found    *prometheus.CounterVec
@@ -39,29 +39,29 @@ func newEvents(reg prometheus.Registerer) *events {
 	return e
 }
 
-// observer must be quick: it is called in the goroutine that did the work.
+// observer returns callbacks that must be fast: they run in the goroutine that did the work.
 func (e *events) observer() *honker.Observer {
 	return &honker.Observer{
 		Enqueued: func(q honker.Enqueued) { e.enqueued.WithLabelValues(q.Queue).Add(float64(len(q.IDs))) },
-		Deduplicated: func(d honker.Deduplicated) { // enqueues that found a job with their unique key
+		Deduplicated: func(d honker.Deduplicated) { // the unique key was taken
 			e.found.WithLabelValues(d.Queue, "existing").Add(float64(d.Existing))
 			e.found.WithLabelValues(d.Queue, "replaced").Add(float64(d.Replaced))
 		},
 		Settled: func(s honker.Settled) {
-			if s.Group != "" { // of a group only deaths are reported
+			if s.Group != "" { // groups report only dead events
 				e.died.WithLabelValues(s.Topic, s.Group).Inc()
 				return
 			}
 			e.settled.WithLabelValues(s.Queue, string(s.Outcome)).Inc()
-			if s.Ran > 0 { // 0: not known, such as for a job that expired
+			if s.Ran > 0 { // 0 if unknown, for example for an expired job
 				e.ran.WithLabelValues(s.Queue).Observe(s.Ran.Seconds())
 			}
 		},
 	}
 }
 
-// depths says how many jobs each queue holds, and how long the oldest one that is due has waited.
-// Every process on the file says the same: take the maximum, not the sum.
+// depths collects the number of jobs in each queue and the delay of the oldest due job. All
+// processes on the same database report the same values: take the maximum, not the sum.
 type depths struct{ db *honker.DB }
 
 var (

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scrape tells what was enqueued, how attempts ended, and what waits.
+// A scrape has the enqueued jobs, the outcomes of attempts and the waiting jobs.
 func TestMetrics_Scrape(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -59,7 +59,7 @@ func TestMetrics_Scrape(t *testing.T) {
 	require.Contains(t, text, `honker_queue_oldest_ready_seconds{queue="mails"} `)
 }
 
-// A job that no process has survived counts among the dead, and not among the runs.
+// A job whose last lease expired counts as dead but not as a run.
 func TestMetrics_LapsedJob(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewRegistry()
 	db := honkertest.Open(t, &honker.Options{Observer: newEvents(reg).observer()})
@@ -68,7 +68,7 @@ func TestMetrics_LapsedJob(t *testing.T) {
 	require.NoError(t, err)
 	_, err = mails.Claim(ctx, "killed", 1)
 	require.NoError(t, err)
-	_, err = db.SQL().ExecContext(ctx, `UPDATE _honker_live SET claim_expires_at = 1`) // its lease lapses
+	_, err = db.SQL().ExecContext(ctx, `UPDATE _honker_live SET claim_expires_at = 1`) // expires the lease
 	require.NoError(t, err)
 	_, err = mails.Claim(ctx, "heir", 1)
 	require.NoError(t, err)

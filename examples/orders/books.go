@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// The two tables of honker's that are read here belong to its file format, which is
-// public: _honker_live has the jobs that wait or run, _honker_dead the dead letters.
+// Both tables are part of honker's documented file format and may be queried: _honker_live has the
+// jobs that wait or run, and _honker_dead has the dead letters.
 const (
 	sqlBooks = `SELECT
   (SELECT count(*) FROM orders),
@@ -21,7 +21,7 @@ const (
 FROM orders`
 )
 
-// books are the counts of the file at one moment.
+// books are counts from a single snapshot of the database.
 type books struct{ orders, waiting, running, dead int }
 
 func readBooks(ctx context.Context, db *sql.DB) (b books, err error) {
@@ -31,24 +31,24 @@ func readBooks(ctx context.Context, db *sql.DB) (b books, err error) {
 
 func (b books) idle() bool { return b.waiting+b.running == 0 }
 
-// printed needs no look at the folder: a job that is gone has been acked.
+// printed returns the number of receipts. It need not read the directory: a deleted job was acked.
 func (b books) printed() int { return b.orders - b.waiting - b.running - b.dead }
 
-// audit holds the orders against the receipts, one by one.
+// audit compares the orders with the receipts individually.
 type audit struct {
 	orders, receipts, dead int
-	open                   int // the job still waits or runs
+	open                   int // orders whose job still waits or runs
 	wrong                  []string
 }
 
-// standing is where the database sees an order's job; neither means acked.
+// standing is the state of the job of an order. If neither flag is set, the job was acked.
 type standing struct {
 	id         string
 	live, dead bool
 }
 
-// newAudit reads the database before the folder: an ack follows its file, so an order
-// without its job has its receipt by then, even if other processes are at work.
+// newAudit must read the database before the directory. The receipt is written before the ack, so
+// an order without a job has its receipt by then, even while other processes are working.
 func newAudit(ctx context.Context, db *sql.DB, folder *receipts) (*audit, error) {
 	orders, err := readStandings(ctx, db)
 	if err != nil {
@@ -86,8 +86,8 @@ func readStandings(ctx context.Context, db *sql.DB) ([]standing, error) {
 	return orders, rows.Err()
 }
 
-// add counts an order that has exactly one of: an open job, a dead letter, a receipt.
-// An open job may have its receipt already, from before a kill.
+// add counts an order. It must have exactly one of an open job, a dead letter and a receipt, except
+// that an open job may already have its receipt after a kill.
 func (a *audit) add(o standing, printed bool) {
 	switch {
 	case o.live:
@@ -103,7 +103,7 @@ func (a *audit) add(o standing, printed bool) {
 	}
 }
 
-// err is nil when the books balance.
+// err returns nil if the books balance.
 func (a *audit) err() error {
 	if len(a.wrong) == 0 {
 		return nil

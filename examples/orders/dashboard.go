@@ -11,15 +11,16 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// dashboard serves the pages of package ui, for looking: a server that other machines reach would
-// have ui.Basic, or a rule of its own, in place of ui.ReadOnly.
+// dashboard serves the pages of package ui, read-only. A server that other machines can reach
+// should use ui.Basic or its own authorization instead of ui.ReadOnly.
 type dashboard struct {
 	server *http.Server
 	url    string
 	ended  chan error
 }
 
-// openDashboard listens on this machine only, unless the address names a host.
+// openDashboard starts the dashboard. It listens on the loopback interface if the address has no
+// host.
 func openDashboard(db *honker.DB, address string) (*dashboard, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -38,12 +39,12 @@ func openDashboard(db *honker.DB, address string) (*dashboard, error) {
 		url:    "http://" + listener.Addr().String() + "/",
 		ended:  make(chan error, 1),
 	}
-	d.server.RegisterOnShutdown(pages.Close) // pages that are open would hold Shutdown up
+	d.server.RegisterOnShutdown(pages.Close) // open pages would delay Shutdown
 	go func() { d.ended <- d.server.Serve(listener) }()
 	return d, nil
 }
 
-// close gives requests a second to end.
+// close gives open requests a second to finish.
 func (d *dashboard) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -53,7 +54,7 @@ func (d *dashboard) close() {
 	<-d.ended
 }
 
-// serveAndShow is serve with a dashboard, which stays after the report until ctx ends.
+// serveAndShow is serve with a dashboard, which stays up after the report until ctx is done.
 func (s *service) serveAndShow(ctx context.Context) error {
 	d, err := openDashboard(s.file, s.ui)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 //go:embed testdata/orders.ndjson
 var testdata string
 
-// intake reads orders and stores them, each with the job for its receipt.
+// intake reads orders and stores each with the job that prints its receipt.
 type intake struct {
 	db    *honker.DB
 	queue *honker.Queue[Order]
@@ -24,15 +24,15 @@ type intake struct {
 	tally tally
 }
 
-// tally counts what became of the lines that this process has read.
+// tally counts the lines read by this process, by result.
 type tally struct {
 	stored  int
-	known   int // by an earlier run
+	known   int // stored by an earlier run
 	refused map[refusal]int
 }
 
-// read takes in all lines of input. It ends early, without an error, when ctx ends:
-// the next run begins again and knows what is there.
+// read stores all orders of input. It returns early, without an error, when ctx is done. The next
+// run starts from the beginning and skips the orders that are already stored.
 func (in *intake) read(ctx context.Context, input string) error {
 	in.tally.refused = make(map[refusal]int)
 	pace := newPace(in.rate)
@@ -42,7 +42,7 @@ func (in *intake) read(ctx context.Context, input string) error {
 			return nil
 		}
 		number++
-		err := in.accept(context.WithoutCancel(ctx), number, line) // what has begun is finished
+		err := in.accept(context.WithoutCancel(ctx), number, line) // finish the line even if ctx is done
 		if err == nil {
 			pace.wait(ctx)
 		}
@@ -53,8 +53,8 @@ func (in *intake) read(ctx context.Context, input string) error {
 	return nil
 }
 
-// accept stores an order and enqueues its receipt, or neither: the job is enqueued
-// first, and what the tables then refuse takes it back with the transaction.
+// accept stores an order and enqueues its job, or does neither. The job is enqueued first, because
+// the order refers to it. If a constraint rejects the order, the rollback removes the job as well.
 func (in *intake) accept(ctx context.Context, number int, line string) error {
 	o, err := parseOrder(line)
 	if err != nil {
@@ -73,8 +73,8 @@ func (in *intake) accept(ctx context.Context, number int, line string) error {
 	return err
 }
 
-// count notes what became of a line. It returns what is no answer to an order but a
-// failure of the service.
+// count records the result of a line. It returns err unless that is an answer to an order, such as
+// a refusal.
 func (in *intake) count(err error) error {
 	reason, refused := errors.AsType[refusal](err)
 	switch {
@@ -90,8 +90,8 @@ func (in *intake) count(err error) error {
 	return nil
 }
 
-// pace lets orders come in bursts: in between the queue runs empty, and the workers are
-// asleep when the next burst comes.
+// pace delivers orders in bursts. The queue runs empty between bursts, so that each burst finds the
+// workers asleep.
 type pace struct {
 	size, left int
 	pause      time.Duration
@@ -100,7 +100,7 @@ type pace struct {
 
 const burstsPerSecond = 50
 
-// newPace is for rate orders a second; 0 sets no pace.
+// newPace returns a pace for rate orders per second, or nil, which does not wait, if rate is 0.
 func newPace(rate int) *pace {
 	if rate == 0 {
 		return nil
@@ -110,7 +110,7 @@ func newPace(rate int) *pace {
 	return &pace{size: size, left: size, pause: pause, next: time.Now().Add(pause)}
 }
 
-// wait is called after each order, and waits after the last of a burst.
+// wait must be called after each order. It blocks at the end of a burst.
 func (p *pace) wait(ctx context.Context) {
 	if p == nil {
 		return

@@ -13,13 +13,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Killed twice and started again, the service loses no receipt, doubles none, and has
-// the same dead letters as an undisturbed one.
+// A service that is killed twice and restarted loses no receipt and prints none twice. It has the
+// same dead letters as a service that was not killed.
 func TestOrders_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, receipts := range []int{100, 300} {
-		child := startChild(t, c, "-rate", "1000", "-ui", ":0") // with a dashboard it does not end by itself
+		child := startChild(t, c, "-rate", "1000", "-ui", ":0") // the dashboard keeps it from ending by itself
 		waitForReceipts(t, c.out, receipts)
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func TestOrders_Kill(t *testing.T) {
 	newModel(sample).check(t, c)
 }
 
-// A second process works off a part of the receipts until it is interrupted.
+// A second process works on the same queue until it is interrupted.
 func TestOrders_WorkersOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no process can be interrupted")
@@ -59,7 +59,7 @@ func TestOrders_WorkersOnly(t *testing.T) {
 	}
 }
 
-// waitForWorker returns when a worker of the file has started.
+// waitForWorker waits until the database has a worker.
 func waitForWorker(t *testing.T, path string) {
 	t.Helper()
 	db, err := honker.Open(t.Context(), path, nil)
@@ -75,7 +75,7 @@ func waitForWorker(t *testing.T, path string) {
 	t.Error("no worker has started")
 }
 
-// startChild runs the service in a process of its own, with more flags than c says.
+// startChild runs the service as a child process with the paths of c and additional flags.
 func startChild(t *testing.T, c config, flags ...string) *exec.Cmd {
 	t.Helper()
 	flags = append([]string{"-db", c.db, "-out", c.out, "-lease", c.lease.String()}, flags...)
@@ -86,7 +86,7 @@ func startChild(t *testing.T, c config, flags ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if child.ProcessState == nil { // the test has failed before it waited
+		if child.ProcessState == nil { // the test has failed before Wait
 			_ = child.Process.Kill()
 			_ = child.Wait()
 		}

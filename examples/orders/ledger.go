@@ -23,11 +23,11 @@ VALUES (?1, ?2, ?3, ?4, ?5)`
 	sqlLineOf = `SELECT line FROM orders WHERE id = ?1`
 )
 
-// errKnown says that an earlier run has stored this very line.
+// errKnown is returned for a line that an earlier run has stored.
 var errKnown = errors.New("stored by an earlier run")
 
-// insertOrder stores o, which stands in a line of the input, with the id of its job.
-// What the tables do not take is a refusal or errKnown.
+// insertOrder stores o, which was read from the given line of the input. It returns a refusal if a
+// constraint rejects the order, and errKnown if an earlier run has stored it.
 func insertOrder(ctx context.Context, tx *sql.Tx, o Order, line int, job int64) error {
 	done, err := tx.ExecContext(ctx, sqlInsertOrder, o.ID, line, job,
 		o.Customer, o.Email, o.Currency, o.TotalCents, o.PlacedAt.Format(time.RFC3339))
@@ -53,7 +53,7 @@ func insertItems(ctx context.Context, tx *sql.Tx, o Order) error {
 	return nil
 }
 
-// conflict tells an order of an earlier run from a second one under the same id.
+// conflict distinguishes an order of an earlier run from another order with the same id.
 func conflict(ctx context.Context, tx *sql.Tx, id string, line int) error {
 	var stored int
 	if err := tx.QueryRowContext(ctx, sqlLineOf, id).Scan(&stored); err != nil {
@@ -65,7 +65,7 @@ func conflict(ctx context.Context, tx *sql.Tx, id string, line int) error {
 	return duplicateID
 }
 
-// sqliteError is what SQLite drivers return.
+// sqliteError is implemented by the errors of common SQLite drivers.
 type sqliteError interface {
 	error
 	Code() int
@@ -73,7 +73,7 @@ type sqliteError interface {
 
 const constraintCheck = 275 // SQLITE_CONSTRAINT_CHECK
 
-// refused turns a broken CHECK into the refusal that it is named after.
+// refused converts a violated CHECK constraint to the refusal of the same name.
 func refused(err error) error {
 	if e, ok := errors.AsType[sqliteError](err); !ok || e.Code() != constraintCheck {
 		return err

@@ -1,5 +1,5 @@
-// Orders is a small order service on one SQLite file: it stores orders, each together
-// with the job that prints its receipt, and works the receipts off. See README.md.
+// Orders is a small order service on a single SQLite file. It stores each order together with a job
+// and prints receipts by working the jobs. See README.md.
 package main
 
 import (
@@ -17,11 +17,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 1 for a failure or wrong books, 2 for wrong flags.
+// run returns the exit code: 1 if the run fails or the books do not balance, 2 for invalid flags.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
 	if err != nil {

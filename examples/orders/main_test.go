@@ -20,14 +20,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// sample is the first part of the input: some of all that can be wrong is in it.
+// sample is the beginning of the input. It contains every kind of invalid order.
 var sample = head(testdata, 600)
 
-// childEnv turns the test binary into the service itself, on the sample.
+// childEnv makes the test binary run as the service, reading the sample.
 const childEnv = "ORDERS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	receiptOptions.Backoff = honker.Constant(0) // the pauses are only there to be watched
+	receiptOptions.Backoff = honker.Constant(0) // the pauses are only for people to watch
 	if os.Getenv(childEnv) != "" {
 		testdata = sample
 		main()
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The input is what README.md says of it.
+// The input has the numbers of valid and invalid orders that README.md states.
 func TestOrders_Input(t *testing.T) {
 	t.Parallel()
 	m := newModel(testdata)
@@ -48,8 +48,8 @@ func TestOrders_Input(t *testing.T) {
 	}
 }
 
-// A run leaves for each good order a receipt or a dead letter, counts the bad
-// ones by reason, and run once more it changes nothing.
+// A run leaves a receipt or a dead letter for each valid order and counts the invalid orders by
+// reason. A second run changes nothing.
 func TestOrders_Run(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
@@ -78,8 +78,7 @@ func TestOrders_Run(t *testing.T) {
 	}
 }
 
-// An order that the tables refuse leaves nothing.
-// What the tables refuse takes the job along that was enqueued before.
+// An order that a constraint rejects is rolled back together with its job.
 func TestOrders_RefusedOrder(t *testing.T) {
 	t.Parallel()
 	s := openService(t, newConfig(t, ""))
@@ -109,11 +108,11 @@ func TestOrders_RefusedOrder(t *testing.T) {
 	}
 }
 
-// An interrupted run finishes what it is at, and the next does the rest.
+// An interrupted run finishes its current work, and the next run does the rest.
 func TestOrders_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
-	c.rate = 60 // it takes ten seconds, of which the first two are enough
+	c.rate = 60 // ten seconds in all; the test interrupts it after two
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
@@ -136,7 +135,8 @@ func TestOrders_Interrupt(t *testing.T) {
 	newModel(sample).check(t, c)
 }
 
-// The dashboard shows the service as it runs, and what is left behind it, and changes nothing. It ends with ctx.
+// The dashboard shows the service while it runs and after it has finished. It rejects changes and
+// stops with ctx.
 func TestOrders_Dashboard(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
@@ -176,7 +176,7 @@ func TestOrders_Dashboard(t *testing.T) {
 	newModel(sample).check(t, c)
 }
 
-// ask sends a GET, or a POST if there is a form.
+// ask sends a GET request, or a POST request if form is not nil, and checks the status.
 func ask(t *testing.T, client *http.Client, to string, form url.Values, want int) {
 	t.Helper()
 	send := func() (*http.Response, error) { return client.Get(to) }
@@ -227,7 +227,7 @@ func runService(t *testing.T, c config) *service {
 	return s
 }
 
-// model is what has to become of an input, found out without a database.
+// model is the expected result of an input, computed without a database.
 type model struct {
 	accepted map[string]Order
 	refused  map[refusal]int
@@ -253,8 +253,8 @@ func newModel(input string) model {
 	return m
 }
 
-// check compares what a finished run has left with the model: the receipts to the
-// letter, the dead letters, and nothing else.
+// check compares the result of a finished run with the model: the text of each receipt, the number
+// of receipts and the dead letters.
 func (m model) check(t *testing.T, c config) {
 	t.Helper()
 	dead := m.checkFile(t, c)
@@ -274,7 +274,7 @@ func (m model) check(t *testing.T, c config) {
 	}
 }
 
-// checkFile checks the database and returns how many orders have a dead letter.
+// checkFile checks the database and returns the number of orders with a dead letter.
 func (m model) checkFile(t *testing.T, c config) int {
 	t.Helper()
 	ctx := context.Background()
@@ -320,7 +320,7 @@ func modTimes(t *testing.T, dir string) map[string]time.Time {
 	return times
 }
 
-// waitForReceipts returns when there are n of them.
+// waitForReceipts waits until there are at least n receipts.
 func waitForReceipts(t *testing.T, dir string, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {

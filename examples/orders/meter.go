@@ -8,19 +8,19 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// meter measures the receipts that this process works off.
+// meter measures the jobs that this process works on.
 type meter struct {
 	mu      sync.Mutex // guards all fields
 	printed int
 	retries int
 
-	// By order id: a commit and the start that follows it, whichever was told first.
-	// A worker may be at it before Tx has returned to the intake.
+	// Commits and first starts by order id, until both are known. Either may come first: a worker
+	// can start the job before Tx returns to the intake.
 	commits map[string]time.Time
 	starts  map[string]time.Time
 	waits   []time.Duration
 
-	// First attempts only: later ones are spaced by the backoff.
+	// First attempts only, because the backoff delays later attempts.
 	firsts      int
 	begun, last time.Time
 }
@@ -29,7 +29,7 @@ func newMeter() *meter {
 	return &meter{commits: make(map[string]time.Time), starts: make(map[string]time.Time)}
 }
 
-// committed says that an order and its job are in the file.
+// committed records the commit of an order and its job.
 func (m *meter) committed(id string) {
 	now := time.Now()
 	m.mu.Lock()
@@ -42,7 +42,7 @@ func (m *meter) committed(id string) {
 	m.commits[id] = now
 }
 
-// started says that the first attempt of an order's job has begun.
+// started records the start of the first attempt of an order's job.
 func (m *meter) started(id string) {
 	now := time.Now()
 	m.mu.Lock()
@@ -55,7 +55,7 @@ func (m *meter) started(id string) {
 	m.starts[id] = now
 }
 
-// settled is told by honker how each attempt ended.
+// settled is called by honker with the outcome of each attempt.
 func (m *meter) settled(s honker.Settled) {
 	now := time.Now()
 	m.mu.Lock()
@@ -81,10 +81,10 @@ func (m *meter) retried() int {
 	return m.retries
 }
 
-// measured is what a meter shows at the end.
+// measured is the result of a meter.
 type measured struct {
 	printed, retries int
-	waits            int // how many p50 and p99 stand for
+	waits            int // sample size of p50 and p99
 	p50, p99         time.Duration
 	perSecond        float64
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Order is a line of the input, and the payload of its receipt's job.
+// Order is a line of the input and the payload of its job.
 type Order struct {
 	ID         string    `json:"id"`
 	Customer   string    `json:"customer"`
@@ -17,15 +17,15 @@ type Order struct {
 	PlacedAt   time.Time `json:"placed_at"`
 }
 
-// Item is a line of an order.
+// Item is a position of an order.
 type Item struct {
 	SKU        string `json:"sku"`
 	Qty        int    `json:"qty"`
 	PriceCents int    `json:"price_cents"`
 }
 
-// refusal is the reason why an order is not accepted. Two more are the names of
-// constraints in schema.sql.
+// refusal is the reason for rejecting an order. Constraints in schema.sql are named after two
+// others.
 type refusal string
 
 const (
@@ -36,10 +36,10 @@ const (
 
 func (r refusal) Error() string { return string(r) }
 
-// orderID is strict: the id becomes a file name.
+// orderID is strict because the id becomes a file name.
 var orderID = regexp.MustCompile(`^ord-[0-9]{6}$`)
 
-// parseOrder reads a line and checks what needs no database.
+// parseOrder parses a line and runs the checks that need no database.
 func parseOrder(line string) (Order, error) {
 	var o Order
 	if err := json.Unmarshal([]byte(line), &o); err != nil {

@@ -21,21 +21,21 @@ const (
 	draftPattern  = ".draft-*"
 )
 
-// receiptOptions leave a job two attempts more than any mishap that passes needs: an
-// attempt is also spent when its process is killed.
+// receiptOptions allow two more attempts than a temporary failure needs, because killing the
+// process also uses up an attempt.
 var receiptOptions = &honker.QueueOptions{
 	MaxAttempts: 5,
 	Backoff:     honker.Constant(time.Second),
 }
 
-// receipts is the folder with one file per order.
+// receipts is the directory with a file per order.
 type receipts struct {
 	dir   string
 	meter *meter
 }
 
-// handle writes the receipt of one order. A job may be delivered again, after a kill
-// between the write and the ack: the same file is then written once more.
+// handle writes the receipt of an order. A kill between the write and the ack leads to a second
+// delivery, which overwrites the file with the same content.
 func (r *receipts) handle(_ context.Context, job *honker.Job[Order]) error {
 	if job.Attempts == 1 {
 		r.meter.started(job.Args.ID)
@@ -51,8 +51,8 @@ var (
 	errNoAddress = errors.New("the customer has no address")
 )
 
-// mishap makes some attempts fail. The order's id decides, so every run has the same:
-// of a thousand orders four are rejected, four fail always, 60 fail once or twice.
+// mishap simulates failures. They depend on the order id only and are therefore the same in every
+// run: of 1,000 orders, four are rejected, four always fail, and 60 fail once or twice.
 func mishap(id string, attempt int) error {
 	hash := fnv.New32a()
 	hash.Write([]byte(id))
@@ -65,8 +65,9 @@ func mishap(id string, attempt int) error {
 	return nil
 }
 
-// write makes the file appear whole or not at all. It survives a kill; to survive a
-// power cut it would also have to Sync the file and the folder before the ack.
+// write creates the file under a temporary name and renames it, so that a kill never leaves a
+// partial receipt. To survive a power failure, it would also have to sync the file and the
+// directory.
 func (r *receipts) write(o Order) error {
 	draft, err := os.CreateTemp(r.dir, draftPattern)
 	if err != nil {
@@ -84,7 +85,7 @@ func (r *receipts) write(o Order) error {
 
 func (r *receipts) path(id string) string { return filepath.Join(r.dir, id+receiptSuffix) }
 
-// render depends on the order alone.
+// render must depend on the order alone, so that a second delivery writes the same text.
 func render(o Order) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "Receipt for order %s\n%s\n%s <%s>\n\n", o.ID, o.PlacedAt.Format(time.RFC1123), o.Customer, o.Email)
@@ -111,8 +112,8 @@ func (r *receipts) list() (map[string]bool, error) {
 	return ids, err
 }
 
-// sweep removes the drafts of killed processes. It is for an empty queue, when no process
-// writes.
+// sweep removes the drafts of killed processes. It must be called only while no process writes
+// receipts.
 func (r *receipts) sweep() error {
 	drafts, err := filepath.Glob(filepath.Join(r.dir, draftPattern))
 	for _, draft := range drafts {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// progress shows how far the service is: in place on a terminal, else one line a
-// second.
+// progress shows the counts: in place on a terminal, otherwise as a line per second.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -49,7 +48,7 @@ func (p *progress) end() {
 	}
 }
 
-// report prints what a run has done and whether the books balance.
+// report prints the results of a run and whether the books balance.
 func report(w io.Writer, t tally, m measured, a *audit, took time.Duration) {
 	table := newTable(w)
 	reportIntake(table, t, a)
@@ -60,7 +59,7 @@ func report(w io.Writer, t tally, m measured, a *audit, took time.Duration) {
 	fmt.Fprintf(w, "\n%s\n", verdict(a))
 }
 
-// reportWorkers is the report of a process that only works receipts off.
+// reportWorkers prints the results of a process that only works on receipts.
 func reportWorkers(w io.Writer, m measured, took time.Duration) {
 	table := newTable(w)
 	reportWork(table, m, took)
@@ -86,7 +85,7 @@ func reportIntake(w io.Writer, t tally, a *audit) {
 	}
 }
 
-// reportWork prints what was done by this process.
+// reportWork prints the numbers of this process.
 func reportWork(w io.Writer, m measured, took time.Duration) {
 	fmt.Fprintf(w, "worked off here\t%d\n", m.printed)
 	fmt.Fprintf(w, "retries\t%d\n", m.retries)

@@ -1,10 +1,10 @@
--- The service's own tables, beside honker's in the same file. A constraint that an
--- order may break has the name of the reason for its refusal.
+-- The tables of the service, in the same file as those of honker. Constraints that an order may
+-- violate are named after the reason for its refusal.
 
 CREATE TABLE IF NOT EXISTS orders (
   id TEXT PRIMARY KEY,
-  line INTEGER NOT NULL, -- of the input: an order met again there is no duplicate
-  job INTEGER NOT NULL,  -- its receipt's
+  line INTEGER NOT NULL, -- in the input; the same line read again is not a duplicate
+  job INTEGER NOT NULL,  -- id of the job that prints the receipt
   customer TEXT NOT NULL,
   email TEXT NOT NULL,
   currency TEXT NOT NULL

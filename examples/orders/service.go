@@ -14,18 +14,18 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	db, out     string
 	workers     int
-	rate        int // orders per second; 0: as fast as it goes
+	rate        int // orders per second; 0 for no limit
 	lease       time.Duration
 	workersOnly bool
-	ui          string // the address of the dashboard; "": none
+	ui          string // address of the dashboard; "" for none
 	input       string
 }
 
-// service takes orders in and works their receipts off.
+// service stores orders and prints their receipts.
 type service struct {
 	config
 	file     *honker.DB
@@ -33,7 +33,7 @@ type service struct {
 	receipts *receipts
 	meter    *meter
 	intake   intake
-	read     atomic.Bool // all of the input
+	read     atomic.Bool // all of the input has been read
 	w        io.Writer
 }
 
@@ -67,8 +67,8 @@ func makeFolders(c config) error {
 
 func (s *service) close() error { return s.file.Close() }
 
-// serve runs until all orders are read and the queue is empty, or ctx ends and the
-// workers have finished what they are at. Then it prints the report.
+// serve runs until all orders are read and the queue is empty, or until ctx is done and the workers
+// have finished their current jobs. It then prints the report.
 func (s *service) serve(ctx context.Context) error {
 	began := time.Now()
 	if err := s.work(ctx); err != nil {
@@ -82,7 +82,7 @@ func (s *service) serve(ctx context.Context) error {
 	return s.settle(context.WithoutCancel(ctx), took)
 }
 
-// work runs the intake and the workers side by side. An error of one ends all.
+// work runs the intake and the workers concurrently. The first error stops both.
 func (s *service) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -112,14 +112,14 @@ func (s *service) takeIn(ctx context.Context) error {
 	return err
 }
 
-// watch shows the progress until there is nothing left to do or ctx ends.
+// watch shows the progress until all jobs are done or ctx is done.
 func (s *service) watch(ctx context.Context) error {
 	line := newProgress(s.w)
 	defer line.end()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		read := s.read.Load() // before the books, which then have all of it
+		read := s.read.Load() // must be read first: the books then include the whole input
 		b, err := readBooks(context.WithoutCancel(ctx), s.file.SQL())
 		if err != nil {
 			return err

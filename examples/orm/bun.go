@@ -24,8 +24,8 @@ func (s *bunShop) byVerb(ctx context.Context, o *Order) (job int64, err error) {
 		if _, err := tx.NewInsert().Model(o).Exec(ctx); err != nil {
 			return err
 		}
-		// bun's Tx writes arguments into the text and counts them from 0: honker takes the
-		// *sql.Tx inside of it.
+		// bun's Tx interpolates arguments and numbers placeholders from 0. EnqueueTx therefore
+		// needs the *sql.Tx that it wraps.
 		if job, err = s.receipts.EnqueueTx(ctx, tx.Tx, Receipt{o.ID}); err != nil {
 			return err
 		}

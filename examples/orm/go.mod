@@ -37,6 +37,6 @@ require (
 
 replace github.com/honker-go/honker => ../..
 
-// gorm.io/driver/sqlite imports a SQLite in C for whoever lets it open the file. Here
-// honker opens it: a second SQLite would be dead weight, and a C compiler's work.
+// gorm.io/driver/sqlite imports a C version of SQLite, which it uses only to open a database itself.
+// Here honker opens the database, so the C version is replaced with an empty package.
 replace github.com/mattn/go-sqlite3 => ./nosqlite3

@@ -15,7 +15,8 @@ type gormShop struct {
 	receipts *honker.Queue[Receipt]
 }
 
-// newGORM opens GORM on honker's pool: the dialect without its driver.
+// newGORM opens GORM on honker's pool. Conn makes the dialect use that pool instead of its own
+// driver.
 func newGORM(pool *sql.DB, receipts *honker.Queue[Receipt]) (*gormShop, error) {
 	db, err := gorm.Open(sqlite.New(sqlite.Config{Conn: pool}), &gorm.Config{})
 	return &gormShop{db, receipts}, err
@@ -26,7 +27,7 @@ func (s *gormShop) byVerb(ctx context.Context, o *Order) (job int64, err error) 
 		if err := tx.Create(o).Error; err != nil {
 			return err
 		}
-		// The ConnPool of tx is the *sql.Tx; that of s.db would be the pool.
+		// In a transaction, ConnPool is the *sql.Tx. The ConnPool of s.db would be the pool.
 		if job, err = s.receipts.EnqueueTx(ctx, tx.Statement.ConnPool, Receipt{o.ID}); err != nil {
 			return err
 		}
@@ -49,7 +50,7 @@ func (s *gormShop) bySQL(ctx context.Context, o *Order) (job int64, err error) {
 }
 
 func (s *gormShop) printed(ctx context.Context, tx *sql.Tx, order int64) error {
-	g := s.db.WithContext(ctx) // has a Statement of its own
+	g := s.db.WithContext(ctx) // returns a DB with its own Statement, which is safe to change
 	g.Statement.ConnPool = tx
 	return g.Model(&Order{ID: order}).Update("printed", true).Error
 }

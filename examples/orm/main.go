@@ -1,5 +1,5 @@
-// Orm shows honker beside GORM, sqlx and bun: an order and its job in one transaction of
-// the ORM's, by the Go verb and by SQL. See README.md.
+// Orm shows honker with GORM, sqlx and bun. It stores an order and its job in a transaction of the
+// ORM, using the Go API and SQL. See README.md.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Order is a row of orders, for all three.
+// Order is a row of the table orders, mapped by all three ORMs.
 type Order struct {
 	ID      int64 `bun:",pk,autoincrement"`
 	Item    string
@@ -25,27 +25,27 @@ type Order struct {
 const schema = `CREATE TABLE orders (
 	id INTEGER PRIMARY KEY, item TEXT NOT NULL, cents INTEGER NOT NULL, printed BOOLEAN NOT NULL DEFAULT false)`
 
-// Receipt is a job: print the receipt of an order.
+// Receipt is the payload of the job that prints the receipt of an order.
 type Receipt struct {
 	Order int64 `json:"order"`
 }
 
-// enqueue is a Receipt by SQL; its parameter is the order's id. The arguments are
-// queue, payload, run_at, delay, priority, max_attempts and expires.
+// enqueue enqueues a Receipt in SQL. Its parameter is the id of the order. The arguments of
+// honker_enqueue are queue, payload, run_at, delay, priority, max_attempts and expires.
 const enqueue = `SELECT honker_enqueue('receipts', json_object('order', ?), NULL, NULL, 0, 25, NULL)`
 
-// shop is an ORM at work. Both ways store an order and the job that prints its receipt
-// in one transaction, or neither, and return the job's id.
+// shop stores orders with an ORM. Both byVerb and bySQL store an order and the job that prints its
+// receipt in a single transaction and return the job's id.
 type shop interface {
 	byVerb(ctx context.Context, o *Order) (job int64, err error)
 	bySQL(ctx context.Context, o *Order) (job int64, err error)
-	// printed takes a transaction that honker began, for the handler of WorkTx.
+	// printed marks an order as printed in tx, a transaction that honker began.
 	printed(ctx context.Context, tx *sql.Tx, order int64) error
 }
 
 var errDeclined = errors.New("card declined")
 
-// charge is what can still go wrong when the order and its job are written.
+// charge declines expensive orders. It is called after the order and its job are written.
 func charge(o *Order) error {
 	if o.Cents > 1000 {
 		return errDeclined
@@ -87,7 +87,7 @@ func run(ctx context.Context, stdout io.Writer) error {
 	)
 }
 
-// demonstrate places orders while a worker waits for their jobs.
+// demonstrate places orders while a worker prints their receipts.
 func demonstrate(ctx context.Context, stdout io.Writer, db *honker.DB, name string, s shop, receipts *honker.Queue[Receipt]) error {
 	workCtx, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
@@ -100,7 +100,7 @@ func demonstrate(ctx context.Context, stdout io.Writer, db *honker.DB, name stri
 	return errors.Join(err, <-worked)
 }
 
-// work notes in the ORM's table that a receipt is printed, in one commit with the ack.
+// work runs a worker that marks orders as printed in the transaction that acks the job.
 func work(ctx context.Context, s shop, receipts *honker.Queue[Receipt]) error {
 	return receipts.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[Receipt]) error {
 		if err := s.printed(ctx, tx, job.Args.Order); err != nil {
@@ -129,7 +129,7 @@ func place(ctx context.Context, stdout io.Writer, db *honker.DB, name, how strin
 	return nil
 }
 
-// books counts what there is in the end.
+// books prints the number of orders and of jobs that are left.
 func books(ctx context.Context, stdout io.Writer, db *honker.DB) error {
 	var orders, printed, jobs int
 	err := db.SQL().QueryRowContext(ctx, `SELECT count(*), sum(printed), (SELECT count(*) FROM _honker_live) FROM orders`).

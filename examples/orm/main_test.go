@@ -22,7 +22,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// The README shows what the program prints.
+// README.md shows the output of the program.
 func TestORM_Run(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -34,22 +34,23 @@ func TestORM_Run(t *testing.T) {
 	require.Equal(t, want, out.String())
 }
 
-// Two SQLite libraries on one file would drop each other's locks.
+// Only a single SQLite library is linked. Two libraries on the same file would drop each other's
+// locks.
 func TestORM_OneEngine(t *testing.T) {
 	require.Equal(t, []string{"sqlite"}, sql.Drivers())
 }
 
-// orm is what the tests need of one.
+// orm is an ORM under test.
 type orm struct {
 	shop
 	inTx func(ctx context.Context, fn func(txn) error) error
 }
 
-// txn is a transaction that the ORM began.
+// txn is a transaction that was begun by the ORM.
 type txn struct {
-	tx     honker.Tx                                                            // as honker's verbs get it
-	text   func(ctx context.Context, query string, args ...any) (string, error) // the ORM's raw query, for one value
-	nested func(ctx context.Context, fn func() error) error                     // a savepoint
+	tx     honker.Tx                                                            // to be passed to the verbs of honker
+	text   func(ctx context.Context, query string, args ...any) (string, error) // raw query of the ORM for a single value
+	nested func(ctx context.Context, fn func() error) error                     // runs fn in a savepoint
 }
 
 var orms = map[string]func(*testing.T, *sql.DB, *honker.Queue[Receipt]) orm{
@@ -135,8 +136,7 @@ func ofBun(tx bun.Tx) txn {
 	}
 }
 
-// each runs a test with each ORM: on the pool of a DB, and on one that honker.Connector
-// feeds.
+// each runs a test with every ORM, both on the pool of a DB and on a pool of honker.Connector.
 func each(t *testing.T, test func(*testing.T, *honker.DB, orm)) {
 	for name, open := range orms {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func each(t *testing.T, test func(*testing.T, *honker.DB, orm)) {
 	}
 }
 
-// Both ways, an order and its job are there together or not at all.
+// An order and its job are committed together or not at all, whichever way they are written.
 func TestORM_CommitAndRollback(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -182,14 +182,13 @@ func TestORM_CommitAndRollback(t *testing.T) {
 	})
 }
 
-// A worker that sleeps is woken by the commit of an ORM.
-// A worker that sleeps hears the ORM commit, and writes through the ORM in its turn.
+// A commit by the ORM wakes an idle worker, which in turn writes through the ORM.
 func TestORM_WakesWorker(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
 		receipts := honker.NewQueue[Receipt](db, "receipts", nil)
 		stop := worker(t, o, receipts)
-		time.Sleep(50 * time.Millisecond) // it sleeps
+		time.Sleep(50 * time.Millisecond) // let the worker go idle
 		for _, place := range []func(context.Context, *Order) (int64, error){o.byVerb, o.bySQL} {
 			order := Order{Item: "tea", Cents: 450}
 			job, err := place(ctx, &order)
@@ -201,13 +200,12 @@ func TestORM_WakesWorker(t *testing.T) {
 		stop()
 		require.Equal(t, 2, count(t, db, "orders WHERE printed"))
 		require.Zero(t, count(t, db, "_honker_live"))
-		_, err := o.byVerb(ctx, &Order{Item: "tea"}) // outside of the worker's transactions again
+		_, err := o.byVerb(ctx, &Order{Item: "tea"}) // outside the transactions of the worker
 		require.NoError(t, err)
 	})
 }
 
-// honker's functions do in the ORM's transaction what other bindings' do, and what they
-// did goes with it.
+// The SQL functions work in a transaction of the ORM, and a rollback undoes their writes.
 func TestORM_Functions(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -249,7 +247,7 @@ func TestORM_Functions(t *testing.T) {
 	})
 }
 
-// What an ORM inserts may enqueue by itself.
+// A trigger on a table of the ORM can enqueue a job.
 func TestORM_Trigger(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		perform(t, db, `CREATE TRIGGER pack AFTER INSERT ON orders BEGIN
@@ -264,7 +262,7 @@ func TestORM_Trigger(t *testing.T) {
 	})
 }
 
-// A call that fails is an error of the ORM's query, and leaves the transaction as it was.
+// A failing SQL function is an error of the ORM's query. The transaction stays usable.
 func TestORM_FunctionFails(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -280,8 +278,8 @@ func TestORM_FunctionFails(t *testing.T) {
 	})
 }
 
-// The other verbs for a transaction take the ORM's too, and what they write in a
-// savepoint goes with the savepoint.
+// The Tx verbs accept a transaction of the ORM, and rolling back to a savepoint undoes their
+// writes.
 func TestORM_Verbs(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -332,9 +330,8 @@ func TestORM_Verbs(t *testing.T) {
 	})
 }
 
-// A transaction of bun's that rewrites parameters is refused, and nothing is written.
-// bun's own transaction mixes numbered parameters up. It is refused before a statement of
-// honker's runs in it, by a *DB that is opened and by one that is attached.
+// A bun.Tx is rejected, because it rewrites numbered parameters. Neither an opened nor an attached
+// DB writes anything in it.
 func TestORM_Bun_Refused(t *testing.T) {
 	opened, _ := shopFile(t)
 	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
@@ -371,8 +368,7 @@ func TestORM_Bun_Refused(t *testing.T) {
 	}
 }
 
-// Writers of all ORMs wait for one another and are never busy.
-// Writers of four goroutines, both ways, and a worker besides: none is refused.
+// Concurrent writers and a worker never get SQLITE_BUSY.
 func TestORM_NeverBusy(t *testing.T) {
 	goroutines, rounds := 4, 25
 	if testing.Short() {
@@ -411,7 +407,7 @@ func TestORM_NeverBusy(t *testing.T) {
 	})
 }
 
-// The ORMs make their tables on honker's connections.
+// The ORMs can create and migrate tables on honker's connections.
 func TestORM_Migrations(t *testing.T) {
 	ctx := bounded(t)
 	type Line struct {
@@ -450,7 +446,7 @@ func shopFile(t *testing.T) (*honker.DB, *honker.Queue[Receipt]) {
 	return db, honker.NewQueue[Receipt](db, "receipts", nil)
 }
 
-// worker runs work until stop is called, or the test ends.
+// worker runs work until stop is called or the test ends.
 func worker(t *testing.T, s shop, receipts *honker.Queue[Receipt]) (stop func()) {
 	ctx, cancel := context.WithCancel(bounded(t))
 	done := make(chan error, 1)
@@ -475,7 +471,7 @@ func count(t *testing.T, db *honker.DB, of string) (n int) {
 	return n
 }
 
-// bounded is a ctx that ends with the test, or when something hangs.
+// bounded returns a context that is canceled at the end of the test or after two minutes.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)

@@ -14,7 +14,8 @@ type sqlxShop struct {
 	receipts *honker.Queue[Receipt]
 }
 
-// newSqlx opens sqlx on honker's pool. The name only tells sqlx how parameters look.
+// newSqlx opens sqlx on honker's pool. sqlx uses the driver name only to choose the style of
+// placeholders.
 func newSqlx(pool *sql.DB, receipts *honker.Queue[Receipt]) *sqlxShop {
 	return &sqlxShop{sqlx.NewDb(pool, "sqlite3"), receipts}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Runs the program in an empty directory, and once more beside the file of the first run.
+// Example runs the program in an empty directory, and again with the database of the first run.
 func Example() {
 	dir, err := os.MkdirTemp("", "quickstart")
 	if err != nil {
@@ -31,7 +31,7 @@ func Example() {
 	// receipt for order 2 tea
 }
 
-// The first Go block of the README is this program, to be pasted as it is.
+// TestReadme checks that the first Go block of the README is this program.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)

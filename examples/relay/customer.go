@@ -20,20 +20,20 @@ import (
 	"time"
 )
 
-// customer is the other side: an endpoint for webhooks, and a file in which it notes each one that
-// it has received, beside the shop's database and not in it.
+// customer is a receiver of webhooks. It logs received webhooks in a file that is independent of
+// the shop's database.
 type customer struct {
 	name   string
 	secret string
 
 	mu      sync.Mutex
 	ledger  *os.File
-	numbers []int64         // of orders, in the order in which they were first received
+	numbers []int64         // order numbers, in the order of their first arrival
 	seen    map[string]bool // idempotency keys
-	again   int             // webhooks that had been received before
+	again   int             // number of repeated webhooks
 }
 
-// newCustomer reads what the customer has noted in earlier runs.
+// newCustomer loads the log of earlier runs.
 func newCustomer(db, name string) (*customer, error) {
 	path := filepath.Join(filepath.Dir(db), name+".received")
 	ledger, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
@@ -56,14 +56,14 @@ func newCustomer(db, name string) (*customer, error) {
 	return c, nil
 }
 
-// newSecret is one by which the shop signs and the customer verifies.
+// newSecret returns a secret with which the shop signs and the customer verifies.
 func newSecret() string {
 	secret := make([]byte, 24)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // never returns an error
 	return "whsec_" + base64.StdEncoding.EncodeToString(secret)
 }
 
-// count notes a webhook in memory. One with a key that it knows has no effect a second time.
+// count counts a webhook. A webhook with a known key is a duplicate.
 func (c *customer) count(number int64, key string) {
 	if c.seen[key] {
 		c.again++
@@ -73,7 +73,8 @@ func (c *customer) count(number int64, key string) {
 	c.numbers = append(c.numbers, number)
 }
 
-// receive notes a webhook before it is answered: what the shop takes for delivered is there.
+// receive logs a webhook. It must return before the endpoint answers, so that every webhook the
+// shop considers delivered is in the log.
 func (c *customer) receive(number int64, key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +85,8 @@ func (c *customer) receive(number int64, key string) error {
 	return nil
 }
 
-// received is what has arrived: how many webhooks, whether in order, and how many of them twice.
+// received returns the number of different webhooks, whether they arrived in order, and the number
+// of duplicates.
 func (c *customer) received() (n int64, inOrder bool, again int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +97,7 @@ func (c *customer) received() (n int64, inOrder bool, again int) {
 	return int64(len(c.numbers)), inOrder, c.again
 }
 
-// ServeHTTP is the endpoint. What it does not answer with 2xx the shop sends again, or gives up.
+// ServeHTTP is the endpoint. The shop sends a webhook again, or gives up, if the status is not 2xx.
 func (c *customer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
 	if err != nil {
@@ -116,7 +118,7 @@ func (c *customer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verify checks a signature as the Standard Webhooks specification says. Its libraries do the same.
+// verify checks a signature as specified by Standard Webhooks. Its libraries do the same.
 func verify(secret string, h http.Header, body []byte, now time.Time) error {
 	id, sent := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)
@@ -138,10 +140,10 @@ func verify(secret string, h http.Header, body []byte, now time.Time) error {
 	return errors.New("the signature is not that of the shop")
 }
 
-// downtime is when an endpoint is down.
+// downtime is the period in which an endpoint is down.
 type downtime struct{ from, to time.Time }
 
-// refuse answers while the endpoint behind it is down.
+// refuse wraps endpoint with a handler that answers 503 during the downtime.
 func (d downtime) refuse(endpoint http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if now := time.Now(); now.After(d.from) && now.Before(d.to) {
@@ -152,7 +154,7 @@ func (d downtime) refuse(endpoint http.Handler) http.Handler {
 	})
 }
 
-// host is where the customers' endpoints are.
+// host is the HTTP server with the endpoints of all customers.
 type host struct {
 	http.Server
 	url string

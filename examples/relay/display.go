@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// standing is how far the webhooks of a customer are.
+// standing is the progress of the webhooks of a customer.
 type standing struct {
 	name               string
 	delivered, waiting int64
 	lastError          string
-	next               time.Time // try; zero: now
+	next               time.Time // time of the next attempt; zero if there is no need to wait
 }
 
 func readStandings(ctx context.Context, s *shop) (all []standing, err error) {
@@ -35,11 +35,11 @@ func waitingOf(all []standing) (n int64) {
 	return n
 }
 
-// display shows standings: a line for each customer, in place on a terminal, else once a second.
+// display prints a line per customer: in place on a terminal, otherwise once a second.
 type display struct {
 	w        io.Writer
 	terminal bool
-	drawn    int // lines on the terminal
+	drawn    int // lines drawn on the terminal
 	shown    time.Time
 }
 
@@ -60,7 +60,7 @@ func (d *display) show(all []standing, last bool) {
 		return
 	}
 	d.shown = now
-	if d.terminal && d.drawn > 0 { // go up to where it has drawn before
+	if d.terminal && d.drawn > 0 { // move up to the first line of the previous drawing
 		fmt.Fprintf(d.w, "\x1b[%dA", d.drawn)
 	}
 	d.drawn = len(all)
@@ -80,7 +80,7 @@ func (s standing) line(now time.Time) string {
 	if s.lastError == "" {
 		return line
 	}
-	const most = 70 // of the error, so that a line stays one
+	const most = 70 // runes of the error, so that it fits on a line
 	if text := []rune(s.lastError); len(text) > most {
 		s.lastError = string(text[:most-1]) + "…"
 	}

@@ -1,5 +1,5 @@
-// Relay turns the orders of three customers into webhooks, which reach each customer in order,
-// also one that was down for a while. See README.md.
+// Relay sends the orders of three customers as webhooks. Each customer receives them in order, even
+// after an outage. See README.md.
 package main
 
 import (
@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	db           string
 	orders, rate int
 	down, lease  time.Duration
-	keep         bool // the database, when all is done
+	keep         bool // do not remove the database at the end
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 1 for a failure or a webhook in the wrong place, 2 for wrong flags.
+// run returns the exit code: 1 if the run fails or a webhook is out of order, 2 for invalid flags.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
 	if err != nil {
@@ -60,13 +60,13 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 		return c, err
 	}
 	c.keep = c.db != ""
-	if !c.keep { // the same at each start, so that one that was killed goes on
+	if !c.keep { // a fixed path lets a run continue after a kill
 		c.db = filepath.Join(os.TempDir(), "honker-relay", "relay.db")
 	}
 	return c, nil
 }
 
-// serve runs the shop until all webhooks have arrived or ctx ends, and prints what has come of it.
+// serve runs the shop until all webhooks have arrived or ctx is done, and prints the results.
 func serve(ctx context.Context, c config, stdout io.Writer) error {
 	if err := os.MkdirAll(filepath.Dir(c.db), 0o755); err != nil {
 		return err
@@ -78,7 +78,7 @@ func serve(ctx context.Context, c config, stdout io.Writer) error {
 	}
 	all, err := s.serve(ctx)
 	if err := errors.Join(err, s.close()); err != nil {
-		return err // what is there is evidence
+		return err // keep the database as evidence
 	}
 	if all && !c.keep {
 		return os.RemoveAll(filepath.Dir(c.db))

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// childEnv turns the test binary into the program itself.
+// childEnv makes the test binary run as the program.
 const childEnv = "RELAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A run delivers all webhooks, those of the endpoint that was down too, and a second one on the same
-// file has nothing to do.
+// A run delivers all webhooks, even those of the endpoint that was down. A second run on the same
+// database has nothing to do.
 func TestRelay_Run(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, 90)
@@ -44,24 +44,24 @@ func TestRelay_Run(t *testing.T) {
 	check(t, c)
 }
 
-// Killed three times and started again, the program loses no webhook and changes the order of none.
+// A program that is killed three times and restarted loses no webhook and keeps their order.
 func TestRelay_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, 900)
 	for _, orders := range []int64{100, 200, 300} {
-		child := startChild(t, c, "-rate", "400", "-down", "1h") // from its first second on, so it does not end by itself
+		child := startChild(t, c, "-rate", "400", "-down", "1h") // down from its first second on, so that it does not end by itself
 		waitForOrders(t, c.db, orders)
 		require.NoError(t, child.Process.Kill())
 		require.Error(t, child.Wait(), "the child was done before it was killed")
 	}
 	last := startChild(t, c, "-rate", "0", "-down", "300ms")
 	require.NoError(t, last.Wait())
-	duplicates := regexp.MustCompile(`(?m) +\d+( +0)$`) // as many as there are
+	duplicates := regexp.MustCompile(`(?m) +\d+( +0)$`) // their number depends on the kills
 	require.Contains(t, duplicates.ReplaceAllString(fmt.Sprint(last.Stdout), "           0$1"), expected(900))
 	check(t, c)
 }
 
-// An interrupted run says what waits, and the next one goes on.
+// An interrupted run reports the waiting webhooks, and the next run continues.
 func TestRelay_Interrupt(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, 300)
@@ -75,14 +75,14 @@ func TestRelay_Interrupt(t *testing.T) {
 		}
 		said <- w.String()
 	}()
-	waitForOrders(t, c.db, 100) // after a second and a half: the endpoint is down
+	waitForOrders(t, c.db, 100) // takes a second and a half; the endpoint is down by then
 	interrupt()
 	require.Regexp(t, `Interrupted: [1-9]\d* of [1-3]\d\d webhooks wait`, <-said)
 	require.Contains(t, runMain(t, 0, append(flags(c), "-rate", "0")...), expected(300))
 	check(t, c)
 }
 
-// Flags that make no sense are refused.
+// Invalid flags are rejected with exit code 2.
 func TestRelay_Flags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-orders", "-1"}, {"-rate", "-1"}, {"-down", "-1s"}, {"-lease", "0"}, {"-nonsense"}} {
@@ -90,7 +90,7 @@ func TestRelay_Flags(t *testing.T) {
 	}
 }
 
-// No two customers share a partition: one that is down would hold up the other.
+// No two customers share a partition, in which one of them would hold up the other.
 func TestRelay_Partitions(t *testing.T) {
 	t.Parallel()
 	s, err := open(t.Context(), newConfig(t, 0), io.Discard)
@@ -104,7 +104,7 @@ func TestRelay_Partitions(t *testing.T) {
 	}
 }
 
-// The table finds what is not right.
+// Each kind of mismatch is reported.
 func TestRelay_WrongTable(t *testing.T) {
 	t.Parallel()
 	right := row{name: "acme", sent: 5, delivered: 3, waiting: 2, received: 4, inOrder: true}
@@ -125,7 +125,7 @@ func TestRelay_WrongTable(t *testing.T) {
 	require.False(t, inOrder)
 }
 
-// An endpoint refuses what the shop has not signed, what is old, and what is another customer's.
+// An endpoint rejects webhooks that are unsigned, too large, too old or signed with another secret.
 func TestRelay_Endpoint(t *testing.T) {
 	t.Parallel()
 	c, err := newCustomer(filepath.Join(t.TempDir(), "relay.db"), "acme")
@@ -143,7 +143,7 @@ func TestRelay_Endpoint(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, status, resp.StatusCode)
 	}
-	// The vector of the specification.
+	// The test vector of the specification.
 	header := http.Header{}
 	header.Set("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek")
 	header.Set("webhook-timestamp", "1614265330")
@@ -166,7 +166,7 @@ func TestRelay_Readme(t *testing.T) {
 	require.Contains(t, strings.ReplaceAll(string(text), "\r\n", "\n"), expected(400))
 }
 
-// On a terminal the lines are drawn over those before, and each stays one.
+// On a terminal, the display is redrawn in place, and long errors are cut to fit on a line.
 func TestRelay_Display(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
@@ -179,7 +179,7 @@ func TestRelay_Display(t *testing.T) {
 	require.Equal(t, want+"\x1b[2A"+want, got)
 }
 
-// expected is the table of a run that has delivered all, and none twice.
+// expected returns the table of a run that has delivered every webhook once.
 func expected(orders int) string {
 	var w strings.Builder
 	var t table
@@ -199,7 +199,7 @@ func flags(c config) []string {
 	return []string{"-db", c.db, "-orders", fmt.Sprint(c.orders), "-lease", c.lease.String()}
 }
 
-// runMain runs the program in this process and returns what it prints.
+// runMain calls run in this process and returns its stdout.
 func runMain(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -207,7 +207,7 @@ func runMain(t *testing.T, code int, args ...string) string {
 	return stdout.String()
 }
 
-// startChild runs the program in a process of its own.
+// startChild runs the program as a child process.
 func startChild(t *testing.T, c config, more ...string) *exec.Cmd {
 	t.Helper()
 	child := exec.Command(os.Args[0], append(flags(c), more...)...)
@@ -215,7 +215,7 @@ func startChild(t *testing.T, c config, more ...string) *exec.Cmd {
 	child.Stdout, child.Stderr = new(bytes.Buffer), t.Output()
 	require.NoError(t, child.Start())
 	t.Cleanup(func() {
-		if child.ProcessState == nil { // the test has failed before it waited
+		if child.ProcessState == nil { // the test has failed before Wait
 			_ = child.Process.Kill()
 			_ = child.Wait()
 		}
@@ -223,7 +223,7 @@ func startChild(t *testing.T, c config, more ...string) *exec.Cmd {
 	return child
 }
 
-// waitForOrders returns when so many are placed, by whatever process.
+// waitForOrders waits until so many orders are placed, by any process.
 func waitForOrders(t *testing.T, path string, orders int64) {
 	t.Helper()
 	db, err := honker.Open(t.Context(), path, nil)
@@ -231,14 +231,14 @@ func waitForOrders(t *testing.T, path string, orders int64) {
 	defer db.Close()
 	placed := func() (n int64) {
 		if db.SQL().QueryRowContext(t.Context(), `SELECT count(*) FROM orders`).Scan(&n) != nil {
-			return 0 // the child has not made the table
+			return 0 // the child has not created the table yet
 		}
 		return n
 	}
 	require.Eventually(t, func() bool { return placed() >= orders }, time.Minute, 2*time.Millisecond)
 }
 
-// check looks at a file that no process has open, after all is done.
+// check checks a finished database that no process has open.
 func check(t *testing.T, c config) {
 	t.Helper()
 	s, err := open(t.Context(), c, io.Discard)

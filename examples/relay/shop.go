@@ -21,8 +21,8 @@ import (
 //go:embed schema.sql
 var schema string
 
-// names of the customers. No two of them share one of the partitions, or the one that is down would
-// hold up the other.
+// names of the customers. Each must have its own partition: a customer that is down holds up its
+// partition.
 var names = []string{"acme", "blau", "cora"}
 
 const (
@@ -34,22 +34,22 @@ const (
 type webhook struct {
 	Customer string `json:"customer"`
 	Order    int64  `json:"order"`
-	Number   int64  `json:"number"` // of the customer's orders
+	Number   int64  `json:"number"` // 1, 2, 3 … for each customer
 }
 
-// shop takes orders and tells its customers.
+// shop places orders and sends webhooks to its customers.
 type shop struct {
 	config
 	db        *honker.DB
 	relay     *relay.Relay
 	hooks     *relay.Queue
 	customers []*customer
-	placed    atomic.Bool // all orders
+	placed    atomic.Bool // all orders have been placed
 	w         io.Writer
 }
 
 func open(ctx context.Context, c config, w io.Writer) (*shop, error) {
-	// Failures of a customer stand in its line, and need no line in the log.
+	// The display shows failed deliveries. They need not be logged.
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	db, err := honker.Open(ctx, c.db, &honker.Options{Logger: quiet})
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *shop) close() error {
 	return err
 }
 
-// serve tells whether all webhooks have arrived. Without an error those that have are in order, and
-// those that have not wait.
+// serve reports whether all webhooks have arrived. If err is nil, the delivered webhooks are in
+// order and all others are still waiting.
 func (s *shop) serve(ctx context.Context) (all bool, err error) {
 	began := time.Now()
 	host, err := listen(s.customers, downtime{began.Add(time.Second), began.Add(time.Second + s.down)})
@@ -101,7 +101,7 @@ func (s *shop) serve(ctx context.Context) (all bool, err error) {
 	return t.waiting() == 0, t.err()
 }
 
-// deliverTo posts each message to its customer's endpoint on a host.
+// deliverTo returns a handler that posts each message to the endpoint of its customer.
 func (s *shop) deliverTo(host string) func(context.Context, *relay.Message) error {
 	sinks := make(map[string]func(context.Context, *relay.Message) error)
 	for _, c := range s.customers {
@@ -120,7 +120,7 @@ func (s *shop) deliverTo(host string) func(context.Context, *relay.Message) erro
 	}
 }
 
-// work places orders, relays webhooks and shows how far they are. An error of one ends all.
+// work places orders, relays webhooks and shows the progress. The first error stops all three.
 func (s *shop) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -139,7 +139,7 @@ func (s *shop) work(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// placeOrders goes on after those that earlier runs have placed.
+// placeOrders places the orders that are still missing. Earlier runs may have placed some.
 func (s *shop) placeOrders(ctx context.Context) error {
 	var done int
 	if err := s.db.SQL().QueryRowContext(ctx, `SELECT count(*) FROM orders`).Scan(&done); err != nil {
@@ -162,7 +162,7 @@ func (s *shop) placeOrders(ctx context.Context) error {
 	return nil
 }
 
-// unlessEnded is err, unless it comes of the end of ctx.
+// unlessEnded returns nil if ctx is done, and err otherwise.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -188,13 +188,13 @@ func (s *shop) place(ctx context.Context, name string) error {
 	})
 }
 
-// watch shows how far each customer is until all webhooks have arrived or ctx ends.
+// watch shows the progress until all webhooks have arrived or ctx is done.
 func (s *shop) watch(ctx context.Context) error {
 	d := newDisplay(s.w)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		placed := s.placed.Load() // before what waits, which then is all of it
+		placed := s.placed.Load() // must be read first: the standings then include every webhook
 		all, err := readStandings(context.WithoutCancel(ctx), s)
 		if err != nil {
 			return err

@@ -7,13 +7,13 @@ import (
 	"io"
 )
 
-// row compares what was sent to a customer with what the customer has noted.
+// row compares the messages sent to a customer with those in the customer's log.
 type row struct {
 	name      string
-	sent      int64 // orders of the customer, by the shop's own table
-	delivered int64 // by the relay
+	sent      int64 // orders in the shop's table
+	delivered int64 // according to the relay
 	waiting   int64
-	received  int64 // by the customer's notes, without those that came again
+	received  int64 // according to the customer, without duplicates
 	inOrder   bool
 	again     int
 }
@@ -63,8 +63,8 @@ func (t table) waiting() (n int64) {
 	return n
 }
 
-// err tells what is wrong. A process that was killed may have delivered what it has not saved: such
-// a webhook has been received, and waits to be sent once more.
+// err returns the mismatches. A webhook may be both received and waiting: a process that is killed
+// after a delivery has not recorded it and will send it again.
 func (t table) err() (err error) {
 	for _, r := range t {
 		switch {

@@ -9,11 +9,11 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// endpoints are where webhooks go: one for each customer. They note what they see, since they are what limits are
-// for.
+// endpoints simulates the endpoints of the customers. They measure their calls, which are what the
+// limits apply to.
 type endpoints struct {
 	of  map[string]*endpoint
-	all *meter // of all of them together
+	all *meter // over all endpoints
 }
 
 func newEndpoints(work time.Duration) endpoints {
@@ -24,12 +24,12 @@ func newEndpoints(work time.Duration) endpoints {
 	return e
 }
 
-// handle is the handler of the service's jobs.
+// handle handles the jobs of all scenarios.
 func (e endpoints) handle(ctx context.Context, job *honker.Job[Webhook]) error {
 	defer e.all.enter()()
 	err := e.of[job.Args.Tenant].post(ctx, job.Args.Number)
 	if errors.Is(err, errTooMany) {
-		return honker.SlowDown(time.Second, err) // nothing more for this customer
+		return honker.SlowDown(time.Second, err) // pauses this customer's jobs
 	}
 	if errors.Is(err, errBroken) {
 		return honker.RetryAfter(0, err)
@@ -42,17 +42,17 @@ var (
 	errBroken  = errors.New("500 internal server error")
 )
 
-// endpoint is that of one customer.
+// endpoint simulates the endpoint of a customer.
 type endpoint struct {
 	meter
 	work  time.Duration
-	fails map[int]int // how often the call of a number fails; not changed while it is called
+	fails map[int]int // remaining failures by number; set before the first call
 
-	closedFor time.Duration // so long from the first call on it answers that there are too many
+	closedFor time.Duration // counted from the first call; the endpoint answers 429 meanwhile
 
 	delivered []int
 	refused   int
-	ended     time.Time // the last delivery
+	ended     time.Time // time of the last delivery
 }
 
 func (e *endpoint) post(ctx context.Context, number int) error {
@@ -76,22 +76,22 @@ func (e *endpoint) post(ctx context.Context, number int) error {
 	return nil
 }
 
-// done is how many webhooks have arrived.
+// done returns the number of delivered webhooks.
 func (e *endpoint) done() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.delivered)
 }
 
-// meter sees how many calls there are at a time, and when each came.
+// meter counts concurrent calls and records when each began.
 type meter struct {
-	mu    sync.Mutex // and of what embeds it
+	mu    sync.Mutex // also guards the fields of endpoint
 	busy  int
 	most  int
 	calls []time.Time
 }
 
-// enter notes a call; the function that it returns, its end.
+// enter records the beginning of a call. The caller must call leave at its end.
 func (m *meter) enter() (leave func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

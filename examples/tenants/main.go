@@ -1,5 +1,6 @@
-// Tenants is a service with three customers on one file: one is noisy, one is quiet, and the endpoint of one
-// fails. It shows what the limits of queues do for the others, and checks it. See README.md.
+// Tenants is a service with three customers on a single database. The first is noisy, the second is
+// quiet, and the endpoint of the third fails. It shows and checks how limits protect the customers
+// from each other. See README.md.
 package main
 
 import (
@@ -15,7 +16,7 @@ import (
 	"time"
 )
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	db    string
 	noisy int
@@ -24,11 +25,11 @@ type config struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 1 for a failure or a check that fails, 2 for wrong flags.
+// run returns the exit code: 1 if the run or a check fails, 2 for invalid flags.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
 	if err != nil {
@@ -59,7 +60,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	return c, nil
 }
 
-// serve plays the scenarios, and prints what has come of them.
+// serve runs the scenarios and prints the results.
 func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
 	if c.db == "" {
 		dir, err := os.MkdirTemp("", "honker-tenants-")

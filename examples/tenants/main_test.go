@@ -29,7 +29,7 @@ func TestTenants_Run(t *testing.T) {
 	require.Empty(t, runMain(t, t.Context(), 1, "-db", db), "a file that exists is left alone")
 }
 
-// What ends the program ends it at once, with all that it has begun.
+// A run stops promptly when its context is done.
 func TestTenants_Ended(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -38,7 +38,7 @@ func TestTenants_Ended(t *testing.T) {
 	require.NotContains(t, out, "check")
 }
 
-// The checks find what is not right.
+// A failed check is reported, and the meter counts calls correctly.
 func TestTenants_WrongChecks(t *testing.T) {
 	t.Parallel()
 	var w bytes.Buffer
@@ -53,7 +53,7 @@ func TestTenants_WrongChecks(t *testing.T) {
 	require.Zero(t, m.before(m.calls[0]))
 }
 
-// Flags that make no sense are refused.
+// Invalid flags are rejected with exit code 2.
 func TestTenants_Flags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"-noisy", "9"}, {"-work", "-1s"}, {"-nonsense"}} {
@@ -61,7 +61,7 @@ func TestTenants_Flags(t *testing.T) {
 	}
 }
 
-// runMain runs the program in this process and returns what it prints.
+// runMain calls run in this process and returns its stdout.
 func runMain(t *testing.T, ctx context.Context, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// share is scenario A: one customer has much to do before the others come, and they do not wait for it.
+// share is scenario A: the backlog of a customer does not delay the others.
 func (s *service) share(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "webhooks", honker.Limits{Running: 5, PerKey: 2})
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *service) share(ctx context.Context) ([]check, error) {
 	}, nil
 }
 
-// before counts the calls that came before at.
+// before returns the number of calls that began before at.
 func (m *meter) before(at time.Time) (n int) {
 	for _, t := range m.calls {
 		if t.Before(at) {
@@ -54,7 +54,7 @@ func (m *meter) before(at time.Time) (n int) {
 	return n
 }
 
-// rate is scenario B: a bound of calls per second, for both handles of the file together.
+// rate is scenario B: both handles together keep to a rate limit.
 func (s *service) rate(ctx context.Context) ([]check, error) {
 	const every, burst, n = 40 * time.Millisecond, 3, 30
 	sc, err := s.newScenario(ctx, "exports", honker.Limits{Rate: honker.Rate{N: 25, Per: time.Second, Burst: burst}})
@@ -73,7 +73,7 @@ func (s *service) rate(ctx context.Context) ([]check, error) {
 	calls, early := sc.endpoints.all.calls, 0
 	slices.SortFunc(calls, time.Time.Compare)
 	for i, at := range calls {
-		if at.Sub(sc.began) < time.Duration(i+1-burst)*every-look/10 { // two clocks
+		if at.Sub(sc.began) < time.Duration(i+1-burst)*every-look/10 { // the two clocks differ a little
 			early++
 		}
 	}
@@ -82,8 +82,8 @@ func (s *service) rate(ctx context.Context) ([]check, error) {
 	return []check{{"B", "no call comes before the rate lets it", found, len(calls) == n && early == 0}, sc.answers("B")}, nil
 }
 
-// slowDown is scenario C: an endpoint says that there are too many calls. It is left alone, in both handles of the
-// file, and nothing is lost.
+// slowDown is scenario C: an endpoint answers 429 for a while. Both handles stop calling it, and no
+// job is lost.
 func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "webhooks", honker.Limits{Running: 5, PerKey: 2})
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 		return nil, err
 	}
 	found := fmt.Sprintf("%d refused, %d delivered, %d dead", crux.refused, crux.done(), dead)
-	// Each pause lasts for a second or two, and two calls may be on their way when it begins.
+	// Each pause lasts a second or two, and two calls may be in flight when it begins.
 	seldom := crux.refused > 0 && crux.refused <= 6 && crux.done() == 2*few && dead == 0
 	waited := crux.ended.Sub(bolt.ended)
 	return []check{
@@ -119,7 +119,8 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	}, nil
 }
 
-// order is scenario D: what is of one customer happens in order, also when some of it fails; the others go on.
+// order is scenario D: the jobs of a customer run in order even if some fail. Other customers are
+// not held up.
 func (s *service) order(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "ledger", honker.Limits{InOrder: true})
 	if err != nil {
@@ -147,7 +148,7 @@ func (s *service) order(ctx context.Context) ([]check, error) {
 	return []check{c}, nil
 }
 
-// batch is scenario E: the invoices of a month are a batch for each customer, and its summary comes after them.
+// batch is scenario E: the invoices of each customer are a batch, and a summary follows them.
 func (s *service) batch(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "invoices", honker.Limits{PerKey: 2})
 	if err != nil {
@@ -173,10 +174,10 @@ func (s *service) batch(ctx context.Context) ([]check, error) {
 	return []check{c, sc.answers("E")}, nil
 }
 
-// summary is the number of what comes after the invoices.
+// summary is the number of the job that follows the invoices.
 const summary = 0
 
-// invoice enqueues the invoices of a customer and the summary, all of them or none.
+// invoice enqueues the invoices of a customer and the summary in a single transaction.
 func (sc *scenario) invoice(ctx context.Context, tenant string) error {
 	return sc.dbs[0].Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		month, err := sc.dbs[0].NewBatchTx(ctx, tx, &honker.BatchOptions{Name: "invoices of " + tenant})

@@ -13,19 +13,19 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Webhook is a call of a customer's endpoint.
+// Webhook is the payload of a job: a call of a customer's endpoint.
 type Webhook struct {
 	Tenant string
 	Number int
 }
 
-// few is how much the customers have to do that are not noisy.
+// few is the number of jobs of a quiet customer.
 const few = 10
 
 // tenants are the customers.
 var tenants = []string{"acme", "bolt", "crux"}
 
-// service works off the queues of one file by two handles of it, as two processes would.
+// service works the queues through two handles of the same database, as two processes would.
 type service struct {
 	config
 	dbs [2]*honker.DB
@@ -56,7 +56,7 @@ func (s *service) close() (err error) {
 	return err
 }
 
-// scenario is a queue with its limits and the endpoints that its jobs call.
+// scenario is a queue with limits and the endpoints that its jobs call.
 type scenario struct {
 	*service
 	queue     *honker.Queue[Webhook]
@@ -67,14 +67,14 @@ type scenario struct {
 
 func (s *service) newScenario(ctx context.Context, queue string, l honker.Limits) (*scenario, error) {
 	sc := &scenario{service: s, queue: newQueue(s.dbs[0], queue), endpoints: newEndpoints(s.work), began: time.Now()}
-	return sc, sc.queue.SetLimits(ctx, l) // in the file, so it holds for both handles
+	return sc, sc.queue.SetLimits(ctx, l) // stored in the database, so it applies to both handles
 }
 
 func newQueue(db *honker.DB, name string) *honker.Queue[Webhook] {
 	return honker.NewQueue[Webhook](db, name, &honker.QueueOptions{MaxAttempts: 3})
 }
 
-// enqueue adds n webhooks of a customer, with the customer for their key, and returns the last.
+// enqueue adds n webhooks with the customer as their key. It returns the id of the last.
 func (sc *scenario) enqueue(ctx context.Context, tenant string, n int) (last int64, err error) {
 	hooks := make([]Webhook, n)
 	for i := range hooks {
@@ -87,10 +87,10 @@ func (sc *scenario) enqueue(ctx context.Context, tenant string, n int) (last int
 	return ids[len(ids)-1], nil
 }
 
-// workers is how many handlers each handle of the file has.
+// workers is the number of concurrent jobs per handle.
 const workers = 8
 
-// deliver works the queue off and shows how it goes, until nothing is left.
+// deliver works the queue through both handles and shows the progress until the queue is empty.
 func (sc *scenario) deliver(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -98,7 +98,7 @@ func (sc *scenario) deliver(ctx context.Context) error {
 	for _, db := range sc.dbs {
 		go func() {
 			ended <- newQueue(db, sc.queue.Name()).Work(working, sc.endpoints.handle, &honker.WorkOptions{Workers: workers})
-			stop() // Work ends before its ctx only when it has failed
+			stop() // without an error, Work runs until its context is done
 		}()
 	}
 	err := sc.watch(working)
@@ -109,7 +109,7 @@ func (sc *scenario) deliver(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// look is how often the scenario looks whether all is done, and show after how many looks it says so.
+// look is the polling interval. The progress is printed after every show polls.
 const (
 	look = 50 * time.Millisecond
 	show = 8
@@ -142,7 +142,7 @@ func (sc *scenario) watch(ctx context.Context) error {
 	return nil
 }
 
-// lying reports whether there are jobs of a key. A key that is paused and has none is told of too.
+// lying reports whether there are jobs left. A paused key is listed even if it has none.
 func lying(keys []honker.KeyStats) bool {
 	for _, k := range keys {
 		if k.Running+k.Held+k.Waiting > 0 {
@@ -152,7 +152,7 @@ func lying(keys []honker.KeyStats) bool {
 	return false
 }
 
-// dead counts the jobs of the queue that have been given up.
+// dead returns the number of dead jobs in the queue.
 func (sc *scenario) dead(ctx context.Context) (int64, error) {
 	stats, err := sc.queue.Stats(ctx)
 	return stats.Dead.N, err

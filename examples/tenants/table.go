@@ -10,13 +10,13 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// check is what must hold in a scenario, and what was found.
+// check is a condition that must hold in a scenario, with the result found.
 type check struct {
 	scenario, must, found string
 	ok                    bool
 }
 
-// printChecks returns an error when one has failed.
+// printChecks prints the table and returns an error if a check has failed.
 func printChecks(w io.Writer, all []check) (err error) {
 	fmt.Fprintf(w, "\n%-46s %s\n", "check", "found")
 	for _, c := range all {
@@ -30,7 +30,7 @@ func printChecks(w io.Writer, all []check) (err error) {
 	return err
 }
 
-// printKeys shows what each customer's jobs do.
+// printKeys prints a line with the jobs of each customer.
 func (sc *scenario) printKeys(keys []honker.KeyStats) {
 	var parts []string
 	for _, tenant := range tenants {
@@ -45,7 +45,8 @@ func (sc *scenario) printKeys(keys []honker.KeyStats) {
 	}
 }
 
-// describe tells of a key: held jobs wait for room, waiting ones for a claim or their time.
+// describe formats the jobs of a key. Held jobs wait for a limit, waiting jobs for a claim or their
+// time.
 func (sc *scenario) describe(k honker.KeyStats) string {
 	text := fmt.Sprintf("%s: %d run, %d held, %d wait, %d done", k.Key, k.Running, k.Held, k.Waiting, sc.endpoints.of[k.Key].done())
 	if k.Pause != nil {

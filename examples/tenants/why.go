@@ -7,19 +7,19 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// question is why a job does not run, while it does not.
+// question asks repeatedly why a waiting job does not run.
 type question struct {
 	job    int64
-	reason admin.ReasonCode // that is expected
-	answer string           // "" until it was the reason
+	reason admin.ReasonCode // expected reason
+	answer string           // explanation, once the reason was as expected
 }
 
-// ask has the scenario ask for a job until it is given that reason.
+// ask registers the expected reason for a job.
 func (sc *scenario) ask(job int64, reason admin.ReasonCode) {
 	sc.questions = append(sc.questions, &question{job: job, reason: reason})
 }
 
-// explain asks what was not answered yet.
+// explain asks the questions that are still unanswered.
 func (sc *scenario) explain(ctx context.Context) error {
 	for _, q := range sc.questions {
 		if q.answer != "" {
@@ -37,7 +37,7 @@ func (sc *scenario) explain(ctx context.Context) error {
 	return nil
 }
 
-// answers says whether each question has got its answer.
+// answers checks that every question was answered.
 func (sc *scenario) answers(name string) check {
 	c := check{scenario: name, must: "each job that waits has its reason", ok: true}
 	for _, q := range sc.questions {

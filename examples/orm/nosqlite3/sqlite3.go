@@ -1,3 +1,3 @@
-// Package sqlite3 stands in for the SQLite in C that gorm.io/driver/sqlite imports and
-// this example does not use.
+// Package sqlite3 replaces the C version of SQLite that gorm.io/driver/sqlite imports and that
+// this example does not need.
 package sqlite3
