@@ -12,12 +12,13 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Changes are what a function has added to a file. All slices are in the order of ids.
+// Changes lists the jobs and events that a function has added or removed. All slices are sorted by
+// id.
 type Changes struct {
-	Jobs   []honker.JobInfo // live jobs that were not live before
-	Dead   []honker.JobInfo // dead jobs that were not dead before
-	Done   []int64          // jobs that were live before, or were enqueued meanwhile, and are gone: acked or cancelled
-	Events []Event          // that were published
+	Jobs   []honker.JobInfo // jobs that became live
+	Dead   []honker.JobInfo // jobs that died
+	Done   []int64          // ids of jobs that are gone because they were acked or canceled, including jobs enqueued by the function
+	Events []Event          // published events
 }
 
 // Event is an event of a stream.
@@ -29,9 +30,9 @@ type Event struct {
 	CreatedAt time.Time
 }
 
-// During runs fn and returns what is in the file afterwards that was not there before, of all queues
-// and topics. What was rolled back is not. It looks at the file, so whatever else runs meanwhile
-// counts too.
+// During runs fn and returns the changes to all queues and topics of db. Writes that were rolled
+// back are not included. During compares the state of the database before and after fn, so the
+// writes of other goroutines and processes are included.
 func During(t testing.TB, db *honker.DB, fn func()) Changes {
 	t.Helper()
 	before, err := readState(t.Context(), db)
@@ -50,17 +51,17 @@ func During(t testing.TB, db *honker.DB, fn func()) Changes {
 	return c
 }
 
-// state is what is in a file at a moment.
+// state is a snapshot of the jobs, with the highest ids assigned so far.
 type state struct {
 	live, dead []honker.JobInfo
-	lastJob    int64 // the last id that was given to a job
+	lastJob    int64 // highest job id ever assigned
 	lastEvent  int64
 }
 
 const sqlLastID = `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0)`
 
 func readState(ctx context.Context, db *honker.DB) (*state, error) {
-	// In one transaction, so that no job is missed that moves meanwhile.
+	// A single transaction, so that a job that moves between the tables is not missed.
 	tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func readState(ctx context.Context, db *honker.DB) (*state, error) {
 	return s, errors.Join(errs[:]...)
 }
 
-// added are the jobs of after that are not in before.
+// added returns the jobs of after that are not in before.
 func added(before, after []honker.JobInfo) (jobs []honker.JobInfo) {
 	was := ids(before)
 	for _, j := range after {
@@ -86,7 +87,8 @@ func added(before, after []honker.JobInfo) (jobs []honker.JobInfo) {
 	return jobs
 }
 
-// done are the jobs that are gone.
+// done returns the ids of the jobs that existed before, or were enqueued since, and no longer
+// exist.
 func done(before, after *state) (gone []int64) {
 	live, dead := ids(after.live), ids(after.dead)
 	for id := range ids(before.live) {

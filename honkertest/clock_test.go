@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	after  = time.Hour // how long what is tested here waits
-	keeper = "dies"    // a worker that does not come back
+	after  = time.Hour // delay of every case
+	keeper = "dies"    // worker of a claim that is never settled
 )
 
-// arrival tells whether the time has come that a case waits for.
+// arrival reports whether the effect of a case has occurred.
 type arrival = func() bool
 
 type jobs = *honker.Queue[int]
 
-// clockCases begin something that is to happen after an hour, and not a second before.
+// clockCases start an operation whose effect must occur after exactly an hour.
 type clockCases = map[string]func(t *testing.T, db *honker.DB, q jobs) arrival
 
-// due says that a job of q can be claimed, and acks it.
+// due returns an arrival that claims and acks a job of q.
 func due(t *testing.T, q jobs) arrival {
 	return func() bool {
 		claimed := testkit.Claim(t, q, 1)
@@ -55,7 +55,7 @@ func settledTx(settle func(context.Context, *sql.Tx, *honker.Job[int]) error) fu
 	}
 }
 
-// limited has had the one start that a limit allows.
+// limited uses up a limit, which allows a single start, and waits for the next.
 func limited(l honker.Limits, opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		require.NoError(t, q.SetLimits(t.Context(), l))
@@ -67,7 +67,7 @@ func limited(l honker.Limits, opts ...honker.EnqueueOption) func(*testing.T, *ho
 	}
 }
 
-// paused pauses q, or a key of it, in which a job waits.
+// paused pauses q, or a key of q, while a job waits.
 func paused(key string) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		testkit.Enqueue(t, q, 1, honker.Key("k"))
@@ -77,7 +77,7 @@ func paused(key string) func(*testing.T, *honker.DB, jobs) arrival {
 	}
 }
 
-// again says that an enqueue adds a job, and not only finds the first.
+// again waits until an enqueue adds a job instead of finding the first.
 func again(opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		first := testkit.Enqueue(t, q, 1, opts...)
@@ -86,7 +86,7 @@ func again(opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arri
 	}
 }
 
-// jobClock are the verbs of jobs, limits and unique keys.
+// jobClock has the cases for jobs, limits and unique keys.
 func jobClock() clockCases {
 	return clockCases{
 		"Delay":      enqueued(honker.Delay(after)),
@@ -155,7 +155,7 @@ func jobClock() clockCases {
 	}
 }
 
-// otherClock are the verbs of streams, messages, schedules, locks and rates, and the upkeep.
+// otherClock has the cases for streams, messages, schedules, locks, rates and maintenance.
 func otherClock() clockCases {
 	return clockCases{
 		"Delivery.Extend": func(t *testing.T, db *honker.DB, _ jobs) arrival {
@@ -228,7 +228,7 @@ func otherClock() clockCases {
 	}
 }
 
-// members joins g by several names, and returns how each of them claims.
+// members joins g under several names and returns a function per name that claims.
 func members(t *testing.T, g *honker.Group[int], names ...string) map[string]func() []*honker.Delivery[int] {
 	t.Helper()
 	claims := make(map[string]func() []*honker.Delivery[int])
@@ -245,7 +245,7 @@ func members(t *testing.T, g *honker.Group[int], names ...string) map[string]fun
 	return claims
 }
 
-// Every time that a verb keeps is the bubble's, and not SQLite's.
+// Every verb uses the clock of the bubble and not that of SQLite.
 func TestBubble_Clock(t *testing.T) {
 	for _, cases := range []clockCases{jobClock(), otherClock()} {
 		for name, begin := range cases {

@@ -10,18 +10,19 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// FailCommits lets the next n commits of db fail with err; n below 0: all of them, until the function that is returned
-// is called, or the test ends. Such a commit is rolled back by SQLite, as where the disk fails: what was to be
-// committed has not happened, and the verb, or the Commit, returns an error that wraps err. So a handler of which the
-// ack fails has run, and its job is not acked.
+// FailCommits makes the next n commits of db fail with err. If n is negative, all commits fail
+// until end is called or the test ends. SQLite rolls back a failed commit, as it does when the disk
+// fails: nothing is written, and the verb or Commit returns an error that wraps err. If the ack of
+// a job fails, its handler has run, but the job is not acked.
 //
-// All commits of this DB count: of verbs, several of which may share one and then fail together, of DB.Tx and DB.SQL,
-// of the Work loops, and of the books that honker keeps now and then, such as which workers run. Where a Work runs,
-// let all commits fail for a while instead of a number of them. Reads and rollbacks are no commits, and those of
-// other processes go on. A later FailCommits or [DiskFull] takes the place of this one, and both take that of a
-// commit hook which Options.OnConnect has set.
+// Every commit of db counts: those of verbs, of DB.Tx and DB.SQL, of Work loops, and of the
+// occasional bookkeeping of honker, such as the list of running workers. Several verbs may share a
+// commit and then fail together. While a Work loop is running, prefer a negative n to an exact
+// number. Reads, rollbacks and the commits of other processes are not affected. A later call of
+// FailCommits or [DiskFull] replaces this fault. Both replace a commit hook that was set by
+// Options.OnConnect.
 //
-// The test fails now if err is nil, or if db was attached to a pool of another driver.
+// FailCommits calls t.Fatal if err is nil or if db is attached to a pool of another driver.
 func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 	t.Helper()
 	if err == nil {
@@ -36,9 +37,9 @@ func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 	})
 }
 
-// DiskFull lets the disk of db be full, until the function that is returned is called, or the test ends. Each commit
-// fails then, also one that deletes, since a commit needs room in the write-ahead log: see [FailCommits]. The error
-// is SQLite's own for it, "database or disk is full", code 13. Reads go on.
+// DiskFull simulates a full disk for db until end is called or the test ends. Every commit fails,
+// even that of a DELETE, because commits need space in the write-ahead log (see [FailCommits]). The
+// error is that of SQLite: "database or disk is full", code 13. Reads are not affected.
 func DiskFull(t testing.TB, db *honker.DB) (end func()) {
 	t.Helper()
 	full, err := errFull()
@@ -48,7 +49,7 @@ func DiskFull(t testing.TB, db *honker.DB) (end func()) {
 	return refuseCommits(t, db, func() error { return full })
 }
 
-// refuseCommits lets each commit of db ask fail, by what the driver of honker's connections has for it.
+// refuseCommits installs fail in the driver of db. A commit fails if it returns an error.
 func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) {
 	t.Helper()
 	driver, ours := db.SQL().Driver().(interface {
@@ -65,9 +66,10 @@ func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) 
 
 const sqliteFull = 13 // https://sqlite.org/rescode.html#full
 
-// errFull asks SQLite for its error, by filling a database in memory that may have one page.
+// errFull returns SQLite's error for a full disk. It provokes the error with an in-memory database
+// that is limited to a page.
 func errFull() (full, err error) {
-	pool, err := sql.Open("sqlite", ":memory:") // the driver that honker brings along
+	pool, err := sql.Open("sqlite", ":memory:") // registered by honker
 	if err != nil {
 		return nil, err
 	}

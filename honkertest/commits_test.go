@@ -19,7 +19,7 @@ import (
 
 var errDisk = errors.New("the disk is gone")
 
-// commitFaults are the two ways to let all commits fail, and what tells their errors.
+// commitFaults are the two faults, each with a test for its error.
 var commitFaults = map[string]struct {
 	begin func(t testing.TB, db *honker.DB) (end func())
 	is    func(error) bool
@@ -37,7 +37,8 @@ var commitFaults = map[string]struct {
 	},
 }
 
-// Whatever was to be committed has not happened, and its caller is told why; the same works afterwards.
+// No verb has an effect while commits fail, and each returns the error. Afterwards all verbs
+// succeed.
 func TestFailCommits_Verbs(t *testing.T) {
 	for name, fault := range commitFaults {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestFailCommits_Verbs(t *testing.T) {
 	}
 }
 
-// order writes what a caller writes, and enqueues, in its transaction.
+// order inserts a row and enqueues a job in tx.
 func order(ctx context.Context, tx *sql.Tx, q *honker.Queue[int]) error {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES ('tea')`); err != nil {
 		return err
@@ -95,7 +96,7 @@ func order(ctx context.Context, tx *sql.Tx, q *honker.Queue[int]) error {
 	return err
 }
 
-// n commits fail, and no more; the fault ends with its test too, and a later one takes its place.
+// A fault ends after n commits or at the end of its test, and a later fault replaces it.
 func TestFailCommits_Ends(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	enqueue := func() error { _, err := q.Enqueue(ctx, 1); return err }
@@ -109,7 +110,7 @@ func TestFailCommits_Ends(t *testing.T) {
 		honkertest.DiskFull(t, db)
 		require.ErrorContains(t, enqueue(), "database or disk is full")
 		honkertest.FailCommits(t, db, -1, errCause)
-		end() // of one that is no longer there
+		end() // has no effect, because that fault was replaced
 		require.ErrorIs(t, enqueue(), errCause)
 	})
 	require.NoError(t, enqueue())
@@ -117,8 +118,8 @@ func TestFailCommits_Ends(t *testing.T) {
 	require.NoError(t, enqueue())
 }
 
-// A worker with acks that fail for a moment acks later, and the job has run once. Where they fail for longer than its
-// lease, which is not renewed then, the job runs again.
+// A worker whose acks fail for a short time acks later, and the job runs once. If they fail for
+// longer than the lease, which cannot be renewed either, the job runs again.
 func TestFailCommits_Work(t *testing.T) {
 	for name, fault := range commitFaults {
 		for fails, runs := range map[time.Duration]int{time.Second: 1, 5 * time.Minute: 2} {
@@ -150,7 +151,7 @@ func TestFailCommits_Work(t *testing.T) {
 	}
 }
 
-// A job that was to be handed over to an idle worker is not: the worker waits on, and gets the next one.
+// A job whose enqueue fails is not handed to an idle worker, which then gets the next job.
 func TestFailCommits_Handoff(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -167,7 +168,7 @@ func TestFailCommits_Handoff(t *testing.T) {
 	})
 }
 
-// What an outbox has delivered, and could not note, it delivers again.
+// An outbox delivers a message again if its ack could not be committed.
 func TestFailCommits_Outbox(t *testing.T) {
 	for name, fault := range commitFaults {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +198,8 @@ func TestFailCommits_Outbox(t *testing.T) {
 	}
 }
 
-// The engine of a pool of the application's is reached where its connections are honker's; else the test is told what
-// to do.
+// The faults work for an attached pool of a honker.Connector. For other pools the failure names the
+// alternatives.
 func TestFailCommits_Attached(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	for _, fault := range commitFaults {
@@ -224,7 +225,8 @@ func TestFailCommits_Attached(t *testing.T) {
 	}
 }
 
-// In a transaction of the caller the fault begins at once: it needs no connection and no turn to write.
+// A fault can be started inside a transaction, because it needs neither a connection nor the write
+// lock.
 func TestFailCommits_InTx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -238,7 +240,7 @@ func TestFailCommits_InTx(t *testing.T) {
 	})
 }
 
-// An order is not placed if its commit fails, and the customer is told.
+// An order whose commit fails is not placed, and the customer gets an error.
 func ExampleFailCommits() {
 	_ = func(t *testing.T) { // func TestPlaceOrder_CommitFails(t *testing.T) {
 		db := honkertest.Open(t, nil)
@@ -260,7 +262,7 @@ func ExampleFailCommits() {
 	}
 }
 
-// What the program does while the disk is full, and that it goes on when there is room again.
+// Enqueue fails while the disk is full and works again when there is space.
 func ExampleDiskFull() {
 	_ = func(t *testing.T) { // func TestPlaceOrder_DiskFull(t *testing.T) {
 		db := honkertest.Open(t, nil)

@@ -10,16 +10,16 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Drain works off what is due on q now, one job at a time in the test's goroutine, and returns
-// the number of attempts. Jobs are handled and settled as by [honker.Queue.Work]: what fn
-// returns, its panics, the queue's Timeout and Backoff mean the same. A job that fn fails is due
-// again by Backoff, so not in this Drain unless there is no delay.
+// Drain runs the due jobs of q sequentially in the test's goroutine and returns the number of
+// attempts. Jobs are run and settled as by [honker.Queue.Work], including the queue's Timeout and
+// Backoff and the handling of panics. A failed job becomes due again after its backoff, so Drain
+// runs it again only if there is no delay.
 func Drain[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) int {
 	t.Helper()
 	return work(t, q, handlerOf(t, fn))
 }
 
-// DrainTx is [Drain] with a handler of [honker.Queue.WorkTx].
+// DrainTx is like [Drain] but takes a handler of [honker.Queue.WorkTx].
 func DrainTx[T any](t testing.TB, q *honker.Queue[T], fn HandlerTx[T]) int {
 	t.Helper()
 	return work(t, q, handlerTxOf(t, fn))
@@ -34,22 +34,22 @@ func work[T any](t testing.TB, q *honker.Queue[T], h handler[T]) int {
 	return ran
 }
 
-// Handlers are the queues that [DrainAll] works off, each with its handler.
+// Handlers are the queues that [DrainAll] works, with their handlers.
 type Handlers []Handled
 
-// Handled is a queue with its handler; see [Handle] and [HandleTx].
+// Handled is a queue with its handler. Use [Handle] or [HandleTx] to create it.
 type Handled struct {
 	db    *honker.DB
 	queue string
 	next  func(t testing.TB) *attempt
 }
 
-// Handle makes fn the handler of q, for [DrainAll].
+// Handle returns q with its handler fn, for [DrainAll].
 func Handle[T any](q *honker.Queue[T], fn Handler[T]) Handled {
 	return handled(q, func(t testing.TB) handler[T] { t.Helper(); return handlerOf(t, fn) })
 }
 
-// HandleTx makes fn the handler of q, for [DrainAll], as one of [honker.Queue.WorkTx].
+// HandleTx returns q with fn, a handler of [honker.Queue.WorkTx], for [DrainAll].
 func HandleTx[T any](q *honker.Queue[T], fn HandlerTx[T]) Handled {
 	return handled(q, func(t testing.TB) handler[T] { t.Helper(); return handlerTxOf(t, fn) })
 }
@@ -58,26 +58,27 @@ func handled[T any](q *honker.Queue[T], of func(t testing.TB) handler[T]) Handle
 	return Handled{db: q.DB(), queue: q.Name(), next: func(t testing.TB) *attempt { t.Helper(); return attemptNext(t, q, of(t)) }}
 }
 
-// DrainOptions of one DrainAll. The zero value of a field means its default.
+// DrainOptions configures DrainAll. The zero value of a field means its default.
 type DrainOptions struct {
-	Scheduled bool // also jobs that wait for their time, the earliest first
-	Retries   bool // also jobs that wait between two attempts, or were snoozed
-	Limit     int  // of calls of handlers, beyond which the test fails now; default 10,000
+	Scheduled bool // also run jobs scheduled for later, earliest first
+	Retries   bool // also run jobs that wait for a retry or were snoozed
+	Limit     int  // maximum number of handler calls, at which the test fails; default 10,000
 }
 
-// DrainResult counts what became of the attempts of a DrainAll.
+// DrainResult counts the attempts of DrainAll by outcome.
 type DrainResult struct {
 	Acked, Retried, Snoozed, Dead int
 
-	Left int // jobs of the file that are live afterwards, of any queue
+	Left int // number of live jobs in all queues afterwards
 }
 
-// DrainAll works off the queues of h until nothing is due on any of them, one job at a time in the
-// test's goroutine, as [Drain] does: also what the handlers enqueue. nil opts means defaults.
+// DrainAll runs the due jobs of the queues in h, including jobs enqueued by the handlers, until no
+// job is due. Like [Drain], it runs them sequentially in the test's goroutine. nil opts means
+// defaults.
 //
-// With Scheduled and Retries it goes on with what is due next, without waiting for it. In a bubble
-// of testing/synctest time passes until then, for all jobs, leases and schedules; outside of one
-// the job alone is made due.
+// With Scheduled or Retries set, DrainAll does not wait for jobs that become due later. In a
+// testing/synctest bubble it advances the clock, which affects all jobs, leases and schedules.
+// Outside of a bubble it changes the time of the job.
 func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) DrainResult {
 	t.Helper()
 	d := &drain{handlers: h, ran: make(map[int64]bool)}
@@ -100,16 +101,16 @@ func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) Drain
 	return d.result
 }
 
-// drain is a running DrainAll.
+// drain is the state of a running DrainAll.
 type drain struct {
 	DrainOptions
 	handlers Handlers
-	ran      map[int64]bool // jobs that were handled
+	ran      map[int64]bool // jobs that have been run
 	calls    int
 	result   DrainResult
 }
 
-// due handles what is due, and returns whether there was any.
+// due runs the jobs that are due and reports whether there were any.
 func (d *drain) due(t testing.TB) (found bool) {
 	t.Helper()
 	for _, handled := range d.handlers {
@@ -138,7 +139,7 @@ func (d *drain) count(a *attempt) {
 	}
 }
 
-// advance lets the next job that the options want be due, and returns whether there is one.
+// advance makes the next job selected by the options due. It reports whether there is such a job.
 func (d *drain) advance(t testing.TB, db *honker.DB) bool {
 	t.Helper()
 	if !d.Scheduled && !d.Retries {
@@ -169,7 +170,7 @@ func (d *drain) wants(j *honker.JobInfo) bool {
 	return d.Scheduled
 }
 
-// until lets time pass until a job is due, or where it does not, makes it due.
+// until advances the clock to the time of j in a bubble. Elsewhere it makes j due now.
 func until(ctx context.Context, db *honker.DB, j *honker.JobInfo) error {
 	if inBubble() {
 		time.Sleep(time.Until(j.RunAt))

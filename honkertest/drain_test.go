@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Drain settles as Work does.
+// Drain settles jobs as Work does.
 func TestDrain_AsWork(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(time.Hour), Timeout: time.Minute})
@@ -62,13 +62,13 @@ func TestDrain_AsWork(t *testing.T) {
 	})
 }
 
-// A handler may end the test, as require does.
+// A handler may end the test, as require does, and does not leave its job claimed.
 func TestDrain_FailNow(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		id := testkit.Enqueue(t, q, 1)
 		ended := make(chan struct{})
-		go func() { // stands for a test of its own
+		go func() { // Goexit must not end the real test
 			defer close(ended)
 			honkertest.Drain(t, q, func(context.Context, *honker.Job[int]) error { runtime.Goexit(); return nil })
 			t.Error("Drain has returned")
@@ -78,7 +78,7 @@ func TestDrain_FailNow(t *testing.T) {
 	})
 }
 
-// Inside of DB.Tx what writes would wait for its caller: the failure says so.
+// Writing functions called inside DB.Tx would wait for their caller. They fail with a hint.
 func TestDrain_InTx(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -103,7 +103,7 @@ func TestDrain_InTx(t *testing.T) {
 	})
 }
 
-// shop has three queues: an order enqueues a parcel, and a parcel a mail for tomorrow.
+// shop has three queues. An order enqueues a parcel, and a parcel enqueues a mail for the next day.
 func shop(db *honker.DB, failures int) honkertest.Handlers {
 	orders, parcels, mails := honker.NewQueue[int](db, "orders", nil), honker.NewQueue[int](db, "parcels", nil), honker.NewQueue[int](db, "mails", nil)
 	return honkertest.Handlers{
@@ -127,8 +127,8 @@ func shop(db *honker.DB, failures int) honkertest.Handlers {
 	}
 }
 
-// Several queues are worked off until all are quiet, also by what handlers enqueue; with the options also
-// what waits, in a bubble and outside.
+// DrainAll works several queues, including jobs enqueued by handlers. The options add jobs that
+// wait, both in a bubble and outside.
 func TestDrainAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts *honkertest.DrainOptions
@@ -157,7 +157,7 @@ func TestDrainAll(t *testing.T) {
 	}
 }
 
-// What was snoozed counts as a retry, though its attempt is unspent. The earliest job is next.
+// A snoozed job counts as a retry although it has used no attempt. The earliest job runs first.
 func TestDrainAll_Order(t *testing.T) {
 	for _, name := range []string{"", "bubble"} {
 		run := func(t *testing.T, db *honker.DB) {
@@ -187,7 +187,7 @@ func TestDrainAll_Order(t *testing.T) {
 	}
 }
 
-// Handlers that enqueue for ever end at the limit.
+// Handlers that enqueue jobs endlessly are stopped by the limit.
 func TestDrainAll_Limit(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	handlers := honkertest.Handlers{honkertest.Handle(q, func(ctx context.Context, job *honker.Job[int]) error {
@@ -203,7 +203,7 @@ func TestDrainAll_Limit(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.DrainAll(t, db, none, nil) }, "nil handler")
 }
 
-// A payload that does not decode is dead, and holds up no other.
+// A job whose payload cannot be decoded dies and does not block the others.
 func TestDrainAll_Undecodable(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "tea")

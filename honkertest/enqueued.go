@@ -13,25 +13,26 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Found is a job with its arguments.
+// Found is a job with its decoded arguments.
 type Found[T any] struct {
 	honker.JobInfo
 	Args T
 }
 
-// RequireEnqueued fails the test now unless one job with these arguments waits in q, or as many as
-// [Count] says, and returns the first of them. Arguments are compared as JSON. The failure
-// tells of the jobs that are there, those that nearly match first.
+// RequireEnqueued calls t.Fatal unless exactly one waiting job of q has the arguments want and
+// matches opts. [Count] sets another number. It returns the first matching job, or nil for a Count
+// of 0. Arguments are compared as JSON. The failure lists the jobs that are there, nearest matches
+// first.
 //
-// Jobs wait from their enqueue to their claim, and between two attempts: one that a worker holds
-// or has finished is not found. So it is for tests without a running Work.
+// A job waits from its enqueue to its claim and between two attempts. Jobs that a worker holds or
+// has finished are not found, so use RequireEnqueued while no Work is running.
 func RequireEnqueued[T any](t testing.TB, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
 	return requireEnqueued(t, q.DB().SQL(), q, want, opts)
 }
 
-// RequireEnqueuedTx is [RequireEnqueued] within tx, in which nothing has to be committed yet. What a
-// honker.Codec of the DB has sealed it cannot open, so leave that out where it is used.
+// RequireEnqueuedTx is like [RequireEnqueued] but also sees the uncommitted jobs of tx. It cannot
+// decode payloads that were encoded by the DB's Codec.
 func RequireEnqueuedTx[T any](t testing.TB, tx honker.Tx, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
 	return requireEnqueued(t, tx, q, want, opts)
@@ -56,7 +57,8 @@ func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want
 	return &found[0].JobInfo
 }
 
-// RequireNone fails the test now if a job waits in q that opts pick; without opts, any job.
+// RequireNone calls t.Fatal if a waiting job of q matches opts. Without opts, any waiting job
+// matches.
 func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
 	t.Helper()
 	if found := Enqueued(t, q, opts...); len(found) > 0 {
@@ -64,21 +66,21 @@ func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
 	}
 }
 
-// Enqueued returns the jobs that wait in q, or those of them that opts pick, in the order of their
-// ids. A job with a payload that is no T fails the test now.
+// Enqueued returns the waiting jobs of q that match opts, sorted by id. It calls t.Fatal if a
+// payload cannot be decoded as T.
 func Enqueued[T any](t testing.TB, q *honker.Queue[T], opts ...Match) []Found[T] {
 	t.Helper()
 	found, _ := search(t, q.DB().SQL(), q, newMatcher(opts))
 	return found
 }
 
-// miss is a job that is not as wanted, and why.
+// miss is a job that does not match, with its differences.
 type miss struct {
 	job    honker.JobInfo
 	faults []string
 }
 
-// search looks at each job that waits in q.
+// search matches each waiting job of q. Misses with the fewest differences come first.
 func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (found []Found[T], missed []miss) {
 	t.Helper()
 	if is := reflect.TypeFor[T](); m.argsType != nil && m.argsType != is {
@@ -103,8 +105,8 @@ func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (
 	return found, missed
 }
 
-// argsOf reads the arguments of a job. Those that a codec has sealed only the DB can open, and it does not see the jobs
-// of a transaction that is open.
+// argsOf decodes the arguments of a job. Outside of a transaction it reads the job again through
+// the DB, which applies the Codec.
 func argsOf[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], job *honker.JobInfo) (T, error) {
 	if on == honker.Tx(q.DB().SQL()) {
 		if known, err := q.Get(t.Context(), job.ID); err == nil {
@@ -125,10 +127,10 @@ func (m *matcher) faults(j *honker.JobInfo, args any) (all []string) {
 
 func joined(faults []string) string { return strings.Join(faults, "\n") }
 
-// shown is how many jobs a failure tells of.
+// shown is the maximum number of jobs listed in a failure.
 const shown = 10
 
-// seen tells what there is: jobs that match, then near misses. on is nil where that is all.
+// seen lists the matching jobs and then the misses. If on is not nil, it adds counts of other jobs.
 func seen[T any](t testing.TB, on honker.Tx, queue string, found []Found[T], missed []miss) string {
 	t.Helper()
 	var lines []string
@@ -155,7 +157,8 @@ const sqlElsewhere = `SELECT CASE WHEN state = 'processing' THEN 'a worker holds
 FROM _honker_live WHERE queue <> ?1 OR state = 'processing' GROUP BY 1, 2
 UNION ALL SELECT 'dead', queue, count(*) FROM _honker_dead WHERE queue = ?1 GROUP BY 2`
 
-// countElsewhere counts what may be the jobs that were looked for: of other queues, held, or dead.
+// countElsewhere counts jobs that may be the missing ones: in other queues, held by a worker, or
+// dead.
 func countElsewhere(ctx context.Context, on honker.Tx, queue string) (lines []string, err error) {
 	err = each(ctx, on, sqlElsewhere, func(rows *sql.Rows) error {
 		var what, queue string

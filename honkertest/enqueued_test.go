@@ -28,11 +28,11 @@ type address struct {
 
 var tea = receipt{Order: 17, To: address{"ada", time.Date(2026, 3, 1, 9, 0, 0, 5, time.UTC)}, Lines: []string{"tea"}}
 
-// The job is found by its arguments, and comes as db.Job reads it.
+// A job is found by its arguments and returned as by DB.Job.
 func TestRequireEnqueued(t *testing.T) {
 	_, db, q := testkit.NewQueue[receipt](t, nil)
 	now := tea
-	now.To.At = time.Now() // with a monotonic clock, which JSON does not have
+	now.To.At = time.Now() // has a monotonic clock reading, which JSON drops
 	ids := []int64{
 		testkit.Enqueue(t, q, tea),
 		testkit.Enqueue(t, q, receipt{Order: 18}, honker.Priority(5), honker.Unique("k", nil), honker.ExpiresIn(time.Hour), honker.Delay(time.Hour)),
@@ -49,7 +49,7 @@ func TestRequireEnqueued(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.RequireNone(t, q) }, "3 jobs wait", `"Order":17`)
 }
 
-// A failure tells of what is there: near misses first, field by field, and other places to look.
+// A failure lists the nearest matches first, with the fields that differ, and jobs in other places.
 func TestRequireEnqueued_Failure(t *testing.T) {
 	_, db, q := testkit.NewQueue[receipt](t, nil)
 	testkit.Enqueue(t, q, receipt{Order: 3})
@@ -74,7 +74,7 @@ func TestRequireEnqueued_Failure(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.RequireEnqueued(t, q, tea) }, `queue "jobs": a worker holds: 1`, "and 11 more")
 }
 
-// One job is wanted, unless Count says otherwise.
+// RequireEnqueued wants a single job unless Count is given.
 func TestRequireEnqueued_Count(t *testing.T) {
 	_, _, q := testkit.NewQueue[string](t, nil)
 	first := testkit.Enqueue(t, q, "a")
@@ -86,7 +86,7 @@ func TestRequireEnqueued_Count(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.RequireEnqueued(t, q, "b") }, `arguments "a", want "b"`)
 }
 
-// Each Match picks by what it says.
+// Each Match selects the expected jobs.
 func TestMatch(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -129,7 +129,7 @@ func TestMatch(t *testing.T) {
 	})
 }
 
-// Jobs wait before their claim and between two attempts, not while they are held, dead or done.
+// Jobs wait before their claim and between attempts, but not while they are held, dead or done.
 func TestEnqueued_Waiting(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -161,7 +161,7 @@ func TestEnqueued_Waiting(t *testing.T) {
 	})
 }
 
-// A payload of another type is a mistake of the test or of the application, and no miss.
+// A payload of another type fails the test and does not count as a miss.
 func TestEnqueued_Undecodable(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "tea")
@@ -171,7 +171,7 @@ func TestEnqueued_Undecodable(t *testing.T) {
 	}, "unsupported type")
 }
 
-// What is not committed is seen in its transaction, and nowhere else.
+// Uncommitted jobs are seen only in their transaction.
 func TestRequireEnqueuedTx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -192,7 +192,7 @@ func TestRequireEnqueuedTx(t *testing.T) {
 	honkertest.RequireNone(t, q, honkertest.Where(func(n int) bool { return n == 2 }))
 }
 
-// base64ed is a codec.
+// base64ed is a Codec that stores payloads in base64.
 type base64ed struct{}
 
 func (base64ed) Encode(_ context.Context, _ string, payload json.RawMessage) (json.RawMessage, error) {
@@ -205,7 +205,7 @@ func (base64ed) Decode(_ context.Context, _ string, stored json.RawMessage) (jso
 	return made["text"], err
 }
 
-// Arguments are compared as they were enqueued, whatever the DB's codec has made of them.
+// Arguments are compared as they were enqueued, before the Codec encodes them.
 func TestRequireEnqueued_Codec(t *testing.T) {
 	q := honker.NewQueue[receipt](honkertest.Open(t, &honker.Options{Codec: base64ed{}}), "receipts", nil)
 	testkit.Enqueue(t, q, tea)

@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Lapse lets the claim of a job run out now, as if its worker had stopped for longer than its lease:
-// what the worker does to the job is [honker.ErrClaimLost] from now on, and any other worker can
-// claim it. The test fails now if no worker holds the job.
+// Lapse makes the claim of a job expire now, as if its worker had stalled for longer than its
+// lease. Verbs of that worker on the job return [honker.ErrClaimLost], and any other worker can
+// claim it. Lapse calls t.Fatal if no worker holds the job.
 func Lapse(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	held, err := lapse(t.Context(), db, id)
@@ -28,23 +28,22 @@ func Lapse(t testing.TB, db *honker.DB, id int64) {
 	}
 }
 
-// A claim is valid through the second in which it ends.
+// A claim is valid through the second of its claim_expires_at.
 const sqlLapse = `UPDATE _honker_live SET claim_expires_at = ?2 - 1 WHERE id = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
 
 func lapse(ctx context.Context, db *honker.DB, id int64) (held bool, err error) {
 	return change(ctx, db.SQL(), sqlLapse, id, time.Now().Unix())
 }
 
-// Crash returns a DB on what a kill of the process would have left at this moment: all that is
-// committed, claims and locks that are held by nothing that lives, and nothing of a transaction that
-// runs. It is a copy of the file, opened with the options of [Open]; db goes on with the
-// original, and changes nothing of the copy. The claims of the copy can be taken again when their
-// leases have ended, or after a [Lapse]. Where a Scheduler.Run or a
-// Maintain led, another can lead after a minute.
+// Crash returns a DB with the state that a kill of the process would leave behind now. It has all
+// committed data, including claims and locks that nobody will release, and nothing of an open
+// transaction. The DB is opened on a copy of the file with the options of [Open]; db remains usable
+// and independent. Claims in the copy can be taken over when their leases expire or after [Lapse]. If
+// a Scheduler.Run or Maintain was the leader, another can take its place after a minute.
 func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "crashed.db")
-	// The gate of db may be in the hands of the caller, in a transaction that is to be cut off.
+	// The caller may hold the write gate of db, in a transaction that the copy must not contain.
 	other, err := openBeside(t.Context(), db)
 	if err != nil {
 		t.Fatalf("honkertest: crash: %v", err)
@@ -64,13 +63,13 @@ func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	return crashed
 }
 
-// A leader's lock lasts longer in a bubble than the minute that it lasts in production.
+// In a bubble, the lock of a leader lasts longer than the minute that it lasts in production.
 const sqlLeaderDied = `UPDATE _honker_locks SET expires_at = ?1
 WHERE name IN ('honker-scheduler', 'honker-maintenance') AND expires_at > ?1`
 
-// Busy takes the write lock of the file for d, as another process does that writes for long: what db
-// writes meanwhile waits, and is [honker.ErrBusy] after its BusyTimeout. Busy returns when it has the
-// lock, which it gives back after d or at the end of the test.
+// Busy holds the write lock of the file for d, as another process with a long write does. Writes of
+// db wait meanwhile and return [honker.ErrBusy] after its BusyTimeout. Busy returns as soon as it
+// has the lock. It releases the lock after d or at the end of the test.
 func Busy(t testing.TB, db *honker.DB, d time.Duration) {
 	t.Helper()
 	other, err := openBeside(t.Context(), db)
@@ -104,7 +103,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// openBeside opens the file of db as another process would: its writers meet those of db inside SQLite.
+// openBeside opens the file of db again, as another process would. The writers of the two DBs meet
+// in SQLite.
 func openBeside(ctx context.Context, db *honker.DB) (*honker.DB, error) {
 	var path string
 	err := each(ctx, db.SQL(), `SELECT file FROM pragma_database_list WHERE name = 'main'`, func(rows *sql.Rows) error {
@@ -116,13 +116,14 @@ func openBeside(ctx context.Context, db *honker.DB) (*honker.DB, error) {
 	return honker.Open(ctx, path, &honker.Options{NoFileNotices: true, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// unfairest is the longest pause of Unfair. Most are much shorter, or none.
+// unfairest is the longest delay of Unfair. Half of the delays are zero, and most others much
+// shorter.
 const unfairest = 3 * time.Millisecond
 
-// Unfair returns options for [Open] with which goroutines are held up for random times: after each
-// commit of an enqueue or a publish, and around claims, handlers and settles. A handler that is
-// right only as long as others are slow fails soon. The same seed draws the same pauses, though the
-// scheduler of the machine deals them out; 0 draws a seed, and the log of the test has it.
+// Unfair returns options for [Open] that delay goroutines for random times: after each commit of an
+// enqueue or a publish, and around claims, handlers and settles. This exposes handlers that depend
+// on timing. A seed determines the sequence of delays but not the goroutines that get them. If seed
+// is 0, Unfair picks a random seed. It logs the seed.
 func Unfair(t testing.TB, seed int64) honker.Options {
 	t.Helper()
 	if seed == 0 {

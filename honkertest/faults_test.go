@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The holder of a claim that has lapsed can do nothing any more, and another worker has the job.
+// The holder of a lapsed claim can no longer settle it, and another worker can claim the job.
 func TestLapse(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -32,7 +32,7 @@ func TestLapse(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Lapse(t, db, 99) }, "lapse of job 99")
 }
 
-// A running Work hears of it by its next renewal, and a worker that waits gets the job.
+// A running Work notices a lapsed claim at its next renewal, and a waiting worker gets the job.
 func TestLapse_Work(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -41,7 +41,7 @@ func TestLapse_Work(t *testing.T) {
 		handler := func(ctx context.Context, job *honker.Job[int]) error {
 			started <- job.Attempts
 			if job.Attempts > 1 {
-				<-lost // a job that is gone would have been cancelled, for all that the first one knows
+				<-lost // keep the job, or the first worker would report it as canceled
 				return nil
 			}
 			<-ctx.Done()
@@ -61,8 +61,8 @@ func TestLapse_Work(t *testing.T) {
 	})
 }
 
-// A crash leaves what is committed, with claims and locks, and nothing else. The old process goes on in
-// a world of its own.
+// The copy has the committed data, including claims and locks. The original remains usable, and the
+// two are independent.
 func TestCrash(t *testing.T) {
 	for _, name := range []string{"", "bubble"} {
 		run := func(t *testing.T, db *honker.DB) {
@@ -108,7 +108,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// The copy is opened with the options of Open, and an open transaction is not in it.
+// The copy is opened with the options of Open and lacks the writes of an open transaction.
 func TestCrash_Options(t *testing.T) {
 	var mu sync.Mutex
 	var enqueued []int64
@@ -133,7 +133,7 @@ func TestCrash_Options(t *testing.T) {
 	}))
 }
 
-// Writes wait while another process has the writer, and give up after BusyTimeout; reads go on.
+// Writes wait for the lock and fail after BusyTimeout. Reads are not affected.
 func TestBusy(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -147,14 +147,14 @@ func TestBusy(t *testing.T) {
 		require.ErrorIs(t, err, honker.ErrNotFound)
 		testkit.Enqueue(t, q, 2)
 		require.WithinRange(t, time.Now(), began.Add(8*time.Second), began.Add(9*time.Second))
-		honkertest.Busy(t, db, time.Hour) // ends with the test
+		honkertest.Busy(t, db, time.Hour) // until the end of the test
 	})
 	closed := honkertest.Open(t, nil)
 	require.NoError(t, closed.Close())
 	requireFails(t, func(t testing.TB) { honkertest.Busy(t, closed, time.Second) }, "busy", "closed")
 }
 
-// Pauses change the order of things, and nothing else.
+// Delays change the order of events but not the results.
 func TestUnfair(t *testing.T) {
 	opts := honkertest.Unfair(t, 1)
 	db := honkertest.Open(t, &opts)
@@ -179,7 +179,7 @@ func TestUnfair(t *testing.T) {
 	honkertest.Quiet(t, db)
 }
 
-// The same seed draws the same pauses, and pauses are drawn at all.
+// The same seed yields the same delays.
 func TestUnfair_Seed(t *testing.T) {
 	pauses := func(seed int64) (all []time.Duration) {
 		honkertest.Bubble(t, func(t *testing.T, _ *honker.DB) {
@@ -214,11 +214,11 @@ func ExampleCrash() {
 		var after *honker.DB
 		honkertest.Drain(t, payments, func(ctx context.Context, job *honker.Job[string]) error {
 			err := charge(ctx, job)
-			after = honkertest.Crash(t, db) // charged, and not acked
+			after = honkertest.Crash(t, db) // charged but not acked
 			return err
 		})
 		honkertest.Lapse(t, after, id)
 		again := honkertest.Drain(t, honker.NewQueue[string](after, "payments", nil), charge)
-		fmt.Println(again) // 1: charge has to bear it
+		fmt.Println(again) // 1: charge must be idempotent
 	}
 }

@@ -10,12 +10,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// ForeignWorker is a worker of a queue as honker has them in other languages: it knows honker's
-// tables and nothing of this package, and runs honker's statements. Its times are those of Go, so in
-// a bubble of testing/synctest they are the bubble's; a pause with an end and a rate do not bind it there,
-// since the triggers that pass their jobs over ask SQLite for the time, but for a job of a key that a claim
-// of Go has put off. Spans count in whole seconds.
-// The methods fail the test now when a statement fails.
+// ForeignWorker acts as a worker of a honker binding for another language. It runs the SQL
+// statements of such a binding on honker's tables and uses nothing of package honker. Durations are
+// truncated to seconds. Its methods call t.Fatal if a statement fails.
+//
+// Its clock is that of Go, and in a testing/synctest bubble that of the bubble. The triggers that
+// enforce pauses and rates use SQLite's clock, so in a bubble a pause with an end and a rate do not
+// hold back a ForeignWorker. Jobs of a key that a claim by Go has already postponed are the
+// exception.
 type ForeignWorker struct {
 	t     testing.TB
 	db    *honker.DB
@@ -23,19 +25,19 @@ type ForeignWorker struct {
 	id    string
 }
 
-// ForeignJob is a job that a ForeignWorker has claimed.
+// ForeignJob is a job claimed by a ForeignWorker.
 type ForeignJob struct {
 	ID       int64
 	Payload  json.RawMessage
 	Attempts int
 }
 
-// Foreign returns a worker of a queue. Its name is "foreign", and all of them are one worker.
+// Foreign returns a worker of a queue. All of them have the worker id "foreign".
 func Foreign(t testing.TB, db *honker.DB, queue string) *ForeignWorker {
 	return &ForeignWorker{t: t, db: db, queue: queue, id: "foreign"}
 }
 
-// honker's conditions, with the time of now bound.
+// Conditions of honker's statements, with the current time as a parameter.
 const (
 	foreignDue = ` (expires_at IS NULL OR expires_at > ?2)
   AND (state = 'pending' AND run_at <= ?2 OR state = 'processing' AND claim_expires_at < ?2)`
@@ -59,7 +61,8 @@ SELECT id, queue, payload, attempts, max_attempts, ?4, ?3 FROM _honker_live` + f
 	foreignEnqueue = `INSERT INTO _honker_live (queue, payload, run_at, created_at) VALUES (?1, ?2, ?3, ?3) RETURNING id`
 )
 
-// Claim claims up to n jobs for a lease. Jobs without an attempt left go to the dead letters first.
+// Claim claims up to n jobs for the duration of lease. It first moves jobs without attempts left to
+// the dead letters.
 func (w *ForeignWorker) Claim(n int, lease time.Duration) (jobs []ForeignJob) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) error {
@@ -80,7 +83,7 @@ func (w *ForeignWorker) Claim(n int, lease time.Duration) (jobs []ForeignJob) {
 	return jobs
 }
 
-// Ack removes a job, and reports whether the worker held it.
+// Ack deletes a job and reports whether the worker held it.
 func (w *ForeignWorker) Ack(id int64) (held bool) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -90,7 +93,7 @@ func (w *ForeignWorker) Ack(id int64) (held bool) {
 	return held
 }
 
-// Extend makes a claim last for a lease from now, and reports whether the worker held the job.
+// Extend sets the end of a claim to lease from now and reports whether the worker held the job.
 func (w *ForeignWorker) Extend(id int64, lease time.Duration) (held bool) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -100,8 +103,8 @@ func (w *ForeignWorker) Extend(id int64, lease time.Duration) (held bool) {
 	return held
 }
 
-// Retry lets a job run again after delay, and reports whether the worker held it. A job without an
-// attempt left goes to the dead letters with cause; otherwise honker does not keep that.
+// Retry makes a job run again after delay and reports whether the worker held it. If the job has no
+// attempt left, it becomes a dead letter with cause as its error. Otherwise cause is discarded.
 func (w *ForeignWorker) Retry(id int64, delay time.Duration, cause string) (held bool) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -114,7 +117,7 @@ func (w *ForeignWorker) Retry(id int64, delay time.Duration, cause string) (held
 	return held
 }
 
-// Fail sends a job to the dead letters, and reports whether the worker held it.
+// Fail moves a job to the dead letters and reports whether the worker held it.
 func (w *ForeignWorker) Fail(id int64, cause string) (held bool) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -131,8 +134,8 @@ func (w *ForeignWorker) fail(ctx context.Context, tx *sql.Tx, id int64, cause st
 	return change(ctx, tx, foreignAck, id, w.id, now)
 }
 
-// Enqueue adds a job with honker's default of 3 attempts, and returns its id. payload is stored as it
-// is, be it JSON or not.
+// Enqueue adds a job with the bindings' default of 3 attempts and returns its id. The payload is
+// stored unchanged and need not be JSON.
 func (w *ForeignWorker) Enqueue(payload string) (id int64) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -142,7 +145,7 @@ func (w *ForeignWorker) Enqueue(payload string) (id int64) {
 	return id
 }
 
-// inTx runs statements in one transaction, at one time, as each of honker's functions does.
+// inTx runs the statements of a verb in a transaction, with a single reading of the clock.
 func (w *ForeignWorker) inTx(do func(ctx context.Context, tx *sql.Tx, now int64) error) {
 	w.t.Helper()
 	err := w.db.Tx(w.t.Context(), func(ctx context.Context, tx *sql.Tx) error { return do(ctx, tx, time.Now().Unix()) })

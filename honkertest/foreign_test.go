@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A foreign worker shares a queue with Go's: claims, leases, retries and dead letters mean the same.
+// A foreign worker and Go share claims, leases and their order.
 func TestForeign(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -55,7 +55,7 @@ func ids(jobs []honkertest.ForeignJob) (all []int64) {
 	return all
 }
 
-// Jobs of another binding have 3 attempts, and then they are dead.
+// A job of a binding has 3 attempts, after which it is dead.
 func TestForeign_Attempts(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -88,7 +88,7 @@ func TestForeign_Attempts(t *testing.T) {
 	})
 }
 
-// A pause binds it by the trigger in the file, and unique keys are freed by its acks.
+// A pause stops a foreign worker through its trigger, and an ack releases the unique key.
 func TestForeign_Rules(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	python := honkertest.Foreign(t, db, "jobs")
@@ -105,9 +105,10 @@ func TestForeign_Rules(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Foreign(t, db, "jobs").Enqueue(`1`) }, `foreign worker of "jobs"`, "no more")
 }
 
-// In a bubble the rules that need the time do not bind it, since their triggers ask SQLite for it, and there it is later
-// than any end of a pause; the others do. Go's own claims decide by the bubble's time, and where the rule is that of a key,
-// put off the jobs that they meet, for the foreign worker too.
+// In a bubble, rules that depend on the time do not stop a foreign worker, because their triggers
+// use SQLite's clock, which is later than any time in the bubble. All other rules do. Claims by Go
+// use the bubble's clock. If such a claim meets a job whose key is paused or rate-limited, it
+// postpones the job, for foreign workers as well.
 func TestForeign_Rules_Bubble(t *testing.T) {
 	limits := func(l honker.Limits) func(*testing.T, *honker.Queue[int]) {
 		return func(t *testing.T, q *honker.Queue[int]) {
@@ -128,7 +129,7 @@ func TestForeign_Rules_Bubble(t *testing.T) {
 	rate := honker.Rate{N: 1, Per: time.Hour}
 	for name, c := range map[string]struct {
 		begin           func(*testing.T, *honker.Queue[int])
-		binds, bindsMet bool // met: a claim of Go has met the job
+		binds, bindsMet bool // met: a claim by Go has met the job
 	}{
 		"Pause":            {pause("", 0), true, true},
 		"Pause, Until":     {pause("", time.Hour), false, false},

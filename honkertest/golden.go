@@ -21,12 +21,13 @@ import (
 
 var update = flag.Bool("honkertest.update", false, "write the files of honkertest.Golden anew")
 
-// Golden compares what is in the file with testdata/name.golden, and fails the test where they
-// differ: jobs, dead letters, results, events, consumers, groups, messages, locks and schedules, and
-// the rows of those tables of the application's that are named. Ids and workers are numbered in
-// order and times are left out, so the text is the same whenever the test runs.
+// Golden compares the contents of db with testdata/name.golden and fails the test if they differ.
+// The text has the jobs, dead letters, results, events, consumers, groups, messages, locks and
+// schedules, and the rows of the given tables of the application. Ids and workers are replaced by
+// consecutive numbers and times are omitted, so the text is the same in every run.
 //
-// With -honkertest.update, or a flag -update that the test has, the file is written instead.
+// The flag -honkertest.update makes Golden write the file instead. So does a flag -update, if the
+// test binary defines it.
 func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	t.Helper()
 	g := &golden{ctx: t.Context(), db: db}
@@ -54,7 +55,8 @@ func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	}
 }
 
-// updating also heeds the usual name of the flag. It cannot be defined here, since the test may.
+// updating also honors -update, the usual name of such a flag. The test may define it, so this
+// package cannot.
 func updating() bool {
 	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {
 		return true
@@ -62,12 +64,12 @@ func updating() bool {
 	return *update
 }
 
-// golden writes a file as text.
+// golden formats the contents of a database.
 type golden struct {
 	ctx     context.Context
 	db      *honker.DB
 	lines   []string
-	jobs    []int64 // ids, in order
+	jobs    []int64 // sorted
 	workers []string
 }
 
@@ -92,13 +94,13 @@ func (g *golden) add(format string, args ...any) {
 	g.lines = append(g.lines, fmt.Sprintf(format, args...))
 }
 
-// job is the number of a job.
+// job returns the number of a job in the text.
 func (g *golden) job(id int64) int {
 	at, _ := slices.BinarySearch(g.jobs, id)
 	return at + 1
 }
 
-// worker is the name of a worker, which is random as a rule.
+// worker returns the name of a worker in the text. Real worker ids are usually random.
 func (g *golden) worker(id string) string {
 	at := slices.Index(g.workers, id)
 	if at < 0 {
@@ -108,7 +110,7 @@ func (g *golden) worker(id string) string {
 	return "worker " + strconv.Itoa(at+1)
 }
 
-// queues has live and dead jobs, by queue and then by id.
+// queues adds live and dead jobs, sorted by queue and id.
 func (g *golden) queues() error {
 	s, err := readState(g.ctx, g.db)
 	if err != nil {
@@ -135,7 +137,7 @@ func (g *golden) queues() error {
 	return err
 }
 
-// details are what a job has beside its payload, if it is not as usual.
+// details formats the fields of a job that differ from their defaults.
 func (g *golden) details(j *honker.JobInfo) (text string) {
 	if j.Priority != 0 {
 		text += fmt.Sprintf(", priority %d", j.Priority)
@@ -161,7 +163,7 @@ func (g *golden) details(j *honker.JobInfo) (text string) {
 	return text + errorText(j.LastError)
 }
 
-// errorText is the first line of an error: a panic has its stack below.
+// errorText formats the first line of an error. The stack of a panic follows on further lines.
 func errorText(lastError string) string {
 	if lastError == "" {
 		return ""
@@ -180,13 +182,13 @@ func (g *golden) results() error {
 	})
 }
 
-// streams has events by topic, and how far their readers have come.
+// streams adds the events by topic, and the positions of their consumers and groups.
 func (g *golden) streams() error {
 	events, err := readEvents(g.ctx, g.db, 0)
 	if err != nil {
 		return err
 	}
-	// An offset is that of the last event up to it, which may be gone.
+	// The event of an offset may be deleted. Use the last event up to that offset.
 	number := func(offset int64) int {
 		at, exact := slices.BinarySearchFunc(events, offset, func(e Event, o int64) int { return int(min(max(e.Offset-o, -1), 1)) })
 		if exact {
@@ -229,7 +231,7 @@ func (g *golden) groupClaims(number func(int64) int) error {
 	})
 }
 
-// rest has what is one line each.
+// rest adds messages, locks, schedules and pauses, which have a line each.
 func (g *golden) rest() error {
 	text := func(query string) error {
 		return each(g.ctx, g.db.SQL(), query, func(rows *sql.Rows) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// fillGolden fills a file with one of each thing. What came before it makes ids larger, and changes
-// no text.
+// fillGolden fills a database with an object of each kind. The objects before it only make ids
+// larger and must not change the text.
 func fillGolden(t *testing.T, db *honker.DB, before int) {
 	ctx := t.Context()
 	q, mails := honker.NewQueue[string](db, "jobs", nil), honker.NewQueue[string](db, "mails", nil)
@@ -67,7 +67,7 @@ func fillGolden(t *testing.T, db *honker.DB, before int) {
 	testkit.Register(t, db, honker.Schedule{Name: "nightly", Queue: "reports", Spec: "@daily", Payload: 1})
 }
 
-// The text is the same whatever the ids, the times and the workers are.
+// The text does not depend on ids, times and worker ids.
 func TestGolden(t *testing.T) {
 	for _, before := range []int{0, 5} {
 		db := honkertest.Open(t, nil)
@@ -80,10 +80,10 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// ownUpdate is a flag that a test of an application may have.
+// ownUpdate is a flag as the tests of an application may define it.
 var ownUpdate = flag.Bool("update", false, "write golden files anew")
 
-// The test's own flag will do.
+// Golden honors a flag -update defined by the test.
 func TestGolden_OwnFlag(t *testing.T) {
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())
@@ -95,7 +95,7 @@ func TestGolden_OwnFlag(t *testing.T) {
 	honkertest.Golden(t, db, "empty")
 }
 
-// setUpdate sets the flag for the rest of a test.
+// setUpdate sets -honkertest.update for the rest of the test.
 func setUpdate(t *testing.T, to bool) {
 	t.Helper()
 	f := flag.Lookup("honkertest.update")
@@ -104,7 +104,7 @@ func setUpdate(t *testing.T, to bool) {
 	require.NoError(t, f.Value.Set(fmt.Sprint(to)))
 }
 
-// A file that differs fails the test, line by line; one that is missing says how to write it.
+// A difference is reported line by line. A missing file is reported with the flag that writes it.
 func TestGolden_Differs(t *testing.T) {
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())
@@ -128,7 +128,7 @@ func TestGolden_Differs(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Golden(t, db, "jobs", "orders") }, "no such table: orders")
 }
 
-// Lines in another order are a difference too, and so are two where there was one.
+// Lines in another order or repeated lines are differences as well.
 func TestGolden_Order(t *testing.T) {
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())

@@ -1,6 +1,6 @@
-// Package honkertest helps to test code that uses honker, on real files: what was enqueued and
-// published, what a handler does to its job, days of retries in milliseconds, and
-// what goes wrong in production, such as crashes, claims that lapse and workers in other languages.
+// Package honkertest helps to test code that uses honker, on real database files. It checks
+// enqueued jobs and published events, runs handlers, lets days of retries pass in milliseconds, and
+// simulates production faults such as crashes, expired claims and workers in other languages.
 package honkertest
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Open returns a DB on a fresh file. When the test ends it is closed, and the file is
-// checked: SQLite's integrity, and honker's invariants. nil opts means defaults, but that the DB logs to
-// the output of the test, so failed attempts are told of where the test fails.
+// Open returns a DB on a new file. At the end of the test, the file is checked as by [Check] and
+// the DB is closed. nil opts means the defaults of honker, except that the DB logs to the test's
+// output.
 //
-// In a bubble of testing/synctest notices of the operating system would come from outside, and
-// polls would keep time from passing; so there the DB hears of this process's own commits only,
-// unless opts has a PollInterval.
+// In a testing/synctest bubble, file notifications would arrive from outside of the bubble, and
+// polling would keep the clock from advancing freely. Therefore the DB learns only of commits by
+// this process, unless opts sets a PollInterval.
 func Open(t testing.TB, opts *honker.Options) *honker.DB {
 	t.Helper()
 	return OpenFile(t, filepath.Join(t.TempDir(), "honker.db"), opts)
 }
 
-// OpenFile is Open on a file of the test's own.
+// OpenFile is like [Open] but uses the file at path.
 func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
 	opts = testOptions(t, opts)
@@ -44,7 +44,7 @@ func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Cleanup(func() {
 		options.Delete(db)
 		err := db.Check(context.Background())
-		if err != nil && !errors.Is(err, honker.ErrClosed) && !t.Failed() { // the test may have closed it
+		if err != nil && !errors.Is(err, honker.ErrClosed) && !t.Failed() { // the test may have closed the DB
 			t.Errorf("honkertest: after the test: %v", err)
 		}
 		if err := db.Close(); err != nil {
@@ -54,7 +54,7 @@ func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	return db
 }
 
-// testOptions are opts for a DB of t.
+// testOptions returns opts with the defaults for a DB of t.
 func testOptions(t testing.TB, opts *honker.Options) *honker.Options {
 	var o honker.Options
 	if opts != nil {
@@ -73,25 +73,25 @@ func testOptions(t testing.TB, opts *honker.Options) *honker.Options {
 	return &o
 }
 
-// options are what each DB of OpenFile was opened with, by *honker.DB, for Crash.
+// options maps each open *honker.DB to its options, for Crash.
 var options sync.Map
 
-// Bubble runs fn in a bubble of testing/synctest, where time passes at once, with a DB on a
-// fresh file, see [Open].
+// Bubble runs fn in a testing/synctest bubble, where time passes instantly, with a DB on a new file
+// (see [Open]).
 func Bubble(t *testing.T, fn func(t *testing.T, db *honker.DB)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { fn(t, Open(t, nil)) })
 }
 
-// inBubble reports whether the caller runs in a bubble, as the first line of its stack says.
+// inBubble reports whether the caller runs in a bubble. The header of its stack trace says so.
 func inBubble() bool {
 	stack := make([]byte, 128)
 	header, _, _ := bytes.Cut(stack[:runtime.Stack(stack, false)], []byte("\n"))
 	return bytes.Contains(header, []byte("synctest bubble"))
 }
 
-// Check fails the test if the file is not sound: SQLite's integrity, and honker's invariants. The DBs
-// of [Open] are checked at the end of the test anyway.
+// Check fails the test if SQLite's integrity check or honker's invariants are violated. A DB of
+// [Open] is checked automatically at the end of the test.
 func Check(t testing.TB, db *honker.DB) {
 	t.Helper()
 	if err := db.Check(t.Context()); err != nil {
@@ -99,9 +99,8 @@ func Check(t testing.TB, db *honker.DB) {
 	}
 }
 
-// Quiet fails the test if something is left to do, or has failed: jobs of any queue that are ready, that
-// a worker holds or has held, that wait for another job, have expired, or are dead. Jobs that wait
-// for their time are as they should be.
+// Quiet fails the test if a job of any queue is ready, held by a worker, lapsed, expired, dead, or
+// waits for another job. Jobs scheduled for later are ignored.
 func Quiet(t testing.TB, db *honker.DB) {
 	t.Helper()
 	s, err := readState(t.Context(), db)
@@ -122,8 +121,8 @@ func Quiet(t testing.TB, db *honker.DB) {
 	}
 }
 
-// WaitFor waits for the result of a job, as [honker.WaitResult] does, and fails the test now if there is
-// none within so long. It is woken by the commit, and polls nothing.
+// WaitFor returns the result of a job, like [honker.WaitResult]. It calls t.Fatal if there is no
+// result within the given time. It is woken by the commit and does not poll.
 func WaitFor[R any](t testing.TB, db *honker.DB, id int64, within time.Duration) R {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)

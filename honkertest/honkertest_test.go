@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Two days pass in a moment, on a real file.
+// The bubble lets two days pass instantly.
 func ExampleBubble() {
 	_ = func(t *testing.T) { // func TestReminder(t *testing.T) {
 		honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -34,7 +34,7 @@ func ExampleBubble() {
 	}
 }
 
-// Open in a bubble needs no options of its own: time passes, and workers hear of jobs.
+// In a bubble, time passes and workers are woken without any options.
 func TestOpen_InBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, nil)
@@ -48,7 +48,7 @@ func TestOpen_InBubble(t *testing.T) {
 	})
 }
 
-// An attached pool of one connection will do.
+// An attached pool may be limited to a single connection.
 func TestEnqueued_Attached(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	pool := testkit.OpenPool(t, path)
@@ -65,7 +65,7 @@ func TestEnqueued_Attached(t *testing.T) {
 	honkertest.Quiet(t, attached)
 }
 
-// What the DB logs is the test's, unless the options have a Logger.
+// The DB logs to the test's output unless the options have a Logger.
 func TestOpen_Log(t *testing.T) {
 	r, own := &recorder{TB: t}, new(testkit.Log)
 	for _, opts := range []*honker.Options{nil, {}, {Logger: slog.New(slog.NewTextHandler(own, nil))}} {
@@ -81,7 +81,7 @@ func TestOpen_Closed(t *testing.T) {
 	require.NoError(t, honkertest.Open(t, nil).Close())
 }
 
-// The helpers of one line fail when they should.
+// Quiet fails for ready, running and dead jobs but not for scheduled jobs.
 func TestQuiet(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -97,7 +97,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// The result comes by the commit; without one the failure says what the job is at.
+// WaitFor is woken by the commit of the result. Its failure describes the state of the job.
 func TestWaitFor(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -115,7 +115,7 @@ func TestWaitFor(t *testing.T) {
 	})
 }
 
-// A file that is broken fails the test.
+// Check fails the test for a database that violates an invariant.
 func TestCheck(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	requirePasses(t, func(t testing.TB) { honkertest.Check(t, db) })

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The tables of a file are open to any program that reads, as docs/file-format.md says, and so
-// they are to a test: also within its own transaction, and of all queues at once.
+// Reading the tables directly, as docs/file-format.md permits, makes it possible to read in the
+// test's own transaction and across all queues.
 const (
 	selectLive = `SELECT l.id, l.queue, l.payload, l.state, l.priority, l.attempts, l.max_attempts, coalesce(l.worker_id, ''),
   coalesce(s.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), coalesce(s.headers, ''), l.created_at, l.run_at, coalesce(l.expires_at, 0), coalesce(l.claim_expires_at, 0), 0
@@ -28,7 +28,7 @@ FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id `
 	waitingOf  = selectLive + `WHERE l.state <> 'processing' AND l.queue = ?1 ORDER BY l.id`
 )
 
-// readJobs returns the jobs that a query selects.
+// readJobs returns the jobs selected by query, which must begin with selectLive or selectDead.
 func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (jobs []honker.JobInfo, err error) {
 	now := time.Now()
 	err = each(ctx, on, query, func(rows *sql.Rows) error {
@@ -39,7 +39,7 @@ func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (job
 		err := rows.Scan(&j.ID, &j.Queue, &payload, &state, &j.Priority, &j.Attempts, &j.MaxAttempts, &j.WorkerID,
 			&j.LastError, &j.Unique, &j.Key, &headers, &created, &runAt, &expires, &claimExpires, &died)
 		j.Payload = json.RawMessage(payload)
-		_ = json.Unmarshal(headers, &j.Headers) // what is none, another program has written
+		_ = json.Unmarshal(headers, &j.Headers) // ignore headers that another program has written in another format
 		j.CreatedAt, j.RunAt, j.ExpiresAt = instant(created), instant(runAt), instant(expires)
 		j.ClaimExpiresAt, j.DiedAt = instant(claimExpires), instant(died)
 		j.State, j.Phase = phaseOf(state, &j, now)
@@ -49,7 +49,7 @@ func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (job
 	return jobs, err
 }
 
-// phaseOf is what a claim at now would make of a job.
+// phaseOf returns the state and phase of a job as a claim at now would see it.
 func phaseOf(stored string, j *honker.JobInfo, now time.Time) (honker.State, honker.Phase) {
 	over := !j.ExpiresAt.IsZero() && j.ExpiresAt.Unix() <= now.Unix()
 	spent := j.Attempts >= j.MaxAttempts
@@ -78,7 +78,7 @@ func phaseOf(stored string, j *honker.JobInfo, now time.Time) (honker.State, hon
 	return honker.StatePending, honker.PhaseReady
 }
 
-// findJob reads a job that is live or dead; nil if there is none.
+// findJob returns a live or dead job, or nil if there is none.
 func findJob(ctx context.Context, db *honker.DB, id int64) (*honker.JobInfo, error) {
 	job, err := db.Job(ctx, id)
 	if errors.Is(err, honker.ErrNotFound) {
@@ -87,7 +87,7 @@ func findJob(ctx context.Context, db *honker.DB, id int64) (*honker.JobInfo, err
 	return job, err
 }
 
-// instant is a time of the file; 0 stands for none.
+// instant converts Unix seconds to a time. 0 stands for the zero time.
 func instant(unix int64) time.Time {
 	if unix == 0 {
 		return time.Time{}
@@ -110,13 +110,13 @@ func each(ctx context.Context, on honker.Tx, query string, scan func(*sql.Rows) 
 	return rows.Err()
 }
 
-// number reads one integer.
+// number returns the integer selected by query, or 0 if it selects no row.
 func number(ctx context.Context, on honker.Tx, query string, args ...any) (n int64, err error) {
 	err = each(ctx, on, query, func(rows *sql.Rows) error { return rows.Scan(&n) }, args...)
 	return n, err
 }
 
-// change runs a statement that changes one row or none, and reports whether it has.
+// change runs a statement that changes at most a single row, and reports whether it did.
 func change(ctx context.Context, on honker.Tx, statement string, args ...any) (changed bool, err error) {
 	res, err := on.ExecContext(ctx, statement, args...)
 	if err != nil {
@@ -126,7 +126,7 @@ func change(ctx context.Context, on honker.Tx, statement string, args ...any) (c
 	return n > 0, err
 }
 
-// describe is one line about a job.
+// describe returns a line that describes a job in failures.
 func describe(j *honker.JobInfo) string {
 	text := fmt.Sprintf("job %d of %q, %s: %.300s", j.ID, j.Queue, j.Phase, j.Payload)
 	if j.Phase == honker.PhaseScheduled {

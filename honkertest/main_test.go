@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
 var errCause = errors.New("no paper")
 
-// recorder is a test that may fail.
+// recorder is a testing.TB that records failures instead of failing the test.
 type recorder struct {
 	testing.TB
 	mu   sync.Mutex
@@ -43,7 +43,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failureOf is what f has failed with; "" for a test that passes.
+// failureOf returns the failures of f, or "" if it passes.
 func failureOf(t *testing.T, f func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -58,7 +58,7 @@ func failureOf(t *testing.T, f func(t testing.TB)) string {
 	return r.text.String()
 }
 
-// requireFails asserts that f fails its test, and says all of texts.
+// requireFails asserts that f fails with a text that contains all of texts.
 func requireFails(t *testing.T, f func(t testing.TB), texts ...string) {
 	t.Helper()
 	failure := failureOf(t, f)
@@ -68,7 +68,7 @@ func requireFails(t *testing.T, f func(t testing.TB), texts ...string) {
 	}
 }
 
-// requirePasses asserts that f does not fail its test.
+// requirePasses asserts that f does not fail.
 func requirePasses(t *testing.T, f func(t testing.TB)) {
 	t.Helper()
 	require.Empty(t, failureOf(t, f))

@@ -12,16 +12,17 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Match says more about the jobs that are looked for. Each narrows the search, but for [Count].
+// Match restricts the jobs to look for. Several of them must all match. [Count] is not a
+// restriction.
 type Match func(*matcher)
 
 type matcher struct {
-	argsType reflect.Type // of Where; nil without one
-	count    int          // of jobs that have to match
+	argsType reflect.Type // T of Where; nil without Where
+	count    int          // number of jobs that must match
 	tests    []test
 }
 
-// test returns what is wrong with a job; "" if it is as wanted.
+// test returns the difference of a job from the wanted value, or "" if it matches.
 type test func(j *honker.JobInfo, args any) string
 
 func newMatcher(opts []Match) *matcher {
@@ -34,7 +35,8 @@ func newMatcher(opts []Match) *matcher {
 
 func (m *matcher) add(t test) { m.tests = append(m.tests, t) }
 
-// Where picks jobs by their arguments. Its T is that of the queue; else the test fails.
+// Where matches jobs for whose arguments ok returns true. The test fails if T is not that of the
+// queue.
 func Where[T any](ok func(T) bool) Match {
 	return func(m *matcher) {
 		m.argsType = reflect.TypeFor[T]()
@@ -47,9 +49,9 @@ func Where[T any](ok func(T) bool) Match {
 	}
 }
 
-// At picks jobs that are due at want, within so much before or after it. The file keeps whole
-// seconds, and rounds up: so a job is also due at want in the second after it, and with within 0
-// exactly at the second that an enqueue with RunAt(want) gives it.
+// At matches jobs that are due at want, give or take within. Times are stored in whole seconds,
+// rounded up. A job that is due in the second after want therefore matches too, and with within 0
+// At matches exactly the jobs enqueued with RunAt(want).
 func At(want time.Time, within time.Duration) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string {
@@ -62,30 +64,30 @@ func At(want time.Time, within time.Duration) Match {
 	}
 }
 
-// Priority picks jobs of this priority.
+// Priority matches jobs with this priority.
 func Priority(want int) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string { return differs("priority", j.Priority, want) })
 	}
 }
 
-// Unique picks jobs with this unique key: that of [honker.Unique], or what [honker.UniqueArgs] has
-// made. "" picks jobs without one.
+// Unique matches jobs with this unique key, as set by [honker.Unique] or computed by
+// [honker.UniqueArgs]. "" matches jobs without a unique key.
 func Unique(want string) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string { return differs("unique key", j.Unique, want) })
 	}
 }
 
-// Key picks jobs that share limits by this key, that of [honker.Key]; "" picks jobs without one.
+// Key matches jobs with this key, as set by [honker.Key]. "" matches jobs without a key.
 func Key(want string) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string { return differs("key", j.Key, want) })
 	}
 }
 
-// Header picks jobs that have this header with this value, that of [honker.Headers] or of Options.Headers; ""
-// picks jobs without it too.
+// Header matches jobs with this value of a header, as set by [honker.Headers] or Options.Headers.
+// "" also matches jobs without the header.
 func Header(name, want string) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string {
@@ -94,8 +96,8 @@ func Header(name, want string) Match {
 	}
 }
 
-// Count wants so many jobs that match: as many for [RequireEnqueued], instead of one. For the other
-// functions it means nothing.
+// Count makes [RequireEnqueued] want n matching jobs instead of a single job. Other functions
+// ignore it.
 func Count(n int) Match { return func(m *matcher) { m.count = n } }
 
 func differs[V comparable](what string, got, want V) string {
@@ -105,8 +107,8 @@ func differs[V comparable](what string, got, want V) string {
 	return fmt.Sprintf("%s %#v, want %#v", what, got, want)
 }
 
-// wanted is a test for arguments: they are compared as the JSON that a queue stores, in which a time
-// has no monotonic clock, and a field that is left out does not count.
+// wanted returns a test for arguments. It compares them as the JSON stored by a queue, where a time
+// has no monotonic clock reading and omitted fields are absent.
 func wanted[T any](want T) (test, error) {
 	wantJSON, err := plainJSON(want)
 	if err != nil {
@@ -121,7 +123,7 @@ func wanted[T any](want T) (test, error) {
 	}, nil
 }
 
-// plainJSON is v as JSON has it: maps, slices, texts, numbers as they are written.
+// plainJSON converts v to the generic values of its JSON. Numbers keep their text.
 func plainJSON(v any) (plain any, err error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -133,7 +135,7 @@ func plainJSON(v any) (plain any, err error) {
 	return plain, err
 }
 
-// differences are where two values of JSON differ, field by field.
+// differences returns the differences between two JSON values, field by field.
 func differences(path string, got, want any) []string {
 	if reflect.DeepEqual(got, want) {
 		return nil

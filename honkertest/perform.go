@@ -13,15 +13,15 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Handler is a handler of jobs, as [honker.Queue.Work] takes it.
+// Handler is a handler of jobs, as taken by [honker.Queue.Work].
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
-// HandlerTx is a handler of jobs, as [honker.Queue.WorkTx] takes it.
+// HandlerTx is a handler of jobs, as taken by [honker.Queue.WorkTx].
 type HandlerTx[T any] = func(context.Context, *sql.Tx, *honker.Job[T]) error
 
-// handler is either of them.
+// handler is a Handler or a HandlerTx.
 type handler[T any] struct {
-	fn   HandlerTx[T] // with a nil tx outside of WorkTx
+	fn   HandlerTx[T] // tx is nil unless inTx is set
 	inTx bool
 }
 
@@ -37,7 +37,7 @@ func handlerTxOf[T any](t testing.TB, fn HandlerTx[T]) handler[T] {
 	return handler[T]{fn, true}
 }
 
-// workDue runs h for what is due on q.
+// workDue runs h for the due jobs of q.
 func (h handler[T]) workDue(ctx context.Context, q *honker.Queue[T], opts *honker.WorkOptions) (int, error) {
 	if h.inTx {
 		return q.WorkDueTx(ctx, h.fn, opts)
@@ -45,8 +45,8 @@ func (h handler[T]) workDue(ctx context.Context, q *honker.Queue[T], opts *honke
 	return q.WorkDue(ctx, func(ctx context.Context, job *honker.Job[T]) error { return h.fn(ctx, nil, job) }, opts)
 }
 
-// Wrap returns fn in the middleware that production has in its [honker.WorkOptions]. The first is the
-// outermost.
+// Wrap returns fn wrapped in middleware, as [honker.WorkOptions] does in production. The first
+// middleware is the outermost.
 func Wrap[T any](fn Handler[T], middleware ...honker.Middleware) Handler[T] {
 	return func(ctx context.Context, job *honker.Job[T]) error {
 		run := func(ctx context.Context, _ *honker.JobInfo) error { return fn(ctx, job) }
@@ -57,38 +57,40 @@ func Wrap[T any](fn Handler[T], middleware ...honker.Middleware) Handler[T] {
 	}
 }
 
-// Performed is what became of one attempt at a job.
+// Performed is the result of an attempt at a job.
 type Performed struct {
 	ID       int64
 	Outcome  honker.Outcome
-	Err      error            // of an attempt that failed: what the handler returned, with the stack of a panic, or the timeout; ErrClaimLost
-	NextAt   time.Time        // of a job that waits again
-	Result   json.RawMessage  // what SetResult has saved; nil: nothing
-	Enqueued []honker.JobInfo // jobs of any queue that were added meanwhile, and are not done
+	Err      error            // error of a failed attempt: that of the handler, a panic with its stack, a timeout, or ErrClaimLost
+	NextAt   time.Time        // time of the next attempt; zero if there is none
+	Result   json.RawMessage  // saved by SetResult; nil if there is none
+	Enqueued []honker.JobInfo // live jobs that were added to any queue during the attempt
 }
 
-// Perform enqueues a job and has fn handle it at once, before all others of q and however long it was
-// to wait: once, as by [honker.Queue.Work], with the arguments as they come back from JSON, the
-// Timeout of the queue, panics contained, and settled by what fn returns, with the queue's
-// Backoff. A job that is to run again, or is dead, stays in the file.
+// Perform enqueues a job and runs fn for it immediately, regardless of its delay and of other jobs
+// in q. It makes a single attempt with the semantics of [honker.Queue.Work]: arguments are decoded
+// from JSON, the queue's Timeout applies, panics are recovered, and the job is settled according to
+// the error, using the queue's Backoff. A job that must run again, or is dead, remains in the
+// database.
 //
-// The handler runs in the test's goroutine, so it may end the test. The test fails now if the job
-// cannot be run: its queue is paused, or a worker has taken it.
+// The handler runs in the test's goroutine and may end the test. Perform calls t.Fatal if the job
+// cannot be run because its queue is paused or a worker has claimed it.
 func Perform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
 	h := handlerOf(t, fn)
 	return perform(t, q, enqueue(t, q, args, opts), h)
 }
 
-// PerformTx is [Perform] of a handler of [honker.Queue.WorkTx]: it runs in a transaction in which the job is acked, as in
-// production, or which is rolled back.
+// PerformTx is like [Perform] but takes a handler of [honker.Queue.WorkTx]. As in production, the
+// handler runs in a transaction that also acks the job, or is rolled back.
 func PerformTx[T any](t testing.TB, q *honker.Queue[T], args T, fn HandlerTx[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
 	h := handlerTxOf(t, fn)
 	return perform(t, q, enqueue(t, q, args, opts), h)
 }
 
-// requireHandler tells a nil handler from one that panics.
+// requireHandler fails the test for a nil handler, which would otherwise look like a panic in a
+// handler.
 func requireHandler(t testing.TB, given bool) {
 	t.Helper()
 	if !given {
@@ -105,7 +107,7 @@ func enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts []honker.Enqu
 	return id
 }
 
-// perform runs one attempt at job id.
+// perform makes an attempt at the job id.
 func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Performed {
 	t.Helper()
 	ctx, db := t.Context(), q.DB()
@@ -119,7 +121,7 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	}
 	a := attemptNext(t, q, handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
 		if job.ID != id {
-			return honker.Snooze(0) // another one was put before it meanwhile
+			return honker.Snooze(0) // another job has overtaken it meanwhile
 		}
 		job.Priority, job.RunAt = asked.Priority, asked.RunAt
 		return h.fn(ctx, tx, job)
@@ -137,12 +139,12 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	return p
 }
 
-// The first in the order of claims: priority, time, id.
+// Makes the job the first in claim order: priority, time, id.
 const sqlMoveFirst = `UPDATE _honker_live SET priority = (SELECT max(priority) FROM _honker_live WHERE queue = ?2),
   run_at = min(?3, (SELECT min(run_at) FROM _honker_live WHERE queue = ?2) - 1)
 WHERE id = ?1 RETURNING run_at`
 
-// moveFirst lets the next claim find job id. It returns the job as it was asked for.
+// moveFirst makes the next claim find the job id. It returns the job as it was enqueued.
 func moveFirst(ctx context.Context, db *honker.DB, id int64) (asked *honker.JobInfo, moved int64, err error) {
 	if asked, err = db.Job(ctx, id); err != nil {
 		return nil, 0, err
@@ -154,7 +156,7 @@ func moveFirst(ctx context.Context, db *honker.DB, id int64) (asked *honker.JobI
 	return asked, moved, err
 }
 
-// moveBack undoes moveFirst, wherever the job is now.
+// moveBack undoes moveFirst, whether the job is live or dead.
 func moveBack(ctx context.Context, db *honker.DB, asked *honker.JobInfo, moved int64) error {
 	for _, table := range []string{"_honker_live", "_honker_dead"} {
 		_, err := db.SQL().ExecContext(ctx, `UPDATE `+table+` SET priority = ?2, run_at = iif(run_at = ?3, ?4, run_at) WHERE id = ?1`,
@@ -166,17 +168,17 @@ func moveBack(ctx context.Context, db *honker.DB, asked *honker.JobInfo, moved i
 	return nil
 }
 
-// attempt is what a test sees of one attempt at a job.
+// attempt records an attempt at a job.
 type attempt struct {
-	job       honker.JobInfo // as it was claimed
-	inTx      bool           // in which an ack that finds the claim gone is a failure of the handler
-	returned  error          // by the handler
-	errs      []error        // that Work has reported
-	cancelled bool           // the handler was told so
+	job       honker.JobInfo // as claimed
+	inTx      bool           // a handler of WorkTx, for which losing the claim at the ack counts as a failed attempt
+	returned  error          // error of the handler
+	errs      []error        // reported by Work
+	cancelled bool           // the handler's context was canceled because the job was
 	after     *honker.JobInfo
 }
 
-// attemptNext has h handle the job of q that a claim finds; nil: none is due.
+// attemptNext runs h for the next due job of q. It returns nil if no job is due.
 func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -184,13 +186,13 @@ func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt
 	var a *attempt
 	once := handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
 		a = &attempt{job: job.JobInfo, inTx: h.inTx}
-		defer stop() // no second one
+		defer stop() // stop after the first job
 		a.returned = h.fn(ctx, tx, job)
 		a.cancelled = errors.Is(context.Cause(ctx), honker.ErrCancelled)
 		return a.returned
 	}}
 	onError := func(_ context.Context, job *honker.JobInfo, err error) {
-		if a == nil { // its payload does not decode
+		if a == nil { // the payload cannot be decoded
 			a = &attempt{job: *job, returned: err}
 			stop()
 		}
@@ -209,33 +211,33 @@ func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt
 	return a
 }
 
-// outcome is how the claim has ended, by what is in the file.
+// outcome derives the outcome of the attempt from the state of the job in the database.
 func (a *attempt) outcome() honker.Outcome {
 	switch {
 	case a.lost():
 		return honker.OutcomeLost
 	case a.cancelled && a.after == nil:
 		return honker.OutcomeCancelled
-	case a.after == nil, a.after.Phase == honker.PhaseDone: // where done jobs are kept
+	case a.after == nil, a.after.Phase == honker.PhaseDone: // with retention of done jobs
 		return honker.OutcomeAcked
 	case a.after.State == honker.StateDead:
 		return honker.OutcomeDied
 	case a.after.State == honker.StateProcessing:
-		return honker.OutcomeLost // another one has it
+		return honker.OutcomeLost // claimed by another worker
 	case a.after.Attempts < a.job.Attempts:
 		return honker.OutcomeSnoozed
 	}
 	return honker.OutcomeRetried
 }
 
-// lost reports that the settle has found the claim gone: then Work reports that, beside what the
-// handler has returned.
+// lost reports whether the claim was gone when the job was settled. Work then reports ErrClaimLost
+// in addition to the handler's error.
 func (a *attempt) lost() bool {
 	n := len(a.errs)
 	return n > 0 && a.errs[n-1] == honker.ErrClaimLost && (n > 1 || !a.inTx && a.returned != honker.ErrClaimLost)
 }
 
-// performed is what became of the attempt, and what was added since before.
+// performed returns the result of the attempt, with the jobs added since before.
 func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (Performed, error) {
 	p := Performed{ID: a.job.ID, Outcome: a.outcome()}
 	if len(a.errs) > 0 {
@@ -256,15 +258,16 @@ func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (
 	return p, nil
 }
 
-// TwicePerform is [Perform] of a handler that is interrupted by a crash after its work and before its
-// ack, and so runs twice. The test fails if the second run has changed more than its own job: rows
-// of the application's tables, jobs, events of streams, messages of a relay. The failure tells of
-// the rows.
+// TwicePerform is like [Perform] but simulates a crash between the work of the handler and its ack,
+// so that the handler runs twice. It fails the test if the second run changes anything except its
+// own job: rows of the application's tables, jobs, events of streams or messages of a relay. The
+// failure shows these rows.
 //
-// It shows what a handler writes to this file. What it does elsewhere the test counts itself. A row
-// that is written again with another time is a change: job.CreatedAt is the same in both runs. A
-// handler that acks its job in a transaction of its own, by AckTx, runs once: no crash comes
-// between the two, nor does one in a handler of WorkTx, for which [PerformTx] will do. The test fails now when a run fails.
+// TwicePerform compares only the contents of the database. The test must check other effects
+// itself. Rows that contain the current time always differ; job.CreatedAt is the same in both runs.
+// A handler that acks its job in its own transaction with AckTx runs only once, since a crash
+// cannot separate its work from the ack. The same holds for a handler of WorkTx, for which
+// [PerformTx] is sufficient. TwicePerform calls t.Fatal if a run fails.
 func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
 	h := handlerOf(t, fn)
@@ -294,7 +297,7 @@ func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T]
 	return second
 }
 
-// explain adds to an error what a test can do about it.
+// explain adds a hint to an error that is likely a mistake of the test.
 func explain(err error) error {
 	if errors.Is(err, honker.ErrBusy) {
 		return fmt.Errorf("%w (inside of DB.Tx it waits for its own caller: call it after the commit)", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Each end of a handler becomes what it becomes in Work, and Performed says so.
+// Every way to end a handler has the same outcome as in Work, and Performed reports it.
 func TestPerform_Outcomes(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		opts := &honker.QueueOptions{Backoff: honker.Constant(time.Hour), Timeout: time.Minute}
@@ -83,8 +83,8 @@ func TestPerform_Outcomes(t *testing.T) {
 	})
 }
 
-// The handler is given the job as it was asked for, through JSON, before all others and at once; what
-// it leaves behind is told.
+// The handler gets the job as enqueued, decoded from JSON, immediately and before all others.
+// Performed reports its result and the jobs that it enqueued.
 func TestPerform_Job(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[map[string]any](t, nil)
 	mails := honker.NewQueue[string](db, "mails", nil)
@@ -139,7 +139,7 @@ func TestWrap(t *testing.T) {
 	require.EqualError(t, p.Err, "inner\nouter")
 }
 
-// A job that cannot be run is told of.
+// A job that cannot be run fails the test with the reason.
 func TestPerform_NotRun(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	_, err := q.Pause(ctx, nil)
@@ -156,7 +156,7 @@ func TestPerform_NotRun(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.TwicePerform(t, q, 3, nil) }, "nil handler")
 }
 
-// The handler may end the test, as require does, and no job stays held.
+// The handler may end the test, as require does, and does not leave its job claimed.
 func TestPerform_FailNow(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -168,7 +168,7 @@ func TestPerform_FailNow(t *testing.T) {
 	})
 }
 
-// Handlers that are safe to repeat, and those that are not.
+// Handlers that are not idempotent fail the test, and idempotent handlers pass.
 func TestTwicePerform(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE sent (job INTEGER PRIMARY KEY, item TEXT)`, `CREATE TABLE "lo""g" (item TEXT, at DATETIME)`)
@@ -237,8 +237,8 @@ func TestTwicePerform(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A receipt is printed twice if the printer's process dies before it has said so. With the number of the
-// job as a key the second one changes nothing.
+// A receipt is printed twice if the process dies between the printing and the ack. With the job id
+// as a primary key, the second attempt has no effect.
 func ExampleTwicePerform() {
 	_ = func(t *testing.T) { // func TestPrint_Twice(t *testing.T) {
 		db := honkertest.Open(t, nil)

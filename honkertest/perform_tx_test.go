@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// insertItem returns a handler of WorkTx that writes a row and returns an error.
+// insertItem returns a handler of WorkTx that inserts a row and returns the given error.
 func insertItem(returns error) honkertest.HandlerTx[string] {
 	return func(ctx context.Context, tx *sql.Tx, job *honker.Job[string]) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO items (item) VALUES (?)`, job.Args); err != nil {
@@ -23,7 +23,8 @@ func insertItem(returns error) honkertest.HandlerTx[string] {
 	}
 }
 
-// Each end of a handler of WorkTx becomes what it becomes there: its rows and the ack are committed together, and rolled back together.
+// Every way to end a handler has the same outcome as in WorkTx. Its rows and the ack are committed
+// or rolled back together.
 func TestPerformTx_Outcomes(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Exec(t, db, `CREATE TABLE items (item TEXT)`)
@@ -77,7 +78,7 @@ func TestPerformTx_Outcomes(t *testing.T) {
 	})
 }
 
-// DrainTx and HandleTx work off a queue by a handler of WorkTx.
+// DrainTx and HandleTx run handlers of WorkTx.
 func TestDrainTx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	testkit.Exec(t, db, `CREATE TABLE items (item TEXT)`)
@@ -96,7 +97,7 @@ func TestDrainTx(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A payment is booked and its job is acked in one transaction. A booking that fails leaves neither behind.
+// A payment is booked in the transaction that acks its job. A failed booking is rolled back.
 func ExamplePerformTx() {
 	_ = func(t *testing.T) { // func TestBook(t *testing.T) {
 		db := honkertest.Open(t, nil)
@@ -104,14 +105,14 @@ func ExamplePerformTx() {
 			t.Fatal(err)
 		}
 		payments := honker.NewQueue[int64](db, "payments", nil)
-		book := func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error { // as for payments.WorkTx
+		book := func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error { // same signature as for payments.WorkTx
 			_, err := tx.ExecContext(ctx, `INSERT INTO bookings (payment) VALUES (?)`, job.Args)
 			return err
 		}
 		if p := honkertest.PerformTx(t, payments, 17, book); p.Outcome != honker.OutcomeAcked {
 			t.Errorf("%s: %v", p.Outcome, p.Err)
 		}
-		if p := honkertest.PerformTx(t, payments, 17, book); p.Outcome != honker.OutcomeRetried { // it is booked already
+		if p := honkertest.PerformTx(t, payments, 17, book); p.Outcome != honker.OutcomeRetried { // already booked
 			t.Errorf("%s: %v", p.Outcome, p.Err)
 		}
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// ours are honker's tables with what a handler may have done: a job's own rows are left out. The
-// others keep books, such as locks and statistics.
+// ours maps the tables of honker that a handler may change to their job id column, by which the
+// rows of the job itself are excluded. The other tables, such as those of locks and statistics, are
+// not compared.
 var ours = map[string]string{
 	"_honker_live":             "id",
 	"_honker_dead":             "id",
@@ -25,7 +26,8 @@ var ours = map[string]string{
 	"_honker_stream_consumers": "0",
 }
 
-// contents are all rows of the file but the books that honker keeps, and those of the job itself.
+// contents returns the rows of all tables, except for honker's internal tables and the job's own
+// rows.
 func contents(t testing.TB, db *honker.DB, job int64) (lines []string) {
 	t.Helper()
 	var tables []string
@@ -54,7 +56,7 @@ func contents(t testing.TB, db *honker.DB, job int64) (lines []string) {
 	return lines
 }
 
-// tableRows are the rows of a table, sorted, each with the names of its columns.
+// tableRows returns the rows of a table, sorted, with the names of the columns.
 func tableRows(ctx context.Context, on honker.Tx, table, where string) (lines []string, err error) {
 	var columns []string
 	err = each(ctx, on, `SELECT * FROM "`+strings.ReplaceAll(table, `"`, `""`)+`"`+where, func(rows *sql.Rows) (err error) {
@@ -90,13 +92,13 @@ func cellText(cell any) string {
 		return strconv.Quote(v)
 	case []byte:
 		return fmt.Sprintf("x'%x'", v)
-	case time.Time: // what the driver makes of a column that is declared as a time
+	case time.Time: // the driver converts columns declared as times
 		return v.UTC().Format(time.RFC3339Nano)
 	}
 	return fmt.Sprint(cell)
 }
 
-// lineDiff has the lines that only one of the two has; "" if they are equal.
+// lineDiff returns the lines that are only in before or only in after, or "" if both are equal.
 func lineDiff(before, after []string) string {
 	if slices.Equal(before, after) {
 		return ""

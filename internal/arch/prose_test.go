@@ -44,7 +44,6 @@ var vagueProse = map[string]float64{
 	"docs/internals/decisions/*.md":       21.9,
 	"honkerotel":                          29.7,
 	"honkerprom":                          27.7,
-	"honkertest":                          25.8,
 	"inbox":                               11.0,
 	"internal/cron":                       22.5,
 	"internal/engine":                     20.6,
