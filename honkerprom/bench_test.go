@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A scrape of 500 queues with a million jobs. The first one counts them. The next has what was read. One that
-// reads again, by a collector of its own, has the counts that the DB keeps.
+// BenchmarkScrape scrapes 500 queues with a million jobs. The first scrape counts the jobs, the
+// second uses the values of the first, and a new collector uses the counts cached by the DB.
 func BenchmarkScrape(b *testing.B) {
 	db := honkertest.Open(b, nil)
 	jobs := 1_000_000
@@ -41,7 +41,7 @@ func gather(b *testing.B, reg *prometheus.Registry) (ms float64) {
 	return float64(time.Since(began).Microseconds()) / 1000
 }
 
-// A look at a small file, of which nothing is kept.
+// BenchmarkLook measures a read of a small database, whose counts are not cached.
 func BenchmarkLook(b *testing.B) {
 	db := honkertest.Open(b, nil)
 	testkit.Exec(b, db, testkit.Numbers(1000)+`INSERT INTO _honker_live (queue, payload, run_at)
@@ -51,7 +51,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 }
 
-// What an event costs the goroutine that tells of it.
+// BenchmarkObserver measures the cost of the callbacks for a job.
 func BenchmarkObserver(b *testing.B) {
 	o := honkerprom.Observer(registered(), nil)
 	b.ReportAllocs()

@@ -12,25 +12,29 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Collector tells what is in the file.
+// Collector collects metrics of the state of a database.
 type Collector struct {
 	db    *honker.DB
 	opts  Options
 	parts []*part
 
-	mu      sync.Mutex    // guards what follows, and the values of the parts
-	looking chan struct{} // closed when the look that runs has ended; nil: none runs
-	until   time.Time     // the values are not read again before
+	mu      sync.Mutex    // guards the following fields and the values of the parts
+	looking chan struct{} // closed at the end of the current read; nil if no read is running
+	until   time.Time     // the values are kept until then
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// New returns a collector of what is in the file of db, to be registered. It reads when it is scraped, and
-// writes nothing. Scrapes at one time share a read; a read that took longer than 10 ms serves all
-// scrapes of the next twenty times as long, so it takes no more than a twentieth of one processor, however
-// often it is asked for. A scrape waits for up to a second. Then it has the values of the last read, and
-// honker_scrape_stale_seconds says how old those are; the read goes on, in a goroutine of its own,
-// until its statement has ended. nil opts means defaults; nil as the DB panics.
+// New returns a collector for the state of db. The caller must register it. The collector reads the
+// database when it is scraped and never writes.
+//
+// Concurrent scrapes share a read. The result of a read that took longer than 10 ms is kept for 20
+// times as long, so that reading uses at most 5 % of a processor. A scrape waits at most a second.
+// After that it returns the values of the previous read, and the read continues in the background,
+// because a running statement cannot be interrupted. The metric honker_scrape_stale_seconds has the
+// age of the values.
+//
+// nil opts means defaults. New panics if db is nil.
 func New(db *honker.DB, opts *Options) *Collector {
 	if db == nil {
 		panic("honkerprom: New: nil *honker.DB")
@@ -44,21 +48,21 @@ func New(db *honker.DB, opts *Options) *Collector {
 }
 
 const (
-	// deadline is how long a scrape waits.
+	// deadline is the maximum time that a scrape waits.
 	deadline = time.Second
-	// A look that took longer than quick is kept for keptFor times as long.
+	// The result of a read that took longer than quick is kept for keptFor times as long.
 	quick   = 10 * time.Millisecond
 	keptFor = 20
 )
 
-// part is what is read together, and fails together.
+// part is a group of metrics that are read together and fail together.
 type part struct {
 	name string
 	look func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error)
 
-	metrics []prometheus.Metric // of the last look that has succeeded
-	at      time.Time           // when it began
-	err     error               // of the last look; nil: it has succeeded
+	metrics []prometheus.Metric // of the last successful read
+	at      time.Time           // start of the last successful read
+	err     error               // error of the last read, or nil
 }
 
 var staleDesc = prometheus.NewDesc("honker_scrape_stale_seconds",
@@ -85,7 +89,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// values are those of the last looks.
+// values returns the metrics of the last successful reads, with their ages.
 func (c *Collector) values() (all []prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +100,9 @@ func (c *Collector) values() (all []prometheus.Metric) {
 	return all
 }
 
-// Read reads the file, also where what was read before need not be read again yet, and returns when that is done or ctx ends, with what could not be
-// read. It is for a program that writes its metrics once and ends, with no next scrape to make up for it.
+// Read reads the database, even if the values of the last read are still kept. It returns when the
+// read is done or ctx is done, with the errors of the parts that could not be read. Use it in a
+// program that writes its metrics once and exits.
 func (c *Collector) Read(ctx context.Context) error {
 	select {
 	case <-c.look(true):
@@ -113,8 +118,8 @@ func (c *Collector) Read(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// look begins to read the file, unless that is being done or, but for anew, need not be done yet. The channel is
-// closed when the values are read.
+// look starts a read unless a read is running. Unless anew is set, it also does nothing while the
+// values of the last read are kept. The returned channel is closed when the values are up to date.
 func (c *Collector) look(anew bool) (done <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +132,7 @@ func (c *Collector) look(anew bool) (done <-chan struct{}) {
 		return ended
 	}
 	c.looking = ended
-	// A statement that has begun cannot be interrupted, so it must not be the scrape's.
+	// A running statement cannot be interrupted, so it must not block the scrape.
 	go c.readAll(ended)
 	return ended
 }
@@ -146,7 +151,7 @@ func (c *Collector) readAll(ended chan struct{}) {
 	close(ended)
 }
 
-// read takes the values of p anew, and leaves the old ones where that fails.
+// read updates the values of p. If that fails, it keeps the old values and logs the first failure.
 func (c *Collector) read(p *part) {
 	began := time.Now()
 	metrics, err := c.try(p)
@@ -158,11 +163,11 @@ func (c *Collector) read(p *part) {
 	}
 	c.mu.Unlock()
 	if first {
-		c.opts.Logger.Warn("honker: metrics could not be read, and stay as they are", "part", p.name, "error", err)
+		c.opts.Logger.Warn("honker: metrics could not be read; keeping the last values", "part", p.name, "error", err)
 	}
 }
 
-// try makes an error of a panic of QueueLabel: it would end the process.
+// try converts a panic of QueueLabel, which would crash the process, to an error.
 func (c *Collector) try(p *part) (metrics []prometheus.Metric, err error) {
 	defer func() {
 		if r := recover(); r != nil {

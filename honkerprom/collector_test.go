@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A scrape tells what is in the file.
+// A scrape reports the state of the database.
 func TestCollector_State(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx, mails := t.Context(), honker.NewQueue[int](db, "mails", nil)
@@ -91,7 +91,7 @@ func nonZero(values map[string]float64) map[string]float64 {
 	return some
 }
 
-// A count that has met its bound is told as such.
+// A count that has reached its limit is reported as capped.
 func TestCollector_Capped(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{CountLimit: 3})
 	_, err := honker.NewQueue[int](db, "mails", nil).EnqueueMany(t.Context(), make([]int, 10))
@@ -104,7 +104,7 @@ func TestCollector_Capped(t *testing.T) {
 	}, only(values, "honker_queue_jobs_capped"))
 }
 
-// Queues with one label are added up, and the longest wait is theirs.
+// Queues with the same label are added up, and the longest wait is reported.
 func TestCollector_QueueLabel(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		for i := range 5 {
@@ -120,7 +120,7 @@ func TestCollector_QueueLabel(t *testing.T) {
 	})
 }
 
-// The labels of each kind are bounded, and one that there is stays.
+// The number of labels of each kind is limited. Existing labels are kept.
 func TestCollector_MaxQueues(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		add := func(names ...string) {
@@ -151,7 +151,7 @@ func TestCollector_MaxQueues(t *testing.T) {
 	})
 }
 
-// A name that is no UTF-8, which other bindings may write, is a label all the same.
+// A name that is not valid UTF-8, as other bindings may write, is converted to a valid label.
 func TestCollector_NoUTF8(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, run_at) VALUES (CAST(x'6dff' AS TEXT), '1', 0)`)
@@ -160,7 +160,7 @@ func TestCollector_NoUTF8(t *testing.T) {
 	testkit.Exec(t, db, `DELETE FROM _honker_live`)
 }
 
-// gated returns a collector with looks that wait at a gate, and their number.
+// gated returns a collector whose reads block until gate is closed or sent to. It counts the reads.
 func gated(db *honker.DB, log *slog.Logger) (c *honkerprom.Collector, gate chan struct{}, looks *atomic.Int32) {
 	gate, looks = make(chan struct{}), new(atomic.Int32)
 	return honkerprom.New(db, &honkerprom.Options{Logger: log, QueueLabel: func(queue string) string {
@@ -170,7 +170,7 @@ func gated(db *honker.DB, log *slog.Logger) (c *honkerprom.Collector, gate chan 
 	}}), gate, looks
 }
 
-// A scrape does not wait for a look that takes long: it has the values of the last one, and their age.
+// A scrape does not wait for a slow read. It returns the last values and their age.
 func TestCollector_Deadline(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "mails", nil)
@@ -199,7 +199,7 @@ func TestCollector_Deadline(t *testing.T) {
 	})
 }
 
-// Ten scrapers at one time cost one look.
+// Ten concurrent scrapes share a read.
 func TestCollector_ScrapesShare(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)
@@ -218,7 +218,7 @@ func TestCollector_ScrapesShare(t *testing.T) {
 	})
 }
 
-// A look that took long serves the scrapes of the next twenty times as long.
+// The result of a slow read is kept for twenty times as long.
 func TestCollector_KeepsLongLooks(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)
@@ -242,7 +242,7 @@ func TestCollector_KeepsLongLooks(t *testing.T) {
 	})
 }
 
-// What cannot be read keeps its values, which get old, and is logged once.
+// A part that cannot be read keeps its values, which grow old. The failure is logged once.
 func TestCollector_FailedLook(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)
@@ -266,7 +266,7 @@ func TestCollector_FailedLook(t *testing.T) {
 		values := scrape(t, reg)
 		require.EqualValues(t, 180, values[stale])
 		require.Zero(t, values[`honker_scrape_stale_seconds{part="file"}`], "the other parts are new")
-		require.Equal(t, 1, log.Times(`metrics could not be read, and stay as they are" part=queues error="panic: no label"`))
+		require.Equal(t, 1, log.Times(`metrics could not be read; keeping the last values" part=queues error="panic: no label"`))
 		fails = false
 		require.Zero(t, scrape(t, reg)[stale])
 		require.NoError(t, db.Close())
@@ -278,7 +278,7 @@ func TestCollector_FailedLook(t *testing.T) {
 	})
 }
 
-// Read waits for the values, and says what could not be read.
+// Read waits for the values and returns the error of a part that cannot be read.
 func TestCollector_Read(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)
@@ -294,7 +294,7 @@ func TestCollector_Read(t *testing.T) {
 	})
 }
 
-// nil as the DB is a mistake of the program.
+// New panics for a nil DB.
 func TestNew_NilDB(t *testing.T) {
 	require.Panics(t, func() { honkerprom.New(nil, nil) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/honkerprom"
 )
 
-// What this process does is counted by the observer, what is in the file is read by the collector.
+// The observer counts the events of this process. The collector reads the state of the database.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "honker")
@@ -21,7 +21,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	reg := prometheus.NewRegistry() // serve it by promhttp.HandlerFor
+	reg := prometheus.NewRegistry() // to be served by promhttp.HandlerFor
 	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), &honker.Options{Observer: honkerprom.Observer(reg, nil)})
 	if err != nil {
 		log.Fatal(err)

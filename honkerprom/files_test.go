@@ -24,7 +24,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// everything is a registry in which each metric has a value.
+// everything returns a registry in which each metric has a value.
 func everything(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -54,7 +54,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	return reg
 }
 
-// names are all metrics, each a line of its name, type and labels.
+// names returns a line for each metric with its name, type and labels.
 func names(t *testing.T) (lines []string) {
 	t.Helper()
 	families, err := everything(t).Gather()
@@ -69,7 +69,7 @@ func names(t *testing.T) (lines []string) {
 	return lines
 }
 
-// Names, types and labels are those that dashboards of users rely on.
+// Names, types and labels are part of the API, because dashboards rely on them.
 func TestMetrics_Names(t *testing.T) {
 	const golden = "testdata/metrics.golden"
 	got := strings.Join(names(t), "\n") + "\n"
@@ -85,7 +85,7 @@ func TestMetrics_Names(t *testing.T) {
 	}
 }
 
-// promtool runs Prometheus's own tool, where it is installed.
+// promtool runs promtool of Prometheus, or skips the test if it is not installed.
 func promtool(t *testing.T, stdin []byte, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
@@ -98,14 +98,14 @@ func promtool(t *testing.T, stdin []byte, args ...string) {
 	require.NoError(t, err, "promtool %q\n%s", args, out)
 }
 
-// Names and texts are as Prometheus advises.
+// promtool accepts the names and help texts of the metrics.
 func TestMetrics_Lint(t *testing.T) {
 	answer := httptest.NewRecorder()
 	promhttp.HandlerFor(everything(t), promhttp.HandlerOpts{}).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	promtool(t, answer.Body.Bytes(), "check", "metrics")
 }
 
-// The alerts fire when they are to, and not before.
+// The alerts fire when they should, and not before.
 func TestAlerts_Rules(t *testing.T) {
 	promtool(t, nil, "check", "rules", "alerts.yaml")
 	promtool(t, nil, "test", "rules", "testdata/alerts_test.yaml")
@@ -113,7 +113,7 @@ func TestAlerts_Rules(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bhonker_\w+`)
 
-// Alerts and panels ask for metrics that there are.
+// The alerts and the dashboard use only metrics that exist.
 func TestFiles_NameMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for _, line := range names(t) {
@@ -134,7 +134,8 @@ func TestFiles_NameMetrics(t *testing.T) {
 	}
 }
 
-// The panels of the dashboard have places of their own, and queries that Prometheus reads.
+// The panels of the dashboard have unique ids and fit on the page, and promtool accepts their
+// queries.
 func TestDashboard_Queries(t *testing.T) {
 	text, err := os.ReadFile("dashboards/honker.json")
 	require.NoError(t, err)

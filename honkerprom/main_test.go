@@ -17,15 +17,16 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// registered is a registry with cs.
+// registered returns a registry with the given collectors.
 func registered(cs ...prometheus.Collector) *prometheus.Registry {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(cs...)
 	return reg
 }
 
-// scrape returns the values by name and labels, such as `honker_queue_jobs{phase="ready",queue="mails"}`; of a
-// histogram it is the number of its observations.
+// scrape returns the values by name and labels, such as
+// `honker_queue_jobs{phase="ready",queue="mails"}`. The value of a histogram is its number of
+// observations.
 func scrape(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -62,7 +63,7 @@ func labelsOf(m *dto.Metric) string {
 	return "{" + strings.Join(labels, ",") + "}"
 }
 
-// only are the values of names that begin with prefix.
+// only returns the values whose names begin with prefix.
 func only(values map[string]float64, prefix string) map[string]float64 {
 	some := map[string]float64{}
 	for name, v := range values {

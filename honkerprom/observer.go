@@ -9,10 +9,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Observer returns an observer for [honker.Options] that counts what this process does, in metrics
-// that it registers with reg. Where those are registered already, by an observer of another file, both
-// count in the same; where something else has their names, it panics, as MustRegister does. nil opts
-// means defaults. [honker.Observers] puts it together with observers of your own.
+// Observer returns an observer for [honker.Options] that counts the events of this process. It
+// registers its metrics with reg. Observers of several databases may share a registry and then
+// count in the same metrics. Observer panics, like MustRegister, if reg has other metrics of the
+// same names. nil opts means defaults. Use [honker.Observers] to combine it with other observers.
 func Observer(reg prometheus.Registerer, opts *Options) *honker.Observer {
 	o := opts.withDefaults()
 	e := newEvents(reg, o)
@@ -32,7 +32,7 @@ func Observer(reg prometheus.Registerer, opts *Options) *honker.Observer {
 	}
 }
 
-// events are the metrics of what a process does.
+// events has the metrics of a process.
 type events struct {
 	queues, topics, groups, schedules *names
 
@@ -91,13 +91,13 @@ func newEvents(reg prometheus.Registerer, o Options) *events {
 	}
 }
 
-// histogram has classic buckets, and native ones for a Prometheus that asks for them.
+// histogram returns the options of a histogram with both classic and native buckets.
 func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour}
 }
 
-// register returns c, or the one that is registered under its name.
+// register registers c, or returns the existing collector of the same name and type.
 func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	err := reg.Register(c)
 	var same prometheus.AlreadyRegisteredError
@@ -135,7 +135,7 @@ func (e *events) jobReturned(r honker.Returned) {
 }
 
 func (e *events) jobSettled(s honker.Settled) {
-	if s.Group != "" { // of a group only deaths are reported
+	if s.Group != "" { // groups report only dead events
 		topic, group := e.groups.pair(s.Topic, s.Group)
 		e.groupDied.WithLabelValues(topic, group).Inc()
 		return
@@ -150,8 +150,8 @@ func (e *events) jobSettled(s honker.Settled) {
 var outcomes = []honker.Outcome{honker.OutcomeAcked, honker.OutcomeRetried, honker.OutcomeDied, honker.OutcomeSnoozed,
 	honker.OutcomeReleased, honker.OutcomeLost, honker.OutcomeCancelled}
 
-// workChanged also begins the counters of the queues, at zero: increase() does not see the first event of
-// a series that begins with it.
+// workChanged also creates the counters of the queues at zero. Without that, increase() would miss
+// the first event of each series.
 func (e *events) workChanged(w honker.Working) {
 	slots := float64(w.Slots)
 	if w.Ended {

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The counters and histograms tell what this process has done.
+// The counters and histograms record the events of this process.
 func TestObserver_Counts(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewPedanticRegistry()
 	db := honkertest.Open(t, &honker.Options{Observer: honkerprom.Observer(reg, nil)})
@@ -69,7 +69,7 @@ func TestObserver_Counts(t *testing.T) {
 	require.Contains(t, values, `honker_claims_lost_total{queue="mails"}`)
 }
 
-// The gauges of slots follow the Works of this process and their handlers.
+// The gauges of slots follow the running Work loops and their handlers.
 func TestObserver_Slots(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, _ *honker.DB) {
 		reg := prometheus.NewPedanticRegistry()
@@ -91,7 +91,7 @@ func TestObserver_Slots(t *testing.T) {
 	})
 }
 
-// A claim that is lost is counted as one, beside its outcome.
+// A lost claim is counted separately and by its outcome.
 func TestObserver_LostClaim(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	db := honkertest.Open(t, &honker.Options{Observer: honkerprom.Observer(reg, nil)})
@@ -105,7 +105,7 @@ func TestObserver_LostClaim(t *testing.T) {
 	require.EqualValues(t, 1, values[`honker_jobs_settled_total{outcome="lost",queue="mails"}`])
 }
 
-// Labels are folded and bounded.
+// Queue labels are folded, and the number of labels is limited.
 func TestObserver_Labels(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	o := honkerprom.Observer(reg, &honkerprom.Options{MaxQueues: 2, QueueLabel: func(queue string) string { return queue[:1] }})
@@ -123,7 +123,8 @@ func TestObserver_Labels(t *testing.T) {
 	require.Len(t, only(values, "honker_schedule_fires_total"), 3)
 }
 
-// Two files count in the same metrics, and what has their names is no silent mistake.
+// Observers of two databases share their metrics. Observer panics for foreign metrics of the same
+// names.
 func TestObserver_Registered(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	first, second := honkerprom.Observer(reg, nil), honkerprom.Observer(reg, nil)

@@ -6,16 +6,18 @@ import (
 	"sync"
 )
 
-// Options of [New] and [Observer]. The zero value of a field means its default.
+// Options configures [New] and [Observer]. The zero value of a field means its default.
 type Options struct {
-	// QueueLabel is the label of a queue, for names that grow with customers: "tenant-17" may become
-	// "tenant". Queues with one label are added up; of times the longest is taken. It is called for
-	// each event, by several goroutines, and must be quick. nil: the name.
+	// QueueLabel returns the label of a queue. Use it if the number of queues grows with that of
+	// customers, for example to map "tenant-17" to "tenant". Queues with the same label are added
+	// up, and of times the longest is reported. QueueLabel is called for each event from several
+	// goroutines and must be fast. If nil, the label is the name of the queue.
 	QueueLabel func(queue string) string
-	// MaxQueues is how many labels of queues there are, the first that come; all others are "_other".
-	// The same number holds for topics, consumers, groups and schedules. Default 100.
+	// MaxQueues is the maximum number of queue labels. Queues beyond it, in the order of their
+	// first use, are labeled "_other". The limit also applies to each of topics, consumers, groups
+	// and schedules. The default is 100.
 	MaxQueues int
-	// Logger is told when the file cannot be read. nil: slog.Default().
+	// Logger logs failed reads of the database. If nil, slog.Default() is used.
 	Logger *slog.Logger
 }
 
@@ -39,8 +41,8 @@ func (o *Options) withDefaults() Options {
 // other is the label of all names beyond Options.MaxQueues.
 const other = "_other"
 
-// names are the labels of one kind of things. A label that there is once stays, so that a series
-// does not begin and end with the order in which names come.
+// names assigns the labels of a kind of object. An assigned label is kept, so that series do not
+// start and stop depending on the order of names.
 type names struct {
 	fold func(string) string
 	most int
@@ -53,7 +55,7 @@ func newNames(most int, fold func(string) string) *names {
 	return &names{fold: fold, most: most, known: map[string]bool{}}
 }
 
-// label is that of name.
+// label returns the label of name, or other if the limit is reached.
 func (n *names) label(name string) string {
 	if n.fold != nil {
 		name = n.fold(name)
@@ -76,9 +78,9 @@ func (n *names) has(name string) bool {
 	return n.known[name]
 }
 
-// pair is the labels of what has a name of its own on a topic.
+// pair returns the labels of a topic and of a consumer or group on it.
 func (n *names) pair(topic, name string) (topicLabel, label string) {
-	const between = "\x00" // no name has it
+	const between = "\x00" // names cannot contain NUL
 	joined := n.label(topic + between + name)
 	if joined == other {
 		return other, other
@@ -87,5 +89,5 @@ func (n *names) pair(topic, name string) (topicLabel, label string) {
 	return topicLabel, label
 }
 
-// text is name as Prometheus wants it: other bindings may have written bytes that are no UTF-8.
+// text returns name as valid UTF-8, as Prometheus requires. Other bindings may write invalid names.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

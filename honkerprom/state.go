@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// descs are those of all metrics of the file.
+// descs are the descriptions of all metrics of the collector.
 var descs []*prometheus.Desc
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -39,7 +39,7 @@ var (
 	walBytes     = desc("honker_wal_bytes", "Size of its write-ahead log.")
 )
 
-// newParts are what a look consists of, the most important first.
+// newParts returns the parts of a read, most important first.
 func newParts(o Options) []*part {
 	queues, topics := newNames(o.MaxQueues, o.QueueLabel), newNames(o.MaxQueues, nil)
 	consumers, groups, schedules := newNames(o.MaxQueues, nil), newNames(o.MaxQueues, nil), newNames(o.MaxQueues, nil)
@@ -69,7 +69,7 @@ func newParts(o Options) []*part {
 	}
 }
 
-// gauge is a metric of which several values may have the same labels.
+// gauge is a metric that merges values with the same labels.
 type gauge struct {
 	desc   *prometheus.Desc
 	merge  func(a, b float64) float64
@@ -77,12 +77,12 @@ type gauge struct {
 	labels int
 }
 
-// summed adds up values with the same labels.
+// summed returns a gauge that adds up values.
 func summed(d *prometheus.Desc, labels int) *gauge {
 	return &gauge{d, func(a, b float64) float64 { return a + b }, map[[2]string]float64{}, labels}
 }
 
-// largest takes the largest of them, smallest the smallest.
+// largest returns a gauge that keeps the largest value, and smallest that keeps the smallest.
 func largest(d *prometheus.Desc, labels int) *gauge {
 	return &gauge{d, func(a, b float64) float64 { return max(a, b) }, map[[2]string]float64{}, labels}
 }
@@ -109,7 +109,7 @@ func metricsOf(gauges ...*gauge) (all []prometheus.Metric) {
 	return all
 }
 
-// is is 1 for true.
+// is converts a bool to 1 or 0.
 func is(yes bool) float64 {
 	if yes {
 		return 1
@@ -117,7 +117,7 @@ func is(yes bool) float64 {
 	return 0
 }
 
-// since is how long ago t was; 0 for none.
+// since returns the seconds since t, or 0 for the zero time.
 func since(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -216,7 +216,7 @@ func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error
 	return metricsOf(size, wal), nil
 }
 
-// problemCodes begin at 0, so that an alert sees each come.
+// problemCodes are reported as 0 if there is no such problem, so that alerts see the change to 1.
 var problemCodes = []admin.ProblemCode{
 	admin.ProblemNoWorker, admin.ProblemWaitsForDead, admin.ProblemLapsed, admin.ProblemLate, admin.ProblemOverdue,
 	admin.ProblemHeld, admin.ProblemDisk, admin.ProblemDead, admin.ProblemBehind, admin.ProblemPinned, admin.ProblemWAL,
