@@ -12,11 +12,12 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// maxLinks bounds the links of a span: a claim may have a thousand jobs, and an SDK drops links beyond as many unless it
-// is told otherwise.
+// maxLinks limits the links of a span. A claim may have a thousand jobs, and the default limit of
+// the SDKs is 128 as well.
 const maxLinks = 128
 
-// traceClaim is the span of a claim. The observer is told of it afterwards and without a ctx, so it has no parent.
+// traceClaim records the span of a claim. Observers are called afterwards without a context, so the
+// span has no parent.
 func (t *Telemetry) traceClaim(c honker.Claimed) {
 	ended := time.Now()
 	_, span := t.tracer.Start(context.Background(), "claim "+c.Queue, trace.WithSpanKind(trace.SpanKindClient),
@@ -27,7 +28,8 @@ func (t *Telemetry) traceClaim(c honker.Claimed) {
 	span.End(trace.WithTimestamp(ended))
 }
 
-// links are to the spans that have enqueued jobs, each once: an EnqueueMany has one for all of its jobs.
+// links returns links to the spans that enqueued the jobs, without duplicates: jobs of an
+// EnqueueMany share a span.
 func (t *Telemetry) links(jobs []map[string]string) (links []trace.Link) {
 	type span struct {
 		trace trace.TraceID
@@ -48,19 +50,20 @@ func (t *Telemetry) links(jobs []map[string]string) (links []trace.Link) {
 	return links
 }
 
-// extract returns a ctx with the context that the headers of a job carry.
+// extract returns a context with the span context in the headers of a job.
 func (t *Telemetry) extract(headers map[string]string) context.Context {
 	return t.opts.Propagator.Extract(context.Background(), propagation.MapCarrier(headers))
 }
 
-// settleNames are the operations that end claims, by what they have become. A lost claim has had one of them.
+// settleNames maps outcomes to operation names. A lost claim may have been in any of these
+// operations.
 var settleNames = map[honker.Outcome]string{
 	honker.OutcomeAcked: "ack", honker.OutcomeRetried: "retry", honker.OutcomeDied: "dead-letter",
 	honker.OutcomeSnoozed: "snooze", honker.OutcomeReleased: "release", honker.OutcomeLost: "settle",
 }
 
-// settled is the span of the end of a claim. A job that was found dead, and one that was cancelled, has none: there a
-// claim has not been settled.
+// settled records the span of a settled claim. Jobs that were found dead and canceled jobs have no
+// such span, because no claim was settled.
 func (t *Telemetry) settled(s honker.Settled) {
 	lost := s.Outcome == honker.OutcomeLost
 	if s.At.IsZero() && !lost {

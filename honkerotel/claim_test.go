@@ -21,12 +21,12 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// named are the spans of a name that have ended since the last take, in order.
+// named returns the spans of this name that have ended since the last call of take, in order.
 func (s *sdk) named(name string) tracetest.SpanStubs {
 	return slices.DeleteFunc(s.spans.GetSpans(), func(span tracetest.SpanStub) bool { return span.Name != name })
 }
 
-// A claim that got jobs is a span, with a link to each enqueue of them; one that got none is none.
+// A claim that returns jobs has a span with a link to each enqueue. An empty claim has no span.
 func TestClaims_Links(t *testing.T) {
 	db, _, sdk := instrumented(t, honkerotel.Options{Claims: true})
 	ctx, q := t.Context(), honker.NewQueue[int](db, "orders", nil)
@@ -59,7 +59,7 @@ func TestClaims_Links(t *testing.T) {
 	require.Zero(t, claim.DroppedLinks)
 }
 
-// A claim has at most 128 links, whatever the SDK allows.
+// A claim has at most 128 links, regardless of the SDK's limit.
 func TestClaims_Links_Bound(t *testing.T) {
 	limits := sdktrace.NewSpanLimits()
 	limits.LinkCountLimit = -1
@@ -82,7 +82,7 @@ func TestClaims_Links_Bound(t *testing.T) {
 	require.Len(t, spans.GetSpans()[0].Links, 128)
 }
 
-// Jobs without a context, or with what is none, leave no link.
+// Jobs without a valid span context add no link.
 func TestClaims_NoContext(t *testing.T) {
 	db, _, sdk := instrumented(t, honkerotel.Options{Claims: true, Settles: true})
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -97,7 +97,8 @@ func TestClaims_NoContext(t *testing.T) {
 	require.Empty(t, sdk.named("settle orders")[1].Links)
 }
 
-// Each end of a claim is a span, named after what became of the job; a job that was found dead was not settled.
+// Each settled claim has a span with the operation as an attribute. A job that was found dead has
+// none.
 func TestSettles(t *testing.T) {
 	for operation, settle := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
 		"ack": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error { return job.Ack(ctx) },
@@ -151,8 +152,8 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// A worker's settles and claims come with the spans of its handlers, in one trace where that is asked for; without the
-// options there are none.
+// A worker records spans of claims and settles if the options ask for them. With ParentFromJob, the
+// settles are in the trace of the job.
 func TestSettles_Work(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -161,7 +162,7 @@ func TestSettles_Work(t *testing.T) {
 			testkit.Enqueue(t, q, 1)
 			stop := testkit.Work(t, q, testkit.Succeed[int], &honker.WorkOptions{Middleware: []honker.Middleware{tel.Middleware}})
 			synctest.Wait()
-			testkit.Enqueue(t, q, 2) // handed over
+			testkit.Enqueue(t, q, 2) // handed to the idle worker
 			synctest.Wait()
 			require.NoError(t, stop())
 			enqueued, settled, claims := sdk.named("enqueue orders"), sdk.named("settle orders"), sdk.named("claim orders")

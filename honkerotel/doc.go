@@ -1,5 +1,5 @@
-// Package honkerotel traces jobs from the call that enqueues them to their handlers, and measures both, by
-// OpenTelemetry. It uses the API alone: which SDK there is, and where data goes, is the application's to say.
+// Package honkerotel traces jobs from their enqueue to their handlers and records metrics, using
+// OpenTelemetry. It depends only on the API. The application chooses the SDK and the exporters.
 //
 //	tel := honkerotel.New(nil)
 //	db, err := honker.Open(ctx, "app.db", &honker.Options{Observer: tel.Observer, Headers: tel.Headers})
@@ -8,30 +8,32 @@
 //
 // # Spans
 //
-// Enqueue and Publish, the forms for many and their Tx forms are spans of the kind PRODUCER, such as "enqueue
-// mails", children of the caller's. The context of the span goes along in the headers of the job, as traceparent and
-// tracestate. Each run of a handler is a span of the kind CONSUMER, "process mails", with a link to the span that has
-// enqueued its job, or as its child with [Options].ParentFromJob. What the handler enqueues is a child of that.
-// Events of streams have no headers, so a trace ends where one is published.
+// Enqueue and Publish, with their Many and Tx forms, record a span of kind PRODUCER, such as "enqueue
+// mails", as a child of the caller's span. The job carries the span context in its headers traceparent
+// and tracestate. Each run of a handler is a span of kind CONSUMER, such as "process mails". It links to
+// the span that enqueued the job, or is its child if [Options].ParentFromJob is set. Jobs enqueued by the
+// handler are traced as children of the handler's span. Events of streams have no headers, so a trace
+// ends with a publish.
 //
-// Two more are of the kind CLIENT, and off by default: "claim mails" with [Options].Claims, one for each claim that got
-// jobs, with links to the spans that have enqueued them, at most 128; and "settle mails" with [Options].Settles, one for
-// each job that was acked, retried and so on, linked or parented as its handler's.
+// Two spans of kind CLIENT are off by default. [Options].Claims adds "claim mails" for each claim that
+// returned jobs, with links to the spans that enqueued them, at most 128. [Options].Settles adds "settle
+// mails" for each job that was acked, retried and so on, with the same link or parent as its handler.
 //
-// Names and attributes are those of the semantic conventions for messaging, of version 1.43.0, which are still in
-// development: they may change with a later version of this module. honker.tx says that the enqueue was in the caller's
-// transaction, which may have been rolled back. honker.job.attempt and honker.job.priority are the job's. error.type
-// is [honker.ErrorType], or "panic"; no span has the text of an error, nor a payload.
+// Names and attributes follow the semantic conventions for messaging, version 1.43.0. These conventions
+// are still in development, so names may change in a later version of this module. The attribute honker.tx
+// marks an enqueue in the caller's transaction, which may have been rolled back. honker.job.attempt and
+// honker.job.priority describe the job. error.type is [honker.ErrorType] or "panic". Spans never contain
+// the text of an error or a payload.
 //
-// A job with headers has a second row in the file.
+// A job with headers needs a second row in the database.
 //
 // # Metrics
 //
-//   - messaging.client.sent.messages: jobs and events that were added
-//   - messaging.client.consumed.messages: jobs that were claimed
-//   - messaging.client.operation.duration: of enqueues, publishes and claims that got something
-//   - messaging.process.duration: of handlers
-//   - honker.job.wait: how long jobs could have begun before their handlers did
+//   - messaging.client.sent.messages: jobs and events added
+//   - messaging.client.consumed.messages: jobs claimed
+//   - messaging.client.operation.duration: duration of enqueues, publishes and non-empty claims
+//   - messaging.process.duration: duration of handlers
+//   - honker.job.wait: time between a job becoming due and the start of its handler
 //
-// [Telemetry.Watch] adds what is in the file, of which every process says the same.
+// [Telemetry.Watch] adds metrics of the state of the database, which are the same in every process.
 package honkerotel

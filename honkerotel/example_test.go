@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/honkerotel"
 )
 
-// A job and its handler are one trace.
+// With ParentFromJob, a job and its handler share a trace.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "honker")
@@ -22,7 +22,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	spans := tracetest.NewInMemoryExporter() // or one for OTLP
+	spans := tracetest.NewInMemoryExporter() // or an OTLP exporter
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
 
 	tel := honkerotel.New(&honkerotel.Options{TracerProvider: provider, ParentFromJob: true})

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The package brings no SDK with it: that is the application's.
+// The package does not depend on an SDK, which the application must choose.
 func TestImports_NoSDK(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)

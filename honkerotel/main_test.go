@@ -19,14 +19,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sdk is an SDK that keeps what it is given.
+// sdk is an SDK that keeps spans and metrics in memory.
 type sdk struct {
 	provider *sdktrace.TracerProvider
 	spans    *tracetest.InMemoryExporter
 	metrics  *metric.ManualReader
 }
 
-// instrumented is a DB with all parts of the instrumentation.
+// instrumented returns a DB that uses the observer and headers of a new Telemetry.
 func instrumented(t *testing.T, opts honkerotel.Options) (*honker.DB, *honkerotel.Telemetry, *sdk) {
 	t.Helper()
 	s := &sdk{spans: tracetest.NewInMemoryExporter(), metrics: metric.NewManualReader()}
@@ -46,7 +46,7 @@ func (s *sdk) take() map[string]tracetest.SpanStub {
 	return spans
 }
 
-// attributes are those of a span or a point.
+// attributes converts attributes to a map.
 func attributes(all []attribute.KeyValue) map[string]any {
 	by := map[string]any{}
 	for _, kv := range all {
@@ -55,7 +55,8 @@ func attributes(all []attribute.KeyValue) map[string]any {
 	return by
 }
 
-// points are the values of a metric, by the attributes that are named; of a histogram the numbers of its observations.
+// points returns the values of a metric by the given attributes. The value of a histogram is its
+// number of observations.
 func (s *sdk) points(t *testing.T, name string, by ...attribute.Key) map[string]float64 {
 	t.Helper()
 	var data metricdata.ResourceMetrics

@@ -13,20 +13,20 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// instruments are what events of this process are counted in.
+// instruments are the metrics for the events of this process.
 type instruments struct {
 	sent, consumed           metric.Int64Counter
 	operation, process, wait metric.Float64Histogram
 }
 
-// The boundaries that the conventions advise, and for waits, which are longer, some more.
+// The bucket boundaries recommended by the conventions. Waits can be longer and have some more.
 var (
 	durations = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
 	waits     = append(durations[:len(durations):len(durations)], 30, 60, 300, 900, 3600)
 )
 
-// newInstruments hands an error to otel's handler, as the SDK does with its own: the instrument counts nothing
-// then, and the application goes on.
+// newInstruments creates the instruments. Errors go to otel.Handle, as the SDK does with its own
+// errors. The affected instrument then records nothing, and the application continues.
 func newInstruments(m metric.Meter) (i instruments) {
 	counter := func(name, what string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithUnit("{message}"), metric.WithDescription(what))
@@ -53,13 +53,13 @@ func handle(err error) {
 	}
 }
 
-// measured are the attributes of a measurement.
+// measured returns the attributes of a measurement.
 func measured(operation, destination string, more ...attribute.KeyValue) metric.MeasurementOption {
 	all := []attribute.KeyValue{system, semconv.MessagingOperationName(operation), semconv.MessagingDestinationName(destination)}
 	return metric.WithAttributes(append(all, more...)...)
 }
 
-// ended measures an enqueue or publish.
+// ended records the duration of an enqueue or publish.
 func (t *Telemetry) ended(ctx context.Context, op honker.Operation, took time.Duration, failed []attribute.KeyValue) {
 	name := op.Name
 	if op.Verb == "enqueue" {
@@ -68,7 +68,7 @@ func (t *Telemetry) ended(ctx context.Context, op honker.Operation, took time.Du
 	t.operation.Record(ctx, took.Seconds(), measured(op.Verb, name, failed...), typeOf(semconv.MessagingOperationTypeSend))
 }
 
-// enqueued counts jobs that were added: an enqueue may have found one with its unique key.
+// enqueued counts the added jobs. Enqueues that found a job with their unique key do not count.
 func (t *Telemetry) enqueued(e honker.Enqueued) {
 	t.sent.Add(context.Background(), int64(len(e.IDs)), measured("enqueue", t.opts.QueueLabel(e.Queue)))
 }
@@ -97,9 +97,10 @@ func (t *Telemetry) processed(ctx context.Context, queue string, took time.Durat
 	t.process.Record(ctx, took.Seconds(), measured("process", t.opts.QueueLabel(queue), failed...))
 }
 
-// Watch adds metrics of what is in the file of db, until stop is called: honker.queue.jobs by honker.phase,
-// honker.queue.oldest_ready.age and honker.consumer.lag. They are read when the SDK collects, by indexes, and
-// write nothing. Every process on the file says the same, so let one watch, or take the maximum.
+// Watch adds metrics of the state of db until stop is called: honker.queue.jobs by honker.phase,
+// honker.queue.oldest_ready.age and honker.consumer.lag. They are read from indexes whenever the
+// SDK collects, and nothing is written. All processes on the database report the same values, so
+// call Watch in a single process or take the maximum.
 func (t *Telemetry) Watch(db *honker.DB) (stop func() error, err error) {
 	jobs, err := t.meter.Int64ObservableGauge("honker.queue.jobs", metric.WithUnit("{job}"), metric.WithDescription("Jobs by phase."))
 	if err != nil {
@@ -127,7 +128,7 @@ func (t *Telemetry) Watch(db *honker.DB) (stop func() error, err error) {
 	return registered.Unregister, nil
 }
 
-// depth is what lies in the queues of one label.
+// depth accumulates the queues with the same label.
 type depth struct {
 	jobs map[honker.Phase]int64
 	age  time.Duration

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// What this process does is counted and measured.
+// The events of this process are counted and measured.
 func TestMetrics_Process(t *testing.T) {
 	db, tel, sdk := instrumented(t, honkerotel.Options{QueueLabel: func(queue string) string { return strings.TrimRight(queue, "-0123456789") }})
 	ctx := t.Context()
@@ -24,7 +24,7 @@ func TestMetrics_Process(t *testing.T) {
 		_, err := q.EnqueueMany(ctx, []int{1, 2})
 		require.NoError(t, err)
 		for range 2 {
-			_, err = q.Enqueue(ctx, 3, honker.Unique("k", nil)) // the second finds the first
+			_, err = q.Enqueue(ctx, 3, honker.Unique("k", nil)) // the second enqueue finds the first job
 			require.NoError(t, err)
 		}
 		_, err = q.WorkDue(ctx, testkit.Succeed[int], &honker.WorkOptions{Middleware: []honker.Middleware{tel.Middleware}})
@@ -43,7 +43,7 @@ func TestMetrics_Process(t *testing.T) {
 	require.Equal(t, map[string]float64{"enqueue tenant ": 6, "publish audit ": 1}, operations)
 }
 
-// What is in the file is read at each collection, until it is watched no longer.
+// The state of the database is read at each collection until stop is called.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, tel, sdk := instrumented(t, honkerotel.Options{QueueLabel: func(queue string) string { return queue[:1] }})

@@ -12,28 +12,30 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// scope names what spans and metrics come from.
+// scope is the instrumentation scope of all spans and metrics.
 const scope = "github.com/honker-go/honker/honkerotel"
 
-// Options of one New. The zero value of a field means its default.
+// Options configures New. The zero value of a field means its default.
 type Options struct {
 	TracerProvider trace.TracerProvider // nil: otel.GetTracerProvider()
 	MeterProvider  metric.MeterProvider // nil: otel.GetMeterProvider()
-	// Propagator writes the context of a span into the headers of a job, and reads it. nil: propagation.TraceContext.
-	// For baggage, which goes into the file then, take
+	// Propagator writes the span context to the headers of a job and reads it back. If nil,
+	// propagation.TraceContext is used. For baggage, which is then stored in the database, use
 	// propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}).
 	Propagator propagation.TextMapPropagator
-	// ParentFromJob makes the span of a handler a child of the one that has enqueued its job, in the same trace,
-	// instead of linking to it. It is for jobs that run soon: a trace lasts until the last of its jobs has.
+	// ParentFromJob makes the span of a handler a child of the span that enqueued its job instead
+	// of linking to it. Use it for jobs that run soon, since the trace lasts until its last job is
+	// done.
 	ParentFromJob bool
-	// Claims makes a span of each claim that got jobs, with links to the spans that have enqueued them. It is one for
-	// each batch, so it is for finding out why a worker is late, and not for every day.
+	// Claims records a span for each claim that returns jobs, with links to the spans that enqueued
+	// them. It is meant for finding out why a worker is late rather than for permanent use.
 	Claims bool
-	// Settles makes a span of the end of each claim: an ack, a retry and so on, in a worker after the span of its
-	// handler, since many are settled by one commit. It is one more for each job.
+	// Settles records a span for each ack, retry and so on. A worker settles many jobs in a commit,
+	// so this span follows the span of the handler. It doubles the number of spans of a job.
 	Settles bool
-	// QueueLabel is the destination in metrics, for names that grow with customers: "tenant-17" may become
-	// "tenant". Spans have the name. nil: the name.
+	// QueueLabel returns the destination of a queue in metrics. Use it if the number of queues
+	// grows with that of customers, for example to map "tenant-17" to "tenant". Spans always have
+	// the name of the queue. If nil, metrics have it as well.
 	QueueLabel func(queue string) string
 }
 
@@ -57,12 +59,12 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Telemetry is what New returns: a field for each place where honker takes one. They work together, and each
-// alone. All are safe for concurrent use, and may serve several DBs.
+// Telemetry is the instrumentation. Its fields can be used together or separately. They are safe
+// for concurrent use and may serve several DBs.
 type Telemetry struct {
-	Observer   *honker.Observer                        // for honker.Options: spans of all but handlers, and metrics
-	Headers    func(context.Context) map[string]string // for honker.Options: jobs carry the context of their trace
-	Middleware honker.Middleware                       // for honker.WorkOptions: spans of handlers
+	Observer   *honker.Observer                        // for honker.Options; spans of everything but handlers, and metrics
+	Headers    func(context.Context) map[string]string // for honker.Options; adds the span context to jobs
+	Middleware honker.Middleware                       // for honker.WorkOptions; spans of handlers
 
 	opts   Options
 	tracer trace.Tracer
@@ -70,8 +72,8 @@ type Telemetry struct {
 	instruments
 }
 
-// New returns the parts of the instrumentation. nil opts means defaults. honker.Observers puts its Observer
-// together with others.
+// New returns a new instrumentation. nil opts means defaults. Use [honker.Observers] to combine its
+// Observer with others.
 func New(opts *Options) *Telemetry {
 	o := opts.withDefaults()
 	t := &Telemetry{

@@ -14,20 +14,20 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// system is what the conventions call the broker.
+// system is the messaging system, as the conventions call it.
 var system = semconv.MessagingSystemKey.String("honker")
 
-// headers are those of a job that is enqueued under ctx.
+// headers returns the headers of a job that is enqueued with ctx.
 func (t *Telemetry) headers(ctx context.Context) map[string]string {
 	if ctx == nil {
-		return nil // the verb refuses it
+		return nil // the verb returns an error
 	}
 	carrier := propagation.MapCarrier{}
 	t.opts.Propagator.Inject(ctx, carrier)
 	return carrier
 }
 
-// begin is the span of an enqueue or publish.
+// begin starts the span of an enqueue or publish.
 func (t *Telemetry) begin(ctx context.Context, op honker.Operation) (context.Context, func(honker.OperationEnd)) {
 	began := time.Now()
 	attrs := []attribute.KeyValue{system, semconv.MessagingOperationName(op.Verb), semconv.MessagingOperationTypeSend,
@@ -50,12 +50,12 @@ func (t *Telemetry) begin(ctx context.Context, op honker.Operation) (context.Con
 	}
 }
 
-// middleware is the span of a handler.
+// middleware records the span of a handler.
 func (t *Telemetry) middleware(next honker.WorkFunc) honker.WorkFunc {
 	return func(ctx context.Context, job *honker.JobInfo) error {
 		began := time.Now()
 		ctx, span := t.startProcess(ctx, job)
-		kind := "panic" // or the end of its goroutine: nothing is recovered here, so that the stack stays whole
+		kind := "panic" // or runtime.Goexit; the panic is not recovered here, to keep its stack
 		defer func() {
 			failed := failure(span, kind)
 			span.End()
@@ -79,7 +79,7 @@ func (t *Telemetry) startProcess(ctx context.Context, job *honker.JobInfo) (cont
 		if created.IsRemote() {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: created}))
 		}
-		extracted = trace.ContextWithSpan(extracted, trace.SpanFromContext(ctx)) // with its baggage
+		extracted = trace.ContextWithSpan(extracted, trace.SpanFromContext(ctx)) // keep the baggage, but not the remote span as a parent
 	}
 	return t.tracer.Start(extracted, "process "+job.Queue, opts...)
 }
@@ -88,13 +88,14 @@ func messageID(id int64) attribute.KeyValue {
 	return semconv.MessagingMessageID(strconv.FormatInt(id, 10))
 }
 
-// failure notes of what kind a failure is, "" for none, and returns the attributes that say so.
+// failure marks span as failed with an error type and returns it as an attribute. An empty kind
+// means no failure.
 func failure(span trace.Span, kind string) []attribute.KeyValue {
 	if kind == "" {
 		return nil
 	}
 	failed := []attribute.KeyValue{semconv.ErrorTypeKey.String(kind)}
-	span.SetStatus(codes.Error, "") // no text, which may have what a trace must not
+	span.SetStatus(codes.Error, "") // without a description, since error texts may be confidential
 	span.SetAttributes(failed...)
 	return failed
 }

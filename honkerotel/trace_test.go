@@ -22,7 +22,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// nested enqueues under a span of the application, and again in the handler, and works both off.
+// nested enqueues a job in a span of the application. The handler enqueues another job, and both
+// are run.
 func nested(t *testing.T, opts honkerotel.Options) (spans map[string]tracetest.SpanStub) {
 	t.Helper()
 	db, tel, sdk := instrumented(t, opts)
@@ -45,7 +46,7 @@ func nested(t *testing.T, opts honkerotel.Options) (spans map[string]tracetest.S
 	return sdk.take()
 }
 
-// A trace goes from the request by the job to what its handler enqueues, by links.
+// With links, the trace of the request leads through the job to the jobs enqueued by its handler.
 func TestTrace_Links(t *testing.T) {
 	spans := nested(t, honkerotel.Options{})
 	require.Len(t, spans, 5)
@@ -80,7 +81,7 @@ func TestTrace_Links(t *testing.T) {
 	}, attributes(process.Attributes))
 }
 
-// With ParentFromJob it is one trace.
+// With ParentFromJob, all spans are in the same trace.
 func TestTrace_ParentFromJob(t *testing.T) {
 	spans := nested(t, honkerotel.Options{ParentFromJob: true})
 	parent := ""
@@ -96,7 +97,7 @@ func TestTrace_ParentFromJob(t *testing.T) {
 	}
 }
 
-// A span of the application around the Work stays the parent where jobs are linked.
+// When jobs are linked, a span around Work is the parent of the handler's span.
 func TestTrace_AmbientSpan(t *testing.T) {
 	db, tel, sdk := instrumented(t, honkerotel.Options{})
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -110,7 +111,7 @@ func TestTrace_AmbientSpan(t *testing.T) {
 	require.Len(t, spans["process orders"].Links, 1)
 }
 
-// Several jobs of one enqueue have one span, which all of theirs link to, and so have events.
+// The jobs of an EnqueueMany share a span, and so do the events of a PublishMany.
 func TestTrace_Many(t *testing.T) {
 	db, tel, sdk := instrumented(t, honkerotel.Options{})
 	ctx, q := t.Context(), honker.NewQueue[int](db, "orders", nil)
@@ -130,7 +131,7 @@ func TestTrace_Many(t *testing.T) {
 	}
 }
 
-// A failure is told by its kind, and not by its text; a job that is put off has not failed.
+// A failure is recorded by its type and never by its text. A job that is postponed has not failed.
 func TestTrace_Failures(t *testing.T) {
 	for want, fn := range map[string]func() error{
 		"":           func() error { return nil },
@@ -163,7 +164,7 @@ func TestTrace_Failures(t *testing.T) {
 	require.Equal(t, "invalid", attributes(sdk.take()["enqueue orders"].Attributes)["error.type"])
 }
 
-// A handler that ends its goroutine leaves no span open.
+// The span of a handler ends even if the handler calls runtime.Goexit.
 func TestTrace_Goexit(t *testing.T) {
 	db, tel, sdk := instrumented(t, honkerotel.Options{})
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -181,7 +182,7 @@ func TestTrace_Goexit(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Baggage goes along only with a propagator that has it.
+// Baggage is propagated only by a propagator that supports it.
 func TestHeaders_Baggage(t *testing.T) {
 	member, err := baggage.NewMember("tenant", "acme")
 	require.NoError(t, err)
@@ -214,7 +215,7 @@ func TestHeaders_Baggage(t *testing.T) {
 	}
 }
 
-// Without an SDK nothing is traced, and jobs have no headers.
+// Without an SDK, nothing is traced and jobs have no headers.
 func TestNew_NoSDK(t *testing.T) {
 	tel := honkerotel.New(nil)
 	require.Empty(t, tel.Headers(t.Context()))
