@@ -17,14 +17,13 @@ import (
 	"github.com/honker-go/honker/relay/jetstream"
 )
 
-// deliveries is what a relay has told its observer.
+// deliveries records the events of a relay.
 type deliveries struct {
 	finished, retried atomic.Int64
 	dead              chan relay.Died
 }
 
-// deliver sends payloads to one partition and runs a relay until they are finished, or have
-// become dead letters.
+// deliver sends payloads to a partition and runs a relay until each is delivered or a dead letter.
 func deliver(t *testing.T, handle func(*relay.Queue), payloads ...string) *deliveries {
 	t.Helper()
 	d := &deliveries{dead: make(chan relay.Died, len(payloads))}
@@ -71,7 +70,7 @@ func texts(n int) (all []string) {
 	return all
 }
 
-// ids are the ids under which messages 1 to n are stored.
+// ids returns the Nats-Msg-Ids of messages 1 to n.
 func ids(n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprintf("orders/3/%d", i+1))
@@ -86,7 +85,7 @@ func storedIDs(all []*natsjs.RawStreamMsg) (out []string) {
 	return out
 }
 
-// Where the stream takes atomic batches, chunks of 256 are stored by them.
+// If the stream allows atomic batches, chunks of 256 messages are published atomically.
 func TestPublishBatch_Atomic(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, atomically)
@@ -106,7 +105,7 @@ func TestPublishBatch_Atomic(t *testing.T) {
 	require.Equal(t, 3, commits)
 }
 
-// Where it does not, they are stored one by one.
+// Otherwise the messages are published individually.
 func TestPublishBatch_OneByOne(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, nil)
@@ -117,7 +116,7 @@ func TestPublishBatch_OneByOne(t *testing.T) {
 	require.Equal(t, ids(600), storedIDs(all))
 }
 
-// A single message is published as one.
+// A single message is not published as a batch.
 func TestPublishBatch_One(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, atomically)
@@ -125,7 +124,7 @@ func TestPublishBatch_One(t *testing.T) {
 	require.Empty(t, stored(t, s)[0].Header.Get("Nats-Batch-Id"))
 }
 
-// What a stream has already, because an answer was lost, is not stored again.
+// Messages that are already stored, because an acknowledgement was lost, are not stored again.
 func TestPublishBatch_SomeAreStored(t *testing.T) {
 	for _, change := range []func(*natsjs.StreamConfig){nil, atomically} {
 		js := startBroker(t).connect()
@@ -139,7 +138,7 @@ func TestPublishBatch_SomeAreStored(t *testing.T) {
 	}
 }
 
-// Subjects of several streams do not make a batch, but are published all the same.
+// Messages for several streams cannot form an atomic batch but are still published.
 func TestPublishBatch_SeveralStreams(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, atomically)
@@ -158,8 +157,8 @@ func TestPublishBatch_SeveralStreams(t *testing.T) {
 	require.Equal(t, []string{"order 0", "order 1", "order 3", "order 4", "order 6", "order 7"}, payloads(stored(t, s)))
 }
 
-// A message that is too large for the stream, or for the server, becomes a dead letter; the
-// others are stored in order.
+// A message that is too large for the stream or the server becomes a dead letter. All others are
+// stored in order.
 func TestPublish_TooLarge(t *testing.T) {
 	broker := startBroker(t)
 	broker.stop()
@@ -194,7 +193,7 @@ func TestPublish_TooLarge(t *testing.T) {
 	}
 }
 
-// A broker that goes down and comes back in the middle gets each message once, in order.
+// If the broker restarts in the middle, each message is still stored once and in order.
 func TestPublish_BrokerRestarts(t *testing.T) {
 	const n = 400
 	for name, publish := range map[string]func(natsjs.JetStream, func()) func(*relay.Queue){

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/relay/jetstream"
 )
 
-// Orders leave the file for a stream, in the order of their commits for each customer. The
-// stream takes atomic batches, so a chunk of messages costs two round trips.
+// The relay publishes the orders of each customer in commit order. The stream allows atomic
+// batches, so a chunk of messages takes two round trips.
 func ExamplePublishBatch() {
 	ctx := context.Background()
 	conn, err := nats.Connect(nats.DefaultURL)

@@ -1,6 +1,5 @@
-// Package jetstream publishes the messages of a relay to NATS JetStream: in the order of
-// their partition, and each with a Nats-Msg-Id, by which the server drops what it gets a
-// second time.
+// Package jetstream publishes the messages of a relay to NATS JetStream, in the order of their
+// partition. Each message has a Nats-Msg-Id, so that the server can drop duplicates.
 package jetstream
 
 import (
@@ -20,26 +19,26 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Options of [Publish] and [PublishBatch]. The zero value of a field means its default.
+// Options configures [Publish] and [PublishBatch]. The zero value of a field means its default.
 type Options struct {
-	// Subject returns the subject of a message; default: the one that was given.
+	// Subject returns the subject of a message. If nil, all messages have the subject passed to
+	// Publish.
 	Subject func(*relay.Message) string
-	// Source stands before each Nats-Msg-Id, and a slash between them. Queues of the same name
-	// in several databases or families count alike: without a Source for each, a stream that
-	// they share would drop the messages of one as repetitions of the other's.
+	// Source is a prefix of each Nats-Msg-Id, separated by a slash. Queues of the same name in
+	// several databases or families number their messages alike. If they share a stream, each must
+	// have a Source, or the stream drops messages as duplicates.
 	Source string
 }
 
-// Publish returns a handler for relay's Queue.Handle that publishes each message to subject
-// and waits until a stream has stored it. The payload is sent as it is, with Content-Type
-// from Type and Nats-Msg-Id from IdempotencyKey: a message that is sent again, because the
-// answer was lost, is dropped by the stream for as long as its duplicate window remembers
-// it, two minutes by default. An id that is not visible ASCII is escaped as in a URL's path.
+// Publish returns a handler for relay's Queue.Handle that publishes each message to subject and
+// waits until a stream has stored it. The payload is sent unchanged. Content-Type is the message's
+// Type, and Nats-Msg-Id its IdempotencyKey, escaped like a URL path unless it is visible ASCII. If
+// an acknowledgement is lost, the message is sent again. The stream drops it as a duplicate within
+// its duplicate window, two minutes by default.
 //
-// A message that is too large for the server or the stream goes to the dead letters;
-// everything else that goes wrong is tried again. ctx bounds the wait. nil opts means
-// defaults. A nil js, or no subject, is [honker.ErrInvalid] from the handler, which the relay
-// retries.
+// A message that is too large for the server or the stream becomes a dead letter. Any other error
+// is retried. ctx limits the wait for the acknowledgement. nil opts means defaults. If js is nil or
+// there is no subject, the handler returns [honker.ErrInvalid], which the relay retries.
 func Publish(js natsjs.JetStream, subject string, opts *Options) func(context.Context, *relay.Message) error {
 	p, err := newPublisher(js, subject, opts)
 	if err != nil {
@@ -54,12 +53,13 @@ func Publish(js natsjs.JetStream, subject string, opts *Options) func(context.Co
 	}
 }
 
-// PublishBatch is like [Publish], for Queue.HandleBatch: it publishes up to 256 messages in
-// two round trips, by JetStream's atomic batches, which need a server 2.12 and a stream with
-// AllowAtomicPublish. Where there is none of these, or where a stream has some of the
-// messages already, they are published one by one. Both keep the order of the partition
-// whatever fails; publishing without waiting would not, where a stream has lost a message
-// and then taken the next.
+// PublishBatch is like [Publish] but returns a handler for Queue.HandleBatch. It publishes up to
+// 256 messages in two round trips, as an atomic batch of JetStream. That requires server 2.12 and a
+// stream with AllowAtomicPublish. Otherwise, or if the stream already has some of the messages, it
+// publishes them individually.
+//
+// Both ways keep the order of the partition after any failure. Asynchronous publishing would not: a
+// stream could lose a message and store the next.
 func PublishBatch(js natsjs.JetStream, subject string, opts *Options) func(context.Context, *relay.Batch) error {
 	p, err := newPublisher(js, subject, opts)
 	if err != nil {
@@ -68,7 +68,7 @@ func PublishBatch(js natsjs.JetStream, subject string, opts *Options) func(conte
 	return p.handleBatch
 }
 
-// maxChunk is far below the 1000 messages that a server takes in one atomic batch.
+// maxChunk is well below the 1000 messages that a server allows in an atomic batch.
 const maxChunk = 256
 
 type publisher struct {
@@ -104,8 +104,8 @@ func (p *publisher) handleBatch(ctx context.Context, b *relay.Batch) error {
 		if err == nil {
 			continue
 		}
-		// Only the message that was handed out last can be rejected. Batches shrink after
-		// a failure, until the one at fault is it.
+		// Only the last message of the chunk can be rejected. After a failure the relay retries
+		// with smaller batches, until the message at fault is the last.
 		if !tooLarge(err) || stored < len(chunk)-1 {
 			return err
 		}
@@ -113,7 +113,7 @@ func (p *publisher) handleBatch(ctx context.Context, b *relay.Batch) error {
 	}
 }
 
-// publishChunk returns how many of chunk were stored, which are the first ones.
+// publishChunk publishes chunk in order and returns the number of messages stored.
 func (p *publisher) publishChunk(ctx context.Context, chunk []*relay.Message) (stored int, err error) {
 	if len(chunk) > 1 {
 		done, err := p.publishAtomically(ctx, chunk)
@@ -132,7 +132,7 @@ func (p *publisher) publishChunk(ctx context.Context, chunk []*relay.Message) (s
 	return len(chunk), nil
 }
 
-// publish stores one message, or finds that it is stored.
+// publish stores a message unless it is already stored.
 func (p *publisher) publish(ctx context.Context, m *relay.Message) error {
 	msg := p.message(m)
 	if _, err := p.js.PublishMsg(ctx, msg); err != nil {
@@ -141,7 +141,7 @@ func (p *publisher) publish(ctx context.Context, m *relay.Message) error {
 	return nil
 }
 
-// message is what is sent for m.
+// message returns the NATS message for m.
 func (p *publisher) message(m *relay.Message) *nats.Msg {
 	msg := nats.NewMsg(p.opts.Subject(m))
 	msg.Data = m.Payload
@@ -162,7 +162,7 @@ func (p *publisher) id(m *relay.Message) string {
 	return id
 }
 
-// The headers of an atomic batch, and what a stream says of it.
+// The headers of an atomic batch, and the acknowledgement of its commit.
 const (
 	batchID     = "Nats-Batch-Id"
 	batchSeq    = "Nats-Batch-Sequence"
@@ -173,9 +173,9 @@ type batchAck struct {
 	Count int `json:"count"`
 }
 
-// publishAtomically stores all of chunk or nothing of it. false without an error: the stream
-// does not take it like this. The first message is answered when the stream has begun the
-// batch, and the last when it has stored all; the others are not.
+// publishAtomically stores all of chunk or none of it. It returns false without an error if the
+// stream does not accept it as a batch. The stream replies to the first message when it has begun
+// the batch and to the last when it has stored all. It does not reply to the others.
 func (p *publisher) publishAtomically(ctx context.Context, chunk []*relay.Message) (done bool, err error) {
 	id, last := rand.Text(), len(chunk)-1
 	for i, m := range chunk {
@@ -187,7 +187,7 @@ func (p *publisher) publishAtomically(ctx context.Context, chunk []*relay.Messag
 		}
 		answer, err := p.send(ctx, msg, i == 0 || i == last)
 		if errors.Is(err, nats.ErrMaxPayload) {
-			return false, nil // it is found and told when they are published one by one
+			return false, nil // publishing individually reports which message it is
 		}
 		if err != nil {
 			return false, fmt.Errorf("publish batch to %s: %w", msg.Subject, err)
@@ -196,8 +196,8 @@ func (p *publisher) publishAtomically(ctx context.Context, chunk []*relay.Messag
 			var ack batchAck
 			return json.Unmarshal(answer, &ack) == nil && ack.Count == len(chunk), nil
 		}
-		// An answer here is an error, or from a server that knows no batches: it has stored
-		// the message by itself.
+		// The reply is an error, or it comes from a server without support for batches, which has
+		// stored the message on its own.
 		if len(answer) > 0 {
 			return false, nil
 		}
@@ -217,10 +217,10 @@ func (p *publisher) send(ctx context.Context, msg *nats.Msg, wait bool) (answer 
 	return reply.Data, nil
 }
 
-// exceedsMaximum is the code of a stream that has a maximum size of messages.
+// exceedsMaximum is the error code of a stream for a message above its maximum size.
 const exceedsMaximum natsjs.ErrorCode = 10054
 
-// tooLarge reports that no retry will help a message.
+// tooLarge reports whether err means that the message is too large, so that retries are futile.
 func tooLarge(err error) bool {
 	var api *natsjs.APIError
 	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == exceedsMaximum

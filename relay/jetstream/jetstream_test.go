@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broker is a server with its files, which can be stopped and started again.
+// broker is a server whose files survive a restart.
 type broker struct {
 	t    *testing.T
 	opts server.Options
@@ -39,7 +39,7 @@ func startBroker(t *testing.T) *broker {
 
 func (b *broker) start() {
 	b.t.Helper()
-	opts := b.opts // a server keeps and changes what it is given
+	opts := b.opts // the server modifies its options
 	s, err := server.NewServer(&opts)
 	require.NoError(b.t, err)
 	b.Server = s
@@ -69,7 +69,7 @@ func (b *broker) connect() natsjs.JetStream {
 	return js
 }
 
-// orders makes the stream of the tests.
+// orders creates the stream ORDERS.
 func orders(t *testing.T, js natsjs.JetStream, change func(*natsjs.StreamConfig)) natsjs.Stream {
 	t.Helper()
 	c := natsjs.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}
@@ -119,7 +119,8 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, nats.Header{"Content-Type": {"application/json"}, "Nats-Msg-Id": {"orders/3/7"}}, all[0].Header)
 }
 
-// A message that comes again is stored once; one of another database has another Source.
+// A message that is published again is stored once. The same id with another Source is another
+// message.
 func TestPublish_Again(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, nil)
@@ -130,7 +131,7 @@ func TestPublish_Again(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, payloads(stored(t, s)))
 }
 
-// Any name of a queue makes an id of its own.
+// Every queue name yields a distinct id.
 func TestPublish_NamesOfQueues(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, nil)
@@ -153,7 +154,7 @@ func TestPublish_SubjectOfTheMessage(t *testing.T) {
 	require.Equal(t, "orders.p3", stored(t, s)[0].Subject)
 }
 
-// Where there is no stream the message is tried again.
+// If no stream has the subject, the handler returns an error, so the message is retried.
 func TestPublish_NoStream(t *testing.T) {
 	js := startBroker(t).connect()
 	err := jetstream.Publish(js, "orders.eu", nil)(t.Context(), message(1, "a"))
@@ -161,7 +162,7 @@ func TestPublish_NoStream(t *testing.T) {
 	require.ErrorContains(t, err, "publish to orders.eu")
 }
 
-// A broker that is away is waited for until the lease ends.
+// If the broker is down, the handler waits until ctx is done.
 func TestPublish_NoBroker(t *testing.T) {
 	b := startBroker(t)
 	js := b.connect()
