@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/relay/watermill"
 )
 
-// deliver sends n messages with the given types to one partition and runs a relay until they are
-// finished.
+// deliver sends n messages of the given types to a partition and runs a relay until all are
+// delivered.
 func deliver(t *testing.T, n int, typeOf func(int) string, handle func(*relay.Queue)) {
 	t.Helper()
 	done := make(chan struct{})
@@ -59,7 +59,7 @@ func numbers(n int) (all []string) {
 	return all
 }
 
-// payloads are what p was called with, in order.
+// payloads returns the payloads published by p, in order.
 func (p *publisher) payloads() (all []string) {
 	for _, c := range p.calls {
 		for _, m := range c.ms {
@@ -69,7 +69,7 @@ func (p *publisher) payloads() (all []string) {
 	return all
 }
 
-// A subscriber gets the messages of a partition in their order.
+// A subscriber receives the messages of a partition in order.
 func TestPublish_Order(t *testing.T) {
 	const n = 200
 	for name, handle := range map[string]func(*relay.Queue, message.Publisher){
@@ -100,7 +100,7 @@ func TestPublish_Order(t *testing.T) {
 	}
 }
 
-// One call publishes up to 256 messages of one topic, in order.
+// A call publishes up to 256 messages of the same topic, in order.
 func TestPublishBatch_Calls(t *testing.T) {
 	p := &publisher{}
 	opts := &watermill.Options{Topic: func(m *relay.Message) string { return m.Type }}
@@ -119,7 +119,7 @@ func TestPublishBatch_Calls(t *testing.T) {
 	require.Equal(t, []string{"256 orders", "256 orders", "88 orders", "2 refunds"}, calls)
 }
 
-// What the publisher refuses is published again, before what comes after it.
+// A message that the publisher fails to publish is retried before any later message.
 func TestPublish_Error(t *testing.T) {
 	for name, handle := range map[string]func(*relay.Queue, message.Publisher){
 		"single": func(q *relay.Queue, pub message.Publisher) { q.Handle(watermill.Publish(pub, "orders", nil)) },

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/relay/watermill"
 )
 
-// Orders leave the file by a publisher of Watermill, here the one within a process.
+// The relay publishes orders with a Watermill publisher, here the in-process GoChannel.
 func ExamplePublish() {
 	dir, err := os.MkdirTemp("", "relay")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package watermill publishes the messages of a relay by any publisher of Watermill: Kafka,
-// AMQP, SQL, cloud services and others.
+// Package watermill publishes the messages of a relay with a publisher of Watermill, which supports
+// Kafka, AMQP, SQL databases, cloud services and others.
 package watermill
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The keys of a message's metadata.
+// Metadata keys of published messages.
 const (
 	KeyQueue          = "queue"
 	KeyPartition      = "partition"
@@ -23,26 +23,26 @@ const (
 	KeyIdempotencyKey = "idempotency_key"
 )
 
-// Options of [Publish] and [PublishBatch]. The zero value of a field means its default.
+// Options configures [Publish] and [PublishBatch]. The zero value of a field means its default.
 type Options struct {
-	// Topic returns the topic of a message; default: the one that was given.
+	// Topic returns the topic of a message. If nil, all messages have the topic passed to Publish.
 	Topic func(*relay.Message) string
-	// Source stands before each idempotency key, and a slash between them. Queues of the same
-	// name in several databases or families count alike: give each a Source where they feed the
-	// same topic.
+	// Source is a prefix of each idempotency key, separated by a slash. Queues of the same name in
+	// several databases or families number their messages alike. If they publish to the same topic,
+	// each must have a Source.
 	Source string
 }
 
-// Publish returns a handler for relay's Queue.Handle that publishes each message to topic.
-// The payload is as it is. The metadata has the queue, the partition, the number in it, the
-// type and the idempotency key, see [KeyQueue] and the others; the UUID is made of that key,
-// so it is the same when the message is published again.
+// Publish returns a handler for relay's Queue.Handle that publishes each message to topic. The
+// payload is unchanged. The metadata has the queue, the partition, the number in the partition, the
+// type and the idempotency key, see [KeyQueue] and the other keys. The UUID is derived from the
+// idempotency key, so it is the same if the message is published again.
 //
-// An error of pub is tried again. The message has the handler's ctx as its context, but
-// Publish of pub takes none: one that blocks beyond the lease keeps its partition waiting.
-// Configure pub to be synchronous, where there is a choice; what it has only accepted is
-// done for the relay. nil opts means defaults. A nil pub, or no topic, is
-// [honker.ErrInvalid] from the handler, which the relay retries.
+// Errors of pub are retried. The message carries the handler's ctx, but the Publish method of pub
+// takes no context: if it blocks beyond the lease, the partition waits. If pub can be asynchronous,
+// configure it to be synchronous, because the relay considers a message delivered when Publish
+// returns. nil opts means defaults. If pub is nil or there is no topic, the handler returns
+// [honker.ErrInvalid], which the relay retries.
 func Publish(pub message.Publisher, topic string, opts *Options) func(context.Context, *relay.Message) error {
 	p, err := newPublisher(pub, topic, opts)
 	if err != nil {
@@ -51,10 +51,10 @@ func Publish(pub message.Publisher, topic string, opts *Options) func(context.Co
 	return func(ctx context.Context, m *relay.Message) error { return p.publish(ctx, m) }
 }
 
-// PublishBatch is like [Publish], for Queue.HandleBatch: it publishes up to 256 messages by
-// one call of pub, as long as they have the same topic, which is faster where pub makes one
-// write of them. After an error all of a call are published again, since a publisher does not
-// say which of them were.
+// PublishBatch is like [Publish] but returns a handler for Queue.HandleBatch. Each call of pub
+// publishes up to 256 consecutive messages of the same topic, which is faster if pub writes them
+// together. After an error, all messages of the call are published again, because a publisher does
+// not report which of them were published.
 func PublishBatch(pub message.Publisher, topic string, opts *Options) func(context.Context, *relay.Batch) error {
 	p, err := newPublisher(pub, topic, opts)
 	if err != nil {
@@ -107,7 +107,8 @@ func (p *publisher) handleBatch(ctx context.Context, b *relay.Batch) error {
 	}
 }
 
-// sameTopic is how many of chunk, which is not empty, can go by one call.
+// sameTopic returns the length of the prefix of chunk that has the same topic. chunk must not be
+// empty.
 func (p *publisher) sameTopic(chunk []*relay.Message) int {
 	topic := p.opts.Topic(chunk[0])
 	for i, m := range chunk {
@@ -118,7 +119,7 @@ func (p *publisher) sameTopic(chunk []*relay.Message) int {
 	return len(chunk)
 }
 
-// publish publishes messages of one topic.
+// publish publishes messages of the same topic.
 func (p *publisher) publish(ctx context.Context, ms ...*relay.Message) error {
 	topic := p.opts.Topic(ms[0])
 	out := make([]*message.Message, len(ms))
@@ -131,13 +132,13 @@ func (p *publisher) publish(ctx context.Context, ms ...*relay.Message) error {
 	return nil
 }
 
-// message is what is published for m.
+// message returns the Watermill message for m.
 func (p *publisher) message(ctx context.Context, m *relay.Message) *message.Message {
 	key := m.IdempotencyKey()
 	if p.opts.Source != "" {
 		key = p.opts.Source + "/" + key
 	}
-	// Some publishers keep the UUID in a column that has room for no other text.
+	// Some publishers store the UUID in a column of that size, so it cannot be the key itself.
 	out := message.NewMessageWithContext(ctx, uuid.NewSHA1(uuid.NameSpaceOID, []byte(key)).String(), m.Payload)
 	out.Metadata.Set(KeyQueue, m.Queue)
 	out.Metadata.Set(KeyPartition, strconv.Itoa(m.Partition))

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// publisher notes what it is to publish, and fails when it is told to.
+// publisher records its calls, and fails if fail returns an error.
 type publisher struct {
 	calls []call
 	fail  func(topic string, ms []*message.Message) error
@@ -44,7 +44,7 @@ func order(seq int64) *relay.Message {
 	return &relay.Message{Queue: "orders", Partition: 3, Seq: seq, Type: "application/json", Payload: []byte(`{"total":19}`)}
 }
 
-// A subscriber gets the payload as it is, and where it comes from in the metadata.
+// A subscriber receives the unchanged payload, with its origin in the metadata.
 func TestPublish(t *testing.T) {
 	pubsub := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
 	defer pubsub.Close()
@@ -61,7 +61,7 @@ func TestPublish(t *testing.T) {
 	}, m.Metadata)
 }
 
-// The UUID of a message is the same each time, and of no other.
+// The UUID of a message is stable and unique.
 func TestPublish_UUID(t *testing.T) {
 	p := &publisher{}
 	seen := map[string]bool{}
