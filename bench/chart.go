@@ -12,13 +12,13 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// colours that people with colour-blindness can tell apart: those of Okabe and Ito.
+// colours is the palette of Okabe and Ito, which is suitable for colour-blind readers.
 var colours = []color.Color{
 	color.RGBA{A: 255}, color.RGBA{R: 213, G: 94, A: 255}, color.RGBA{G: 114, B: 178, A: 255}, color.RGBA{R: 86, G: 180, B: 233, A: 255},
 	color.RGBA{G: 158, B: 115, A: 255}, color.RGBA{R: 230, G: 159, A: 255}, color.RGBA{R: 204, G: 121, B: 167, A: 255},
 }
 
-// glyph is that of contestant i: a dot, and a triangle once the colours come again.
+// glyph returns the glyph of contestant i: a dot, or a triangle when the colours repeat.
 func glyph(i int) draw.GlyphStyle {
 	g := draw.GlyphStyle{Color: colours[i%len(colours)], Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
 	if i >= len(colours) {
@@ -27,10 +27,11 @@ func glyph(i int) draw.GlyphStyle {
 	return g
 }
 
-// charted are the metrics worth a chart, besides the first of a suite.
+// charted are the metrics that get a chart in addition to the first metric of a suite.
 var charted = []string{"p99"}
 
-// writeCharts draws each suite: a dot for each median, with a line from min to max.
+// writeCharts draws a chart for each suite, with dots for medians and lines from minimum to
+// maximum.
 func (r *Results) writeCharts(dir string) (names []string, err error) {
 	for _, suite := range r.suites() {
 		drawn, err := suite.writeCharts(dir)
@@ -42,7 +43,7 @@ func (r *Results) writeCharts(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// panel is the tables of a chart.
+// panel has the tables of a chart.
 type panel struct {
 	suite  string
 	tables []Table
@@ -95,7 +96,7 @@ func slug(name string) string {
 	return string(out)
 }
 
-// newPlot has a logarithmic scale of the metric.
+// newPlot returns a plot with a logarithmic scale for the metric.
 func newPlot(title string, m Metric) *plot.Plot {
 	p := plot.New()
 	p.Title.Text = title
@@ -130,7 +131,7 @@ func (p panel) draw(metric int, path string) error {
 	return save(chart, path, vg.Length(220+110*len(p.tables)))
 }
 
-// nameCases numbers the cases below the axis, and says what they are in the label.
+// nameCases numbers the cases on the axis and lists their names in its label.
 func nameCases(chart *plot.Plot, tables []Table) {
 	var ticks plot.ConstantTicks
 	label := ""
@@ -141,18 +142,18 @@ func nameCases(chart *plot.Plot, tables []Table) {
 	chart.X.Tick.Marker = ticks
 	chart.X.Label.Text = label
 	chart.X.Min, chart.X.Max = -0.5, float64(len(tables))+0.7 // room for the legend
-	if chart.Y.Min >= chart.Y.Max {                           // nothing, or one value
+	if chart.Y.Min >= chart.Y.Max {                           // no value, or a single value
 		chart.Y.Min, chart.Y.Max = 0.1, max(1, 10*chart.Y.Max)
 	}
 }
 
-// points with their range, as plotter.YErrorBars wants them.
+// points are values with their ranges, as required by plotter.YErrorBars.
 type points struct {
 	plotter.XYs
 	plotter.YErrors
 }
 
-// dots are a contestant's cells. A logarithmic scale has no room for zero.
+// dots returns the cells of a contestant. Zeros are omitted, because the scale is logarithmic.
 func (p panel) dots(contestant string, metric int, offset float64) (out points) {
 	for i := range p.tables {
 		row := p.tables[i].row(contestant)
@@ -189,7 +190,7 @@ func addDots(chart *plot.Plot, at points, name string, i int) error {
 	return nil
 }
 
-// curve is the tables that are points of one.
+// curve returns the tables that are points of a curve. It reports whether there are any.
 func (p panel) curve() (panel, bool) {
 	out := panel{suite: p.suite}
 	for _, t := range p.tables {
@@ -200,7 +201,7 @@ func (p panel) curve() (panel, bool) {
 	return out, len(out.tables) > 1
 }
 
-// drawCurve has the growth along a logarithmic axis, on which 0 stands at 1.
+// drawCurve draws the growth along a logarithmic axis, on which 0 is drawn at 1.
 func (p panel) drawCurve(path string) error {
 	chart := newPlot(p.suite+": growth", p.tables[0].Metrics[0])
 	chart.X.Label.Text = p.tables[0].Curve

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// Some measurements need a second process: this program itself, run again. It gets its
-// task in the environment, talks in lines, and ends when its stdin is closed.
+// Some measurements need a second process. It is this program, started again with a task in the
+// environment. It communicates in lines and exits when its stdin is closed.
 const childVar = "HONKER_BENCH_CHILD"
 
-// task of a child.
+// task is the task of a child process.
 type task struct {
-	Do         string // what: see run
+	Do         string // action, see run
 	Contestant string
-	Path       string // of the file; of a folder for "idle"
+	Path       string // path of the file, or of a directory for "idle"
 	Durability Durability
-	PerSecond  int           // jobs, for "flow"
+	PerSecond  int           // jobs per second, for "flow"
 	Databases  int           // for "idle" and "tenants"
-	Queues     int           // of each, of "crowd", and the actors of "actors"
-	Listeners  int           // of each
-	Goroutines int           // of "enqueue"; the pool of "tenants", 0: none
-	Length     time.Duration // of what is measured
+	Queues     int           // queues per database, for "crowd"; number of actors, for "actors"
+	Listeners  int           // per database
+	Goroutines int           // of "enqueue"; pool size of "tenants", or 0 for no pool
+	Length     time.Duration // duration of the measurement
 }
 
-// asChild runs the task of this process and exits, if it is a child.
+// asChild runs the task and exits if this process is a child.
 func asChild() {
 	text := os.Getenv(childVar)
 	if text == "" {
@@ -52,7 +52,7 @@ func untilStdinCloses() context.Context {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
-		time.Sleep(20 * time.Second) // the parent has gone
+		time.Sleep(20 * time.Second) // safety net in case the task does not end, after the parent has exited
 		os.Exit(1)
 	}()
 	return ctx
@@ -95,14 +95,14 @@ func (t task) run(ctx context.Context) error {
 	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)
 }
 
-// child is such a process, seen by its parent.
+// child is a child process as seen by its parent.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	out   *bufio.Scanner
 }
 
-// startChild returns when the child is ready.
+// startChild starts a child and waits until it is ready.
 func startChild(ctx context.Context, t task) (*child, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -128,7 +128,7 @@ func newChild(cmd *exec.Cmd) (*child, error) {
 		return nil, err
 	}
 	c := &child{cmd, stdin, bufio.NewScanner(stdout)}
-	c.out.Buffer(nil, 1<<22) // a line may be many latencies
+	c.out.Buffer(nil, 1<<22) // a line may hold many latencies
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func newChild(cmd *exec.Cmd) (*child, error) {
 	return c, nil
 }
 
-// line is the next one that the child says.
+// line returns the next line of output.
 func (c *child) line() (string, error) {
 	if !c.out.Scan() {
 		return "", fmt.Errorf("the other process is silent: %w", errors.Join(c.out.Err(), io.ErrUnexpectedEOF))
@@ -150,7 +150,7 @@ func (c *child) line() (string, error) {
 	return c.out.Text(), nil
 }
 
-// end lets the child finish; what it has not said by then is lost.
+// end closes stdin and waits for the child to exit. It discards the remaining output.
 func (c *child) end() error {
 	_ = c.stdin.Close()
 	for c.out.Scan() {

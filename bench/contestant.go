@@ -9,66 +9,66 @@ import (
 	"time"
 )
 
-// Contestant is one way to have a queue: in a SQLite file, or beside it.
+// Contestant is an implementation of a queue, in a SQLite file or on a server of its own.
 type Contestant struct {
 	Name  string
-	About string // its settings, and where they are recommended
-	Best  int    // the number of workers that suits it best
-	// Poll is its longest interval. Samples are spread over it, so that none is taken in
-	// step with it; 0: it is woken.
+	About string // settings, and the source that recommends them
+	Best  int    // number of workers with which it is fastest
+	// Poll is the longest polling interval, or 0 if workers are woken. Samples are spread over the
+	// interval to avoid sampling in phase with the polls.
 	Poll time.Duration
 	Open func(ctx context.Context, path string, d Durability) (Queue, error)
 }
 
-// Durability is what a commit waits for.
+// Durability says how far a commit must have been written when it returns.
 type Durability string
 
-// The durabilities that are measured: SQLite's synchronous=NORMAL and FULL, in WAL mode.
+// The measured durabilities: synchronous=NORMAL and synchronous=FULL of SQLite, in WAL mode.
 const (
 	Normal Durability = "NORMAL"
 	Full   Durability = "FULL"
 )
 
-// Queue is what every contestant can do.
+// Queue is the part that every contestant implements.
 type Queue interface {
-	// Enqueue adds a job in a commit of its own, and says n to its handler.
+	// Enqueue commits a job that passes n to its handler.
 	Enqueue(ctx context.Context, n int64) error
-	// Work hands jobs to handle in several goroutines until ctx ends.
+	// Work runs jobs in several goroutines until ctx is done.
 	Work(ctx context.Context, workers int, handle func(n int64)) error
-	// Unfinished counts the jobs that are due or in flight.
+	// Unfinished returns the number of jobs that are due or running.
 	Unfinished(ctx context.Context) (int, error)
-	// SQL is where the application writes its own rows.
+	// SQL returns the database for the application's own rows.
 	SQL() *sql.DB
 	Close() error
 }
 
-// What a contestant may lack.
+// Optional parts.
 type (
-	// Batcher adds n jobs in one commit.
+	// Batcher adds n jobs in a single commit.
 	Batcher interface {
 		EnqueueBatch(ctx context.Context, n int) error
 	}
-	// TxEnqueuer adds an order and its job in one transaction of the caller.
+	// TxEnqueuer adds an order and its job in a transaction of the caller.
 	TxEnqueuer interface {
 		EnqueueTx(ctx context.Context) error
 	}
-	// TxWorker is Work with a handler that writes a receipt.
+	// TxWorker is Work with a handler that inserts a receipt.
 	TxWorker interface {
 		WorkTx(ctx context.Context, workers int, handle func(n int64)) error
 	}
-	// Claimer claims one job and acks it.
+	// Claimer claims a job and acks it.
 	Claimer interface {
 		ClaimAck(ctx context.Context) error
 	}
-	// Filler surrounds the jobs to come with n others of a kind.
+	// Filler adds n jobs of a kind, to surround the jobs that are measured.
 	Filler interface {
 		Fill(ctx context.Context, kind Kind, n int) error
 	}
-	// Idler works queues and listens, with nothing to do, until ctx ends.
+	// Idler works empty queues and listens to silent channels until ctx is done.
 	Idler interface {
 		Idle(ctx context.Context, queues, listeners int) error
 	}
-	// Neighbour adds a job to a queue that no worker of the crowd has, in a commit of its own.
+	// Neighbour commits a job to a queue on which no worker of the crowd waits.
 	Neighbour interface {
 		EnqueueElsewhere(ctx context.Context) error
 	}
@@ -76,27 +76,26 @@ type (
 	Streamer interface {
 		Publish(ctx context.Context, n int64) error
 		PublishBatch(ctx context.Context, n int) error
-		// Subscribe hands over each event, and saves how far it has come, until ctx ends.
+		// Subscribe handles each event and saves its offset until ctx is done.
 		Subscribe(ctx context.Context, consumer string, handle func(n int64)) error
 	}
 	// Keyed is a stream of events with keys.
 	Keyed interface {
 		// PublishKey publishes an event for subscriber n.
 		PublishKey(ctx context.Context, n int) error
-		// SubscribeKeys hands events to so many subscribers, each of which asks for its own,
-		// until ctx ends.
+		// SubscribeKeys runs subscribers that each filter for their own key, until ctx is done.
 		SubscribeKeys(ctx context.Context, subscribers int, handle func(n int)) error
 	}
-	// Grouper shares the events of a stream among members.
+	// Grouper distributes the events of a stream among members.
 	Grouper interface {
 		Member(ctx context.Context, group, member string, handle func(n int64)) error
 	}
 )
 
-// Kind of jobs that surround others.
+// Kind is a kind of jobs that surround the measured jobs.
 type Kind string
 
-// The kinds of surroundings.
+// Kinds of surrounding jobs.
 const (
 	Due      Kind = "due"
 	InFlight Kind = "in flight"
@@ -104,16 +103,16 @@ const (
 	Dead     Kind = "dead"
 )
 
-// errNA is why a contestant has no number.
+// errNA means that a contestant does not support a measurement.
 var errNA = errors.New("n/a")
 
-// elsewhere is the queue of a Neighbour.
+// elsewhere is the queue used by Neighbour.
 const elsewhere = "elsewhere"
 
-// idleQueue is the name of queue i of an Idler: each process has its own.
+// idleQueue returns the name of queue i of an Idler. Each process has its own queues.
 func idleQueue(i int) string { return fmt.Sprintf("queue-%d-%d", os.Getpid(), i) }
 
-// contestants in the order of the tables. The first is the ceiling.
+// contestants returns all contestants in table order. The first is the ceiling.
 func contestants() []Contestant {
 	return installed([]Contestant{raw(), honkers(), riverTuned(), riverDefault(), backlites(), goqiteTuned(), goqiteDefault()})
 }

@@ -11,8 +11,8 @@ import (
 
 const redisServer = "redis-server"
 
-// asynqs is asynq on a Redis of its own with an append-only file: NORMAL is fsync each
-// second, FULL with each write.
+// asynqs is asynq on its own Redis with an append-only file. NORMAL syncs every second, FULL on
+// each write.
 func asynqs() Contestant {
 	return Contestant{
 		Name:  asynqName,

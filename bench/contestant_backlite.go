@@ -9,8 +9,8 @@ import (
 	"github.com/mikestefanello/backlite"
 )
 
-// backlites is backlite, on one connection, which spares it SQLITE_BUSY. Its workers are
-// woken within the process only: it has no poll.
+// backlites is backlite on a single connection, which avoids SQLITE_BUSY. It does not poll: its
+// workers are woken only by enqueues of the same process.
 func backlites() Contestant {
 	return Contestant{
 		Name:  "backlite",
@@ -24,7 +24,7 @@ func backlites() Contestant {
 
 type backliteQueue struct {
 	pool   *sql.DB
-	client atomic.Pointer[backlite.Client] // the one that works, so that an enqueue wakes it
+	client atomic.Pointer[backlite.Client] // the working client, so that an enqueue can wake it
 }
 
 type backliteTask struct{ payload }
@@ -103,8 +103,8 @@ func (b *backliteQueue) work(ctx context.Context, workers int, handle func(conte
 	return nil
 }
 
-// WorkTx writes the receipt in a transaction of its own: backlite has no ack that could
-// join it.
+// WorkTx inserts the receipt in a separate transaction, because backlite cannot ack in the caller's
+// transaction.
 func (b *backliteQueue) WorkTx(ctx context.Context, workers int, handle func(n int64)) error {
 	return b.work(ctx, workers, func(ctx context.Context, t backliteTask) error {
 		_, err := b.pool.ExecContext(ctx, insertReceipt, t.N)
@@ -133,7 +133,7 @@ func (b *backliteQueue) Unfinished(ctx context.Context) (int, error) {
 	return count(ctx, b.pool, "backlite_tasks")
 }
 
-// Idle has one dispatcher, which serves all queues of a client. It has no listeners.
+// Idle runs the single dispatcher that serves all queues of a client. There are no listeners.
 func (b *backliteQueue) Idle(ctx context.Context, _, _ int) error {
 	return b.Work(ctx, 10, func(int64) {})
 }

@@ -12,7 +12,7 @@ import (
 	"maragu.dev/goqite/jobs"
 )
 
-// goqiteDefault is goqite by its jobs.Runner, which polls every 100 ms.
+// goqiteDefault is goqite with its jobs.Runner, which polls every 100 ms.
 func goqiteDefault() Contestant {
 	return Contestant{
 		Name:  "goqite",
@@ -26,8 +26,8 @@ func goqiteDefault() Contestant {
 	}
 }
 
-// goqiteTuned is goqite by loops of ReceiveAndWait and Delete at an interval of 1 ms,
-// which were faster than a jobs.Runner with that interval.
+// goqiteTuned is goqite with loops of ReceiveAndWait and Delete at an interval of 1 ms. They were
+// faster than a jobs.Runner with that interval.
 func goqiteTuned() Contestant {
 	return Contestant{
 		Name:  "goqite tuned",
@@ -45,7 +45,7 @@ type goqiteQueue struct {
 	queue *goqite.Queue
 }
 
-// goqiteSchema is goqite's schema_sqlite.sql, which is not in its package.
+// goqiteSchema is schema_sqlite.sql of goqite, which its package does not export.
 const goqiteSchema = `create table if not exists goqite (
   id text primary key default ('m_' || lower(hex(randomblob(16)))),
   created text not null default (strftime('%Y-%m-%dT%H:%M:%fZ')),
@@ -106,7 +106,7 @@ func (g *goqiteQueue) Work(ctx context.Context, workers int, handle func(n int64
 	})
 }
 
-// WorkTx deletes the message in the transaction of its receipt.
+// WorkTx deletes the message in the transaction that inserts its receipt.
 func (g *goqiteQueue) WorkTx(ctx context.Context, workers int, handle func(n int64)) error {
 	return g.loops(ctx, workers, func(m *goqite.Message, n int64) error {
 		defer handle(n)
@@ -162,7 +162,7 @@ var goqiteFill = map[Kind]string{
 	Due:      `INSERT INTO goqite (queue, body) SELECT 'bench', ?2 FROM n`,
 	InFlight: `INSERT INTO goqite (queue, body, received, timeout) SELECT 'bench', ?2, 1, ` + goqiteTime + `'now', '+1 day') FROM n`,
 	Delayed:  `INSERT INTO goqite (queue, body, priority, timeout) SELECT 'bench', ?2, 9, ` + goqiteTime + `'now', '+1 day') FROM n`,
-	Dead:     `INSERT INTO goqite (queue, body, received) SELECT 'bench', ?2, 3 FROM n`, // they stay where they are
+	Dead:     `INSERT INTO goqite (queue, body, received) SELECT 'bench', ?2, 3 FROM n`, // these remain in the table
 }
 
 func (g *goqiteQueue) Fill(ctx context.Context, kind Kind, n int) error {
@@ -229,7 +229,7 @@ func (g *goqiteRunner) Work(ctx context.Context, workers int, handle func(n int6
 	})
 }
 
-// WorkTx writes the receipt in a transaction of its own: the runner acks by itself.
+// WorkTx inserts the receipt in a separate transaction, because the runner acks on its own.
 func (g *goqiteRunner) WorkTx(ctx context.Context, workers int, handle func(n int64)) error {
 	return g.run(ctx, workers, func(ctx context.Context, n int64) error {
 		defer handle(n)
@@ -257,7 +257,7 @@ func (g *goqiteRunner) Idle(ctx context.Context, queues, _ int) error {
 	})
 }
 
-// ClaimAck would need messages in the runner's envelope.
+// ClaimAck is not supported: the runner wraps its messages in an envelope.
 func (g *goqiteRunner) ClaimAck(context.Context) error {
 	return fmt.Errorf("%w: see goqite tuned", errNA)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// honkers is this project, with its defaults.
+// honkers is this project with default options.
 func honkers() Contestant {
 	return Contestant{
 		Name:  honkerName,
@@ -94,8 +94,8 @@ func (h *honkerQueue) ClaimAck(ctx context.Context) error {
 	return jobs[0].Ack(ctx)
 }
 
-// honkerFill surrounds jobs of the queue "bench". Those that are in flight are held by
-// another; those that are delayed have a higher priority.
+// honkerFill has statements that add jobs to the queue "bench". Jobs in flight are held by another
+// worker, and delayed jobs have a higher priority.
 var honkerFill = map[Kind]string{
 	Due: `INSERT INTO _honker_live (queue, payload, run_at, created_at) SELECT 'bench', ?2, unixepoch() - 10, unixepoch() FROM n`,
 	InFlight: `INSERT INTO _honker_live (queue, payload, state, worker_id, claim_expires_at, attempts, run_at)

@@ -16,8 +16,8 @@ import (
 
 const natsServer = "nats-server"
 
-// jetStreams is a work queue and a stream of NATS JetStream, on a server of their own with
-// file storage. It leaves writes to the kernel, and to an fsync every two minutes.
+// jetStreams is a work queue and a stream of NATS JetStream, on its own server with file storage.
+// JetStream syncs its files every two minutes and otherwise relies on the kernel.
 func jetStreams() Contestant {
 	return Contestant{
 		Name:  jetStreamName,
@@ -57,7 +57,7 @@ func openJetStream(ctx context.Context, path string) (*jetStreamQueue, error) {
 	return j, nil
 }
 
-// natsAddress is where the server of dir listens, as it says in a file.
+// natsAddress returns the address of the server in dir, from the ports file that the server writes.
 func natsAddress(dir string) (network, addr string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.ports"))
 	if err != nil || len(files) == 0 {
@@ -94,7 +94,7 @@ func (j *jetStreamQueue) publish(ctx context.Context, subject string, n int64) e
 	return err
 }
 
-// publishBatch sends n messages before it waits for their acks: there are no batches.
+// publishBatch publishes n messages before it waits for their acks. It does not use batches.
 func (j *jetStreamQueue) publishBatch(ctx context.Context, subject string, n int) error {
 	acks := make([]jetstream.PubAckFuture, n)
 	for i := range acks {
@@ -143,8 +143,7 @@ func (j *jetStreamQueue) Member(ctx context.Context, group, _ string, handle fun
 	return consume(ctx, j.events, group, 1, handle)
 }
 
-// consume has the messages of a durable consumer handled by so many goroutines, and
-// acked.
+// consume handles and acks the messages of a durable consumer in several goroutines.
 func consume(ctx context.Context, s jetstream.Stream, name string, workers int, handle func(n int64)) error {
 	c, err := s.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
 	if err != nil {

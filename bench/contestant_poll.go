@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// pollers are what a binding without wakes does: one loop that reads data_version, and asks
-// about each queue once it has moved. Asking is a read, so that a poll that finds nothing
-// takes no lock from a writer.
+// pollers work like a binding without wake-ups: a loop polls data_version and queries each queue
+// after a change. The query is a read, so that a fruitless poll does not lock out writers.
 func pollers() []Contestant {
 	return []Contestant{poller(time.Millisecond), poller(5 * time.Millisecond)}
 }
@@ -33,7 +32,7 @@ type pollQueue struct {
 
 const pollPending = `SELECT EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = ? AND state = 'pending')`
 
-// Work takes all jobs that there are whenever the file has changed.
+// Work takes all waiting jobs whenever the file has changed.
 func (p *pollQueue) Work(ctx context.Context, _ int, handle func(n int64)) error {
 	return p.poll(ctx, []string{"bench"}, func() error {
 		jobs, err := p.turn(nil, 128)
@@ -49,7 +48,7 @@ func (p *pollQueue) Work(ctx context.Context, _ int, handle func(n int64)) error
 	})
 }
 
-// Idle asks about queues that never have a job.
+// Idle polls queues that never have a job.
 func (p *pollQueue) Idle(ctx context.Context, queues, _ int) error {
 	names := make([]string, queues)
 	for i := range names {
@@ -58,7 +57,7 @@ func (p *pollQueue) Idle(ctx context.Context, queues, _ int) error {
 	return p.poll(ctx, names, func() error { return fmt.Errorf("a queue that has no jobs has one") })
 }
 
-// poll calls found when one of the queues has jobs, after each commit of another connection.
+// poll calls found after each commit of another connection, if a queue has jobs.
 func (p *pollQueue) poll(ctx context.Context, queues []string, found func() error) error {
 	for seen := int64(0); ctx.Err() == nil; {
 		for _, name := range queues {

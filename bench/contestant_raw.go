@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// raw is the ceiling: the driver by itself on the tables of a fresh honker file, each
-// statement prepared once on one connection, the least that a queue has to do. It has
-// one loop of work, whatever the number of workers; a loop that has found nothing looks
-// at data_version every millisecond, as honker's bindings in other languages do.
+// raw is the ceiling: the bare driver on the tables of honker, doing the least that a queue must
+// do. It prepares each statement once, on a single connection. It works in a single loop,
+// regardless of the number of workers. An idle loop polls data_version every millisecond, like
+// honker's bindings for other languages.
 func raw() Contestant {
 	return Contestant{
 		Name:  ceilingName,
@@ -32,7 +32,7 @@ const ceilingName = "raw"
 const (
 	rawColumns = `INSERT INTO _honker_live (queue, payload, priority, run_at, max_attempts, created_at) VALUES `
 	rawRow     = `(?, ?, ?, ?, ?, ?)`
-	// The claim as bare as it can be: no overdue jobs, one level of priority.
+	// The simplest possible claim: it ignores overdue jobs and takes a single priority.
 	rawClaim = `UPDATE _honker_live SET state = 'processing', worker_id = 'raw', claim_expires_at = ?1, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live INDEXED BY _honkerx_live_pending
   WHERE queue = 'bench' AND state = 'pending' AND priority = ?4 AND run_at <= ?2 AND attempts < max_attempts LIMIT ?3)
@@ -42,20 +42,20 @@ RETURNING id, payload, priority, run_at, attempts, max_attempts, created_at, exp
 
 type rawQueue struct {
 	pool    *sql.DB
-	mu      sync.Mutex // guards enqueue's connection from one BEGIN to its COMMIT
+	mu      sync.Mutex // guards the connection of enqueue from BEGIN to COMMIT
 	enqueue *rawConn
 	work    *rawConn
 	stream  *rawConn
 }
 
-// rawConn is one connection and its statements.
+// rawConn is a connection with its prepared statements.
 type rawConn struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt
 }
 
 func openRaw(ctx context.Context, path string, d Durability) (*rawQueue, error) {
-	db, err := honker.Open(ctx, path, nil) // for the schema
+	db, err := honker.Open(ctx, path, nil) // creates the schema
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func newRawConn(ctx context.Context, pool *sql.DB) (*rawConn, error) {
 	return &rawConn{conn, map[string]*sql.Stmt{}}, err
 }
 
-// stmt is query, prepared once. The statements run without a ctx that can end: the
-// driver would start a goroutine for each.
+// stmt returns the prepared statement for query. Statements run without a cancelable context, for
+// which the driver would start a goroutine each time.
 func (c *rawConn) stmt(query string) (*sql.Stmt, error) {
 	if s := c.stmts[query]; s != nil {
 		return s, nil
@@ -153,7 +153,7 @@ func (r *rawQueue) EnqueueTx(context.Context) error {
 	})
 }
 
-// Work puts the ack of a batch and the next claim into one transaction.
+// Work acks a batch and claims the next in a single transaction.
 func (r *rawQueue) Work(ctx context.Context, _ int, handle func(n int64)) error {
 	var held []int64
 	var seen int64
@@ -228,12 +228,12 @@ func scanRawJob(rows *sql.Rows) (j rawJob, err error) {
 func jsonIDs(ids []int64) string {
 	text, err := json.Marshal(ids)
 	if err != nil {
-		panic(err) // numbers
+		panic(err) // cannot happen for integers
 	}
 	return string(text)
 }
 
-// waitForCommit looks at that interval whether another connection has committed since seen.
+// waitForCommit polls data_version until another connection has committed since seen.
 func (c *rawConn) waitForCommit(ctx context.Context, seen int64, interval time.Duration) (version int64, err error) {
 	s, err := c.stmt("PRAGMA data_version")
 	if err != nil {
@@ -254,7 +254,7 @@ func (c *rawConn) waitForCommit(ctx context.Context, seen int64, interval time.D
 	}
 }
 
-// WorkTx claims a job, writes its receipt and acks it in one transaction.
+// WorkTx claims a job, inserts its receipt and acks it in a single transaction.
 func (r *rawQueue) WorkTx(ctx context.Context, _ int, handle func(n int64)) error {
 	for ctx.Err() == nil {
 		jobs, err := r.one(func(j rawJob) error { return r.work.exec(insertReceipt, j.id) })
@@ -279,7 +279,7 @@ func (r *rawQueue) one(f func(rawJob) error) (jobs []rawJob, err error) {
 	return jobs, err
 }
 
-// ClaimAck commits twice, as a handler runs between a claim and its ack.
+// ClaimAck commits twice, because a handler would run between a claim and its ack.
 func (r *rawQueue) ClaimAck(context.Context) error {
 	jobs, err := r.claim(1, 0)
 	if err == nil && len(jobs) != 1 {
@@ -299,7 +299,7 @@ func (r *rawQueue) Unfinished(ctx context.Context) (int, error) {
 	return count(ctx, r.pool, "_honker_live")
 }
 
-// Idle does nothing: an open database and no queue is the floor.
+// Idle does nothing: an open database without a queue is the floor.
 func (r *rawQueue) Idle(ctx context.Context, _, _ int) error {
 	<-ctx.Done()
 	return nil

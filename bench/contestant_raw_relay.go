@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The statements of the relay, as it runs them.
+// The statements of package relay.
 const (
 	rawSend = `INSERT INTO _honkerx_relay_messages (queue, created_ms, partition, key, type, payload) VALUES (?1, ?2, ?3, '', ?4, ?5)`
 
@@ -40,8 +40,8 @@ WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
 	rawRelayType   = "application/json"
 )
 
-// rawRelay is one loop, which saves the progress of a batch and takes the next one in one
-// transaction, as a processor of the relay does.
+// rawRelay is a single loop. Like a processor of the relay, it saves the progress of a batch and
+// takes the next batch in the same transaction.
 type rawRelay struct{ *rawQueue }
 
 func (r *rawQueue) Relay(int) Relayer { return rawRelay{r} }
@@ -67,7 +67,7 @@ func (r rawRelay) SendOrder(_ context.Context, n int64) error {
 	})
 }
 
-// rawRelayBatch is a batch that was taken.
+// rawRelayBatch is a batch taken from a partition.
 type rawRelayBatch struct {
 	partition, epoch, processed, cursor int64
 	messages                            []rawMessage
@@ -122,7 +122,7 @@ func (b *rawRelayBatch) each(handle handleFunc) {
 	}
 }
 
-// receive writes a receipt for each message, in a savepoint of its own.
+// receive inserts a receipt for each message in its own savepoint.
 func (r rawRelay) receive(b *rawRelayBatch, handle handleFunc) error {
 	if b == nil {
 		return nil
@@ -142,7 +142,7 @@ func (r rawRelay) receive(b *rawRelayBatch, handle handleFunc) error {
 	return nil
 }
 
-// step saves the progress of held, and takes the next batch.
+// step saves the progress of held and takes the next batch.
 func (r rawRelay) step(held *rawRelayBatch, size int, more bool) (*rawRelayBatch, error) {
 	if held != nil {
 		last := held.messages[len(held.messages)-1].id
@@ -165,7 +165,7 @@ func (r rawRelay) step(held *rawRelayBatch, size int, more bool) (*rawRelayBatch
 	return next, err
 }
 
-// take returns nil when there is nothing.
+// take takes a partition with messages. It returns nil if there is none.
 func (r rawRelay) take() (*rawRelayBatch, error) {
 	s, err := r.work.stmt(rawRelayTake)
 	if err != nil {

@@ -31,8 +31,8 @@ func (r *rawQueue) PublishBatch(_ context.Context, n int) error {
 	return r.stream.exec(rawEvent+strings.TrimSuffix(strings.Repeat(rawEvents+",", n), ","), args...)
 }
 
-// Subscribe reads a thousand events, saves the offset, and waits by a poll every
-// millisecond. Each subscriber has a connection.
+// Subscribe reads up to a thousand events at a time, saves the offset, and polls every millisecond
+// when there are no more. Each subscriber has its own connection.
 func (r *rawQueue) Subscribe(ctx context.Context, consumer string, handle func(n int64)) error {
 	c, err := newRawConn(context.Background(), r.pool)
 	if err != nil {

@@ -11,41 +11,41 @@ import (
 )
 
 type (
-	// RelayOpener has a relay with one queue of so many partitions.
+	// RelayOpener opens a relay queue with the given number of partitions.
 	RelayOpener interface {
 		Relay(partitions int) Relayer
 	}
-	// Relayer is that queue. The payload of a message says its number in its partition.
+	// Relayer is a relay queue. The payload of a message has its number in the partition.
 	Relayer interface {
-		// Send adds message n of a partition in a commit of its own.
+		// Send commits message n of a partition.
 		Send(ctx context.Context, partition int, n int64) error
-		// SendOrder adds an order and message n of partition 0 in one transaction of the caller.
+		// SendOrder adds an order and message n of partition 0 in a transaction of the caller.
 		SendOrder(ctx context.Context, n int64) error
-		// Deliver hands messages out until ctx ends.
+		// Deliver delivers messages until ctx is done.
 		Deliver(ctx context.Context, d delivery, handle handleFunc) error
 	}
 )
 
-// delivery is how messages are handed out.
+// delivery has the settings of a delivery.
 type delivery struct {
 	Kind       deliveryKind
-	Batch      int // the most messages of a batch; 0: the default
-	Processors int // batches at once; 0: the default
+	Batch      int // maximum size of a batch; 0 for the default
+	Processors int // number of concurrent batches; 0 for the default
 }
 
 type deliveryKind string
 
-// The kinds of handlers.
+// Kinds of handlers.
 const (
 	byMessage deliveryKind = "Handle"
 	byBatch   deliveryKind = "HandleBatch"
-	byTx      deliveryKind = "HandleTx" // which writes a receipt
+	byTx      deliveryKind = "HandleTx" // inserts a receipt
 )
 
-// defaultBatch is the relay's.
+// defaultBatch is the default batch size of the relay.
 const defaultBatch = 10
 
-// handleFunc gets the number of a message as its deliverer counts it.
+// handleFunc is called with the number of a message in its partition and its payload.
 type handleFunc func(partition int, seq int64, payload []byte)
 
 type honkerRelay struct {
@@ -100,13 +100,13 @@ func (r *honkerRelay) Deliver(ctx context.Context, d delivery, handle handleFunc
 	return all.Run(ctx)
 }
 
-// Texts around the number in a payload.
+// The parts of a payload before and after its number.
 var payloadHead, payloadTail = func() ([]byte, []byte) {
 	head, tail, _ := strings.Cut(payloadText(7777), "7777")
 	return []byte(head), []byte(tail)
 }()
 
-// numberOf is the number in a payload; false: it is not the payload that was sent.
+// numberOf returns the number in a payload, or false if the payload was altered.
 func numberOf(payload []byte) (n int64, ok bool) {
 	rest, head := bytes.CutPrefix(payload, payloadHead)
 	rest, tail := bytes.CutSuffix(rest, payloadTail)

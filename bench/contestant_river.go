@@ -12,12 +12,12 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverDefault is River with the intervals that it has by itself.
+// riverDefault is River with its default intervals.
 func riverDefault() Contestant {
 	return Contestant{
 		Name:  "River",
 		About: "riversqlite, defaults (FetchCooldown 100 ms, FetchPollInterval 1 s), SetMaxOpenConns(1) as its driver advises",
-		Best:  100, // as in its examples
+		Best:  100, // as in River's examples
 		Poll:  time.Second,
 		Open: func(ctx context.Context, path string, d Durability) (Queue, error) {
 			return openRiver(ctx, path, d, river.Config{})
@@ -25,7 +25,8 @@ func riverDefault() Contestant {
 	}
 }
 
-// riverTuned is River with the intervals and workers of its own benchmark, riverbench.
+// riverTuned is River with the intervals and the number of workers of its own benchmark,
+// riverbench.
 func riverTuned() Contestant {
 	return Contestant{
 		Name:  "River tuned",
@@ -105,7 +106,7 @@ func (r *riverQueue) Work(ctx context.Context, workers int, handle func(n int64)
 		})
 }
 
-// WorkTx completes the job in the transaction of its receipt.
+// WorkTx completes the job in the transaction that inserts its receipt.
 func (r *riverQueue) WorkTx(ctx context.Context, workers int, handle func(n int64)) error {
 	return r.work(ctx, map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
 		func(ctx context.Context, job *river.Job[riverArgs]) error {

@@ -12,20 +12,20 @@ import (
 	"text/template"
 )
 
-// pages are those with figures of the results, below the root of the repository.
+// pages lists the pages that contain figures, relative to the root of the repository.
 var pages = []string{"README.md", "docs/performance.md", "docs/internals/benchmarks.md", "docs/guide/files.md", "docs/guide/pools.md"}
 
-// figures are templates in a page, in comments of HTML, which readers do not see. One that stands alone on its line makes the
-// table below it; any other makes the number that stands before it.
+// figures matches templates in HTML comments, which are invisible to readers. A template on a line
+// of its own generates the table below it. Any other template generates the number before it.
 var figures = regexp.MustCompile(`(?s)<!--(\{\{.*?\}\})-->`)
 
-// number that a template replaces, and a table.
+// Patterns for the number or table that a template replaces.
 var (
 	numberBefore = regexp.MustCompile(`(?:[0-9](?:[0-9.,]*[0-9])?|\?)$`)
 	tableBelow   = regexp.MustCompile(`^(?:\|[^\n]*\n)*`)
 )
 
-// updatePages writes the figures of the results into the pages.
+// updatePages updates the figures in all pages.
 func updatePages(root string) error {
 	for _, page := range pages {
 		path := filepath.Join(root, page)
@@ -44,7 +44,7 @@ func updatePages(root string) error {
 	return nil
 }
 
-// withFigures returns a page with the figures of the results in a folder.
+// withFigures returns page with the figures from a directory of results.
 func withFigures(page, results string) (string, error) {
 	f := &folder{path: results, read: map[string]*Results{}}
 	funcs := f.funcs()
@@ -87,20 +87,20 @@ func execute(source string, funcs template.FuncMap) (string, error) {
 	return b.String(), nil
 }
 
-// figure is printed with three digits that count.
+// figure is a number that is printed with three significant digits.
 type figure float64
 
 func (f figure) String() string { return number(float64(f)) }
 
-// folder has the results of several runs.
+// folder loads the results of several runs.
 type folder struct {
 	path    string
 	read    map[string]*Results
-	columns []string // the contestants of the rows that follow
+	columns []string // columns of the following rows
 }
 
-// funcs are those of the templates. A cell is named by the run, the suite, the case, and then the contestant and the metric:
-// without these it is honker's, and the first metric.
+// funcs returns the template functions. A cell is identified by run, suite and case, and optionally
+// by contestant and metric. The defaults are honker and the first metric.
 func (f *folder) funcs() template.FuncMap {
 	of := func(pick func(Cell) float64) func(run, suite, name string, rest ...string) (figure, error) {
 		return func(run, suite, name string, rest ...string) (figure, error) {
@@ -110,7 +110,7 @@ func (f *folder) funcs() template.FuncMap {
 	}
 	return template.FuncMap{
 		"median":  of(func(c Cell) float64 { return c.Median }),
-		"ratio":   of(func(c Cell) float64 { return c.Ratio }), // to raw
+		"ratio":   of(func(c Cell) float64 { return c.Ratio }), // relative to raw
 		"least":   of(func(c Cell) float64 { return c.Min }),
 		"most":    of(func(c Cell) float64 { return c.Max }),
 		"times":   func(a, b figure) figure { return a / b },
@@ -124,13 +124,13 @@ func (f *folder) funcs() template.FuncMap {
 	}
 }
 
-// header begins a table with contestants of different suites.
+// header starts a table whose columns are contestants and whose rows may be from several suites.
 func (f *folder) header(contestants ...string) string {
 	f.columns = contestants
 	return "| | " + strings.Join(contestants, " | ") + " |\n|---" + strings.Repeat("|---", len(contestants)) + "|\n"
 }
 
-// row has some metrics of a case, for the contestants of the header.
+// row returns a row with metrics of a case for each contestant of the header.
 func (f *folder) row(label, run, suite, name string, metrics ...string) (string, error) {
 	line := "| " + label
 	var missing error
@@ -153,7 +153,7 @@ func (f *folder) row(label, run, suite, name string, metrics ...string) (string,
 	return line + " |\n", nil
 }
 
-// table has a row for each case of a suite, with a metric of each contestant.
+// table returns a table of a metric, with a row per case of a suite and a column per contestant.
 func (f *folder) table(run, suite, metric string) (string, error) {
 	r, err := f.results(run)
 	if err != nil {

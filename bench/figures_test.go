@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The figures of the pages are those of the results: neither can change without the other.
+// The figures in the pages agree with the results.
 func TestPages_HaveTheFiguresOfTheResults(t *testing.T) {
 	found := 0
 	for _, page := range pages {
@@ -23,7 +23,7 @@ func TestPages_HaveTheFiguresOfTheResults(t *testing.T) {
 	require.Greater(t, found, 50, "the walk has missed the figures")
 }
 
-// A template makes the table below it, or the number before it, and says what it does not find.
+// A template replaces the table below it or the number before it, and fails if a name is unknown.
 func TestFigures(t *testing.T) {
 	page := "<!--{{table \"main\" \"stream\" \"p50, ms\"}}-->\n| old |\n\nA group has ?<!--{{median \"main\" \"stream\" \"group of 4 members, each event acked\"}}--> of 1.\n"
 	made, err := withFigures(page, "results")

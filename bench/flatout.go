@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// flatOut is goroutines that do the same again and again without a pause.
+// flatOut repeats an operation in several goroutines without a pause.
 type flatOut struct {
 	done atomic.Int64
-	busy atomic.Int64 // SQLITE_BUSY
+	busy atomic.Int64 // SQLITE_BUSY errors
 	end  func() error
-	mu   sync.Mutex // guards took while they end
+	mu   sync.Mutex // guards the latencies while the goroutines end
 	took latencies
 }
 
@@ -49,8 +49,7 @@ func (o *flatOut) loop(ctx context.Context, f func(ctx context.Context) error) e
 	return nil
 }
 
-// startWorkers is workers for which there is always another job. Their latencies are not
-// taken.
+// startWorkers starts workers and keeps them supplied with jobs. It does not record latencies.
 func startWorkers(ctx context.Context, q Queue, workers int) *flatOut {
 	o := &flatOut{}
 	o.end = background(ctx, func(ctx context.Context) error {
@@ -61,7 +60,7 @@ func startWorkers(ctx context.Context, q Queue, workers int) *flatOut {
 	return o
 }
 
-// feed keeps a backlog in front of the workers.
+// feed keeps a backlog of jobs for the workers.
 func (o *flatOut) feed(ctx context.Context, q Queue) error {
 	const batch, ahead = 1000, 20_000
 	for fed := int64(0); ctx.Err() == nil; {
@@ -78,14 +77,15 @@ func (o *flatOut) feed(ctx context.Context, q Queue) error {
 	return nil
 }
 
-// during is how many times a second it was done while f ran.
+// during returns the number of operations per second while f runs.
 func (o *flatOut) during(f func() error) (perSecond float64, err error) {
 	began, before := time.Now(), o.done.Load()
 	err = f()
 	return float64(o.done.Load()-before) / time.Since(began).Seconds(), err
 }
 
-// rate is that while length goes by, and until it was done once.
+// rate returns the number of operations per second within length. It waits for at least a single
+// operation.
 func (o *flatOut) rate(length time.Duration) (perSecond float64, err error) {
 	before := o.done.Load()
 	return o.during(func() error {

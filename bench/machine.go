@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Machine is what the numbers were measured on and with.
+// Machine describes the hardware and software of a run.
 type Machine struct {
 	CPU      string
 	Cores    int
@@ -17,7 +17,7 @@ type Machine struct {
 	OS       string
 	Kernel   string
 	Go       string
-	Versions []string // module version
+	Versions []string // module paths with versions
 }
 
 var interesting = []string{
@@ -37,7 +37,7 @@ func thisMachine() Machine {
 	}
 }
 
-// field is the value of the first line that begins with name.
+// field returns the value of the first line of a file that begins with name.
 func field(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -60,8 +60,8 @@ func firstLine(path string) string {
 	return line
 }
 
-// loadAverage of the last minute; 0: not known. What is more than a core or two comes from
-// other programs.
+// loadAverage returns the load average of the last minute, or 0 if it is unknown. A value well
+// above 1 or 2 means that other programs were running.
 func loadAverage() float64 {
 	text, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
 	v, err := strconv.ParseFloat(text, 64)

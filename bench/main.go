@@ -1,5 +1,5 @@
-// Bench measures honker beside its peers and beside the driver by itself: the numbers of
-// docs/performance.md, so that they can be repeated. See README.md.
+// Bench compares the performance of honker with similar projects and with the bare driver. It
+// produces the numbers in docs/performance.md. See README.md.
 package main
 
 import (
@@ -19,11 +19,11 @@ import (
 func main() {
 	asChild()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // a second signal does not wait
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
-// config is what the flags say.
+// config holds the values of the flags.
 type config struct {
 	suite, cases, only, out, dir, from, pages string
 	length                                    time.Duration
@@ -32,7 +32,7 @@ type config struct {
 	seed                                      uint64
 }
 
-// run returns the exit code: 1 for a failure, 2 for wrong flags.
+// run returns the exit code: 1 for a failure, 2 for invalid flags.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	c, err := parseFlags(args, stderr)
 	if err != nil {
@@ -102,11 +102,11 @@ func (c config) run(ctx context.Context, stderr io.Writer) error {
 		}
 		return render(results, c.from)
 	}
-	if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil { // rather now than after an hour
+	if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil { // fail now rather than after an hour
 		return err
 	}
 	results, err := c.measure(ctx, stderr)
-	if len(results.Tables) == 0 { // what was measured before an interrupt is drawn
+	if len(results.Tables) == 0 { // after an interrupt, render the results so far
 		return err
 	}
 	return errors.Join(err, render(results, c.out))
@@ -126,7 +126,7 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 		}
 		results.Tables = append(results.Tables, tables...)
 		results.Header.Took = time.Since(results.Header.Began).Round(time.Second).String()
-		if err = errors.Join(err, results.write(c.out)); err != nil { // after each: an hour may end early
+		if err = errors.Join(err, results.write(c.out)); err != nil { // after each suite, in case a long run is interrupted
 			break
 		}
 	}

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestBench_Suites runs every suite for a moment: each table has a row per contestant, with
-// numbers or a word on why there are none.
+// TestBench_Suites runs every suite briefly. Each table must have a row per contestant, with
+// numbers or the reason why there are none.
 func TestBench_Suites(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.Name, func(t *testing.T) {
@@ -32,10 +32,10 @@ func TestBench_Suites(t *testing.T) {
 			}
 			r := Runner{Rounds: 2, For: time.Millisecond, Scale: 0.001, Bound: 50 * time.Millisecond, Fewest: 1, Hasty: true,
 				Dir: t.TempDir(), Progress: io.Discard}
-			if s.Name == "wake" || s.Name == "crowd" { // River's poll takes seconds
+			if s.Name == "wake" || s.Name == "crowd" { // River's polls take seconds
 				r.Rounds = 1
 			}
-			if s.Name == "crowd" { // its processes take their time
+			if s.Name == "crowd" { // its processes are slow to start
 				s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool {
 					return !slices.ContainsFunc([]string{"10 idle, 5 ms", "10 queues", "subscribers"}, func(one string) bool { return strings.Contains(c.Name, one) })
 				})
@@ -70,7 +70,7 @@ func checkTable(t *testing.T, table *Table, contestants []Contestant) {
 	require.NotEmpty(t, ours.Cells, "%s: %s", table.Case, ours.Note)
 }
 
-// checkOutput has the results written, read, and drawn.
+// checkOutput writes, reads and renders the results.
 func checkOutput(t *testing.T, r *Results) {
 	path := filepath.Join(t.TempDir(), "results.json")
 	require.NoError(t, r.write(path))
@@ -110,7 +110,7 @@ func checkSVG(t *testing.T, path string) {
 	require.Equal(t, "svg", root)
 }
 
-// A cell holds the rounds, their median and extremes, and the ratio to the ceiling.
+// A cell has the values of all rounds, their median and extremes, and the ratio to the ceiling.
 func TestBench_Cell(t *testing.T) {
 	c := newCell([]float64{3, 1, 2}, []float64{6, 4, 4})
 	require.Equal(t, Cell{Rounds: []float64{3, 1, 2}, Median: 2, Min: 1, Max: 3, Ratio: 0.5}, c)
@@ -127,14 +127,14 @@ func TestBench_Quantile(t *testing.T) {
 	require.Equal(t, 7.0, quantile([]float64{7}, 0.5))
 }
 
-// Numbers are rounded to what matters and have their thousands separated.
+// Numbers are rounded to three significant digits and have thousands separators.
 func TestBench_Number(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.0123: "0.012", 1.234: "1.23", 56.78: "56.8", 999.6: "1,000", 1234567: "1,234,567"} {
 		require.Equal(t, want, number(v))
 	}
 }
 
-// TestBench_Targets has honker reach them, and miss them.
+// TestBench_Targets checks results that meet the targets and results that miss them.
 func TestBench_Targets(t *testing.T) {
 	cell := func(v float64) []Cell { return []Cell{newCell([]float64{v}, nil)} }
 	work := Table{Suite: "work", Case: "no-op jobs, as many workers as suit each best", Rows: []Row{
@@ -155,7 +155,7 @@ func TestBench_Targets(t *testing.T) {
 	}
 }
 
-// TestBench_Bounds judges honker by the worst of the tables that are meant.
+// TestBench_Bounds checks that honker is judged by the worst of the selected tables.
 func TestBench_Bounds(t *testing.T) {
 	table := func(name string, v float64) Table {
 		return Table{Suite: "crowd", Case: name, Metrics: []Metric{{"p50", "ms", false}}, Rows: []Row{{Contestant: honkerName, Cells: []Cell{newCell([]float64{v}, nil)}}}}
@@ -175,7 +175,7 @@ func TestBench_Bounds(t *testing.T) {
 	require.False(t, met)
 }
 
-// TestBench_Lowest lets no peer be ahead.
+// TestBench_Lowest checks that the target is missed if any peer is ahead.
 func TestBench_Lowest(t *testing.T) {
 	row := func(name string, v float64) Row {
 		return Row{Contestant: name, Cells: []Cell{newCell([]float64{v}, nil)}}
@@ -187,7 +187,7 @@ func TestBench_Lowest(t *testing.T) {
 	}
 }
 
-// TestBench_Order has the seed decide it, and nothing else.
+// TestBench_Order checks that the order of contestants depends only on the seed.
 func TestBench_Order(t *testing.T) {
 	r := Runner{Seed: 1}
 	c := Case{Name: "a", Durability: Normal}
@@ -197,7 +197,7 @@ func TestBench_Order(t *testing.T) {
 	require.NotEqual(t, r.rand("s", c, 0).Perm(100), other.rand("s", c, 0).Perm(100))
 }
 
-// Flags that make no sense are refused.
+// Invalid flags are rejected with exit code 2.
 func TestBench_Flags(t *testing.T) {
 	for _, args := range [][]string{{"-suite", "nosuch"}, {"-rounds", "0"}, {"-scale", "2"}, {"-for", "0s"}, {"more"}, {"-nosuch"}} {
 		require.Equal(t, 2, run(t.Context(), args, io.Discard), "%v", args)
@@ -206,8 +206,8 @@ func TestBench_Flags(t *testing.T) {
 	require.Equal(t, 1, run(t.Context(), []string{"-from", filepath.Join(t.TempDir(), "nosuch.json")}, io.Discard))
 }
 
-// TestBench_Run is the program from its flags to its files, and the files from the results
-// once more.
+// TestBench_Run runs the program from its flags to its output files, and then renders the results
+// again.
 func TestBench_Run(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "new", "results.json")
 	args := []string{"-suite", "enqueue,stream", "-only", "raw,honker", "-for", "1ms", "-rounds", "1", "-scale", "0.001", "-out", out}
@@ -220,8 +220,8 @@ func TestBench_Run(t *testing.T) {
 	require.Equal(t, string(first), string(again))
 }
 
-// A child that dies is a failure of the run.
-// TestBench_ChildDies: what cannot be measured is n/a, what broke is not.
+// TestBench_ChildDies checks that a child's reason for not measuring is shown as n/a, and that a
+// crash is a failure.
 func TestBench_ChildDies(t *testing.T) {
 	for says, na := range map[string]bool{"": false, "echo ERROR too slow": true} {
 		c, err := newChild(exec.Command("sh", "-c", "echo READY; "+says))

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-// payload is about a hundred bytes of JSON, as in a small real job. N tells jobs apart.
+// payload is about a hundred bytes of JSON, like that of a small real job. N identifies the job.
 type payload struct {
 	To, Subject, Body string
 	N                 int64
@@ -25,7 +25,7 @@ func payloads(n int) []payload {
 func payloadText(n int64) string {
 	text, err := json.Marshal(newPayload(n))
 	if err != nil {
-		panic(err) // strings and a number
+		panic(err) // cannot happen for strings and an integer
 	}
 	return string(text)
 }

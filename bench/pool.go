@@ -10,7 +10,7 @@ import (
 	"modernc.org/sqlite"
 )
 
-// The application's own tables.
+// Tables of the application.
 const (
 	businessSchema = `CREATE TABLE IF NOT EXISTS orders (id INTEGER PRIMARY KEY, customer TEXT, total INTEGER);
 CREATE TABLE IF NOT EXISTS receipts (id INTEGER PRIMARY KEY, job INTEGER);
@@ -20,8 +20,8 @@ CREATE TABLE IF NOT EXISTS noise (id INTEGER PRIMARY KEY, at INTEGER)`
 	insertNoise   = `INSERT INTO noise (at) VALUES (?)`
 )
 
-// openPool opens the file as all the peers advise: WAL, a busy timeout, writing
-// transactions that begin IMMEDIATE.
+// openPool opens a file with the settings that all peers recommend: WAL, a busy timeout, and BEGIN
+// IMMEDIATE for transactions that write.
 func openPool(path string, d Durability) (*sql.DB, error) {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": {
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(" + string(d) + ")",
@@ -29,8 +29,8 @@ func openPool(path string, d Durability) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+path+"?"+q.Encode())
 }
 
-// openSingle is openPool with one connection, and the tables that are asked for: River,
-// goqite and watermill-sqlite advise SetMaxOpenConns(1), and it spares backlite SQLITE_BUSY.
+// openSingle is openPool with a single connection and the given schema. River, goqite and
+// watermill-sqlite recommend SetMaxOpenConns(1), and backlite gets no SQLITE_BUSY with it.
 func openSingle(ctx context.Context, path string, d Durability, schema string) (*sql.DB, error) {
 	pool, err := openPool(path, d)
 	if err != nil {
@@ -61,7 +61,7 @@ func count(ctx context.Context, pool *sql.DB, rows string) (n int, err error) {
 	return n, err
 }
 
-// isBusy reports SQLITE_BUSY in any of its forms.
+// isBusy reports whether err is SQLITE_BUSY or any of its extended codes.
 func isBusy(err error) bool {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code()&0xff == 5

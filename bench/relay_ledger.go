@@ -12,17 +12,17 @@ import (
 	"sync"
 )
 
-// ledger checks what a relay delivers: in each partition every message once, in order, with the
-// payload that was sent.
+// ledger checks deliveries: each message of a partition must arrive once, in order and with its
+// original payload.
 type ledger struct {
 	mu     sync.Mutex
-	last   []int64 // delivered, of each partition
-	broken error   // the first thing that was not as it should be
+	last   []int64 // last number delivered in each partition
+	broken error   // first violation
 }
 
 const relayProcessed = `SELECT processed FROM _honkerx_relay_partitions WHERE queue = 'bench' ORDER BY partition`
 
-// openLedger begins where the partitions of a file are.
+// openLedger returns a ledger that starts at the current progress of the partitions.
 func openLedger(ctx context.Context, q Queue) (*ledger, error) {
 	last, err := processed(ctx, q)
 	return &ledger{last: last}, err
@@ -44,7 +44,7 @@ func processed(ctx context.Context, q Queue) (all []int64, err error) {
 	return all, rows.Err()
 }
 
-// deliver notes a message.
+// deliver records and checks a delivery.
 func (l *ledger) deliver(partition int, seq int64, payload []byte) {
 	n, ok := numberOf(payload)
 	l.mu.Lock()
@@ -55,7 +55,8 @@ func (l *ledger) deliver(partition int, seq int64, payload []byte) {
 	}
 }
 
-// verify compares what was delivered with the file, of a queue that was sent so many messages.
+// verify checks that the deliveries agree with the progress in the file, and that all sent messages
+// were delivered.
 func (l *ledger) verify(ctx context.Context, q Queue, sent int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,15 +85,15 @@ func (l *ledger) verify(ctx context.Context, q Queue, sent int) error {
 	return err
 }
 
-// haulBatch is a batch by the journal of a long haul.
+// haulBatch is a batch in the journal of a long haul.
 type haulBatch struct {
 	epoch, first, count int64
-	finished            int64 // -1: its process was killed before it could say so
+	finished            int64 // -1 if its process was killed before recording it
 }
 
-// verifyHaul has every message be delivered, in each partition in order: a batch begins after what
-// the one before it has finished. Nothing may be left of the n messages. It counts those that were
-// delivered again.
+// verifyHaul checks that each of n messages was delivered and that none is left. In each partition,
+// a batch must begin where the previous batch finished. It returns the number of repeated
+// deliveries.
 func verifyHaul(ctx context.Context, q Queue, journal string, n int) (again int, err error) {
 	partitions, err := readJournal(journal)
 	if err != nil {
@@ -111,7 +112,7 @@ func verifyHaul(ctx context.Context, q Queue, journal string, n int) (again int,
 	return again - n, errors.Join(l.verify(ctx, q, n), verifyDrained(ctx, q, delivery{}, n))
 }
 
-// verifyBatches returns the last message of a partition.
+// verifyBatches checks the batches of a partition and returns the number of its last message.
 func verifyBatches(batches []haulBatch) (last int64, err error) {
 	before := haulBatch{first: 1}
 	for _, b := range batches {
@@ -126,8 +127,8 @@ func verifyBatches(batches []haulBatch) (last int64, err error) {
 	return before.first + before.finished - 1, nil
 }
 
-// precedes tells whether a batch may begin with the message first after b. When the process of b was
-// killed, all of b was saved or nothing.
+// precedes reports whether the batch after b may begin with message first. If the process of b was
+// killed, either all or none of b was saved.
 func (b haulBatch) precedes(first int64) bool {
 	if b.finished < 0 {
 		return first == b.first || first == b.first+b.count
@@ -135,7 +136,7 @@ func (b haulBatch) precedes(first int64) bool {
 	return first == b.first+b.finished
 }
 
-// readJournal returns the batches of each partition, in the order in which they were begun.
+// readJournal returns the batches of each partition in the order in which they began.
 func readJournal(path string) (partitions [haulPartitions][]haulBatch, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBench_Ledger finds what comes twice, too early, not at all, or with another payload.
+// TestBench_Ledger checks that repeated, early, missing and altered messages are found.
 func TestBench_Ledger(t *testing.T) {
-	for name, deliveries := range map[string][][2]int64{ // the number of the relay, and that in the payload
+	for name, deliveries := range map[string][][2]int64{ // number according to the relay, number in the payload
 		"twice":     {{1, 1}, {1, 1}},
 		"too early": {{2, 2}},
 		"a gap":     {{1, 1}, {3, 3}},
@@ -33,11 +33,11 @@ func TestBench_Ledger(t *testing.T) {
 	require.Error(t, l.broken)
 }
 
-// TestBench_Haul lets a batch begin after what the one before it has finished, and nowhere else.
+// TestBench_Haul checks that a batch may begin only where the previous batch finished.
 func TestBench_Haul(t *testing.T) {
 	for name, c := range map[string]struct {
 		batches []haulBatch // epoch, first, count, finished
-		last    int64       // 0: there is something wrong
+		last    int64       // 0 if the batches are wrong
 	}{
 		"one after another":           {[]haulBatch{{1, 1, 10, 10}, {2, 11, 5, 5}}, 15},
 		"from the first again":        {[]haulBatch{{1, 1, 10, -1}, {3, 1, 1, 1}, {4, 2, 9, 9}}, 10},
@@ -55,7 +55,7 @@ func TestBench_Haul(t *testing.T) {
 	}
 }
 
-// TestBench_Journal reads what processes have noted.
+// TestBench_Journal checks that entries of several processes are read back.
 func TestBench_Journal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	write := func(entries ...haulEntry) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// render puts the tables and the charts beside the results file.
+// render writes the tables and charts next to the results file.
 func render(r *Results, path string) error {
 	charts, err := r.writeCharts(filepath.Dir(path))
 	if err != nil {

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Results are what a run leaves behind.
+// Results are the results of a run.
 type Results struct {
 	Header Header
 	Tables []Table
 }
 
-// Header says where, when and how.
+// Header describes a run.
 type Header struct {
 	Machine     Machine
 	Began       time.Time
 	Took        string
-	For         string // per suite
+	For         string // duration of each suite
 	Rounds      int
 	Scale       float64
 	Seed        uint64
@@ -26,42 +26,42 @@ type Header struct {
 	Skipped     []Skip
 }
 
-// About is the settings of a contestant.
+// About describes the settings of a contestant.
 type About struct{ Name, About string }
 
-// Skip is a contestant that did not take part.
+// Skip names a contestant that did not take part, with the reason.
 type Skip struct{ Name, Why string }
 
-// Table is one case: what was measured, and a row per contestant.
+// Table has the results of a case, with a row per contestant.
 type Table struct {
 	Suite      string
 	Case       string
-	X          float64 `json:",omitempty"` // its place on a curve
-	Curve      string  `json:",omitempty"` // the name of that curve
+	X          float64 `json:",omitempty"` // position on the curve
+	Curve      string  `json:",omitempty"` // name of the curve
 	Durability Durability
-	Load       float64 `json:",omitempty"` // average of the machine when it began
+	Load       float64 `json:",omitempty"` // load average of the machine at the start
 	Metrics    []Metric
 	Rows       []Row
 }
 
-// Metric is one column.
+// Metric describes a column.
 type Metric struct {
 	Name, Unit string
-	More       bool // is better
+	More       bool // more is better
 }
 
-// Row is what one contestant did.
+// Row has the results of a contestant.
 type Row struct {
 	Contestant string
-	Note       string `json:",omitempty"` // why there is no number, or what to know of it
-	Cells      []Cell // per metric; none: there is no number
+	Note       string `json:",omitempty"` // remark, or the reason why there are no numbers
+	Cells      []Cell // a cell per metric, or none
 }
 
-// Cell is one number: of each round, and what sums them up.
+// Cell has the value of each round and their summary.
 type Cell struct {
 	Rounds           []float64
 	Median, Min, Max float64
-	Ratio            float64 `json:",omitempty"` // to the ceiling: the median of the rounds' ratios
+	Ratio            float64 `json:",omitempty"` // to the ceiling: median of the ratios in each round
 }
 
 func (t *Table) row(contestant string) *Row {

@@ -13,26 +13,27 @@ import (
 	"time"
 )
 
-// Case is one table to be: what every contestant does in its turn.
+// Case defines a table. In its turn, each contestant runs Turn.
 type Case struct {
 	Name       string
-	Curve      string  // the curve that it is a point of
-	X          float64 // and where
+	Curve      string  // name of the curve of which the case is a point
+	X          float64 // position on the curve
 	Durability Durability
-	Shortest   time.Duration // turn, unless the run is a hasty one; 0: any
-	Once       bool          // one round, however many there are of the others
+	Shortest   time.Duration // minimum length of a turn, except in a hasty run; 0 for none
+	Once       bool          // run a single round
 	Metrics    []Metric
-	Turn       func(ctx context.Context, t *Turn) ([]float64, error) // a value per metric
+	Turn       func(ctx context.Context, t *Turn) ([]float64, error) // returns a value per metric
 }
 
-// Suite is a set of cases that share the time.
+// Suite is a set of cases that share the time of a run.
 type Suite struct {
 	Name        string
 	Cases       []Case
-	Contestants func() []Contestant // nil: all
+	Contestants func() []Contestant // nil for all contestants
 }
 
-// contestants that take part; names is of some, separated by commas, or "" for all.
+// contestants returns the contestants of the suite. If names is not empty, it selects some of them
+// by their names, separated by commas.
 func (s Suite) contestants(names string) (chosen []Contestant) {
 	all := contestants
 	if s.Contestants != nil {
@@ -46,29 +47,29 @@ func (s Suite) contestants(names string) (chosen []Contestant) {
 	return chosen
 }
 
-// Turn is one contestant in one round of a case.
+// Turn is the turn of a contestant in a round of a case.
 type Turn struct {
 	Contestant
 	Durability Durability
 	Length     time.Duration
 	Scale      float64
-	Bound      time.Duration // of a turn with a number of jobs for its length
-	Fewest     int           // samples, however long they take
+	Bound      time.Duration // maximum length of a turn that processes a fixed number of jobs
+	Fewest     int           // minimum number of samples, however long they take
 	Rand       *rand.Rand
 	dir        string
-	kept       map[string]Queue // from one round to the next
+	kept       map[string]Queue // queues kept from round to round
 }
 
-// scaled is n on a full run.
+// scaled returns n reduced by Scale, but at least 10 unless n is less.
 func (t *Turn) scaled(n int) int { return max(min(n, 10), int(float64(n)*t.Scale)) }
 
-// path is that of a fresh file.
+// path returns the path of a new file in its own directory.
 func (t *Turn) path() (string, error) {
 	dir, err := os.MkdirTemp(t.dir, "")
 	return filepath.Join(dir, "bench.db"), err
 }
 
-// fresh opens a fresh file.
+// fresh opens a new file.
 func (t *Turn) fresh(ctx context.Context) (Queue, error) {
 	path, err := t.path()
 	if err != nil {
@@ -77,7 +78,7 @@ func (t *Turn) fresh(ctx context.Context) (Queue, error) {
 	return t.Open(ctx, path, t.Durability)
 }
 
-// keep opens a file in the first round, and prepares it, for all rounds of the case.
+// keep opens and prepares a file in the first round and reuses it in all rounds of the case.
 func (t *Turn) keep(ctx context.Context, name string, prepare func(Queue) error) (Queue, error) {
 	if q := t.kept[name]; q != nil {
 		return q, nil
@@ -90,24 +91,24 @@ func (t *Turn) keep(ctx context.Context, name string, prepare func(Queue) error)
 	return q, prepare(q)
 }
 
-// Runner interleaves the contestants: in every round each has a turn, in an order that
-// the seed decides, so that the machine's good and bad minutes are shared.
+// Runner runs suites. It interleaves the contestants: each has a turn in every round, in an order
+// that depends on the seed. Slow periods of the machine thus affect all of them alike.
 type Runner struct {
-	Only     string // contestants by name, separated by commas; "": all
+	Only     string // names of contestants, separated by commas; "" for all
 	Rounds   int
-	For      time.Duration // per suite
+	For      time.Duration // time per suite
 	Scale    float64
-	Bound    time.Duration // of a turn with a number of jobs for its length
-	Fewest   int           // samples of a turn, however long they take
-	Hasty    bool          // numbers do not matter
+	Bound    time.Duration // maximum length of a turn that processes a fixed number of jobs
+	Fewest   int           // minimum number of samples of a turn, however long they take
+	Hasty    bool          // the numbers do not matter
 	Seed     uint64
 	Dir      string
 	Progress io.Writer
 }
 
 const (
-	shortest = 10 * time.Millisecond // turn
-	patience = 3 * time.Minute       // for a turn and what it has to prepare
+	shortest = 10 * time.Millisecond // minimum length of a turn
+	patience = 3 * time.Minute       // limit for a turn including its preparation
 )
 
 func (r *Runner) run(ctx context.Context, s Suite) (tables []Table, err error) {
@@ -137,7 +138,7 @@ func (r *Runner) run(ctx context.Context, s Suite) (tables []Table, err error) {
 type entry struct {
 	Contestant
 	rounds [][]float64
-	failed error // it has no number, and no more turns
+	failed error // set if it failed; it then has no number and no more turns
 	kept   map[string]Queue
 }
 
@@ -169,7 +170,7 @@ func (r *Runner) table(ctx context.Context, suite string, contestants []Contesta
 	return t, context.Cause(ctx)
 }
 
-// rand does not depend on which other suites run.
+// rand returns the random source of a round. It does not depend on which other suites run.
 func (r *Runner) rand(suite string, c Case, round int) *rand.Rand {
 	sum := uint64(round)
 	for _, b := range []byte(suite + c.Name + string(c.Durability)) {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The contestants that are servers of their own, not SQLite files. They take part where
-// they are installed, to show what one more process buys; no target is judged by them.
+// Contestants that are servers rather than SQLite files. They take part if they are installed, to
+// show the benefit of a separate process. Targets do not consider them.
 const (
 	asynqName     = "asynq"
 	jetStreamName = "JetStream"
@@ -26,17 +26,16 @@ func isServer(contestant string) bool {
 	return slices.Contains([]string{asynqName, jetStreamName}, contestant)
 }
 
-// server is one that this process has started, or one that another process has and that
-// this one uses.
+// server is a running server, which may have been started by another process of this program.
 type server struct {
-	cmd   *exec.Cmd // nil: another's
+	cmd   *exec.Cmd // nil if another process started it
 	stdin io.Closer
-	app   *sql.DB // the application's own file
+	app   *sql.DB // file with the application's rows
 	addr  string
 }
 
-// startServer runs command, unless a server for path is there already. The address
-// becomes known by the file that where names; the server ends with this process.
+// startServer runs command unless a server for path is already running. It waits until the function
+// where returns the address. The server exits together with this process.
 func startServer(ctx context.Context, path string, where func() (network, addr string, err error), command ...string) (*server, error) {
 	app, err := openSingle(ctx, path, Normal, "")
 	if err != nil {
@@ -57,8 +56,8 @@ func startServer(ctx context.Context, path string, where func() (network, addr s
 	return nil, errors.Join(fmt.Errorf("%s does not answer: %w", command[0], err), s.Close())
 }
 
-// The shell reads to the end of its input, which comes with Close and with the end of
-// this process, whatever the reason.
+// lifeline is a shell script that kills the server at the end of its stdin. The end comes with
+// Close or when this process exits for any reason.
 const lifeline = `"$@" >/dev/null 2>&1 & server=$!; cat >/dev/null; kill $server; wait $server`
 
 func (s *server) start(command []string) (err error) {
@@ -87,18 +86,18 @@ func (s *server) Close() error {
 	err := s.app.Close()
 	if s.cmd != nil {
 		_ = s.stdin.Close()
-		_ = s.cmd.Wait() // ended by a signal, as it should
+		_ = s.cmd.Wait() // exits with a signal, as expected
 	}
 	return err
 }
 
-// scratch is a folder of the server's for what belongs to path.
+// scratch creates a directory for the files of a server, next to path.
 func scratch(path, name string) (string, error) {
 	dir := filepath.Join(filepath.Dir(path), name)
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// installed adds the server contestants with programs that are here.
+// installed appends the servers whose programs are installed.
 func installed(all []Contestant) []Contestant {
 	for program, c := range map[string]func() Contestant{redisServer: asynqs, natsServer: jetStreams} {
 		if _, err := exec.LookPath(program); err == nil {
@@ -109,12 +108,12 @@ func installed(all []Contestant) []Contestant {
 	return all
 }
 
-// order has the servers last, and always in the same way.
+// order sorts servers last and in a fixed order.
 func order(c Contestant) int {
 	return slices.Index([]string{asynqName, jetStreamName}, c.Name)
 }
 
-// absent are those that do not take part, and why.
+// absent returns the contestants that do not take part, with the reasons.
 func absent() []Skip {
 	skips := []Skip{{"watermill-sqlite", "its module is not served by the module proxy"}}
 	for _, s := range []struct{ name, program string }{{asynqName, redisServer}, {jetStreamName, natsServer}} {
@@ -125,7 +124,7 @@ func absent() []Skip {
 	return skips
 }
 
-// serverVersions is what the programs that are here say of themselves.
+// serverVersions returns the version texts of the installed servers.
 func serverVersions() (out []string) {
 	for _, program := range []string{redisServer, natsServer} {
 		if text, err := exec.Command(program, "--version").Output(); err == nil {

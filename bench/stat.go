@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// median of what is not empty: the lower one of an even number.
+// median returns the median of v, which must not be empty. For an even number of values it is the
+// lower of the middle values.
 func median(v []float64) float64 { return quantile(v, 0.5) }
 
 func quantile(v []float64, q float64) float64 {
@@ -14,7 +15,7 @@ func quantile(v []float64, q float64) float64 {
 	return s[max(0, int(math.Ceil(q*float64(len(s))))-1)]
 }
 
-// newCell sums up the rounds of a contestant, beside the ceiling's rounds.
+// newCell summarizes the rounds of a contestant relative to those of the ceiling.
 func newCell(rounds, ceiling []float64) Cell {
 	c := Cell{Rounds: rounds, Median: median(rounds), Min: slices.Min(rounds), Max: slices.Max(rounds)}
 	var ratios []float64
@@ -29,7 +30,7 @@ func newCell(rounds, ceiling []float64) Cell {
 	return c
 }
 
-// latencies in milliseconds, by their quantiles.
+// latencies are durations in milliseconds.
 type latencies []float64
 
 func (l *latencies) add(d time.Duration) { *l = append(*l, float64(d.Nanoseconds())/1e6) }

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// suites in the order in which they run.
+// suites returns all suites in the order in which they run.
 func suites() []Suite {
 	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite(), crowdSuite(), neighboursSuite(), relaySuite(), poolSuite(), lanesSuite(), dispatchSuite()}
 }
 
-// only is the suites with those cases alone that have text in their names.
+// only removes cases whose names do not contain text, and suites without cases.
 func only(all []Suite, text string) []Suite {
 	for i := range all {
 		all[i].Cases = slices.DeleteFunc(all[i].Cases, func(c Case) bool { return !strings.Contains(c.Name, text) })
@@ -24,7 +24,7 @@ func only(all []Suite, text string) []Suite {
 
 func rate(unit string) []Metric { return []Metric{{"rate", unit, true}} }
 
-// as is q as a T, or the reason why there is no number.
+// as returns q as a T, or an error with the reason why there is no number.
 func as[T any](q Queue, lacks string) (T, error) {
 	v, ok := q.(T)
 	if !ok {
@@ -33,7 +33,7 @@ func as[T any](q Queue, lacks string) (T, error) {
 	return v, nil
 }
 
-// background runs f until stop is called, which returns f's error.
+// background runs f until stop is called. stop returns the error of f.
 func background(ctx context.Context, f func(ctx context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -48,7 +48,7 @@ func background(ctx context.Context, f func(ctx context.Context) error) (stop fu
 	}
 }
 
-// pace calls f so many times a second, until ctx ends. What f is late for is left out.
+// pace calls f at a fixed rate until ctx is done. Calls that are late are dropped.
 func pace(ctx context.Context, perSecond int, f func(n int64) error) error {
 	every := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer every.Stop()

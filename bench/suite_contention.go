@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// contentionSuite is how long the application's own writes take while jobs flow.
+// contentionSuite measures the application's own writes while jobs are running.
 func contentionSuite() Suite {
 	s := Suite{Name: "contention"}
 	for _, processes := range []int{1, 2} {
@@ -46,14 +46,14 @@ func contentionCase(processes, perSecond int) Case {
 	}}
 }
 
-// flow is what became of the jobs.
+// flow has the results of the jobs.
 type flow struct {
-	Busy      int // SQLITE_BUSY seen by Enqueue
+	Busy      int // SQLITE_BUSY errors of Enqueue
 	PerSecond float64
 }
 
-// startFlow lets jobs flow, here or in another process. The ceiling has none: it is the
-// same write on a file without another writer.
+// startFlow runs a flow of jobs in this process or in another. The ceiling has no flow: it shows
+// the same write on a file without other writers.
 func startFlow(ctx context.Context, t *Turn, q Queue, path string, processes, perSecond int) (stop func() (flow, error), err error) {
 	if t.Name == ceilingName {
 		return func() (flow, error) { return flow{}, nil }, nil
@@ -98,7 +98,7 @@ func (t task) flow(ctx context.Context, c Contestant) error {
 	return err
 }
 
-// runFlow enqueues and works so many jobs a second until ctx ends.
+// runFlow enqueues and works jobs at a fixed rate until ctx is done.
 func runFlow(ctx context.Context, q Queue, perSecond int) (f flow, err error) {
 	ran := make(chan struct{}, 1<<16)
 	began := time.Now()

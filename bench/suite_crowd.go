@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// crowdSuite is what processes that wait cost a writer beside them, themselves, and a
-// worker that the commits do concern.
+// crowdSuite measures the cost of idle processes: to a writer, to themselves, and to a worker that
+// waits for the writer's jobs.
 func crowdSuite() Suite {
 	s := Suite{Name: "crowd", Contestants: crowdContestants}
 	for _, pause := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 0} {
@@ -25,7 +25,7 @@ func crowdSuite() Suite {
 	return s
 }
 
-// crowdContestants are those that notice a job of another process.
+// crowdContestants returns the contestants that notice jobs of other processes.
 func crowdContestants() []Contestant {
 	return slices.Concat([]Contestant{honkers()}, pollers(), []Contestant{riverTuned(), riverDefault(), goqiteTuned(), goqiteDefault()})
 }
@@ -70,8 +70,8 @@ func pauses(pause time.Duration) string {
 	return fmt.Sprintf("%d ms pauses", pause.Milliseconds())
 }
 
-// besideCrowd measures the writer first, by itself with the crowd, and then a worker of
-// another process while the writer goes on.
+// besideCrowd measures first the writer and the crowd, and then the latency of a worker in another
+// process while the writer continues.
 func besideCrowd(ctx context.Context, t *Turn, q Queue, path string, idle crowd, alone writing, pause time.Duration) ([]float64, error) {
 	var beside writing
 	cpu, err := idle.share(func() (err error) {
@@ -93,7 +93,7 @@ func besideCrowd(ctx context.Context, t *Turn, q Queue, path string, idle crowd,
 	}, nil
 }
 
-// wakesBeside has the writer go on while a worker in another process is woken.
+// wakesBeside measures how fast a worker in another process is woken while the writer continues.
 func wakesBeside(ctx context.Context, t *Turn, q Queue, path string, pause time.Duration) (latencies, error) {
 	w, err := startWaker(ctx, t, q, path, 2)
 	if err != nil {
@@ -109,14 +109,14 @@ func wakesBeside(ctx context.Context, t *Turn, q Queue, path string, pause time.
 	return took, errors.Join(err, stop(), w.stop())
 }
 
-// writing is what a writer did.
+// writing has the results of a writer.
 type writing struct {
 	took      latencies
 	perSecond float64
 }
 
-// commits enqueues elsewhere, with a pause after each, until length has gone by or ctx has
-// ended. A commit that is refused takes as long as it takes, and is none.
+// commits enqueues elsewhere, with a pause after each commit, until length has passed or ctx is
+// done. A failed commit takes time but is not counted.
 func commits(ctx context.Context, t *Turn, q Queue, pause, length time.Duration) (w writing, err error) {
 	n, err := as[Neighbour](q, "has one queue")
 	if err != nil {
@@ -140,17 +140,17 @@ func commits(ctx context.Context, t *Turn, q Queue, pause, length time.Duration)
 	return w, context.Cause(ctx)
 }
 
-// crowd is processes that wait for jobs which never come.
+// crowd is a set of processes that wait for jobs that never come.
 type crowd []*child
 
-const ended = "ENDED" // says an idle process after its workers have given up
+const ended = "ENDED" // printed by an idle process whose workers have failed
 
-// waits is the task to wait for jobs of so many queues.
+// waits returns the task of waiting for jobs of the given number of queues.
 func (t *Turn) waits(path string, queues int) task {
 	return task{Do: "crowd", Contestant: t.Name, Path: path, Durability: t.Durability, Queues: queues}
 }
 
-// startCrowd returns when all are at rest.
+// startCrowd starts processes and waits until all of them are idle.
 func startCrowd(ctx context.Context, t *Turn, do task, processes int) (all crowd, err error) {
 	for range processes {
 		c, err := startChild(ctx, do)
@@ -174,7 +174,7 @@ func startCrowd(ctx context.Context, t *Turn, do task, processes int) (all crowd
 	return all, nil
 }
 
-// cpu is what all have used so far.
+// cpu returns the CPU time that all processes have used.
 func (all crowd) cpu() (sum time.Duration, err error) {
 	for _, c := range all {
 		used, err := cpuOf(c.cmd.Process.Pid)
@@ -186,7 +186,7 @@ func (all crowd) cpu() (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// spends is the CPU time that all use while f runs.
+// spends returns the CPU time that all processes use while f runs.
 func (all crowd) spends(f func() error) (time.Duration, error) {
 	before, err := all.cpu()
 	if err != nil {
@@ -199,14 +199,14 @@ func (all crowd) spends(f func() error) (time.Duration, error) {
 	return after - before, err
 }
 
-// share of a core that all use while f runs, in percent.
+// share returns the CPU usage of all processes while f runs, in percent of a core.
 func (all crowd) share(f func() error) (percent float64, err error) {
 	began := time.Now()
 	spent, err := all.spends(f)
 	return 100 * spent.Seconds() / time.Since(began).Seconds(), err
 }
 
-// end counts those that did not wait until now.
+// end stops the processes and returns the number of those that failed earlier.
 func (all crowd) end() (failed int) {
 	for _, c := range all {
 		_ = c.stdin.Close()
@@ -227,7 +227,7 @@ func (t task) crowd(ctx context.Context, c Contestant) error {
 	return t.wait(ctx, c, func(q Queue) error { return q.(Idler).Idle(ctx, t.Queues, 0) })
 }
 
-// wait runs f until ctx ends. What is open ends with the process.
+// wait runs f until ctx is done. The process exit closes all open files.
 func (t task) wait(ctx context.Context, c Contestant, f func(q Queue) error) error {
 	fmt.Println("READY")
 	q, err := c.Open(ctx, t.Path, t.Durability)
@@ -244,10 +244,10 @@ func (t task) wait(ctx context.Context, c Contestant, f func(q Queue) error) err
 	return nil
 }
 
-const unrelated = 48 // commits a second
+const unrelated = 48 // commits per second
 
-// manyQueuesCase is what commits of another process cost a process with many queues that
-// they do not concern.
+// manyQueuesCase measures the cost of unrelated commits by another process, for a process with many
+// queues.
 func manyQueuesCase(queues int) Case {
 	name := fmt.Sprintf("%s queues of a process, %d unrelated commits/s", thousands(queues), unrelated)
 	metrics := []Metric{{"CPU", "% of a core", false}, {"errors", "", false}}
@@ -266,7 +266,7 @@ func manyQueuesCase(queues int) Case {
 			return nil, err
 		}
 		stop := background(ctx, func(ctx context.Context) error { return makeNoise(ctx, q, unrelated) })
-		time.Sleep(min(2*time.Second, t.Length/2)) // the first looks concern what opening has left
+		time.Sleep(min(2*time.Second, t.Length/2)) // let the work caused by opening finish
 		cpu, err := idle.share(func() error { time.Sleep(t.Length); return nil })
 		err = errors.Join(err, stop())
 		return []float64{cpu, float64(idle.end())}, err

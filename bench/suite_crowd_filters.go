@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// filtersCase is what an event costs a process with many subscribers of its topic, each of
-// which wants another key, beside one with a single subscriber.
+// filtersCase measures the cost of an event for a process whose many subscribers each filter for
+// their own key, relative to a process with a single subscriber.
 func filtersCase(subscribers int) Case {
 	name := fmt.Sprintf("%s subscribers of a topic, a key each", thousands(subscribers))
 	metrics := []Metric{{"CPU", "× one subscriber", false}, {"CPU", "ms/event", false}, {"p50", "ms", false}, {"p99", "ms", false}}
@@ -25,8 +25,8 @@ func filtersCase(subscribers int) Case {
 	}}
 }
 
-// perEvent is how many ms of CPU the subscribers' process uses for each event, and the time
-// from publishing one to the subscriber that wants it.
+// perEvent returns the CPU time per event of the subscribers' process, in milliseconds, and the
+// latencies from each publish to its subscriber.
 func (t *Turn) perEvent(ctx context.Context, subscribers int) (ms float64, took latencies, err error) {
 	path, err := t.path()
 	if err != nil {
@@ -55,8 +55,7 @@ func (t *Turn) perEvent(ctx context.Context, subscribers int) (ms float64, took 
 	return float64(spent.Microseconds()) / 1000 / float64(len(took)), took, err
 }
 
-// publishToEach publishes to one subscriber after another, each time when the last has its
-// event.
+// publishToEach publishes an event to each subscriber in turn, waiting for each event to arrive.
 func publishToEach(ctx context.Context, t *Turn, k Keyed, c *child, subscribers int) (took latencies, err error) {
 	for began := time.Now(); time.Since(began) < t.Length/2 || len(took) < t.Fewest; {
 		n := len(took) % subscribers
@@ -74,7 +73,7 @@ func publishToEach(ctx context.Context, t *Turn, k Keyed, c *child, subscribers 
 	return took, nil
 }
 
-// follow says which subscriber has got an event.
+// follow prints the number of the subscriber for each event.
 func (t task) follow(ctx context.Context, c Contestant) error {
 	return t.wait(ctx, c, func(q Queue) error {
 		return q.(Keyed).SubscribeKeys(ctx, t.Listeners, func(n int) { fmt.Println(n) })

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/dispatch"
 )
 
-// dispatchSuite is what package dispatch costs: actors that wait, and the triggers that note the life of
-// its jobs, for the claims of other queues of the file.
+// dispatchSuite measures the cost of package dispatch: of idle actors, and of its triggers to
+// claims of other queues in the same file.
 func dispatchSuite() Suite {
 	return Suite{Name: "dispatch", Contestants: onlyHonker, Cases: []Case{
 		actorsCase(50),
@@ -23,7 +23,7 @@ func dispatchSuite() Suite {
 	}}
 }
 
-// actorsCase is n actors of a process, one of a type, with nothing to do.
+// actorsCase measures n idle actors of different types in a process.
 func actorsCase(n int) Case {
 	return Case{Name: fmt.Sprintf("%d idle actors", n), Durability: Normal, Shortest: 30 * time.Second, Once: true, Metrics: idleMetrics(), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
 		dir, err := os.MkdirTemp(t.dir, "")
@@ -41,7 +41,7 @@ func actorsCase(n int) Case {
 	}}
 }
 
-// actors wait for work until ctx ends.
+// actors runs actors that wait for work until ctx is done.
 func (t task) actors(ctx context.Context) error {
 	fmt.Println("READY")
 	q, err := openHonker(ctx, filepath.Join(t.Path, "bench.db"), t.Durability)
@@ -61,8 +61,8 @@ func (t task) actors(ctx context.Context) error {
 	return nil
 }
 
-// besideCase is a claim and an ack, and the end of a backlog, of a queue that dispatch knows nothing of:
-// in a file with jobs of dispatch that wait, and how many times that of a file without.
+// besideCase measures a queue that is not used by dispatch, in a file with waiting jobs of
+// dispatch. The results are relative to a file without them.
 func besideCase(name string, o *dispatch.Options) Case {
 	metrics := []Metric{{"claim + ack", "× without", false}, {"per job of a backlog", "× without", false}, {"claim + ack", "µs/job", false}, {"per job of a backlog", "µs", false}}
 	return Case{Name: name, Durability: Normal, Metrics: metrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
@@ -95,7 +95,7 @@ func besideCase(name string, o *dispatch.Options) Case {
 	}}
 }
 
-// ofBacklog is the time per job of one.
+// ofBacklog returns the time per job of a backlog.
 func ofBacklog(ctx context.Context, t *Turn, q Queue) (perJob time.Duration, err error) {
 	n, err := addBacklog(ctx, q, t.scaled(backlog))
 	if err != nil {

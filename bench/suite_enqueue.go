@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// enqueueSuite is how fast jobs get into the file.
+// enqueueSuite measures how fast jobs are added.
 func enqueueSuite() Suite {
 	s := Suite{Name: "enqueue"}
 	for _, d := range []Durability{Normal, Full} {
@@ -23,7 +23,7 @@ func enqueueSuite() Suite {
 	return s
 }
 
-// adder returns a function that adds jobs, and how many.
+// adder returns a function that adds jobs, and the number of jobs per call.
 type adder func(q Queue) (add func(ctx context.Context) error, jobs int, err error)
 
 func one(q Queue) (func(context.Context) error, int, error) {
@@ -54,7 +54,7 @@ func enqueueCase(name string, d Durability, callers int, kind adder) Case {
 		if err != nil {
 			return nil, err
 		}
-		if err := add(ctx); err != nil { // statements get prepared, the log gets made
+		if err := add(ctx); err != nil { // prepares statements and creates the log
 			return nil, err
 		}
 		calls, err := repeat(ctx, callers, t.Length, add)
@@ -62,7 +62,7 @@ func enqueueCase(name string, d Durability, callers int, kind adder) Case {
 	}}
 }
 
-// repeat calls f from several goroutines and returns the calls per second.
+// repeat calls f from several goroutines and returns the number of calls per second.
 func repeat(ctx context.Context, callers int, length time.Duration, f func(ctx context.Context) error) (float64, error) {
 	var calls atomic.Int64
 	var failed atomic.Pointer[error]

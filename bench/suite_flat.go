@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// flatSuite is what a claim and an ack cost, whatever lies around them.
+// flatSuite measures whether the cost of a claim and an ack depends on the other jobs in the file.
 func flatSuite() Suite {
 	s := Suite{Name: "flat"}
 	for _, due := range []int{0, 1000, 100_000, 1_000_000} {
@@ -39,8 +39,8 @@ func flatCase(name string, kind Kind, n int) Case {
 	}}
 }
 
-// growth is what a job costs in q, and beside one in a file without others, in turns:
-// the machine's bad moments are shared.
+// growth returns the cost of a job in q, relative to a file without other jobs. It alternates
+// between the files, so that slow periods of the machine affect both.
 func growth(ctx context.Context, t *Turn, bare, q Queue) ([]float64, error) {
 	var times [2]time.Duration
 	for range parts {
@@ -65,10 +65,10 @@ func surround(ctx context.Context, t *Turn, q Queue, kind Kind, n int) error {
 
 const (
 	claimsAtOnce = 50
-	parts        = 2 // of a turn, of each of its two files
+	parts        = 2 // of a turn, for each of its two files
 )
 
-// claims adds jobs, and takes the time of claiming and acking as many.
+// claims adds jobs and returns the time per job of claiming and acking them.
 func claims(ctx context.Context, t *Turn, q Queue) (perJob time.Duration, err error) {
 	c, ok := q.(Claimer)
 	if !ok {
@@ -99,8 +99,8 @@ func claimSome(ctx context.Context, c Claimer, bound time.Duration) (n int, took
 	return n, took, err
 }
 
-// workOne is for those that have workers and no claim: the time per job that was
-// finished while the workers that suit them best were at work.
+// workOne measures contestants that have workers but no claim. It returns the time per finished job
+// with their best number of workers.
 func workOne(ctx context.Context, t *Turn, q Queue) (perJob time.Duration, err error) {
 	n, err := addBacklog(ctx, q, t.scaled(backlog/8))
 	if err != nil {
@@ -126,8 +126,8 @@ func workOne(ctx context.Context, t *Turn, q Queue) (perJob time.Duration, err e
 	return took / time.Duration(before-after), nil
 }
 
-// burnSome runs n jobs, or as many as there is time for, and then look, with the
-// workers still there.
+// burnSome runs n jobs, or as many as possible within bound. It then calls look while the workers
+// are still running.
 func burnSome(ctx context.Context, q Queue, n int, bound time.Duration, workers int, look func(took time.Duration) error) error {
 	var ran atomic.Int64
 	enough := make(chan struct{})

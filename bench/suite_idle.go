@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// idleSuite is what it costs while nothing happens, each in a process of its own.
+// idleSuite measures the cost of idle databases, each contestant in its own process.
 func idleSuite() Suite {
 	s := Suite{Name: "idle", Cases: []Case{idleCase("10 queues, 100 listeners", 30*time.Second, 1, 10, 100)}}
 	for _, n := range []int{1, 100, 1000} {
@@ -24,14 +24,14 @@ func idleSuite() Suite {
 
 const (
 	idleLongest = 30 * time.Second
-	restful     = 20 * time.Second // until what was opened is at rest: a contestant that looks now and then does so more at first
+	restful     = 20 * time.Second // time for opened databases to become idle; periodic work is more frequent at first
 	openBound   = 20 * time.Second
 	openers     = 8
-	resting     = "RESTING" // says a child once it is
+	resting     = "RESTING" // printed by a child that is idle
 	quiet       = 100 * time.Millisecond
 )
 
-// idleMetrics has system calls where something counts them.
+// idleMetrics includes system calls if they can be counted.
 func idleMetrics() []Metric {
 	m := []Metric{{"CPU", "% of a core", false}, {"written", "KiB/s", false}, {"memory", "MiB", false}}
 	if perfTells() {
@@ -61,7 +61,7 @@ func idleCase(name string, shortest time.Duration, databases, queues, listeners 
 	}}
 }
 
-// rest is what an idle child uses while length goes by. It is not asked.
+// rest measures the usage of an idle child during length, without communicating with it.
 func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, error) {
 	line, err := c.line()
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, erro
 	if line != resting {
 		return nil, fmt.Errorf("%w: %s", errNA, strings.TrimPrefix(line, "ERROR "))
 	}
-	time.Sleep(quiet) // it has said so, and falls asleep
+	time.Sleep(quiet) // let the child go to sleep after printing
 	pid := c.cmd.Process.Pid
 	began := time.Now()
 	before, err := usageOf(pid)
@@ -87,7 +87,7 @@ func (c *child) rest(ctx context.Context, length time.Duration) ([]float64, erro
 	return append([]float64{cpu, (after.written - before.written) / seconds, memoryOf(pid)}, calls...), err
 }
 
-// meanwhile lets length go by, and counts the system calls of that process if it can.
+// meanwhile waits for length and counts the system calls of a process if possible.
 func meanwhile(ctx context.Context, pid int, length time.Duration) ([]float64, error) {
 	if perfTells() {
 		calls, err := syscalls(ctx, pid, length)
@@ -101,8 +101,8 @@ func meanwhile(ctx context.Context, pid int, length time.Duration) ([]float64, e
 	}
 }
 
-// idle opens the databases, says when they have come to rest, and is there to be looked at
-// until ctx ends. What is open ends with the process.
+// idle opens the databases, reports when they are idle, and remains idle until ctx is done. The
+// process exit closes all open files.
 func (t task) idle(ctx context.Context, c Contestant) error {
 	fmt.Println("READY")
 	queues, err := t.openAll(ctx, c)
@@ -116,17 +116,17 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 	return nil
 }
 
-// comeToRest says so when the process has, and waits until ctx ends.
+// comeToRest waits until the process is idle, reports it, and waits until ctx is done.
 func (t task) comeToRest(ctx context.Context) {
 	rest := min(restful, 4*t.Length)
 	time.Sleep(rest / 2)
-	debug.FreeOSMemory() // else what opening has left is collected in some turns and not in others
+	debug.FreeOSMemory() // otherwise garbage of the opening is collected in some turns only
 	time.Sleep(rest / 2)
 	fmt.Println(resting)
 	<-ctx.Done()
 }
 
-// openAll opens several at once: making a file waits for the disk.
+// openAll opens the databases concurrently, because creating a file waits for the disk.
 func (t task) openAll(ctx context.Context, c Contestant) ([]Queue, error) {
 	queues := make([]Queue, t.Databases)
 	var next atomic.Int64

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// lanesSuite is what a Work over several queues costs beside one of a single queue, with many jobs
-// waiting in each.
+// lanesSuite measures Work over several queues relative to Work over a single queue, with many
+// waiting jobs in each.
 func lanesSuite() Suite {
 	s := Suite{Name: "lanes", Contestants: onlyHonker}
 	for _, lanes := range []int{3, 9} {
@@ -20,15 +20,16 @@ func lanesSuite() Suite {
 	return s
 }
 
-// onlyHonker is for what no other contestant has.
+// onlyHonker returns honker, for features that no other contestant has.
 func onlyHonker() []Contestant { return []Contestant{honkers()} }
 
 const (
-	laneJobs  = 100_000 // wait in each lane
-	laneTurns = 4       // of each way, in a turn
+	laneJobs  = 100_000 // waiting in each lane
+	laneTurns = 4       // per way in a turn
 )
 
-// lanesCase takes jobs one by one, a commit for each, or as many ahead as the Work likes.
+// lanesCase runs jobs that are claimed either individually, with a commit for each, or ahead of
+// time.
 func lanesCase(lanes int, single bool) Case {
 	name := fmt.Sprintf("%d lanes of %s jobs, claimed ahead", lanes, thousands(laneJobs))
 	if single {
@@ -54,7 +55,7 @@ func lanesCase(lanes int, single bool) Case {
 		if err != nil {
 			return nil, err
 		}
-		if err := fillLanes(ctx, q.SQL(), filled, t.scaled(laneJobs)); err != nil { // as before
+		if err := fillLanes(ctx, q.SQL(), filled, t.scaled(laneJobs)); err != nil { // restore the number of waiting jobs
 			return nil, err
 		}
 		one := float64(perJob[0])
@@ -62,7 +63,7 @@ func lanesCase(lanes int, single bool) Case {
 	}}
 }
 
-const oneQueue = "one" // is not among the lanes
+const oneQueue = "one" // not among the lanes
 
 type laneWork func(context.Context, func(context.Context, *honker.Job[payload]) error, *honker.WorkOptions) error
 
@@ -75,7 +76,7 @@ func laneNames(kind string, n int) (names []string) {
 
 const fillLane = `INSERT INTO _honker_live (queue, payload, run_at, created_at) SELECT ?3, ?2, unixepoch() - 10, unixepoch() FROM n`
 
-// fillLanes adds to each queue what it lacks of n jobs.
+// fillLanes fills each queue up to n jobs.
 func fillLanes(ctx context.Context, pool *sql.DB, names []string, n int) error {
 	for _, name := range names {
 		left, err := count(ctx, pool, fmt.Sprintf("_honker_live WHERE queue = '%s'", name))
@@ -89,7 +90,7 @@ func fillLanes(ctx context.Context, pool *sql.DB, names []string, n int) error {
 	return nil
 }
 
-// inTurns is the time per job of each of ways, which have their turns one after another.
+// inTurns runs each of ways in turn and returns the time per job of each.
 func inTurns(ctx context.Context, t *Turn, ways []laneWork, single bool) (perJob []time.Duration, err error) {
 	spent, jobs := make([]time.Duration, len(ways)), make([]int, len(ways))
 	for range laneTurns {
@@ -107,7 +108,7 @@ func inTurns(ctx context.Context, t *Turn, ways []laneWork, single bool) (perJob
 	return perJob, nil
 }
 
-// workFor lets one handler have jobs for so long, or until it has had so many.
+// workFor runs jobs with a single handler until length has passed or it has run the given number.
 func workFor(ctx context.Context, work laneWork, length time.Duration, most int, single bool) (took time.Duration, n int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,7 +119,7 @@ func workFor(ctx context.Context, work laneWork, length time.Duration, most int,
 	var began time.Time
 	err = work(ctx, func(context.Context, *honker.Job[payload]) error {
 		if began.IsZero() {
-			began = time.Now() // the first has waited for the start of the Work
+			began = time.Now() // excludes the time of starting Work
 			return nil
 		}
 		n++

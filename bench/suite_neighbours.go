@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// neighboursSuite is how a process that writes without a pause and the others on its file get
-// on. A foreign writer has nothing but SQLite's busy handler, which tries, sleeps for 1 to
-// 100 ms, and tries again.
+// neighboursSuite measures how a process that writes without a pause affects other processes on its
+// file. A foreign writer depends on SQLite's busy handler, which retries after sleeping for 1 to
+// 100 ms.
 func neighboursSuite() Suite {
 	s := Suite{Name: "neighbours", Contestants: func() []Contestant {
 		return []Contestant{raw(), honkers(), riverTuned(), goqiteTuned()}
@@ -28,7 +28,7 @@ func neighboursSuite() Suite {
 	return s
 }
 
-const neighbourly = 6 * time.Second // shortest turn
+const neighbourly = 6 * time.Second // minimum length of a turn
 
 func goroutines(n int) string {
 	if n == 1 {
@@ -41,7 +41,7 @@ func startEnqueues(ctx context.Context, q Queue, n int) *flatOut {
 	return startFlatOut(ctx, n, func(ctx context.Context) error { return q.Enqueue(ctx, 0) })
 }
 
-// meeting is a file of the contestant on which others will be.
+// meeting is a file of the contestant that is shared with other processes.
 type meeting struct {
 	*Turn
 	Queue
@@ -61,7 +61,7 @@ func (m *meeting) child(ctx context.Context, do string, goroutines int) (*child,
 	return startChild(ctx, task{Do: do, Contestant: m.Name, Path: m.path, Durability: m.Durability, Queues: 1, Goroutines: goroutines})
 }
 
-// pacedCase is a foreign writer beside the contestant.
+// pacedCase measures a foreign writer next to the contestant.
 func pacedCase(beside string, start func(ctx context.Context, q Queue) *flatOut) Case {
 	metrics := []Metric{{"p50", "ms", false}, {"p90", "ms", false}, {"p99", "ms", false}, {"max", "ms", false},
 		{"commits", "/s", true}, {"SQLITE_BUSY", "", false}, {"beside", "× alone", true}, {"beside", "/s", true}}
@@ -90,7 +90,7 @@ func pacedCase(beside string, start func(ctx context.Context, q Queue) *flatOut)
 	}}
 }
 
-// beside has another process write until length has gone by, and returns what it says.
+// beside lets another process write for length and returns its report.
 func (m *meeting) beside(ctx context.Context, do string, goroutines int, length time.Duration) (r report, err error) {
 	c, err := m.child(ctx, do, goroutines)
 	if err != nil {
@@ -105,8 +105,8 @@ func (m *meeting) beside(ctx context.Context, do string, goroutines int, length 
 	return r, errors.Join(err, c.end())
 }
 
-// quietCase is a process beside the contestant that never writes. It comes and goes: the
-// machine's bad moments are shared.
+// quietCase measures the effect of another process that never writes. The process comes and goes,
+// so that slow periods of the machine affect both measurements.
 func quietCase(n int, does, do string) Case {
 	const parts = 3
 	metrics := []Metric{{"enqueues", "× alone", true}, {"enqueues", "/s", true}}
@@ -134,7 +134,7 @@ func quietCase(n int, does, do string) Case {
 	}}
 }
 
-// quiet is the rate beside a child that never writes.
+// quiet returns the rate while a child that never writes is running.
 func (m *meeting) quiet(ctx context.Context, do string, o *flatOut, length time.Duration) (perSecond float64, err error) {
 	c, err := m.child(ctx, do, 0)
 	if err != nil {
@@ -147,7 +147,7 @@ func (m *meeting) quiet(ctx context.Context, do string, o *flatOut, length time.
 	return perSecond, errors.Join(err, c.end())
 }
 
-// twoWritersCase is two processes of the contestant that both write without a pause.
+// twoWritersCase measures two processes of the contestant that both write without a pause.
 func twoWritersCase(n int) Case {
 	metrics := []Metric{{"share of the slower", "%", true}, {"p99 of the slower", "ms", false}, {"max", "ms", false},
 		{"both", "× alone", true}, {"both", "/s", true}, {"SQLITE_BUSY", "", false}}
@@ -163,7 +163,7 @@ func twoWritersCase(n int) Case {
 		if err = errors.Join(err, first.end()); err != nil {
 			return nil, err
 		}
-		o := startEnqueues(ctx, m, n) // its latencies are of the time together
+		o := startEnqueues(ctx, m, n) // latencies while both are writing
 		var other report
 		ours, err := o.during(func() error {
 			other, err = m.beside(ctx, "enqueue", n, 2*t.Length/3)
@@ -178,7 +178,7 @@ func twoWritersCase(n int) Case {
 	}}
 }
 
-// report is what a child that writes has to say.
+// report is printed by a child that writes.
 type report struct {
 	Took      latencies
 	PerSecond float64
@@ -195,7 +195,7 @@ func (r report) say() error {
 
 const pacedPause = 2 * time.Millisecond
 
-// paced is the foreign writer: BEGIN IMMEDIATE, an insert, COMMIT, and a pause.
+// paced is the foreign writer. It repeats BEGIN IMMEDIATE, an insert, COMMIT and a pause.
 func (t task) paced(ctx context.Context) error {
 	c, err := t.foreign()
 	if err != nil {
@@ -223,7 +223,7 @@ func (t task) paced(ctx context.Context) error {
 	return r.say()
 }
 
-// foreign is a connection that knows nothing of any contestant.
+// foreign opens a connection without the settings of any contestant.
 func (t task) foreign() (*rawConn, error) {
 	pool, err := openPool(t.Path, t.Durability)
 	if err != nil {
@@ -232,7 +232,7 @@ func (t task) foreign() (*rawConn, error) {
 	return newRawConn(context.Background(), pool)
 }
 
-// reads is a foreign process that counts rows now and then.
+// reads is a foreign process that counts rows from time to time.
 func (t task) reads(ctx context.Context) error {
 	c, err := t.foreign()
 	if err != nil {
@@ -254,7 +254,7 @@ func (t task) reads(ctx context.Context) error {
 	return nil
 }
 
-// enqueue is one more process of the contestant that writes without a pause.
+// enqueue is another process of the contestant that writes without a pause.
 func (t task) enqueue(ctx context.Context, c Contestant) error {
 	q, err := c.Open(ctx, t.Path, t.Durability)
 	if err != nil {
@@ -273,7 +273,7 @@ func (t task) enqueue(ctx context.Context, c Contestant) error {
 	return r.say()
 }
 
-// sample is at most n of them, and the longest.
+// sample returns at most n of the latencies, including the longest.
 func sample(took latencies, n int) latencies {
 	if len(took) <= n {
 		return took

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// poolSuite is many files with few handlers, as of tenants.
+// poolSuite measures many files that share few handlers, as with a file per tenant.
 func poolSuite() Suite {
 	return Suite{Name: "pool", Contestants: onlyHonker, Cases: []Case{
 		poolCase(20 * time.Millisecond), poolCase(5 * time.Millisecond), poolCase(time.Millisecond),
@@ -25,10 +25,10 @@ func poolSuite() Suite {
 const (
 	poolFiles    = 300
 	poolHandlers = 16
-	poolJobs     = 60_000 // of all files together, so that none runs dry
+	poolJobs     = 60_000 // in all files together; enough to never run dry
 )
 
-// tenants are open files with a queue each.
+// tenants are open files, each with a queue.
 type tenants []*honkerQueue
 
 func (t *Turn) tenants(ctx context.Context, n int) (all tenants, err error) {
@@ -80,7 +80,7 @@ func (all tenants) add(ctx context.Context, n int) error {
 	})
 }
 
-// work runs the jobs of all files until it is stopped.
+// work runs the jobs of all files until stop is called.
 func (all tenants) work(ctx context.Context, o *honker.WorkOptions, handle func(file int, n int64)) (stop func() error) {
 	return background(ctx, func(ctx context.Context) error {
 		return each(len(all), func(i int) error {
@@ -92,7 +92,7 @@ func (all tenants) work(ctx context.Context, o *honker.WorkOptions, handle func(
 	})
 }
 
-// poolCase is how many jobs 16 handlers run in 300 files, beside as many in one file.
+// poolCase measures the rate of 16 handlers on 300 files, relative to a single file.
 func poolCase(takes time.Duration) Case {
 	name := fmt.Sprintf("%d files, a pool of %d, a handler takes %v", poolFiles, poolHandlers, takes)
 	metrics := []Metric{{"rate", "× one file with 16 workers", true}, {"rate", "jobs/s", true}, {"one file with a pool of 16", "jobs/s", true}, {"one file with 16 workers", "jobs/s", true}}
@@ -110,7 +110,7 @@ func poolCase(takes time.Duration) Case {
 	}}
 }
 
-// poolRate is the jobs per second of so many files, once each has had one.
+// poolRate returns the jobs per second. It starts counting when each file has run a job.
 func (t *Turn) poolRate(ctx context.Context, files int, takes time.Duration, o *honker.WorkOptions) (perSecond float64, err error) {
 	all, err := t.tenants(ctx, files)
 	if err != nil {
@@ -143,8 +143,8 @@ func (t *Turn) poolRate(ctx context.Context, files int, takes time.Duration, o *
 	return perSecond, stop()
 }
 
-// quietFileCase is how long a job of a file that has one now and then waits, while another file has a
-// thousand jobs all the time.
+// quietFileCase measures the latency of occasional jobs in a file while another file always has a
+// thousand waiting jobs.
 func quietFileCase() Case {
 	metrics := []Metric{{"p50", "ms", false}, {"p99", "ms", false}, {"p50 without the busy file", "ms", false}, {"p99 without the busy file", "ms", false}, {"jobs of the busy file", "/s", true}}
 	name := fmt.Sprintf("a job of a quiet file, a pool of %d, beside a file with 1,000 jobs of 5 ms", poolHandlers)
@@ -174,7 +174,7 @@ func quietFileCase() Case {
 		start := time.Now()
 		var took latencies
 		enqueued := 0
-		took, err = t.quietJobs(ctx, all, began, func() error { // there are always a thousand more
+		took, err = t.quietJobs(ctx, all, began, func() error { // keep a thousand jobs waiting
 			if enqueued-int(busy.Load()) > 1000 {
 				return nil
 			}
@@ -189,7 +189,7 @@ func quietFileCase() Case {
 	}}
 }
 
-// quietJobs enqueues to one quiet file after another, at random times, and waits for the handler.
+// quietJobs enqueues to the quiet files in turn at random times and waits for the handler.
 func (t *Turn) quietJobs(ctx context.Context, all tenants, began []chan struct{}, before func() error) (took latencies, err error) {
 	for start := time.Now(); time.Since(start) < t.Length/2 || len(took) < t.Fewest; {
 		if before != nil {
@@ -213,7 +213,7 @@ func (t *Turn) quietJobs(ctx context.Context, all tenants, began []chan struct{}
 	return took, nil
 }
 
-// poolIdleCase is 300 files that have had some jobs each.
+// poolIdleCase measures 300 idle files, each of which has run some jobs.
 func poolIdleCase(how string, handlers int) Case {
 	name := fmt.Sprintf("%d idle files, %s", poolFiles, how)
 	return Case{Name: name, Durability: Normal, Shortest: 15 * time.Second, Once: true, Metrics: idleMetrics(), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
@@ -233,7 +233,7 @@ func poolIdleCase(how string, handlers int) Case {
 	}}
 }
 
-// tenants runs some jobs of each file and rests.
+// tenants runs some jobs of each file and then remains idle.
 func (t task) tenants(ctx context.Context) error {
 	fmt.Println("READY")
 	all, err := openTenants(ctx, t.Path, t.Durability, t.Databases)

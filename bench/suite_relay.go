@@ -13,8 +13,8 @@ import (
 
 const outgoing = 100_000 // messages to deliver
 
-// relaySuite is how messages get into the file with the application's rows, and out of it in order.
-// Every turn checks each message that it delivers; one that comes wrongly fails it.
+// relaySuite measures how fast messages are sent with rows of the application and delivered in
+// order. Every turn checks each delivered message and fails on any mistake.
 func relaySuite() Suite {
 	s := Suite{Name: "relay", Contestants: relayContestants, Cases: []Case{
 		sendOrderCase(Normal),
@@ -38,7 +38,7 @@ func relaySuite() Suite {
 	return s
 }
 
-// relayContestants are honker, and the driver with the statements of its relay.
+// relayContestants returns honker, and the bare driver with the statements of honker's relay.
 func relayContestants() []Contestant {
 	bare := raw()
 	bare.About = "modernc.org/sqlite with the relay's statements on the relay's tables, prepared once, one connection, one loop, transactions of the same size; when idle it reads data_version every millisecond"
@@ -47,7 +47,7 @@ func relayContestants() []Contestant {
 
 const noRelay = "has no relay"
 
-// relayFile makes a file with a relay's queue, and opens it.
+// relayFile creates a file with a relay queue and opens it.
 func relayFile(ctx context.Context, t *Turn, partitions int) (q Queue, r Relayer, path string, err error) {
 	if path, err = t.path(); err != nil {
 		return nil, nil, "", err
@@ -65,7 +65,7 @@ func relayFile(ctx context.Context, t *Turn, partitions int) (q Queue, r Relayer
 	return q, opener.Relay(partitions), path, nil
 }
 
-// makeRelay makes the tables and the queue, by a message that is taken back.
+// makeRelay creates the tables and the queue by sending a message and rolling back.
 func makeRelay(ctx context.Context, path string, partitions int) error {
 	db, err := honker.Open(ctx, path, nil)
 	if err != nil {
@@ -78,9 +78,10 @@ func makeRelay(ctx context.Context, path string, partitions int) error {
 	return errors.Join(err, db.Close())
 }
 
-// fillRelay adds n messages to the partitions in turn, numbered on from those that were sent before.
+// fillRelay adds n messages to the partitions in turn. Their numbers continue those of earlier
+// messages.
 func fillRelay(ctx context.Context, q Queue, partitions, sent, n int) error {
-	const most = 100_000 // of a transaction
+	const most = 100_000 // per transaction
 	for ; n > 0; n -= most {
 		first, some := sent, min(n, most)
 		sent += some
@@ -100,7 +101,7 @@ func sendOrderCase(d Durability) Case {
 			return nil, err
 		}
 		defer q.Close()
-		if err := r.SendOrder(ctx, 1); err != nil { // statements get prepared, the log gets made
+		if err := r.SendOrder(ctx, 1); err != nil { // prepares statements and creates the log
 			return nil, err
 		}
 		n := int64(1)
@@ -112,7 +113,7 @@ func sendOrderCase(d Durability) Case {
 	}}
 }
 
-// verifySent has the file hold n messages, in order, and as many orders.
+// verifySent checks that the file has n messages in order, and as many orders.
 func verifySent(ctx context.Context, q Queue, n int64) error {
 	rows, err := q.SQL().QueryContext(ctx, `SELECT payload FROM _honkerx_relay_messages ORDER BY id`)
 	if err != nil {
@@ -160,7 +161,7 @@ func deliverCase(where string, partitions int, d delivery) Case {
 	}}
 }
 
-// deliver has n messages delivered, and returns how many a second.
+// deliver delivers n messages and returns the number per second.
 func deliver(ctx context.Context, q Queue, r Relayer, d delivery, n int) (perSecond float64, err error) {
 	l, err := openLedger(ctx, q)
 	if err != nil {
@@ -182,7 +183,7 @@ func deliver(ctx context.Context, q Queue, r Relayer, d delivery, n int) (perSec
 	return perSecond, err
 }
 
-// sentTo is how many messages a file has been sent.
+// sentTo returns the number of messages ever sent to a file.
 func sentTo(ctx context.Context, q Queue) (int, error) {
 	waiting, err := count(ctx, q.SQL(), "_honkerx_relay_messages")
 	if err != nil {
@@ -195,8 +196,8 @@ func sentTo(ctx context.Context, q Queue) (int, error) {
 	return waiting, err
 }
 
-// verifyDrained has nothing be left of n messages, and a receipt be there for each where one is
-// written.
+// verifyDrained checks that none of n messages is left and, for handlers that insert receipts, that
+// each has a receipt.
 func verifyDrained(ctx context.Context, q Queue, d delivery, n int) error {
 	waiting, err := count(ctx, q.SQL(), "_honkerx_relay_messages")
 	if err == nil && waiting > 0 {
@@ -218,7 +219,7 @@ func verifyDrained(ctx context.Context, q Queue, d delivery, n int) error {
 
 const relayWaiting = 1_000_000
 
-// waitingCase is what a message costs, alone in its batch, while a million wait in its partition.
+// waitingCase measures a batch of a single message while a million messages wait in its partition.
 func waitingCase() Case {
 	name := fmt.Sprintf("take and progress, %s waiting in 1 partition", thousands(relayWaiting))
 	metrics := []Metric{{"growth", "× empty", false}, {"take + progress", "µs/message", false}}
@@ -242,7 +243,7 @@ func waitingCase() Case {
 	}}
 }
 
-// keptRelay is a file with one partition for all rounds.
+// keptRelay is a file with a single partition that is kept for all rounds.
 type keptRelay struct {
 	Queue
 	Relayer
@@ -264,7 +265,8 @@ func (k *keptRelay) open(ctx context.Context, t *Turn, name string, waiting int)
 	return nil
 }
 
-// takes delivers messages one by one, as many as it adds before, and returns the time of each.
+// takes adds messages and delivers them in batches of a single message. It returns the time per
+// message.
 func (k *keptRelay) takes(ctx context.Context, t *Turn) (perMessage time.Duration, err error) {
 	const atOnce = 1000
 	var spent time.Duration
@@ -286,7 +288,7 @@ func (k *keptRelay) takes(ctx context.Context, t *Turn) (perMessage time.Duratio
 	return spent / time.Duration(done), nil
 }
 
-// relayWakeCase is the time from the call of a send to the handler of a relay that is idle.
+// relayWakeCase measures the latency from a send to the handler of an idle relay.
 func relayWakeCase(processes int) Case {
 	name := "commit to handler, " + where[processes]
 	return Case{Name: name, Durability: Normal, Metrics: latencyMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
@@ -312,20 +314,20 @@ func relayWakeCase(processes int) Case {
 	}}
 }
 
-// sender is a queue of which an enqueue is a message to partition 0.
+// sender adapts a relay to Queue: Enqueue sends a message to partition 0.
 type sender struct {
 	Queue
 	Relayer
 	sent *atomic.Int64
 }
 
-// Enqueue sends the job n, from 0 on, as the message of the number n + 1.
+// Enqueue sends job n, counted from 0, as message n + 1.
 func (s sender) Enqueue(ctx context.Context, n int64) error {
 	s.sent.Add(1)
 	return s.Send(ctx, 0, n+1)
 }
 
-// startRelay delivers here, or in another process, which says what it delivers.
+// startRelay delivers in this process, or in another process that reports its deliveries.
 func startRelay(ctx context.Context, t *Turn, r Relayer, l *ledger, path string, processes int) (*waker, error) {
 	w := &waker{started: make(chan start, 64)}
 	if processes == 1 {
@@ -354,7 +356,7 @@ func startRelay(ctx context.Context, t *Turn, r Relayer, l *ledger, path string,
 	return w, nil
 }
 
-// hearRelay passes on what the child says, until it ends.
+// hearRelay forwards the reports of the child until it exits.
 func (w *waker) hearRelay(c *child, l *ledger) {
 	for c.out.Scan() {
 		var at, seq, n int64
@@ -365,7 +367,8 @@ func (w *waker) hearRelay(c *child, l *ledger) {
 	}
 }
 
-// deliver says when each message starts, and what number it has by the relay and by its payload.
+// deliver reports the start of each message with its numbers according to the relay and to its
+// payload.
 func (t task) deliver(ctx context.Context, c Contestant) error {
 	q, err := c.Open(ctx, t.Path, t.Durability)
 	if err != nil {
@@ -375,7 +378,7 @@ func (t task) deliver(ctx context.Context, c Contestant) error {
 	fmt.Println("READY")
 	return q.(RelayOpener).Relay(1).Deliver(ctx, delivery{Kind: byMessage}, func(_ int, seq int64, payload []byte) {
 		at := time.Now().UnixNano()
-		n, _ := numberOf(payload) // 0 is nothing's number
+		n, _ := numberOf(payload) // 0 is not a valid number
 		fmt.Println(at, seq, n)
 	})
 }

@@ -23,8 +23,8 @@ var haulMetrics = []Metric{
 	{"rate", "messages/s", true}, {"kills", "", true}, {"delivered again", "", false}, {"RSS growth", "MiB", false},
 }
 
-// haulCase is two processes that deliver a million messages, of which one is killed each second and
-// started again. The other one stays, and its memory is watched. Messages come in meanwhile.
+// haulCase delivers a million messages with two processes while more messages are sent. A process
+// is killed every second and restarted. The other stays, and its memory is measured.
 func haulCase() Case {
 	name := fmt.Sprintf("%s messages, 2 processes, a kill each second", thousands(haul))
 	return Case{Name: name, Durability: Normal, Once: true, Metrics: haulMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
@@ -46,7 +46,7 @@ func haulCase() Case {
 	}}
 }
 
-// hauling is a long haul that is under way.
+// hauling is a running long haul.
 type hauling struct {
 	task
 	q     Queue
@@ -55,7 +55,7 @@ type hauling struct {
 	grown float64 // MiB, of the process that stays
 }
 
-// run sends the messages while they are delivered, and returns how many were delivered a second.
+// run sends the messages while they are delivered, and returns the number delivered per second.
 func (h *hauling) run(ctx context.Context) (perSecond float64, err error) {
 	stays, err := startChild(ctx, h.task)
 	if err != nil {
@@ -70,7 +70,7 @@ func (h *hauling) run(ctx context.Context) (perSecond float64, err error) {
 }
 
 func (h *hauling) send(ctx context.Context) error {
-	const most = 1000 // of a transaction
+	const most = 1000 // per transaction
 	for sent := 0; sent < h.n; sent += most {
 		if err := fillRelay(ctx, h.q, haulPartitions, sent, min(most, h.n-sent)); err != nil {
 			return err
@@ -79,8 +79,8 @@ func (h *hauling) send(ctx context.Context) error {
 	return nil
 }
 
-// killUntilDone kills processes until all messages are delivered, and watches the one that stays,
-// from its first seconds on.
+// killUntilDone kills processes until all messages are delivered. It measures the memory of the
+// process that stays.
 func (h *hauling) killUntilDone(ctx context.Context, stays int) error {
 	var first float64
 	for done := false; !done; {
@@ -93,7 +93,7 @@ func (h *hauling) killUntilDone(ctx context.Context, stays int) error {
 			h.kills++
 		}
 		_ = victim.cmd.Process.Kill()
-		_ = victim.end() // it says that it was killed
+		_ = victim.end() // returns the error of the kill
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (h *hauling) killUntilDone(ctx context.Context, stays int) error {
 	return nil
 }
 
-// doneWithin tells whether all messages are finished within that time.
+// doneWithin reports whether all messages are finished within limit.
 func (h *hauling) doneWithin(ctx context.Context, limit time.Duration) (bool, error) {
 	for began := time.Now(); time.Since(began) < limit; time.Sleep(50 * time.Millisecond) {
 		finished, err := processed(ctx, h.q)
@@ -123,25 +123,25 @@ func (h *hauling) doneWithin(ctx context.Context, limit time.Duration) (bool, er
 	return false, nil
 }
 
-// journalOf is the file in which processes note what they do.
+// journalOf returns the path of the file in which processes log their deliveries.
 func journalOf(path string) string { return filepath.Join(filepath.Dir(path), "journal") }
 
-// The kinds of a haulEntry.
+// Kinds of a haulEntry.
 const (
 	deliversEntry int32 = iota + 1 // a batch is about to be handled
 	finishedEntry                  // its progress was saved
 )
 
-// haulEntry is a line of the journal: 32 bytes, so that none crosses a page of the file, and a
-// process that is killed has written all of it or nothing. All append to one file, so the order of
-// the entries is that of what they tell.
+// haulEntry is an entry of the journal. Entries have 32 bytes and so never cross a page boundary: a
+// process that is killed has written all of an entry or none of it. All processes append to the
+// same file, so the entries are in the order of the events.
 type haulEntry struct {
 	Kind, Partition int32
 	Epoch           int64
-	First, Count    int64 // messages; of a finishedEntry Count only
+	First, Count    int64 // message numbers; a finishedEntry has only Count
 }
 
-// haul delivers until it is killed or told to end.
+// haul delivers messages until it is killed or stopped.
 func (t task) haul(ctx context.Context, c Contestant) error {
 	q, err := c.Open(ctx, t.Path, t.Durability)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// The load of a queue of which one partition has most.
+// The load of a queue with a hot partition.
 const (
 	skewPartitions = 64
-	skewOthers     = 200  // messages a second for all partitions but the first
-	skewHot        = 1800 // for that
+	skewOthers     = 200  // messages per second for all other partitions together
+	skewHot        = 1800 // messages per second for the hot partition
 )
 
 var skewMetrics = []Metric{
@@ -21,9 +21,9 @@ var skewMetrics = []Metric{
 	{"p50 beside", "ms", false}, {"p50 alone", "ms", false}, {"hot partition", "messages/s", true},
 }
 
-// skewCase is the time from the call of a send to the handler, for the messages of 63 partitions:
-// alone, and then while the first one has nine times their load. A handler takes as long as work
-// says; with a millisecond the first partition gets more than it can have done.
+// skewCase measures the latency from a send to the handler for 63 partitions, first alone and then
+// while another partition has nine times their load. The handler takes as long as work. With a
+// millisecond, the hot partition is overloaded.
 func skewCase(work time.Duration) Case {
 	name := fmt.Sprintf("%d partitions, one with 90 %% of the load, a handler takes %v", skewPartitions, work)
 	return Case{Name: name, Durability: Normal, Shortest: 6 * time.Second, Metrics: skewMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
@@ -58,17 +58,17 @@ func skewCase(work time.Duration) Case {
 	}}
 }
 
-// skewed sends to the partitions and takes the times.
+// skewed sends messages to the partitions and records the latencies.
 type skewed struct {
 	Relayer
 	length time.Duration
 	fewest int
-	hot    atomic.Int64 // messages that the first partition has started
+	hot    atomic.Int64 // messages of the hot partition that have started
 
 	mu   sync.Mutex
-	sent [][]time.Time // of each partition, by the numbers of the messages
-	due  int           // messages that were sent to the others
-	took latencies     // of the others
+	sent [][]time.Time // by partition and message number
+	due  int           // number of messages sent to the other partitions
+	took latencies     // of the other partitions
 }
 
 func (s *skewed) measure(ctx context.Context) ([]float64, error) {
@@ -87,8 +87,8 @@ func (s *skewed) measure(ctx context.Context) ([]float64, error) {
 	return []float64{p99 / p99Alone, p99, p99Alone, quantile(beside, 0.5), quantile(alone, 0.5), hot}, nil
 }
 
-// others sends to all partitions but the first, in turn, for the length of time. It returns what they
-// took, and how many messages a second the first partition has started meanwhile.
+// others sends messages to the other partitions in turn for length. It returns their latencies and
+// the rate of the hot partition in the meantime.
 func (s *skewed) others(ctx context.Context) (took latencies, hot float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,7 +119,7 @@ func (s *skewed) send(ctx context.Context, partition int) error {
 	return s.Send(context.WithoutCancel(ctx), partition, int64(n))
 }
 
-// total is how many messages were sent.
+// total returns the number of messages sent.
 func (s *skewed) total() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,12 +137,12 @@ func (s *skewed) started(partition int, seq int64) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if int(seq) <= len(s.sent[partition]) { // otherwise the ledger finds it
+	if int(seq) <= len(s.sent[partition]) { // otherwise the ledger reports it
 		s.took.add(now.Sub(s.sent[partition][seq-1]))
 	}
 }
 
-// taken waits for what was sent to the others, and returns its times.
+// taken waits for the messages sent to the other partitions and returns their latencies.
 func (s *skewed) taken() (latencies, error) {
 	for began := time.Now(); time.Since(began) < tooLate; time.Sleep(time.Millisecond) {
 		s.mu.Lock()

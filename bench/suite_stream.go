@@ -15,8 +15,8 @@ const (
 	members     = 4
 )
 
-// streamSuite is how events get into a stream, and out of it. River, backlite and
-// goqite have none.
+// streamSuite measures how fast events are published and consumed. River, backlite and goqite have
+// no streams.
 func streamSuite() Suite {
 	s := Suite{Name: "stream", Cases: []Case{
 		publishCase("publish, 1 per commit", 1),
@@ -53,7 +53,7 @@ func publishCase(name string, size int) Case {
 	}}
 }
 
-// publishAll publishes n events, rounded up to batches.
+// publishAll publishes n events, rounded up to whole batches.
 func publishAll(ctx context.Context, s Streamer, n int) (published int, err error) {
 	for size := min(n, 1000); err == nil && published < n; published += size {
 		err = s.PublishBatch(ctx, size)
@@ -80,7 +80,7 @@ func replay(ctx context.Context, t *Turn) ([]float64, error) {
 	return []float64{perSecond}, err
 }
 
-// drain runs read until it has handed over n events, and returns the events per second.
+// drain runs read until it has handled n events and returns the number per second.
 func drain(ctx context.Context, n int, read workFunc) (float64, error) {
 	var seen atomic.Int64
 	enough, failed := make(chan struct{}), make(chan error, 1)
@@ -127,7 +127,7 @@ func shareOut(ctx context.Context, t *Turn) ([]float64, error) {
 	return []float64{perSecond}, err
 }
 
-// each runs f n times at once.
+// each runs f concurrently for 0 to n-1.
 func each(n int, f func(i int) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, n)
@@ -168,9 +168,9 @@ func liveCase(subscribers int) Case {
 	}}
 }
 
-// lives is the time from a publish to each subscriber's body.
+// lives measures the latency from a publish to each subscriber.
 func lives(ctx context.Context, t *Turn, s Streamer, came <-chan start, subscribers int) (took latencies, err error) {
-	if err := live(ctx, s, came, subscribers, &latencies{}); err != nil { // they are there
+	if err := live(ctx, s, came, subscribers, &latencies{}); err != nil { // wait until all subscribers are running
 		return nil, err
 	}
 	for began := time.Now(); time.Since(began) < t.Length || len(took) < t.Fewest; {

@@ -9,11 +9,11 @@ import (
 
 const (
 	wakeWorkers = 8
-	tooLate     = 20 * time.Second // for one sample
+	tooLate     = 20 * time.Second // per sample
 )
 
-// wakeSuite is the time from the call of an enqueue to the first line of the handler of
-// a worker that sleeps.
+// wakeSuite measures the latency from the call of Enqueue to the first line of the handler of an
+// idle worker.
 func wakeSuite() Suite {
 	s := Suite{Name: "wake"}
 	for _, processes := range []int{1, 2} {
@@ -61,7 +61,7 @@ func makeNoise(ctx context.Context, q Queue, perSecond int) error {
 	})
 }
 
-// waker is a worker, here or in another process, that says when each job starts.
+// waker is a worker in this process or another that reports the start of each job.
 type waker struct {
 	started chan start
 	stop    func() error
@@ -89,7 +89,7 @@ func startWaker(ctx context.Context, t *Turn, q Queue, path string, processes in
 	return w, nil
 }
 
-// hear passes on what the child says, until it ends.
+// hear forwards the reports of the child until it exits.
 func (w *waker) hear(c *child) {
 	for c.out.Scan() {
 		var n, at int64
@@ -99,13 +99,13 @@ func (w *waker) hear(c *child) {
 	}
 }
 
-// end0 is end for a child of which another goroutine reads the output.
+// end0 is end for a child whose output is read by another goroutine.
 func (c *child) end0() error {
 	_ = c.stdin.Close()
 	return c.cmd.Wait()
 }
 
-// work says when each job starts.
+// work reports the start of each job.
 func (t task) work(ctx context.Context, c Contestant) error {
 	q, err := c.Open(ctx, t.Path, t.Durability)
 	if err != nil {
@@ -116,9 +116,9 @@ func (t task) work(ctx context.Context, c Contestant) error {
 	return q.Work(ctx, wakeWorkers, func(n int64) { fmt.Println(n, time.Now().UnixNano()) })
 }
 
-// wakes takes samples with pauses of 2 ms and more between them.
+// wakes takes samples, with pauses of at least 2 ms between them.
 func wakes(ctx context.Context, t *Turn, q Queue, w *waker) (took latencies, err error) {
-	if _, err := wake(ctx, q, w, 0); err != nil { // the worker has begun
+	if _, err := wake(ctx, q, w, 0); err != nil { // wait until the worker is running
 		return nil, err
 	}
 	for began := time.Now(); time.Since(began) < t.Length || len(took) < t.Fewest; {
@@ -132,7 +132,7 @@ func wakes(ctx context.Context, t *Turn, q Queue, w *waker) (took latencies, err
 	return took, nil
 }
 
-// pause lets workers fall asleep, and lasts at random, so that no poll is in step.
+// pause lets workers go to sleep. Its length is random to avoid sampling in phase with polls.
 func (t *Turn) pause() {
 	time.Sleep(2*time.Millisecond + time.Duration(t.Rand.Int64N(int64(max(10*time.Millisecond, t.Poll)))))
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-const backlog = 20_000 // jobs to burn down
+const backlog = 20_000 // number of jobs
 
-// workSuite is how fast a backlog of jobs is worked off.
+// workSuite measures how fast a backlog of jobs is worked.
 func workSuite() Suite {
 	s := Suite{Name: "work"}
 	for _, workers := range []int{1, 8, 64} {
@@ -22,7 +22,8 @@ func workSuite() Suite {
 	return s
 }
 
-// workCase has 0 workers for as many as suit the contestant best.
+// workCase measures the rate with the given number of workers. 0 stands for each contestant's best
+// number.
 func workCase(name string, workers int, writes bool) Case {
 	return Case{Name: name, Durability: Normal, Metrics: rate("jobs/s"), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
 		q, err := t.fresh(ctx)
@@ -56,7 +57,7 @@ func worker(q Queue, workers, best int, writes bool) (workFunc, error) {
 	return func(ctx context.Context, handle func(int64)) error { return w.WorkTx(ctx, workers, handle) }, err
 }
 
-// addBacklog adds n jobs, rounded up to batches.
+// addBacklog adds n jobs, rounded up to whole batches.
 func addBacklog(ctx context.Context, q Queue, n int) (added int, err error) {
 	b, ok := q.(Batcher)
 	if !ok {
@@ -68,7 +69,7 @@ func addBacklog(ctx context.Context, q Queue, n int) (added int, err error) {
 	return added, err
 }
 
-// addSingly is for contestants that have no batches.
+// addSingly adds jobs individually, for contestants without batches.
 func addSingly(ctx context.Context, q Queue, n int) error {
 	var next atomic.Int64
 	return each(16, func(int) error {
@@ -81,8 +82,8 @@ func addSingly(ctx context.Context, q Queue, n int) error {
 	})
 }
 
-// burn works off n jobs and returns the jobs per second that the file says are done:
-// until the last one is, or for as long as bound.
+// burn works n jobs and returns the rate of finished jobs. It ends with the last job or after
+// bound.
 func burn(ctx context.Context, q Queue, n int, bound time.Duration, work workFunc) (float64, error) {
 	var ran atomic.Int64
 	last := make(chan struct{})
@@ -96,7 +97,7 @@ func burn(ctx context.Context, q Queue, n int, bound time.Duration, work workFun
 	})
 	err := waitDone(ctx, q, last, bound)
 	took := time.Since(began)
-	left, countErr := q.Unfinished(ctx) // handlers may run ahead of what is committed
+	left, countErr := q.Unfinished(ctx) // handlers may be ahead of the commits
 	return float64(n-left) / took.Seconds(), errors.Join(err, countErr, stop())
 }
 
@@ -118,7 +119,7 @@ func waitDone(ctx context.Context, q Queue, last <-chan struct{}, bound time.Dur
 	return nil
 }
 
-// ignoreEnd drops the error of what the end of ctx interrupted.
+// ignoreEnd returns nil if ctx is done, and err otherwise.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// summary is a table per metric of a suite: a row per case, a column per contestant, the
-// medians and their ratios.
+// summary returns a table per metric of a suite, with a row per case and a column per contestant.
+// Cells have the medians and their ratios.
 func (r *Results) summary(suite string) string {
 	var b strings.Builder
 	tables := r.of(suite)
@@ -26,7 +26,7 @@ func (r *Results) of(suite string) (tables []*Table) {
 	return tables
 }
 
-// metricsOf is the names of all columns, in their order.
+// metricsOf returns the names of all columns in order.
 func metricsOf(tables []*Table) (names []string) {
 	for _, t := range tables {
 		for _, m := range t.Metrics {
@@ -57,8 +57,8 @@ func summarize(tables []*Table, metric string) string {
 	return b.String()
 }
 
-// numbered is the contestants with a number in any of the tables, all of which have the same
-// rows.
+// numbered returns the contestants that have a number in any of the tables. All tables must have
+// the same rows.
 func numbered(tables []*Table) (who []string) {
 	for _, row := range tables[0].Rows {
 		has := func(t *Table) bool { r := t.row(row.Contestant); return r != nil && len(r.Cells) > 0 }

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// perfTells is whether perf is installed and may count the system calls of a process.
+// perfTells reports whether perf is installed and permitted to count system calls.
 var perfTells = sync.OnceValue(func() bool {
 	_, err := syscalls(context.Background(), os.Getpid(), time.Millisecond)
 	return err == nil
 })
 
-// syscalls is how many a second that process makes while length goes by. Another
-// process is asked, for what counts costs too.
+// syscalls returns the system calls per second of a process during length. It runs perf in another
+// process, because counting is not free.
 func syscalls(ctx context.Context, pid int, length time.Duration) (float64, error) {
 	seconds := fmt.Sprint(length.Seconds())
 	out, err := exec.CommandContext(ctx, "perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", strconv.Itoa(pid), "--", "sleep", seconds).CombinedOutput()
@@ -26,7 +26,7 @@ func syscalls(ctx context.Context, pid int, length time.Duration) (float64, erro
 		return 0, fmt.Errorf("perf: %w: %s", err, out)
 	}
 	count, _, _ := strings.Cut(string(out), ",")
-	if count == "<not counted>" { // it made none
+	if count == "<not counted>" { // no system calls
 		return 0, nil
 	}
 	calls, err := strconv.ParseFloat(count, 64)

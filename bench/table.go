@@ -89,7 +89,7 @@ func (c *Cell) markdown() string {
 	return text
 }
 
-// number has three digits that count, and all before the point.
+// number formats v with three significant digits, or as an integer if it is larger.
 func number(v float64) string {
 	switch {
 	case v >= 100 || v == 0:
@@ -102,7 +102,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// thousands puts commas into n, which is not negative.
+// thousands formats n, which must not be negative, with thousands separators.
 func thousands(n int) string {
 	if n < 1000 {
 		return strconv.Itoa(n)

@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// crowdTarget is the case of most of the targets for a crowd.
+// crowdTarget is the case used by most of the targets for a crowd.
 const crowdTarget = "25 idle, 5 ms pauses"
 
-// Target is what honker sets out to reach beside others: a claim, judged by the tables
-// of a run.
+// Target is a claim about the performance of honker, checked against the tables of a run.
 type Target struct {
 	Says  string
 	judge func(r *Results) (told string, met bool)
@@ -69,7 +68,7 @@ func (r *Results) targetsMarkdown() string {
 	return b.String()
 }
 
-// median is that of a contestant in a table; false: it has none.
+// median returns the median of a contestant, or false if it has none.
 func (t *Table) median(contestant string, metric int) (float64, bool) {
 	if r := t.row(contestant); r != nil && len(r.Cells) > metric {
 		return r.Cells[metric].Median, true
@@ -77,7 +76,7 @@ func (t *Table) median(contestant string, metric int) (float64, bool) {
 	return 0, false
 }
 
-// beside hands over honker's and each peer's median of all tables that fit.
+// beside calls f with the medians of honker and each peer for all matching tables.
 func (r *Results) beside(suite, part string, metric int, f func(t *Table, peer string, ours, theirs float64)) {
 	for i := range r.Tables {
 		t := &r.Tables[i]
@@ -93,8 +92,8 @@ func (r *Results) beside(suite, part string, metric int, f func(t *Table, peer s
 	}
 }
 
-// times is so many times as much as the peers, or as the one that is named, by the
-// worst of the tables.
+// times requires honker to reach want times the value of the peers, or of the named peers, in every
+// matching table.
 func times(suite, part string, want float64, peers ...string) func(*Results) (string, bool) {
 	return func(r *Results) (string, bool) {
 		told, least := "not measured", 0.0
@@ -111,7 +110,7 @@ func times(suite, part string, want float64, peers ...string) func(*Results) (st
 	}
 }
 
-// lowest is that no peer has less, in any table of the suite.
+// lowest requires that no peer has a lower value in any table of the suite.
 func lowest(suite string, metric int) func(*Results) (string, bool) {
 	return func(r *Results) (string, bool) {
 		var lost []string
@@ -129,8 +128,7 @@ func lowest(suite string, metric int) func(*Results) (string, bool) {
 	}
 }
 
-// within is that honker's cell does not exceed that bound in any table with part in the
-// name of its case.
+// within requires honker's value to be at most bound in all tables whose case name contains part.
 func within(suite, part string, metric int, bound float64) func(*Results) (string, bool) {
 	return func(r *Results) (string, bool) {
 		told, worst := "not measured", -1.0
@@ -143,7 +141,7 @@ func within(suite, part string, metric int, bound float64) func(*Results) (strin
 	}
 }
 
-// reach is that honker's cell is at least that much in each such table.
+// reach requires honker's value to be at least bound in all such tables.
 func reach(suite, part string, metric int, bound float64) func(*Results) (string, bool) {
 	return func(r *Results) (string, bool) {
 		told, worst := "not measured", -1.0
@@ -156,7 +154,8 @@ func reach(suite, part string, metric int, bound float64) func(*Results) (string
 	}
 }
 
-// beside is that honker's first cell is at least so many times that of the ceiling in each such table.
+// beside requires honker's first value to be at least bound times that of the ceiling in all such
+// tables.
 func beside(suite, part string, bound float64) func(*Results) (string, bool) {
 	return func(r *Results) (string, bool) {
 		told, worst := "not measured", -1.0
@@ -169,7 +168,7 @@ func beside(suite, part string, bound float64) func(*Results) (string, bool) {
 	}
 }
 
-// ours hands over honker's median of all tables that fit.
+// ours calls f with honker's median for all matching tables.
 func (r *Results) ours(suite, part string, metric int, f func(t *Table, v float64)) {
 	for i := range r.Tables {
 		t := &r.Tables[i]
@@ -179,7 +178,7 @@ func (r *Results) ours(suite, part string, metric int, f func(t *Table, v float6
 	}
 }
 
-// never is that no round of honker's has such a thing.
+// never requires a value of 0 in every round of honker.
 func never(suite string, metric int) func(*Results) (string, bool) {
 	return func(r *Results) (string, bool) {
 		tables, most := 0, 0.0

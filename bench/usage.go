@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// usage is what a process has used so far, seen from outside: to wake up and say so costs
-// it more than to be idle.
+// usage is the resource usage of a process so far. It is read from outside, because the process
+// would use more by waking up to report it than by being idle.
 type usage struct {
 	cpu     time.Duration
-	written float64 // KiB that it has sent to files
+	written float64 // KiB written to files
 }
 
 func usageOf(pid int) (usage, error) {
@@ -19,12 +19,12 @@ func usageOf(pid int) (usage, error) {
 	return usage{cpu, leading(field(fmt.Sprintf("/proc/%d/io", pid), "write_bytes")) / 1024}, err
 }
 
-// memoryOf that process in MiB.
+// memoryOf returns the resident memory of a process in MiB.
 func memoryOf(pid int) float64 {
 	return leading(field(fmt.Sprintf("/proc/%d/status", pid), "VmRSS")) / 1024
 }
 
-// leading is the number that text begins with; 0: none.
+// leading returns the number at the beginning of text, or 0 if there is none.
 func leading(text string) float64 {
 	digits, _, _ := strings.Cut(text, " ")
 	v, err := strconv.ParseFloat(digits, 64)

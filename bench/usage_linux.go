@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is the time that all threads of that process have had, in nanoseconds.
+// cpuOf returns the CPU time of all threads of a process.
 func cpuOf(pid int) (time.Duration, error) {
 	var t unix.Timespec
-	err := unix.ClockGettime(int32(^pid<<3|2), &t) // what clock_getcpuclockid(3) makes of pid
+	err := unix.ClockGettime(int32(^pid<<3|2), &t) // clock id as computed by clock_getcpuclockid(3)
 	return time.Duration(t.Nano()), err
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The CPU time read for a process is what the process says of itself.
+// The CPU time read from outside agrees with getrusage in the process.
 func TestBench_CPUUsage(t *testing.T) {
 	own := func() time.Duration {
 		var u syscall.Rusage
@@ -22,7 +22,7 @@ func TestBench_CPUUsage(t *testing.T) {
 	before := own()
 	seen, err := cpuOf(os.Getpid())
 	require.NoError(t, err)
-	const tick = 10 * time.Millisecond // what a system may round to
+	const tick = 10 * time.Millisecond // granularity of the clock on some systems
 	require.Greater(t, seen, before-tick)
 	require.Less(t, seen, own()+tick)
 	_, err = cpuOf(1 << 23)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// cpuOf another process is nothing that this system tells.
+// cpuOf returns an error, because the CPU time of another process is read only on Linux.
 func cpuOf(int) (time.Duration, error) {
 	return 0, fmt.Errorf("%w: Linux tells what an idle process costs", errNA)
 }

@@ -1,4 +1,4 @@
-// Package bigfile makes a file as operators fear it.
+// Package bigfile creates a large database, for benchmarks of the worst case.
 package bigfile
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The file has a million live jobs and a hundred thousand dead ones in 500
-// queues, of which each tenth has three priorities. A tenth of the jobs waits for its time, and a
-// thousand run.
+// The database has a million live jobs and a hundred thousand dead jobs in 500 queues. Every tenth
+// queue has three priorities. A tenth of the jobs is scheduled for later, and a thousand are
+// running.
 const (
 	live = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 INSERT INTO _honker_live (queue, priority, run_at, payload, state, worker_id, claim_expires_at, attempts, max_attempts)
@@ -25,7 +25,7 @@ SELECT i, printf('queue-%03d', i % 500), '{"order":' || i || ',"to":"someone@exa
   1700000000 + i * 7919 % 100000 FROM n`
 )
 
-// Open makes such a file, and opens it. It ends with b.
+// Open creates the database and opens it. It is closed at the end of b.
 func Open(b *testing.B) (*honker.DB, string) {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "big.db")
@@ -39,7 +39,7 @@ func Open(b *testing.B) (*honker.DB, string) {
 	return db, path
 }
 
-// Jobs is how many live jobs it has; the dead ones have the ids above.
+// Jobs returns the number of live jobs. Dead jobs have higher ids.
 func Jobs() int {
 	if testing.Short() {
 		return 10_000

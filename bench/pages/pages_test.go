@@ -1,7 +1,7 @@
-// Package pages_test measures the pages of the dashboard on a large file.
+// Package pages_test benchmarks the pages of the dashboard on a large database.
 //
-// It is not a part of bench/micro: with html/template in a binary the linker leaves out no method, and that alone
-// has slowed SQLite down there, by a tenth in BenchmarkQueue_Work.
+// It is separate from bench/micro, because html/template prevents the linker from removing unused
+// methods. That alone slowed SQLite down in bench/micro, by a tenth in BenchmarkQueue_Work.
 package pages_test
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// uiPages are the pages of the dashboard, with the parameters that a link gives them.
+// uiPages lists the pages of the dashboard with typical parameters.
 func uiPages() []string {
 	return []string{
 		"", "queue?name=queue-010", "queue?name=queue-010&span=7d", "jobs", "jobs?queue=queue-010", "jobs?phase=dead",
 		"job?id=500", fmt.Sprintf("job?id=%d", bigfile.Jobs()+500), "dead", "dead?queue=queue-010",
 		"streams", "stream?topic=orders", "schedules", "batches", "locks", "workers", "file", "audit",
-		"jobs?contains=nowhere", // a search, which a page ends after a while
+		"jobs?contains=nowhere", // a search that is cut off after a while
 	}
 }
 
@@ -33,12 +33,12 @@ INSERT INTO _honker_stream (topic, key, payload) SELECT iif(i % 2, 'orders', pri
 	bigMinutes = `WITH RECURSIVE m(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM m WHERE i < ?1 - 1), q(k) AS (SELECT 0 UNION ALL SELECT k + 1 FROM q WHERE k < 100)
 INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
 SELECT unixepoch() / 60 - i, iif(k = 100, '', printf('queue-%03d', k)), 9, 9, 7, 1, 1, 0, 90, 900, 20 FROM m, q`
-	// The first twenty queues have been late for two hours, after a day of traffic.
+	// Makes the first twenty queues two hours late, after a day of traffic.
 	bigLate = `UPDATE _honker_live SET run_at = unixepoch() - 7200 WHERE queue < 'queue-020' AND state = 'pending' AND run_at < unixepoch()`
 )
 
-// BenchmarkUI_Pages opens each page of a large file, as a browser does that was there before: what is counted of
-// the queues is known, as long as that holds.
+// BenchmarkUI_Pages opens each page repeatedly, as a browser does. The counts of the queues are
+// cached after the first time, for as long as the cache is valid.
 func BenchmarkUI_Pages(b *testing.B) {
 	db, _ := bigfile.Open(b)
 	fillUI(b, db)
@@ -55,7 +55,7 @@ func BenchmarkUI_Pages(b *testing.B) {
 	}
 }
 
-// fillUI adds what the pages show besides jobs: events with readers, and a week of traffic of a hundred queues.
+// fillUI adds events with consumers, and a week of traffic of a hundred queues.
 func fillUI(b *testing.B, db *honker.DB) {
 	b.Helper()
 	week := 7 * 24 * 60
