@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/bench/bigfile"
 )
 
-// BenchmarkAdmin_Problems is a look for problems in a large file: each of its queues has some.
+// BenchmarkAdmin_Problems finds problems in a large file, where every queue has some.
 func BenchmarkAdmin_Problems(b *testing.B) {
 	db, _ := bigfile.Open(b)
 	look := func() {
@@ -24,13 +24,14 @@ func BenchmarkAdmin_Problems(b *testing.B) {
 		require.NoError(b, err)
 		require.NotEmpty(b, all)
 	}
-	look() // the counts of the queues are kept
+	look() // caches the counts of the queues
 	for b.Loop() {
 		look()
 	}
 }
 
-// BenchmarkWorker_Short is a Work that ends after one job, with its row in the file.
+// BenchmarkWorker_Short runs a Work that ends after a single job, including its worker row in the
+// file.
 func BenchmarkWorker_Short(b *testing.B) {
 	db := openBench(b, nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -43,13 +44,14 @@ func BenchmarkWorker_Short(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmin_Queues is the overview of a large file: counted, and as the next looks see it.
+// BenchmarkAdmin_Queues lists the queues of a large file, first with counting and then from cached
+// counts.
 func BenchmarkAdmin_Queues(b *testing.B) {
 	db, path := bigfile.Open(b)
 	b.Run("counted", func(b *testing.B) {
 		for b.Loop() {
 			b.StopTimer()
-			other, err := honker.Open(b.Context(), path, nil) // what another process has counted is not known to it
+			other, err := honker.Open(b.Context(), path, nil) // the counts cached by another process are not used
 			require.NoError(b, err)
 			b.StartTimer()
 			requireOverview(b, other)
@@ -80,7 +82,7 @@ func requireOverview(b *testing.B, db *honker.DB) {
 	require.Len(b, all, 500)
 }
 
-// BenchmarkAdmin_List goes through all pages of a list, and reports the slowest.
+// BenchmarkAdmin_List reads all pages of a list and reports the slowest.
 func BenchmarkAdmin_List(b *testing.B) {
 	db, _ := bigfile.Open(b)
 	one := []string{"queue-010"}
@@ -88,7 +90,7 @@ func BenchmarkAdmin_List(b *testing.B) {
 		name  string
 		f     admin.JobFilter
 		order admin.Order
-		pages int // at most
+		pages int // upper bound
 	}{
 		{"newest", admin.JobFilter{}, admin.NewestFirst, 300},
 		{"oldest", admin.JobFilter{}, admin.OldestFirst, 300},
@@ -132,8 +134,8 @@ func slowestPage(b *testing.B, db *honker.DB, f admin.JobFilter, o *admin.PageOp
 	b.ReportMetric(float64(scanned)/float64(len(took)), "scanned/page")
 }
 
-// BenchmarkAdmin_Viewers is a worker at full speed in a large file, beside twenty viewers that each
-// look at all queues and at the newest jobs once a second, and without them, in turns.
+// BenchmarkAdmin_Viewers measures a worker at full speed in a large file, with and without twenty
+// viewers that each read all queues and the newest jobs every second. It alternates between both.
 func BenchmarkAdmin_Viewers(b *testing.B) {
 	db, _ := bigfile.Open(b)
 	q := honker.NewQueue[payload](db, "busy", nil)
@@ -168,7 +170,7 @@ func BenchmarkAdmin_Viewers(b *testing.B) {
 		wg.Wait()
 		return took
 	}
-	turn(0) // warm
+	turn(0) // warm up
 	var ratios []float64
 	b.ResetTimer()
 	for range b.N {
@@ -181,7 +183,7 @@ func BenchmarkAdmin_Viewers(b *testing.B) {
 	b.ReportMetric(ratios[len(ratios)-1], "%-most")
 }
 
-// view looks once a second until ctx ends.
+// view reads the overview every second until ctx is done.
 func view(b *testing.B, ctx context.Context, db *honker.DB, after time.Duration) {
 	tick := time.NewTimer(after)
 	defer tick.Stop()

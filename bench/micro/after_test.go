@@ -10,13 +10,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkAfter_FanIn works off so many jobs that one waits for, by batches of a worker, and reports the time of an
-// ack. It is linear if that is the same for all counts. Plain jobs are beside none, and beside one that waits.
+// BenchmarkAfter_FanIn works jobs that another job waits for, and reports the time per ack. The
+// total is linear if this time does not depend on n. Plain jobs are measured with and without a
+// waiting job.
 func BenchmarkAfter_FanIn(b *testing.B) {
 	for _, n := range []int{1_000, 5_000, 20_000} {
 		for _, kind := range []string{"plain", "plain-beside", "after", "batch"} {
 			if kind == "after" && n > 10_000 {
-				continue // more than After takes
+				continue // above the limit of After
 			}
 			b.Run(fmt.Sprint(kind, "/", n), func(b *testing.B) {
 				for range b.N {
@@ -41,7 +42,7 @@ func BenchmarkAfter_FanIn(b *testing.B) {
 	}
 }
 
-// fanIn is a queue with n jobs, and one that waits for them.
+// fanIn returns a queue with n jobs and a job that waits for all of them.
 func fanIn(b *testing.B, kind string, n int) (*honker.Queue[payload], []int64) {
 	b.Helper()
 	ctx := context.Background()

@@ -21,10 +21,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The benchmarks stand beside a raw driver loop of the same run and the same schema,
-// turn by turn, and report the ratio: machines differ, and so do their minutes.
+// The benchmarks alternate with a raw driver loop on the same schema and report the ratio, because
+// machines differ and their speed varies over time.
 
-// payload is 103 bytes of JSON, as in a small real job.
+// payload has 103 bytes of JSON, like that of a small real job.
 type payload struct {
 	To, Subject, Body string
 }
@@ -39,7 +39,7 @@ func openBench(b *testing.B, opts *honker.Options) *honker.DB {
 	return db
 }
 
-// raw is the ceiling: one connection of the driver, statements prepared once.
+// raw is the ceiling: a single connection of the driver with prepared statements.
 type raw struct {
 	b    *testing.B
 	conn *sql.Conn
@@ -48,7 +48,7 @@ type raw struct {
 func openRaw(b *testing.B) *raw {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "raw.db")
-	db, err := honker.Open(b.Context(), path, nil) // for the schema
+	db, err := honker.Open(b.Context(), path, nil) // creates the schema
 	require.NoError(b, err)
 	require.NoError(b, db.Close())
 	pool, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=busy_timeout(5000)&_txlock=immediate")
@@ -82,10 +82,10 @@ func rawText(b *testing.B) string {
 	return string(text)
 }
 
-// compare runs both in turns of a few dozen milliseconds, and reports ours as ns/op and the
-// median of the turns' ratios.
+// compare alternates between ceiling and ours in turns of a few dozen milliseconds. It reports ours
+// as ns/op and the median of the ratios.
 func compare(b *testing.B, turn int, ceiling, ours func(n int)) {
-	ceiling(min(turn, 10)) // warm
+	ceiling(min(turn, 10)) // warm up
 	ours(min(turn, 10))
 	var ratios []float64
 	var spent time.Duration
@@ -113,7 +113,7 @@ func timed(f func(int), n int) time.Duration {
 	return time.Since(start)
 }
 
-// BenchmarkQueue_Enqueue is one job in one commit, beside a raw INSERT.
+// BenchmarkQueue_Enqueue commits each job separately, compared with a raw INSERT.
 func BenchmarkQueue_Enqueue(b *testing.B) {
 	for _, callers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { benchEnqueue(b, callers) })
@@ -140,7 +140,7 @@ func benchEnqueue(b *testing.B, callers int) {
 		func(n int) { spread(callers, n, one) })
 }
 
-// spread runs f n times from several goroutines.
+// spread calls f n times from several goroutines.
 func spread(goroutines, n int, f func()) {
 	if goroutines == 1 {
 		for range n {
@@ -161,7 +161,7 @@ func spread(goroutines, n int, f func()) {
 	wg.Wait()
 }
 
-// BenchmarkQueue_EnqueueMany is a batch of jobs in one commit, beside raw INSERTs.
+// BenchmarkQueue_EnqueueMany commits jobs in batches, compared with raw INSERTs.
 func BenchmarkQueue_EnqueueMany(b *testing.B) {
 	const size = 1000
 	r, db := openRaw(b), openBench(b, nil)
@@ -189,9 +189,8 @@ func BenchmarkQueue_EnqueueMany(b *testing.B) {
 		})
 }
 
-// BenchmarkQueue_EnqueueTx is a business row and its job in one transaction: beside the raw
-// statements, and beside what a *sql.Tx of database/sql costs by itself, which starts a
-// goroutine for each.
+// BenchmarkQueue_EnqueueTx inserts a business row and a job in a transaction. It is compared with
+// raw statements and with a bare *sql.Tx, for which database/sql starts a goroutine.
 func BenchmarkQueue_EnqueueTx(b *testing.B) {
 	b.Run("raw", func(b *testing.B) {
 		r := openRaw(b)

@@ -19,9 +19,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkFiles is what each of a hundred files in one process costs: descriptors, resident memory
-// and goroutines, once it is open, while a Work with two workers waits on it, and after twenty jobs with a handler
-// that publishes an event. -benchtime 1x for the figures of docs/guide/files.md.
+// BenchmarkFiles measures the descriptors, resident memory and goroutines of a hundred files in a
+// process: when open, while a Work with two workers waits, and after twenty jobs whose handler
+// publishes an event. Use -benchtime 1x to get the figures of docs/guide/files.md.
 func BenchmarkFiles(b *testing.B) {
 	const files, jobs = 100, 20
 	if runtime.GOOS != "linux" {
@@ -56,7 +56,7 @@ func BenchmarkFiles(b *testing.B) {
 				}, &honker.WorkOptions{Workers: 2})
 			})
 		}
-		time.Sleep(2 * time.Second) // until all wait
+		time.Sleep(2 * time.Second) // until all are waiting
 		report("waiting")
 
 		for n := range jobs {
@@ -79,7 +79,7 @@ func BenchmarkFiles(b *testing.B) {
 	}
 }
 
-// costs are what this process has now.
+// costs returns the current resource usage of this process.
 func costs(b *testing.B) map[string]float64 {
 	debug.FreeOSMemory()
 	open, err := os.ReadDir("/proc/self/fd")

@@ -16,9 +16,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkWorker_Idle is what ten worked queues and a hundred listeners cost while nothing
-// happens: CPU as a share of one core, and writes to the file. One iteration is a
-// second; -benchtime 30x for the figure.
+// BenchmarkWorker_Idle measures ten worked queues and a hundred listeners while nothing happens:
+// CPU time as a share of a core, and writes to the file. An iteration takes a second. Use
+// -benchtime 30x to get the figure.
 func BenchmarkWorker_Idle(b *testing.B) {
 	db := openBench(b, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -30,7 +30,7 @@ func BenchmarkWorker_Idle(b *testing.B) {
 		})
 	}
 	listen(b, db, 100)
-	time.Sleep(2 * time.Second) // idle means idle for a while
+	time.Sleep(2 * time.Second) // let everything become idle
 	mark := walMark(b, db)
 	cpu := cpuTime(b)
 	b.ResetTimer()
@@ -52,7 +52,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// walMark moves with each write.
+// walMark returns a value that changes with each write.
 func walMark(b *testing.B, db *honker.DB) int64 {
 	var path string
 	require.NoError(b, db.SQL().QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path))
@@ -61,12 +61,12 @@ func walMark(b *testing.B, db *honker.DB) int64 {
 	return info.Size() + info.ModTime().UnixNano()
 }
 
-// BenchmarkWorker_Memory is how far the process grows over a backlog that is enqueued and
-// worked off: -benchtime 1000000x for the figure.
+// BenchmarkWorker_Memory measures how much the process grows while a backlog is enqueued and
+// worked. Use -benchtime 1000000x to get the figure.
 func BenchmarkWorker_Memory(b *testing.B) {
 	db := openBench(b, nil)
 	q := honker.NewQueue[payload](db, "bench", nil)
-	workSome(b, q, 10_000) // caches and connections
+	workSome(b, q, 10_000) // fill caches and open connections
 	before := residentBytes(b)
 	b.ResetTimer()
 	workSome(b, q, b.N)

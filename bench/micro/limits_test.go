@@ -10,8 +10,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkLimits_Behind claims and acks jobs one by one in a queue with a limit per key, beside a queue without limits:
-// while no job is held, and while 20,000 are, for a key that has no room.
+// BenchmarkLimits_Behind claims and acks single jobs in a queue with a limit per key, compared with
+// a queue without limits. It does so without held jobs, and with 20,000 jobs held for a key at its
+// limit.
 func BenchmarkLimits_Behind(b *testing.B) {
 	for _, held := range []int{0, 20_000} {
 		for _, key := range []string{"", "quiet"} {
@@ -29,7 +30,8 @@ func BenchmarkLimits_Behind(b *testing.B) {
 	}
 }
 
-// holdJobs limits the queue to one job of a key, of which one runs, and n are held for it.
+// holdJobs limits the queue to a single running job per key. A job runs, and n jobs are held for
+// its key.
 func holdJobs(b *testing.B, db *honker.DB, n int) {
 	b.Helper()
 	ctx := context.Background()

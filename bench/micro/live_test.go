@@ -16,7 +16,7 @@ import (
 
 func init() { children["follower"] = timeEvents }
 
-// timeEvents follows a stream and says when each event came.
+// timeEvents reads a stream and reports the arrival of each event.
 func timeEvents() {
 	db, err := honker.Open(testkit.ChildContext(), testkit.ChildArgs[string](), nil)
 	testkit.Must(err)
@@ -31,7 +31,7 @@ func timeEvents() {
 	}
 }
 
-// BenchmarkStream_Live is the time from a publish to the body of a subscriber that sleeps.
+// BenchmarkStream_Live measures the latency from a publish to an idle subscriber.
 func BenchmarkStream_Live(b *testing.B) {
 	db := openBench(b, nil)
 	s := honker.NewStream[int](db, "bench", nil)
@@ -69,7 +69,7 @@ func benchLive(b *testing.B, s *honker.Stream[int], came func() time.Time) {
 	var fromCall, fromCommit []time.Duration
 	b.ResetTimer()
 	for i := range b.N {
-		time.Sleep(5 * time.Millisecond) // let the subscriber fall asleep
+		time.Sleep(5 * time.Millisecond) // let the subscriber go to sleep
 		called := time.Now()
 		_, err := s.Publish(context.Background(), i)
 		require.NoError(b, err)
@@ -83,10 +83,8 @@ func benchLive(b *testing.B, s *honker.Stream[int], came func() time.Time) {
 	reportQuantiles(b, "commit", fromCommit)
 }
 
-// BenchmarkStream_Compact deletes b.N events beside a writer of single rows and reports how long
-// the writer waited: -benchtime 1000000x for the figure. BenchmarkStream_Compact deletes b.N events
-// while another connection writes one row after another, and reports how long those waited:
-// -benchtime 1000000x for the figure.
+// BenchmarkStream_Compact deletes b.N events while another connection writes single rows, and
+// reports the longest wait of that writer. Use -benchtime 1000000x to get the figure.
 func BenchmarkStream_Compact(b *testing.B) {
 	db := openBench(b, nil)
 	publishSome(b, db, b.N+1)
@@ -121,8 +119,8 @@ func writeUntil(b *testing.B, db *honker.DB, stop <-chan struct{}) (took []time.
 	}
 }
 
-// BenchmarkStream_ReplayMemory is how far the process grows over a replay: -benchtime 1000000x
-// for the figure.
+// BenchmarkStream_ReplayMemory measures how much the process grows during a replay. Use -benchtime
+// 1000000x to get the figure.
 func BenchmarkStream_ReplayMemory(b *testing.B) {
 	db := openBench(b, nil)
 	publishSome(b, db, b.N)

@@ -20,7 +20,7 @@ const (
 	rawRate    = `INSERT INTO _honker_rate_limits VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1`
 )
 
-// BenchmarkLock_TryUnlock is a TryLock and its Unlock, beside an insert and a delete.
+// BenchmarkLock_TryUnlock takes and releases a lock, compared with an insert and a delete.
 func BenchmarkLock_TryUnlock(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	acquire, release := r.prepare(rawAcquire), r.prepare(rawRelease)
@@ -45,7 +45,7 @@ func BenchmarkLock_TryUnlock(b *testing.B) {
 		})
 }
 
-// BenchmarkRateLimit_Allow is a call that is let through, beside the upsert that counts it.
+// BenchmarkRateLimit_Allow makes an allowed call, compared with the upsert that counts it.
 func BenchmarkRateLimit_Allow(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	count := r.prepare(rawRate)
@@ -65,7 +65,7 @@ func BenchmarkRateLimit_Allow(b *testing.B) {
 		})
 }
 
-// timeLocks waits for the lock, says when it has it, and gives it back.
+// timeLocks repeatedly waits for the lock, reports when it has it, and releases it.
 func timeLocks() {
 	db, err := honker.Open(testkit.ChildContext(), testkit.ChildArgs[string](), nil)
 	testkit.Must(err)
@@ -84,8 +84,8 @@ func timeLocks() {
 	}
 }
 
-// BenchmarkLock_OtherProcess is the time from the call of Unlock, and from its return,
-// until a Lock that waits in another process has returned.
+// BenchmarkLock_OtherProcess measures how long a Lock in another process takes to return after
+// Unlock, from the call of Unlock and from its return.
 func BenchmarkLock_OtherProcess(b *testing.B) {
 	path, db := testkit.OpenShared(b)
 	take := func() *honker.Lock {
@@ -98,7 +98,7 @@ func BenchmarkLock_OtherProcess(b *testing.B) {
 	var fromCall, fromCommit []time.Duration
 	b.ResetTimer()
 	for range b.N {
-		time.Sleep(5 * time.Millisecond) // let the waiter fall asleep
+		time.Sleep(5 * time.Millisecond) // let the waiter go to sleep
 		called := time.Now()
 		require.NoError(b, l.Unlock(context.Background()))
 		released := time.Now()

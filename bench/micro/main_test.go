@@ -6,7 +6,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// children are what a process of these tests can be, besides the tests themselves.
+// children are the functions that child processes of these tests can run.
 var children = map[string]func(){}
 
 func TestMain(m *testing.M) { testkit.Main(m, children) }

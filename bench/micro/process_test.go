@@ -14,7 +14,7 @@ import (
 
 func init() { children["timer"] = timeWakes }
 
-// timeWakes works off jobs and says when each was started.
+// timeWakes works jobs and reports the start of each.
 func timeWakes() {
 	db, err := honker.Open(testkit.ChildContext(), testkit.ChildArgs[string](), nil)
 	testkit.Must(err)

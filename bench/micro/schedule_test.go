@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// BenchmarkScheduler_Tick is a tick over 10,000 schedules of which so many are due: all that a
-// leader does when the time has come.
+// BenchmarkScheduler_Tick measures a tick over 10,000 schedules, some of which are due. A leader
+// does nothing else at such a time.
 func BenchmarkScheduler_Tick(b *testing.B) {
 	const all = 10_000
 	for _, due := range []int{0, 1, 10, 100} {
@@ -35,7 +35,7 @@ SELECT 'schedule ' || n, 'bench', iif(n <= ?1, '@every 1s', '*/5 * * * *'), '{"n
 	}
 }
 
-// BenchmarkScheduler_Soonest is what a leader asks after each commit to the file.
+// BenchmarkScheduler_Soonest measures the query that a leader runs after each commit to the file.
 func BenchmarkScheduler_Soonest(b *testing.B) {
 	db := openBench(b, nil)
 	_, err := db.SQL().Exec(testkit.Numbers(10_000) + `INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at)
@@ -49,7 +49,7 @@ SELECT 'schedule ' || n, 'bench', '@every 1h', '1', 4000000000 - n FROM some`)
 	}
 }
 
-// BenchmarkScheduler_Register is a schedule that is there as it is, as at the start of a service.
+// BenchmarkScheduler_Register registers an unchanged schedule, as every start of a service does.
 func BenchmarkScheduler_Register(b *testing.B) {
 	db := openBench(b, nil)
 	for range b.N {

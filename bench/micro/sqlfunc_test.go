@@ -13,7 +13,7 @@ import (
 
 const enqueueBySQL = `SELECT honker_enqueue(?, ?, NULL, NULL, 0, 3, NULL)`
 
-// BenchmarkSQL_EnqueueTx is honker_enqueue in a transaction, beside EnqueueTx.
+// BenchmarkSQL_EnqueueTx calls honker_enqueue in a transaction, compared with EnqueueTx.
 func BenchmarkSQL_EnqueueTx(b *testing.B) {
 	verbs, calls := openBench(b, nil), openBench(b, nil)
 	q, text := honker.NewQueue[payload](verbs, "bench", nil), rawText(b)
@@ -34,7 +34,7 @@ func BenchmarkSQL_EnqueueTx(b *testing.B) {
 		}))
 }
 
-// BenchmarkSQL_Enqueue is honker_enqueue by itself, beside a raw INSERT.
+// BenchmarkSQL_Enqueue calls honker_enqueue outside a transaction, compared with a raw INSERT.
 func BenchmarkSQL_Enqueue(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	insert, text := r.prepare(rawColumns+rawRow), rawText(b)
@@ -52,7 +52,7 @@ func BenchmarkSQL_Enqueue(b *testing.B) {
 		})
 }
 
-// BenchmarkSQL_EnqueueMany is a thousand calls in one statement, beside a multi-row INSERT.
+// BenchmarkSQL_EnqueueMany makes a thousand calls in a statement, compared with a multi-row INSERT.
 func BenchmarkSQL_EnqueueMany(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	text := rawText(b)

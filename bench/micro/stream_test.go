@@ -20,7 +20,7 @@ const (
 	rawScan   = `SELECT offset, topic, key, payload, created_at FROM _honker_stream WHERE topic = ? ORDER BY offset LIMIT ?`
 )
 
-// BenchmarkStream_Publish is one event in one commit, beside a raw INSERT.
+// BenchmarkStream_Publish commits each event separately, compared with a raw INSERT.
 func BenchmarkStream_Publish(b *testing.B) {
 	for _, callers := range []int{1, 8} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) { benchPublish(b, callers) })
@@ -45,7 +45,7 @@ func benchPublish(b *testing.B, callers int) {
 		func(n int) { spread(callers, n, one) })
 }
 
-// BenchmarkStream_PublishMany is a batch of events in one commit, beside raw INSERTs.
+// BenchmarkStream_PublishMany commits events in batches, compared with raw INSERTs.
 func BenchmarkStream_PublishMany(b *testing.B) {
 	const size = 1000
 	r, db := openRaw(b), openBench(b, nil)
@@ -89,7 +89,7 @@ func publishSome(b *testing.B, db *honker.DB, n int) {
 
 const history = 100_000
 
-// scanned is a raw reader of a file with history.
+// scanned returns a raw reader of a file with history.
 func scanned(b *testing.B) func(n int) {
 	r, text := openRaw(b), rawText(b)
 	insert := r.prepare(rawEvent + strings.TrimSuffix(strings.Repeat(rawEvents+",", 100), ","))
@@ -116,7 +116,7 @@ func scanned(b *testing.B) func(n int) {
 			if err := rows.Scan(&offset, &topic, &key, &data, &created); err != nil {
 				b.Fatal(err)
 			}
-			if !json.Valid(data) { // as a stream of json.RawMessage does
+			if !json.Valid(data) { // a stream of json.RawMessage validates as well
 				b.Fatal("no JSON")
 			}
 		}
@@ -124,7 +124,7 @@ func scanned(b *testing.B) func(n int) {
 	}
 }
 
-// BenchmarkStream_Read is a replay without the decoding of payloads into a type.
+// BenchmarkStream_Read replays a stream without decoding the payloads.
 func BenchmarkStream_Read(b *testing.B) {
 	ceiling, db := scanned(b), openBench(b, nil)
 	publishSome(b, db, history)
@@ -141,7 +141,8 @@ func BenchmarkStream_Read(b *testing.B) {
 	})
 }
 
-// BenchmarkStream_Subscribe is a replay that saves its offset, with the defaults.
+// BenchmarkStream_Subscribe replays a stream with a consumer that saves its offset, with default
+// options.
 func BenchmarkStream_Subscribe(b *testing.B) {
 	ceiling, db := scanned(b), openBench(b, nil)
 	publishSome(b, db, history)
@@ -160,7 +161,8 @@ func BenchmarkStream_Subscribe(b *testing.B) {
 	})
 }
 
-// BenchmarkStream_Filter reads a stream in which one event in 10,000 is wanted, beside all of it.
+// BenchmarkStream_Filter filters a stream for every 10,000th event, compared with reading all
+// events.
 func BenchmarkStream_Filter(b *testing.B) {
 	db := openBench(b, nil)
 	s := honker.NewStream[payload](db, "bench", nil)
@@ -184,7 +186,7 @@ func BenchmarkStream_Filter(b *testing.B) {
 	compare(b, history, read(nil), read(honker.KeyIs("wanted")))
 }
 
-// BenchmarkGroup_Ack is a group with members that ack every event by itself.
+// BenchmarkGroup_Ack runs a group whose members ack each event separately.
 func BenchmarkGroup_Ack(b *testing.B) {
 	for _, members := range []int{1, 4} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
@@ -212,7 +214,7 @@ func BenchmarkGroup_Ack(b *testing.B) {
 func ackAll(ctx context.Context, b *testing.B, s *honker.Stream[json.RawMessage], name string, acked *sync.WaitGroup) {
 	m, err := s.Group("workers", nil).Join(ctx, name)
 	if ctx.Err() != nil {
-		return // the others have acked everything
+		return // the other members have acked all events
 	}
 	if err != nil {
 		b.Error(err)

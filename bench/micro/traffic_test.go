@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkTraffic is what it costs to count jobs for admin.Traffic: x-raw is the speed beside a DB
-// with NoTraffic, in alternation.
+// BenchmarkTraffic measures the cost of counting jobs for admin.Traffic. x-raw is the speed
+// relative to a DB with NoTraffic.
 func BenchmarkTraffic(b *testing.B) {
 	plain := func(b *testing.B) *honker.DB { return openBench(b, &honker.Options{NoTraffic: true}) }
 	b.Run("claim-ack", func(b *testing.B) {
@@ -21,8 +21,8 @@ func BenchmarkTraffic(b *testing.B) {
 	})
 }
 
-// alternate is compare with each of both first in every other turn: the one that follows finds
-// another machine than the one before it.
+// alternate is like compare but swaps the order in every other turn, because the speed of the
+// machine changes between the first and the second.
 func alternate(b *testing.B, turn int, plain, counted func(n int)) {
 	plain(turn)
 	counted(turn)
@@ -45,7 +45,7 @@ func alternate(b *testing.B, turn int, plain, counted func(n int)) {
 	reportRatios(b, spent, ratios)
 }
 
-// fillAndWork works off n jobs, with eight workers and a handler that does nothing.
+// fillAndWork works n jobs with eight workers and a no-op handler.
 func fillAndWork(b *testing.B, db *honker.DB) func(n int) {
 	q := honker.NewQueue[payload](db, "bench", nil)
 	return func(n int) {

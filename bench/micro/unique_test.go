@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkQueue_EnqueueUnique is one job in one commit: without a key, with one that is free, and
-// with one that another job has. The file has 10,000 keys, and jobs without one besides.
+// BenchmarkQueue_EnqueueUnique commits each job separately: without a key, with a free key, and
+// with the key of another job. The file has 10,000 jobs with keys, and others without.
 func BenchmarkQueue_EnqueueUnique(b *testing.B) {
 	replace := &honker.Uniqueness{Conflict: honker.ReplaceWaiting}
 	for _, c := range []struct {
@@ -48,8 +48,8 @@ func BenchmarkQueue_EnqueueUnique(b *testing.B) {
 	}
 }
 
-// BenchmarkQueue_AckUnique claims and acks a job in two commits: plain ones of a file without keys, plain
-// ones beside keys, and jobs that free a key.
+// BenchmarkQueue_AckUnique claims and acks a job in two commits: plain jobs without any keys in the
+// file, plain jobs next to jobs with keys, and jobs whose key is released.
 func BenchmarkQueue_AckUnique(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -81,7 +81,8 @@ func BenchmarkQueue_AckUnique(b *testing.B) {
 	}
 }
 
-// keyedQueue is a queue with so many jobs that have a key; half of them until their first claim.
+// keyedQueue returns a queue with jobs that have a key. Half of them keep it until their first
+// claim.
 func keyedQueue(b *testing.B, keys int) *honker.Queue[payload] {
 	b.Helper()
 	q := honker.NewQueue[payload](openBench(b, nil), "bench", nil)

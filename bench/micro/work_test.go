@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// The claim of the indexes that a fresh file has, as bare as it can be: no overdue
-	// jobs, one level of priority.
+	// The simplest possible claim, on the indexes of a new file: it ignores overdue jobs and takes
+	// a single priority.
 	rawClaim = `UPDATE _honker_live SET state = 'processing', worker_id = 'raw', claim_expires_at = ?1, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live INDEXED BY _honkerx_live_pending
   WHERE queue = 'bench' AND state = 'pending' AND priority = 0 AND run_at <= ?2 AND attempts < max_attempts LIMIT 128)
@@ -24,7 +24,7 @@ RETURNING id, payload, priority, run_at, attempts, max_attempts, created_at, exp
 	rawAck = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = 'raw' AND claim_expires_at >= ?2`
 )
 
-// burn is the raw loop: the ack of the last batch and the next claim in one transaction.
+// burn returns the raw loop, which acks a batch and claims the next in a single transaction.
 func (r *raw) burn() func(n int) {
 	begin, commit := r.prepare("BEGIN IMMEDIATE"), r.prepare("COMMIT")
 	claim, ack := r.prepare(rawClaim), r.prepare(rawAck)
@@ -74,7 +74,7 @@ func jsonIDs(ids []int64) string {
 const fill = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
 INSERT INTO _honker_live (queue, payload, run_at, created_at) SELECT 'bench', ?2, unixepoch() - 10, unixepoch() FROM n`
 
-// BenchmarkQueue_Work is the burn-down of a backlog by a handler that does nothing.
+// BenchmarkQueue_Work works a backlog with a no-op handler.
 func BenchmarkQueue_Work(b *testing.B) {
 	r, db := openRaw(b), openBench(b, nil)
 	text := rawText(b)
@@ -98,7 +98,7 @@ func BenchmarkQueue_Work(b *testing.B) {
 	reportRatios(b, spent, ratios)
 }
 
-// workOff runs n jobs with eight workers, until the last one is acked.
+// workOff runs n jobs with eight workers and waits for the last ack.
 func workOff(b *testing.B, q *honker.Queue[payload], n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -113,7 +113,8 @@ func workOff(b *testing.B, q *honker.Queue[payload], n int) {
 	require.EqualValues(b, n, ran.Load())
 }
 
-// BenchmarkQueue_ClaimAck shows that a claim does not know what lies around it.
+// BenchmarkQueue_ClaimAck shows that the cost of a claim does not depend on the other jobs in the
+// file.
 func BenchmarkQueue_ClaimAck(b *testing.B) {
 	shapes := []struct{ name, fill string }{
 		{"empty", ``},
@@ -139,7 +140,7 @@ SELECT 'bench', '{}', 'processing', 'other', unixepoch() + 10000, 1, unixepoch()
 	}
 }
 
-// claimAck enqueues n jobs that come first, and claims and acks them one by one.
+// claimAck enqueues n jobs that precede all others, and claims and acks each.
 func claimAck(b *testing.B, db *honker.DB, opts ...honker.EnqueueOption) func(n int) {
 	q := honker.NewQueue[payload](db, "bench", nil)
 	ctx := context.Background()
@@ -158,8 +159,8 @@ func claimAck(b *testing.B, db *honker.DB, opts ...honker.EnqueueOption) func(n 
 	}
 }
 
-// BenchmarkWorker_Wake is the time until the first line of the handler of a worker that sleeps:
-// from the call of Enqueue, and from its return, when the job is committed.
+// BenchmarkWorker_Wake measures the latency to the handler of an idle worker: from the call of
+// Enqueue, and from its return, when the job is committed.
 func BenchmarkWorker_Wake(b *testing.B) {
 	db := openBench(b, nil)
 	q := honker.NewQueue[int](db, "bench", nil)
@@ -181,7 +182,7 @@ func benchWake(b *testing.B, q *honker.Queue[int], started func() time.Time) {
 	var fromCall, fromCommit []time.Duration
 	b.ResetTimer()
 	for i := range b.N {
-		time.Sleep(5 * time.Millisecond) // let the worker fall asleep
+		time.Sleep(5 * time.Millisecond) // let the worker go to sleep
 		called := time.Now()
 		_, err := q.Enqueue(context.Background(), i)
 		require.NoError(b, err)
@@ -202,8 +203,7 @@ func reportQuantiles(b *testing.B, from string, took []time.Duration) {
 	b.ReportMetric(at(0.99), from+"-p99-µs")
 }
 
-// BenchmarkNotify_Listeners is the cost of a commit that concerns no listener, with many that
-// listen.
+// BenchmarkNotify_Listeners measures a commit that concerns none of many listeners.
 func BenchmarkNotify_Listeners(b *testing.B) {
 	one, many := openBench(b, nil), openBench(b, nil)
 	listen(b, one, 1)
