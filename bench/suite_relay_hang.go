@@ -14,17 +14,17 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The load of healthy endpoints, and for how long: with the first attempts of those that hang, their
-// timeouts and later attempts.
+// The load of the healthy endpoints. It lasts long enough for the first attempts at the hanging
+// endpoints, their timeouts and later attempts.
 const (
 	hangPartitions = 16
-	hangRate       = 100 // messages a second
+	hangRate       = 100 // messages per second
 	hangFor        = 25 * time.Second
 )
 
-// hangCase is the time from the call of a send until a healthy endpoint has the message, while hanging
-// other endpoints accept requests and never answer. These have partitions of the same queue, or all of
-// another queue. Relay and HTTP have their default options.
+// hangCase measures the latency from a send to a healthy endpoint while other endpoints accept
+// requests and never answer. The hanging endpoints have partitions of the same queue, or all
+// partitions of another queue. Relay and HTTP use their default options.
 func hangCase(hanging int, apart bool) Case {
 	name := fmt.Sprintf("%d partitions, %d of them with an endpoint that hangs", hangPartitions, hanging)
 	if apart {
@@ -45,7 +45,7 @@ func hangCase(hanging int, apart bool) Case {
 	}}
 }
 
-// hangs are endpoints, some of which hang, and queues of webhooks to them.
+// hangs has healthy and hanging endpoints, and the queues of webhooks to them.
 type hangs struct {
 	relay    *relay.Relay
 	bad      *relay.Queue
@@ -53,11 +53,11 @@ type hangs struct {
 	hanging  int
 	apart    bool
 	silent   *httptest.Server
-	released chan struct{} // closed: silent answers
+	released chan struct{} // closed to make silent answer
 	healthy  *httptest.Server
 
 	mu   sync.Mutex
-	sent []time.Time // by the payloads
+	sent []time.Time // by payload
 	took latencies
 }
 
@@ -99,7 +99,7 @@ func (h *hangs) close() {
 	h.healthy.Close()
 }
 
-// arrived notes message n at its endpoint.
+// arrived records the arrival of message n at a healthy endpoint.
 func (h *hangs) arrived(n string) error {
 	now := time.Now()
 	i, err := strconv.Atoi(n)
@@ -118,14 +118,14 @@ func (h *hangs) measure(ctx context.Context, length time.Duration) ([]float64, e
 	if err == nil {
 		err = h.untilArrived()
 	}
-	close(h.released) // the drain would wait for its requests
+	close(h.released) // otherwise the drain would wait for the hanging requests
 	if err = errors.Join(err, stop()); err != nil {
 		return nil, err
 	}
 	return h.took.values(), nil
 }
 
-// send gives the endpoints that hang some messages, and then sends to the healthy ones.
+// send sends some messages to the hanging endpoints and then messages to the healthy endpoints.
 func (h *hangs) send(ctx context.Context, length time.Duration) error {
 	for p := range h.hanging {
 		for range 3 {
@@ -152,7 +152,7 @@ func (h *hangs) sendOne(ctx context.Context, n int64) error {
 	return err
 }
 
-// untilArrived waits until each message that was sent has arrived once.
+// untilArrived waits until every message to a healthy endpoint has arrived. It fails on duplicates.
 func (h *hangs) untilArrived() error {
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		h.mu.Lock()

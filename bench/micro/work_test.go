@@ -220,8 +220,9 @@ func BenchmarkNotify_Listeners(b *testing.B) {
 	compare(b, 500, notify(one), notify(many))
 }
 
-// BenchmarkNotify_Beside is the time until a hundred listeners of one channel have a message, after a thousand messages
-// for a channel without a listener, beside no listener of another channel and beside 20,000.
+// BenchmarkNotify_Beside measures the latency of a message to a hundred listeners of a channel,
+// sent after a thousand messages to a channel without listeners. Another channel has no listeners
+// or 20,000.
 func BenchmarkNotify_Beside(b *testing.B) {
 	for _, others := range []int{0, 20_000} {
 		b.Run(fmt.Sprint("others=", others), func(b *testing.B) {

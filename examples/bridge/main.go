@@ -50,15 +50,15 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f := flag.NewFlagSet("bridge", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&c.dir, "dir", "", "keep the two databases in this `directory` (default: a temporary one, removed in the end)")
-	f.IntVar(&c.orders, "orders", 600, "how many orders there are to be in all")
-	f.IntVar(&c.rate, "rate", 80, "orders per second; 0: as fast as it goes")
-	f.IntVar(&c.kills, "kills", 10, "how often one of the two is killed")
-	f.DurationVar(&c.lease, "lease", time.Second, "how long a killed process keeps the next one from its messages and jobs")
+	f.IntVar(&c.orders, "orders", 600, "total number of orders, including earlier runs")
+	f.IntVar(&c.rate, "rate", 80, "orders per second; 0 for no limit")
+	f.IntVar(&c.kills, "kills", 10, "number of times that a process is killed")
+	f.DurationVar(&c.lease, "lease", time.Second, "lease of messages and jobs; those of a killed process wait this long")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
 	if c.orders < 1 || c.rate < 0 || c.kills < 0 || c.lease < 100*time.Millisecond {
-		err := errors.New("-orders must be 1 or more, -rate and -kills not be negative, -lease be 100ms or more")
+		err := errors.New("-orders must be positive, -rate and -kills must not be negative, and -lease must be at least 100ms")
 		fmt.Fprintln(stderr, "bridge:", err)
 		return c, err
 	}

@@ -51,7 +51,7 @@ func runNode(ctx context.Context, args []string, stdin io.Reader, stderr io.Writ
 	}
 	run := map[string]func(context.Context, nodeConfig) error{shopNode: runShop, warehouseNode: runWarehouse}[c.name]
 	if run == nil {
-		fmt.Fprintf(stderr, "bridge: there is no node %q\n", c.name)
+		fmt.Fprintf(stderr, "bridge: unknown node %q\n", c.name)
 		return 2
 	}
 	if err := run(ctx, c); err != nil {

@@ -51,17 +51,17 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("dispatch", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.db, "db", "", "make the database in this `file`, which must not exist, and keep it (default: one in the temporary directory)")
-	f.IntVar(&c.shared, "shared", 1000, "jobs that two instances share")
-	f.IntVar(&c.pinned, "pinned", 100, "jobs for one instance of four")
-	f.IntVar(&c.legacy, "legacy", 10_000, "jobs that lie in an old and a new queue")
-	f.IntVar(&c.kills, "kills", 8, "processes that are killed meanwhile")
-	f.DurationVar(&c.work, "work", time.Millisecond, "how long a job takes")
+	f.StringVar(&c.db, "db", "", "create the database in this `file`, which must not exist, and keep it (default: in the temporary directory, removed at the end)")
+	f.IntVar(&c.shared, "shared", 1000, "jobs shared by two instances")
+	f.IntVar(&c.pinned, "pinned", 100, "jobs for a single instance out of four")
+	f.IntVar(&c.legacy, "legacy", 10_000, "jobs in an old and a new queue")
+	f.IntVar(&c.kills, "kills", 8, "number of processes to kill")
+	f.DurationVar(&c.work, "work", time.Millisecond, "duration of a job")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
 	if c.shared < 1 || c.pinned < 1 || c.legacy < 1 || c.kills < 0 || c.work < 0 {
-		err := errors.New("-shared, -pinned and -legacy must be 1 or more, -kills and -work not be negative")
+		err := errors.New("-shared, -pinned and -legacy must be positive, and -kills and -work must not be negative")
 		fmt.Fprintln(stderr, "dispatch:", err)
 		return c, err
 	}
@@ -78,7 +78,7 @@ func supervise(ctx context.Context, c config, stdout io.Writer) (err error) {
 		defer os.RemoveAll(dir)
 		c.db = filepath.Join(dir, "dispatch.db")
 	} else if _, err := os.Stat(c.db); !errors.Is(err, os.ErrNotExist) {
-		return errors.Join(fmt.Errorf("%s exists", c.db), err)
+		return errors.Join(fmt.Errorf("%s already exists", c.db), err)
 	}
 	s, err := open(ctx, c, stdout)
 	if err != nil {

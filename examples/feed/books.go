@@ -180,9 +180,9 @@ func (b *books) err() error {
 	case b.at != b.log.at:
 		return fmt.Errorf("the books do not balance: published %+v, the log has %+v", b.at, b.log.at)
 	case b.open() == 0 && !maps.Equal(b.traffic, b.log.traffic):
-		return errors.New("the books do not balance: the traffic of some path is not that of the log")
+		return errors.New("the books do not balance: the traffic of a path differs from the log")
 	case b.doubled > 0:
-		return fmt.Errorf("the books do not balance: %d alerts are there twice", b.doubled)
+		return fmt.Errorf("the books do not balance: %d alerts were written twice", b.doubled)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (b *books) verdict() string {
 	case b.err() != nil:
 		return "The books do not balance."
 	case b.open() > 0:
-		return fmt.Sprintf("Interrupted with %d events to handle. The same -db will go on.", b.open())
+		return fmt.Sprintf("Interrupted with %d events left to handle. Run again with the same -db to continue.", b.open())
 	}
 	events, group := b.at.lines-b.at.malformed, b.accounts[len(b.accounts)-1]
 	return fmt.Sprintf("The books balance: %d lines = %d events + %d malformed; %d events = %d counted = %d acked + %d dead.",

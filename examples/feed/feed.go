@@ -167,7 +167,7 @@ func (f *feed) compact(ctx context.Context) error {
 		}
 		fmt.Fprintf(f.w, "Compacted %s: %d events are gone", topic.Name(), stats.Deleted)
 		if stats.PinnedBy != "" {
-			fmt.Fprintf(f.w, ", more when %s has seen them", stats.PinnedBy)
+			fmt.Fprintf(f.w, ", the rest can go when %s has read them", stats.PinnedBy)
 		}
 		fmt.Fprintln(f.w, ".")
 	}

@@ -44,15 +44,15 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&c.db, "db", "", "keep the database in this `file` (default: a temporary one)")
 	f.StringVar(&c.log, "log", "", "the access log, a `file` (default: a copy of the sample, beside the database)")
-	f.IntVar(&c.rate, "rate", 600, "lines per second; 0: as fast as it goes")
-	f.BoolVar(&c.follow, "follow", false, "wait for more at the end of the log, until interrupted")
-	f.DurationVar(&c.lookup, "lookup", 2*time.Millisecond, "how long it takes to resolve an address")
-	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its events")
+	f.IntVar(&c.rate, "rate", 600, "lines per second; 0 for no limit")
+	f.BoolVar(&c.follow, "follow", false, "wait for more lines at the end of the log, until interrupted")
+	f.DurationVar(&c.lookup, "lookup", 2*time.Millisecond, "duration of a lookup")
+	f.DurationVar(&c.lease, "lease", 5*time.Second, "lease of an event; events of a killed process wait this long")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
 	if c.rate < 0 || c.lookup < 0 || c.lease <= 0 {
-		err := errors.New("-rate and -lookup must not be negative, -lease be positive")
+		err := errors.New("-rate and -lookup must not be negative, and -lease must be positive")
 		fmt.Fprintln(stderr, "feed:", err)
 		return c, err
 	}

@@ -42,8 +42,8 @@ type tailer struct {
 }
 
 var (
-	errShrunk = errors.New("the log is shorter than what was read of it: rotation is not handled")
-	errTwo    = errors.New("another process reads the log into this database")
+	errShrunk = errors.New("the log has become shorter; rotation is not supported")
+	errTwo    = errors.New("another process publishes the log to this database")
 )
 
 // run publishes lines, starting from the place in the database. It returns at the end of the log,

@@ -64,7 +64,7 @@ func newAudit(ctx context.Context, db *sql.DB, folder *receipts) (*audit, error)
 		delete(printed, o.id)
 	}
 	for id := range printed {
-		a.wrong = append(a.wrong, "a receipt without an order: "+id)
+		a.wrong = append(a.wrong, "receipt without an order: "+id)
 	}
 	return a, nil
 }
@@ -93,7 +93,7 @@ func (a *audit) add(o standing, printed bool) {
 	case o.live:
 		a.open++
 	case o.dead && printed:
-		a.wrong = append(a.wrong, "a receipt and a dead letter: "+o.id)
+		a.wrong = append(a.wrong, "both a receipt and a dead letter: "+o.id)
 	case o.dead:
 		a.dead++
 	case printed:

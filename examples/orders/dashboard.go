@@ -66,7 +66,7 @@ func (s *service) serveAndShow(ctx context.Context) error {
 		return err
 	}
 	if ctx.Err() == nil {
-		fmt.Fprintln(s.w, "The dashboard stays until this is interrupted.")
+		fmt.Fprintln(s.w, "The dashboard stays up until the program is interrupted.")
 		<-ctx.Done()
 	}
 	return nil

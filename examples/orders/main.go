@@ -40,10 +40,10 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&c.db, "db", "", "keep the database in this `file` (default: a temporary one)")
 	f.StringVar(&c.out, "out", "", "the `folder` of the receipts (default: receipts, beside the database)")
-	f.IntVar(&c.workers, "workers", 4, "receipts printed at once")
-	f.IntVar(&c.rate, "rate", 800, "orders per second; 0: as fast as it goes")
-	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its jobs")
-	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; work off the receipts of -db until interrupted")
+	f.IntVar(&c.workers, "workers", 4, "number of receipts printed concurrently")
+	f.IntVar(&c.rate, "rate", 800, "orders per second; 0 for no limit")
+	f.DurationVar(&c.lease, "lease", 5*time.Second, "lease of a job; jobs of a killed process wait this long")
+	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; print the receipts of -db until interrupted")
 	f.StringVar(&c.ui, "ui", "", "show the dashboard on this `address`, such as :8080, until interrupted (default: none)")
 	if err := f.Parse(args); err != nil {
 		return c, err
@@ -58,9 +58,9 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 func (c config) check() error {
 	switch {
 	case c.workers < 1 || c.rate < 0 || c.lease <= 0:
-		return errors.New("-workers and -lease must be positive, -rate not negative")
+		return errors.New("-workers and -lease must be positive, and -rate must not be negative")
 	case c.workersOnly && c.db == "":
-		return errors.New("-workers-only needs a -db")
+		return errors.New("-workers-only requires -db")
 	}
 	return nil
 }

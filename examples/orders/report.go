@@ -103,7 +103,7 @@ func verdict(a *audit) string {
 	case a.err() != nil:
 		return "The books do not balance."
 	case a.open > 0:
-		return fmt.Sprintf("Interrupted with %d receipts to go. The same -db and -out will finish them.", a.open)
+		return fmt.Sprintf("Interrupted with %d receipts to go. Run again with the same -db and -out to finish them.", a.open)
 	}
 	return fmt.Sprintf("The books balance: %d orders = %d receipts + %d dead letters.", a.orders, a.receipts, a.dead)
 }

@@ -110,7 +110,7 @@ func (c *customer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var hook webhook
 	if err := json.Unmarshal(body, &hook); err != nil || hook.Customer != c.name {
-		http.Error(w, "that is no webhook for "+c.name, http.StatusBadRequest)
+		http.Error(w, "not a webhook for "+c.name, http.StatusBadRequest)
 		return
 	}
 	if err := c.receive(hook.Number, r.Header.Get("Idempotency-Key")); err != nil {
@@ -123,7 +123,7 @@ func verify(secret string, h http.Header, body []byte, now time.Time) error {
 	id, sent := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)
 	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > 5*time.Minute {
-		return errors.New("the timestamp is missing, old or of the future")
+		return errors.New("timestamp missing or out of range")
 	}
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
@@ -137,7 +137,7 @@ func verify(secret string, h http.Header, body []byte, now time.Time) error {
 			return nil
 		}
 	}
-	return errors.New("the signature is not that of the shop")
+	return errors.New("signature mismatch")
 }
 
 // downtime is the period in which an endpoint is down.

@@ -46,16 +46,16 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("relay", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.db, "db", "", "keep the database in this `file`, and what customers note beside it (default: one in the temporary directory, removed when all webhooks have arrived)")
-	f.IntVar(&c.orders, "orders", 400, "how many orders there are to be in all")
-	f.IntVar(&c.rate, "rate", 80, "orders per second; 0: as fast as it goes")
-	f.DurationVar(&c.down, "down", 2500*time.Millisecond, "how long the endpoint of "+unreliable+" is down, from a second after the start")
-	f.DurationVar(&c.lease, "lease", 5*time.Second, "how long a killed process keeps others from its messages")
+	f.StringVar(&c.db, "db", "", "keep the database in this `file`, and the logs of the customers next to it (default: in the temporary directory, removed when all webhooks have arrived)")
+	f.IntVar(&c.orders, "orders", 400, "total number of orders, including earlier runs")
+	f.IntVar(&c.rate, "rate", 80, "orders per second; 0 for no limit")
+	f.DurationVar(&c.down, "down", 2500*time.Millisecond, "outage of the endpoint of "+unreliable+", starting after a second")
+	f.DurationVar(&c.lease, "lease", 5*time.Second, "lease of messages; those of a killed process wait this long")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
 	if c.orders < 0 || c.rate < 0 || c.down < 0 || c.lease < time.Millisecond {
-		err := errors.New("-orders, -rate and -down must not be negative, -lease be a millisecond or more")
+		err := errors.New("-orders, -rate and -down must not be negative, and -lease must be at least 1ms")
 		fmt.Fprintln(stderr, "relay:", err)
 		return c, err
 	}

@@ -114,7 +114,7 @@ func (s *shop) deliverTo(host string) func(context.Context, *relay.Message) erro
 		}
 		sink, ok := sinks[hook.Customer]
 		if !ok {
-			return relay.Reject(fmt.Errorf("there is no customer %q", hook.Customer))
+			return relay.Reject(fmt.Errorf("unknown customer %q", hook.Customer))
 		}
 		return sink(ctx, m)
 	}

@@ -50,7 +50,7 @@ func (t table) print(w io.Writer) {
 	switch {
 	case t.err() != nil:
 	case t.waiting() > 0:
-		fmt.Fprintf(w, "\nInterrupted: %d of %d webhooks wait. Start it again, and it goes on.\n", t.waiting(), sent)
+		fmt.Fprintf(w, "\nInterrupted: %d of %d webhooks wait. Run again to continue.\n", t.waiting(), sent)
 	default:
 		fmt.Fprintf(w, "\nAll %d webhooks have arrived, in the order of each customer's orders.\n", sent)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// endpoints simulates the endpoints of the customers. They measure their calls, which are what the
-// limits apply to.
+// endpoints simulates the endpoints of the customers. They measure the calls that the limits apply
+// to.
 type endpoints struct {
 	of  map[string]*endpoint
 	all *meter // over all endpoints

@@ -46,14 +46,14 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("tenants", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.db, "db", "", "make the database in this `file`, which must not exist, and keep it (default: one in the temporary directory)")
+	f.StringVar(&c.db, "db", "", "create the database in this `file`, which must not exist, and keep it (default: in the temporary directory, removed at the end)")
 	f.IntVar(&c.noisy, "noisy", 200, "webhooks of the noisy customer")
-	f.DurationVar(&c.work, "work", 15*time.Millisecond, "how long a call takes")
+	f.DurationVar(&c.work, "work", 15*time.Millisecond, "duration of a call")
 	if err := f.Parse(args); err != nil {
 		return c, err
 	}
 	if c.noisy < few || c.work < 0 {
-		err := fmt.Errorf("-noisy must be %d or more, -work not be negative", few)
+		err := fmt.Errorf("-noisy must be at least %d, and -work must not be negative", few)
 		fmt.Fprintln(stderr, "tenants:", err)
 		return c, err
 	}
@@ -70,7 +70,7 @@ func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
 		defer os.RemoveAll(dir)
 		c.db = filepath.Join(dir, "tenants.db")
 	} else if _, err := os.Stat(c.db); !errors.Is(err, os.ErrNotExist) {
-		return errors.Join(fmt.Errorf("%s exists", c.db), err)
+		return errors.Join(fmt.Errorf("%s already exists", c.db), err)
 	}
 	s, err := open(ctx, c, stdout)
 	if err != nil {
