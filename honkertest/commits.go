@@ -26,7 +26,7 @@ import (
 func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 	t.Helper()
 	if err == nil {
-		t.Fatalf("honkertest: fail commits: with which error? It is nil")
+		t.Fatalf("honkertest: FailCommits: err must not be nil")
 	}
 	var failed atomic.Int64
 	return refuseCommits(t, db, func() error {
@@ -56,7 +56,7 @@ func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) 
 		RefuseCommits(fail func() error) (end func())
 	})
 	if !ours {
-		t.Fatalf("honkertest: the commits of a pool of %T cannot be made to fail: take a DB of honkertest.Open, "+
+		t.Fatalf("honkertest: commits of a pool of %T cannot be made to fail: use a DB of honkertest.Open, "+
 			"or attach to sql.OpenDB of a honker.Connector", db.SQL().Driver())
 	}
 	end = driver.RefuseCommits(fail)
@@ -77,7 +77,7 @@ func errFull() (full, err error) {
 	_, full = pool.Exec(`PRAGMA max_page_count = 1; CREATE TABLE filled (x)`)
 	var coded interface{ Code() int }
 	if !errors.As(full, &coded) || coded.Code() != sqliteFull {
-		return nil, fmt.Errorf("SQLite was to say that it is full, and says: %v", full)
+		return nil, fmt.Errorf("SQLite did not report a full database: %v", full)
 	}
 	return full, nil
 }

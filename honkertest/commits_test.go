@@ -114,7 +114,7 @@ func TestFailCommits_Ends(t *testing.T) {
 		require.ErrorIs(t, enqueue(), errCause)
 	})
 	require.NoError(t, enqueue())
-	requireFails(t, func(t testing.TB) { honkertest.FailCommits(t, db, 1, nil) }, "with which error")
+	requireFails(t, func(t testing.TB) { honkertest.FailCommits(t, db, 1, nil) }, "err must not be nil")
 	require.NoError(t, enqueue())
 }
 

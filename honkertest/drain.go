@@ -88,7 +88,7 @@ func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) Drain
 	d.Limit = cmp.Or(d.Limit, 10_000)
 	for _, handled := range h {
 		if handled.db != db {
-			t.Fatalf("honkertest: queue %q is of another DB", handled.queue)
+			t.Fatalf("honkertest: queue %q belongs to another DB", handled.queue)
 		}
 	}
 	for d.due(t) || d.advance(t, db) {
@@ -118,7 +118,7 @@ func (d *drain) due(t testing.TB) (found bool) {
 			found = true
 			d.count(a)
 			if d.calls++; d.calls >= d.Limit {
-				t.Fatalf("honkertest: %d jobs were handled, and it is not quiet yet; the last: %s, %s", d.calls, describe(&a.job), a.outcome())
+				t.Fatalf("honkertest: limit of %d handler calls reached; the last: %s, %s", d.calls, describe(&a.job), a.outcome())
 			}
 		}
 	}

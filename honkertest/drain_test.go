@@ -95,7 +95,7 @@ func TestDrain_InTx(t *testing.T) {
 				func(t testing.TB) { honkertest.Busy(t, db, time.Second) },
 				func(t testing.TB) { honkertest.Foreign(t, db, "jobs").Enqueue(`1`) },
 			} {
-				requireFails(t, call, "busy", "inside of DB.Tx", "after the commit")
+				requireFails(t, call, "busy", "inside DB.Tx", "after the commit")
 			}
 			return nil
 		}))
@@ -196,9 +196,9 @@ func TestDrainAll_Limit(t *testing.T) {
 	})}
 	testkit.Enqueue(t, q, 1)
 	requireFails(t, func(t testing.TB) { honkertest.DrainAll(t, db, handlers, &honkertest.DrainOptions{Limit: 5}) },
-		"5 jobs were handled, and it is not quiet yet", `job 5 of "jobs", running: 5, acked`)
+		"limit of 5 handler calls reached", `job 5 of "jobs", running: 5, acked`)
 	other := honkertest.Open(t, nil)
-	requireFails(t, func(t testing.TB) { honkertest.DrainAll(t, other, handlers, nil) }, `queue "jobs" is of another DB`)
+	requireFails(t, func(t testing.TB) { honkertest.DrainAll(t, other, handlers, nil) }, `queue "jobs" belongs to another DB`)
 	none := honkertest.Handlers{honkertest.Handle[int](q, nil)}
 	requireFails(t, func(t testing.TB) { honkertest.DrainAll(t, db, none, nil) }, "nil handler")
 }

@@ -43,7 +43,7 @@ func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want
 	m := newMatcher(opts)
 	asWanted, err := wanted(want)
 	if err != nil {
-		t.Fatalf("honkertest: the wanted arguments: %v", err)
+		t.Fatalf("honkertest: marshal wanted arguments: %v", err)
 	}
 	m.tests = slices.Insert(m.tests, 0, asWanted)
 	found, missed := search(t, on, q, m)
@@ -84,7 +84,7 @@ type miss struct {
 func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (found []Found[T], missed []miss) {
 	t.Helper()
 	if is := reflect.TypeFor[T](); m.argsType != nil && m.argsType != is {
-		t.Fatalf("honkertest: Where takes a %v, and the arguments of queue %q are a %v", m.argsType, q.Name(), is)
+		t.Fatalf("honkertest: Where takes %v, but the arguments of queue %q are %v", m.argsType, q.Name(), is)
 	}
 	jobs, err := readJobs(t.Context(), on, waitingOf, q.Name())
 	if err != nil {

@@ -125,7 +125,7 @@ func TestMatch(t *testing.T) {
 			honkertest.RequireEnqueued(t, q, 1, honkertest.Priority(2), honkertest.Unique("u"), honkertest.At(soon, 0), honkertest.Header("a", "b"))
 		}, `header "a" "", want "b"`, "priority -1, want 2", `unique key "", want "u"`, "due 2000-01-01T00:00:00Z, want 2000-01-01T00:01:30Z")
 		requireFails(t, func(t testing.TB) { honkertest.RequireNone(t, q, honkertest.Where(func(string) bool { return false })) },
-			"Where takes a string, and the arguments of queue \"jobs\" are a int")
+			"Where takes string, but the arguments of queue \"jobs\" are int")
 	})
 }
 

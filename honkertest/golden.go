@@ -44,7 +44,7 @@ func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	}
 	want, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("honkertest: there is no %s: run the test with -honkertest.update to write it:\n%s", path, got)
+		t.Fatalf("honkertest: %s does not exist; run the test with -honkertest.update to write it:\n%s", path, got)
 	}
 	if err != nil {
 		t.Fatalf("honkertest: golden %s: %v", name, err)

@@ -112,7 +112,7 @@ func TestGolden_Differs(t *testing.T) {
 	golden := func(t testing.TB) { honkertest.Golden(t, db, "sub/jobs") }
 	testkit.Enqueue(t, q, "a")
 	testkit.Enqueue(t, q, "b")
-	requireFails(t, golden, "there is no testdata/sub/jobs.golden", "-honkertest.update", `queue jobs: job 1 ready "a"`)
+	requireFails(t, golden, "testdata/sub/jobs.golden does not exist", "-honkertest.update", `queue jobs: job 1 ready "a"`)
 
 	setUpdate(t, true)
 	requirePasses(t, golden)

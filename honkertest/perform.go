@@ -113,7 +113,7 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	ctx, db := t.Context(), q.DB()
 	asked, moved, err := moveFirst(ctx, db, id)
 	if err != nil {
-		t.Fatalf("honkertest: job %d of %q is not there to be performed: %v", id, q.Name(), err)
+		t.Fatalf("honkertest: job %d of %q cannot be performed: %v", id, q.Name(), err)
 	}
 	before, err := readState(ctx, db)
 	if err != nil {
@@ -130,7 +130,7 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 		t.Fatalf("honkertest: %v", err)
 	}
 	if a == nil || a.job.ID != id {
-		t.Fatalf("honkertest: not performed, because no claim has found it: %s", describe(asked))
+		t.Fatalf("honkertest: not performed, because no claim returned it: %s", describe(asked))
 	}
 	p, err := a.performed(ctx, db, before)
 	if err != nil {
@@ -150,7 +150,7 @@ func moveFirst(ctx context.Context, db *honker.DB, id int64) (asked *honker.JobI
 		return nil, 0, err
 	}
 	if asked.Phase == honker.PhaseRunning {
-		return nil, 0, fmt.Errorf("the worker %s has taken it", asked.WorkerID)
+		return nil, 0, fmt.Errorf("worker %s has claimed it", asked.WorkerID)
 	}
 	err = each(ctx, db.SQL(), sqlMoveFirst, func(rows *sql.Rows) error { return rows.Scan(&moved) }, id, asked.Queue, time.Now().Unix())
 	return asked, moved, err
@@ -285,14 +285,14 @@ func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T]
 		return first
 	}
 	if first.Outcome != honker.OutcomeLost {
-		t.Fatalf("honkertest: the first run has not succeeded: %s: %v", first.Outcome, first.Err)
+		t.Fatalf("honkertest: the first run failed: %s: %v", first.Outcome, first.Err)
 	}
 	second := perform(t, q, id, h)
 	if second.Outcome != honker.OutcomeAcked {
-		t.Fatalf("honkertest: the second run has not succeeded: %s: %v", second.Outcome, second.Err)
+		t.Fatalf("honkertest: the second run failed: %s: %v", second.Outcome, second.Err)
 	}
 	if changed := lineDiff(once, contents(t, db, id)); changed != "" {
-		t.Errorf("honkertest: the second run of job %d of %q has changed more (-before +after):\n%s", id, q.Name(), changed)
+		t.Errorf("honkertest: the second run of job %d of %q made further changes (-before +after):\n%s", id, q.Name(), changed)
 	}
 	return second
 }
@@ -300,7 +300,7 @@ func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T]
 // explain adds a hint to an error that is likely a mistake of the test.
 func explain(err error) error {
 	if errors.Is(err, honker.ErrBusy) {
-		return fmt.Errorf("%w (inside of DB.Tx it waits for its own caller: call it after the commit)", err)
+		return fmt.Errorf("%w (inside DB.Tx it would wait for its own caller; call it after the commit)", err)
 	}
 	return err
 }

@@ -150,7 +150,7 @@ func TestPerform_NotRun(t *testing.T) {
 	held := testkit.Enqueue(t, q, 2, honker.Unique("k", nil), honker.Priority(1))
 	testkit.Claim(t, q, 1)
 	requireFails(t, func(t testing.TB) { honkertest.Perform(t, q, 3, testkit.Succeed, honker.Unique("k", nil)) },
-		fmt.Sprintf("job %d", held), "the worker w has taken it")
+		fmt.Sprintf("job %d", held), "worker w has claimed it")
 	requireFails(t, func(t testing.TB) { honkertest.Perform(t, honker.NewQueue[int](db, "", nil), 3, testkit.Succeed) }, "queue name")
 	requireFails(t, func(t testing.TB) { honkertest.Perform(t, q, 3, nil) }, "nil handler")
 	requireFails(t, func(t testing.TB) { honkertest.TwicePerform(t, q, 3, nil) }, "nil handler")
@@ -219,7 +219,7 @@ func TestTwicePerform(t *testing.T) {
 		if c.fault == "" {
 			requirePasses(t, run)
 		} else {
-			requireFails(t, run, "has changed more", c.fault)
+			requireFails(t, run, "made further changes", c.fault)
 		}
 		require.Equal(t, map[bool]int{true: 1, false: 2}[name == "one transaction"], runs, name)
 	}
