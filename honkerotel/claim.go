@@ -62,7 +62,7 @@ var settleNames = map[honker.Outcome]string{
 	honker.OutcomeSnoozed: "snooze", honker.OutcomeReleased: "release", honker.OutcomeLost: "settle",
 }
 
-// settled records the span of a settled claim. Jobs that were found dead and canceled jobs have no
+// settled records the span of a settled claim. Jobs that were found dead and cancelled jobs have no
 // such span, because no claim was settled.
 func (t *Telemetry) settled(s honker.Settled) {
 	lost := s.Outcome == honker.OutcomeLost

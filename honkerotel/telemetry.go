@@ -31,7 +31,7 @@ type Options struct {
 	// them. It is meant for finding out why a worker is late rather than for permanent use.
 	Claims bool
 	// Settles records a span for each ack, retry and so on. A worker settles many jobs in a commit,
-	// so this span follows the span of the handler. It doubles the number of spans of a job.
+	// so this span follows the span of the handler. It adds a span for each job.
 	Settles bool
 	// QueueLabel returns the destination of a queue in metrics. Use it if the number of queues
 	// grows with that of customers, for example to map "tenant-17" to "tenant". Spans always have

@@ -17,7 +17,7 @@ import (
 type Changes struct {
 	Jobs   []honker.JobInfo // jobs that became live
 	Dead   []honker.JobInfo // jobs that died
-	Done   []int64          // ids of jobs that are gone because they were acked or canceled, including jobs enqueued by the function
+	Done   []int64          // ids of jobs that are gone because they were acked or cancelled, including jobs enqueued by the function
 	Events []Event          // published events
 }
 

@@ -41,7 +41,7 @@ func TestLapse_Work(t *testing.T) {
 		handler := func(ctx context.Context, job *honker.Job[int]) error {
 			started <- job.Attempts
 			if job.Attempts > 1 {
-				<-lost // keep the job, or the first worker would report it as canceled
+				<-lost // keep the job, or the first worker would report it as cancelled
 				return nil
 			}
 			<-ctx.Done()

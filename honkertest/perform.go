@@ -174,7 +174,7 @@ type attempt struct {
 	inTx      bool           // a handler of WorkTx, for which losing the claim at the ack counts as a failed attempt
 	returned  error          // error of the handler
 	errs      []error        // reported by Work
-	cancelled bool           // the handler's context was canceled because the job was
+	cancelled bool           // the handler's context was cancelled because the job was
 	after     *honker.JobInfo
 }
 

@@ -471,7 +471,7 @@ func count(t *testing.T, db *honker.DB, of string) (n int) {
 	return n
 }
 
-// bounded returns a context that is canceled at the end of the test or after two minutes.
+// bounded returns a context that is cancelled at the end of the test or after two minutes.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
