@@ -39,11 +39,11 @@ func newInstruments(m metric.Meter) (i instruments) {
 		return h
 	}
 	return instruments{
-		sent:      counter("messaging.client.sent.messages", "Jobs and events that were added."),
-		consumed:  counter("messaging.client.consumed.messages", "Jobs that were claimed."),
-		operation: times("messaging.client.operation.duration", "How long enqueues, publishes and claims took.", durations),
-		process:   times("messaging.process.duration", "How long handlers ran.", durations),
-		wait:      times("honker.job.wait", "How long jobs could have begun before their handlers did.", waits),
+		sent:      counter("messaging.client.sent.messages", "Jobs and events added."),
+		consumed:  counter("messaging.client.consumed.messages", "Jobs claimed."),
+		operation: times("messaging.client.operation.duration", "Duration of enqueues, publishes and claims.", durations),
+		process:   times("messaging.process.duration", "Run time of handlers.", durations),
+		wait:      times("honker.job.wait", "Time from a job being ready to the start of its handler.", waits),
 	}
 }
 
@@ -102,17 +102,17 @@ func (t *Telemetry) processed(ctx context.Context, queue string, took time.Durat
 // SDK collects, and nothing is written. All processes on the database report the same values, so
 // call Watch in a single process or take the maximum.
 func (t *Telemetry) Watch(db *honker.DB) (stop func() error, err error) {
-	jobs, err := t.meter.Int64ObservableGauge("honker.queue.jobs", metric.WithUnit("{job}"), metric.WithDescription("Jobs by phase."))
+	jobs, err := t.meter.Int64ObservableGauge("honker.queue.jobs", metric.WithUnit("{job}"), metric.WithDescription("Number of jobs by phase."))
 	if err != nil {
 		return nil, err
 	}
 	oldest, err := t.meter.Float64ObservableGauge("honker.queue.oldest_ready.age", metric.WithUnit("s"),
-		metric.WithDescription("How long the oldest job that can start has waited; 0: there is none."))
+		metric.WithDescription("Waiting time of the oldest ready job; 0 if there is none."))
 	if err != nil {
 		return nil, err
 	}
 	lag, err := t.meter.Int64ObservableGauge("honker.consumer.lag", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that the consumer has yet to see, counted up to a bound."))
+		metric.WithDescription("Events that the consumer has not read, counted up to a limit."))
 	if err != nil {
 		return nil, err
 	}

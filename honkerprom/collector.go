@@ -66,7 +66,7 @@ type part struct {
 }
 
 var staleDesc = prometheus.NewDesc("honker_scrape_stale_seconds",
-	"How long ago this part of the values was read.", []string{"part"}, nil)
+	"Age of the values of a part.", []string{"part"}, nil)
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {

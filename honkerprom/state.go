@@ -20,23 +20,23 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	queueJobs    = desc("honker_queue_jobs", "Jobs by phase, counted up to a bound.", "queue", "phase")
-	queueCapped  = desc("honker_queue_jobs_capped", "1: there are more jobs of some phase than were counted.", "queue")
-	queueOldest  = desc("honker_queue_oldest_ready_seconds", "How long the oldest job that can start has waited; 0: there is none.", "queue")
-	queuePaused  = desc("honker_queue_paused", "1: the queue is paused.", "queue")
-	queueWorkers = desc("honker_queue_workers", "Workers of the queue, in any process, that are not known to be gone.", "queue")
+	queueJobs    = desc("honker_queue_jobs", "Number of jobs by phase, counted up to a limit.", "queue", "phase")
+	queueCapped  = desc("honker_queue_jobs_capped", "1 if the count of a phase has reached the limit.", "queue")
+	queueOldest  = desc("honker_queue_oldest_ready_seconds", "Waiting time of the oldest ready job; 0 if there is none.", "queue")
+	queuePaused  = desc("honker_queue_paused", "1 if the queue is paused.", "queue")
+	queueWorkers = desc("honker_queue_workers", "Workers of the queue in all processes, without those known to be gone.", "queue")
 
 	streamHead   = desc("honker_stream_head", "Offset of the last event.", "topic")
-	consumerLag  = desc("honker_consumer_lag_events", "Events that the consumer has yet to see, counted up to a bound.", "topic", "consumer")
-	consumerLate = desc("honker_consumer_lag_seconds", "How long the first of them has waited; 0: there is none.", "topic", "consumer")
-	groupLag     = desc("honker_group_lag_events", "Events that the group has yet to give out, counted up to a bound.", "topic", "group")
-	groupLate    = desc("honker_group_lag_seconds", "How long the first of them has waited; 0: there is none.", "topic", "group")
-	groupDead    = desc("honker_group_dead_events", "Events of the group that have spent their attempts.", "topic", "group")
-	scheduleNext = desc("honker_schedule_next_seconds", "How long until the schedule fires; below 0: it is overdue. Paused ones are left out.", "schedule")
-	leader       = desc("honker_leader", "1: a process fires the schedules, or maintains the file.", "role")
-	problems     = desc("honker_problems", "What is wrong with the file, by the codes of honker doctor; 0: nothing.", "code")
-	fileBytes    = desc("honker_file_bytes", "Size of the file.")
-	walBytes     = desc("honker_wal_bytes", "Size of its write-ahead log.")
+	consumerLag  = desc("honker_consumer_lag_events", "Events that the consumer has not read, counted up to a limit.", "topic", "consumer")
+	consumerLate = desc("honker_consumer_lag_seconds", "Age of the first event that the consumer has not read; 0 if there is none.", "topic", "consumer")
+	groupLag     = desc("honker_group_lag_events", "Events that the group has not delivered, counted up to a limit.", "topic", "group")
+	groupLate    = desc("honker_group_lag_seconds", "Age of the first event that the group has not delivered; 0 if there is none.", "topic", "group")
+	groupDead    = desc("honker_group_dead_events", "Events of the group that have used up their attempts.", "topic", "group")
+	scheduleNext = desc("honker_schedule_next_seconds", "Time until the schedule fires; negative if it is overdue. Paused schedules are omitted.", "schedule")
+	leader       = desc("honker_leader", "1 if a process has the role of firing schedules or maintaining the database.", "role")
+	problems     = desc("honker_problems", "Problems of the database by the codes of honker doctor; 0 if there are none.", "code")
+	fileBytes    = desc("honker_file_bytes", "Size of the database file.")
+	walBytes     = desc("honker_wal_bytes", "Size of the write-ahead log.")
 )
 
 // newParts returns the parts of a read, most important first.
