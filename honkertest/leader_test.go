@@ -14,7 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A month of an hourly schedule in a bubble costs commits for its fires, and few for the leader's lock.
+// In a bubble, a month of an hourly schedule costs commits for its fires but few for the leader's
+// lock.
 func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	const days = 30
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +35,8 @@ func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	})
 }
 
-// Maintain renews its lock in a bubble as seldom. Its rounds are those of Every.
+// In a bubble, Maintain renews its lock rarely as well, but runs its rounds at the interval of
+// Every.
 func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds, commits atomic.Int64
@@ -54,7 +56,7 @@ func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
 	})
 }
 
-// A leader that a crash has ended is replaced within a minute, in a bubble too.
+// A crashed leader is replaced within a minute, even in a bubble.
 func TestCrash_Leader_IsReplacedInAMinute(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Register(t, db, testkit.Every("tea", "@every 10s"))

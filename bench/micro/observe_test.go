@@ -9,7 +9,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// BenchmarkObserver_Tx is BenchmarkQueue_Enqueue with an observer of transactions beside the same without.
+// BenchmarkObserver_Tx is BenchmarkQueue_Enqueue with an observer of transactions, compared with
+// none.
 func BenchmarkObserver_Tx(b *testing.B) {
 	for _, callers := range []int{1, 8} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
