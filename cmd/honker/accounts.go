@@ -12,32 +12,35 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// accountsVariable has what --basic takes, a line for each account: arguments are seen by all users of a machine.
+// accountsVariable names the environment variable with the values of --basic, an account per line. Arguments are
+// visible to all users of a machine; the environment is not.
 const accountsVariable = "HONKER_UI_BASIC"
 
 const tryHash = "htpasswd -nB USER, which asks for the password and prints what --basic takes"
 
-// accounts are the names that may sign in to a dashboard, with their passwords.
+// accounts are the names and password hashes that can sign in to the dashboard.
 type accounts struct {
 	all     []*account
-	cost    int // of all hashes
+	cost    int // bcrypt cost, the same for all hashes
 	turns   turns
 	compare func(hash, password []byte) error
 }
 
-// account is one of them.
+// account is a single name with its password hash.
 type account struct {
-	name [sha256.Size]byte // its hash, so that names of all lengths are compared in the same time
-	hash []byte            // of the password, by bcrypt
-	// accepted is the hash of the last header that was right: bcrypt is slow, as it is meant to be, and a browser
+	name [sha256.Size]byte // hashed, to compare names of any length in constant time
+	hash []byte            // bcrypt hash of the password
+	// accepted is the hash of the last Authorization header that matched. bcrypt is slow on purpose, and a browser
 	// sends the header with every request of a page.
 	accepted atomic.Pointer[[sha256.Size]byte]
 }
 
-// bcryptHash is what bcrypt.Cost, which bounds the cost, does not look at: $2y$, the cost, 22 letters of salt and 31 of hash.
+// bcryptHash matches a complete bcrypt hash: $2y$, the cost, 22 characters of salt and 31 of hash. bcrypt.Cost
+// checks only the cost.
 var bcryptHash = regexp.MustCompile(`^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 
-// accounts are those of --basic and of the environment; nil if there are none. Of one name the last counts.
+// accounts returns the accounts of --basic and of the environment, or nil if there are none. If a name occurs
+// more than once, its last entry counts.
 func (a *app) accounts(given []string) (*accounts, error) {
 	s := &accounts{compare: bcrypt.CompareHashAndPassword}
 	for line := range strings.Lines(a.getenv(accountsVariable)) {
@@ -59,7 +62,7 @@ func (a *app) accounts(given []string) (*accounts, error) {
 	return s, nil
 }
 
-// add refuses what is no account. What was given may be a password, and is not repeated.
+// add adds an account. Errors never repeat line, which may be a password.
 func (s *accounts) add(source, line string) error {
 	name, hash, _ := strings.Cut(line, ":")
 	if name == "" || hash == "" {
@@ -76,11 +79,11 @@ func (s *accounts) add(source, line string) error {
 	return nil
 }
 
-// maxCost bounds the cost of a hash: 14 takes about a second, and each more takes twice as long.
+// maxCost limits the bcrypt cost. A comparison takes about a second at 14, and twice as long with each step.
 const maxCost = 14
 
-// checkCost refuses a cost that would hold up all logins, and one that differs from that of the other accounts: the time
-// of an answer would tell which names there are.
+// checkCost rejects a cost that would hold up all logins. It also rejects differing costs, since the response time
+// would then reveal which names exist.
 func (s *accounts) checkCost(source string, cost int) error {
 	if cost > maxCost {
 		return usage(tryHash, "%s has a hash with a cost of %d, at most %d", source, cost, maxCost)
@@ -94,8 +97,8 @@ func (s *accounts) checkCost(source string, cost int) error {
 
 var errPassword = errors.New("a name and a password are needed")
 
-// check returns nil for a request with a name and its password. Other errors than errPassword say that the password
-// was not looked at.
+// check returns nil if the request carries a known name with its password, and errPassword if not. Any other error
+// means that the password was not checked.
 func (s *accounts) check(r *http.Request) error {
 	name, password, given := r.BasicAuth()
 	if !given {
@@ -109,7 +112,7 @@ func (s *accounts) check(r *http.Request) error {
 		return err
 	}
 	defer s.turns.leave()
-	if s.wasAccepted(header) { // of a request beside this one
+	if s.wasAccepted(header) { // by a concurrent request
 		return nil
 	}
 	one, known := s.find(name)
@@ -130,7 +133,8 @@ func (s *accounts) wasAccepted(header [sha256.Size]byte) bool {
 	return found == 1
 }
 
-// find returns the account of a name. Of one that there is not it returns another, so that the answer takes as long.
+// find looks up an account by name. For an unknown name it returns another account, so that the comparison takes
+// just as long.
 func (s *accounts) find(name string) (found *account, known bool) {
 	sum, found := sha256.Sum256([]byte(name)), s.all[0]
 	for _, one := range s.all {
@@ -141,7 +145,7 @@ func (s *accounts) find(name string) (found *account, known bool) {
 	return found, known
 }
 
-// refuseLogin answers a request that check has refused.
+// refuseLogin answers a request for which check returned err.
 func refuseLogin(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, errPassword):
@@ -159,7 +163,7 @@ func comeLater(w http.ResponseWriter, seconds string, status int) {
 	http.Error(w, "Too many logins wait: come again in some seconds.", status)
 }
 
-// askPassword makes a browser ask for a name and a password.
+// askPassword answers with 401, which makes a browser prompt for a name and a password.
 func askPassword(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Basic realm="honker", charset="UTF-8"`)
 	w.Header().Set("Cache-Control", "no-store")

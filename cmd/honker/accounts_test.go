@@ -14,13 +14,13 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Hashes of crypt(3), as htpasswd writes them.
+// Hashes in the format of crypt(3), as htpasswd writes them.
 const (
 	hashOfSecret = "$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
 	hashOfGrosse = "$2b$05$abcdefghijklmnopqrstuuNuFeqOGteHTkuuZPpnVGyHg/DXM/Mw."
 )
 
-// With accounts the password is asked for, by every path, and there is no token.
+// With accounts, every path asks for the password, and there is no token.
 func TestUI_Basic(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -59,7 +59,8 @@ func TestUI_Basic(t *testing.T) {
 	require.Equal(t, "bob", stats.Pause.By)
 }
 
-// On this machine alone a page of another site stays out, whatever it knows; a proxy decides by itself.
+// Without a proxy, a page of another site is rejected by its Host header even with a valid password. Behind a
+// proxy the Host is not checked.
 func TestUI_Basic_Host(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
@@ -74,7 +75,7 @@ func TestUI_Basic_Host(t *testing.T) {
 	v.sees(http.StatusOK, "/")
 }
 
-// stylesheet is the path of the page's own.
+// stylesheet returns the path of the page's own style sheet.
 func stylesheet(t *testing.T, page string) string {
 	t.Helper()
 	_, rest, found := strings.Cut(page, `rel="stylesheet" href="`)
@@ -83,8 +84,8 @@ func stylesheet(t *testing.T, page string) string {
 	return "/" + path
 }
 
-// A password is hashed when it comes first, and not with each request after it. Requests that are wrong are hashed each time,
-// those of a name that there is not too, one at a time.
+// A correct password is hashed only on first use. A failed login is hashed each time, also for an unknown name,
+// and never concurrently with another.
 func TestAccounts_HashOnce(t *testing.T) {
 	t.Parallel()
 	s, err := (&app{console: console{getenv: func(string) string { return "" }}}).accounts([]string{"ann:" + hashOfSecret, "bob:" + hashOfGrosse})
@@ -123,7 +124,7 @@ func TestAccounts_HashOnce(t *testing.T) {
 	require.True(t, allow(request("ann", "secret")))
 	require.Equal(t, 8, hashed, "what is wrong takes nothing from what was right")
 
-	require.NoError(t, s.turns.take(t.Context(), netip.Prefix{}, [32]byte{})) // as if another request were being hashed
+	require.NoError(t, s.turns.take(t.Context(), netip.Prefix{}, [32]byte{})) // stands for another request being hashed
 	require.True(t, allow(request("ann", "secret")))
 	gone := request("ann", "wrong")
 	ctx, leave := context.WithCancel(t.Context())
@@ -132,11 +133,11 @@ func TestAccounts_HashOnce(t *testing.T) {
 	require.Empty(t, s.turns.lines)
 }
 
-// hashOfCost is a hash with another cost.
+// hashOfCost returns a hash with another cost.
 func hashOfCost(cost string) string { return "$2y$" + cost + hashOfSecret[6:] }
 
-// A hash that takes long holds up all logins, and hashes of several costs tell by the time of an answer whether there is a
-// name. So both are refused when the command starts.
+// A hash with a high cost would hold up all logins, and hashes of different costs would reveal by response times
+// which names exist. Both are rejected at the start.
 func TestAccounts_Cost(t *testing.T) {
 	t.Parallel()
 	start := func(env string, given ...string) error {
@@ -161,7 +162,7 @@ func TestAccounts_Cost(t *testing.T) {
 	}
 }
 
-// Only hashes of bcrypt are taken, and what was given is not repeated: it may be a password.
+// Only bcrypt hashes are accepted. Error messages never repeat the argument, which may be a password.
 func TestAccounts_Refused(t *testing.T) {
 	t.Parallel()
 	for _, given := range []string{

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// copied is a backup.
+// copied describes a finished backup.
 type copied struct {
 	Path string
 	Size int64 // bytes
@@ -30,7 +30,7 @@ var copiedView = view[copied]{
 	name: func(c copied) string { return c.Path },
 }
 
-// bytesCell is a size, which people read in larger units.
+// bytesCell shows a size, in larger units for people.
 func bytesCell(n int64) cell {
 	c := number(n)
 	c.human = bytesText(n)
@@ -69,7 +69,7 @@ when it is whole. It replaces no file.`,
 	})
 }
 
-// unwritable is why no file can be made in a directory, of which SQLite says little.
+// unwritable explains why no file can be created in dir. SQLite's own error gives no reason.
 func unwritable(dir string) error {
 	probe, err := os.CreateTemp(dir, ".honker-backup-*")
 	if err == nil {
@@ -78,9 +78,9 @@ func unwritable(dir string) error {
 	return &coded{code: codeRefused, err: err, try: "the same into another directory"}
 }
 
-// vacuumed is how large the file was, and is.
+// vacuumed holds the size of the file before and after a vacuum.
 type vacuumed struct {
-	Before int64 // bytes, the free pages included
+	Before int64 // bytes, including free pages
 	After  int64
 	Took   time.Duration
 }
@@ -121,7 +121,7 @@ room again on the disk. SQLite uses free pages by itself: it is for a file that 
 	})
 }
 
-// sizeOf is the size of the database, also of what is only in its log.
+// sizeOf returns the size of the database in bytes, including pages that are only in the WAL.
 func sizeOf(ctx context.Context, db *honker.DB) (int64, error) {
 	info, err := admin.File(ctx, db)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// A copy of a file in use is sound, and what is at its name stays.
+// A backup of a file in use is intact, and an existing file is not overwritten.
 func TestProcess_Backup(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -38,7 +38,7 @@ func TestProcess_Backup(t *testing.T) {
 	require.Zero(t, ran(t, dir, "backup", "second.db", "-f", "app.db").code, "a file that may only be read")
 }
 
-// A round is done by one process at a time.
+// Only a single process at a time runs a round of maintenance.
 func TestProcess_MaintainOnce(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -75,7 +75,7 @@ func TestGolden_File(t *testing.T) {
 	})
 }
 
-// The limits of a queue are listed also where it has no job.
+// A queue without jobs is listed with its limits.
 func TestLimits_EmptyQueue(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -92,7 +92,7 @@ func TestLimits_EmptyQueue(t *testing.T) {
 	require.Equal(t, "queue\tzero\t0\t\tper key 2\n", p.run("limits", "-q").out)
 }
 
-// A vacuum says what it has gained.
+// Vacuum reports the size before and after.
 func TestVacuum_Sizes(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		got := s.run("vacuum", "-q")
@@ -101,7 +101,7 @@ func TestVacuum_Sizes(t *testing.T) {
 	})
 }
 
-// Each table of a file says what it is for.
+// Every table of a file has a description.
 func TestSchema_About(t *testing.T) {
 	t.Parallel()
 	_, db, _ := newFile(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// changing are the flags of a command that may change many jobs.
+// changing holds the flags of a command that can change many jobs.
 type changing struct {
 	yes, dryRun bool
 }
@@ -25,8 +25,8 @@ func (c *changing) addTo(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{nameless: "yes"}
 }
 
-// unasked are the commands that change something without a question. They take --yes like the others, so that a script
-// need not know which of them ask.
+// unasked lists the commands that change something without asking. They accept --yes like the others, so that a
+// script need not know which commands ask.
 var unasked = []string{
 	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify", "presence break",
 	"queue limits", "queue pause", "queue resume", "schedule add", "schedule pause", "schedule resume", "schedule rm", "schedule trigger",
@@ -41,15 +41,15 @@ func acceptYes(root *cobra.Command) {
 	}
 }
 
-// verb is what is done to jobs.
+// verb is an action on a set of jobs.
 type verb struct {
 	name, done string // "requeue", "requeued"
 	what       string // "dead job"
-	none       string // what to say if it fits none of the ids that were named
+	none       string // message if none of the named ids can be changed
 	do         func(ctx context.Context, dryRun bool) (*admin.Report, error)
 }
 
-// outcome is what has become of the jobs, or would become of them.
+// outcome reports the effect of an action, or of its dry run.
 type outcome struct {
 	Verb    string
 	DryRun  bool
@@ -59,7 +59,7 @@ type outcome struct {
 	Left    int64
 
 	SkippedTotal int64
-	Waiters      int64 // jobs that waited for them, and were removed too
+	Waiters      int64 // jobs that waited for the removed jobs and were removed too
 }
 
 var outcomeView = view[outcome]{columns: []column[outcome]{
@@ -72,7 +72,7 @@ var outcomeView = view[outcome]{columns: []column[outcome]{
 	{"waiters", func(o outcome) cell { return number(o.Waiters) }},
 }}
 
-// apply counts, asks if it is more than one job, and does it.
+// apply counts the jobs, asks for confirmation if there is more than one, and performs the action.
 func (a *app) apply(ctx context.Context, v verb, c changing) error {
 	if !c.dryRun && c.yes {
 		return a.act(ctx, v)
@@ -92,7 +92,7 @@ func (a *app) apply(ctx context.Context, v verb, c changing) error {
 	return a.act(ctx, v)
 }
 
-// applyTo is apply for jobs that were named by their ids. That none of them is changed is the answer no.
+// applyTo is like apply for jobs named by id. The exit code is codeNo if none of them was changed.
 func (a *app) applyTo(ctx context.Context, ids []int64, v verb, c changing) error {
 	do, last := v.do, new(admin.Report)
 	v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
@@ -136,7 +136,7 @@ func (a *app) act(ctx context.Context, v verb) error {
 	return told
 }
 
-// partly is the end of a command that has done a part of its work.
+// partly returns the error of a command that stopped after part of its work.
 func partly(err error, format string, args ...any) *coded {
 	why := err.Error()
 	if errors.Is(err, context.Canceled) {
@@ -169,7 +169,7 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 	return nil
 }
 
-// changedText is how many jobs are changed, and how many go with them.
+// changedText says how many jobs change, and how many waiting jobs are removed with them.
 func changedText(v verb, n, waiters int64) string {
 	out := plural(n, v.what)
 	switch waiters {
@@ -189,14 +189,14 @@ func plural(n int64, what string) string {
 	return honker.Count{N: n}.String() + " " + what
 }
 
-// confirm asks the person at the terminal, and refuses where there is no terminal.
+// confirm asks the person at the terminal. Without a terminal it returns an error.
 func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.inTerm {
 		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to ask on", question)
 	}
 	fmt.Fprint(a.stderr, clean(question)+" [y/N] ")
 	answer := make(chan string, 1)
-	go func() { // ends with the process, if it is not answered
+	go func() { // ends with the process if nobody answers
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()

@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// An interrupt between two transactions leaves the rest, and says how much that is.
+// An interrupt between two transactions keeps the first, and reports how much is left.
 func TestChange_Interrupted(t *testing.T) {
 	dir, db, _ := newFile(t)
 	const all = 20_000
@@ -45,7 +45,7 @@ INSERT INTO _honker_dead (id, queue, payload, died_at) SELECT n, 'jobs', '1', n 
 	require.Contains(t, got.out, `"left": `)
 }
 
-// A question that is not answered ends with an interrupt, and nothing is changed.
+// An interrupt ends an unanswered question, and nothing is changed.
 func TestConfirm_Interrupted(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		unanswered, answer := io.Pipe()
@@ -62,7 +62,7 @@ func TestConfirm_Interrupted(t *testing.T) {
 	})
 }
 
-// What dies while the question waits is not in the number that was shown, and stays.
+// Jobs that die while the question waits are not part of the number shown, and are kept.
 func TestConfirm_LaterDeaths(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		question, answer := io.Pipe()
@@ -86,7 +86,7 @@ func TestConfirm_LaterDeaths(t *testing.T) {
 	})
 }
 
-// Pages of a list go on where the one before has ended.
+// Each page of a list continues where the previous page ended.
 func TestJobs_Pages(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		var pages []string
@@ -106,7 +106,7 @@ func TestJobs_Pages(t *testing.T) {
 	})
 }
 
-// All jobs that a verb has left are counted, and people are shown the first of them.
+// The report counts all skipped jobs, and lists the first of them.
 func TestChange_SkippedTotal(t *testing.T) {
 	dir, _, _ := newFile(t)
 	p := &person{t: t, env: map[string]string{"HONKER_FILE": dir + "/app.db"}, stdin: strings.Repeat(`{"queue": "q", "unique": "k", "payload": 1}`+"\n", 150)}
@@ -120,7 +120,8 @@ func TestChange_SkippedTotal(t *testing.T) {
 	require.Contains(t, got.out, "\nleft 50 more jobs\n")
 }
 
-// Each command that changes something takes --yes, whether it asks or not. A command that only looks has to be named here.
+// Each command that changes something accepts --yes, whether it asks or not. New read-only commands must be added
+// to the list.
 func TestChange_Yes(t *testing.T) {
 	looks := strings.Fields("backup batches check completion consumers doctor events export groups help jobs keys limits listen locks logs ls man metrics partitions presences " +
 		"next queues read schedules schema show status streams tail top traffic ui version wait why workers")

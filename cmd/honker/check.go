@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// brokenRule is a rule of the format that the file breaks.
+// brokenRule is a violated rule of the file format.
 type brokenRule struct{ Rule string }
 
 var ruleView = view[brokenRule]{

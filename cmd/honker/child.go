@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// afterDash are the arguments before and after --, where the command line of another program begins.
+// afterDash checks that there are want arguments before --, and a command line after it.
 func afterDash(want int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch at := cmd.ArgsLenAtDash(); {
@@ -28,7 +28,7 @@ func afterDash(want int) cobra.PositionalArgs {
 	}
 }
 
-// program finds the program of a command line, before anything is claimed or locked for it.
+// program checks that the program of a command line exists, before a job is claimed or a lock is taken for it.
 func program(argv []string) error {
 	if _, err := exec.LookPath(argv[0]); err != nil {
 		return usage("", "%v", err)
@@ -36,18 +36,18 @@ func program(argv []string) error {
 	return nil
 }
 
-// child is a command line that honker runs.
+// child is a command line run by honker.
 type child struct {
 	argv           []string
-	env            []string // beside those of honker
+	env            []string // added to honker's own environment
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	grace          time.Duration // between the asking to end and the kill
-	shared         bool          // it stays in honker's process group: a terminal's signals reach both
+	grace          time.Duration // between SIGTERM and SIGKILL
+	shared         bool          // stays in honker's process group, so that a terminal's signals reach both
 }
 
-// run runs the command to its end. When ctx ends its process group is asked to end, and killed after
-// grace: so are processes that it has started and not waited for, and that keep its output open.
+// run runs the command and waits for it. When ctx ends, run sends SIGTERM to the process group, and SIGKILL after
+// grace. The group includes background processes of the command that keep its output open.
 func (c child) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
 	cmd.Env = append(os.Environ(), c.env...)
@@ -66,12 +66,12 @@ func (c child) run(ctx context.Context) error {
 		killGroup(cmd)
 	}
 	if cmd.ProcessState.Success() && (left || ctx.Err() != nil) {
-		return nil // it has ended well, asked or not
+		return nil // a success counts even if the command had been asked to end
 	}
 	return err
 }
 
-// exitCode is that of a command that has run, as a shell tells it; ok is false if it has not.
+// exitCode returns the exit code of a command as a shell would report it. ok is false if the command did not run.
 func exitCode(err error) (code int, ok bool) {
 	var exit *exec.ExitError
 	switch {
@@ -85,7 +85,7 @@ func exitCode(err error) (code int, ok bool) {
 	return 128 + signalOf(exit.ProcessState), true
 }
 
-// absolute is path for a process that may have another current directory.
+// absolute returns path in a form that is valid in another current directory.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -93,11 +93,11 @@ func absolute(path string) string {
 	return path
 }
 
-// beginning keeps the first bytes that are written to it.
+// beginning is an io.Writer that keeps the first bytes of its input.
 type beginning struct {
 	most int
 	text []byte
-	more bool // was written
+	more bool // more bytes were written than fit
 }
 
 func (b *beginning) Write(p []byte) (int, error) {
@@ -107,13 +107,13 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ending passes on what is written to it, whole lines at a time, and keeps the last bytes. A carriage return ends a line
-// too, as of a progress bar, and a line of more than maxLine bytes is passed on in parts.
+// ending is an io.Writer that passes on its input in whole lines, and keeps the last bytes. A carriage return also
+// ends a line, for progress bars. Lines longer than maxLine bytes are passed on in parts.
 type ending struct {
 	to   *together
 	most int
 	text []byte
-	line []byte // has no end yet
+	line []byte // an unfinished line
 }
 
 const maxLine = 64 << 10
@@ -135,7 +135,7 @@ func (e *ending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rest passes on a last line that has no end, and returns the last lines.
+// rest passes on an unfinished line, and returns the bytes kept.
 func (e *ending) rest() string {
 	if len(e.line) > 0 {
 		e.to.write(append(e.line, '\n'))
@@ -143,7 +143,8 @@ func (e *ending) rest() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(e.text), "�"))
 }
 
-// together is what several commands write to at once. That it cannot be written is no error of theirs.
+// together is a writer shared by several commands. Write errors are dropped, because the commands must not fail
+// when honker's own output is gone.
 type together struct {
 	mu sync.Mutex
 	w  io.Writer

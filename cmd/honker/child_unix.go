@@ -9,10 +9,11 @@ import (
 	"syscall"
 )
 
-// ownGroup makes cmd the leader of a process group: a signal reaches what it has started, too.
+// ownGroup makes cmd the leader of a process group, so that a signal also reaches its children.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// askToEnd sends SIGTERM to the group of cmd, or to cmd alone if it has none.
+// askToEnd sends SIGTERM to the process group of cmd, or to cmd alone if it has no group of its
+// own.
 func askToEnd(cmd *exec.Cmd) error { return signalTo(cmd, syscall.SIGTERM) }
 
 func killGroup(cmd *exec.Cmd) { _ = signalTo(cmd, syscall.SIGKILL) }
@@ -28,7 +29,7 @@ func signalTo(cmd *exec.Cmd, s syscall.Signal) error {
 	return err
 }
 
-// signalOf is the signal that has ended a process.
+// signalOf returns the signal that ended a process, or 0.
 func signalOf(state *os.ProcessState) int {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return int(status.Signal())

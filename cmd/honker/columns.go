@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// columnNames is the value of --columns.
+// columnNames implements pflag.Value for --columns.
 type columnNames struct {
-	known  []string // all that the command may be asked for
+	known  []string // columns that the command can print
 	chosen *[]string
 }
 
@@ -20,7 +20,7 @@ func (c columnNames) String() string { return "" }
 // Type implements pflag.Value.
 func (c columnNames) Type() string { return "names" }
 
-// Set implements pflag.Value. It refuses a name before the command begins, which may change the file.
+// Set implements pflag.Value. It rejects unknown names before the command starts and possibly changes the file.
 func (c columnNames) Set(text string) error {
 	names := strings.Split(text, ",")
 	if _, err := placesOf(names, c.known); err != nil {
@@ -30,7 +30,7 @@ func (c columnNames) Set(text string) error {
 	return nil
 }
 
-// complete offers the names that are not in the list yet, each with the list before it.
+// complete offers the columns that are not yet in the list. Each offer repeats the list typed so far.
 func (c columnNames) complete(_ *cobra.Command, _ []string, begun string) (offers []string, _ cobra.ShellCompDirective) {
 	given := begun[:strings.LastIndex(begun, ",")+1]
 	for _, name := range c.known {
@@ -41,7 +41,7 @@ func (c columnNames) complete(_ *cobra.Command, _ []string, begun string) (offer
 	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveKeepOrder
 }
 
-// placesOf are the places of names in a header.
+// placesOf returns the indexes of names in header.
 func placesOf(names, header []string) ([]int, error) {
 	places := make([]int, len(names))
 	for i, name := range names {
@@ -55,7 +55,7 @@ func placesOf(names, header []string) ([]int, error) {
 // headed is a view of any type.
 type headed interface{ header() []string }
 
-// prints gives cmd the flag --columns, for the columns of its tables.
+// prints adds the flag --columns to cmd, with the columns of the given tables.
 func (a *app) prints(cmd *cobra.Command, tables ...headed) {
 	names := columnNames{chosen: &a.columns}
 	for _, table := range tables {
@@ -69,7 +69,7 @@ func (a *app) prints(cmd *cobra.Command, tables ...headed) {
 	must(cmd.RegisterFlagCompletionFunc("columns", names.complete))
 }
 
-// checkColumns refuses --columns where the output has none.
+// checkColumns rejects --columns for formats without columns.
 func (a *app) checkColumns() error {
 	if shown := a.shown(); a.columns != nil && shown != formatTable && shown != formatTSV {
 		return fmt.Errorf("--columns is for -o table and -o tsv: -o %s has none", shown)
@@ -77,11 +77,11 @@ func (a *app) checkColumns() error {
 	return nil
 }
 
-// sentences reports whether people are told in sentences what others get as values. --columns asks for values.
+// sentences reports whether results are printed as sentences rather than values. --columns asks for values.
 func (a *app) sentences() bool { return a.shown() == formatTable && a.columns == nil }
 
-// chosenOf are the places of the columns of --columns in v. A command may print one of several tables, of which v may have
-// others than those that were named.
+// chosenOf returns the indexes in v of the columns named by --columns. It fails if v lacks a column: a command can
+// print one of several tables, and --columns accepts the names of all of them.
 func (a *app) chosenOf(v headed) ([]int, error) {
 	places, err := placesOf(a.columns, v.header())
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *app) chosenOf(v headed) ([]int, error) {
 	return places, nil
 }
 
-// picked is v with the columns of --columns only.
+// picked returns v reduced to the columns named by --columns.
 func picked[T any](a *app, v view[T]) (view[T], error) {
 	if a.columns == nil {
 		return v, nil

@@ -30,7 +30,7 @@ func TestGolden_Columns(t *testing.T) {
 		s.do("top", "--columns", "queue")
 		s.do("__complete", "jobs", "--columns", "")
 		s.do("__complete", "queues", "--columns", "dead,re")
-		for _, args := range []string{ // in sentences, but for --columns
+		for _, args := range []string{ // these print sentences unless --columns is given
 			"status --columns severity,queue", "doctor --columns code,queue", "job why 8 --columns code,until", "job logs 3 --columns n,worker",
 			"schema _honker_live --columns name,about", "queue pause emails --columns queue,changed", "dead requeue 3 --columns changed,verb",
 		} {
@@ -40,7 +40,7 @@ func TestGolden_Columns(t *testing.T) {
 	})
 }
 
-// A column that there is not is refused before anything is changed.
+// An unknown column is rejected before anything is changed.
 func TestColumns_BeforeAChange(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		before := s.run("jobs", "-o", "json").out
@@ -56,7 +56,7 @@ func TestColumns_BeforeAChange(t *testing.T) {
 	})
 }
 
-// A feed has the columns that were asked for, also in its header.
+// A feed prints only the selected columns, in its header too.
 func TestColumns_Feed(t *testing.T) {
 	t.Parallel()
 	for shown, want := range map[format]string{formatTable: "NAME  KIND\nx     queue\n", formatTSV: "name\tkind\nx\tqueue\n"} {
@@ -69,9 +69,10 @@ func TestColumns_Feed(t *testing.T) {
 	}
 }
 
-// The columns that a command offers are those of its table: each command that has one is run with all of them, in another order.
+// The columns offered by a command are those of its tables. Each command with a table is run with all its columns
+// in another order.
 func TestColumns_EachCommand(t *testing.T) {
-	tables := []string{ // each finds what it is about, in this order
+	tables := []string{ // in this order, so that each command finds its object
 		"status", "doctor", "check", "workers emails", "queues", "queue show emails", "queue why emails", "queue pause emails", "queue resume emails",
 		"queue limits emails --running 3", "queue keys emails", "queue traffic emails", "queue retention emails --done 1h", "queue retention emails",
 		"jobs", "job show 1", "job why 8", "job logs 3", "job run-now 8", "job cancel 8", "dead", "dead groups", "dead requeue 1", "dead discard 2", "dead import -",
@@ -124,7 +125,7 @@ func TestColumns_EachCommand(t *testing.T) {
 	})
 }
 
-// offered are the path of the command of a line, and the columns that it takes.
+// offered returns the path of the command in line, and the columns it accepts.
 func offered(t *testing.T, line string) (path string, known []string) {
 	t.Helper()
 	cmd, _, err := (&app{}).root().Find(strings.Fields(line))

@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// commitCount counts the commits that are seen, of all processes, in each second of the last minute. Those in quick
-// succession are seen as one: it is a lower bound, since the file has no number of its commits.
+// commitCount counts the observed commits of all processes, per second, over the last minute. The file has no
+// commit counter, and commits in quick succession are observed as a single change. So the count is a lower bound.
 type commitCount struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -18,8 +18,9 @@ type commitCount struct {
 
 func newCommitCount() *commitCount { return &commitCount{began: time.Now()} }
 
-// follow counts until ctx ends. What else ends the updates is told to all that follow them. The first ticks are those of
-// the beginning, and no commits.
+// follow counts until ctx ends. It ignores errors, since every follower of Updates gets the same error.
+// Notifications within the first betweenFrames are not counted, because they are the initial ones rather than
+// commits.
 func (c *commitCount) follow(ctx context.Context, db *honker.DB) {
 	for _, err := range db.Updates(ctx) {
 		if now := time.Now(); err == nil && now.Sub(c.began) > betweenFrames {
@@ -38,7 +39,7 @@ func (c *commitCount) add(now time.Time) {
 	s.n++
 }
 
-// rate is how many there were a second in the last minute, or since the count began.
+// rate returns the commits per second over the last minute, or since the count began if that is shorter.
 func (c *commitCount) rate(now time.Time) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

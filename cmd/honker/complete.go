@@ -13,11 +13,11 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// patience bounds what a completion waits for: a person has pressed a key.
+// patience bounds the time of a completion. A person has pressed a key and is waiting.
 const patience = time.Second
 
-// complete offers values from the file. Whatever goes wrong offers none: a completion has no place for
-// an error.
+// complete offers values read from the file. On any error it offers nothing, since a completion cannot
+// show an error.
 func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *honker.DB) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), patience)
 	defer stop()
@@ -33,7 +33,8 @@ func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *
 	return offers, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeJob completes the id of one job, completeJobIDs those of any number: of the newest.
+// completeJob completes a single job id and completeJobIDs any number of them. Both offer the newest
+// jobs.
 func (a *app) completeJob(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -56,7 +57,7 @@ func (a *app) completeJobIDs(cmd *cobra.Command, _ []string, _ string) ([]string
 	})
 }
 
-// words are the names of values, but for those that a shell cannot be given.
+// words returns the names of values, without names that cannot be completed in a shell.
 func words[T any](values []T, name func(T) string) (offers []string) {
 	for _, value := range values {
 		if name := name(value); isWord(name) {
@@ -66,6 +67,6 @@ func words[T any](values []T, name func(T) string) (offers []string) {
 	return offers
 }
 
-// isWord reports that a shell can be given a name as it is: cobra has a line for each offer, and a
-// description behind a tab.
+// isWord reports whether a name can be offered to a shell as it is. cobra prints an offer per line,
+// with a description after a tab.
 func isWord(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }

@@ -8,19 +8,19 @@ import (
 	"golang.org/x/term"
 )
 
-// console is what a command reads, and where it writes.
+// console holds the streams and the environment of a command.
 type console struct {
 	stdin      io.Reader
 	stdout     io.Writer
 	stderr     io.Writer
-	inTerm     bool // stdin is a terminal, so a question can be asked
-	outTerm    bool // stdout is a terminal, so a person reads it
+	inTerm     bool // stdin is a terminal, so questions can be asked
+	outTerm    bool // stdout is a terminal, read by a person
 	color      bool
 	getenv     func(string) string
-	emptyFile  bool   // $HONKER_FILE is set, to nothing
+	emptyFile  bool   // $HONKER_FILE is set but empty
 	actor      string // user@host
 	currentDir string
-	noNotices  bool // of the system, of commits: in a bubble of testing/synctest there are none
+	noNotices  bool // do not use the system's file notifications, which a testing/synctest bubble cannot have
 }
 
 func stdConsole() console {
@@ -38,7 +38,7 @@ func stdConsole() console {
 	}
 }
 
-// actor names the person that runs the command, for observers and for the pause of a queue.
+// actor returns user@host, for observers and for the record of who paused a queue.
 func actor() string {
 	name, host := os.Getenv("USER"), "unknown"
 	if u, err := user.Current(); err == nil {

@@ -114,7 +114,7 @@ saves over it. Events that retention has deleted do not come back: seek says up 
 	})
 }
 
-// noteGone says that a consumer stands before events that retention has deleted, if it does.
+// noteGone prints a note if retention has deleted events after the consumer's position.
 func (a *app) noteGone(ctx context.Context, db *honker.DB, topic, consumer string) error {
 	s := onTopic(db, topic)
 	gone, err := s.Compacted(ctx)
@@ -128,7 +128,7 @@ func (a *app) noteGone(ctx context.Context, db *honker.DB, topic, consumer strin
 	return err
 }
 
-// place is where a consumer goes on.
+// place parses the position from which a consumer continues.
 func place(s string) (honker.From, error) {
 	switch s {
 	case "beginning":
@@ -146,7 +146,7 @@ func place(s string) (honker.From, error) {
 	return honker.Since(t), nil
 }
 
-// removed is what a command has removed.
+// removed names a consumer or group that was removed.
 type removed struct {
 	Topic string
 	Name  string
@@ -185,7 +185,8 @@ back begins anew.`,
 	})
 }
 
-// completeConsumer completes a topic or pattern that has consumers, and then one of them.
+// completeConsumer completes a topic or pattern that has consumers, and then the name of a
+// consumer.
 func (a *app) completeConsumer(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		all, err := admin.Consumers(ctx, db)
@@ -197,7 +198,8 @@ func (a *app) completeConsumer(cmd *cobra.Command, args []string, _ string) ([]s
 	})
 }
 
-// nextOf are the first words of pairs, once each, or the second ones of those with this first one.
+// nextOf returns the distinct first elements of pairs. If args has a first element already, it
+// returns the second elements of the pairs beginning with it.
 func nextOf(args []string, pairs [][2]string) (offers []string) {
 	if len(args) > 1 {
 		return nil

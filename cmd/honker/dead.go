@@ -43,7 +43,7 @@ discard, export and import them.`,
 	})
 }
 
-// deadView shows a dead job among others.
+// deadView shows a dead job in a list.
 var deadView = view[honker.JobInfo]{
 	columns: []column[honker.JobInfo]{
 		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
@@ -100,7 +100,7 @@ func (a *app) listGroups(r *admin.DeadReport) error {
 	return many(a, groupView, r.Groups, "dead jobs")
 }
 
-// pickDead returns the filter, with the fingerprint that begins as --group says.
+// pickDead returns the filter of f and args. An abbreviated fingerprint from --group is completed.
 func (a *app) pickDead(ctx context.Context, db *honker.DB, f *filter, args []string) (admin.JobFilter, error) {
 	picked, err := f.pick(args)
 	const whole = 16
@@ -128,7 +128,7 @@ func (a *app) pickDead(ctx context.Context, db *honker.DB, f *filter, args []str
 	}
 }
 
-// addDead are the flags of a command that changes dead jobs.
+// addDead adds the flags of a command that changes dead jobs.
 func (a *app) addDead(cmd *cobra.Command, f *filter, c *changing) {
 	f.addTo(a, cmd, true)
 	c.addTo(cmd)
@@ -136,8 +136,8 @@ func (a *app) addDead(cmd *cobra.Command, f *filter, c *changing) {
 	cmd.Flags().BoolVar(&f.All, "all", false, "all dead jobs of the file")
 }
 
-// onDead picks dead jobs and does v to them. What dies while the question is asked is left: it was not
-// in the number that was shown.
+// onDead picks dead jobs and applies v to them. Jobs that die while the user is being asked are left
+// alone, because the number shown did not include them.
 func (a *app) onDead(ctx context.Context, f *filter, c changing, args []string,
 	verbOf func(db *honker.DB, picked admin.JobFilter) verb) error {
 	return a.change(ctx, func(db *honker.DB) error {

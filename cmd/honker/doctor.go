@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// problem is an admin.Problem with what it means, and with commands for this file.
+// problem is an admin.Problem with an explanation, and with commands for this file.
 type problem struct {
 	Severity           string
 	Code               string
@@ -80,8 +80,8 @@ write-ahead log that several processes share. Litestream has it from 0.5.17 on. 
 	})
 }
 
-// noteLitestream warns of old versions if Litestream has kept its state beside the file. It is a note and not a problem,
-// since the version cannot be seen.
+// noteLitestream warns about old versions of Litestream if its state directory is next to the file. This is a note
+// rather than a problem, since the installed version is unknown.
 func (a *app) noteLitestream(ctx context.Context) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (a *app) noteLitestream(ctx context.Context) error {
 	return nil
 }
 
-// problems are those of the file.
+// problems returns the problems of the file.
 func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 	all, err := admin.Problems(ctx, db)
 	found := make([]problem, len(all))
@@ -108,7 +108,7 @@ func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 	return found, err
 }
 
-// diagnose prints problems: as sentences to people, and as a list otherwise.
+// diagnose prints problems: as sentences for people, and as a list otherwise.
 func (a *app) diagnose(found []problem) error {
 	if !a.sentences() {
 		return a.listProblems(found)
@@ -135,7 +135,7 @@ func (a *app) listProblems(found []problem) error {
 	return many(a, problemView, found, "problems")
 }
 
-// margin is what the severity of a problem takes of each of its lines.
+// margin is the width of the severity at the start of a line.
 const margin = 7
 
 // printProblem prints a problem as a sentence.
@@ -148,13 +148,13 @@ func (a *app) printProblem(p problem, now time.Time) error {
 	return err
 }
 
-// indented stands below the text of a problem.
+// indented aligns s with the text of a problem.
 func indented(s string) string {
 	space := strings.Repeat(" ", margin)
 	return space + strings.ReplaceAll(clean(s), "\n", "\n"+space)
 }
 
-// wrapped has lines of at most width letters, but for words that have more. Without a width it is one line.
+// wrapped breaks s into lines of at most width characters. Longer words stay whole. A width of 0 means no limit.
 func wrapped(s string, width int) string {
 	if width <= 0 {
 		return s

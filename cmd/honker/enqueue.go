@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// placed is a job that was enqueued, or that had its unique key.
+// placed is a job that was enqueued, or the existing job with the same unique key.
 type placed struct {
 	ID     int64
 	Queue  string
@@ -32,7 +32,7 @@ var placedView = view[placed]{
 	name: func(p placed) string { return strconv.FormatInt(p.ID, 10) },
 }
 
-// enqueueing are the flags of enqueue.
+// enqueueing holds the flags of enqueue.
 type enqueueing struct {
 	delay, expires     time.Duration
 	at                 time.Time
@@ -82,7 +82,7 @@ up to 1,000; of a line that is no JSON nothing of its transaction is added, and 
 	})
 }
 
-// options are those that were set; their values are for the library to judge.
+// options returns the options whose flags were set. The library validates their values.
 func (e *enqueueing) options(cmd *cobra.Command) (opts []honker.EnqueueOption) {
 	add := func(flag string, opt honker.EnqueueOption) {
 		if cmd.Flags().Changed(flag) {
@@ -112,10 +112,10 @@ func (a *app) enqueueOne(ctx context.Context, db *honker.DB, queue, args string,
 
 const (
 	linesPerTx = 1000
-	lineWait   = 100 * time.Millisecond // for another line, before those that have come are added
+	lineWait   = 100 * time.Millisecond // how long to wait for another line before the lines read so far are added
 )
 
-// line is a line of the input, or the error that ended it.
+// line is a line of input, or the error that ended the input.
 type line struct {
 	number int
 	text   []byte
@@ -135,7 +135,7 @@ func (a *app) enqueueLines(ctx context.Context, db *honker.DB, queue string, opt
 	return l.close("lines")
 }
 
-// eachChunk calls do for the lines of standard input, some at a time.
+// eachChunk calls do with the lines of standard input, in chunks.
 func (a *app) eachChunk(ctx context.Context, do func(chunk []json.RawMessage) error) error {
 	for input := readLines(ctx, a.stdin); ; {
 		chunk, end := nextChunk(ctx, input)
@@ -154,7 +154,8 @@ func (a *app) eachChunk(ctx context.Context, do func(chunk []json.RawMessage) er
 	}
 }
 
-// stopped says how much was done before the error. A mistake of the first lines has changed nothing.
+// stopped adds to err how much was done before it. An error in the first chunk has changed nothing
+// and is returned as it is.
 func stopped(err error, done string, n int, what string) error {
 	if n == 0 && !errors.Is(err, context.Canceled) {
 		return err
@@ -174,11 +175,11 @@ func enqueueChunk(ctx context.Context, q *honker.Queue[json.RawMessage], chunk [
 			return err
 		}
 	}
-	return l.app.out.Flush() // what reads them can go on with these
+	return l.app.out.Flush() // a reader of the output can already act on these jobs
 }
 
-// nextChunk collects lines for one transaction. It does not wait long for more: what writes them
-// may be slow, and its first jobs can run meanwhile.
+// nextChunk collects lines for a transaction. It waits only briefly for more lines: the producer may
+// be slow, and its first jobs can run in the meantime.
 func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage, end error) {
 	var waited <-chan time.Time
 	for len(chunk) < linesPerTx {
@@ -201,8 +202,8 @@ func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage,
 	return chunk, nil
 }
 
-// readLines reads in a goroutine, since a read of a terminal or a pipe does not end with ctx: it ends
-// with the input, or with the process.
+// readLines reads lines in a goroutine, since a read from a terminal or a pipe does not end with ctx.
+// The goroutine ends with the input or with the process.
 func readLines(ctx context.Context, r io.Reader) <-chan line {
 	lines := make(chan line, linesPerTx)
 	go func() {
@@ -220,7 +221,7 @@ func readLines(ctx context.Context, r io.Reader) <-chan line {
 	return lines
 }
 
-// ended is the end of the input: io.EOF, or why there is no line n.
+// ended returns the error at the end of the input: io.EOF, or the reason why line n cannot be read.
 func ended(err error, n int) error {
 	switch {
 	case err == nil:

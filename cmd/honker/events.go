@@ -12,7 +12,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// happened is what a commit has changed, as it is now: one of the last four is set, or none if it is gone.
+// happened describes an object that a commit changed, in its current state. Exactly one of the last four
+// fields is set, or none if the object was removed.
 type happened struct {
 	At       time.Time
 	Kind     string // "queue", "stream", "schedule" or "lock"
@@ -33,7 +34,7 @@ var happenedView = view[happened]{
 	name: func(h happened) string { return h.Name },
 }
 
-// now is how it is, in some words.
+// now describes the current state in a few words.
 func (h happened) now() string {
 	switch {
 	case h.Queue != nil:
@@ -64,7 +65,7 @@ func queueWords(q honker.QueueStats) string {
 	return strings.Join(parts, ", ")
 }
 
-// betweenLooks bounds how often the file is read while commits follow one another.
+// betweenLooks is the minimum time between two reads of the file while commits keep arriving.
 const betweenLooks = 100 * time.Millisecond
 
 func (a *app) events() *cobra.Command {
@@ -88,7 +89,7 @@ committed. On standard error it says when it has begun.`,
 	})
 }
 
-// follow prints what is different after each commit.
+// follow prints the differences after each commit.
 func (a *app) follow(ctx context.Context, db *honker.DB, f *feed[happened]) error {
 	var before map[string]happened
 	for _, err := range db.Updates(ctx) {
@@ -110,7 +111,8 @@ func (a *app) follow(ctx context.Context, db *honker.DB, f *feed[happened]) erro
 	return nil
 }
 
-// unlessEnded is nil where err is only that ctx has ended, which ends what has no end.
+// unlessEnded returns nil if ctx has ended, and err otherwise. Cancelling is the normal end of a command
+// that follows the file.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -128,7 +130,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// everything is what the file has, and in which order it is told.
+// everything returns all objects of the file by key, and their keys in the order for printing.
 func everything(ctx context.Context, db *honker.DB) (all map[string]happened, order []string, err error) {
 	all = map[string]happened{}
 	add := func(h happened) {
@@ -161,13 +163,13 @@ func everything(ctx context.Context, db *honker.DB) (all map[string]happened, or
 	}
 	locks, err := admin.Locks(ctx, db)
 	for _, l := range locks {
-		l.ExpiresAt = time.Time{} // a renewal is no news
+		l.ExpiresAt = time.Time{} // a renewal is not an event
 		add(happened{Kind: "lock", Name: l.Name, Lock: &l})
 	}
 	return all, order, err
 }
 
-// printChanged prints what is not as it was before, and what is gone.
+// printChanged prints the objects that were changed, added or removed.
 func printChanged(f *feed[happened], before, after map[string]happened, order []string) error {
 	at := time.Now()
 	for _, key := range order {

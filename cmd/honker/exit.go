@@ -13,24 +13,24 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The exit codes. They are part of what scripts rely on.
+// The exit codes. Scripts rely on them.
 const (
 	codeFine        = 0
 	codeNo          = 1 // nothing found, problems found
 	codeUsage       = 2 // the command line or the input is wrong
 	codeRefused     = 3 // busy, read-only, no honker file, too new
 	codeInterrupted = 4
-	codeWouldChange = 10 // of a dry run
+	codeWouldChange = 10 // only of a dry run
 )
 
-// failure is an error of a command that has begun.
+// failure is an error of a command that has started, as opposed to a mistake in its arguments.
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// coded is an error with an exit code of its own, and what to try next. Without an error the
-// command has said all there is to say.
+// coded is an error with its own exit code and a suggestion what to try next. If err is nil, the output has
+// already said everything.
 type coded struct {
 	code int
 	err  error
@@ -45,16 +45,16 @@ func (c *coded) Error() string {
 }
 func (c *coded) Unwrap() error { return c.err }
 
-// no is the answer no, which the output has given.
+// no returns the answer "no". The output has already given it.
 func no() error { return &coded{code: codeNo} }
 
-// usage is a mistake in the command line that only the file, or the input, shows. try "" is the
-// command's help.
+// usage returns a usage error that became apparent only with the file or the input. An empty try stands for
+// the help of the command.
 func usage(try, format string, args ...any) error {
 	return &coded{code: codeUsage, err: fmt.Errorf(format, args...), try: try}
 }
 
-// missing is the answer no of a verb that has not found what it is for, with where to look for it.
+// missing turns ErrNotFound into the answer "no", with a hint where to look.
 func missing(err error, try string) error {
 	if errors.Is(err, honker.ErrNotFound) {
 		return &coded{code: codeNo, err: err, try: try}
@@ -62,12 +62,12 @@ func missing(err error, try string) error {
 	return err
 }
 
-// end prints err and the next command to try, and returns the exit code.
+// end prints err and a command to try next, and returns the exit code.
 func (a *app) end(cmd *cobra.Command, err error) int {
 	var own *coded
 	var began *failure
 	switch {
-	case err == nil, errors.Is(err, syscall.EPIPE): // the reader has had enough
+	case err == nil, errors.Is(err, syscall.EPIPE): // the reader of the output has closed it
 		return codeFine
 	case errors.As(err, &own):
 		if own.err != nil {
@@ -82,7 +82,7 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 	switch {
 	case code == codeInterrupted:
 		began.err = errors.New("interrupted")
-	case isDamage(began.err) && !errors.Is(began.err, honker.ErrUnsupported): // else it is said
+	case isDamage(began.err) && !errors.Is(began.err, honker.ErrUnsupported): // such errors say so themselves
 		began.err = fmt.Errorf("the file is damaged: %w", began.err)
 	}
 	a.complain(began.err, try)
@@ -94,13 +94,14 @@ func (a *app) complain(err error, try string) {
 	fmt.Fprintln(a.stderr, "try: "+clean(try))
 }
 
-// isDamage reports that SQLite has found the file damaged (SQLITE_CORRUPT, https://sqlite.org/rescode.html).
+// isDamage reports whether SQLite has found the file damaged (SQLITE_CORRUPT,
+// https://sqlite.org/rescode.html).
 func isDamage(err error) bool {
 	var coded interface{ Code() int }
 	return errors.As(err, &coded) && coded.Code()&0xff == 11
 }
 
-// judge returns the exit code of an error of the library, and what to try next.
+// judge returns the exit code for an error of the library, and a suggestion to try next.
 func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 	var old *honker.OldSchemaError
 	switch {
@@ -114,7 +115,7 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 		return codeRefused, "the same with --timeout 1m"
 	case errors.Is(err, honker.ErrSchemaTooNew):
 		return codeRefused, "go install github.com/honker-go/honker/cmd/honker@latest"
-	case errors.Is(err, honker.ErrDatabaseReplaced): // by a process that has begun to use it meanwhile
+	case errors.Is(err, honker.ErrDatabaseReplaced): // another process replaced the file in the meantime
 		return codeRefused, "the same again"
 	case errors.As(err, &old):
 		return codeRefused, a.command("upgrade")

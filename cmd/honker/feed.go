@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// feed prints values as they come: it has no end for which a table or a document could wait. Its
-// methods may be called at once.
+// feed prints values as they arrive. A feed does not end, so it cannot wait for the widths of all
+// rows or for the end of a document. Its methods are safe for concurrent use.
 type feed[T any] struct {
 	mu     sync.Mutex
 	list   *list[T]
 	widths []int
 }
 
-// newFeed refuses the format of which there would be one document.
+// newFeed returns a feed of v. It rejects JSON, which would be a single document.
 func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 	if a.shown() == formatJSON {
 		return nil, usage("the same with -o jsonl", "there is no end, and so no document: not -o json")
@@ -23,7 +23,7 @@ func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 	return &feed[T]{list: l}, err
 }
 
-// add prints value, and passes it on to the reader.
+// add prints value and flushes the output.
 func (f *feed[T]) add(value T) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +58,7 @@ func (f *feed[T]) header() error {
 	return f.row(head)
 }
 
-// row prints a row below the others: a column is as wide as its widest value until now.
+// row prints a row of a table. Each column is as wide as its widest value so far.
 func (f *feed[T]) row(row []cell) error {
 	for i, c := range row {
 		row[i].human = clean(strings.ReplaceAll(c.human, "\n", " "))

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// look runs f on the file, which is only read.
+// look opens the file read-only and calls f.
 func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -23,9 +23,9 @@ func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.with(ctx, path, access{readOnly: true}, f)
 }
 
-// watch runs f on the file, which f only reads, and f may wait for commits. A file that is in use by no
-// process is read without its log, which ends when one begins to use it: so it is opened to be written, which
-// makes this process one that uses it, unless it may only be read.
+// watch calls f, which only reads the file but may wait for commits. If no other process uses the file, a
+// read-only open ignores the WAL, and must end once another process starts to use the file. So watch opens the
+// file for writing where permitted.
 func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -41,13 +41,13 @@ func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.with(ctx, path, how, f)
 }
 
-// change runs f on the file, which f may change. It is opened to be read before: to be written, it
-// would be made a honker file, or be brought to this version's schema.
+// change calls f, which may change the file. The file is first opened read-only as a check: opening it for writing
+// would make it a honker file, or upgrade its schema.
 func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{}, f)
 }
 
-// serve is change for what waits for commits of others. observer may be nil.
+// serve is like change for an f that waits for commits of other processes. observer may be nil.
 func (a *app) serve(ctx context.Context, observer *honker.Observer, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{waits: true, observer: observer}, f)
 }
@@ -63,15 +63,15 @@ func (a *app) changeBy(ctx context.Context, how access, f func(db *honker.DB) er
 	return a.with(ctx, path, how, f)
 }
 
-// try finds out whether the file can be used in this way.
+// try opens and closes the file to check that it can be used in this way.
 func (a *app) try(ctx context.Context, path string, how access) error {
 	return a.with(ctx, path, how, func(*honker.DB) error { return nil })
 }
 
-// access is how a command uses the file.
+// access is the way in which a command uses the file.
 type access struct {
 	readOnly bool
-	waits    bool // for commits of other processes, of which the system gives notice
+	waits    bool // needs the system's notifications of other processes' commits
 	observer *honker.Observer
 }
 
@@ -90,10 +90,10 @@ func (a *app) with(ctx context.Context, path string, how access, f func(db *honk
 	return f(db)
 }
 
-// maxPayload is no policy of the command's: an application may allow more than the default.
+// maxPayload is large, because an application may have raised the default limit.
 const maxPayload = 64 << 20
 
-// logger prints warnings of the library, without the time of day.
+// logger returns a logger for warnings of the library, without timestamps.
 func (a *app) logger() *slog.Logger {
 	if a.quiet {
 		return slog.New(slog.DiscardHandler)
@@ -111,7 +111,7 @@ func (a *app) logger() *slog.Logger {
 
 const chooseFile = "honker status -f FILE"
 
-// regular refuses what is not a file, since the library would create one.
+// regular rejects a path that is not an existing regular file. The library would create the file.
 func regular(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -130,8 +130,8 @@ func regular(path string) error {
 // fileVariable is the environment variable that names the file.
 const fileVariable = "HONKER_FILE"
 
-// fileFlag is the value of -f. It refuses "", such as that of a variable of a shell that is not set: a command must not
-// take another file then.
+// fileFlag implements pflag.Value for -f. It rejects "", for example from an unset shell variable. Falling back to
+// another file would be dangerous.
 type fileFlag struct{ path *string }
 
 // String implements pflag.Value.
@@ -154,10 +154,10 @@ func (f fileFlag) Set(path string) error {
 	return nil
 }
 
-// namedFile is the file of -f, or of $HONKER_FILE; "" for none.
+// namedFile returns the file named by -f or $HONKER_FILE, or "".
 func (a *app) namedFile() string { return cmp.Or(a.file, a.getenv(fileVariable)) }
 
-// path is the file that the command is about.
+// path returns the file that the command uses.
 func (a *app) path(ctx context.Context) (string, error) {
 	if path := a.namedFile(); path != "" {
 		return path, nil
@@ -172,8 +172,8 @@ func (a *app) path(ctx context.Context) (string, error) {
 	return a.only(ctx, found)
 }
 
-// only is the one honker file among those that were found. Files of another version count: they are
-// meant, and the command will say what is wrong with them.
+// only returns the single honker file among found. Files of other versions count too: the user most likely means
+// such a file, and the command will report its version.
 func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
 	var old *honker.OldSchemaError

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// What is no honker file of this version is refused, and stays as it is.
+// Files that are not honker files of this version are rejected and left unchanged.
 func TestFile_Refused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func TestFile_Refused(t *testing.T) {
 	}
 }
 
-// A file of which pages are no longer what they were is said to be damaged, by whatever finds it out, with what helps.
+// Every command that meets a damaged page reports the file as damaged and suggests a remedy.
 func TestFile_Damaged(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -103,7 +103,7 @@ func TestFile_Damaged(t *testing.T) {
 	helps("app.db is damaged: ", "check", "doctor", "status", "enqueue jobs 1", "dead discard --all --yes")
 }
 
-// A look leaves the file, and the directory, as they are.
+// Read-only commands change neither the file nor its directory.
 func TestFile_Looks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,7 +127,7 @@ func TestFile_Looks(t *testing.T) {
 	require.Equal(t, before, contents(t, dir))
 }
 
-// contents are the sums of the files in dir.
+// contents returns the checksums of the files in dir.
 func contents(t *testing.T, dir string) map[string][32]byte {
 	t.Helper()
 	sums := make(map[string][32]byte)

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asAnother runs the command as a user that does not own the file: as root, to which every file is its own, as one without rights.
+// asAnother runs the command as a user without write permission. Root, which could write any file, switches to an
+// unprivileged user.
 func asAnother(t *testing.T, dir string, args ...string) said {
 	t.Helper()
 	cmd := command(t, dir, args...)
@@ -21,7 +22,7 @@ func asAnother(t *testing.T, dir string, args ...string) said {
 	return finished(t, cmd)
 }
 
-// A file that may not be written is looked at all the same. What would change it says so.
+// A read-only file can be inspected. Commands that would change it report an error.
 func TestFile_ReadOnly(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "honker-read-only")

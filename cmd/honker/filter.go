@@ -14,13 +14,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// filter are the flags that pick jobs.
+// filter holds the flags that select jobs.
 type filter struct {
 	admin.JobFilter
 	phases, where, headers []string
 }
 
-// addTo gives cmd the flags for dead jobs, or for all.
+// addTo adds the flags for dead jobs, or for jobs of all phases.
 func (f *filter) addTo(a *app, cmd *cobra.Command, dead bool) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.Queues, "queue", nil, "of this `queue`; can be repeated")
@@ -54,7 +54,7 @@ var phases = []string{
 	string(honker.PhaseHeld), string(honker.PhaseExpired), string(honker.PhaseDead), string(honker.PhaseDone),
 }
 
-// pick returns the filter, with the ids that are arguments.
+// pick returns the filter, including the ids given as arguments.
 func (f *filter) pick(args []string) (admin.JobFilter, error) {
 	for _, phase := range f.phases {
 		f.Phases = append(f.Phases, honker.Phase(phase))
@@ -95,10 +95,10 @@ func numbersOf(args []string, what string) ([]int64, error) {
 	return numbers, nil
 }
 
-// instant is a flag of a time: RFC 3339, a day, or a span that is counted from now.
+// instant implements pflag.Value for a time: RFC 3339, a date, or a span relative to now.
 type instant struct {
 	t    *time.Time
-	sign time.Duration // -1: spans are in the past
+	sign time.Duration // -1 if spans lie in the past
 }
 
 func ago(t *time.Time) instant     { return instant{t, -1} }
@@ -131,7 +131,7 @@ func (i instant) Set(text string) error {
 	return nil
 }
 
-// spanFlag is a flag of a duration, also of days.
+// spanFlag implements pflag.Value for a duration, which may be given in days.
 type spanFlag struct{ d *time.Duration }
 
 // String implements pflag.Value.
@@ -154,7 +154,7 @@ func (s spanFlag) Set(text string) error {
 	return err
 }
 
-// parseSpan is time.ParseDuration that knows days, and no negative span.
+// parseSpan is like time.ParseDuration, but also accepts days, and rejects negative spans.
 func parseSpan(text string) (time.Duration, error) {
 	bad := fmt.Errorf("a span such as 90s, 30m, 2h or 7d")
 	if days, ok := strings.CutSuffix(text, "d"); ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// following is a command that goes on until it is interrupted.
+// following is a command that runs until it is interrupted.
 type following struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -25,7 +25,7 @@ type following struct {
 	errs *bufio.Reader
 }
 
-// follow starts a command and waits until it says that it has begun.
+// follow starts a command and waits for the message that it has started.
 func follow(t *testing.T, dir, begun string, args ...string) *following {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -51,7 +51,7 @@ func (f *following) line() string {
 	return strings.TrimSpace(line)
 }
 
-// interrupt ends it, which is no error.
+// interrupt interrupts the command, which must end without an error.
 func (f *following) interrupt() {
 	f.t.Helper()
 	require.NoError(f.t, f.cmd.Process.Signal(os.Interrupt))
@@ -62,7 +62,7 @@ func (f *following) interrupt() {
 	require.Empty(f.t, string(rest))
 }
 
-// Messages of any process are printed as they come.
+// Messages from any process are printed as they arrive.
 func TestListen_Messages(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -84,7 +84,7 @@ func TestListen_Messages(t *testing.T) {
 	require.Zero(t, codeOf(t, few.cmd.Wait()))
 }
 
-// Each commit tells what it has changed, and what is as it was is not told.
+// For each commit, only the objects it changed are printed.
 func TestEvents_Commits(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -122,7 +122,7 @@ func TestEvents_Commits(t *testing.T) {
 	f.interrupt()
 }
 
-// What waits goes on when a process begins to use a file that was in use by none.
+// A command that waits continues when another process starts to use an idle file.
 func TestFollow_IdleFile(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)

@@ -11,20 +11,21 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// flowMinutes is how long a flow looks back.
+// flowMinutes is the number of minutes that a flow covers.
 const flowMinutes = 10
 
-// flow is how jobs come and go.
+// flow summarizes the traffic of a queue.
 type flow struct {
-	In, Out float64       // a second, in the last minute
-	Ran     time.Duration // how long a handler runs; 0: none has
+	In, Out float64       // jobs per second, over the last minute
+	Ran     time.Duration // mean run time of the handlers; 0 if none ran
 	Done    [flowMinutes]int64
 }
 
-// flowOf takes the last minute as what is of it in the minutes that the file has.
+// flowOf computes a flow. The file has whole minutes only, so the last 60 seconds combine the
+// current minute with a share of the previous one.
 func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 	current := now.Truncate(time.Minute)
-	before := 1 - now.Sub(current).Seconds()/60 // so much of the minute before is in the last one
+	before := 1 - now.Sub(current).Seconds()/60 // the share of the previous minute
 	var ran time.Duration
 	var settled int64
 	for _, m := range minutes {
@@ -52,10 +53,10 @@ func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 	return f
 }
 
-// still reports that nothing would be different a minute later.
+// still reports whether the flow will look the same in a minute.
 func (f flow) still() bool { return f.In == 0 && f.Out == 0 }
 
-// sparkline has a bar for each minute.
+// sparkline returns a bar for each minute.
 func (f flow) sparkline() string {
 	const bars = "▁▂▃▄▅▆▇█"
 	most := int64(1)
@@ -64,13 +65,13 @@ func (f flow) sparkline() string {
 	}
 	var b strings.Builder
 	for _, n := range f.Done {
-		level := int((n*7 + most - 1) / most) // 0 only for nothing
+		level := int((n*7 + most - 1) / most) // 0 only if nothing was done
 		b.WriteRune([]rune(bars)[level])
 	}
 	return b.String()
 }
 
-// perSecond is a rate.
+// perSecond shows a rate.
 func perSecond(r float64) cell {
 	switch {
 	case r == 0:
@@ -81,17 +82,17 @@ func perSecond(r float64) cell {
 	return number(int64(r + 0.5))
 }
 
-// frame is one picture of a reading. The zero width and height are as much as is needed.
+// frame is a single picture of a reading. A zero width or height means as much as needed.
 type frame struct {
 	reading
 	width, height int
 	color         bool
-	selected      string // a queue; "": none
-	filter        string // shown: the queues with this in their names
+	selected      string // name of the selected queue, or ""
+	filter        string // only queues whose names contain it are shown
 	foot          []string
 }
 
-// shownQueues are those that the filter leaves.
+// shownQueues returns the queues that match the filter.
 func (f frame) shownQueues() []honker.QueueStats {
 	var out []honker.QueueStats
 	for _, q := range f.Queues {
@@ -102,7 +103,7 @@ func (f frame) shownQueues() []honker.QueueStats {
 	return out
 }
 
-// lines are those of the frame, none wider than it.
+// lines returns the lines of the frame, cut to its width.
 func (f frame) lines() []string {
 	lines := []string{f.head()}
 	lines = append(lines, f.problemLines()...)
@@ -138,7 +139,7 @@ func (f frame) head() string {
 	return strings.Join(parts, "  ")
 }
 
-// commitsText says that it is a lower bound.
+// commitsText shows the rate with a plus sign, since it is a lower bound.
 func commitsText(rate float64) string {
 	if rate == 0 {
 		return "commits 0/s"
@@ -146,7 +147,7 @@ func commitsText(rate float64) string {
 	return "commits " + perSecond(rate).human + "+/s"
 }
 
-// mostProblems leaves room for the queues.
+// mostProblems limits the problems shown, to leave room for the queues.
 const mostProblems = 5
 
 func (f frame) problemLines() (lines []string) {
@@ -179,7 +180,7 @@ func (f frame) paint(line string, s style) string {
 
 var topHeader = []string{"QUEUE", "READY", "RUN", "SCHED", "HELD", "DEAD", "OLDEST", "IN/s", "OUT/s", "RAN", ""}
 
-// table has the header and a line for each queue, and says at which the selection is.
+// table returns the header and a line for each queue, and the index of the selected line.
 func (f frame) table() (lines []string, at int) {
 	rows := [][]cell{make([]cell, len(topHeader))}
 	for i, name := range topHeader {
@@ -237,10 +238,10 @@ func deadColor(q honker.QueueStats) style {
 	return plain
 }
 
-// gap is between two columns, mark before the first.
+// gap separates two columns. mark is the margin before the first column.
 const gap, mark = 2, 2
 
-// fit makes the name narrower, and then leaves columns out, from the last one on.
+// fit narrows the name column first, and then drops columns from the right.
 func (f frame) fit(widths []int) []int {
 	const narrowest = 10
 	total := func() (sum int) {
@@ -284,7 +285,7 @@ func (f frame) line(row []cell, widths []int, marked bool) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// window are room lines of a table, the header and those around at.
+// window returns room lines of a table: the header and the lines around at.
 func window(table []string, at, room int) []string {
 	if len(table) <= room {
 		return table
@@ -294,7 +295,7 @@ func window(table []string, at, room int) []string {
 	return append(table[:1:1], table[first:first+rows]...)
 }
 
-// cut shortens a line to width letters, escapes for colours aside. A width of 0 is none.
+// cut shortens a line to width characters, not counting color escapes. A width of 0 means no limit.
 func cut(line string, width int) string {
 	if width <= 0 || utf8.RuneCountInString(line) <= width {
 		return line
@@ -321,7 +322,7 @@ func cut(line string, width int) string {
 	return b.String()
 }
 
-// lettersAfter counts the letters of line from a byte on, escapes aside.
+// lettersAfter counts the characters of line from byte offset from on, without escapes.
 func lettersAfter(line string, from int) (n int) {
 	escape := false
 	for _, r := range line[from:] {

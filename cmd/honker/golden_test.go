@@ -17,8 +17,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// inFile runs f in a bubble, where the time is the same each time, with a person at a file that
-// has jobs in all phases.
+// inFile runs f in a bubble, where times are reproducible, with a session on a file that has jobs
+// in all phases.
 func inFile(t *testing.T, f func(t *testing.T, s *session)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -105,7 +105,7 @@ func TestGolden_Status(t *testing.T) {
 	})
 }
 
-// Each problem is explained, with commands for the file that was named.
+// Each problem is explained, with commands for the file named by -f.
 func TestGolden_Doctor(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.each("doctor")
@@ -125,7 +125,7 @@ func TestGolden_Workers(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		db := open(t, "app.db")
 		seen := time.Now().Add(-90 * time.Second).UnixMilli()
-		for id, boot := range map[string]any{"killed": "another", "elsewhere": nil} { // one that lives has an id of its own
+		for id, boot := range map[string]any{"killed": "another", "elsewhere": nil} { // a live worker has a random id
 			_, err := db.SQL().Exec(`INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since_ms, seen_ms)
 VALUES (?3, 'emails', 'web1', ?1, 'pid', 4711, 1, 'v1.0.0', 4, ?2, ?2)`, boot, seen, id)
 			require.NoError(t, err)
@@ -138,7 +138,7 @@ VALUES (?3, 'emails', 'web1', ?1, 'pid', 4711, 1, 'v1.0.0', 4, ?2, ?2)`, boot, s
 	})
 }
 
-// What a problem says that one should do can be done.
+// The commands suggested by a problem work.
 func TestDoctor_Do(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		time.Sleep(2 * time.Hour)

@@ -90,7 +90,7 @@ func (a *app) groupShow() *cobra.Command {
 	})
 }
 
-// deadEvent is an event that a group does not give out any more, as it is stored.
+// deadEvent is a dead event of a group, as it is stored.
 type deadEvent struct {
 	Offset    int64
 	Topic     string
@@ -137,7 +137,7 @@ func (a *app) groupDead() *cobra.Command {
 	})
 }
 
-// eachDead calls do for the dead events of a group, also for those that do not decode.
+// eachDead calls do for each dead event of a group, including events that cannot be decoded.
 func eachDead(ctx context.Context, g *honker.Group[json.RawMessage], do func(deadEvent) error) error {
 	for e, err := range g.Dead(ctx) {
 		if e == nil {
@@ -174,7 +174,7 @@ func (a *app) groupDiscard() *cobra.Command {
 	})
 }
 
-// onDeadEvents makes cmd do something to dead events, which are named or are all that there are.
+// onDeadEvents makes cmd apply do to the dead events named by its arguments, or to all.
 func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(context.Context, *honker.Group[json.RawMessage], int64) (bool, error)) *cobra.Command {
 	var c changing
 	all := false
@@ -202,7 +202,8 @@ func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(contex
 	})
 }
 
-// applyToEvents is apply; that none of the events that were named is changed is the answer no.
+// applyToEvents is apply for events named by offset. The exit code is codeNo if none of them was
+// changed.
 func (a *app) applyToEvents(ctx context.Context, v verb, c changing, offsets []int64, group []string) error {
 	do, last := v.do, new(admin.Report)
 	v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
@@ -221,7 +222,7 @@ func (a *app) applyToEvents(ctx context.Context, v verb, c changing, offsets []i
 	return nil
 }
 
-// eachOffset does something to the dead events with these offsets, or to all, one by one.
+// eachOffset calls do for each dead event with one of these offsets, or for all if offsets is nil.
 func eachOffset(ctx context.Context, g *honker.Group[json.RawMessage], offsets []int64, dryRun bool,
 	do func(context.Context, *honker.Group[json.RawMessage], int64) (bool, error)) (*admin.Report, error) {
 	r := new(admin.Report)
@@ -274,7 +275,7 @@ func (a *app) groupRm() *cobra.Command {
 	})
 }
 
-// completeGroup completes a topic or pattern that has groups, and then one of them.
+// completeGroup completes a topic or pattern that has groups, and then the name of a group.
 func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
 		all, err := admin.Groups(ctx, db)
@@ -286,7 +287,7 @@ func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]stri
 	})
 }
 
-// completeDeadEvent completes also the offset of a dead event of the group.
+// completeDeadEvent is completeGroup followed by the offsets of the group's dead events.
 func (a *app) completeDeadEvent(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) < 2 {
 		return a.completeGroup(cmd, args, begun)

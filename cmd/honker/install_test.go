@@ -20,7 +20,7 @@ const (
 	release    = "v0.1.0"
 )
 
-// A release of the modules can be installed, and knows its version.
+// A release of the modules can be installed, and reports its version.
 func TestInstall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a release")
@@ -61,7 +61,7 @@ func moduleCache(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// publish puts the module in dir on a proxy of files, with its go.mod as mod.
+// publish puts the module in dir into a file-based proxy, with mod as its go.mod.
 func publish(t *testing.T, proxy, module, dir, mod string) {
 	t.Helper()
 	at := filepath.Join(proxy, filepath.FromSlash(module), "@v")
@@ -80,7 +80,7 @@ func publish(t *testing.T, proxy, module, dir, mod string) {
 	require.NoError(t, zipped.Close())
 }
 
-// zipModule adds the files of a module, without those of the modules below it.
+// zipModule adds the files of a module, without nested modules.
 func zipModule(to *zip.Writer, prefix, dir, mod string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// rowView shows a job among others.
+// rowView shows a job in a list.
 var rowView = view[honker.JobInfo]{
 	columns: []column[honker.JobInfo]{
 		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
@@ -30,7 +30,7 @@ var rowView = view[honker.JobInfo]{
 	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
 }
 
-// listing are the flags of a command that lists jobs.
+// listing holds the flags of a command that lists jobs.
 type listing struct {
 	limit int
 	after string
@@ -80,12 +80,13 @@ match. A search by other flags than --queue and --phase reads the jobs themselve
 	})
 }
 
-// listJobs lists the jobs that f picks.
+// listJobs lists the jobs selected by f.
 func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l listing, v view[honker.JobInfo]) error {
 	return listPages(ctx, a, db, f, l, v, func(p *admin.JobPage, i int) honker.JobInfo { return p.Jobs[i] })
 }
 
-// listPages lists what row makes of each of the jobs that f picks, page by page, and says how to go on.
+// listPages lists the jobs selected by f page by page, converted by row. It prints the cursor for the
+// next page.
 func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFilter, l listing, v view[T], row func(p *admin.JobPage, i int) T) error {
 	switch {
 	case l.limit < 0:
@@ -125,13 +126,12 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 
 const pageSize = 1000
 
-// counted is how many jobs there are.
+// counted is a number of jobs.
 type counted struct{ Jobs honker.Count }
 
 var countedView = view[counted]{columns: []column[counted]{{"jobs", func(c counted) cell { return count(c.Jobs) }}}}
 
-// countJobs counts to the end, however long that takes: a number that is cut short is of no use to
-// a script.
+// countJobs counts all jobs, however long that takes. A truncated count would be useless to a script.
 func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) error {
 	var n int64
 	for _, err := range admin.EachJob(ctx, db, f, &admin.PageOptions{Limit: pageSize}) {
@@ -148,7 +148,7 @@ func (a *app) job() *cobra.Command {
 		a.jobShow(), a.jobWhy(), a.jobLogs(), a.jobCancel(), a.jobRunNow(), a.jobWait())
 }
 
-// jobView shows a job by itself: all of it.
+// jobView shows all fields of a single job.
 var jobView = view[honker.JobInfo]{
 	columns: []column[honker.JobInfo]{
 		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
@@ -173,7 +173,7 @@ var jobView = view[honker.JobInfo]{
 	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
 }
 
-// headers are those of a job, as --header takes them.
+// headers formats the headers of a job in the syntax of --header.
 func headers(of map[string]string) string {
 	all := make([]string, 0, len(of))
 	for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -182,7 +182,7 @@ func headers(of map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
-// progress is how far a handler has said that it is.
+// progress formats the progress reported by a handler.
 func progress(p *honker.Progress) string {
 	if p == nil {
 		return ""
@@ -270,7 +270,7 @@ func (a *app) jobRunNow() *cobra.Command {
 	})
 }
 
-// onJobs does v to the live jobs with these ids.
+// onJobs applies v to the live jobs with these ids.
 func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
 	do func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error)) error {
 	ids, err := idsOf(args)

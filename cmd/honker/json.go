@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// marshal turns a value of the API into JSON: the fields of a struct by their names in Go, in
-// snake_case and in their order; times in RFC 3339, and null for none; payloads as they are, but for the escapes of
-// printable. prefix begins each line but the first. indent "" makes it one line.
+// marshal encodes a value of the API as JSON. Struct fields keep their order and get their Go names in snake_case.
+// Times are in RFC 3339, and null if zero. Payloads are copied as they are, apart from the escapes of printable.
+// prefix begins each line but the first. With an empty indent the result is a single line.
 func marshal(value any, prefix, indent string) ([]byte, error) {
 	var compact bytes.Buffer
 	if err := appendJSON(&compact, reflect.ValueOf(value)); err != nil {
@@ -31,9 +31,9 @@ func marshal(value any, prefix, indent string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// printable escapes in JSON what a terminal would obey, which encoding/json and other bindings leave as it is: DEL, the
-// C1 controls, and marks that turn the direction of text. They stand in strings only, with the same values. Bytes
-// that are not UTF-8 become U+FFFD.
+// printable escapes characters in JSON that a terminal would act on: DEL, the C1 controls and marks that change
+// the text direction. encoding/json and other bindings leave these characters alone. They can only occur inside
+// strings, so the values stay the same. Invalid UTF-8 is replaced by U+FFFD.
 func printable(text []byte) []byte {
 	safe := func(r rune) bool { return r == '\n' || r == '\t' || r == '\r' || r != utf8.RuneError && !unsafe(r) }
 	if !bytes.ContainsFunc(text, func(r rune) bool { return !safe(r) }) {
@@ -51,10 +51,10 @@ func printable(text []byte) []byte {
 	return out
 }
 
-// printableLines makes JSON Lines printable on their way to w.
+// printableLines is an io.Writer that applies printable to JSON Lines.
 type printableLines struct {
 	w    io.Writer
-	line []byte // has no end yet
+	line []byte // an unfinished line
 }
 
 // Write implements io.Writer.
@@ -116,8 +116,8 @@ func appendTime(b *bytes.Buffer, t time.Time) error {
 	return appendText(b, t.UTC().Format(time.RFC3339Nano))
 }
 
-// appendPayload passes JSON on as it is, numbers as they were written. Other bindings may have
-// stored text that is no JSON: it becomes a string.
+// appendPayload copies JSON as it is, so that numbers keep their digits. Other bindings may have stored text that
+// is not JSON. Such text is written as a string.
 func appendPayload(b *bytes.Buffer, p json.RawMessage) error {
 	if json.Compact(b, p) == nil {
 		return nil
@@ -125,14 +125,14 @@ func appendPayload(b *bytes.Buffer, p json.RawMessage) error {
 	return appendText(b, string(p))
 }
 
-// appendValue is what encoding/json does, without its escapes for HTML.
+// appendValue encodes value like encoding/json, but without escapes for HTML.
 func appendValue(b *bytes.Buffer, value any) error {
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
 		return err
 	}
-	b.Truncate(b.Len() - 1) // the line's end
+	b.Truncate(b.Len() - 1) // the newline added by Encode
 	return nil
 }
 
@@ -152,8 +152,8 @@ func appendSlice(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// appendStruct writes all fields that are exported, so that a program finds each of them each time. A Count is its
-// number; those that are lower bounds are named in a field of their own, at_least.
+// appendStruct writes all exported fields, so that a program always finds each of them. A Count is written as its
+// number. The names of Counts that are only lower bounds are listed in an extra field, at_least.
 func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	b.WriteByte('{')
 	var bounds []string
@@ -187,7 +187,7 @@ func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// snake turns WorkerID into worker_id, IDs into ids, and SQL into sql.
+// snake converts WorkerID to worker_id, IDs to ids, and SQL to sql.
 func snake(name string) string {
 	letters := []rune(strings.ReplaceAll(name, "IDs", "Ids"))
 	var b strings.Builder

@@ -41,7 +41,7 @@ most held jobs first. It shows 1,000 at most.`,
 	})
 }
 
-// completeKeys completes a key of the queue that is the first argument.
+// completeKeys completes a key of the queue named by the first argument.
 func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -10,19 +10,19 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// The kinds of limits.
+// Kinds of limits.
 const (
 	limitOfQueue = "queue"
 	limitOfRate  = "rate"
 )
 
-// limit is what bounds jobs of a queue, or calls of a rate limit.
+// limit is a limit on the jobs of a queue, or on the calls of a rate limit.
 type limit struct {
 	Kind   string
 	Name   string
 	Limits *honker.Limits // of a queue
-	Used   honker.Count   // jobs that run, or calls that were let through
-	Since  time.Time      // the start of a rate limit's window, which may be over
+	Used   honker.Count   // running jobs, or admitted calls
+	Since  time.Time      // start of a rate limit's current window, which may be over
 }
 
 var limitView = view[limit]{

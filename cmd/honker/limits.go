@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// queueLimits are the limits of a queue.
+// queueLimits holds the limits of a queue.
 type queueLimits struct {
 	Queue  string
 	Limits honker.Limits
@@ -30,7 +30,7 @@ var queueLimitsView = view[queueLimits]{
 	name: func(l queueLimits) string { return l.Queue },
 }
 
-// bound is a number that people are shown a dash for where it is 0.
+// bound shows a number, with a dash for 0.
 func bound(n int64) cell { return count(honker.Count{N: n}) }
 
 func dashed(s string) cell {
@@ -40,7 +40,7 @@ func dashed(s string) cell {
 	return text(s)
 }
 
-// rateText is a rate as its flags have it: "10/1s", and with a burst "10/1s burst 20".
+// rateText formats a rate in the syntax of its flags: "10/1s", or with a burst "10/1s burst 20".
 func rateText(r honker.Rate) string {
 	if r.N == 0 {
 		return ""
@@ -52,7 +52,7 @@ func rateText(r honker.Rate) string {
 	return out
 }
 
-// spanText is a duration without units that are zero: 1m, not 1m0s.
+// spanText formats a duration without zero units: 1m instead of 1m0s.
 func spanText(d time.Duration) string {
 	out := d.String()
 	if strings.HasSuffix(out, "m0s") {
@@ -64,7 +64,7 @@ func spanText(d time.Duration) string {
 	return out
 }
 
-// limitsText are limits in a line.
+// limitsText formats limits on a single line.
 func limitsText(l honker.Limits) string {
 	var parts []string
 	add := func(there bool, format string, args ...any) {
@@ -80,7 +80,7 @@ func limitsText(l honker.Limits) string {
 	return strings.Join(parts, ", ")
 }
 
-// limiting are the flags of queue limits.
+// limiting holds the flags of queue limits.
 type limiting struct {
 	honker.Limits
 	none bool
@@ -127,7 +127,7 @@ func (a *app) queueLimits() *cobra.Command {
 	})
 }
 
-// limitFlags say which limit a flag sets. A rate that is removed takes its burst along.
+// limitFlags maps flags to the limits they set. Removing a rate also removes its burst.
 var limitFlags = []struct {
 	name string
 	set  func(to *honker.Limits, from honker.Limits)
@@ -149,7 +149,8 @@ func setRate(to *honker.Rate, from honker.Rate) {
 	to.N, to.Per = from.N, from.Per
 }
 
-// over are the limits that were, with those that flags name. same: no flag names one.
+// over returns the limits in was, changed by the flags that were given. same is true if no flag was
+// given.
 func (l *limiting) over(cmd *cobra.Command, was honker.Limits) (limits honker.Limits, same bool) {
 	limits, same = was, !l.none
 	if l.none {
@@ -172,7 +173,7 @@ func (a *app) showLimits(ctx context.Context, db *honker.DB, queue string) error
 	return one(a, queueLimitsView, queueLimits{Queue: queue, Limits: l})
 }
 
-// rateFlag is a flag of a rate, without its burst.
+// rateFlag implements pflag.Value for a rate without its burst.
 type rateFlag struct{ r *honker.Rate }
 
 // String implements pflag.Value.
@@ -186,7 +187,7 @@ func (f rateFlag) String() string {
 // Type implements pflag.Value.
 func (f rateFlag) Type() string { return "rate" }
 
-// Set implements pflag.Value. A span without a number is one of it.
+// Set implements pflag.Value. A unit without a number stands for a single unit: 10/s is 10/1s.
 func (f rateFlag) Set(s string) error {
 	if s == "0" {
 		f.r.N, f.r.Per = 0, 0

@@ -87,7 +87,7 @@ command: it gets SIGTERM, and SIGKILL after --grace.`,
 	})
 }
 
-// take takes a lock, or waits for it.
+// take acquires a lock, waiting for it for at most wait.
 func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Duration, opts *honker.LockOptions) (*honker.Lock, error) {
 	lock, err := db.TryLock(ctx, name, opts)
 	if !errors.Is(err, honker.ErrLockHeld) {
@@ -97,7 +97,8 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 	if wait <= 0 {
 		return nil, held
 	}
-	// The lock's ctx derives from this one, so it has no deadline.
+	// A timeout would become the deadline of the lock's ctx, which derives from this ctx. Hence a
+	// cancel and a timer.
 	waiting, stop := context.WithCancel(ctx)
 	over := time.AfterFunc(wait, stop)
 	lock, err = db.Lock(waiting, name, opts)
@@ -113,7 +114,7 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 	return lock, err
 }
 
-// runUnder runs a command until it ends, or the lock does.
+// runUnder runs a command until it ends, or until the lock is lost.
 func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, grace time.Duration) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -141,10 +142,10 @@ func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, gr
 	return nil
 }
 
-// broken is what lock break has done.
+// broken describes a lock that was broken.
 type broken struct {
 	Name  string
-	Owner string // that had it
+	Owner string // previous owner
 }
 
 var brokenView = view[broken]{

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// attemptView shows a failed attempt, with its log as one value.
+// attemptView shows a failed attempt, with its log as a single value.
 var attemptView = view[admin.Attempt]{
 	columns: []column[admin.Attempt]{
 		{"n", func(t admin.Attempt) cell { return number(int64(t.N)) }},
@@ -55,7 +55,7 @@ handler has written to its Logger. With --output they are values, as of other li
 	})
 }
 
-// printAttempts prints them to be read, unless a format was asked for.
+// printAttempts prints attempts for people to read, unless a format was requested.
 func (a *app) printAttempts(all []admin.Attempt) error {
 	if a.format != "" || a.columns != nil || len(all) == 0 {
 		return many(a, attemptView, all, "failed attempts")

@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// binary is the command, built once; golden is where the golden files are.
+// binary is the path of the command, built once. golden is the directory of the golden files.
 var binary, golden string
 
 func TestMain(m *testing.M) {
@@ -47,7 +47,7 @@ func must1[T any](value T, err error) T {
 	return value
 }
 
-// person runs commands on one file, at a terminal or not.
+// person runs commands on a file, with or without a terminal.
 type person struct {
 	t      *testing.T
 	stdin  string
@@ -55,13 +55,13 @@ type person struct {
 	env    map[string]string
 }
 
-// said is what a command has printed, and its exit code.
+// said is the output of a command, and its exit code.
 type said struct {
 	out, err string
 	code     int
 }
 
-// run runs a command within the test.
+// run runs a command within the test process.
 func (p *person) run(args ...string) said {
 	p.t.Helper()
 	return p.runCtx(p.t.Context(), args...)
@@ -78,8 +78,8 @@ func (p *person) runCtx(ctx context.Context, args ...string) said {
 	return said{out.String(), err.String(), code}
 }
 
-// session runs commands one after the other, and writes down what they print as a terminal
-// would show it. Lines of standard error begin with "! ".
+// session runs a sequence of commands and records their output as a terminal would show it. Lines
+// of standard error begin with "! ".
 type session struct {
 	person
 	text strings.Builder
@@ -104,7 +104,7 @@ func (s *session) do(args ...string) said {
 	return got
 }
 
-// instance is which process has the name of a member.
+// instance matches the process that uses the name of a member.
 var instance = regexp.MustCompile(`("instance": ?)"[^"]*"`)
 
 // matches compares the session with its golden file.

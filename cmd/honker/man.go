@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// man is for packagers, and not listed.
+// man writes the man pages. It is meant for packagers, and hidden from the list of commands.
 func (a *app) man() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man DIRECTORY",
@@ -54,7 +54,7 @@ func writePages(dir string, pages map[string][]byte) error {
 	return nil
 }
 
-// manPages are the pages of root and of all below it, by the names of their files. It changes the texts of root.
+// manPages returns the pages of root and of all commands below it, by file name. It modifies the texts of root.
 func manPages(root *cobra.Command) (map[string][]byte, error) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -79,8 +79,8 @@ func addPages(pages map[string][]byte, cmd *cobra.Command) error {
 	return nil
 }
 
-// manPage renders a page. The header cannot be without a date: the zero time is taken out again, as is what stands before
-// the header, which has to come first.
+// manPage renders a page. The man package always writes a date and begins with a comment. Both are removed, so
+// that the same version always gives the same page and the header comes first.
 func manPage(cmd *cobra.Command) ([]byte, error) {
 	cmd.DisableAutoGenTag = true
 	cmd.InitDefaultHelpFlag()
@@ -99,7 +99,7 @@ func manPage(cmd *cobra.Command) ([]byte, error) {
 
 var markdownEscapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", `\<`, ">", `\>`)
 
-// markdown escapes plain text. Lines that are indented stay as they are written.
+// markdown escapes plain text. Indented lines become code blocks.
 func markdown(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

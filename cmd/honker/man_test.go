@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each command that help lists has a page, with all its flags, and there are no others. The pages are the same at any time.
+// Each command listed by help has a page with all its flags, and there are no other pages. The pages do not depend
+// on the time.
 func TestMan_EachCommand(t *testing.T) {
 	t.Parallel()
 	var first, later map[string]string
@@ -51,10 +52,10 @@ func TestMan_EachCommand(t *testing.T) {
 	require.NotContains(t, written, "honker-man.1", "it is not listed")
 }
 
-// roffEscapes undoes what roff needs and a reader does not see.
+// roffEscapes removes the escapes of roff.
 var roffEscapes = strings.NewReplacer(`\&`, "", `\-`, "-")
 
-// manDir are the pages that the command writes into a directory that is not there yet.
+// manDir returns the pages that the command writes into a new directory.
 func manDir(t *testing.T) map[string]string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "share", "man1")
@@ -68,7 +69,7 @@ func manDir(t *testing.T) map[string]string {
 	return pages
 }
 
-// Texts of help are no Markdown: stars, underscores and brackets are shown, and indented lines stay as they are.
+// Help texts are not Markdown: stars, underscores and brackets appear as they are, and indented lines are kept.
 func TestMan_Texts(t *testing.T) {
 	t.Parallel()
 	cmd := &cobra.Command{Use: "x", Long: "x *has* `no` _style_, <b>and</b> [no](link).\n\n  *as\n   it* is", Run: func(*cobra.Command, []string) {}}

@@ -54,10 +54,10 @@ of the application do, they count themselves, by the module honkerprom.`,
 	})
 }
 
-// writeMetrics writes the metrics of the file as it is now.
+// writeMetrics writes the current metrics of the file.
 func (a *app) writeMetrics(ctx context.Context, to io.Writer) error {
 	return a.look(ctx, func(db *honker.DB) error {
-		quiet := slog.New(slog.DiscardHandler) // Read returns what is wrong
+		quiet := slog.New(slog.DiscardHandler) // Read returns the error
 		c := honkerprom.New(db, &honkerprom.Options{Logger: quiet})
 		limited, cancel := context.WithTimeout(ctx, a.timeout)
 		defer cancel()
@@ -79,7 +79,7 @@ func (a *app) writeMetrics(ctx context.Context, to io.Writer) error {
 	})
 }
 
-// cleanMetrics is clean for metrics, where a backslash in the value of a label is written twice.
+// cleanMetrics is like clean, but doubles the backslashes of its escapes, as the values of labels require.
 func cleanMetrics(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -91,7 +91,7 @@ func cleanMetrics(text string) string {
 	return b.String()
 }
 
-// served are the metrics that several scrapers share.
+// served caches metrics for several scrapers.
 type served struct {
 	app *app
 
@@ -100,11 +100,11 @@ type served struct {
 	at   time.Time
 }
 
-// servedFor is how long they are served before they are read again.
+// servedFor is how long cached metrics are served.
 const servedFor = time.Second
 
-// serveMetrics serves until ctx ends. Each read opens the file: one that was quiet when it was opened, and is written
-// then, has to be opened anew.
+// serveMetrics serves until ctx ends. Each read opens the file anew: a file opened while no process uses it cannot
+// follow later writes.
 func (a *app) serveMetrics(ctx context.Context, address string) error {
 	if err := a.look(ctx, func(*honker.DB) error { return nil }); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
-	_, _ = w.Write(text) // a scraper that has gone needs none
+	_, _ = w.Write(text) // the scraper may have closed the connection
 }
 
 func (s *served) read(ctx context.Context) ([]byte, error) {

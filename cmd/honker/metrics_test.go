@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// The metrics of a file are printed once, as text.
+// Without --listen, the metrics are printed once, as text.
 func TestMetrics_Print(t *testing.T) {
 	dir, _, q := newFile(t)
 	_, err := q.EnqueueMany(t.Context(), []int{1, 2})
@@ -37,8 +37,8 @@ func TestMetrics_Print(t *testing.T) {
 	require.Equal(t, codeUsage, got.code)
 }
 
-// They are served until the command is interrupted, also of a file that is closed and opened by others
-// meanwhile.
+// With --listen, the metrics are served until an interrupt, even while other processes open and close
+// the file.
 func TestMetrics_Listen(t *testing.T) {
 	dir, db, q := newFile(t)
 	require.NoError(t, db.Close())

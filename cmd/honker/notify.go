@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// sent is a message that was sent.
+// sent describes a message that was sent.
 type sent struct {
 	ID      int64
 	Channel string

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// format is how a command prints what it has found.
+// format is an output format.
 type format string
 
 const (
@@ -35,7 +35,7 @@ func (f *format) Set(text string) error {
 	return nil
 }
 
-// shown is the format that was asked for, or the one that fits where the output goes.
+// shown returns the requested format, or the default for a terminal or a pipe.
 func (a *app) shown() format {
 	switch {
 	case a.format != "":
@@ -47,13 +47,13 @@ func (a *app) shown() format {
 	}
 }
 
-// view is how values of one type are shown. In JSON they have all fields of T.
+// view describes how values of type T are printed. JSON has all fields of T regardless.
 type view[T any] struct {
 	columns []column[T]
 	name    func(T) string
 }
 
-// column is one of a table, and of values separated by tabs. Its name is that of the field in JSON.
+// column is a column of a table or of TSV. Its name is that of the field in JSON.
 type column[T any] struct {
 	name string
 	cell func(T) cell
@@ -75,15 +75,15 @@ func (v view[T]) row(value T) []cell {
 	return row
 }
 
-// list prints values one after the other, as they are found.
+// list prints values as they are found.
 type list[T any] struct {
 	app  *app
 	view view[T]
 	n    int
-	rows [][]cell // of a table, which is printed when all widths are known
+	rows [][]cell // rows of a table, which is printed when all widths are known
 
-	field string // of a page, the one in JSON that has its values
-	next  string // of a page, the cursor that --after takes; "": it is the last
+	field string // of a page: the JSON field with the values
+	next  string // of a page: the cursor for --after; "" on the last page
 }
 
 func newList[T any](a *app, v view[T]) (*list[T], error) {
@@ -112,7 +112,7 @@ func (l *list[T]) add(value T) error {
 	}
 }
 
-// json adds to the one document, which close ends.
+// json adds value to the JSON document. close ends the document.
 func (l *list[T]) json(value T) error {
 	begin, indent, _ := l.document()
 	before := ",\n"
@@ -127,8 +127,8 @@ func (l *list[T]) json(value T) error {
 	return err
 }
 
-// document is what stands before and behind the values of the one document, and before each of their lines: of a page
-// it is an object, that has where the next one begins.
+// document returns the text before and after the values of the document, and the indent of each value. A page is
+// an object with the cursor of the next page.
 func (l *list[T]) document() (begin, indent, end string) {
 	if l.field == "" {
 		return "[", "  ", "]\n"
@@ -149,14 +149,15 @@ func (l *list[T]) tsv(value T) error {
 	return writeTSV(l.app.out, l.view.row(value))
 }
 
-// newPage is a list that may go on. As one document it is an object, with the values in field.
+// newPage returns a list for a page of results. In JSON it is an object with the values in field.
 func newPage[T any](a *app, v view[T], field string) (*list[T], error) {
 	l, err := newList(a, v)
 	l.field = field
 	return l, err
 }
 
-// closePage ends the page, and says where the next one begins, if there may be one: in a document by its field next.
+// closePage ends the page. If there may be more values, it names the cursor of the next page: in JSON in the field
+// next, otherwise on standard error.
 func (l *list[T]) closePage(what, next string) error {
 	l.next = next
 	if err := l.close(what); err != nil {
@@ -168,7 +169,7 @@ func (l *list[T]) closePage(what, next string) error {
 	return nil
 }
 
-// close ends the list. what says of what there was none.
+// close ends the list. The noun what is used in a note if the list is empty.
 func (l *list[T]) close(what string) error {
 	if l.n == 0 {
 		l.app.note("no %s", what)
@@ -181,7 +182,7 @@ func (l *list[T]) close(what string) error {
 		return err
 	case shown == formatJSON:
 		begin, indent, end := l.document()
-		if l.n > 0 { // the bracket stands by itself below the values
+		if l.n > 0 { // an empty list has its brackets on the same line
 			begin = "\n" + indent[2:]
 		}
 		_, err := l.app.out.WriteString(begin + end)
@@ -190,7 +191,7 @@ func (l *list[T]) close(what string) error {
 	return nil
 }
 
-// one prints a single value: a table has a line for each of its columns.
+// one prints a single value. A table has a line for each column.
 func one[T any](a *app, v view[T], value T) error {
 	switch a.shown() {
 	case formatTable:
@@ -206,7 +207,7 @@ func one[T any](a *app, v view[T], value T) error {
 	}
 }
 
-// many prints values as a list. what says of what there was none.
+// many prints values as a list. The noun what is used in a note if there are none.
 func many[T any](a *app, v view[T], values []T, what string) error {
 	l, err := newList(a, v)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// In JSON the fields have the names of the API, numbers are as they were written, and what is no JSON
-// is text.
+// In JSON, fields have the names of the API, and numbers keep their digits. Payloads that are not JSON become
+// strings.
 func TestJSON_Values(t *testing.T) {
 	t.Parallel()
 	type part struct {
@@ -53,7 +53,7 @@ func TestJSON_Values(t *testing.T) {
 	}
 }
 
-// Of a sealed payload a terminal is shown the key, and a program what is stored.
+// A terminal shows the key of a sealed payload. Programs get the stored payload.
 func TestOutput_SealedPayload(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -76,7 +76,7 @@ func TestOutput_SealedPayload(t *testing.T) {
 	require.Contains(t, script.run("jobs").out, string(info.Payload))
 }
 
-// No payload can move the cursor of a terminal, or forge a row of a table.
+// A payload can neither move the cursor of a terminal nor forge a row of a table.
 func TestOutput_HostileText(t *testing.T) {
 	t.Parallel()
 	hostile := "a\x1b[2Jb\x07\u202ec\u009bd\xffe\x00f\tg\r\nh\\"
@@ -99,7 +99,7 @@ func TestOutput_HostileText(t *testing.T) {
 	}
 }
 
-// obeyed are the characters of text that a terminal would obey.
+// obeyed returns the characters in text that a terminal would act on.
 func obeyed(text string) (found []rune) {
 	for _, r := range text {
 		if r != '\t' && unsafe(r) {
@@ -109,7 +109,7 @@ func obeyed(text string) (found []rune) {
 	return found
 }
 
-// JSON has no character that a terminal would obey, and the same values.
+// JSON contains no characters that a terminal would act on, and decodes to the same values.
 func TestJSON_HostileText(t *testing.T) {
 	t.Parallel()
 	type value struct {
@@ -134,8 +134,8 @@ func TestJSON_HostileText(t *testing.T) {
 	}
 }
 
-// Whatever a command prints for people, a hint to try and metrics included, has no character that a terminal would
-// obey. An export into a file has payloads to the byte.
+// Output for people contains no characters that a terminal would act on, hints and metrics included. An export to
+// a file has the exact bytes of the payloads.
 func TestOutput_HostileFile(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -166,7 +166,7 @@ func TestOutput_HostileFile(t *testing.T) {
 	require.Contains(t, families["honker_queue_jobs"].String(), `q\\x1b]0;x\\a\\u009b2J\\u202e\\x7f`)
 }
 
-// Columns are as wide as their values, also if those have colours or letters of several bytes.
+// Columns are aligned even if values have colors or multi-byte characters.
 func TestTable_Aligned(t *testing.T) {
 	t.Parallel()
 	for color, want := range map[bool]string{
@@ -196,7 +196,7 @@ func TestTable_Times(t *testing.T) {
 	require.Equal(t, cell{human: "-"}, when(time.Time{}))
 }
 
-// The pipe may end in the middle of any output.
+// A closed pipe is not an error, wherever in the output it happens.
 func TestOutput_ClosedPipe(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		fillStreams(t)
@@ -221,13 +221,13 @@ type closed struct{}
 
 func (closed) Write([]byte) (int, error) { return 0, &ioError{syscall.EPIPE} }
 
-// ioError is as an *os.PathError, which has no Is.
+// ioError resembles *os.PathError, which has no Is method.
 type ioError struct{ err error }
 
 func (e *ioError) Error() string { return "write |1: " + e.err.Error() }
 func (e *ioError) Unwrap() error { return e.err }
 
-// A full disk is no closed pipe.
+// A full disk is an error, unlike a closed pipe.
 func TestOutput_FullDisk(t *testing.T) {
 	t.Parallel()
 	var errs bytes.Buffer
@@ -260,7 +260,7 @@ func TestFlags_Times(t *testing.T) {
 	}
 }
 
-// What is to be tried next can be pasted into a shell.
+// Suggested commands can be pasted into a shell.
 func TestShellWord(t *testing.T) {
 	t.Parallel()
 	for word, want := range map[string]string{
@@ -271,7 +271,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// The minutes of a step are added up, and gaps stay gaps.
+// The minutes of a step are added up, and gaps are kept.
 func TestTraffic_Steps(t *testing.T) {
 	t.Parallel()
 	hour := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)

@@ -22,10 +22,10 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// deadline is far beyond what a command takes.
+// deadline is far longer than any command takes.
 const deadline = time.Minute
 
-// command is the binary with args, in dir.
+// command returns the binary with args, to run in dir.
 func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), deadline)
@@ -36,13 +36,13 @@ func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ran runs the binary to its end.
+// ran runs the binary and waits for it.
 func ran(t *testing.T, dir string, args ...string) said {
 	t.Helper()
 	return finished(t, command(t, dir, args...))
 }
 
-// finished runs cmd to its end.
+// finished runs cmd and waits for it.
 func finished(t *testing.T, cmd *exec.Cmd) said {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -61,7 +61,7 @@ func codeOf(t *testing.T, err error) int {
 	return 0
 }
 
-// newFile is a file with a queue, which stays open: other processes use it too.
+// newFile returns a file with a queue. It stays open, so that several processes use the file.
 func newFile(t *testing.T) (dir string, db *honker.DB, q *honker.Queue[int]) {
 	t.Helper()
 	dir = t.TempDir()
@@ -69,7 +69,7 @@ func newFile(t *testing.T) (dir string, db *honker.DB, q *honker.Queue[int]) {
 	return dir, db, honker.NewQueue[int](db, "jobs", nil)
 }
 
-// Scripts rely on the exit codes.
+// The exit codes are stable, since scripts rely on them.
 func TestProcess_ExitCodes(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -123,11 +123,11 @@ func TestProcess_ExitCodes(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "no.db"))
 }
 
-// A reader that has seen enough is no error, and no noise.
+// A closed output is neither an error nor reported.
 func TestProcess_ClosedPipe(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
-	many := make([]int, 20_000) // more than a pipe takes
+	many := make([]int, 20_000) // more than a pipe can buffer
 	_, err := q.EnqueueMany(t.Context(), many)
 	require.NoError(t, err)
 	for _, format := range formats {
@@ -145,7 +145,7 @@ func TestProcess_ClosedPipe(t *testing.T) {
 	}
 }
 
-// What has no end goes on until it is read no more: the next line is the last one, and no error.
+// A command that follows the file ends without an error with the first line it cannot write.
 func TestProcess_ClosedPipeOfFeed(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -167,7 +167,7 @@ func TestProcess_ClosedPipeOfFeed(t *testing.T) {
 			lines <- errors.Join(err, out.Close())
 			lines <- cmd.Wait()
 		}()
-		for n := range 2 { // a line, and the end
+		for n := range 2 { // a line, then the end
 			require.Eventually(t, func() bool {
 				require.NoError(t, cause())
 				select {
@@ -183,7 +183,7 @@ func TestProcess_ClosedPipeOfFeed(t *testing.T) {
 	}
 }
 
-// Another file at the path ends what follows the old one.
+// Replacing the file ends commands that follow it.
 func TestProcess_Replaced(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -199,7 +199,7 @@ func TestProcess_Replaced(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		said := bufio.NewReader(errs)
-		_, err = said.ReadString('\n') // that it follows the file
+		_, err = said.ReadString('\n') // the message that it follows the file
 		require.NoError(t, err)
 		require.NoError(t, os.Rename(filepath.Join(dir, "other.db"), filepath.Join(dir, "app.db")))
 		rest, err := io.ReadAll(said)
@@ -210,7 +210,7 @@ func TestProcess_Replaced(t *testing.T) {
 	}
 }
 
-// An interrupt ends a command that waits for input, and what was added is said.
+// An interrupt ends a command that waits for input. The command reports how much it has added.
 func TestProcess_Interrupt(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -228,7 +228,7 @@ func TestProcess_Interrupt(t *testing.T) {
 	_, err = io.WriteString(in, "1\n2\n3\n")
 	require.NoError(t, err)
 	ids := bufio.NewReader(out)
-	for _, want := range []string{"1\n", "2\n", "3\n"} { // they do not wait for the end of the input
+	for _, want := range []string{"1\n", "2\n", "3\n"} { // printed before the end of the input
 		id, err := ids.ReadString('\n')
 		require.NoError(t, err)
 		require.Equal(t, want, id)
@@ -238,7 +238,7 @@ func TestProcess_Interrupt(t *testing.T) {
 	require.Contains(t, errs.String(), "interrupted: added 3 jobs\n")
 }
 
-// A transaction that does not end is waited for as long as --timeout says. Looks do not wait.
+// Writes wait for a busy file for as long as --timeout says. Reads do not wait.
 func TestProcess_Busy(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -260,7 +260,7 @@ func TestProcess_Busy(t *testing.T) {
 	}))
 }
 
-// Without -f and $HONKER_FILE it is the only honker file here.
+// Without -f and $HONKER_FILE, the command uses the only honker file in the directory.
 func TestProcess_WhichFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -289,7 +289,8 @@ func TestProcess_WhichFile(t *testing.T) {
 	require.Zero(t, ran(t, dir, "queues", "-f", "two.db").code)
 }
 
-// A name that is empty, as of a variable that is not set, is a mistake, also where there is one honker file.
+// An empty file name, for example from an unset variable, is a usage error even if the directory has a
+// single honker file.
 func TestProcess_EmptyFile(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -315,7 +316,7 @@ func TestProcess_EmptyFile(t *testing.T) {
 	require.Len(t, jobs, 1, "of the command that names the file")
 }
 
-// On a terminal it is a table with colours, unless NO_COLOR is set.
+// A terminal gets a table with colors, unless NO_COLOR is set.
 func TestProcess_Terminal(t *testing.T) {
 	t.Parallel()
 	script, err := exec.LookPath("script")
@@ -343,7 +344,7 @@ func TestProcess_Terminal(t *testing.T) {
 	}
 }
 
-// Names of queues that are in the file are completed, in bash as by hand.
+// The names of queues are completed, both in bash and through the completion command.
 func TestProcess_Completion(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -385,7 +386,7 @@ offer honker jobs --phase la
 	require.Equal(t, "reports|\nemail digests|emails|\nemail\\ digests|\nstatus|\nlapsed|\n", string(out))
 }
 
-// A wait for a job ends with the commit that ends the job, by any process.
+// Waiting for a job ends with the commit that ends the job, in any process.
 func TestProcess_Wait(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)

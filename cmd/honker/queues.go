@@ -29,14 +29,14 @@ var queueView = view[honker.QueueStats]{
 	name: func(s honker.QueueStats) string { return s.Queue },
 }
 
-// queueWhole shows a queue by itself.
+// queueWhole shows a single queue.
 var queueWhole = view[honker.QueueStats]{
 	columns: append(queueView.columns[:len(queueView.columns):len(queueView.columns)],
 		column[honker.QueueStats]{"limits", func(s honker.QueueStats) cell { return text(limitsText(s.Limits)) }}),
 	name: queueView.name,
 }
 
-// paused is since when a queue is paused, and for people by what, why and until when.
+// paused shows since when a queue is paused, and to people also by whom, why and until when.
 func paused(p *honker.Pause) cell {
 	if p == nil {
 		return cell{human: "-"}
@@ -82,7 +82,7 @@ func (a *app) queue() *cobra.Command {
 		a.queueShow(), a.queueWhy(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic(), a.queueRetention())
 }
 
-// byName is a queue of any payload.
+// byName returns a queue with payloads of any type.
 func byName(db *honker.DB, name string) *honker.Queue[json.RawMessage] {
 	return honker.NewQueue[json.RawMessage](db, name, nil)
 }
@@ -109,21 +109,21 @@ func (a *app) queueShow() *cobra.Command {
 	})
 }
 
-// vacant reports that there is nothing of a queue, of which it may be that its name is wrong.
+// vacant reports whether the file knows nothing about a queue. Its name may be misspelled.
 func vacant(s honker.QueueStats) bool {
 	zero := honker.Count{}
 	return s.Ready == zero && s.Running == zero && s.Scheduled == zero && s.Held == zero &&
 		s.Lapsed == zero && s.Expired == zero && s.Dead == zero && s.Pause == nil
 }
 
-// steered is what a pause or its end has changed.
+// steered reports the effect of a pause or of its end.
 type steered struct {
 	Queue   string
 	Verb    string
-	Changed bool      // false: it was so already
-	Until   time.Time // of a pause
+	Changed bool      // false if the queue was in that state already
+	Until   time.Time // end of the pause
 	Reason  string
-	Key     string // "": all of the queue
+	Key     string // "" for the whole queue
 }
 
 var steeredView = view[steered]{
@@ -224,7 +224,7 @@ func (s steered) sentence() string {
 	}
 }
 
-// completeQueue completes the name of one queue, completeQueues that of any number.
+// completeQueue completes the name of a single queue and completeQueues any number of them.
 func (a *app) completeQueue(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// queueRetention is how much is kept of the jobs of a queue that have ended.
+// queueRetention is the retention of the ended jobs of a queue.
 type queueRetention struct {
 	Queue     string
 	Retention honker.QueueRetention
@@ -27,7 +27,7 @@ var queueRetentionView = view[queueRetention]{
 	name: func(r queueRetention) string { return r.Queue },
 }
 
-// topicRetention is how much of a topic is kept.
+// topicRetention is the retention of a topic.
 type topicRetention struct {
 	Topic     string
 	Retention honker.Retention
@@ -41,7 +41,7 @@ var topicRetentionView = view[topicRetention]{
 	name: func(r topicRetention) string { return r.Topic },
 }
 
-// orWord is what people read where there is no bound.
+// orWord shows word to people if s is empty.
 func orWord(s, word string) cell {
 	if s == "" {
 		return cell{human: word}
@@ -49,7 +49,7 @@ func orWord(s, word string) cell {
 	return text(s)
 }
 
-// retentionText is a retention of these things in some words; "" is no bound.
+// retentionText describes a retention, counted in the noun what. It returns "" if there is no bound.
 func retentionText(r honker.Retention, what string) string {
 	switch {
 	case r.MaxCount > 0 && r.MaxAge > 0:
@@ -62,10 +62,10 @@ func retentionText(r honker.Retention, what string) string {
 	return ""
 }
 
-// bounds are flags of a Retention.
+// bounds holds the flags of a single Retention.
 type bounds struct {
 	honker.Retention
-	count, age string // names of the flags
+	count, age string // flag names
 }
 
 func (b *bounds) addTo(cmd *cobra.Command, what string) {
@@ -73,7 +73,7 @@ func (b *bounds) addTo(cmd *cobra.Command, what string) {
 	cmd.Flags().Var(spanFlag{&b.MaxAge}, b.age, "keep "+what+" of this span: 24h, 30d")
 }
 
-// over is what was, with the bounds that flags name.
+// over returns was, changed by the flags that were given.
 func (b *bounds) over(cmd *cobra.Command, was honker.Retention) honker.Retention {
 	if cmd.Flags().Changed(b.count) {
 		was.MaxCount = b.MaxCount
@@ -84,7 +84,7 @@ func (b *bounds) over(cmd *cobra.Command, was honker.Retention) honker.Retention
 	return was
 }
 
-// retaining are the flags of a retention.
+// retaining holds the flags of a command that sets retentions.
 type retaining struct {
 	changing
 	all  []*bounds
@@ -96,7 +96,7 @@ func (r *retaining) addTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.none, "none", false, "remove all bounds that other flags do not set")
 }
 
-// named reports whether a flag names a bound, and refuses one that is negative.
+// named reports whether a flag was given. It rejects negative bounds.
 func (r *retaining) named(cmd *cobra.Command) (named bool, err error) {
 	named = r.none
 	for _, b := range r.all {
@@ -187,14 +187,15 @@ func (a *app) showTopicRetention(ctx context.Context, db *honker.DB, topic strin
 	return one(a, topicRetentionView, topicRetention{Topic: topic, Retention: r})
 }
 
-// retained is a retention that is to be set.
+// retained is a retention to be set.
 type retained struct {
-	what   string                // is deleted
-	beyond func() (int64, error) // how much of what is there
+	what   string                // the noun for deleted rows
+	beyond func() (int64, error) // number of rows to be deleted
 	set    func() error
 }
 
-// sets makes cmd set the retention of its argument, and show it, which prints table; without flags it only shows it.
+// sets makes cmd set the retention of its argument and show it. Without flags cmd only shows it. show prints
+// table.
 func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func(context.Context, *honker.DB, string) error,
 	merge func(context.Context, *honker.DB, string) (retained, error)) *cobra.Command {
 	a.prints(cmd, table, outcomeView)
@@ -203,7 +204,7 @@ func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func
 		if err != nil {
 			return err
 		}
-		if _, err := a.chosenOf(table); err != nil && !flags.dryRun { // before it is set
+		if _, err := a.chosenOf(table); err != nil && !flags.dryRun { // before the retention is set
 			return err
 		}
 		use := a.change
@@ -226,7 +227,7 @@ func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func
 	})
 }
 
-// retain sets a retention. It counts, and asks before it lets more than one thing go.
+// retain sets a retention. It counts first, and asks before it deletes more than a single row.
 func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing) error {
 	if c.dryRun || !c.yes {
 		n, err := r.beyond()
@@ -252,7 +253,8 @@ func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing)
 	return err
 }
 
-// jobsBeyond counts the jobs of a queue that r gives up. Dead ones that others wait for stay all the same.
+// jobsBeyond counts the jobs of a queue outside r. The count includes dead jobs that are kept because others wait
+// for them.
 func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.QueueRetention) (int64, error) {
 	var done, dead []time.Time
 	f := admin.JobFilter{Queues: []string{queue}, Phases: []honker.Phase{honker.PhaseDone, honker.PhaseDead}}
@@ -266,14 +268,15 @@ func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.Queue
 			dead = append(dead, job.DiedAt)
 		}
 	}
-	doneBeyond := int64(len(done)) // without a bound none is kept
+	doneBeyond := int64(len(done)) // without a bound no done job is kept
 	if r.Done != (honker.Retention{}) {
 		doneBeyond = beyond(done, r.Done)
 	}
 	return doneBeyond + beyond(dead, r.Dead), nil
 }
 
-// eventsBeyond counts the events of a topic that r gives up. Those that a reader has yet to see stay until then.
+// eventsBeyond counts the events of a topic outside r. The count includes events that are kept until a consumer or
+// group has read them.
 func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Retention) (int64, error) {
 	var at []time.Time
 	for e, err := range onTopic(db, topic).Read(ctx, 0) {
@@ -285,7 +288,7 @@ func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Ret
 	return beyond(at, r), nil
 }
 
-// beyond counts the times that r gives up. An age is rounded up to seconds, as times of the file are whole ones.
+// beyond counts the times outside r. Times in the file have whole seconds, so the age is rounded up to seconds.
 func beyond(at []time.Time, r honker.Retention) (n int64) {
 	slices.SortFunc(at, func(x, y time.Time) int { return y.Compare(x) })
 	age := (r.MaxAge + time.Second - 1).Truncate(time.Second)

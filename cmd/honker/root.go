@@ -15,23 +15,23 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// app is one run of the command.
+// app is a single run of the command.
 type app struct {
 	console
 	out *bufio.Writer
 
 	file    string
 	format  format
-	columns []string // of --columns; nil: all
+	columns []string // value of --columns; nil for all
 	quiet   bool
 	timeout time.Duration
 }
 
-// run runs the command that args name, and returns its exit code.
+// run runs the command named by args, and returns its exit code.
 func run(ctx context.Context, args []string, c console) int {
 	a := &app{console: c, out: bufio.NewWriter(c.stdout)}
 	root := a.root()
-	root.SetArgs(append([]string{}, args...)) // of nil cobra makes those of the process
+	root.SetArgs(append([]string{}, args...)) // for nil, cobra would use os.Args
 	root.SetIn(c.stdin)
 	root.SetOut(a.out)
 	root.SetErr(c.stderr)
@@ -88,10 +88,10 @@ no honker file, too old or new; 4 interrupted, and what was done is said.`,
 	return root
 }
 
-// action is what a command does, once its arguments are known to be right.
+// action is the body of a command. It runs after the arguments were checked.
 type action func(ctx context.Context, args []string) error
 
-// does makes f the command's. Whatever fails before f is a mistake in the command line.
+// does makes f the body of cmd. Errors before f starts are usage errors.
 func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.timeout <= 0 {
@@ -114,7 +114,7 @@ func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 // nameless is the annotation of commands that cannot print names.
 const nameless = "nameless"
 
-// parent is a command that only has others below it.
+// parent returns a command that only groups the commands below it.
 func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, GroupID: group, Args: noSuch,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -124,7 +124,7 @@ func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuch refuses what is none of cmd's commands, and says which one may be meant.
+// noSuch rejects arguments that are not commands of cmd, and suggests a similar command.
 func noSuch(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -137,14 +137,14 @@ func noSuch(cmd *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// note tells the person at the terminal something that is not the output.
+// note prints a message to standard error, unless --quiet is set.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintln(a.stderr, clean(fmt.Sprintf(format, args...)))
 	}
 }
 
-// command is a command line of honker's on the same file, to be tried next.
+// command returns a command line of honker for the same file, as a suggestion.
 func (a *app) command(words ...string) string {
 	line := []string{"honker"}
 	if a.file != "" {
@@ -157,7 +157,7 @@ func (a *app) command(words ...string) string {
 	return strings.Join(line, " ")
 }
 
-// shellWord quotes a word that a shell would take apart.
+// shellWord quotes a word if a shell would interpret it.
 func shellWord(word string) string {
 	if word != "" && !strings.ContainsFunc(word, special) {
 		return word
@@ -169,14 +169,14 @@ func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
 }
 
-// must is for mistakes of this program.
+// must panics if err is not nil. It is for bugs in this program.
 func must(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
-// versions is what honker version shows.
+// versions is the output of honker version.
 type versions struct {
 	Version string // of this command
 	Library string // of package honker

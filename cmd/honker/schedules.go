@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// schedule is one as it is in the file.
+// schedule is the output form of honker.ScheduleInfo.
 type schedule struct {
 	Name        string
 	Queue       string
@@ -28,11 +28,11 @@ type schedule struct {
 	NextFireAt  time.Time
 }
 
-// missedWords are what --missed may say.
+// missedWords are the values of --missed.
 var missedWords = []string{honker.FireAll: "all", honker.FireLast: "last", honker.Skip: "skip"}
 
 func scheduleOf(s honker.ScheduleInfo) schedule {
-	missed := fmt.Sprint(int(s.Missed)) // of a newer version
+	missed := fmt.Sprint(int(s.Missed)) // written by a newer version
 	if int(s.Missed) < len(missedWords) {
 		missed = missedWords[s.Missed]
 	}
@@ -42,7 +42,7 @@ func scheduleOf(s honker.ScheduleInfo) schedule {
 	}
 }
 
-// scheduleView shows a schedule among others, scheduleWhole by itself.
+// scheduleView shows a schedule in a list, scheduleWhole a single schedule.
 var (
 	scheduleView = view[schedule]{columns: []column[schedule]{
 		{"name", func(s schedule) cell { return text(s.Name) }},
@@ -62,7 +62,7 @@ var (
 
 func scheduleName(s schedule) string { return s.Name }
 
-// enabled stands out where a schedule is paused.
+// enabled highlights paused schedules.
 func enabled(yes bool) cell {
 	if yes {
 		return truth(true)
@@ -119,7 +119,7 @@ func (a *app) schedule() *cobra.Command {
 		a.scheduleAdd(), a.scheduleShow(), a.scheduleTrigger(), a.schedulePause(), a.scheduleResume(), a.scheduleRm(), a.scheduleNext())
 }
 
-// findSchedule is the schedule of that name, or the answer no.
+// findSchedule returns the schedule with this name. If there is none, the error has codeNo.
 func (a *app) findSchedule(ctx context.Context, db *honker.DB, name string) (schedule, error) {
 	infos, err := db.Scheduler().List(ctx)
 	if err != nil {
@@ -245,8 +245,8 @@ func (a *app) scheduleResume() *cobra.Command {
 	return a.steersSchedule(cmd, func(ctx context.Context, s *honker.Scheduler, name string) (bool, error) { return s.Resume(ctx, name) })
 }
 
-// steersSchedule makes cmd do something to a schedule, and show what it is then. It is no error that it was
-// so before.
+// steersSchedule makes cmd apply do to a schedule and show the result. It is not an error if the schedule
+// was already in that state.
 func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s *honker.Scheduler, name string) (bool, error)) *cobra.Command {
 	a.prints(cmd, scheduleView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -267,7 +267,7 @@ func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s 
 	})
 }
 
-// unscheduled is a schedule that was removed.
+// unscheduled names a schedule that was removed.
 type unscheduled struct{ Name string }
 
 var unscheduledView = view[unscheduled]{
@@ -344,7 +344,7 @@ the local zone of this process: TZ=Europe/Berlin honker schedule next '30 2 * * 
 	})
 }
 
-// isSpec tells a spec from the name of a schedule.
+// isSpec reports whether s is a spec rather than the name of a schedule.
 func isSpec(s string) bool {
 	const digits = "*0123456789"
 	return strings.HasPrefix(s, "@") || len(strings.Fields(s)) >= 5 && strings.ContainsAny(s[:1], digits)

@@ -35,7 +35,7 @@ func TestGolden_Next(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.do("schedule", "next", "nightly", "-o", "table")
 		s.do("schedule", "next", "nothing")
-		delete(s.env, "HONKER_FILE") // and there is none here
+		delete(s.env, "HONKER_FILE") // and the directory has no honker file
 		s.do("schedule", "next", "0 9 * * 1-5", "-n", "5", "-o", "table", "-f", "no.db")
 		s.each("schedule", "next", "@every 90s", "-n", "2")
 		s.do("schedule", "next", "0 25 * * *")
@@ -46,7 +46,7 @@ func TestGolden_Next(t *testing.T) {
 	})
 }
 
-// Names of schedules may have several words, and specs begin otherwise.
+// Names of schedules may contain spaces. Specs are recognized by their beginning.
 func TestSchedule_IsSpec(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]bool{

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// table is one of honker's, and what it is for.
+// table describes a table of honker.
 type table struct {
 	Name  string
 	Rows  honker.Count
@@ -29,7 +29,7 @@ var tableView = view[table]{
 	name: func(t table) string { return t.Name },
 }
 
-// about says what the tables are for. docs/file-format.md has the rules of each.
+// about describes the purpose of each table. See docs/file-format.md for the details.
 var about = map[string]string{
 	"_honker_live":             "jobs that wait, that a worker holds, and that are held for another one",
 	"_honker_dead":             "dead letters: jobs that will not run again",
@@ -64,7 +64,7 @@ var about = map[string]string{
 	"_honkerx_group_claims":  "events that a group has given out and that are not acked",
 }
 
-// families are the beginnings of the names of tables that packages make when they are used.
+// families are the name prefixes of tables that packages create on first use.
 var families = map[string]string{
 	"_honkerx_compacted": "the last event of each topic that retention has deleted",
 	"_honkerx_inbox":     "of package inbox: docs/file-format.md",
@@ -129,7 +129,7 @@ func tablesOf(ctx context.Context, db *honker.DB) ([]table, error) {
 	return tables, nil
 }
 
-// showTable prints the statements as they are, unless a format was asked for.
+// showTable prints the SQL statements as they are, unless a format was requested.
 func (a *app) showTable(tables []table, name string) error {
 	for _, t := range tables {
 		if t.Name != name {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Bounds of a client of a server, which may be reached from anywhere.
+// Limits on clients. The server may be reachable from anywhere.
 const (
 	headerTime  = 10 * time.Second
 	bodyTime    = 10 * time.Second
-	answerTime  = time.Minute // a stream of package ui has a time of its own for each write
+	answerTime  = time.Minute // package ui sets its own deadline for each write of a stream
 	idleTime    = time.Minute // between requests on a connection
-	headerBytes = 64 << 10    // a page with a thousand selected jobs has 8 kB
+	headerBytes = 64 << 10    // a page with a thousand selected jobs sends 8 kB
 )
 
-// newServer returns a server of h that waits for no client without end.
+// newServer returns a server of h with a limit on every wait for a client.
 func newServer(h http.Handler, logger *log.Logger) *http.Server {
 	return &http.Server{
 		Handler:           limitBody(h),
@@ -27,12 +27,13 @@ func newServer(h http.Handler, logger *log.Logger) *http.Server {
 	}
 }
 
-// limitBody bounds the time in which the body of a request is read. It also bounds a refused request, the body of which the
-// server still reads. http.Server.ReadTimeout would end the context of a stream, which has no body.
+// limitBody limits the time for reading a request body. The limit also applies to rejected requests, because the
+// server still reads their bodies. http.Server.ReadTimeout cannot be used: it would end the context of a stream,
+// which has no body.
 func limitBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // an http.Server's can
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // supported by http.Server
 		}
 		next.ServeHTTP(w, r)
 	})

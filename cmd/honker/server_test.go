@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipes is a listener of connections in memory.
+// pipes is a net.Listener for in-memory connections.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -27,8 +27,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// lastsFor serves h on a connection to which a client writes request, and returns what the client reads
-// until the server closes the connection, and how long that takes.
+// lastsFor serves h on a connection to which a client writes request. It returns the response, read until the
+// server closes the connection, and the time that took.
 func lastsFor(t *testing.T, h http.Handler, request string) (answer string, took time.Duration) {
 	t.Helper()
 	server := newServer(h, log.New(io.Discard, "", 0))
@@ -55,8 +55,8 @@ func lastsFor(t *testing.T, h http.Handler, request string) (answer string, took
 	return answer, took
 }
 
-// A client that sends a body slowly, sends nothing more, does not read or sends much of a header is
-// not waited for, whether or not it may see anything.
+// The server gives up on clients that send a body slowly, send nothing, do not read, or send too large a header.
+// This applies to clients without access too.
 func TestServer_GivesUpOnSlowClients(t *testing.T) {
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	reads := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
@@ -116,7 +116,7 @@ func TestServer_GivesUpOnSlowClients(t *testing.T) {
 	})
 }
 
-// An answer that takes long, and needs no body, is not cut off by the bounds of requests: the stream of an open page.
+// Limits on requests do not cut off a long response without a request body, such as the stream of an open page.
 func TestServer_KeepsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,13 +10,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// sortNames are the orders of lists that have pages. Each is that of an index: nothing is sorted here.
+// sortNames are the values of --sort. Each order is that of an index, so nothing is sorted in memory.
 var sortNames = [...]string{admin.NewestFirst: "newest", admin.OldestFirst: "oldest", admin.ClaimOrder: "claim", admin.LastDiedFirst: "died"}
 
-// sortFlag is the value of --sort.
+// sortFlag implements pflag.Value for --sort.
 type sortFlag struct {
 	order *admin.Order
-	of    []admin.Order // those of the list
+	of    []admin.Order // orders supported by the list
 }
 
 // String implements pflag.Value.
@@ -48,7 +48,7 @@ func (f sortFlag) names() []string {
 	return names
 }
 
-// addSort gives cmd the flag --sort, for the orders of its list: the first is that without the flag.
+// addSort adds the flag --sort to cmd with the given orders. The first order is the default.
 func addSort(cmd *cobra.Command, order *admin.Order, of ...admin.Order) {
 	*order = of[0]
 	f := sortFlag{order: order, of: of}

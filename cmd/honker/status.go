@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// levelNone is what --fail-on takes beside the severities.
+// levelNone is the value of --fail-on that never fails.
 const levelNone = "none"
 
-// status is what lies in the file, and what is wrong.
+// status is a summary of the file and its problems.
 type status struct {
 	File     string
 	Problems []problem
@@ -61,7 +61,7 @@ line with a severity is a problem, and the others are queues.`,
 	})
 }
 
-// failing are the problems of the severities, and of any that is worse.
+// failing returns a function that reports whether a problem has one of the severities, or a worse severity.
 func failing(levels []string) (func(problem) bool, error) {
 	const failed, warned = string(admin.SeverityError), string(admin.SeverityWarn)
 	for _, level := range levels {
@@ -84,8 +84,8 @@ func (a *app) statusOf(ctx context.Context, db *honker.DB) (s *status, err error
 	return s, err
 }
 
-// printStatus prints one document as JSON. In the other formats the queues follow the problems: as tsv and as names
-// behind an empty line. --columns are those of the problems, and there are no queues then.
+// printStatus prints a single document as JSON. In the other formats the queues follow the problems; tsv and name
+// have an empty line in between. --columns selects columns of the problems, and omits the queues.
 func (a *app) printStatus(s *status) error {
 	switch {
 	case a.shown() == formatJSON:

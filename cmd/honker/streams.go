@@ -23,7 +23,7 @@ var topicView = view[admin.TopicInfo]{
 	name: func(t admin.TopicInfo) string { return t.Name },
 }
 
-// onTopic is a stream of any data.
+// onTopic returns a stream with payloads of any type.
 func onTopic(db *honker.DB, topic string) *honker.Stream[json.RawMessage] {
 	return honker.NewStream[json.RawMessage](db, topic, nil)
 }
@@ -150,12 +150,12 @@ func (p *publishing) lines(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for n := range chunk { // one after another, unless a trigger of the application's adds some of its own
+		for n := range chunk { // consecutive, unless a trigger of the application adds events
 			if err := l.add(published{Offset: first + int64(n), Topic: p.stream.Name(), Key: p.key}); err != nil {
 				return err
 			}
 		}
-		return p.app.out.Flush() // what reads them can go on with these
+		return p.app.out.Flush() // a reader of the output can already act on these events
 	})
 	if err != nil {
 		return stopped(err, "published", l.n, "event")
@@ -163,7 +163,7 @@ func (p *publishing) lines(ctx context.Context) error {
 	return l.close("lines")
 }
 
-// completeTopic completes the first argument, a topic.
+// completeTopic completes a topic as the first argument.
 func (a *app) completeTopic(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

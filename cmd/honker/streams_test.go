@@ -127,7 +127,7 @@ func TestGolden_Groups(t *testing.T) {
 	})
 }
 
-// The last events are found however many of other topics lie between them.
+// The last events are found even with many events of other topics between them.
 func TestTail_Sparse(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -144,7 +144,8 @@ func TestTail_Sparse(t *testing.T) {
 	}
 }
 
-// An event that another process commits is printed at once, and an interrupt ends it well.
+// Events committed by another process are printed immediately, and an interrupt ends the command
+// without an error.
 func TestTail_Follow(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

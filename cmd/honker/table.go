@@ -14,14 +14,14 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// cell is a value in a table: as people read it, and as programs do.
+// cell is a value in a table, in a form for people and a form for programs.
 type cell struct {
 	human, raw string
-	right      bool // numbers
+	right      bool // align right, for numbers
 	style      style
 }
 
-// style is how a terminal shows a cell that matters.
+// style is a terminal color for important cells.
 type style string
 
 const (
@@ -38,7 +38,7 @@ func (c cell) in(s style) cell {
 	return c
 }
 
-// long is a text that a table shows the beginning of.
+// long shows a text, abbreviated in tables.
 func long(s string) cell {
 	const most = 60
 	human := strings.Join(strings.Fields(s), " ")
@@ -48,10 +48,10 @@ func long(s string) cell {
 	return cell{human: human, raw: s}
 }
 
-// payload is that of a job as it is stored. Of one that is sealed a terminal is shown the key that opens it.
+// payload shows the stored payload of a job. For a sealed payload, a terminal shows the id of its key.
 func payload(j honker.JobInfo, shown func(string) cell) cell {
 	key, sealed := seal.KeyOf(j.Payload)
-	if !sealed || key == "" { // it only looks like one
+	if !sealed || key == "" { // plain data that resembles a sealed payload
 		return shown(string(j.Payload))
 	}
 	return cell{human: fmt.Sprintf("sealed with key %s, %d bytes", key, len(j.Payload)), raw: string(j.Payload)}
@@ -73,7 +73,7 @@ func id(n int64) cell {
 	return cell{human: s, raw: s, right: true}
 }
 
-// bytesText is a size in the largest unit of which it has one.
+// bytesText formats a size in the largest unit that does not exceed it.
 func bytesText(n int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	size, unit := float64(n), 0
@@ -87,7 +87,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", size, units[unit])
 }
 
-// count is a number that may be a lower bound. Zero is shown as a dash, so that the others stand out.
+// count shows a number that may be a lower bound. Zero is shown as a dash, so that other values stand out.
 func count(c honker.Count) cell {
 	out := number(c.N)
 	if out.human = c.String(); c == (honker.Count{}) {
@@ -99,7 +99,7 @@ func count(c honker.Count) cell {
 	return out
 }
 
-// when is a time, and how far away it is.
+// when shows a time relative to now.
 func when(t time.Time) cell {
 	if t.IsZero() {
 		return cell{human: "-"}
@@ -107,7 +107,7 @@ func when(t time.Time) cell {
 	return cell{human: relative(t, time.Now()), raw: t.UTC().Format(time.RFC3339)}
 }
 
-// at is a time with its date, for a value that is shown alone.
+// at shows a time with its date, for a value shown alone.
 func at(t time.Time) cell {
 	c := when(t)
 	if !t.IsZero() {
@@ -116,7 +116,7 @@ func at(t time.Time) cell {
 	return c
 }
 
-// relative says how far t is from now, by its two largest units.
+// relative formats the distance from now to t in its two largest units.
 func relative(t, now time.Time) string {
 	d := now.Sub(t).Round(time.Second)
 	switch {
@@ -147,7 +147,8 @@ func span(d time.Duration) string {
 	return "0s"
 }
 
-// clean makes text safe for a terminal: a payload could move the cursor, or worse.
+// clean makes text safe for a terminal. A payload could otherwise move the cursor or send other control
+// sequences.
 func clean(s string) string {
 	if !strings.ContainsFunc(s, unsafe) && utf8.ValidString(s) {
 		return s
@@ -164,7 +165,7 @@ func clean(s string) string {
 	return b.String()
 }
 
-// unsafe are control characters, and those that turn the direction of the text.
+// unsafe reports whether r is a control character or changes the text direction.
 func unsafe(r rune) bool {
 	return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
 }
@@ -231,8 +232,8 @@ func (a *app) styled(c cell) string {
 	return string(c.style) + c.human + reset
 }
 
-// writeFields prints a name and a value on each line, and those lines of a value that has several
-// below one another.
+// writeFields prints a name and a value on each line. The lines of a multi-line value are printed below one
+// another.
 func (a *app) writeFields(names []string, row []cell) error {
 	width := 0
 	for _, name := range names {

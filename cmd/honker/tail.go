@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// event is one of a stream, as it is stored.
+// event is an event of a stream, as it is stored.
 type event struct {
 	Offset    int64
 	Topic     string
@@ -36,7 +36,7 @@ var eventView = view[event]{
 	name: func(e event) string { return fmt.Sprint(e.Offset) },
 }
 
-// keyFilter is --key: a key, or a beginning with a * behind it.
+// keyFilter is the value of --key: a key, or a prefix followed by *.
 type keyFilter string
 
 func (k keyFilter) matches(key string) bool {
@@ -101,7 +101,7 @@ func (a *app) readEvents(ctx context.Context, s *honker.Stream[json.RawMessage],
 		if more = limit > 0 && l.n == limit; more {
 			break
 		}
-		if err := l.add(eventOf(e)); err != nil { // one that does not decode is shown as it is stored
+		if err := l.add(eventOf(e)); err != nil { // an event that cannot be decoded is shown as it is stored
 			return err
 		}
 		after = e.Offset
@@ -155,7 +155,7 @@ func (a *app) printLast(ctx context.Context, s *honker.Stream[json.RawMessage], 
 	return many(a, eventView, events, "such events")
 }
 
-// follows prints the last n events, and then each new one until ctx ends.
+// follows prints the last n events, and then new events until ctx ends.
 func follows(ctx context.Context, s *honker.Stream[json.RawMessage], f *feed[event], n int, key keyFilter) error {
 	events, head, err := lastEvents(ctx, s, n, key)
 	if err != nil {
@@ -177,8 +177,8 @@ func follows(ctx context.Context, s *honker.Stream[json.RawMessage], f *feed[eve
 	return nil
 }
 
-// lastEvents are the last n, and the offset up to which all were seen. Topics share their offsets, so
-// it looks back twice as far until there are enough.
+// lastEvents returns the last n events, and the offset up to which all events were seen. Topics share
+// their offsets, so it doubles the range until it has found enough events.
 func lastEvents(ctx context.Context, s *honker.Stream[json.RawMessage], n int, key keyFilter) ([]event, int64, error) {
 	head, err := s.Head(ctx)
 	if err != nil || n == 0 {
@@ -193,7 +193,7 @@ func lastEvents(ctx context.Context, s *honker.Stream[json.RawMessage], n int, k
 	}
 }
 
-// newest are the last n of the events after an offset, and the last offset of all.
+// newest returns the last n of the events after an offset, and the offset of the last event seen.
 func newest(ctx context.Context, s *honker.Stream[json.RawMessage], after int64, n int, key keyFilter) (events []event, seen int64, err error) {
 	for e, err := range s.Read(ctx, after) {
 		if e == nil {

@@ -14,27 +14,27 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// reading is what a frame is made of.
+// reading is the data of a frame.
 type reading struct {
 	File     *admin.FileInfo
 	Problems []problem
 	Queues   []honker.QueueStats
-	Flows    map[string]flow // by queue; "" is all of them
-	Workers  int             // that live, or may
-	Commits  *float64        // a second, at least; nil: they were not counted
+	Flows    map[string]flow // by queue; "" for the total
+	Workers  int             // workers that are, or may be, alive
+	Commits  *float64        // commits per second, a lower bound; nil if not counted
 	At       time.Time
 }
 
-// count adds the commits that were counted.
+// count sets the rate of the counted commits.
 func (r *reading) count(commits *commitCount) {
 	rate := commits.rate(r.At)
 	r.Commits = &rate
 }
 
-// still reports that nothing would be different a minute later.
+// still reports whether the frame will look the same in a minute.
 func (r *reading) still() bool { return r.Flows[""].still() && (r.Commits == nil || *r.Commits == 0) }
 
-// betweenFrames bounds how often the file is read while commits follow one another.
+// betweenFrames is the minimum time between two reads of the file while commits keep arriving.
 const betweenFrames = 250 * time.Millisecond
 
 func (a *app) top() *cobra.Command {
@@ -68,7 +68,7 @@ Keys pause and resume a queue, and show its next jobs, why nothing of it runs, a
 	})
 }
 
-// printFrame prints one frame, as wide as it has to be.
+// printFrame prints a single frame at its full width.
 func (a *app) printFrame(ctx context.Context, db *honker.DB) error {
 	r, err := a.readTop(ctx, db)
 	if err != nil {
@@ -83,7 +83,7 @@ func (a *app) printFrame(ctx context.Context, db *honker.DB) error {
 	return nil
 }
 
-// readTop reads what a frame shows.
+// readTop reads the data of a frame.
 func (a *app) readTop(ctx context.Context, db *honker.DB) (r reading, err error) {
 	r.At = time.Now()
 	if r.File, err = admin.File(ctx, db); err != nil {
@@ -107,7 +107,7 @@ func (a *app) readTop(ctx context.Context, db *honker.DB) (r reading, err error)
 	return r, err
 }
 
-// mostFlows bounds the queues of which traffic is read: more do not fit on a screen.
+// mostFlows limits the queues whose traffic is read. More queues do not fit on a screen.
 const mostFlows = 100
 
 func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now time.Time) (map[string]flow, error) {
@@ -126,8 +126,8 @@ func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now t
 	return out, nil
 }
 
-// runTop shows frames until a key or ctx ends it. The renderer asks itself so many times a second whether
-// there is something new to draw, which is all that a quiet screen costs.
+// runTop shows frames until a key or ctx ends it. On a quiet screen the only cost is the renderer, which
+// checks for a new frame 10 times per second.
 func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -137,7 +137,7 @@ func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	watched := make(chan error, 1)
 	go func() {
 		watched <- a.watchTop(ctx, db, commits, func(r reading) { screen.Send(r) })
-		screen.Quit() // what has ended it is in watched
+		screen.Quit() // watched has the reason
 	}()
 	_, err := screen.Run()
 	stop()
@@ -148,7 +148,7 @@ func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	return errors.Join(err, failed)
 }
 
-// watchTop counts commits, reads the file after them, and shows what it has read.
+// watchTop counts commits, rereads the file after them, and passes each reading to show.
 func (a *app) watchTop(ctx context.Context, db *honker.DB, commits *commitCount, show func(reading)) error {
 	ctx, stop := context.WithCancel(ctx)
 	var counting sync.WaitGroup

@@ -27,7 +27,7 @@ func TestGolden_Top(t *testing.T) {
 		s.do("queue", "pause", "nightly reports", "--reason", "no paper", "-q")
 		got := s.run("top", "--once")
 		require.Zero(t, got.code, got.err)
-		// The size of the file is that of this machine's pages.
+		// The size of the file depends on the page size of this machine.
 		first, rest, _ := strings.Cut(got.out, "\n")
 		require.True(t, strings.HasPrefix(first, "app.db  "), first)
 		require.Contains(t, first, "in 0/s  out 0/s  1 worker  00:17:30")
@@ -39,7 +39,7 @@ func TestGolden_Top(t *testing.T) {
 	})
 }
 
-// inReading is a frame of many queues with names of all kinds.
+// inReading returns a frame with many queues and all kinds of names.
 func inReading() frame {
 	now := time.Date(2026, 11, 23, 12, 4, 7, 0, time.UTC)
 	r := reading{File: &admin.FileInfo{Path: "/srv/app.db", Size: 412e6, WAL: 3.1e6}, Workers: 3, At: now, Flows: map[string]flow{}}
@@ -54,7 +54,7 @@ func inReading() frame {
 	return frame{reading: r, color: true}
 }
 
-// No line is wider than the terminal, no frame higher, whatever the names are.
+// No frame exceeds the terminal in width or height, whatever the names are.
 func TestFrame_Fits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{1, 2, 12, 40, 79, 80, 120, 250} {
@@ -89,7 +89,7 @@ func TestFrame_Cut(t *testing.T) {
 	}
 }
 
-// The last minute is what is of it in the minute that runs, and in the one before.
+// The last 60 seconds combine the current minute with a share of the previous minute.
 func TestFlow_LastMinute(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 12, 4, 15, 0, time.UTC)
@@ -109,7 +109,7 @@ func TestFlow_LastMinute(t *testing.T) {
 	require.True(t, flowOf([]admin.Minute{{Start: minute.Add(-2 * time.Minute), Acked: 5}}, now).still())
 }
 
-// Commits are those of the last minute, or since the count began.
+// The rate covers the last minute, or the time since the count began.
 func TestCommitCount_Rate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 12, 4, 15, 0, time.UTC)
@@ -122,7 +122,7 @@ func TestCommitCount_Rate(t *testing.T) {
 	require.InDelta(t, 3, c.rate(now.Add(10*time.Second)), 1e-9)
 	c.add(now.Add(59 * time.Second))
 	require.InDelta(t, 31.0/59, c.rate(now.Add(59*time.Second)), 1e-9)
-	c.add(now.Add(time.Minute)) // in the place of the first second
+	c.add(now.Add(time.Minute)) // reuses the slot of the first second
 	require.InDelta(t, 2.0/60, c.rate(now.Add(time.Minute)), 1e-9)
 	require.Zero(t, c.rate(now.Add(3*time.Minute)))
 
@@ -138,7 +138,7 @@ func TestCommitCount_Rate(t *testing.T) {
 	require.Contains(t, frame{reading: reading{File: &admin.FileInfo{Path: "app.db"}, Commits: r.Commits}}.head(), "commits ")
 }
 
-// A quiet file is read once. A busy one is read four times a second.
+// A quiet file is read once, a busy file four times per second.
 func TestTop_Readings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestTop_Readings(t *testing.T) {
 		done := make(chan error)
 		a := &app{console: console{getenv: func(string) string { return "" }}, file: path}
 		go func() { done <- a.watchTop(ctx, reader, newCommitCount(), func(r reading) { readings <- r }) }()
-		time.Sleep(10 * time.Second) // the traffic of the enqueue is written meanwhile
+		time.Sleep(10 * time.Second) // the traffic of the enqueue is written in the meantime
 		first := len(readings)
 		require.LessOrEqual(t, first, 3)
 		require.Positive(t, first)
@@ -184,7 +184,7 @@ func TestTop_Readings(t *testing.T) {
 	})
 }
 
-// keys presses keys, one after the other, and does what they ask for.
+// keys presses keys in turn and runs their commands.
 func (m *topModel) keys(keys ...string) {
 	for _, key := range keys {
 		press := tea.KeyPressMsg{Text: key, Code: []rune(key)[0]}
@@ -202,7 +202,7 @@ func (m *topModel) keys(keys ...string) {
 	}
 }
 
-// The keys select, filter, show, ask before a pause, and resume.
+// Keys select, filter, show, ask before a pause, and resume.
 func TestTop_Keys(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		a := &app{console: console{getenv: func(string) string { return "" }, actor: "ann@example", noNotices: true, stderr: new(bytes.Buffer)}, file: "app.db", timeout: time.Second}
@@ -232,7 +232,7 @@ func TestTop_Keys(t *testing.T) {
 		m.Update(tea.WindowSizeMsg{Width: 30, Height: 30})
 		m.keys("e")
 		shows("    job 6 runs, and no other\n    one of it")
-		m.Update(tea.WindowSizeMsg{}) // of a terminal that does not know its size
+		m.Update(tea.WindowSizeMsg{}) // from a terminal that does not know its size
 		m.keys("e")
 		shows("    job 6 runs, and no other one of it")
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
@@ -260,7 +260,7 @@ func TestTop_Keys(t *testing.T) {
 	})
 }
 
-// terminal is one of a multiplexer, where a person would be.
+// terminal is a terminal in tmux.
 type terminal struct {
 	t                 *testing.T
 	tmux, socket, dir string
@@ -295,7 +295,7 @@ func (m *terminal) shows(text string) {
 	require.Eventually(m.t, func() bool { return strings.Contains(m.screen(), text) }, deadline, 20*time.Millisecond, text)
 }
 
-// In a terminal the queues are shown, also those that another process adds to, and q gives the terminal back.
+// A terminal shows the queues, including queues that other processes add to. The key q restores the terminal.
 func TestTop_Terminal(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -327,15 +327,15 @@ func TestTop_Terminal(t *testing.T) {
 	m.shows("before")
 }
 
-// A screen of a file to which nothing is committed costs nothing: processor time counts, so it does not matter what else
-// the machine does.
+// Watching a file without commits takes no processor time. Processor time, unlike elapsed time, does not depend on
+// other load on the machine.
 func TestTop_QuietCostsNothing(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("the processor time of another process is told by /proc")
 	}
 	dir, db, _ := newFile(t)
-	for n := range 100 { // so that a reading costs something
+	for n := range 100 { // make a reading expensive enough to measure
 		_, err := honker.NewQueue[int](db, fmt.Sprint("q", n), nil).Enqueue(t.Context(), 1)
 		require.NoError(t, err)
 	}
@@ -345,7 +345,7 @@ func TestTop_QuietCostsNothing(t *testing.T) {
 	const window, most = 2 * time.Second, 50 * time.Millisecond
 	spent := func() time.Duration { return processorTime(t, pid) }
 	var cost time.Duration
-	require.Eventually(t, func() bool { // the traffic of the enqueue is written meanwhile
+	require.Eventually(t, func() bool { // the traffic of the enqueue is written in the meantime
 		before := spent()
 		time.Sleep(window)
 		cost = spent() - before
@@ -354,7 +354,7 @@ func TestTop_QuietCostsNothing(t *testing.T) {
 	t.Logf("%v in %v", cost, window)
 }
 
-// processorTime is what the threads of a process have used.
+// processorTime returns the processor time used by the threads of a process.
 func processorTime(t *testing.T, pid string) (sum time.Duration) {
 	t.Helper()
 	threads, err := filepath.Glob(filepath.Join("/proc", pid, "task", "*", "schedstat"))

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// topModel is the screen of top: the last reading, and what the person at it has chosen.
+// topModel is the state of the screen: the last reading, and the choices of the user.
 type topModel struct {
 	ctx     context.Context
 	app     *app
@@ -24,23 +24,23 @@ type topModel struct {
 	frame
 	read      bool
 	filtering bool     // the filter is being typed
-	question  *asked   // that y answers
-	notice    string   // of the last action
-	below     []string // what was asked about the queue that is selected; nil: the queues are shown
+	question  *asked   // to be confirmed with y
+	notice    string   // result of the last action
+	below     []string // details of the selected queue; nil while the queues are shown
 	help      bool
-	readings  int // that have come
+	readings  int // number of readings received
 }
 
-// asked is a question, and what is done if it is answered with y.
+// asked is a question with the action to perform on y.
 type asked struct {
 	text string
 	do   tea.Cmd
 }
 
-// What a command of the screen has found out, or done.
+// Messages from commands of the screen.
 type (
-	noticed string   // an action is over
-	opened  []string // lines about a queue
+	noticed string   // an action has finished
+	opened  []string // details of a queue
 	settled int      // a minute has passed since this reading
 )
 
@@ -50,7 +50,7 @@ func newTopModel(ctx context.Context, a *app, db *honker.DB, commits *commitCoun
 	return m
 }
 
-// Init implements tea.Model: the first reading comes by itself.
+// Init implements tea.Model. The first reading arrives without a command.
 func (m *topModel) Init() tea.Cmd { return nil }
 
 // View implements tea.Model.
@@ -131,8 +131,8 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take shows a reading. What it says of the last minute is over in a minute, if nothing is committed until
-// then: the file is read once more.
+// take shows a reading. Its rates for the last minute become outdated even if nothing is committed, so the
+// file is read again after a minute.
 func (m *topModel) take(r reading) tea.Cmd {
 	m.reading, m.read = r, true
 	m.readings++
@@ -144,7 +144,7 @@ func (m *topModel) take(r reading) tea.Cmd {
 	return tea.Tick(2*time.Minute, func(time.Time) tea.Msg { return settled(this) })
 }
 
-// keepSelection selects the first queue where the one that was selected is gone.
+// keepSelection selects the first queue if the selected queue is no longer shown.
 func (m *topModel) keepSelection() {
 	queues := m.shownQueues()
 	if slices.ContainsFunc(queues, func(q honker.QueueStats) bool { return q.Queue == m.selected }) {
@@ -165,7 +165,7 @@ func (m *topModel) readNow() tea.Msg {
 	return r
 }
 
-// key does what a key means.
+// key handles a key press.
 func (m *topModel) key(key string) tea.Cmd {
 	if key == "ctrl+c" {
 		return tea.Quit
@@ -199,7 +199,7 @@ func (m *topModel) key(key string) tea.Cmd {
 	return nil
 }
 
-// queueKey does what a key means for the queue that is selected.
+// queueKey handles a key press for the selected queue.
 func (m *topModel) queueKey(key string) tea.Cmd {
 	queue := m.selected
 	if queue == "" {
@@ -259,7 +259,7 @@ func (m *topModel) move(by int) {
 	}
 }
 
-// steer opens the file to be written for as long as do takes: the screen itself only looks.
+// steer opens the file for writing while do runs. The screen itself only reads.
 func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error)) tea.Cmd {
 	return func() tea.Msg {
 		changed := false
@@ -277,7 +277,7 @@ func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *hon
 	}
 }
 
-// shownBelow bounds what is listed of a queue.
+// shownBelow limits the jobs listed for a queue.
 const shownBelow = 100
 
 func (m *topModel) nextJobs(queue string) tea.Msg {
@@ -296,7 +296,7 @@ func (m *topModel) nextJobs(queue string) tea.Msg {
 	return lines
 }
 
-// whyOf is why nothing of a queue runs, in lines that fit a screen.
+// whyOf explains why a queue is idle, in lines that fit the screen.
 func (m *topModel) whyOf(queue string, width int) tea.Msg {
 	ex, err := admin.ExplainQueue(m.ctx, m.db, queue)
 	if err != nil {

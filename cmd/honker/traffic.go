@@ -26,7 +26,7 @@ var minuteView = view[admin.Minute]{
 	name: func(m admin.Minute) string { return m.Start.UTC().Format(time.RFC3339) },
 }
 
-// mean is the share of each of n in a sum.
+// mean shows sum divided by n.
 func mean(sum time.Duration, n int64) cell {
 	if n == 0 {
 		return cell{human: "-", right: true}
@@ -34,7 +34,7 @@ func mean(sum time.Duration, n int64) cell {
 	return took(sum / time.Duration(n))
 }
 
-// took is a duration, to the millisecond.
+// took shows a duration, rounded to milliseconds.
 func took(d time.Duration) cell {
 	c := text(d.Round(time.Millisecond).String())
 	c.right = true
@@ -75,7 +75,7 @@ happened are left out. The file keeps seven days.`,
 	})
 }
 
-// inSteps adds up the minutes of each step. Steps begin at whole multiples of themselves in UTC.
+// inSteps adds up the minutes of each step. Steps begin at multiples of step in UTC.
 func inSteps(minutes []admin.Minute, step time.Duration) []admin.Minute {
 	var out []admin.Minute
 	for _, m := range minutes {

@@ -93,7 +93,7 @@ Of a line that is no job nothing of its transaction is enqueued, and the error s
 	})
 }
 
-// transfer does v without a question, since nothing that was there changes.
+// transfer applies v without asking, since it does not change existing rows.
 func (a *app) transfer(ctx context.Context, v verb, dryRun bool) error {
 	if !dryRun {
 		return a.act(ctx, v)
@@ -105,7 +105,7 @@ func (a *app) transfer(ctx context.Context, v verb, dryRun bool) error {
 	return a.wouldDo(v, would)
 }
 
-// input is the file at path, or standard input.
+// input opens the file at path, or standard input for "-".
 func (a *app) input(path string) (io.ReadCloser, error) {
 	if path == "-" {
 		return io.NopCloser(a.stdin), nil
@@ -120,8 +120,8 @@ func (a *app) input(path string) (io.ReadCloser, error) {
 	return file, nil
 }
 
-// interruptible reads from r until ctx ends: a read of a terminal or a pipe does not end with it. The
-// goroutine ends with r, or with the process.
+// interruptible returns a reader of r that fails when ctx ends. A read from a terminal or a pipe
+// ignores ctx, so the goroutine ends only with r or with the process.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Bounds of the logins that wait for bcrypt. All other logins must come later: wrong passwords need none to be right, so
-// a client can send any number.
+// Limits on the logins waiting for bcrypt. Further logins are rejected. Wrong passwords cost a client nothing, so
+// it can send any number of them.
 const (
 	loginsPerAddress = 16
-	loginsPerName    = 4 // of an address: behind a proxy all clients have one
+	loginsPerName    = 4 // per address, since behind a proxy all clients share an address
 	loginWait        = 5 * time.Second
 )
 
@@ -25,15 +25,15 @@ var (
 	errLoginTooLate  = errors.New("the login has waited too long")
 )
 
-// turns admits one login at a time, so wrong passwords take one core at most. The addresses that logins come from have turns: an
-// address that sends many delays another by no more than one.
+// turns admits a single login at a time, so that wrong passwords keep at most a single core busy. Addresses take
+// turns: however many logins an address sends, they delay another address by a single comparison.
 type turns struct {
 	mu    sync.Mutex
 	taken bool
-	lines []*addressLogins // by address; the first has the next turn
+	lines []*addressLogins // by address, in the order of their next turns
 }
 
-// addressLogins holds the logins of an address that wait, the oldest first. It has at least one.
+// addressLogins holds the waiting logins of an address, oldest first. It is never empty.
 type addressLogins struct {
 	address netip.Prefix
 	logins  []*login
@@ -41,11 +41,11 @@ type addressLogins struct {
 
 type login struct {
 	name [sha256.Size]byte
-	turn chan struct{} // closed when it has its turn
+	turn chan struct{} // closed when the login may proceed
 }
 
-// take waits for a turn, which ends with leave. It returns an error if too many logins of the address or of the name
-// wait, if it has waited for loginWait, or if ctx has ended.
+// take waits for a turn. The caller must end the turn with leave. take returns an error if too many logins of the
+// address or of the name are waiting, after loginWait, or when ctx ends.
 func (t *turns) take(ctx context.Context, address netip.Prefix, name [sha256.Size]byte) error {
 	mine := &login{name: name, turn: make(chan struct{})}
 	if !t.push(address, mine) {
@@ -63,12 +63,12 @@ func (t *turns) take(ctx context.Context, address netip.Prefix, name [sha256.Siz
 		err = ctx.Err()
 	}
 	if !t.remove(address, mine) {
-		t.leave() // the turn has come meanwhile
+		t.leave() // the turn came at the same time
 	}
 	return err
 }
 
-// push gives a login its turn or a place, or reports false.
+// push admits a login or queues it. It reports false if the queue is full.
 func (t *turns) push(address netip.Prefix, mine *login) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *turns) lineOf(address netip.Prefix) int {
 	return slices.IndexFunc(t.lines, func(l *addressLogins) bool { return l.address == address })
 }
 
-// remove takes a login out that waits, and reports whether it did.
+// remove removes a waiting login, and reports whether it was still waiting.
 func (t *turns) remove(address netip.Prefix, mine *login) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *turns) remove(address netip.Prefix, mine *login) bool {
 	return true
 }
 
-// leave ends a turn, and gives the next.
+// leave ends a turn and admits the next login.
 func (t *turns) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,8 +137,8 @@ func (t *turns) leave() {
 	close(next.turn)
 }
 
-// addressOf returns the address that a request comes from. Of version 6 it is the network of 64 bits, which a client has
-// to itself.
+// addressOf returns the address of the client. An IPv6 address is reduced to its /64 network, since a client can
+// use all addresses of that network.
 func addressOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -150,6 +150,6 @@ func addressOf(r *http.Request) netip.Prefix {
 	if address.Is6() {
 		bits = 64
 	}
-	network, _ := address.Prefix(bits) // the zero prefix for what is no address: all of these share their turns
+	network, _ := address.Prefix(bits) // invalid addresses share the zero prefix
 	return network
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// guarded is a door with the accounts ann and bob, where a password takes so long to be hashed.
+// guarded returns a door with the accounts ann and bob, and a fixed time for hashing a password.
 func guarded(t *testing.T, hashing time.Duration) *door {
 	t.Helper()
 	s, err := (&app{console: console{getenv: func(string) string { return "" }}}).accounts([]string{"ann:" + hashOfSecret, "bob:" + hashOfGrosse})
@@ -39,8 +39,8 @@ func signIn(d *door, from, name, password string) *httptest.ResponseRecorder {
 	return w
 }
 
-// A hundred clients that send wrong passwords do not shut out those that have one, from the same address, behind a
-// proxy, or from another one: a first login waits for few others, and the clients are told to come later.
+// A hundred clients with wrong passwords do not lock out valid logins from the same address, behind a proxy, or
+// from another address. A valid login waits for few others, and the other clients are told to retry later.
 func TestDoor_WrongPasswords_ShutNoneOut(t *testing.T) {
 	const hashing = 100 * time.Millisecond
 	for name, from := range map[string]string{"same address": "192.0.2.1", "another address": "192.0.2.2"} {
@@ -76,8 +76,8 @@ func TestDoor_WrongPasswords_ShutNoneOut(t *testing.T) {
 	}
 }
 
-// Addresses have turns: one that sends passwords for many names does not delay another by more than one of them, whether it has
-// one address or a network of version 6.
+// Addresses take turns. However many names an address tries, it delays another address by a single comparison. An
+// IPv6 network counts as a single address.
 func TestDoor_WrongPasswords_TurnsByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hashing = time.Second
@@ -102,7 +102,7 @@ func TestDoor_WrongPasswords_TurnsByAddress(t *testing.T) {
 	})
 }
 
-// A login that has waited for long is answered, and leaves its place to others.
+// A login that has waited too long is rejected, and frees its place.
 func TestDoor_LoginWaits_NoLongerThan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := guarded(t, 8*time.Second)

@@ -107,7 +107,7 @@ func (a *app) openUI(ctx context.Context, f uiFlags) error {
 	})
 }
 
-// checkOrigins refuses what the dashboard would leave out.
+// checkOrigins rejects origins that the dashboard would silently ignore.
 func checkOrigins(origins []string) error {
 	for _, origin := range origins {
 		if err := new(http.CrossOriginProtection).AddTrustedOrigin(origin); err != nil {
@@ -141,7 +141,7 @@ func (a *app) serveUI(ctx context.Context, d *door, address *net.TCPAddr, open b
 	return err
 }
 
-// announce prints the URL, and opens it if that was asked for.
+// announce prints the URL, and opens it in a browser if requested.
 func (a *app) announce(d *door, url string, open bool) error {
 	fmt.Fprintln(a.out, d.withToken(url, d.secret))
 	if err := a.out.Flush(); err != nil {
@@ -156,7 +156,7 @@ func (a *app) announce(d *door, url string, open bool) error {
 	return nil
 }
 
-// lastAnswers is how long requests have to end. A browser may hold connections that it has asked nothing on.
+// lastAnswers is how long requests have to finish. A browser may also hold idle connections open.
 const lastAnswers = time.Second
 
 func shutDown(server *http.Server) {
@@ -167,7 +167,7 @@ func shutDown(server *http.Server) {
 	}
 }
 
-// browse opens a URL as the desktop does.
+// browse opens a URL with the desktop's default browser.
 func browse(url string) error {
 	words := []string{"xdg-open", url}
 	switch runtime.GOOS {
@@ -180,24 +180,25 @@ func browse(url string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return cmd.Process.Release() // it may be the browser, which stays
+	return cmd.Process.Release() // do not wait for it: it may be the browser itself
 }
 
-// door decides which requests reach the pages at all.
+// door decides which requests reach the pages.
 type door struct {
 	pages *ui.Handler
-	// local: only hosts that are names of this machine. A page of another site can have its own name lead here,
-	// and is then of the same origin for the browser; the Host tells.
+	// local accepts only hosts that name this machine. A page of another site can make its own name resolve to
+	// this address, and the browser then treats both as the same origin. Only the Host header tells them apart.
 	local bool
-	// accounts are those that may sign in; nil: none has to.
+	// accounts can sign in; nil if no login is needed.
 	accounts *accounts
-	// secret is the token of the printed URL and the value of the cookie; "": none is needed.
+	// secret is the token of the printed URL and the value of the cookie; "" if none is needed.
 	secret string
-	// ticket is the token of the URL that is given to the browser, which other users of the machine can see among
-	// the processes: so it is good for once.
+	// ticket is the token of the URL passed to the browser. Other users of the machine can see that URL in the
+	// process list, so the ticket is valid only once.
 	ticket string
 	used   atomic.Bool
-	// cookie is its name. It has the port, since browsers keep one set of cookies for all ports of a host.
+	// cookie is the name of the cookie. It contains the port, since browsers share the cookies of a host between
+	// its ports.
 	cookie string
 }
 
@@ -240,7 +241,7 @@ func (d *door) accepts(token string) bool {
 	return same(token, d.secret) || same(token, d.ticket) && !d.used.Swap(true)
 }
 
-// let gives the browser the cookie, and leads it to a URL without a token, which can be shown to others.
+// let sets the cookie, and redirects to a URL without the token, which is safe to share.
 func (d *door) let(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: d.secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
@@ -264,7 +265,8 @@ func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
-// isLocal reports whether a Host names this machine. Any port will do: a tunnel of ssh has one of its own.
+// isLocal reports whether a Host header names this machine. Any port is accepted, since an ssh tunnel has its own
+// port.
 func isLocal(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

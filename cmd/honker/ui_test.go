@@ -20,17 +20,17 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// visitor is a browser at a dashboard that the command serves.
+// visitor is a browser at a dashboard served by the command.
 type visitor struct {
 	t      *testing.T
-	at     *url.URL // as it was printed
+	at     *url.URL // the printed URL
 	client *http.Client
 	host   string
 	origin string
 	basic  *url.Userinfo
 }
 
-// serveUI starts honker ui, which has to end well when it is interrupted at the end of the test.
+// serveUI starts honker ui. At the end of the test it is interrupted, and must end without an error.
 func serveUI(t *testing.T, dir string, flags ...string) *visitor {
 	t.Helper()
 	return serveUIWith(t, dir, nil, flags...)
@@ -43,7 +43,7 @@ func serveUIWith(t *testing.T, dir string, env []string, flags ...string) *visit
 	}
 	cmd := command(t, dir, append([]string{"ui", "-f", "app.db"}, flags...)...)
 	cmd.Env, cmd.Stderr = append(cmd.Env, env...), t.Output()
-	cmd.Cancel = func() error { return errors.Join(os.ErrProcessDone, cmd.Process.Signal(syscall.SIGINT)) } // so that Wait has its exit code
+	cmd.Cancel = func() error { return errors.Join(os.ErrProcessDone, cmd.Process.Signal(syscall.SIGINT)) } // os.ErrProcessDone makes Wait return the exit code
 	cmd.WaitDelay = deadline
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func serveUIWith(t *testing.T, dir string, env []string, flags ...string) *visit
 	require.NoError(t, err)
 	v := newVisitor(t, at, &http.Transport{})
 	t.Cleanup(func() {
-		require.Zero(t, codeOf(t, cmd.Wait())) // the test's context has ended
+		require.Zero(t, codeOf(t, cmd.Wait())) // after the end of the test's context
 		v.client.CloseIdleConnections()
 	})
 	return v
@@ -67,12 +67,12 @@ func newVisitor(t *testing.T, at *url.URL, transport http.RoundTripper) *visitor
 	return &visitor{t: t, at: at, client: &http.Client{Jar: jar, Transport: transport}}
 }
 
-// stranger is another browser at the same dashboard.
+// stranger returns another browser at the same dashboard.
 func (v *visitor) stranger() *visitor {
 	return newVisitor(v.t, v.at, v.client.Transport)
 }
 
-// ask sends a GET, or a POST if there is a form, and returns the status and the page.
+// ask sends a GET request, or a POST request if form is not nil, and returns the status and the body.
 func (v *visitor) ask(ref string, form url.Values) (int, string) {
 	v.t.Helper()
 	method, body := http.MethodGet, io.Reader(nil)
@@ -109,8 +109,8 @@ func (v *visitor) sees(status int, ref string) string {
 	return page
 }
 
-// The printed URL opens the dashboard, by a cookie that scripts and other sites do not have. Without it there is nothing to
-// see, and not under another name of this machine, as a page of another site would have it.
+// The printed URL opens the dashboard and sets a cookie that is hidden from scripts and other sites. Without the
+// cookie or under another host name, as a malicious page might use, access is denied.
 func TestUI_Token(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
@@ -145,7 +145,7 @@ func TestUI_Token(t *testing.T) {
 	v.stranger().sees(http.StatusForbidden, "/")
 }
 
-// Nothing is changed without --write; with it, by the person that has started the command.
+// Changes need --write, and are recorded with the user who started the command.
 func TestUI_Write(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -179,7 +179,7 @@ func TestUI_Write(t *testing.T) {
 	require.Equal(t, actor(), paused()[0].By)
 }
 
-// Behind a proxy that rewrites the Host, a change comes from another origin, which has to be named.
+// Behind a proxy that rewrites the Host header, changes come from another origin, which must be given by --origin.
 func TestUI_Origin(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -196,13 +196,13 @@ func TestUI_Origin(t *testing.T) {
 	}
 }
 
-// The stream of an open page ends well, and does not hold up the end of the command, which serveUI waits for.
+// The stream of an open page ends without an error, and does not delay the end of the command.
 func TestUI_InterruptWithOpenPage(t *testing.T) {
 	t.Parallel()
 	var stream io.ReadCloser
-	t.Cleanup(func() { // behind that of serveUI
+	t.Cleanup(func() { // runs after the cleanup of serveUI
 		if stream == nil {
-			return // the test has failed before
+			return // the test has failed already
 		}
 		_, err := io.Copy(io.Discard, stream)
 		require.NoError(t, err)
@@ -221,7 +221,7 @@ func TestUI_InterruptWithOpenPage(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The URL that the browser is given is good for once: it is among the arguments of a process.
+// The URL passed to the browser is valid only once, since it is visible in the arguments of a process.
 func TestUI_Open(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -242,7 +242,7 @@ func TestUI_Open(t *testing.T) {
 	v.stranger().sees(http.StatusForbidden, opened)
 }
 
-// An address that others can reach is refused before anything listens on it.
+// An address reachable by others is rejected before the command listens.
 func TestUI_Flags(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)

@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// upgraded is the version that the schema of a file had, and has.
+// upgraded reports the schema version of a file before and after the upgrade.
 type upgraded struct {
 	File    string
-	From    int // 0: another binding of honker has made it
+	From    int // 0 if created by another binding of honker
 	To      int
 	DryRun  bool
 	Changed bool
@@ -75,7 +75,7 @@ the file then, when they open it; other bindings use it as before. A program wit
 	})
 }
 
-// schemaOf finds out which version the file has, and which it can have.
+// schemaOf returns the current schema version of the file, and the version it can be upgraded to.
 func (a *app) schemaOf(ctx context.Context, path string) (upgraded, error) {
 	u := upgraded{File: path}
 	err := a.with(ctx, path, access{readOnly: true}, func(db *honker.DB) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// madeBy makes a file that statements make one of another version.
+// madeBy creates a file, and changes it by statements into a file of another version.
 func madeBy(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db := open(t, path)
@@ -52,7 +52,7 @@ func TestGolden_Upgrade(t *testing.T) {
 	})
 }
 
-// A file that is the only one here is found, whichever version has made it. What is refused stays as it is.
+// The only file in the directory is found, whichever version created it. Rejected files are left unchanged.
 func TestUpgrade_OnlyFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -37,7 +37,7 @@ without a result, or has not ended within --for.`,
 	})
 }
 
-// waitFor prints the result of a job when there is one.
+// waitFor waits for the result of a job and prints it.
 func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Duration) error {
 	until := ctx
 	if most > 0 {
@@ -62,7 +62,7 @@ func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Du
 	return err
 }
 
-// ended says what has become of a job without a result. One that its queue keeps was done.
+// ended reports the end of a job without a result. A job that its queue retains was completed.
 func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
 	job, err := db.Job(ctx, id)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// waitersFlag is the value of --waiters: what becomes of jobs that wait for one that is removed.
+// waitersFlag implements pflag.Value for --waiters, which decides about the jobs that wait for a removed job.
 type waitersFlag struct{ to *admin.Waiters }
 
 var waitersWords = map[string]admin.Waiters{"keep": admin.KeepWaiters, "drop": admin.DropWaiters, "release": admin.ReleaseWaiters}
@@ -46,8 +46,8 @@ func addWaiters(cmd *cobra.Command, to *admin.Waiters, unsaid string) {
 	must(cmd.RegisterFlagCompletionFunc("waiters", cobra.FixedCompletions([]string{"keep", "drop", "release"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// cancelJobs cancels the live jobs of f. Where others wait for them, how has to say what becomes of those: to them, a
-// cancelled job is done.
+// cancelJobs cancels the live jobs selected by f. If other jobs wait for them, opts must say what happens to
+// those. By default a cancelled job would count as done for its waiters.
 func (a *app) cancelJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, opts admin.CancelOptions) (*admin.Report, error) {
 	waiting, err := admin.WaitersOf(ctx, db, f)
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *app) cancelJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, 
 	return r, err
 }
 
-// waitText names some jobs that wait.
+// waitText names the first few jobs that wait.
 func waitText(jobs []int64) string {
 	const most = 3
 	if len(jobs) == 1 {
@@ -157,7 +157,7 @@ func (a *app) cancelBatch(ctx context.Context, db *honker.DB, id int64, running,
 		return r, nil
 	}
 	n, err := db.Batch(id).Cancel(ctx)
-	r.Waiters = min(after, int64(n)) // they go first
+	r.Waiters = min(after, int64(n)) // the waiters are cancelled first
 	r.Changed = int64(n) - r.Waiters
 	if err != nil {
 		r.Left = max(0, left-r.Changed)

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// phaseOf is the phase of a job; "" for one that is gone.
+// phaseOf returns the phase of a job, or "" if it was deleted.
 func phaseOf(t *testing.T, db *honker.DB, id int64) honker.Phase {
 	t.Helper()
 	job, err := db.Job(t.Context(), id)
@@ -23,7 +23,7 @@ func phaseOf(t *testing.T, db *honker.DB, id int64) honker.Phase {
 	return job.Phase
 }
 
-// A job that others wait for is cancelled when it is said what becomes of them; until then nothing changes.
+// A job with waiters is cancelled only if the command says what happens to them. Otherwise nothing changes.
 func TestJobCancel_Waiters(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -78,8 +78,8 @@ func TestJobCancel_Waiters(t *testing.T) {
 	require.Zero(t, got.code, got.err)
 }
 
-// The members of a batch are not cancelled one by one, as if they were done, and the batch is cancelled with the jobs
-// that wait for it.
+// Cancelling a batch does not release its waiters as if its members were done. The waiters are cancelled with the
+// batch.
 func TestBatchCancel(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -121,7 +121,7 @@ func TestBatchCancel(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// A dead job that others wait for is discarded when it is said what becomes of them.
+// A dead job with waiters is discarded only if the command says what happens to them.
 func TestDeadDiscard_Waiters(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)

@@ -88,7 +88,8 @@ func idList(ids []int64) string {
 	return strings.Join(words, ",")
 }
 
-// explained prints an explanation: for people as text, in JSON all of it, and otherwise its reasons.
+// explained prints an explanation: as text for people, in full as JSON, and only its reasons in the
+// other formats.
 func (a *app) explained(what string, ex *admin.Explanation) error {
 	switch shown := a.shown(); {
 	case a.sentences():
@@ -106,7 +107,7 @@ func (a *app) writeReasons(what string, ex *admin.Explanation) error {
 	return err
 }
 
-// reasonLines has a line for each reason, and below it what to try.
+// reasonLines returns a line for each reason, followed by suggestions.
 func (a *app) reasonLines(what string, ex *admin.Explanation) (lines []string) {
 	line := func(text string) { lines = append(lines, clean(strings.ReplaceAll(text, "\n", " "))) }
 	line(what + ":")
@@ -125,12 +126,12 @@ func (a *app) reasonLines(what string, ex *admin.Explanation) (lines []string) {
 	return lines
 }
 
-// onFile is a command line of the library's, for the file that this command was given.
+// onFile adds the file of this command to a command line suggested by the library.
 func (a *app) onFile(line string) string {
 	return strings.Replace(line, "honker", a.command(), 1)
 }
 
-// whyRow is a job of a list, and why it does not run.
+// whyRow is a job in a list, with the reason why it does not run.
 type whyRow struct {
 	ID     int64
 	Queue  string
@@ -154,7 +155,7 @@ func whyRowOf(p *admin.JobPage, i int) whyRow {
 	return whyRow{ID: p.Jobs[i].ID, Queue: p.Jobs[i].Queue, Phase: p.Jobs[i].Phase, Reason: p.Reasons[i]}
 }
 
-// notThere is the error of a job that is not in the file.
+// notThere returns the error for a job that is not in the file.
 func (a *app) notThere(ctx context.Context, db *honker.DB, id int64) error {
 	ex, err := admin.Explain(ctx, db, id)
 	if err != nil {

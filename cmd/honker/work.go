@@ -20,21 +20,21 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The exit codes of a command that mean more than failure, as sysexits.h has them.
+// Exit codes of a command with a special meaning, from sysexits.h.
 const (
-	exitDataErr  = 65 // EX_DATAERR: it can never succeed
-	exitTempFail = 75 // EX_TEMPFAIL: later, and no failure
+	exitDataErr  = 65 // EX_DATAERR: the job can never succeed
+	exitTempFail = 75 // EX_TEMPFAIL: try again later, not a failure
 )
 
 const (
-	maxOutput = 1 << 20         // of a result
-	maxErrors = 4 << 10         // of the error of an attempt
+	maxOutput = 1 << 20         // bytes of a result
+	maxErrors = 4 << 10         // bytes of an attempt's error
 	endGrace  = 5 * time.Second // between SIGTERM and SIGKILL
 
 	drainDefault = 20 * time.Second
 )
 
-// working are the flags of work.
+// working holds the flags of work.
 type working struct {
 	queue   honker.QueueOptions
 	opts    honker.WorkOptions
@@ -47,7 +47,7 @@ type working struct {
 func (a *app) work() *cobra.Command {
 	w := working{snooze: time.Minute, drain: drainDefault}
 	w.opts.Workers = runtime.GOMAXPROCS(0)
-	w.opts.DrainTimeout = math.MaxInt64 // a claim is held until its command has ended, and limitDrain ends commands
+	w.opts.DrainTimeout = math.MaxInt64 // a claim is held until its command has ended; limitDrain ends the commands
 	cmd := &cobra.Command{
 		Use:   "work QUEUE -- COMMAND [ARG...]",
 		Short: "Work: run a command for each job of a queue",
@@ -73,7 +73,7 @@ A job is given back when its command has ended, so no other worker starts it mea
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&w.opts.Workers, "workers", "w", w.opts.Workers, "how many commands run at a time")
-	flags.Lookup("workers").DefValue = "one for each processor" // in help, which is the same on each machine
+	flags.Lookup("workers").DefValue = "one for each processor" // in the help text, which must not depend on the machine
 	flags.BoolVar(&w.once, "once", false, "end when no job is due")
 	flags.Var(spanFlag{&w.snooze}, "snooze", "how much later a job comes again, of which the command has ended with 75")
 	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "how long a command may run; default: as long as it takes")
@@ -156,7 +156,7 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 	return err
 }
 
-// limitDrain is a ctx that ends with hard, or when limit has passed since the end of work.
+// limitDrain returns a ctx that ends with hard, or when limit has passed after the end of work.
 func limitDrain(hard, work context.Context, limit time.Duration) (context.Context, func()) {
 	over, cancel := context.WithCancel(hard)
 	ended := make(chan struct{})
@@ -176,7 +176,8 @@ func limitDrain(hard, work context.Context, limit time.Duration) (context.Contex
 	}
 }
 
-// noteDrain says that ctx has ended, for an operator that waits for the commands. The returned function ends that.
+// noteDrain tells the operator when ctx ends that honker is waiting for the commands. The returned function stops
+// this.
 func (a *app) noteDrain(ctx context.Context) (end func()) {
 	said := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -190,7 +191,7 @@ func (a *app) noteDrain(ctx context.Context) (end func()) {
 	}
 }
 
-// secondSignal is a ctx that ends with the second signal: the first one is for all commands.
+// secondSignal returns a ctx that ends with the second signal. The first signal starts the drain.
 func secondSignal() (context.Context, func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -208,7 +209,8 @@ func secondSignal() (context.Context, func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// handler runs argv for a job. When hard ends, commands are ended, and their jobs are given back.
+// handler returns a handler that runs argv for each job. When hard ends, the commands are ended, and their jobs
+// are returned to the queue.
 func (a *app) handler(w *working, hard context.Context, path string, argv []string) func(context.Context, *honker.Job[json.RawMessage]) error {
 	errs := &together{w: a.stderr}
 	return func(ctx context.Context, job *honker.Job[json.RawMessage]) error {
@@ -235,7 +237,7 @@ func (a *app) handler(w *working, hard context.Context, path string, argv []stri
 	}
 }
 
-// verdict is what the exit code of a command means for its job.
+// verdict maps the exit code of a command to the outcome of its job.
 func (w *working) verdict(err error, why string) error {
 	if why != "" {
 		err = fmt.Errorf("%w: %s", err, why)
@@ -249,7 +251,7 @@ func (w *working) verdict(err error, why string) error {
 	return err
 }
 
-// saveOutput makes a result of what a command has printed. Nothing is no result.
+// saveOutput sets the output of a command as the result of its job. Empty output sets no result.
 func saveOutput(job *honker.Job[json.RawMessage], output []byte) error {
 	output = bytes.TrimSpace(output)
 	switch {

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The exit code of the command settles its job, and what it prints is the result.
+// The exit code of the command settles its job, and its output is the result.
 func TestWork_ExitCodes(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -72,7 +72,7 @@ exit $code`)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// worker is a running honker work, of which the command says that it has begun.
+// worker starts honker work and waits for its start message.
 func worker(t *testing.T, dir, script string, flags ...string) (*exec.Cmd, *bufio.Reader, *bytes.Buffer) {
 	t.Helper()
 	args := append([]string{"work", "jobs", "-o", "jsonl"}, flags...)
@@ -92,7 +92,7 @@ func line1(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSpace(line)
 }
 
-// SIGTERM lets the command that runs end, and starts no other.
+// After SIGTERM the running command may finish, and no other command starts.
 func TestWork_Drain(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -115,7 +115,7 @@ func TestWork_Drain(t *testing.T) {
 	require.Zero(t, second.Attempts)
 }
 
-// A second signal ends the commands and what they have started, and their jobs are given back.
+// A second signal ends the commands and their children, and returns their jobs to the queue.
 func TestWork_SecondSignal(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -136,15 +136,15 @@ func TestWork_SecondSignal(t *testing.T) {
 	require.Equal(t, honker.StatePending, job.State)
 }
 
-// A job is held until its command has ended, also one that takes longer for that than the worker waits for a handler:
-// with a limit of one, the second worker starts the job after the first command has ended.
+// A job is held until its command has ended, even if that takes longer than the worker waits for a handler. With a
+// limit of 1, the second worker starts the job only after the first command has ended.
 func TestWork_HeldUntilEnded(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
 	require.NoError(t, q.SetLimits(t.Context(), honker.Limits{Running: 1, PerKey: 1, InOrder: true}))
 	id, err := q.Enqueue(t.Context(), 1, honker.Key("ann"))
 	require.NoError(t, err)
-	// mkdir tells of two at once. The first command has three seconds of work to do when it is asked to end.
+	// mkdir fails if two commands run at once. The first command takes three seconds to end after SIGTERM.
 	const script = `mkdir runs || { echo two at once >&2; exit 1; }
 trap 'echo asked >&2; sleep 3; rmdir runs; exit 1' TERM
 echo "begun $HONKER_ATTEMPT" >&2
@@ -175,7 +175,7 @@ rmdir runs`
 	require.Equal(t, 1, strings.Count(out.String(), `"outcome":"acked"`), out.String())
 }
 
-// A job that is cancelled, or runs for too long, ends its command and what that has started.
+// A command and its children are ended if the job is cancelled or exceeds its time limit.
 func TestWork_Ends(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -201,7 +201,7 @@ func TestWork_Ends(t *testing.T) {
 	require.Contains(t, dead.LastError, "timeout after 3s: signal: terminated")
 }
 
-// What a command cannot do is said before a job is claimed for it; and it has the signals of any process.
+// A command that cannot be run is reported before a job is claimed. Commands have the default signal handling.
 func TestWork_Command(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -223,7 +223,7 @@ func TestWork_Command(t *testing.T) {
 	require.Equal(t, "y", result)
 }
 
-// Of two commands under a lock one runs.
+// Of two commands under the same lock, only the first runs.
 func TestLockRun(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -255,7 +255,7 @@ func TestLockRun(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// A signal is passed on, and the lock is free afterwards.
+// A signal is passed on, and the lock is released afterwards.
 func TestLockRun_Signal(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -277,7 +277,7 @@ func TestLockRun_Signal(t *testing.T) {
 	}
 }
 
-// A lock that is broken ends the command that ran under it.
+// Breaking a lock ends the command that runs under it.
 func TestLockRun_Broken(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
@@ -293,7 +293,7 @@ func TestLockRun_Broken(t *testing.T) {
 	require.Contains(t, errs.String(), "lock lost")
 }
 
-// A reader of the outcomes that goes ends the work, and leaves no job behind.
+// A closed output ends the work, and no job stays claimed.
 func TestWork_ClosedPipe(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)

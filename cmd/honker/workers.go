@@ -35,8 +35,8 @@ func alive(l admin.Life) cell {
 	return text(string(l))
 }
 
-// seen is when the process of a worker last made a commit. Of one that is alive that says nothing, since a worker that
-// waits makes none: people are shown a dash.
+// seen shows when the process of a worker last committed. People see a dash for a live worker, since a worker that
+// waits makes no commits.
 func seen(w admin.WorkerInfo) cell {
 	c := when(w.Seen)
 	if w.Alive == admin.Alive {
@@ -45,7 +45,7 @@ func seen(w admin.WorkerInfo) cell {
 	return c
 }
 
-// orDash is an id; people are shown a dash for 0.
+// orDash shows an id, or a dash to people if it is 0.
 func orDash(n int64) cell {
 	if n == 0 {
 		return cell{human: "-", right: true}
