@@ -43,7 +43,6 @@ var vagueProse = map[string]float64{
 	"internal/engine":                     20.6,
 	"internal/presence":                   37.4,
 	"internal/sqlfunc":                    21.2,
-	"internal/sqlite":                     21.9,
 	"internal/store":                      22.2,
 	"internal/traffic":                    35.9,
 	"internal/wake":                       31.0,

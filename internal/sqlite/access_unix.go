@@ -4,7 +4,7 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// accessible asks the system whether this process may read path and, with write, write to it.
+// accessible checks whether this process may read path and, if write is set, write to it.
 func accessible(path string, write bool) error {
 	mode := uint32(unix.R_OK)
 	if write {

@@ -8,15 +8,14 @@ import (
 	"time"
 )
 
-// PoolSettings are what an application has chosen for its pool, as far as honker works
-// differently with it.
+// PoolSettings are the settings of an application's pool that affect how honker works with it.
 type PoolSettings struct {
-	Waits       bool // the pool's statements wait for locks
-	WAL         bool // readers and the writer do not wait for each other
-	SharedCache bool // its connections are one to SQLite
+	Waits       bool // statements have a busy timeout
+	WAL         bool // readers and the writer do not block each other
+	SharedCache bool // connections share a cache, with locks on tables
 }
 
-// SettingsOf asks pool. What is set for each connection is that of one of them.
+// SettingsOf reads the settings of pool. Settings that belong to a connection are read from a single connection.
 func SettingsOf(ctx context.Context, pool *sql.DB) (s PoolSettings, err error) {
 	conn, err := pool.Conn(ctx)
 	if err != nil {
@@ -32,15 +31,15 @@ func SettingsOf(ctx context.Context, pool *sql.DB) (s PoolSettings, err error) {
 		return s, err
 	}
 	s.WAL, s.Waits = journal == "wal", timeout > 0
-	// Not where the question would have to wait for a second connection.
+	// Skip the check if it would have to wait for a second connection.
 	if stats := pool.Stats(); stats.MaxOpenConnections == 0 || stats.InUse < stats.MaxOpenConnections {
 		s.SharedCache, err = sharesCache(ctx, conn, pool)
 	}
 	return s, err
 }
 
-// sharesCache reports that the size of conn's cache is also that of another connection's, which
-// SQLite does not tell otherwise.
+// sharesCache reports whether two connections of pool share a cache. SQLite has no query for this, so it changes
+// the cache size of conn and checks whether the size of the other connection changes too.
 func sharesCache(ctx context.Context, conn *sql.Conn, pool *sql.DB) (shared bool, err error) {
 	other, err := pool.Conn(ctx)
 	if err != nil {
@@ -60,7 +59,7 @@ func sharesCache(ctx context.Context, conn *sql.Conn, pool *sql.DB) (shared bool
 	return after != theirs, errors.Join(err, restored)
 }
 
-// Warnings says what goes wrong with a pool that is used all the same.
+// Warnings describes problems with the settings that honker can work with.
 func (s PoolSettings) Warnings() (all []string) {
 	if !s.Waits && !s.WAL {
 		all = append(all, "the pool has a rollback journal and no busy timeout: its own statements fail with "+
@@ -73,8 +72,8 @@ func (s PoolSettings) Warnings() (all []string) {
 	return all
 }
 
-// Hint returns a setting of the pool that would serve the application better, and how to change it; "": none. What
-// Warnings names is left out.
+// Hint returns a suggestion for better settings, or "" if there is none. Settings covered by Warnings are left
+// out.
 func (s PoolSettings) Hint() string {
 	switch {
 	case s.Waits && !s.WAL:
@@ -87,9 +86,9 @@ func (s PoolSettings) Hint() string {
 	return ""
 }
 
-// CommitAttached commits tx, of any driver. With a rollback journal a COMMIT fails while another
-// connection reads: it is tried again for as long as limit, by its text, since database/sql
-// forgets a transaction with its first Commit.
+// CommitAttached commits tx, which may be of any driver. With a rollback journal, COMMIT fails while another
+// connection reads. CommitAttached retries it for at most limit. It runs COMMIT as a statement, because
+// database/sql gives up a transaction after the first Commit.
 func CommitAttached(tx *sql.Tx, limit time.Duration) error {
 	ctx := context.Background()
 	err := Retry(ctx, limit, func() error {
@@ -97,12 +96,13 @@ func CommitAttached(tx *sql.Tx, limit time.Duration) error {
 		return err
 	})
 	if errors.Is(err, sql.ErrTxDone) {
-		return tx.Commit() // which knows why
+		return tx.Commit() // returns the reason
 	}
 	if err != nil {
 		return err
 	}
-	// database/sql has still to end one: an empty one, since the transaction is committed.
+	// Commit has to end some transaction for database/sql. The original is committed already, so give it an empty
+	// transaction.
 	if _, err := tx.ExecContext(ctx, "BEGIN"); err == nil {
 		_ = tx.Commit()
 	}

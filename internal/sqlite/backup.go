@@ -9,12 +9,12 @@ import (
 	"modernc.org/sqlite"
 )
 
-// backupPages is how many pages are copied between two looks at ctx: some milliseconds.
+// backupPages is the number of pages copied between two checks of ctx, which takes some milliseconds.
 const backupPages = 1000
 
-// Backup copies the database to a new file at path, as of one moment: in a read transaction of conn's, so
-// that commits of others neither wait nor begin it anew. It ends with ctx. What it leaves of the copy after an
-// error is the caller's to remove.
+// Backup copies the database to a new file at path. It copies within a read transaction on conn, so the backup
+// is a consistent snapshot: writers are not blocked, and their commits do not restart the backup. Backup stops
+// when ctx ends. After an error the caller must remove the incomplete copy.
 func Backup(ctx context.Context, conn *sql.Conn, path string) (err error) {
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -22,7 +22,7 @@ func Backup(ctx context.Context, conn *sql.Conn, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	var version int64
-	if err := scanOne(ctx, tx, "PRAGMA schema_version", &version); err != nil { // the transaction begins to read
+	if err := scanOne(ctx, tx, "PRAGMA schema_version", &version); err != nil { // starts the read transaction
 		return err
 	}
 	return conn.Raw(func(c any) error {
@@ -51,13 +51,13 @@ func copyPages(ctx context.Context, b *sqlite.Backup) error {
 	return nil
 }
 
-// VacuumInto is Backup on a connection of any driver, which cannot be interrupted.
+// VacuumInto is like Backup, but works with any driver. It cannot be interrupted.
 func VacuumInto(ctx context.Context, conn *sql.Conn, path string) error {
 	_, err := conn.ExecContext(context.WithoutCancel(ctx), "VACUUM INTO ?1", path)
 	return err
 }
 
-// Vacuum writes the database anew without free pages. It holds the writer for as long as that takes.
+// Vacuum rebuilds the database without free pages. It holds the write lock until it is done.
 func Vacuum(ctx context.Context, pool *sql.DB) error {
 	_, err := pool.ExecContext(ctx, "VACUUM")
 	return err

@@ -9,16 +9,16 @@ import (
 	"io"
 )
 
-// errHiddenCall stops a statement that has begun to read when a function in it is about to
-// write: something that the text does not show, such as a view, calls it. Outside a
-// transaction SQLite would have to turn the read snapshot into a write, which fails with
-// BUSY_SNAPSHOT if another writer has committed in between. Nothing has been written yet,
-// so conn runs the statement again as a writer, unless the caller has rows of it already.
+// errHiddenCall stops a read statement in which a function is about to write. The text of the
+// statement does not show the call, for example because a view contains it. Outside a transaction
+// SQLite would have to upgrade the read snapshot to a write, which fails with BUSY_SNAPSHOT if
+// another writer has committed in between. Nothing has been written yet, so conn runs the statement
+// again as a writer, unless the caller has received rows from it.
 var errHiddenCall = fmt.Errorf("%w: a view, say, calls a function that writes after the first row: "+
 	"call the function in the statement itself, or begin a transaction first", ErrInvalid)
 
-// call runs f in the middle of a statement of c. SQLite makes a text of its error; the
-// error itself waits in cause for the end of that statement.
+// call runs f within a statement of c. SQLite keeps only the text of its error, so the error itself
+// is saved in cause until the statement ends.
 func (c *conn) call(f *Function, args []driver.Value) (driver.Value, error) {
 	v, err := c.run(f, args)
 	if err != nil {
@@ -46,14 +46,14 @@ func (c *conn) run(f *Function, args []driver.Value) (driver.Value, error) {
 	return f.safely(q, args)
 }
 
-// mayCallWriter refuses a function that writes where the statement around it cannot.
+// mayCallWriter returns an error if the current statement cannot contain a call that writes.
 func (c *conn) mayCallWriter() error {
 	switch {
 	case c.tx.readOnly:
 		return errReadOnlyTx
 	case c.tx.open:
 		c.tx.wrote = true
-	case c.current == nil || c.current.verb == vRead: // SQLite begins it with a read
+	case c.current == nil || c.current.verb == vRead: // SQLite begins such a statement with a read snapshot
 		return errHiddenCall
 	}
 	return nil
@@ -65,13 +65,13 @@ const (
 	release    = "RELEASE honker_call"
 )
 
-// runWhole runs f so that nothing of it stays when it fails.
+// runWhole runs f in a savepoint, and undoes all of its changes if it fails.
 func (c *conn) runWhole(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
 	if err := c.execRaw(savepoint); err != nil {
 		if !IsBusy(err) {
 			return nil, err
 		}
-		// Inside of a statement that writes SQLite opens no savepoint, and says busy.
+		// Within a writing statement SQLite cannot open a savepoint, and returns SQLITE_BUSY.
 		return c.runInsideWrite(f, q, args)
 	}
 	v, err := f.safely(q, args)
@@ -81,9 +81,9 @@ func (c *conn) runWhole(f *Function, q Querier, args []driver.Value) (driver.Val
 	return v, c.execRaw(release)
 }
 
-// runInsideWrite runs f without a savepoint. Outside a transaction SQLite undoes it with
-// the statement around it; inside one the part that was done would stay, so the transaction
-// has failed.
+// runInsideWrite runs f without a savepoint. Outside a transaction SQLite undoes its changes
+// together with the surrounding statement. Inside a transaction a failed f could leave changes
+// behind, so the transaction is marked as failed.
 func (c *conn) runInsideWrite(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
 	v, err := f.safely(q, args)
 	if err != nil && c.tx.open && c.tx.failed == nil {
@@ -92,8 +92,8 @@ func (c *conn) runInsideWrite(f *Function, q Querier, args []driver.Value) (driv
 	return v, err
 }
 
-// execRaw runs a statement without arguments, once: no retries, since what holds the lock
-// is the statement around it.
+// execRaw runs a statement without arguments and without retries, since the surrounding statement
+// itself holds the lock.
 func (c *conn) execRaw(query string) error {
 	s, err := c.statement(context.Background(), query)
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *conn) execRaw(query string) error {
 	return err
 }
 
-// wrapCause gives a statement's error, which has a function's text, that function's error as
-// its cause. That of a commit that was refused says nothing, and is replaced.
+// wrapCause adds the error of a failed function to the error of its statement, which has only the
+// text. The error of a refused commit is replaced, since SQLite's own error is meaningless there.
 func (c *conn) wrapCause(err error) error {
 	cause, refused := c.cause, c.refused
 	c.cause, c.refused = nil, nil
@@ -125,8 +125,8 @@ type callError struct{ err, cause error }
 func (e *callError) Error() string   { return e.err.Error() }
 func (e *callError) Unwrap() []error { return []error{e.cause, e.err} }
 
-// execWriter runs s, which calls a function that writes, as a transaction of its own.
-// By itself it may begin with a read, and could not write once another writer has
+// execWriter runs s, which calls a function that writes, in its own transaction. Without the
+// transaction, s could begin with a read snapshot, and would fail to write if another writer has
 // committed since.
 func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if err := c.tx.begin(ctx, c, true); err != nil {
@@ -136,8 +136,8 @@ func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue
 	return res, c.end(err)
 }
 
-// queryWriter is execWriter for its rows, also for those of INSERT … RETURNING and its like.
-// They are handed out when they are committed: a slow reader of them holds up no other writer.
+// queryWriter is execWriter for statements with rows, including INSERT … RETURNING. The rows are
+// returned after the commit, so that a slow reader does not block other writers.
 func (c *conn) queryWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if err := c.tx.begin(ctx, c, true); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (c *conn) queryWriter(ctx context.Context, s *stmt, args []driver.NamedValu
 	return all, nil
 }
 
-// end commits what went well, and rolls back what did not.
+// end commits if err is nil, and rolls back otherwise.
 func (c *conn) end(err error) error {
 	if err != nil {
 		_ = c.tx.rollback(c)
@@ -159,13 +159,13 @@ func (c *conn) end(err error) error {
 	return c.tx.commit(c, true)
 }
 
-// bufferedRows are rows that were read to their end.
+// bufferedRows are rows that were read completely.
 type bufferedRows struct {
 	columns, types []string
 	rows           [][]driver.Value
 }
 
-// readAll runs s to its end.
+// readAll runs s and reads all of its rows.
 func (c *conn) readAll(ctx context.Context, s *stmt, args []driver.NamedValue) (*bufferedRows, error) {
 	r, err := c.start(ctx, s, args)
 	if err != nil {
@@ -210,18 +210,18 @@ func (b *bufferedRows) Next(dest []driver.Value) error {
 // Close implements driver.Rows.
 func (b *bufferedRows) Close() error { return nil }
 
-// innerConn is a connection as the functions that it calls see it: its statements, without
-// a gate or a transaction around them, since those are around the caller.
+// innerConn is the connection as seen by the functions it calls. Its statements use neither the
+// gate nor a transaction, because both belong to the caller.
 type innerConn struct{ c *conn }
 
-// querier is innerConn behind database/sql, which alone can make a *sql.Rows. It is one
-// per depth: a statement of a function may fire a trigger that calls another one, and a
-// *sql.Conn is locked while it runs.
+// querier returns innerConn wrapped by database/sql, which is the only way to get a *sql.Rows.
+// There is a querier per call depth: a statement of a function may fire a trigger that calls
+// another function, and database/sql locks a *sql.Conn while a statement runs.
 func (c *conn) querier() (Querier, error) {
 	for c.depth >= len(c.queriers) {
 		pool := sql.OpenDB(innerConn{c})
 		q, err := pool.Conn(context.Background())
-		// The pool has a goroutine, which ends here; a connection that is out stays good.
+		// Closing the pool ends its goroutine. A connection in use stays valid.
 		_ = pool.Close()
 		if err != nil {
 			return nil, err
@@ -268,7 +268,7 @@ func (i innerConn) QueryContext(ctx context.Context, query string, args []driver
 	return innerRows{r}, nil
 }
 
-// innerRows end nothing but their statement.
+// innerRows closes only its own statement.
 type innerRows struct{ *rows }
 
 func (r innerRows) Close() error {
@@ -286,5 +286,5 @@ func (i innerConn) Prepare(string) (driver.Stmt, error) { return nil, errInner }
 // Begin implements driver.Conn.
 func (i innerConn) Begin() (driver.Tx, error) { return nil, errInner }
 
-// Close implements driver.Conn. The connection belongs to another pool.
+// Close implements driver.Conn. It does nothing, since the connection belongs to another pool.
 func (i innerConn) Close() error { return nil }

@@ -11,68 +11,69 @@ import (
 	"time"
 )
 
-// Op is one small write. It runs inside a transaction that may carry others.
+// Op is a small write. It runs inside a transaction that may contain other ops.
 type Op interface {
-	// Run executes the statements at the time now. When it returns an error,
-	// nothing of it stays. It may be called again after a failure.
+	// Run executes the statements of the op, with now as the current time. If it returns an error,
+	// all of its changes are undone. It may be called again after a failure.
 	Run(ctx context.Context, q Querier, now time.Time) error
-	// Single says that Run is one statement, which SQLite undoes by itself.
+	// Single reports whether Run executes a single statement, which SQLite undoes by itself.
 	Single() bool
 }
 
-// Committer turns the small writes of many goroutines into few commits.
+// Committer groups the small writes of many goroutines into few commits.
 //
-// There is no goroutine and no timer behind it: a caller that finds no leader becomes
-// one, runs whatever waits, commits once, answers all of the batch and passes the lead to
-// the next request. So a caller alone waits for no other, and under load a commit carries
-// many. The batch grows by itself: while one commit is on its way, more requests arrive.
+// It has no goroutine and no timer. A caller that finds no leader becomes the leader: it runs all
+// waiting requests, commits once, answers the requests of its batch and passes the lead to the next
+// request. A single caller therefore never waits for others, and under load a commit contains many
+// ops. Batches grow by themselves, because more requests arrive during a commit.
 type Committer struct {
 	source Source
-	limit  time.Duration // how long an op may wait to be started
-	bound  time.Duration // of one batch
+	limit  time.Duration // limit on the wait for the start of an op
+	bound  time.Duration // time limit of a batch
 
 	mu      sync.Mutex
-	waiting []*request // in order of arrival; the leader's own is the first
+	waiting []*request // in order of arrival; the leader's own request is first
 	leading bool
 	closed  bool
-	idle    sync.Cond // leading became false
+	idle    sync.Cond // signals that leading became false
 
-	lastBatchSize int // the leader's: expect as many again
+	lastBatchSize int // batch size of the last leader, an estimate for the next batch
 }
 
-// Bounds of one commit: application transactions and other processes want the writer too,
-// and the first op of a batch is answered no sooner than the last.
+// Limits of a batch. Application transactions and other processes also need the write lock, and the
+// first op of a batch is answered no earlier than the last.
 const (
 	maxBatch     = 512
 	maxBatchTime = 10 * time.Millisecond
 )
 
-// request is a caller's op in the queue.
+// request is an op in the queue.
 type request struct {
 	op     Op
 	err    error
 	chosen bool      // told to lead; guarded by mu
-	call   chan bool // true: lead; closed: done, err is set
+	call   chan bool // receives true to lead; closed when err is set
 }
 
-// NewCommitter returns a committer that writes on connections of source.
+// NewCommitter returns a committer that writes on connections of source. limit is the longest wait
+// for the start of an op.
 func NewCommitter(source Source, limit time.Duration) *Committer {
 	c := &Committer{source: source, limit: limit, bound: maxBatchTime}
 	c.idle.L = &c.mu
 	return c
 }
 
-// Do runs op in a transaction and returns when that is committed: on its caller's own
-// goroutine, or on that of another caller, the leader.
+// Do runs op in a transaction, and returns after the commit. The op runs on the goroutine of the
+// caller, or of another caller that is the leader.
 //
-// A ctx that ends before op has started withdraws it. Once started, Do returns the
-// real outcome.
+// If ctx ends before op has started, Do withdraws it and returns ctx.Err(). Once op has started, Do
+// returns its actual outcome.
 func (c *Committer) Do(ctx context.Context, op Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	r := &request{op: op}
-	// The array of the queue may hold r until others take its place: not what op has read, too.
+	// The array behind the queue may keep r alive. It must not keep the data read by op alive, too.
 	defer func() { r.op = nil }()
 	lead, err := c.join(r)
 	if err != nil {
@@ -87,8 +88,8 @@ func (c *Committer) Do(ctx context.Context, op Op) error {
 	return err
 }
 
-// join queues r; true makes its caller the leader. Whether there is a leader and whether r
-// is in the queue is decided under one lock, so no request is left without a leader.
+// join queues r. It returns true if the caller is now the leader. Both decisions are made under a
+// single lock, so no request is left without a leader.
 func (c *Committer) join(r *request) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,12 +101,12 @@ func (c *Committer) join(r *request) (bool, error) {
 		c.leading, r.chosen = true, true
 		return true, nil
 	}
-	r.call = make(chan bool, 1) // a leader of one op needs none
+	r.call = make(chan bool, 1) // not needed by a leader
 	return false, nil
 }
 
-// wait returns true when r has to lead, and its outcome otherwise. The limit is for a
-// request that is not started: a batch that is under way ends by itself.
+// wait returns true if r must lead, and the outcome of r otherwise. The limit applies only to
+// requests that have not started, because a running batch ends by itself.
 func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 	timeout := time.NewTimer(c.limit)
 	defer timeout.Stop()
@@ -121,14 +122,14 @@ func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 			return false, errGateBusy(c.limit)
 		}
 	}
-	// Too late: it had started, or was called to lead. To return now would be to guess
-	// the outcome, or to leave the queue without a leader.
+	// Too late: r has started, or must lead. Returning now would leave the outcome unknown, or the
+	// queue without a leader.
 	lead := <-r.call
 	return lead, r.err
 }
 
-// withdraw takes r out of the queue; false when it is no longer there or leads. One that
-// was told to lead is still in the queue, but the call is in its channel.
+// withdraw removes r from the queue. It returns false if r has left the queue or must lead. A
+// request told to lead is still in the queue, but there is a value in its channel.
 func (c *Committer) withdraw(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,8 +137,8 @@ func (c *Committer) withdraw(r *request) bool {
 }
 
 func (c *Committer) removeLocked(r *request) bool {
-	// A walk: it happens when a caller gives up, and the queue is as long as there are
-	// callers.
+	// The linear search is fine: callers rarely give up, and the queue is no longer than the number
+	// of callers.
 	for i, other := range c.waiting {
 		if other == r {
 			c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
@@ -147,22 +148,22 @@ func (c *Committer) removeLocked(r *request) bool {
 	return false
 }
 
-// lead runs one batch, its own request first, and passes the lead on: a leader that went
-// on would keep its caller from an answer that is known.
+// lead runs a batch that starts with its own request, and then passes the lead on. It does not run
+// a second batch, because its caller is waiting for an answer that is already known.
 func (c *Committer) lead(ctx context.Context, own *request) error {
 	defer c.passOn()
 	conn, err := c.source.acquire(ctx, c.limit)
 	if err != nil {
 		return c.fail(own, err)
 	}
-	// A caller alone must not pay for this with each of its commits.
+	// Skip this for a single caller, which would pay for it with each commit.
 	if c.lastBatchSize > 1 {
-		// Those just answered are on their way back: let them join. Worth a third of the
-		// throughput: a plain Enqueue takes 28 µs with it and 40 without among 8 callers,
-		// 19 and 27 among 64 (medians of 3, two cores).
+		// Let callers that were just answered join with their next request. This is worth a third
+		// of the throughput: with 8 callers a plain Enqueue takes 28 µs with the yield and 40
+		// without it, with 64 callers 19 and 27 (medians of 3, two cores).
 		runtime.Gosched()
 	}
-	// After the connection: while it was waited for, others may have joined.
+	// Check now, because others may have joined while the connection was acquired.
 	if r := c.takeAlone(); r != nil {
 		return c.runAlone(ctx, conn, r)
 	}
@@ -171,7 +172,8 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 		return c.fail(own, err)
 	}
 	batch, err := c.run(conn)
-	// Before the answers: a caller that closes the pool next must find it complete.
+	// Release before answering: a caller that then closes the pool must find all connections
+	// returned.
 	c.source.release(conn, err)
 	for _, r := range batch {
 		if r != own {
@@ -181,8 +183,8 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 	return own.err
 }
 
-// begin takes the write lock at once: a batch that began with a read could lose the right
-// to write to another process. On a wrapped connection the BEGIN enters the gate first, see
+// begin takes the write lock at once. A transaction that began with a read could fail to get the
+// lock because of another process. On a wrapped connection BEGIN first enters the gate, see
 // conn.control.
 func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 	inner := c.source.statementCtx(ctx)
@@ -192,8 +194,8 @@ func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 	})
 }
 
-// runAlone runs r as a transaction of one statement, which needs no BEGIN and no COMMIT:
-// the common case of a process with little to do.
+// runAlone runs r as a single-statement transaction without BEGIN and COMMIT. This is the common
+// case in a process with few writes.
 func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, r *request) error {
 	inner := c.source.statementCtx(ctx)
 	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, r.op, time.Now()) })
@@ -202,7 +204,8 @@ func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, r *request) er
 	return err
 }
 
-// takeAlone takes the leader's op off the queue if it needs no transaction around it.
+// takeAlone removes the leader's op from the queue if it is the only op and needs no explicit
+// transaction.
 func (c *Committer) takeAlone() *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,8 +217,8 @@ func (c *Committer) takeAlone() *request {
 	return r
 }
 
-// run executes what waits, and what comes meanwhile, and commits. Every request of
-// the batch has its outcome when it returns.
+// run executes the waiting ops, and ops that arrive in the meantime, and commits them. When it
+// returns, each request of the batch has its outcome.
 func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 	batch, err := c.runWaiting(conn)
 	c.lastBatchSize = len(batch)
@@ -225,23 +228,23 @@ func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 	if err == nil {
 		return batch, nil
 	}
-	// Whether or not SQLite has done so by itself: an error here says nothing new.
+	// SQLite may have rolled back already, so ignore the error.
 	_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
 	for _, r := range batch {
-		if r.err == nil { // one that failed by itself keeps its own error
+		if r.err == nil { // an op that failed keeps its own error
 			r.err = fmt.Errorf("the commit that carried it failed: %w", err)
 		}
 	}
 	return batch, err
 }
 
-// runWaiting executes requests until none waits or a bound is reached. Its error is one
-// that takes the whole transaction with it; then the requests that it has taken and not
-// run are in the batch too, since they have left the queue.
+// runWaiting executes requests until none is left or a limit is reached. It returns only errors
+// that abort the whole transaction. Requests taken from the queue are in batch even if they did not
+// run.
 func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
-	now := time.Now() // one time for all that is committed together
-	// The first round whatever the time: the leader's op is in it, and the machine may have taken
-	// the processor away since now was read.
+	now := time.Now() // the same time for all ops of a commit
+	// The first round always runs, because it contains the leader's op. The process may have been
+	// preempted since now was read.
 	for len(batch) == 0 || len(batch) < maxBatch && time.Since(now) < c.bound {
 		taken := c.take(maxBatch - len(batch))
 		if len(taken) == 0 {
@@ -257,9 +260,8 @@ func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
 	return batch, nil
 }
 
-// commit waits for readers where the journal is a rollback journal: there the last page lock
-// is taken by the COMMIT. It is not withdrawn: the ops have run, and their callers are to hear
-// what became of them.
+// commit waits for readers with a rollback journal, where COMMIT takes the last lock. It cannot be
+// cancelled: the ops have run, and their callers must learn the outcome.
 func (c *Committer) commit(conn *sql.Conn) error {
 	return Retry(context.Background(), c.limit, func() error {
 		_, err := conn.ExecContext(context.Background(), "COMMIT")
@@ -267,10 +269,10 @@ func (c *Committer) commit(conn *sql.Conn) error {
 	})
 }
 
-// runOne runs r so that its failure is its own. The error it returns is one that
-// takes the whole transaction with it.
+// runOne runs r so that its failure does not affect other ops. It returns only errors that abort
+// the whole transaction.
 func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool) error {
-	ctx := context.Background() // its caller's may end; the others' has not
+	ctx := context.Background() // the caller's ctx may end, but other ops depend on the transaction
 	if r.op.Single() {
 		if r.err = safely(ctx, conn, r.op, now); r.err == nil {
 			return nil
@@ -283,7 +285,7 @@ func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool
 	if first {
 		return runFirst(ctx, conn, r, now)
 	}
-	// From the second one on, what others have written must outlive a failure of this one.
+	// Later ops need a savepoint, so that a failure keeps the changes of earlier ops.
 	if _, err := conn.ExecContext(ctx, "SAVEPOINT honker"); err != nil {
 		return err
 	}
@@ -296,19 +298,19 @@ func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool
 	return err
 }
 
-// runFirst needs no savepoint, under which SQLite copies every page before it is
-// changed: there is nothing yet that must not be undone.
+// runFirst runs r without a savepoint, under which SQLite would copy every page before changing it.
+// There are no earlier changes to preserve.
 func runFirst(ctx context.Context, conn *sql.Conn, r *request, now time.Time) error {
 	if r.err = safely(ctx, conn, r.op, now); r.err == nil {
 		return nil
 	}
-	_, _ = conn.ExecContext(ctx, "ROLLBACK") // which SQLite may have done already
+	_, _ = conn.ExecContext(ctx, "ROLLBACK") // SQLite may have done it already
 	_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	return err
 }
 
-// safely makes an error of a panic: the leader runs the ops of others, and owes them an
-// answer and the lead.
+// safely turns a panic into an error. The leader runs the ops of others, and must still answer them
+// and pass on the lead.
 func safely(ctx context.Context, conn *sql.Conn, op Op, now time.Time) (err error) {
 	defer func() {
 		if p := panicError(recover()); p != nil {
@@ -318,8 +320,8 @@ func safely(ctx context.Context, conn *sql.Conn, op Op, now time.Time) (err erro
 	return op.Run(ctx, conn, now)
 }
 
-// isFatal picks the errors after which SQLite may have rolled everything back, or the
-// connection is of no more use.
+// isFatal reports errors after which SQLite may have rolled back the transaction, or the connection
+// is unusable.
 func isFatal(err error) bool {
 	switch Code(err) & 0xff {
 	case codeFull, codeIOErr, codeNoMem, codeInterrupt, codeCorrupt, codeCantOpen:
@@ -328,11 +330,11 @@ func isFatal(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
-// take moves up to n requests from the queue into the running batch.
+// take moves up to n requests from the queue into the current batch.
 func (c *Committer) take(n int) []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Capped, so that an append to the queue copies it instead of growing into the batch.
+	// The capacity is limited, so that appends to either slice do not overwrite the other.
 	n = min(n, len(c.waiting))
 	if n == 0 {
 		return nil
@@ -342,8 +344,8 @@ func (c *Committer) take(n int) []*request {
 	return taken
 }
 
-// fail withdraws the leader's op alone. What it met may be its own, such as its ctx: each
-// of the others tries for itself.
+// fail withdraws only the leader's op. The error may concern only the leader, such as the end of
+// its ctx, so the other requests try on their own.
 func (c *Committer) fail(own *request, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -351,7 +353,7 @@ func (c *Committer) fail(own *request, err error) error {
 	return err
 }
 
-// passOn calls the next request's caller, after the leader has its answer.
+// passOn makes the next request the leader. It runs after the leader has its answer.
 func (c *Committer) passOn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -360,44 +362,44 @@ func (c *Committer) passOn() {
 		c.idle.Broadcast()
 		return
 	}
-	// It stays in the queue: it is the first op of its own batch.
+	// The request stays in the queue, as the first op of its own batch.
 	next := c.waiting[0]
 	next.chosen = true
 	next.call <- true
 }
 
-// Close refuses further ops and returns when those that wait are done.
+// Close rejects further ops, and returns when the waiting ops are done.
 func (c *Committer) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true // before the wait: no later op can keep a leader at work
+	c.closed = true // set before waiting, so that no new op keeps a leader at work
 	for c.leading {
 		c.idle.Wait()
 	}
 	return c.source.close()
 }
 
-// Source lends the connection that a batch is written on, to one committer: its leader
-// uses it, and there is one leader at a time.
+// Source lends a connection to write a batch on. It serves a single committer, whose current leader
+// is its only user.
 type Source interface {
-	// acquire returns a connection, waiting for it up to limit.
+	// acquire returns a connection. It waits for at most limit.
 	acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error)
-	// release takes it back; err is what went wrong with it, if anything.
+	// release returns the connection. err is the error that occurred on it, if any.
 	release(conn *sql.Conn, err error)
-	// statementCtx is the ctx of a statement that takes the write lock under ctx.
+	// statementCtx returns the context for a statement that takes the write lock under ctx.
 	statementCtx(ctx context.Context) context.Context
-	// lost tells whether an error has taken the transaction of conn away, as a
-	// trigger's ROLLBACK does, so that what follows would commit by itself.
+	// lost reports whether an error has ended the transaction of conn, as a trigger's ROLLBACK does.
+	// Further statements would then be committed one by one.
 	lost(ctx context.Context, conn *sql.Conn) bool
 	close() error
 }
 
-// OwnPool is a pool that a Connector feeds. One connection is kept from batch to batch:
-// its statements stay prepared, and a commit saves the way through the pool.
+// OwnPool returns a Source for a pool of a Connector. It keeps a connection between batches, so
+// that statements stay prepared and commits bypass the pool.
 func OwnPool(pool *sql.DB) Source { return &ownPool{pool: pool} }
 
-// ForeignPool is an application's pool, of any driver. A connection is borrowed for each
-// batch: the pool may be small, and the application has to get at it.
+// ForeignPool returns a Source for an application's pool, of any driver. It borrows a connection
+// for each batch, since the pool may be small and the application needs its connections.
 func ForeignPool(pool *sql.DB) Source { return foreignPool{pool} }
 
 type ownPool struct {
@@ -419,15 +421,15 @@ func (p *ownPool) acquire(ctx context.Context, limit time.Duration) (*sql.Conn, 
 
 func (p *ownPool) release(_ *sql.Conn, err error) {
 	if err != nil && isFatal(err) {
-		_ = p.close() // the pool decides whether the connection is still good
+		_ = p.close() // the pool decides whether the connection is still usable
 	}
 }
 
-// statementCtx is ctx: our connections wait by it, and do not interrupt a write.
+// statementCtx returns ctx. Our connections use it only for waiting, and do not interrupt a write.
 func (p *ownPool) statementCtx(ctx context.Context) context.Context { return ctx }
 
-// lost is never said here: our connections notice it themselves, and refuse all that
-// follows, the COMMIT included.
+// lost returns false. Our connections detect a lost transaction, and reject all further statements
+// including COMMIT.
 func (p *ownPool) lost(context.Context, *sql.Conn) bool { return false }
 
 func (p *ownPool) close() error {
@@ -447,8 +449,8 @@ func (p foreignPool) acquire(ctx context.Context, limit time.Duration) (*sql.Con
 
 func (p foreignPool) release(conn *sql.Conn, _ error) { _ = conn.Close() }
 
-// statementCtx does not end: a driver may interrupt a write, and its outcome is unknown
-// then.
+// statementCtx returns a context that does not end, since other drivers may interrupt a write and
+// leave its outcome unknown.
 func (p foreignPool) statementCtx(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
 }
@@ -462,8 +464,8 @@ func (p foreignPool) lost(ctx context.Context, conn *sql.Conn) bool {
 
 func (p foreignPool) close() error { return nil }
 
-// Borrow takes a connection out of pool. It waits up to limit, also where the opening of one
-// meets the lock of another connection, and names the pool when there is none.
+// Borrow takes a connection from pool. It waits for at most limit, including the time that opening
+// a connection waits for locks. The timeout error is ErrBusy and mentions the pool.
 func Borrow(ctx context.Context, pool *sql.DB, limit time.Duration) (conn *sql.Conn, err error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

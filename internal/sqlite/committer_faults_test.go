@@ -8,9 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A panic in an op harms no other caller.
-// An op that panics, say in the Error method of a caller's error, must not leave the
-// transaction open and the gate closed for all others.
+// An op that panics, for example in the Error method of a caller's error, must not leave the
+// transaction open or the gate held.
 func TestCommitter_PanicInOp(t *testing.T) {
 	s, stored := newScene(t)
 	s.connector.cfg.BusyTimeout, s.limit = time.Second, time.Second
@@ -47,10 +46,8 @@ func TestCommitter_PanicInOp(t *testing.T) {
 	require.True(t, free(s.connector))
 }
 
-// A rollback from within fails the batch as a whole.
-// A ROLLBACK from within, by a trigger of the application's, ends the batch's
-// transaction. What comes after it must not be committed one by one and reported as
-// failed.
+// A ROLLBACK by a trigger of the application ends the batch's transaction. The batch fails as a
+// whole: later ops must not be committed one by one and reported as failed.
 func TestCommitter_RollbackWithin(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +60,7 @@ func TestCommitter_RollbackWithin(t *testing.T) {
 			}
 			s := &scene{NewCommitter(source, patient), c}
 			defer s.Close()
-			s.bound = patient // one batch, however slow the machine
+			s.bound = patient // keep all ops in a single batch, even on a slow machine
 			started, goOn := make(chan bool), make(chan bool)
 			wait := testOp{func(context.Context, Querier) error { close(started); <-goOn; return nil }, false}
 			outcomes := []<-chan error{later(func() error { return s.Do(context.Background(), multi(insert(0), wait)) })}
@@ -80,9 +77,8 @@ func TestCommitter_RollbackWithin(t *testing.T) {
 	}
 }
 
-// A committer without a connection to write on reports busy.
-// The whole pool is lent out: the caller has to know that it is busy, not that some
-// unknown deadline has passed.
+// If all connections of the pool are in use, the caller gets ErrBusy instead of a deadline error it
+// has not asked for.
 func TestCommitter_NoConnection(t *testing.T) {
 	path := file(t)
 	newPool(t, path, Config{})
@@ -96,12 +92,12 @@ func TestCommitter_NoConnection(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A batch has the leader's op at least, also where the machine took the processor away for longer
-// than a batch may take, before its first op: an op that is not run must not be answered.
+// A batch contains at least the leader's op, even if the process is preempted before the op for
+// longer than the time limit of a batch. An op that did not run must not be answered.
 func TestCommitter_LateStart(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)
-	s.bound = -1 // the time is over when the batch begins
+	s.bound = -1 // the time limit has passed when the batch begins
 	outcomes := s.pile(t, multi(insert(0)), multi(insert(1)), insert(2))
 	s.connector.gate.leave()
 	for _, outcome := range outcomes {
@@ -110,8 +106,7 @@ func TestCommitter_LateStart(t *testing.T) {
 	require.Equal(t, []int64{0, 1, 2}, stored())
 }
 
-// A full disk fails the op and is survived.
-// A disk that is really full, for a moment.
+// An op fails on a full disk, and the next op succeeds once there is space.
 func TestCommitter_DiskFull(t *testing.T) {
 	s, stored := newScene(t)
 	limit := func(pages int) {

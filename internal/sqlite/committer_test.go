@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testOp is an op of the test's own.
+// testOp is an op made of a function.
 type testOp struct {
 	run    func(ctx context.Context, q Querier) error
 	single bool
@@ -30,7 +30,7 @@ func insert(v int) testOp {
 	}, true}
 }
 
-// multi runs ops as one.
+// multi combines ops into a single op.
 func multi(ops ...testOp) testOp {
 	return testOp{func(ctx context.Context, q Querier) error {
 		for _, o := range ops {
@@ -69,8 +69,8 @@ func (s *scene) queued() int {
 	return len(s.waiting)
 }
 
-// pile starts ops, one after another, and returns when all of them wait. The first
-// leads and waits at the gate.
+// pile starts ops in turn, and returns when all of them wait. The first op is the leader's and
+// waits at the gate.
 func (s *scene) pile(t *testing.T, ops ...testOp) (outcomes []<-chan error) {
 	t.Helper()
 	for _, o := range ops {
@@ -87,13 +87,13 @@ func (s *scene) add(t *testing.T, ctx context.Context, o testOp) <-chan error {
 	return outcome
 }
 
-// hold closes the gate for the ops of a test.
+// hold holds the gate, so that ops wait.
 func (s *scene) hold(t *testing.T) {
 	t.Helper()
 	require.True(t, s.connector.gate.tryEnter())
 }
 
-// What an op holds, such as the rows that it has read, is free once the op is answered.
+// Data held by an op, such as rows it has read, can be freed once the op is answered.
 func TestCommitter_Answered_OpIsFree(t *testing.T) {
 	type page [1 << 10]byte
 	reading := func(single bool) (testOp, weak.Pointer[page]) {
@@ -119,7 +119,7 @@ func TestCommitter_Answered_OpIsFree(t *testing.T) {
 	require.True(t, rowsOfSecond.Value() == nil, "of the second")
 }
 
-// One commit carries all ops that wait.
+// A single commit contains all waiting ops.
 func TestCommitter_OneCommitForAll(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)
@@ -145,7 +145,7 @@ func TestCommitter_Order(t *testing.T) {
 	var ops []testOp
 	for i := range 20 {
 		ops = append(ops, multi(testOp{func(context.Context, Querier) error {
-			order = append(order, i) // one at a time, or the race detector speaks up
+			order = append(order, i) // ops must not run concurrently, or the race detector reports it
 			return nil
 		}, false}))
 	}
@@ -160,10 +160,10 @@ func TestCommitter_Order(t *testing.T) {
 	require.Len(t, order, 20)
 }
 
-// A failing op is undone alone.
+// A failing op is undone without affecting the others.
 func TestCommitter_FailedOpUndone(t *testing.T) {
 	halfway := multi(insert(90), insert(91), failing(errOp))
-	duplicate := insert(0) // by the engine, after what the first has stored
+	duplicate := insert(0) // a constraint error after the first insert
 	for name, c := range map[string]struct {
 		ops    []testOp
 		fail   map[int]error
@@ -200,13 +200,13 @@ func TestCommitter_FailedOpUndone(t *testing.T) {
 	}
 }
 
-// coded is an error as the engine gives it.
+// coded is an error with a result code, like the errors of the engine.
 type coded int
 
 func (c coded) Error() string { return "a bad day" }
 func (c coded) Code() int     { return int(c) }
 
-// A fatal failure takes the whole batch.
+// A fatal error fails the whole batch.
 func TestCommitter_FatalFailure(t *testing.T) {
 	for name, fatal := range map[string]error{"disk full": coded(codeFull), "disk error": coded(codeIOErr | 3<<8), "interrupted": coded(codeInterrupt)} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestCommitter_FatalFailure(t *testing.T) {
 	}
 }
 
-// A ctx that ends before the start withdraws the op.
+// A ctx that ends before the op has started withdraws the op.
 func TestCommitter_Ctx_BeforeStart(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)
@@ -250,7 +250,7 @@ func TestCommitter_LeaderCtxEnds(t *testing.T) {
 			s, stored := newScene(t)
 			s.hold(t)
 			ctx, cancel := context.WithCancel(context.Background())
-			// One that leads alone is off the queue while it waits at the gate.
+			// A leader without other ops leaves the queue while it waits at the gate.
 			leader := later(func() error { return s.Do(ctx, op) })
 			eventually(t, "the leader waits", func() bool { return waiting(&s.connector.gate) == 1 })
 			others := s.pile(t, insert(1), multi(insert(2)))
@@ -265,7 +265,7 @@ func TestCommitter_LeaderCtxEnds(t *testing.T) {
 	}
 }
 
-// A caller with a ctx that ends after the start gets the real outcome.
+// If ctx ends after the op has started, the caller gets the actual outcome.
 func TestCommitter_Ctx_AfterStart(t *testing.T) {
 	for name, end := range map[string]error{"done": nil, "failed": errOp} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestCommitter_CloseFinishesWaiting(t *testing.T) {
 	require.Equal(t, []int64{0, 1, 2}, stored())
 }
 
-// Ops that wait too long are busy.
+// Ops that wait too long fail with ErrBusy.
 func TestCommitter_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, pool := newPool(t, file(t), Config{BusyTimeout: 5 * time.Second})
@@ -352,9 +352,8 @@ func TestCommitter_Busy(t *testing.T) {
 	})
 }
 
-// Each caller gets its own outcome.
-// Many callers; the ops of some fail, and the ctx of others ends: what is stored is
-// what was answered with nil.
+// Each caller gets the outcome of its own op. Among many callers, some ops fail and some contexts
+// end. Exactly the values of ops that returned nil are stored.
 func TestCommitter_OwnOutcome(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {

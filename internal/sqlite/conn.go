@@ -12,8 +12,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// rawConn is the driver's connection. It is embedded, so that callers of
-// sql.Conn.Raw find the driver's own methods: backup, hooks, serialize.
+// rawConn is the driver's connection. It is embedded in conn, so that callers of sql.Conn.Raw can
+// use the driver's own methods for backup, hooks and serialization.
 type rawConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -31,10 +31,9 @@ type rawConn interface {
 	NewRestore(src string) (*sqlite.Backup, error)
 }
 
-// conn adds to the driver's connection what honker promises to every caller that
-// writes through it: the gate, a transaction that stays one, statements that stay
-// prepared, and a report of each commit. database/sql uses it from one goroutine at a
-// time, so nothing in it is locked.
+// conn adds to the driver's connection the guarantees for every caller that writes through it: the
+// gate, transactions that cannot be split, cached prepared statements, and notification of commits.
+// database/sql uses a connection from a single goroutine at a time, so conn needs no locks.
 type conn struct {
 	rawConn
 	connector *Connector
@@ -42,27 +41,27 @@ type conn struct {
 	tx        transaction
 
 	driver   *connDriver
-	queriers []*sql.Conn // of functions, by depth
-	depth    int         // functions that run now, one inside of another
-	current  *stmt       // the caller's statement that runs, or ran last: not a function's
-	cause    error       // the last function's error, of which SQLite has only the text
-	hooked   bool        // commits ask mayCommit
-	refused  error       // why it has refused the last one
+	queriers []*sql.Conn // for functions, by call depth
+	depth    int         // number of nested functions that are running
+	current  *stmt       // the caller's statement that is running or ran last, not a function's
+	cause    error       // error of the last function; SQLite keeps only its text
+	hooked   bool        // mayCommit is registered as commit hook
+	refused  error       // error of mayCommit for the last commit, if refused
 }
 
-// setUp touches nothing that outlives the connection: it is opened by readers too, and
-// by a DB that has yet to find out whether it may change the file at all.
+// setUp configures the connection. It changes nothing in the file: readers use it too, and so does
+// a DB that does not know yet whether it may change the file.
 func (c *conn) setUp(ctx context.Context, statements []string) error {
-	inMemory := []string{"PRAGMA temp_store=MEMORY"} // what a statement may have to undo, and to sort
+	inMemory := []string{"PRAGMA temp_store=MEMORY"} // for statement journals and sorting
 	for _, statement := range append(inMemory, statements...) {
-		// Not through the gate: a connection that is opened to read must not wait for
-		// a writer.
+		// This bypasses the gate, because opening a connection for reading must not wait for a
+		// writer.
 		err := c.retry(ctx, func() error { return c.execDriver(statement) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", strings.ToLower(statement), err)
 		}
 	}
-	// Asked now: the first write would find out late, in the middle of something.
+	// Check now. Otherwise the first write would fail in the middle of some operation.
 	readOnly, err := c.IsReadOnly("main")
 	if err != nil || c.connector.cfg.ReadOnly {
 		return err
@@ -73,8 +72,8 @@ func (c *conn) setUp(ctx context.Context, statements []string) error {
 	return nil
 }
 
-// onConnect calls the application's hook with the driver's connection, not with c: what
-// a hook sets up must not wait at the gate, which the caller of Connect may hold itself.
+// onConnect calls the application's hook with the driver's connection rather than c. Statements of
+// the hook must not wait at the gate, which the caller of Connect may hold.
 func (c *conn) onConnect(ctx context.Context, hook func(context.Context, driver.Conn) error) (err error) {
 	if hook == nil {
 		return nil
@@ -93,20 +92,20 @@ func (c *conn) onConnect(ctx context.Context, hook func(context.Context, driver.
 	return nil
 }
 
-// retry runs f until it meets no lock of another process, see [Retry].
+// retry runs f until it no longer fails because of another process's lock, see [Retry].
 func (c *conn) retry(ctx context.Context, f func() error) error {
 	return Retry(ctx, c.connector.cfg.BusyTimeout, f)
 }
 
-// execDriver runs query past all rules of c: neither gate nor retries, and no part in what
-// c.tx knows.
+// execDriver runs query directly on the driver: without the gate, without retries, and without
+// updating c.tx.
 func (c *conn) execDriver(query string) error {
 	_, err := c.rawConn.ExecContext(context.Background(), query, nil)
 	return err
 }
 
-// PrepareContext implements driver.ConnPrepareContext. Such a statement belongs to its
-// caller and is not in the cache, but it keeps the same rules.
+// PrepareContext implements driver.ConnPrepareContext. The statement belongs to the caller and is
+// not cached, but follows the same rules.
 func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
 	return c.prepare(query)
 }
@@ -125,14 +124,14 @@ func (c *conn) prepare(query string) (*stmt, error) {
 		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
 	}
 	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
-	// A script runs statement by statement: it has no one transaction to be wrapped in.
+	// A script runs statement by statement, so it cannot be wrapped in a transaction.
 	s.calls = s.verb != vOther && c.driver.functions.writtenBy(query)
 	s.ends = s.verb == vOther && endsWithin(query)
 	return s, nil
 }
 
-// statement returns query prepared: kept from an earlier run where that helps. Preparing
-// reads the schema, so it can meet another process's lock.
+// statement returns query as a prepared statement, from the cache if possible. Preparing reads the
+// schema and can wait for another process's lock.
 func (c *conn) statement(ctx context.Context, query string) (*stmt, error) {
 	if s := c.cache.get(query); s != nil {
 		return s, nil
@@ -145,13 +144,13 @@ func (c *conn) statement(ctx context.Context, query string) (*stmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A PRAGMA may act while it is prepared, DDL runs once.
+	// A PRAGMA may already act while it is prepared. DDL usually runs only once.
 	s.once = s.verb == vOther || !c.cache.put(query, s)
 	return s, nil
 }
 
-// done closes a statement that is not kept. It is called when the rows are closed, not
-// when the query returns: a driver's rows end with their statement.
+// done closes a statement that is not cached. It must be called after the rows are closed, since a
+// driver's rows end with their statement.
 func (c *conn) done(s *stmt) {
 	if s.once {
 		_ = s.rawStmt.Close()
@@ -182,12 +181,12 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	return r, nil
 }
 
-// exec runs s by the rules of where it stands: inside a transaction, as one that
-// begins or ends it, or by itself, which is a transaction of one statement.
+// exec runs s according to its context: inside a transaction, as a statement that begins or ends a
+// transaction, or alone as its own transaction.
 //
-// The order matters. A transaction that was opened as text is known as one here, not only
-// those of BeginTx, so a BEGIN must not slip through as any other statement: the gate would
-// not know of it, and every other writer would meet it inside SQLite.
+// The order of the cases matters. A transaction begun as text must be tracked just like a
+// transaction of BeginTx. If its BEGIN were handled as an ordinary statement, the gate would not
+// know about it, and all other writers would wait inside SQLite.
 func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	switch {
 	case s.verb == vProbe:
@@ -203,17 +202,18 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 	}
 	res, err := c.execAlone(ctx, s, args)
 	if err != nil && errors.Is(err, errHiddenCall) {
-		s.calls = true // the next run need not fail first
+		s.calls = true // avoid the failure on the next run
 		return c.execWriter(ctx, s, args)
 	}
 	return res, err
 }
 
-// errSavepointAlone: SQLite would begin a deferred transaction, past the gate.
+// errSavepointAlone rejects SAVEPOINT outside a transaction, where SQLite would begin a deferred
+// transaction without the gate.
 var errSavepointAlone = fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
 
-// execAlone runs s outside a transaction. Only what reads goes past the gate: in WAL mode
-// it waits for no writer, and no writer waits for it.
+// execAlone runs s outside a transaction. Only reads bypass the gate: in WAL mode they neither wait
+// for a writer nor block it.
 func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	if s.verb == vRead {
 		return c.execRetrying(ctx, s, args)
@@ -228,8 +228,9 @@ func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue)
 	return res, nil
 }
 
-// execGated runs s as a transaction of its own. Without the gate it would meet the other
-// writers of this process in SQLite, and lose to them: a retry sleeps, the gate queues.
+// execGated runs s as its own transaction, under the gate. Without the gate it would compete inside
+// SQLite with the other writers of this process, and mostly lose, since a retry sleeps while the
+// gate is a queue.
 func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (res driver.Result, err error) {
 	if err := c.connector.enter(ctx); err != nil {
 		return nil, err
@@ -243,32 +244,31 @@ func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue)
 	}()
 	res, err = c.execRetrying(ctx, s, args)
 	if s.verb == vOther && c.inTransaction() {
-		// A script has begun one and not ended it, whether or not it failed. The gate
-		// stays with it until the caller, or the pool, ends it.
+		// A script has left a transaction open, whether or not it failed. The transaction keeps the
+		// gate until the caller or the pool ends it.
 		c.tx = transaction{open: true, gated: true, since: time.Now()}
 	}
 	return res, err
 }
 
-// leave gives the gate back. alone: c has run one statement in it.
+// leave releases the gate. alone means that c ran a single statement in it.
 func (c *conn) leave(alone bool) {
 	c.connector.yield.ended(c, alone)
 	c.connector.gate.leave()
 }
 
-// inTransaction asks SQLite rather than c.tx, which can be wrong after an error or a
-// script.
+// inTransaction asks SQLite rather than c.tx, which can be wrong after an error or a script.
 func (c *conn) inTransaction() bool { return inTransaction(c.execDriver) }
 
-// execRetrying waits for other processes as long as ctx and BusyTimeout allow. A write
-// itself is not interrupted: it happens or it does not, never maybe.
+// execRetrying waits for other processes for as long as ctx and BusyTimeout allow. Once a write
+// runs it is not interrupted, so that its outcome is always known.
 func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	run := ctx
 	if c.tx.open || s.verb != vRead {
 		run = context.WithoutCancel(ctx)
 	}
 	s.begins()
-	// A closure of a retry costs nothing: it does not escape.
+	// The closure does not escape, and so costs no allocation.
 	var res driver.Result
 	err := c.retry(ctx, func() (err error) {
 		res, err = s.rawStmt.ExecContext(run, args)
@@ -278,8 +278,9 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	return res, c.wrapCause(err)
 }
 
-// query is exec for a statement with rows. They are read while the statement stands, but for
-// those of a writer: a caller that does not close its rows would keep the gate.
+// query is exec for statements with rows. Rows of a reading statement are read while it runs. Rows
+// of a writing statement are buffered, because a caller that does not close its rows would keep the
+// gate.
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	switch {
 	case s.verb >= vBegin && c.tx.managed:
@@ -295,8 +296,9 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 	}
 	r, err := c.start(ctx, s, args)
 	if err != nil && errors.Is(err, errHiddenCall) {
-		// Only the first row has been computed, so it can be done again as a writer. A
-		// call that comes with a later row is an error of Next: the caller has rows.
+		// Only the first row was computed, so the statement can run again as a writer. If a later
+		// row calls a writing function, Next returns the error, because the caller already has
+		// rows.
 		s.calls = true
 		return c.queryWriter(ctx, s, args)
 	}
@@ -306,12 +308,12 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 	return r, nil
 }
 
-// start runs s up to its first row. A write is done by then: with RETURNING, SQLite computes
-// all rows before it gives the first one.
+// start runs s up to its first row. A write is complete by then: with RETURNING, SQLite computes
+// all rows before it returns the first.
 func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*rows, error) {
 	run := ctx
-	// An interrupted SELECT is only a SELECT less. A statement that may write is not
-	// interrupted, nor one in a transaction, which would be lost with it.
+	// A SELECT can be interrupted without harm. Statements that may write are not interrupted, nor
+	// are statements in a transaction, since SQLite could lose the whole transaction.
 	if c.tx.open || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
@@ -328,7 +330,7 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 	return &rows{rawRows: r.(rawRows), stmt: s}, nil
 }
 
-// rowsClosed ends a statement with rows. A script may have begun a transaction, past the gate.
+// rowsClosed ends a statement with rows. A script may have begun a transaction without the gate.
 func (c *conn) rowsClosed(s *stmt) {
 	c.done(s)
 	if s.verb == vOther && !c.tx.open && c.inTransaction() {
@@ -336,8 +338,8 @@ func (c *conn) rowsClosed(s *stmt) {
 	}
 }
 
-// control runs BEGIN, COMMIT and ROLLBACK that came as text, on a *sql.Conn. A COMMIT that
-// fails may be tried again there, which sql.Tx does not offer.
+// control runs BEGIN, COMMIT and ROLLBACK given as text on a *sql.Conn. Unlike Commit of a sql.Tx,
+// a failed COMMIT can be tried again.
 func (c *conn) control(ctx context.Context, v verb) error {
 	switch {
 	case v == vBegin, v == vBeginNow:
@@ -351,10 +353,10 @@ func (c *conn) control(ctx context.Context, v verb) error {
 	}
 }
 
-// BeginTx implements driver.ConnBeginTx: IMMEDIATE, or a deferred snapshot that refuses
-// to write when read-only. IMMEDIATE is the default because a transaction that reads first
-// and writes later fails, without a remedy, when another writer commits in between.
-// SQLite is serializable, so every isolation level asked for holds.
+// BeginTx implements driver.ConnBeginTx. It begins an IMMEDIATE transaction, or if opts.ReadOnly is
+// set a deferred snapshot that rejects writes. IMMEDIATE is the default because a transaction that
+// reads first and writes later cannot succeed once another writer has committed in between. SQLite
+// is serializable, so every isolation level is satisfied.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if err := c.tx.begin(ctx, c, !opts.ReadOnly); err != nil {
 		return nil, err
@@ -368,30 +370,30 @@ func (c *conn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
 
-// sqlTx has no state: the transaction is the connection's, which may have been asked by
-// text to end it.
+// sqlTx has no state of its own. The transaction belongs to the connection, where it may also be
+// ended as text.
 type sqlTx struct{ c *conn }
 
 func (t sqlTx) Commit() error   { return t.c.tx.commit(t.c, true) }
 func (t sqlTx) Rollback() error { return t.c.tx.rollback(t.c) }
 
-// ResetSession implements driver.SessionResetter: a transaction begun as text and
-// left open must not reach the next borrower, nor keep the gate.
+// ResetSession implements driver.SessionResetter. A transaction begun as text and left open must
+// neither reach the next borrower nor keep the gate.
 func (c *conn) ResetSession(ctx context.Context) error {
 	c.rollbackOpen()
 	return c.rawConn.ResetSession(ctx)
 }
 
-// IsValid implements driver.Validator. database/sql asks when a connection comes
-// back to the pool, so a gate that a transaction was left with is given back then,
-// not when the connection is lent again.
+// IsValid implements driver.Validator. database/sql calls it when a connection returns to the pool.
+// A transaction left open is rolled back here, to release the gate before the connection is used
+// again.
 func (c *conn) IsValid() bool {
 	c.rollbackOpen()
 	return c.rawConn.IsValid()
 }
 
-// rollbackOpen undoes what was left open. Its error is of no use to any caller: the pool
-// finds a broken connection by itself.
+// rollbackOpen rolls back a transaction left open. The error is ignored, because the pool detects a
+// broken connection by itself.
 func (c *conn) rollbackOpen() {
 	if c.tx.open {
 		_ = c.tx.rollback(c)
@@ -405,7 +407,7 @@ func (c *conn) Close() error {
 	c.cache.clear() // an unfinalized statement would keep the file open
 	err := c.rawConn.Close()
 	if c.driver != nil {
-		// Last: until here a trigger may call a function.
+		// This must come last, since a trigger may call a function until here.
 		c.driver.giveBack()
 		c.driver = nil
 		c.connector.writeback.disconnected()

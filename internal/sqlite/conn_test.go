@@ -19,13 +19,13 @@ func inside(t *testing.T, c *sql.Conn, f func(*conn)) {
 	require.NoError(t, c.Raw(func(raw any) error { f(raw.(*conn)); return nil }))
 }
 
-// One statement may run inside its own loop.
+// The same statement may run inside a loop over its own rows.
 func TestConn_Stmt_Nested(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
 	perform(t, own, `INSERT INTO t (v) VALUES (1), (2), (3)`)
 	const query = `SELECT v FROM t WHERE v >= ? ORDER BY v`
-	for range 3 { // the kept statement comes back each time
+	for range 3 { // the cached statement is used again each time
 		outer, err := own.QueryContext(context.Background(), query, 1)
 		require.NoError(t, err)
 		pairs := 0
@@ -52,11 +52,11 @@ func TestConn_Stmt_Nested(t *testing.T) {
 	})
 }
 
-// Statements are kept within a bound.
+// The statement cache of a connection is bounded.
 func TestConn_Stmt_CacheBounded(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
-	open, err := own.QueryContext(context.Background(), `VALUES (1), (2)`) // in use all the time
+	open, err := own.QueryContext(context.Background(), `VALUES (1), (2)`) // in use throughout the test
 	require.NoError(t, err)
 	require.True(t, open.Next())
 	var more []*sql.Rows
@@ -80,7 +80,7 @@ func TestConn_Stmt_CacheBounded(t *testing.T) {
 	require.Equal(t, []int64{0}, numbers(t, own, `SELECT 0`), "an evicted one comes back")
 }
 
-// A statement that runs once is not kept.
+// Statements that usually run only once are not cached.
 func TestConn_Stmt_OnceNotKept(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
@@ -100,8 +100,7 @@ func TestConn_Stmt_OnceNotKept(t *testing.T) {
 	require.Equal(t, []int64{3}, numbers(t, own, `PRAGMA user_version`))
 }
 
-// Kept statements follow the schema.
-// A kept statement must see a table that was changed since it was prepared.
+// A cached statement sees changes of the schema since it was prepared.
 func TestConn_Stmt_SchemaChange(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
@@ -168,7 +167,7 @@ func TestConn_Stmt_Verb(t *testing.T) {
 	}
 }
 
-// A transaction that begins as text holds the gate.
+// A transaction begun as text holds the gate.
 func TestConn_TextTx_HoldsGate(t *testing.T) {
 	for _, begin := range []string{"BEGIN IMMEDIATE", "begin exclusive transaction;"} {
 		for end, stays := range map[string]bool{"COMMIT": true, "end;": true, "ROLLBACK": false, "": false} {
@@ -182,7 +181,7 @@ func TestConn_TextTx_HoldsGate(t *testing.T) {
 					perform(t, own, end)
 					require.True(t, free(c))
 				}
-				// Without an end the connection goes back to the pool with it open.
+				// Without an end, the connection returns to the pool with an open transaction.
 				require.NoError(t, own.Close())
 				require.True(t, free(c))
 				perform(t, pool, `INSERT INTO t (v) VALUES (2)`)
@@ -197,7 +196,7 @@ func TestConn_TextTx_HoldsGate(t *testing.T) {
 	}
 }
 
-// Transaction control out of place is invalid.
+// COMMIT, ROLLBACK and SAVEPOINT outside a transaction are invalid.
 func TestConn_TextTx_OutOfPlace(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
@@ -213,10 +212,8 @@ func TestConn_TextTx_OutOfPlace(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// A BEGIN beside a comment is not overlooked.
-// An application's tool may put a comment around a statement. The transaction must
-// be known as one, or refused: the next borrower of the connection and all other
-// writers would be stuck in it.
+// Tools may put a comment next to a statement. A BEGIN with a comment must be recognized or
+// rejected. Otherwise the next borrower of the connection and all other writers would be stuck.
 func TestConn_TextTx_Comment(t *testing.T) {
 	for _, begin := range []string{
 		"/* traceparent */ BEGIN IMMEDIATE", "BEGIN IMMEDIATE -- traced", "-- traced\nBEGIN IMMEDIATE", "BEGIN IMMEDIATE; INSERT INTO t (v) VALUES (7)",
@@ -241,7 +238,7 @@ func TestConn_TextTx_Comment(t *testing.T) {
 	}
 }
 
-// OnCommit hears of every commit and of nothing else.
+// OnCommit is called for every commit, and for nothing else.
 func TestConn_OnCommit(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, borrow(t, pool), `SELECT 1`)
@@ -273,11 +270,11 @@ func TestConn_OnCommit(t *testing.T) {
 	require.EqualValues(t, heard, c.Commits()-before)
 }
 
-// Two processes contend without an error.
+// Two processes can write concurrently without an error.
 func TestConn_TwoProcesses(t *testing.T) {
 	path := file(t)
 	_, one := newPool(t, path, Config{})
-	_, two := newPool(t, path, Config{}) // a gate of its own, as in another process
+	_, two := newPool(t, path, Config{}) // a separate gate, as in another process
 	var all sync.WaitGroup
 	const writers, each = 3, 40
 	for i := range 2 * writers {
@@ -320,7 +317,7 @@ func TestConn_Readers(t *testing.T) {
 	require.Equal(t, []int64{1}, values(t, looks))
 }
 
-// firstBroken breaks the first connection for good.
+// firstBroken is a connector whose first connection is permanently broken.
 type firstBroken struct {
 	driver.Connector
 	opened int
@@ -341,7 +338,7 @@ func (broken) QueryContext(context.Context, string, []driver.NamedValue) (driver
 	return nil, errOdd
 }
 
-// Changes go on with another connection when their own is broken.
+// Change opens another connection if its own is broken.
 func TestConn_Changes_Reconnect(t *testing.T) {
 	c, _ := newPool(t, file(t), Config{})
 	looks := sql.OpenDB(&firstBroken{Connector: c.Readers()})
@@ -354,7 +351,8 @@ func TestConn_Changes_Reconnect(t *testing.T) {
 	require.NoError(t, change.Close())
 }
 
-// What a snapshot reads is of one moment, and it leaves no transaction behind. In one it is that.
+// All reads of a snapshot see the same state, and no transaction is left open. Inside a
+// transaction, the snapshot is that transaction.
 func TestSnapshot_OneMoment(t *testing.T) {
 	ctx := context.Background()
 	_, pool := newPool(t, file(t), Config{})

@@ -4,5 +4,5 @@ package sqlite
 
 import "errors"
 
-// Disk is known on Linux and macOS only.
+// Disk is implemented on Linux and macOS only.
 func Disk(string) (free, size int64, err error) { return 0, 0, errors.ErrUnsupported }

@@ -4,7 +4,8 @@ package sqlite
 
 import "syscall"
 
-// Disk returns how many bytes of the disk of a directory this process may still write, and how many it has.
+// Disk returns the number of bytes this process may still write to the disk of dir, and the size of the
+// disk in bytes.
 func Disk(dir string) (free, size int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// What is free is a part of the disk. A directory that is not there has none.
+// The free space is at most the size of the disk. A missing directory is an error.
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
 	free, size, err := sqlite.Disk(dir)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What can go wrong between Go and the file. The root package exports these.
+// Errors of this package. The root package exports them.
 var (
 	ErrBusy        = errors.New("the database is busy")
 	ErrClosed      = errors.New("the database is closed")
@@ -16,8 +16,8 @@ var (
 	ErrUnsupported = errors.New("not supported")
 	ErrReadOnly    = errors.New("the database was opened to be read only")
 
-	// ErrIgnored reports a change that a trigger of the application has dropped, by
-	// RAISE(IGNORE). To SQLite that is no error: the statement has changed no row.
+	// ErrIgnored reports a change that a trigger of the application dropped by RAISE(IGNORE).
+	// SQLite does not treat this as an error: the statement merely changes no row.
 	ErrIgnored = errors.New("a trigger has dropped the change")
 )
 
@@ -37,7 +37,7 @@ const (
 	codeBusySnapshot = 5 | 2<<8
 )
 
-// Code returns the extended result code inside err: 0 when there is none.
+// Code returns the extended result code of err, or 0 if it has none.
 func Code(err error) int {
 	var coded interface{ Code() int }
 	if errors.As(err, &coded) {
@@ -46,9 +46,9 @@ func Code(err error) int {
 	return 0
 }
 
-// IsBusy reports whether another connection holds the lock that the statement
-// needs, so that the same statement may succeed later. A snapshot that has become
-// too old to write (BUSY_SNAPSHOT) never will: it is not busy in this sense.
+// IsBusy reports whether another connection holds the lock that the statement needs, so that the
+// same statement may succeed later. It returns false for BUSY_SNAPSHOT: a snapshot that is too old
+// for writing stays too old.
 func IsBusy(err error) bool {
 	if err == nil {
 		return false
@@ -56,20 +56,20 @@ func IsBusy(err error) bool {
 	if code := Code(err); code != 0 {
 		return code&0xff == codeBusy && code != codeBusySnapshot
 	}
-	// Attach meets drivers with types of their own for codes.
+	// Attached pools may use drivers whose errors have no Code method.
 	return strings.Contains(err.Error(), "database is locked")
 }
 
-// IsConstraint reports a write that a constraint or a trigger of the file refuses.
+// IsConstraint reports whether a constraint or a trigger of the file rejected a write.
 func IsConstraint(err error) bool {
 	return Code(err)&0xff == codeConstraint || errors.Is(err, ErrIgnored)
 }
 
-// IsReadOnly reports a write to something that cannot be written.
+// IsReadOnly reports whether err is a write to a read-only database.
 func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
 
-// Explain adds to an engine's error on opening the file at path what a reader of the
-// error has to know. It returns every other error as it is, and nil for nil.
+// Explain adds the cause and a remedy to an error from opening the file at path. It returns all
+// other errors unchanged, and nil for nil.
 func Explain(err error, path string) error {
 	switch {
 	case err == nil, errors.Is(err, ErrUnsupported), errors.Is(err, ErrReadOnly):
@@ -88,8 +88,8 @@ func Explain(err error, path string) error {
 	return err
 }
 
-// panicError makes an error of a recovered panic, with the stack that led to it; nil for
-// none.
+// panicError converts a recovered panic to an error that includes the stack. It returns nil for
+// nil.
 func panicError(p any) error {
 	if p == nil {
 		return nil

@@ -9,29 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variables, so that a test can stand in for what is mounted.
+// Variables, to be replaced by tests.
 var (
 	statfs    = syscall.Statfs
 	mountinfo = "/proc/self/mountinfo"
 )
 
-// filesystems has those that other machines may see, by the type that statfs(2) tells.
+// filesystems lists the filesystems that several machines can share, by their type in statfs(2).
 //
-// Refused are those on which POSIX locks do not reach the other machines, or do so only
-// with options of the mount that cannot be asked for, or on which memory that is mapped
-// from a file is not the same memory on all of them. WAL needs both. Cluster filesystems
-// have such locks and memory, unless they are mounted with options that turn them off, so
-// they get a warning.
+// A filesystem is refused if its POSIX locks do not reach other machines, if they do so only with
+// mount options that cannot be queried, or if memory mapped from a file is not shared by all machines.
+// WAL needs both. Cluster filesystems have such locks and such memory unless mount options turn them
+// off. They only get a warning.
 //
-// The numbers are those of linux/magic.h where package unix has a name for them; vboxsf's
-// and GFS2's stand in the kernel's sources of them, in fs/vboxsf/super.c and
-// linux/gfs2_ondisk.h, the others in stat.c of the GNU coreutils.
+// The numbers are from linux/magic.h if package unix names them. The numbers of vboxsf and GFS2 are
+// from the kernel's fs/vboxsf/super.c and linux/gfs2_ondisk.h, the others from stat.c of the GNU
+// coreutils.
 var filesystems = map[uint32]filesystem{
 	unix.NFS_SUPER_MAGIC:  {"NFS", true},
 	unix.SMB_SUPER_MAGIC:  {"SMB", true},
 	unix.CIFS_SUPER_MAGIC: {"CIFS", true},
 	unix.SMB2_SUPER_MAGIC: {"SMB2", true},
-	unix.V9FS_MAGIC:       {"9P", true}, // also what WSL 2 shows of Windows' disks
+	unix.V9FS_MAGIC:       {"9P", true}, // also the Windows disks in WSL 2
 	unix.AFS_SUPER_MAGIC:  {"AFS", true},
 	unix.AFS_FS_MAGIC:     {"AFS", true},
 	unix.CODA_SUPER_MAGIC: {"Coda", true},
@@ -43,8 +42,8 @@ var filesystems = map[uint32]filesystem{
 	0xaad7aaea:            {"PanFS", true},
 	0x013111a8:            {"IBRIX", true},
 	0x786f4256:            {"vboxsf", true}, // shared folders of VirtualBox
-	0xbacbacbc:            {"vmhgfs", true}, // of VMware
-	0x7c7c6673:            {"prl_fs", true}, // of Parallels
+	0xbacbacbc:            {"vmhgfs", true}, // shared folders of VMware
+	0x7c7c6673:            {"prl_fs", true}, // shared folders of Parallels
 
 	unix.OCFS2_SUPER_MAGIC: {"OCFS2", false},
 	0x01161970:             {"GFS2", false},
@@ -52,8 +51,8 @@ var filesystems = map[uint32]filesystem{
 	0x61636673:             {"ACFS", false},
 }
 
-// fuseRefused has the FUSE filesystems over a network or an object store that keep locks
-// to the machine. The names are those of the type of a mount, as mount(8) shows it.
+// fuseRefused lists the FUSE filesystems over a network or an object store whose locks are local to a
+// machine. The names are mount types as shown by mount(8).
 var fuseRefused = map[string]bool{
 	"fuse.sshfs":         true,
 	"fuse.curlftpfs":     true,
@@ -66,14 +65,14 @@ var fuseRefused = map[string]bool{
 	"fuse.mountpoint-s3": true,
 }
 
-// filesystemUnder tells the filesystem of path. Where the kernel does not say, the file
-// is taken for local: the other answer would refuse every file.
+// filesystemUnder returns the filesystem of path. If the kernel cannot tell, the file is assumed to be
+// local, because otherwise every file would be refused.
 func filesystemUnder(path string) filesystem {
 	var st syscall.Statfs_t
 	if err := statfs(path, &st); err != nil {
 		return filesystem{}
 	}
-	// On a machine where the field has a sign, some numbers come negative.
+	// The field is signed on some architectures, so some numbers are negative there.
 	magic := uint32(st.Type)
 	if magic == unix.FUSE_SUPER_MAGIC {
 		return fuseUnder(path)
@@ -81,21 +80,21 @@ func filesystemUnder(path string) filesystem {
 	return filesystems[magic]
 }
 
-// fuseUnder tells one FUSE filesystem from another. It may be a local disk (NTFS), a
-// folder of the host that virtual machines share (virtiofs), or a network: what is not
-// known is doubted.
+// fuseUnder distinguishes FUSE filesystems. A FUSE filesystem can be a local disk (NTFS), a folder of
+// the host shared by virtual machines (virtiofs), or a network filesystem. Unknown types get a
+// warning.
 func fuseUnder(path string) filesystem {
 	kind := mountType(path)
 	switch kind {
 	case "", "fuse":
 		return filesystem{name: "FUSE"}
 	case "fuseblk":
-		return filesystem{} // on a block device, so of this machine
+		return filesystem{} // a block device, and so local
 	}
 	return filesystem{name: "FUSE (" + kind + ")", refused: fuseRefused[kind]}
 }
 
-// mountType returns the type of the mount under path, "" where it cannot be found out.
+// mountType returns the type of the mount that contains path, or "" if it is unknown.
 func mountType(path string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

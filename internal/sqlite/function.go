@@ -12,8 +12,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// Function is a SQL function that runs statements on the connection that calls it.
-// Two of a name differ in Args.
+// Function is an SQL function that can run statements on the connection that calls it. Functions of
+// the same name must differ in Args.
 type Function struct {
 	Name   string
 	Args   int
@@ -21,19 +21,19 @@ type Function struct {
 	Run    func(ctx context.Context, q Querier, now time.Time, args []driver.Value) (driver.Value, error)
 }
 
-// Effect is what a function does to the file.
+// Effect classifies the side effects of a function.
 type Effect int
 
 const (
-	Pure       Effect = iota // nothing, and looks at nothing: equal arguments, equal result
-	Reads                    // looks
-	WritesOnce               // changes it by one statement, which SQLite undoes by itself
-	Writes                   // changes it by several, of which none stays when one fails
+	Pure       Effect = iota // no reads or writes: equal arguments give equal results
+	Reads                    // reads the database
+	WritesOnce               // writes with a single statement, which SQLite undoes by itself
+	Writes                   // writes with several statements; if one fails, all are undone
 )
 
 func (f *Function) writes() bool { return f.Effect >= WritesOnce }
 
-// safely makes an error of a panic, which must not travel through SQLite.
+// safely turns a panic into an error, because a panic must not unwind through SQLite.
 func (f *Function) safely(q Querier, args []driver.Value) (v driver.Value, err error) {
 	defer func() {
 		if p := panicError(recover()); p != nil {
@@ -43,8 +43,8 @@ func (f *Function) safely(q Querier, args []driver.Value) (v driver.Value, err e
 	return f.Run(context.Background(), q, time.Now(), args)
 }
 
-// Functions are the SQL functions of connections. Make one table per process and share
-// it: what the driver registers it keeps for ever.
+// Functions is a table of SQL functions. Create a single table per process and share it, because
+// the driver never releases registered functions.
 type Functions struct {
 	byName  map[string][]*Function
 	writers *regexp.Regexp
@@ -53,7 +53,7 @@ type Functions struct {
 	free []*connDriver
 }
 
-// NewFunctions returns a table of all.
+// NewFunctions returns a table of the given functions.
 func NewFunctions(all []Function) *Functions {
 	t := &Functions{byName: make(map[string][]*Function), writers: writers(all)}
 	for i := range all {
@@ -65,9 +65,9 @@ func NewFunctions(all []Function) *Functions {
 
 var noFunctions = NewFunctions(nil)
 
-// writers matches a statement that calls one of the functions that write. What only looks
-// like a call costs speed and nothing else; what hides one, such as a view, is found out
-// when the call comes, see errHiddenCall.
+// writers returns a pattern that matches statements calling a function that writes, or nil if no
+// function writes. A false match only costs speed. A call hidden from the pattern, for example by a
+// view, is detected when the function runs, see errHiddenCall.
 func writers(all []Function) *regexp.Regexp {
 	names := []string{}
 	for _, f := range all {
@@ -81,21 +81,21 @@ func writers(all []Function) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(?:` + strings.Join(names, "|") + `)["\]` + "`" + `]?\s*\(`)
 }
 
-// writtenBy tells whether query calls a function that writes.
+// writtenBy reports whether query calls a function that writes.
 func (t *Functions) writtenBy(query string) bool {
 	return t.writers != nil && t.writers.MatchString(query)
 }
 
-// connDriver is a driver of one connection: the driver does not tell a function which
-// connection calls it. The next connection uses it again, so that there are no more of
-// them than there were connections at a time.
+// connDriver is a driver for a single connection. The driver does not tell a function which
+// connection has called it. A connDriver is reused by a later connection, so there are never more
+// of them than connections were open at a time.
 type connDriver struct {
 	functions *Functions
 	driver    *sqlite.Driver
 	conn      *conn
 }
 
-// take returns a driver that no connection uses.
+// take returns a driver that is not in use.
 func (t *Functions) take() (*connDriver, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,12 +119,12 @@ func (t *Functions) newDriver() (*connDriver, error) {
 	for name, forms := range t.byName {
 		args := forms[0].Args
 		if len(forms) > 1 {
-			args = -1 // the driver takes a name once
+			args = -1 // the driver accepts a name only once
 		}
 		err := d.driver.RegisterFunction(name, &sqlite.FunctionImpl{
 			NArgs:         int32(args),
 			Deterministic: forms[0].Effect == Pure,
-			VolatileArgs:  true, // else a text ends at its first NUL
+			VolatileArgs:  true, // otherwise a text argument ends at its first NUL
 			Scalar: func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 				return d.call(forms, args)
 			},
@@ -136,7 +136,7 @@ func (t *Functions) newDriver() (*connDriver, error) {
 	return d, nil
 }
 
-// call runs the form that takes so many arguments.
+// call runs the form of the function with this number of arguments.
 func (d *connDriver) call(forms []*Function, args []driver.Value) (driver.Value, error) {
 	if d.conn == nil {
 		return nil, fmt.Errorf("%s: %w: the connection is not open yet", forms[0].Name, ErrInvalid)
@@ -149,7 +149,7 @@ func (d *connDriver) call(forms []*Function, args []driver.Value) (driver.Value,
 	return nil, fmt.Errorf("wrong number of arguments to function %s()", forms[0].Name)
 }
 
-// cloned copies what lies in SQLite's memory, and will be something else after the call.
+// cloned copies arguments out of SQLite's memory, which is reused after the call.
 func cloned(args []driver.Value) []driver.Value {
 	out := make([]driver.Value, len(args))
 	for i, v := range args {

@@ -33,7 +33,7 @@ func look(name string, args int, effect Effect, run func(ctx context.Context, q 
 	return Function{name, args, effect, run}
 }
 
-// testFunctions are of every effect, and of every way to fail.
+// testFunctions cover every effect and every kind of failure.
 var testFunctions = NewFunctions([]Function{
 	write(WritesOnce, "put", func(put func(any) error, args []driver.Value) error { return put(args[0]) }),
 	write(Writes, "put_two", func(put func(any) error, args []driver.Value) error {
@@ -68,7 +68,7 @@ func withFunctions(t testing.TB) (*Connector, *sql.DB) {
 	return newPool(t, file(t), Config{Functions: testFunctions})
 }
 
-// ask reads the only value of query.
+// ask returns the single value of query.
 func ask(q Querier, query string) (v any, err error) {
 	return v, scanOne(context.Background(), q, query, &v)
 }
@@ -80,7 +80,7 @@ func requireValue(t testing.TB, q Querier, want any, query string) {
 	require.Equal(t, want, got, query)
 }
 
-// Functions read, write and return the time.
+// Functions can read, write and return the time.
 func TestFunction_ReadWriteTime(t *testing.T) {
 	_, pool := withFunctions(t)
 	requireValue(t, pool, int64(1), `SELECT put(1)`)
@@ -105,7 +105,7 @@ func TestFunction_StorageClass(t *testing.T) {
 	}
 }
 
-// Wrong numbers of arguments are refused.
+// A call with the wrong number of arguments is an error.
 func TestFunction_ArgumentCount(t *testing.T) {
 	_, pool := withFunctions(t)
 	for _, query := range []string{`SELECT put()`, `SELECT put(1, 2)`, `SELECT same()`, `SELECT same(1, 2, 3)`, `SELECT size(1)`} {
@@ -115,8 +115,7 @@ func TestFunction_ArgumentCount(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// A function that fails leaves nothing.
-// The error is the function's own, wherever it surfaces, and nothing stays.
+// A failing function leaves no changes behind, and its own error is returned.
 func TestFunction_Fails(t *testing.T) {
 	c, pool := withFunctions(t)
 	for query, is := range map[string]func(error) bool{
@@ -139,9 +138,8 @@ func TestFunction_Fails(t *testing.T) {
 	requireValue(t, pool, int64(1), `SELECT put(1)`)
 }
 
-// A function that fails in a transaction is undone alone or fails the transaction.
-// In a transaction a call is undone by itself, and the rest can be committed; where the
-// statement around it writes, that is not to be had, and nothing is committed.
+// In a transaction, a failed call is undone alone and the rest can be committed. If the surrounding
+// statement writes, that is impossible, and the transaction fails.
 func TestFunction_FailsInTx(t *testing.T) {
 	_, pool := withFunctions(t)
 	for query, stays := range map[string]bool{
@@ -167,7 +165,7 @@ func TestFunction_FailsInTx(t *testing.T) {
 	}
 }
 
-// A rollback undoes what functions did.
+// A rollback undoes the changes of functions.
 func TestFunction_Rollback(t *testing.T) {
 	_, pool := withFunctions(t)
 	tx, err := pool.Begin()
@@ -179,7 +177,7 @@ func TestFunction_Rollback(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// Read-only transactions refuse functions that write.
+// Read-only transactions reject functions that write.
 func TestFunction_ReadOnlyTx(t *testing.T) {
 	_, pool := withFunctions(t)
 	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
@@ -194,9 +192,8 @@ func TestFunction_ReadOnlyTx(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// Functions may call themselves through a trigger.
-// A trigger calls a function; its statement fires the trigger again, which runs the
-// same statements while the outer ones run.
+// A function can be called recursively through a trigger, which runs the same statements while the
+// outer statements run.
 func TestFunction_Nested(t *testing.T) {
 	_, pool := withFunctions(t)
 	perform(t, pool, `CREATE TRIGGER again AFTER INSERT ON t WHEN NEW.v IN (1, 11) BEGIN SELECT put_two(NEW.v + 10), size(); END`)
@@ -206,9 +203,7 @@ func TestFunction_Nested(t *testing.T) {
 	require.Equal(t, []int64{1, 11, 12, 21, 22}, values(t, pool))
 }
 
-// A call that a view hides is whole.
-// What the text of a statement does not show is no transaction around the statement, but
-// the call is whole, and the commit is told of.
+// A writing call hidden by a view is atomic, and its commit is reported.
 func TestFunction_HiddenInView(t *testing.T) {
 	c, pool := withFunctions(t)
 	perform(t, pool, `CREATE VIEW good AS SELECT put_two(1) AS v`, `CREATE VIEW bad AS SELECT put_and_fail(5) AS v`)
@@ -222,20 +217,20 @@ func TestFunction_HiddenInView(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, values(t, pool))
 }
 
-// commitElsewhere is a function that lets another connection commit: what a second
-// writer does between the first read of a statement and its first write.
+// commitElsewhere returns a function that lets another connection commit, as a second writer might
+// between the first read of a statement and its first write.
 func commitElsewhere(other *sql.DB) Function {
 	return Function{"commit_elsewhere", 1, Reads, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
 		_, err := other.Exec(`INSERT INTO t (v) VALUES ((SELECT max(v) FROM t) + 100)`)
-		if err != nil && !IsBusy(err) { // busy: the statement holds the write lock by then, as it should
+		if err != nil && !IsBusy(err) { // busy, as it should be: the statement already holds the write lock
 			return nil, err
 		}
 		return args[0], nil
 	}}
 }
 
-// A SELECT on a view begins with a read snapshot. A call in the view that writes must not
-// fail because a second writer has committed since.
+// A SELECT from a view begins with a read snapshot. A writing call in the view must not fail
+// because a second writer has committed since.
 func TestFunction_HiddenByView_SecondWriter(t *testing.T) {
 	path := file(t)
 	functions := []Function{commitElsewhere(foreign(t, path))}
@@ -249,7 +244,7 @@ func TestFunction_HiddenByView_SecondWriter(t *testing.T) {
 		`CREATE VIEW hidden AS SELECT put_two(commit_elsewhere(n) * 1000) AS v FROM (SELECT count(*) AS n FROM t)`)
 	own := borrow(t, pool)
 	before := c.Commits()
-	requireValue(t, own, int64(2000), `SELECT v FROM hidden`) // counted again, with what the second writer stored
+	requireValue(t, own, int64(2000), `SELECT v FROM hidden`) // computed again, including the row of the second writer
 	require.Equal(t, []int64{0, 100, 2000, 2001}, values(t, own))
 	require.Equal(t, before+1, c.Commits())
 	require.True(t, free(c))
@@ -271,7 +266,7 @@ func TestFunction_HiddenByView_SecondWriter(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// Once the caller has rows of a statement it cannot be run again.
+// A statement cannot run again once the caller has received rows from it.
 func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
 	c, pool := withFunctions(t)
 	perform(t, pool, `CREATE VIEW late AS SELECT CASE column1 WHEN 1 THEN 1 ELSE put(column1) END AS v FROM (VALUES (1), (2))`)
@@ -284,7 +279,7 @@ func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
 	require.NoError(t, rows.Close())
 	require.Empty(t, values(t, pool))
 	require.True(t, free(c))
-	perform(t, pool, `SELECT v FROM late`) // Exec hands no rows out
+	perform(t, pool, `SELECT v FROM late`) // Exec returns no rows
 	tx, err := pool.Begin()
 	require.NoError(t, err)
 	perform(t, tx, `DELETE FROM t`)
@@ -293,7 +288,7 @@ func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
 	require.Equal(t, []int64{2}, values(t, pool))
 }
 
-// A script of calls is whole call by call.
+// In a script, each call is atomic on its own.
 func TestFunction_Script(t *testing.T) {
 	c, pool := withFunctions(t)
 	_, err := pool.Exec(`SELECT put_two(1); SELECT put_and_fail(5); SELECT put(7)`)
@@ -302,8 +297,8 @@ func TestFunction_Script(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// The rows of a call hold no lock.
-// Rows are handed out when they are committed: reading them slowly holds nothing up.
+// The rows of a writing call are returned after the commit, so that reading them slowly blocks no
+// other writer.
 func TestFunction_RowsHoldNothing(t *testing.T) {
 	c, pool := withFunctions(t)
 	rows, err := pool.Query(`SELECT put(column1) AS p, 'x' AS x FROM (VALUES (1), (2), (3))`)
@@ -321,7 +316,7 @@ func TestFunction_RowsHoldNothing(t *testing.T) {
 	require.Len(t, values(t, pool), 3)
 }
 
-// A call commits once and reports it once.
+// A call commits once and is reported once.
 func TestFunction_CommitsOnce(t *testing.T) {
 	c, pool := withFunctions(t)
 	for _, query := range []string{`SELECT put_two(1)`, `SELECT put(column1) FROM (VALUES (3), (4))`} {
@@ -334,8 +329,7 @@ func TestFunction_CommitsOnce(t *testing.T) {
 	require.Equal(t, before, c.Commits(), "reading commits nothing")
 }
 
-// Only calls that write take the gate.
-// Reading functions, and words that only look like a call, leave the gate alone.
+// Functions that only read, and words that merely resemble a call, do not take the gate.
 func TestFunction_TakesGate(t *testing.T) {
 	c, pool := withFunctions(t)
 	require.True(t, c.gate.tryEnter())
@@ -365,9 +359,8 @@ func TestFunction_CtxBetweenRows(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// Many calls at once meet no busy error.
-// Another process has written since the statement began to read: the call would fail if
-// it did not hold the write lock from the start.
+// Concurrent calls never fail with a busy error. A call holds the write lock from the start, so
+// writes of another process after the start of the statement do not matter.
 func TestFunction_NeverBusy(t *testing.T) {
 	_, pool := withFunctions(t)
 	other := foreign(t, pathOf(t, pool))
@@ -400,7 +393,7 @@ func pathOf(t testing.TB, q Querier) string {
 	return path
 }
 
-// The hook gets the driver's connection, on which nothing waits for the gate.
+// The hook gets the driver's connection, which does not wait for the gate.
 func TestConnector_OnConnect(t *testing.T) {
 	var called int
 	var broken func(ctx context.Context, conn driver.Conn) error
@@ -450,8 +443,7 @@ func TestConnector_OnConnect(t *testing.T) {
 	perform(t, borrow(t, pool), `SELECT a FROM mine`)
 }
 
-// Connections leave nothing registered behind.
-// What the driver registers it keeps for ever, so connections have to use it again.
+// Connections reuse registered functions, because the driver never releases them.
 func TestFunction_NoLeak(t *testing.T) {
 	table := NewFunctions([]Function{{"no_op", 0, Reads, func(context.Context, Querier, time.Time, []driver.Value) (driver.Value, error) {
 		return nil, nil
@@ -477,7 +469,7 @@ func TestFunction_NoLeak(t *testing.T) {
 	require.Equal(t, files, openFiles(t))
 }
 
-// openFiles counts the descriptors of this process, where the system lists them.
+// openFiles returns the number of open descriptors of this process, on systems that list them.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")

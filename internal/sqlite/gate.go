@@ -8,47 +8,45 @@ import (
 	"time"
 )
 
-// gate admits one writer of this process at a time, so that writers meet in Go
-// and not in SQLite's busy handler, which sleeps up to 100 ms and keeps no order.
+// gate admits a single writer of this process at a time. Writers thus queue in Go rather than in
+// SQLite's busy handler, which sleeps for up to 100 ms and is not fair.
 //
-// It is in one of two modes, as sync.Mutex is, and for the same reason. Normally a
-// waiter that is woken has to compete with writers that are running already: a
-// strict hand-over would leave the writer idle until a goroutine has been scheduled.
-// A writer that comes back in a tight loop wins that race almost every time, though.
-// So once the first waiter has waited longer than starvationThreshold, the gate is
-// handed to it directly, and nothing that arrives later may overtake it.
+// Like sync.Mutex, and for the same reason, it has two modes. Normally a waiter that is woken
+// competes with goroutines that are already running. Handing the gate over instead would leave it
+// unused until the waiter's goroutine is scheduled. However, a writer in a tight loop would win
+// that race almost every time. So once the first waiter has waited longer than starvationThreshold,
+// the gate is handed to it directly, and no later caller may overtake it.
 //
-// It differs from sync.Mutex in what a caller may do while it waits: give up, when its
-// ctx ends or its time has passed.
+// Unlike with sync.Mutex, a waiter may give up when its ctx ends or its time limit has passed.
 type gate struct {
 	mu      sync.Mutex
 	held    bool
 	waiting list.List // of *waiter, in order of arrival
-	grants  int       // how often it was entered
-	told    int       // the grant that holding was told of
+	grants  int       // number of entries
+	told    int       // the grant last reported to holding
 
-	holding func() // told once of a holder that has had others wait for lateAfter; nil: none
+	holding func() // called once for a holder that makes others wait for lateAfter; may be nil
 }
 
-// starvationThreshold is how long running callers may overtake a waiter. sync.Mutex
-// has the same millisecond; here it is the length of a few small commits.
+// starvationThreshold is how long running callers may overtake a waiter. sync.Mutex uses a
+// millisecond too. Here it is about the duration of a few small commits.
 const starvationThreshold = time.Millisecond
 
-// waiter is a caller in the queue. The list holds it, or a grant is in its channel,
-// never both: leave and wakeNext remove it before they send.
+// waiter is a caller in the queue. It is either in the list or has a grant in its channel, never
+// both: leave and wakeNext remove a waiter before sending to it.
 type waiter struct {
 	since time.Time
-	seen  int       // the gate's grants when it was looked at last
-	grant chan bool // true: the gate is held for this waiter; false: it is free, compete for it
+	seen  int       // value of grants at the last look
+	grant chan bool // true: the waiter holds the gate; false: the gate is free, and the waiter must compete for it
 }
 
 func newWaiter() *waiter {
-	// One slot: the sender holds the gate's mutex and must never block on a waiter
-	// that is giving up.
+	// The buffer of 1 is needed because the sender holds the gate's mutex, and must not block on a
+	// waiter that is giving up.
 	return &waiter{since: time.Now(), grant: make(chan bool, 1)}
 }
 
-// enter waits until the gate is the caller's, ctx ends, or limit has passed.
+// enter waits for the gate. It returns an error if ctx ends or limit has passed.
 func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	if g.tryEnter() {
 		return nil
@@ -80,7 +78,7 @@ func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// look tells of the holder if it is the one of w's last look.
+// look reports the holder if it has not changed since the last look of w.
 func (g *gate) look(w *waiter) {
 	g.mu.Lock()
 	same := g.held && g.grants == w.seen
@@ -95,22 +93,22 @@ func (g *gate) look(w *waiter) {
 	}
 }
 
-// takeLocked is the grant of a free gate.
+// takeLocked grants the free gate to the caller.
 func (g *gate) takeLocked() {
 	g.held = true
 	g.grants++
 }
 
-// errGateBusy names the usual cause: a plain verb inside the caller's own transaction,
-// which waits for itself.
+// errGateBusy mentions the usual cause: a call without a Tx suffix inside the caller's own
+// transaction, which then waits for itself.
 func errGateBusy(limit time.Duration) error {
 	return fmt.Errorf("%w: another transaction of this process has been writing for %v; "+
 		"if this goroutine began it, use the Tx form of the call inside it, and look for a transaction that was never ended",
 		ErrBusy, limit)
 }
 
-// tryEnter is the fast path. It fails for a free gate too while a starving waiter is
-// queued, since that one is next.
+// tryEnter is the fast path. It fails even for a free gate while a starving waiter is queued, since
+// that waiter is next.
 func (g *gate) tryEnter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,8 +119,8 @@ func (g *gate) tryEnter() bool {
 	return true
 }
 
-// enqueue puts w last. It returns nil when it took the gate instead: the gate may have
-// come free since tryEnter, and then there would be no leave to wake w.
+// enqueue appends w to the queue. It returns nil if it took the gate instead: the gate may have
+// become free since tryEnter, and then no leave would wake w.
 func (g *gate) enqueue(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,8 +132,8 @@ func (g *gate) enqueue(w *waiter) *list.Element {
 	return g.waiting.PushBack(w)
 }
 
-// compete takes the gate (nil) or puts w back in front, where it came from: an
-// overtaken waiter keeps its place and its age, so it starves at most once.
+// compete takes the gate and returns nil, or puts w back at the front. A waiter that was overtaken
+// keeps its place and its age, so it starves at most once.
 func (g *gate) compete(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,11 +144,11 @@ func (g *gate) compete(w *waiter) *list.Element {
 	return g.waiting.PushFront(w)
 }
 
-// abandon takes w out of the queue. A grant that was sent in the meantime must not be
-// lost with it: the gate would stay held, or free with nothing awake to take it.
+// abandon removes w from the queue. If w was granted the gate in the meantime, the grant must be
+// passed on. Otherwise the gate would stay held, or free with all waiters asleep.
 func (g *gate) abandon(w *waiter, place *list.Element) {
 	g.mu.Lock()
-	g.waiting.Remove(place) // no-op when w has been granted the gate already
+	g.waiting.Remove(place) // no-op if w has been granted the gate
 	g.mu.Unlock()
 	select {
 	case held := <-w.grant:
@@ -163,8 +161,8 @@ func (g *gate) abandon(w *waiter, place *list.Element) {
 	}
 }
 
-// leave opens the gate, or hands it to a starving waiter. Handed over, it stays held
-// all the time, so that no running caller can slip in between.
+// leave frees the gate, or hands it to a starving waiter. A gate that is handed over stays held
+// throughout, so that no running caller can slip in.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -177,8 +175,8 @@ func (g *gate) leave() {
 	g.wakeNextLocked()
 }
 
-// wakeNext passes on a wake that its receiver did not use. Where the gate is held
-// again there is nothing to pass on: its holder wakes the next one when it leaves.
+// wakeNext passes on a wake-up that its receiver did not use. If the gate is held again, its holder
+// will wake the next waiter.
 func (g *gate) wakeNext() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,15 +185,15 @@ func (g *gate) wakeNext() {
 	}
 }
 
-// wakeNextLocked wakes one waiter, since only one can get in.
+// wakeNextLocked wakes a single waiter, since only one can enter.
 func (g *gate) wakeNextLocked() {
 	if e := g.waiting.Front(); e != nil {
 		g.waiting.Remove(e).(*waiter).grant <- false
 	}
 }
 
-// starvingLocked returns the first waiter if it has waited past the threshold. The
-// others are younger: the list is in order of arrival.
+// starvingLocked returns the first waiter if it has waited longer than the threshold. The list is
+// in order of arrival, so all others have waited less.
 func (g *gate) starvingLocked() *list.Element {
 	e := g.waiting.Front()
 	if e == nil || time.Since(e.Value.(*waiter).since) <= starvationThreshold {

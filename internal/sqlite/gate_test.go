@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The gate admits one at a time.
+// The gate admits a single caller at a time.
 func TestGate_OneAtATime(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
-	inside, entries := 0, 0 // unguarded: the race detector looks too
+	inside, entries := 0, 0 // unguarded, so that the race detector checks them too
 	for range 32 {
 		all.Go(func() {
 			for range 200 {
@@ -41,7 +41,7 @@ func TestGate_OneAtATime(t *testing.T) {
 	requireUntouched(t, &g)
 }
 
-// requireUntouched says that nothing is left of what went on.
+// requireUntouched checks that the gate is free and has no waiters.
 func requireUntouched(t *testing.T, g *gate) {
 	t.Helper()
 	g.mu.Lock()
@@ -69,8 +69,7 @@ func TestGate_Busy(t *testing.T) {
 	})
 }
 
-// The gate loses no grant when waiters give up.
-// Waiters that give up at any moment must not take a grant with them.
+// Waiters that give up at any moment pass on their grants.
 func TestGate_GiveUp_NoneLost(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
@@ -90,7 +89,7 @@ func TestGate_GiveUp_NoneLost(t *testing.T) {
 			}
 		})
 	}
-	// This one gives up never: it must get in all the time.
+	// This caller never gives up, and must always get in.
 	for range 50 {
 		require.NoError(t, g.enter(context.Background(), patient))
 		g.leave()
@@ -116,7 +115,7 @@ func TestGate_AbandonPassesGrantOn(t *testing.T) {
 			}
 			in := later(func() error { return g.enter(context.Background(), patient) })
 			eventually(t, "the last one waits", func() bool { return waiting(&g) == len(waiters)+1 })
-			g.leave() // calls up the first
+			g.leave() // wakes the first waiter
 			for i, w := range waiters {
 				require.Len(t, w.grant, 1)
 				g.abandon(w, places[i])
@@ -134,12 +133,11 @@ func waiting(g *gate) int {
 	return g.waiting.Len()
 }
 
-// A caller that takes the gate while a waiter is on its way must not make the waiter
-// lose its place.
+// A waiter that is overtaken after being woken keeps its place.
 func TestGate_OvertakenIsNext(t *testing.T) {
 	var g gate
 	require.True(t, g.tryEnter())
-	called := &waiter{since: time.Now().Add(time.Hour), grant: make(chan bool, 1)} // not overdue, however slow this is
+	called := &waiter{since: time.Now().Add(time.Hour), grant: make(chan bool, 1)} // never overdue, even on a slow machine
 	g.enqueue(called)
 	g.leave()
 	require.False(t, <-called.grant)
@@ -159,7 +157,7 @@ func TestGate_OvertakenIsNext(t *testing.T) {
 	requireUntouched(t, &g)
 }
 
-// Overdue waiters are served in their order.
+// Overdue waiters are served in order.
 func TestGate_OverdueInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
@@ -189,9 +187,8 @@ func TestGate_OverdueInOrder(t *testing.T) {
 	})
 }
 
-// A waiter gets in past a tight loop.
-// A holder that comes back at once is always faster than a goroutine that has to
-// wake up. It may win, but not for long.
+// A caller in a tight loop is always faster than a goroutine that must wake up. It may overtake a
+// waiter, but not for long.
 func TestGate_TightLoop(t *testing.T) {
 	var g gate
 	stop, looped := make(chan struct{}), make(chan struct{})
@@ -222,17 +219,16 @@ func TestGate_TightLoop(t *testing.T) {
 	close(stop)
 	<-looped
 	slices.Sort(waits)
-	// A few milliseconds alone; one that has to be lucky waits for seconds.
+	// Normally the wait takes a few milliseconds. With luck alone it would take seconds.
 	require.Less(t, waits[len(waits)/2], 250*time.Millisecond)
 }
 
-// No waiter starves at the gate.
-// Eight that want in all the time must share alike, more or less.
+// Eight callers that constantly compete get roughly equal shares.
 func TestGate_NoStarvation(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
 	var got [8]int
-	least := func() int { return slices.Min(got[:]) } // the gate guards it
+	least := func() int { return slices.Min(got[:]) } // guarded by the gate
 	for i := range got {
 		all.Go(func() {
 			for enough := false; !enough; {
@@ -241,18 +237,18 @@ func TestGate_NoStarvation(t *testing.T) {
 					return
 				}
 				got[i]++
-				time.Sleep(100 * time.Microsecond) // as a commit does, let others run
+				time.Sleep(100 * time.Microsecond) // let others run, as a commit does
 				enough = least() >= 50
 				g.leave()
 			}
 		})
 	}
-	all.Wait() // one that starved would be busy in the end
+	all.Wait() // a starving caller would fail with ErrBusy
 	requireUntouched(t, &g)
 }
 
-// A holder that has others wait for a second is told of once, while it holds; quick ones are not,
-// however long a waiter waits for them all.
+// A holder that makes others wait for a second is reported once, while it still holds the gate.
+// Short holders are not reported, however long a waiter waits for all of them.
 func TestGate_Holding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64

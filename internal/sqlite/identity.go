@@ -10,48 +10,48 @@ import (
 	"time"
 )
 
-// Identity is which file was opened, and whether the path still leads to it.
+// Identity records which file was opened, and checks whether the path still leads to it.
 //
-// A descriptor goes on pointing to the old file when another one is renamed over its
-// name. Writes then succeed without an error, into a file that no other process can
-// open any more, so whatever writes has to compare the two now and then.
+// If another file is renamed over the path, an open descriptor still refers to the old file. Writes
+// then succeed without an error, but go to a file that no other process can open. So every writer
+// must check the identity now and then.
 type Identity struct {
 	path     string
-	info     os.FileInfo // at the opening
+	info     os.FileInfo // of the opened file
 	now      func() time.Time
 	start    time.Time
-	checked  atomic.Int64          // how long after start the two were last compared
-	replaced atomic.Bool           // stays true: a file that comes back may have missed commits
-	unknown  atomic.Pointer[error] // why the last look has found nothing out; nil: it has
+	checked  atomic.Int64          // time of the last comparison, relative to start
+	replaced atomic.Bool           // never reset: a file that reappears may have missed commits
+	unknown  atomic.Pointer[error] // why the last comparison failed; nil if it succeeded
 }
 
-// identityInterval is how stale the answer of Check may be: a busy writer would ask for a
-// stat with each of thousands of commits a second.
+// identityInterval is the maximum age of the answer of Check. Calling stat for each of thousands of
+// commits per second would be too expensive.
 const identityInterval = 100 * time.Millisecond
 
-// NewIdentity remembers the file that lies at path now.
+// NewIdentity records the file that is now at path.
 func NewIdentity(path string) (*Identity, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	start := time.Now().Add(-identityInterval) // so that the first Check looks
+	start := time.Now().Add(-identityInterval) // so that the first Check compares
 	return &Identity{path: path, info: info, now: time.Now, start: start}, nil
 }
 
-// age counts on the monotonic clock. By the time of day no look would be due for as long as
-// the clock was set back, and commits would go to a file that is gone.
+// age is based on the monotonic clock. If it used the time of day and the clock were set back, no
+// check would be due for that long, and commits would go to a deleted file.
 func (i *Identity) age() time.Duration { return i.now().Sub(i.start) }
 
-// Path is where the file was opened.
+// Path returns the path of the file when it was opened.
 func (i *Identity) Path() string { return i.path }
 
-// Info is the file that was opened, for os.SameFile.
+// Info returns the os.FileInfo of the opened file, for os.SameFile.
 func (i *Identity) Info() os.FileInfo { return i.info }
 
-// Check returns ErrReplaced when another file lies at the path, or none. It looks at most every
-// 100 ms, whichever goroutine asks. Where the path cannot be looked at the error says why, and
-// the next call looks again.
+// Check returns ErrReplaced if the path leads to another file or to none. It calls stat at most
+// every 100 ms, over all goroutines. If stat fails for another reason, Check returns that error,
+// and the next call tries again.
 func (i *Identity) Check() error {
 	if i.unknown.Load() != nil {
 		return i.CheckNow()
@@ -63,7 +63,7 @@ func (i *Identity) Check() error {
 	return i.result()
 }
 
-// CheckNow is Check that always looks.
+// CheckNow is like Check, but always calls stat.
 func (i *Identity) CheckNow() error {
 	i.checked.Store(int64(i.age()))
 	i.compare()
@@ -77,7 +77,7 @@ func (i *Identity) compare() {
 	case err == nil && os.SameFile(info, i.info):
 	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		i.replaced.Store(true)
-	default: // a directory that is closed for a moment, a disk that fails: nothing is known of the file
+	default: // such as missing permissions or a failing disk: the state of the file is unknown
 		unknown = &err
 	}
 	i.unknown.Store(unknown)

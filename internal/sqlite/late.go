@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// lateAfter is how long a transaction may hold the writer before it is told of: other writers
-// wait, and their BusyTimeout is some seconds. The first to wait for as long tells of it while it
-// runs, see gate.look; its line of code is known only when it ends.
+// lateAfter is how long a transaction may hold the write lock before it is reported. Other writers
+// wait in the meantime, with a BusyTimeout of some seconds. The first writer that has waited this
+// long reports the holder while it runs, see gate.look. The holder's line of code is known only
+// when it ends.
 const lateAfter = time.Second
 
-// Late is told of a transaction that has held the writer for long, once it has ended: the line of
-// the application that ended it, which for DB.Tx is the one that began it; "" where a goroutine
-// of the library's or of database/sql has.
+// Late is called after the end of a transaction that held the write lock for long. where is the
+// line of the application that ended the transaction, which for DB.Tx is also the line that began
+// it. It is "" if a goroutine of the library or of database/sql ended the transaction.
 type Late func(held time.Duration, where string)
 
-// Check tells of a transaction that began at since if it is late. The line is looked for only
-// then: to remember it at each begin costs more than half a microsecond.
+// Check reports a transaction that began at since if it is late. It looks up the line only then,
+// because recording the line at each begin would cost more than half a microsecond.
 func (late Late) Check(since time.Time) {
 	if late == nil {
 		return
@@ -28,7 +29,7 @@ func (late Late) Check(since time.Time) {
 	}
 }
 
-// callerOutside is the innermost line on the stack that is neither honker's nor database/sql's.
+// callerOutside returns the innermost line on the stack outside honker and database/sql.
 func callerOutside() string {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
 
-// seed is the run's, printed when the test fails. The machine's scheduler is not in it.
+// seed returns the seed of the run, and prints it if the test fails. It does not determine the
+// scheduling.
 func seed(t testing.TB) uint64 {
 	t.Helper()
 	s := *seedFlag
@@ -28,15 +29,15 @@ func seed(t testing.TB) uint64 {
 	return s
 }
 
-// upTo draws a span below d.
+// upTo returns a random duration below d.
 func upTo(luck *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(luck.Int64N(int64(d)))
 }
 
-// patient ends a test that hangs. It is far above what any wait should take.
+// patient is the timeout of a test that hangs. It is far longer than any expected wait.
 const patient = time.Minute
 
-// newPool is a connector and a pool of it on a file with a table t(id, v).
+// newPool returns a connector and its pool, on a file with a table t(id, v).
 func newPool(t testing.TB, path string, cfg Config) (*Connector, *sql.DB) {
 	t.Helper()
 	if cfg.BusyTimeout == 0 {
@@ -50,7 +51,7 @@ func newPool(t testing.TB, path string, cfg Config) (*Connector, *sql.DB) {
 	return c, pool
 }
 
-// foreign is a pool of the driver's own, without any of ours around it.
+// foreign returns a pool of the driver, without our wrapper.
 func foreign(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	pool, err := sql.Open("sqlite", path)
@@ -72,7 +73,7 @@ func perform(t testing.TB, q Querier, statements ...string) {
 	}
 }
 
-// numbers reads the first column of query.
+// numbers returns the first column of query.
 func numbers(t testing.TB, q Querier, query string) (out []int64) {
 	t.Helper()
 	rows, err := q.QueryContext(context.Background(), query)
@@ -87,13 +88,13 @@ func numbers(t testing.TB, q Querier, query string) (out []int64) {
 	return out
 }
 
-// values are what lies in the table.
+// values returns the values in the table.
 func values(t testing.TB, q Querier) []int64 {
 	t.Helper()
 	return numbers(t, q, `SELECT v FROM t ORDER BY v`)
 }
 
-// borrow takes a connection out of pool until the test ends, or it is closed.
+// borrow takes a connection from pool, until it is closed or the test ends.
 func borrow(t testing.TB, pool *sql.DB) *sql.Conn {
 	t.Helper()
 	conn, err := pool.Conn(context.Background())
@@ -102,7 +103,7 @@ func borrow(t testing.TB, pool *sql.DB) *sql.Conn {
 	return conn
 }
 
-// free tells whether a writer could enter the gate now.
+// free reports whether a writer could enter the gate now.
 func free(c *Connector) bool {
 	if !c.gate.tryEnter() {
 		return false
@@ -122,7 +123,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// ends waits for what a goroutine has to say at its end.
+// ends returns the value received from c, and fails the test if none arrives in time.
 func ends[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -134,7 +135,7 @@ func ends[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// later runs f in a goroutine of its own.
+// later runs f in a goroutine, and returns a channel with its result.
 func later[T any](f func() T) <-chan T {
 	c := make(chan T, 1)
 	go func() { c <- f() }()

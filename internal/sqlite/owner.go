@@ -9,27 +9,27 @@ import (
 	"os"
 )
 
-// Querier is what a statement runs on: *sql.Tx, *sql.Conn, *sql.DB, or the
-// transaction of an ORM.
+// Querier runs statements. It is implemented by *sql.Tx, *sql.Conn and *sql.DB, and by the
+// transactions of many ORMs.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// probe asks a connection which file it belongs to. One of ours knows it by its prefix and
-// answers in the ctx, without running anything; to any other it is a SELECT without rows.
-// It carries a numbered parameter, as the store's statements do, so that a wrapper that
-// rewrites them gives itself away: the text arrives changed, or the argument is missing.
+// probe asks a connection which file it belongs to. Our connections recognize it by its prefix and
+// answer through the ctx, without running anything. On any other connection it is a SELECT without
+// rows. It has a numbered parameter like the statements of the store. A wrapper that rewrites
+// parameters is detected by the changed text or a missing argument.
 const (
 	probePrefix = "-- honker: which file is this?\n"
 	probe       = probePrefix + "SELECT ?1 WHERE 0"
 	probeArg    = "honker"
 )
 
-// owner is a connection's answer, and what it is to do at its next commit.
+// owner is the answer of a connection, and the calls it must make after its next commit.
 type owner struct {
 	connector *Connector
-	open      bool // a transaction is
+	open      bool // whether a transaction is open
 	committed map[any]func()
 }
 
@@ -38,8 +38,8 @@ type ownerKey struct{}
 var errRewritten = fmt.Errorf("%w: the transaction rewrites numbered parameters (?1) before SQLite sees them: "+
 	"hand over the *sql.Tx that it wraps", ErrInvalid)
 
-// answerProbe answers for a connection of ours. A lost transaction says so here, before
-// anything is tried in it.
+// answerProbe answers the probe for our connections. It reports a lost transaction before anything
+// else is attempted in it.
 func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValue) error {
 	if s.text != probe || len(args) != 1 || args[0].Value != probeArg {
 		return errRewritten
@@ -51,10 +51,10 @@ func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValu
 	return c.tx.ready(ctx)
 }
 
-// CheckOwner refuses a transaction that cannot carry a write to info's file: one that
-// belongs to another file, where no worker would find the job, and one that changes
-// numbered parameters. One of our own connections calls committed after the commit of the
-// transaction, each key once; seen is false for any other.
+// CheckOwner returns an error if a transaction cannot be used to write to info's file: if it
+// belongs to another file, where no worker would find the job, or if it rewrites numbered
+// parameters. If the connection is ours, it calls the functions in committed after the transaction
+// has committed, each key once, and seen is true.
 func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[any]func()) (seen bool, err error) {
 	o := owner{committed: committed}
 	if _, err := q.ExecContext(context.WithValue(ctx, ownerKey{}, &o), probe, probeArg); err != nil {
@@ -77,8 +77,8 @@ func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[
 	return false, sameFile(other, info)
 }
 
-// explainProbe tells a foreign transaction that rewrites the probe from one that is broken:
-// a statement without parameters succeeds in the first.
+// explainProbe distinguishes a foreign transaction that rewrites the probe from a broken
+// transaction. In the former a statement without parameters succeeds.
 func explainProbe(ctx context.Context, q Querier, err error) error {
 	if errors.Is(err, ErrInvalid) {
 		return err
@@ -89,9 +89,9 @@ func explainProbe(ctx context.Context, q Querier, err error) error {
 	return fmt.Errorf("%w (%w)", errRewritten, err)
 }
 
-// checkParameters has two numbered parameters come back. A wrapper that writes arguments
-// into the text by rules of its own (bun counts from 0) mixes them up or loses one, and a
-// job would be stored under another's queue.
+// checkParameters checks that two numbered parameters arrive correctly. A wrapper that substitutes
+// arguments by its own rules (bun counts from 0) mixes them up or loses one, and a job would be
+// stored in another queue.
 func checkParameters(ctx context.Context, q Querier) error {
 	const first, second = int64(1), int64(2)
 	var a, b int64
@@ -112,8 +112,8 @@ func checkParameters(ctx context.Context, q Querier) error {
 	return rows.Close()
 }
 
-// isOpen refuses what commits by itself, such as a pool: what was written would survive
-// the rollback that it was to share.
+// isOpen rejects a Querier that commits by itself, such as a pool. The write would survive the
+// rollback of the caller's transaction.
 func isOpen(open bool) error {
 	if !open {
 		return fmt.Errorf("%w: no transaction is open: hand over the transaction, not the pool", ErrInvalid)

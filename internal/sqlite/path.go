@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// resolve turns the caller's path into the absolute name of a regular file, which
-// it creates readable by its owner only, and refuses what cannot be shared safely.
+// resolve converts path to the absolute path of a regular file, and rejects files that cannot be
+// shared safely. It creates a missing file, with access for its owner only.
 //
-// It never opens a file that exists: closing any descriptor of a database drops
-// the POSIX locks that this process holds on it.
+// It never opens an existing file, because closing any descriptor of a database drops the POSIX
+// locks that this process holds on it.
 func resolve(path string, cfg Config) (string, error) {
 	if err := refuseName(path); err != nil {
 		return "", err
@@ -29,7 +29,7 @@ func resolve(path string, cfg Config) (string, error) {
 			return "", err
 		}
 	}
-	// The -wal file lies beside the link's target.
+	// The -wal file is next to the target of the link.
 	real, err := filepath.EvalSymlinks(abs)
 	if err != nil {
 		return "", err
@@ -50,7 +50,7 @@ func resolve(path string, cfg Config) (string, error) {
 	return real, checkAccess(real)
 }
 
-// mayRead says what keeps SQLite from reading the file at path.
+// mayRead returns an error if SQLite cannot read the file at path.
 func mayRead(path string) error {
 	if err := accessible(path, false); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -58,8 +58,9 @@ func mayRead(path string) error {
 	return nil
 }
 
-// checkAccess says what keeps SQLite from writing to the file at path, to its log, or from making
-// one. SQLite itself opens such a file to read, or says no more than that it cannot open it.
+// checkAccess returns an error if SQLite cannot write to the file at path or to its WAL, or cannot
+// create the WAL. SQLite itself would open such a file read-only, or report only that it cannot
+// open it.
 func checkAccess(path string) error {
 	if err := mayWrite(path); err != nil {
 		return err
@@ -72,7 +73,7 @@ func checkAccess(path string) error {
 		case err == nil:
 			err = mayWrite(beside)
 		case errors.Is(err, fs.ErrNotExist):
-			err = mayWrite(filepath.Dir(path)) // where it is to be made
+			err = mayWrite(filepath.Dir(path)) // where the file would be created
 		}
 		if err != nil {
 			return err
@@ -85,7 +86,7 @@ func mayWrite(path string) error {
 	err := accessible(path, true)
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
-		return nil // gone meanwhile: another connection has closed
+		return nil // removed meanwhile, when another connection closed
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %s lies on a read-only filesystem", ErrUnsupported, path)
 	case accessible(path, false) == nil:
@@ -108,8 +109,8 @@ func refuseName(path string) error {
 	return nil
 }
 
-// createFile makes sure that path exists. Only a file that did not exist is ever
-// opened, so nothing in this process can hold a lock on it.
+// createFile creates path if it does not exist. It opens only files that did not exist before, so
+// this process cannot hold a lock on them.
 func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {
@@ -137,16 +138,16 @@ func kindOf(info fs.FileInfo) string {
 	return "a special file"
 }
 
-// dsn escapes path so that SQLite opens exactly that file: a raw ?, # or % would
-// end or change the name. mode is not rwc: a file that was deleted is not to come back empty.
+// dsn escapes path so that SQLite opens exactly this file. An unescaped ?, # or % would end or
+// change the name. Callers do not use mode rwc, because a deleted file must not reappear empty.
 func dsn(path, mode string) string {
 	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=" + mode}).String()
 }
 
-// Warnings says what may go wrong with the file at path, which is used all the same.
+// Warnings describes risks of the file at path that do not prevent its use.
 func Warnings(path string, info fs.FileInfo) (all []string) {
 	if n := links(info); n > 1 {
-		// Each name has a -wal file beside it, and knows nothing of the others'.
+		// Each name has its own -wal file, independent of the others.
 		all = append(all, fmt.Sprintf("the file has %d names (hard links): used by another one at the same time, it loses commits", n))
 	}
 	switch on := filesystemUnder(path); {
@@ -158,12 +159,12 @@ func Warnings(path string, info fs.FileInfo) (all []string) {
 	return all
 }
 
-// filesystem is where a file lies. The zero value is a local disk, as far as is known.
+// filesystem describes where a file is stored. The zero value is a local disk, or unknown.
 type filesystem struct {
 	name    string
 	refused bool // locks or mapped memory are known not to reach other machines
 }
 
-// MayBeRemote reports whether other machines may write to the file at path. The operating
-// system makes no event of that.
+// MayBeRemote reports whether other machines may write to the file at path. The operating system
+// sends no events for such writes.
 func MayBeRemote(path string) bool { return filesystemUnder(path).name != "" }

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A folder that is there and takes no files, as /proc, is not said to be missing.
+// For a folder such as /proc, which exists but accepts no files, the error does not claim that it
+// is missing.
 func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
 	_, err := resolve("/proc/honker-no-such-file.db", Config{})
 	if runtime.GOOS != "linux" {
@@ -25,7 +26,7 @@ func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
 	require.ErrorContains(t, err, "no file can be made in folder /proc")
 }
 
-// Resolve refuses what cannot be shared.
+// Resolve rejects files that cannot be shared.
 func TestPath_Resolve_Unshareable(t *testing.T) {
 	dir := t.TempDir()
 	dangling := filepath.Join(dir, "dangling")
@@ -49,7 +50,7 @@ func TestPath_Resolve_Unshareable(t *testing.T) {
 	require.Len(t, left, 1, "refused, and nothing made")
 }
 
-// Resolve makes a file for its owner only.
+// Resolve creates a file that only its owner can access.
 func TestPath_Resolve_OwnerOnly(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -61,7 +62,7 @@ func TestPath_Resolve_OwnerOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 
-	// A file that exists is left as it is.
+	// An existing file is left unchanged.
 	require.NoError(t, os.WriteFile(path, []byte("text"), 0o640))
 	require.NoError(t, os.Chmod(path, 0o640))
 	_, err = resolve(path, Config{})
@@ -74,7 +75,7 @@ func TestPath_Resolve_OwnerOnly(t *testing.T) {
 	require.Equal(t, os.FileMode(0o640), info.Mode())
 }
 
-// Resolve follows links and starts at the working directory of the process.
+// Resolve follows links, and starts at the working directory of the process.
 func TestPath_Resolve_Links(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -104,7 +105,8 @@ func TestPath_ReplacedFile(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// Check looks at most every 100 ms, CheckNow always, and what was replaced stays so.
+// Check calls stat at most every 100 ms, and CheckNow each time. A file once replaced stays
+// replaced.
 func TestIdentity_Check(t *testing.T) {
 	path := file(t)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -121,7 +123,7 @@ func TestIdentity_Check(t *testing.T) {
 
 	throttled, err := NewIdentity(path)
 	require.NoError(t, err)
-	throttled.checked.Store(int64(time.Hour)) // a look that is recent for the whole test
+	throttled.checked.Store(int64(time.Hour)) // a check that is recent throughout the test
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, throttled.Check())
 	throttled.checked.Store(0)
@@ -130,8 +132,8 @@ func TestIdentity_Check(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A replaced file is noticed as soon when the time of day is set back: looks are paced by the
-// monotonic clock.
+// Setting the clock back does not delay the detection of a replaced file, because checks are timed
+// by the monotonic clock.
 func TestIdentity_Check_ClockSetBack(t *testing.T) {
 	path := file(t)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -143,8 +145,8 @@ func TestIdentity_Check_ClockSetBack(t *testing.T) {
 	require.ErrorIs(t, i.Check(), ErrReplaced)
 }
 
-// setBack is what time.Now returns after the system's clock was set back by d: an earlier time
-// of day, with a monotonic reading that has gone on.
+// setBack returns the result of time.Now after the system's clock was set back by d: an earlier
+// time of day, with an increasing monotonic reading.
 func setBack(t *testing.T, now time.Time, d time.Duration) time.Time {
 	t.Helper()
 	before := now
@@ -159,7 +161,7 @@ func setBack(t *testing.T, now time.Time, d time.Duration) time.Time {
 	return now
 }
 
-// Errors of a file that cannot be opened say what is the matter with it.
+// Errors from opening a file name the cause.
 func TestExplain_Errors(t *testing.T) {
 	require.NoError(t, Explain(nil, "x.db"))
 	require.Equal(t, errOdd, Explain(errOdd, "x.db"))
@@ -179,15 +181,15 @@ var awkward = []string{
 	"file", "memory", ".hidden", "...", "a.db-wal.db", "*", "!x", "@", "=", ",", "(x)", "<x>", "^",
 }
 
-// Exactly the named file is opened and no other.
+// Opening a path opens exactly this file.
 func TestPath_ExactFile(t *testing.T) {
 	for _, name := range awkward {
 		requireOpensExactly(t, name)
 	}
 }
 
-// requireOpensExactly says that nothing but name and its two companions appears in a
-// directory when it is opened, and that what is written comes back.
+// requireOpensExactly checks that opening name creates only the file and its two companions in a
+// directory, and that written data can be read again.
 func requireOpensExactly(t *testing.T, name string) {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
@@ -220,14 +222,13 @@ func mustStat(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-// A path opens exactly its own file.
+// FuzzPath_ExactFile checks that a path opens exactly this file.
 func FuzzPath_ExactFile(f *testing.F) {
 	for _, name := range awkward {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		// What is no name of one file in a directory is not of interest, nor what
-		// is refused in words.
+		// Skip strings that are not file names, and names that are rejected explicitly.
 		if name == "" || name == "." || name == ".." || len(name) > 200 || strings.ContainsAny(name, "/\x00") ||
 			strings.Contains(name, ":memory:") {
 			t.Skip()
@@ -236,7 +237,7 @@ func FuzzPath_ExactFile(f *testing.F) {
 	})
 }
 
-// Where the path cannot be looked at, that is said, and a later look finds the file again.
+// If stat fails, Check returns its error, and a later check finds the file again.
 func TestIdentity_Unknown(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -245,7 +246,7 @@ func TestIdentity_Unknown(t *testing.T) {
 	i, err := NewIdentity(path)
 	require.NoError(t, err)
 	require.NoError(t, os.Rename(dir, dir+" elsewhere"))
-	require.NoError(t, os.Symlink(dir, dir)) // which leads nowhere, whichever user asks
+	require.NoError(t, os.Symlink(dir, dir)) // leads nowhere, even for root
 	for _, check := range []func() error{i.CheckNow, i.Check} {
 		require.ErrorIs(t, check(), syscall.ELOOP)
 		require.NotErrorIs(t, check(), ErrReplaced)

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is asked of the operating system. Each platform file has the same functions.
+// System calls. Each platform file has the same functions.
 
-// Pause blocks for less than a millisecond, which time.Sleep cannot on Linux: the
-// runtime waits for its timers with epoll, in whole milliseconds.
+// Pause blocks for about d. Unlike time.Sleep it can wait for less than a millisecond on Linux,
+// where the runtime waits for timers with epoll, in whole milliseconds.
 func Pause(d time.Duration) {
 	ts := syscall.NsecToTimespec(int64(d))
 	_ = syscall.Nanosleep(&ts, nil)
 }
 
-// links counts the names that a file has.
+// links returns the number of hard links to a file.
 func links(info fs.FileInfo) uint64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(s.Nlink)
@@ -26,8 +26,7 @@ func links(info fs.FileInfo) uint64 {
 	return 1
 }
 
-// startWriteback has the kernel begin to write what is in memory of f, without waiting
-// for the disk.
+// startWriteback starts writing the dirty pages of f, without waiting for the disk.
 func startWriteback(f *os.File) error {
 	return unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setType sets a field. Its size depends on the machine, and on s390x it has no sign.
+// setType sets the field Type, whose size depends on the architecture. On s390x it is unsigned.
 func setType(st *syscall.Statfs_t, magic int64) {
 	field := reflect.ValueOf(st).Elem().FieldByName("Type")
 	if field.CanUint() {
@@ -24,7 +24,7 @@ func setType(st *syscall.Statfs_t, magic int64) {
 	field.SetInt(magic)
 }
 
-// Resolve refuses a special file.
+// Resolve rejects special files.
 func TestPath_Resolve_SpecialFile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
@@ -33,7 +33,7 @@ func TestPath_Resolve_SpecialFile(t *testing.T) {
 	require.ErrorContains(t, err, "special file")
 }
 
-// mounted stands in for a filesystem of that type under every path.
+// mounted makes every path appear to be on a filesystem of this type.
 func mounted(t *testing.T, magic int64) {
 	t.Helper()
 	real := statfs
@@ -49,11 +49,11 @@ func warningsOf(t *testing.T, path string) string {
 	return strings.Join(Warnings(path, info), "")
 }
 
-// A filesystem that keeps locks to the machine is refused unless it is asked for; of any
-// other that several machines may use there is a warning.
+// A filesystem with machine-local locks is rejected unless allowed by Config. Other filesystems
+// that machines can share cause a warning.
 func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 	for magic, on := range filesystems {
-		// Sign-extended, as it may come from a kernel: 0xfe534d42 is negative.
+		// Sign-extended, as a kernel may return it: 0xfe534d42 is negative.
 		mounted(t, int64(int32(magic)))
 		path := filepath.Join(t.TempDir(), "a.db")
 		_, err := resolve(path, Config{})
@@ -72,7 +72,7 @@ func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 	require.False(t, filesystems[unix.OCFS2_SUPER_MAGIC].refused)
 }
 
-// Local filesystems, and what cannot be asked about, are used without a word.
+// Local and unknown filesystems cause no warning.
 func TestPath_Filesystem_Local(t *testing.T) {
 	for _, magic := range []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC} {
 		mounted(t, magic)
@@ -87,7 +87,7 @@ func TestPath_Filesystem_Local(t *testing.T) {
 	require.Empty(t, warningsOf(t, path))
 }
 
-// FUSE is many filesystems with one number: the table of mounts tells which.
+// All FUSE filesystems share a magic number. They are told apart by the mount table.
 func TestPath_Filesystem_FUSE(t *testing.T) {
 	mounted(t, unix.FUSE_SUPER_MAGIC)
 	real := mountinfo
@@ -111,7 +111,7 @@ func TestPath_Filesystem_FUSE(t *testing.T) {
 	require.Equal(t, filesystem{name: "FUSE"}, filesystemUnder(t.TempDir()), "in doubt, there is a warning")
 }
 
-// mountsWith is a table of mounts in which the one under path is of that kind.
+// mountsWith returns a mount table in which path is on a mount of this kind.
 func mountsWith(t *testing.T, path, kind string) string {
 	t.Helper()
 	var st unix.Stat_t

@@ -12,15 +12,15 @@ import (
 // Pause blocks for about d.
 func Pause(d time.Duration) { time.Sleep(d) }
 
-// links cannot be asked here: one name is what nearly every file has.
+// links returns 1, since the number is unknown on this platform and hard links are rare.
 func links(fs.FileInfo) uint64 { return 1 }
 
 const canStartWriteback = false
 
 func startWriteback(*os.File) error { return errors.ErrUnsupported }
 
-// filesystemUnder is known on Linux only; elsewhere the caller must know.
+// filesystemUnder is implemented on Linux only. Elsewhere the caller must know the filesystem.
 func filesystemUnder(string) filesystem { return filesystem{} }
 
-// accessible cannot be asked here: SQLite finds out.
+// accessible cannot check anything on this platform. SQLite reports an error instead.
 func accessible(string, bool) error { return nil }

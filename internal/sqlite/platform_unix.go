@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Pause blocks for about d: here timers are finer than a millisecond.
+// Pause blocks for about d. Timers on this platform are finer than a millisecond.
 func Pause(d time.Duration) { time.Sleep(d) }
 
-// links counts the names that a file has.
+// links returns the number of hard links to a file.
 func links(info fs.FileInfo) uint64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(s.Nlink)
@@ -25,5 +25,5 @@ const canStartWriteback = false
 
 func startWriteback(*os.File) error { return errors.ErrUnsupported }
 
-// filesystemUnder is known on Linux only; elsewhere the caller must know.
+// filesystemUnder is implemented on Linux only. Elsewhere the caller must know the filesystem.
 func filesystemUnder(string) filesystem { return filesystem{} }

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// oldest is the first SQLite in which a reset that races with another connection cannot
-// corrupt the WAL, https://sqlite.org/wal.html#walresetbug.
+// oldest is the first SQLite version in which a WAL reset that races with another connection cannot corrupt
+// the WAL, https://sqlite.org/wal.html#walresetbug.
 var oldest = [3]int{3, 51, 3}
 
-// CheckVersion refuses an engine with a known corruption bug in what honker does
-// all day.
+// CheckVersion rejects SQLite versions with this bug, since honker constantly has several connections to a
+// WAL.
 func CheckVersion(ctx context.Context, q Querier) error {
 	var version string
 	if err := scanOne(ctx, q, "SELECT sqlite_version()", &version); err != nil {
@@ -38,8 +38,8 @@ func older(version string, than [3]int) bool {
 	return false
 }
 
-// UseWAL switches the file to write-ahead logging, which lasts: readers and the writer
-// do not wait for each other.
+// UseWAL switches the file to write-ahead logging, which is persistent. Readers and the writer then do not
+// block each other.
 func UseWAL(ctx context.Context, q Querier) error {
 	var mode string
 	if err := scanOne(ctx, q, "PRAGMA journal_mode=WAL", &mode); err != nil {
@@ -51,14 +51,14 @@ func UseWAL(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// TruncateWAL writes the log back into the file and empties it, unless a reader still needs
-// it: to wait for that would hold up all writers.
+// TruncateWAL copies the WAL into the database file and truncates it. If a reader still needs the WAL, it
+// does nothing, because waiting would block all writers.
 func TruncateWAL(ctx context.Context, conn *sql.Conn) error {
 	var timeout, busy, frames, done int64
 	if err := scanOne(ctx, conn, "PRAGMA busy_timeout", &timeout); err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // the timeout is put back
+	ctx = context.WithoutCancel(ctx) // the timeout must be restored
 	if err := scanOne(ctx, conn, "PRAGMA busy_timeout = 0", &busy); err != nil {
 		return err
 	}
@@ -83,33 +83,32 @@ func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
 
 const dataVersion = "PRAGMA data_version"
 
-// Change reads whether another connection has committed: PRAGMA data_version moves with each
-// commit of another connection, never with one's own, never with a rollback. It is
-// a number of one connection, which is therefore kept.
+// Change detects commits of other connections. PRAGMA data_version changes with each commit of another
+// connection, but not with commits of the same connection or with rollbacks. Its value is specific to a
+// connection, so Change keeps its connection.
 type Change struct {
 	pool *sql.DB
 	conn *sql.Conn
-	lent bool // a pool of one connection cannot spare it: borrow it for each look
+	lent bool // a pool with a single connection: return it after each call
 }
 
-// NewChange prepares to watch through a connection of pool.
+// NewChange returns a Change that uses a connection of pool.
 func NewChange(pool *sql.DB) *Change {
 	return &Change{pool: pool, lent: pool.Stats().MaxOpenConnections == 1}
 }
 
-// Version returns a value that differs from the last one if there was a commit
-// between. It waits for a connection until ctx ends. After an error the next value may
-// differ without a commit.
+// Version returns a value that changes if there was a commit since the last call. It waits for a connection
+// until ctx ends. After an error the value may change without a commit.
 func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	if v.conn == nil {
 		if v.conn, err = v.pool.Conn(ctx); err != nil {
 			return 0, err
 		}
 	}
-	ctx = context.WithoutCancel(ctx) // it is for the wait: an interrupt would spoil the connection
+	ctx = context.WithoutCancel(ctx) // ctx is only for the wait: an interrupt could break the connection
 	err = scanOne(ctx, v.conn, dataVersion, &version)
 	if err == nil && v.lent {
-		// Every commit of this process goes through this one connection.
+		// All commits of this process go through this connection, which its data_version does not count.
 		var own int64
 		err = scanOne(ctx, v.conn, "SELECT total_changes()", &own)
 		version += own
@@ -123,13 +122,13 @@ func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	return version, err
 }
 
-// discard has the pool close the connection, which it would lend again.
+// discard makes the pool close the connection instead of reusing it.
 func (v *Change) discard() {
 	_ = v.conn.Raw(func(any) error { return driver.ErrBadConn })
 	_ = v.Close()
 }
 
-// Close gives the connection back.
+// Close returns the connection to the pool.
 func (v *Change) Close() error {
 	if v.conn == nil {
 		return nil
@@ -139,16 +138,17 @@ func (v *Change) Close() error {
 	return err
 }
 
-// OwnChange is a Change on a connection of its own, without a pool: database/sql keeps a goroutine for each.
+// OwnChange is a Change with its own connection outside a pool. It avoids the goroutine that database/sql
+// starts for each pool.
 type OwnChange struct {
 	connector driver.Connector
 	conn      driver.Conn
 }
 
-// NewOwnChange prepares to watch through a connection of c. It is opened by the first look.
+// NewOwnChange returns an OwnChange for c. The first call of Version opens the connection.
 func NewOwnChange(c driver.Connector) *OwnChange { return &OwnChange{connector: c} }
 
-// Version is like that of Change.
+// Version is like Change.Version.
 func (v *OwnChange) Version(ctx context.Context) (version int64, err error) {
 	if v.conn == nil {
 		if v.conn, err = v.connector.Connect(ctx); err != nil {
@@ -176,7 +176,7 @@ func (v *OwnChange) read(ctx context.Context) (int64, error) {
 	return version, nil
 }
 
-// Close closes the connection. A later look opens another one.
+// Close closes the connection. A later call of Version opens a new connection.
 func (v *OwnChange) Close() error {
 	if v.conn == nil {
 		return nil

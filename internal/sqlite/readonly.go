@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// The file as one that does not change: without locks, and without a log.
+// immutable is the mode for a file that does not change: without locks and without a WAL.
 const immutable = "ro&immutable=1"
 
-// readOnly chooses how the file at path is read. In WAL mode SQLite makes a log and its index to read a
-// file that has none, and leaves them behind; where it may not make them, it does not read. A file without
-// them is in use by no process, so it is read as one that does not change, for as long as that is so.
+// readOnly chooses how to read the file at path. To read a file in WAL mode that has no -wal and -shm files,
+// SQLite creates them and leaves them behind. If it cannot create them, it cannot read the file. A file
+// without them is not in use by any process, so it is read as immutable for as long as that remains true.
 func (c *Connector) readOnly(path string) {
 	c.dsn = dsn(path, "ro")
 	if !exists(path+"-wal") && !exists(path+"-shm") && c.isWAL(path) {
@@ -24,8 +24,8 @@ func (c *Connector) readOnly(path string) {
 	}
 }
 
-// isWAL tells whether the file at path, which nothing writes to, is in WAL mode. SQLite reads the header: to
-// open the file here, and close it, could drop locks of this process.
+// isWAL reports whether the file at path, which no process writes to, is in WAL mode. SQLite reads the
+// header, because opening and closing the file here could drop locks of this process.
 func (c *Connector) isWAL(path string) bool {
 	pool, err := sql.Open("sqlite", dsn(path, immutable))
 	if err != nil || c.cfg.IsWAL == nil {
@@ -33,7 +33,7 @@ func (c *Connector) isWAL(path string) bool {
 	}
 	defer pool.Close()
 	wal, err := c.cfg.IsWAL(context.Background(), pool)
-	return err == nil && wal // to open it will say what is wrong
+	return err == nil && wal // opening the file reports any error
 }
 
 func exists(path string) bool {
@@ -41,15 +41,15 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// copied is a file that is read without locks, since it was in use by no process when it was opened.
+// copied is a file read without locks, because no process used it when it was opened.
 type copied struct {
 	path    string
 	size    int64
 	changed time.Time
 }
 
-// check returns ErrReplaced when a process has begun to write to the file. What was read meanwhile may
-// be of two states.
+// check returns ErrReplaced if a process has started to write to the file. Data read since then may be
+// inconsistent.
 func (c *copied) check() error {
 	info, err := os.Stat(c.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,8 @@ func (c *copied) check() error {
 	return nil
 }
 
-// Reading runs f, which reads. Where the file has changed meanwhile, what it has read does not count.
+// Reading runs f, which reads the file. It returns an error if the file has changed in the meantime, and the
+// caller must discard the data.
 func (c *Connector) Reading(f func() error) error {
 	err := f()
 	if c.copied == nil {
@@ -73,7 +74,7 @@ func (c *Connector) Reading(f func() error) error {
 	return err
 }
 
-// explain is Explain for the file of the connector.
+// explain calls Explain with the connector's path, and adds a case for read-only files.
 func (c *Connector) explain(err error) error {
 	if c.cfg.ReadOnly && Code(err)&0xff == codeCantOpen && exists(c.Path()+"-wal") {
 		return fmt.Errorf("%w: %s has a log that was not written back, and no index of it can be made beside it: "+

@@ -2,20 +2,20 @@ package sqlite
 
 import "fmt"
 
-// RefuseCommits lets each commit of the connections ask fail first. One for which that returns an error is none:
-// SQLite rolls the transaction back, as it does where the disk fails, and the caller gets that error. A second call
-// takes the place of the first; end undoes its own. fail may be called by several goroutines at once.
+// RefuseCommits calls fail before each commit of the connections. If fail returns an error, SQLite rolls the
+// transaction back as if the disk had failed, and the committing caller gets the error. A second call replaces
+// fail. end restores the normal behavior, unless fail was replaced. fail must be safe for concurrent use.
 //
-// It is for tests, of applications too: package honkertest finds it by the driver of a pool, for which it needs no
-// connection.
+// RefuseCommits is for tests, including tests of applications. Package honkertest finds it through the driver of a
+// pool, and needs no connection.
 func (d wrappedDriver) RefuseCommits(fail func() error) (end func()) {
 	refuse := &d.connector.refuse
 	refuse.Store(&fail)
 	return func() { refuse.CompareAndSwap(&fail, nil) }
 }
 
-// askBeforeCommits lets SQLite ask mayCommit from now on. It is called before a statement, since a connection is
-// used by one goroutine at a time.
+// askBeforeCommits registers mayCommit as commit hook. It must be called before a statement, on the goroutine that
+// uses the connection.
 func (c *conn) askBeforeCommits() {
 	if !c.hooked {
 		c.hooked = true
@@ -23,8 +23,8 @@ func (c *conn) askBeforeCommits() {
 	}
 }
 
-// mayCommit is called in the middle of a COMMIT, or of a statement that is a transaction of its own. SQLite makes a
-// rollback of it if it does not return 0, and says that a constraint was broken.
+// mayCommit is called during a COMMIT, or during a statement that is its own transaction. If it returns non-zero,
+// SQLite rolls back and reports a constraint violation.
 func (c *conn) mayCommit() int32 {
 	fail := c.connector.refuse.Load()
 	if fail == nil {

@@ -11,7 +11,7 @@ import (
 
 var errDisk = errors.New("the disk is gone")
 
-// refuseNext lets the next n commits of pool fail.
+// refuseNext makes the next n commits of pool fail.
 func refuseNext(t *testing.T, pool *sql.DB, n int) (end func()) {
 	t.Helper()
 	return pool.Driver().(interface{ RefuseCommits(func() error) func() }).RefuseCommits(func() error {
@@ -22,8 +22,8 @@ func refuseNext(t *testing.T, pool *sql.DB, n int) (end func()) {
 	})
 }
 
-// A commit that is refused is rolled back, however it came about, and its error is the one that was asked for and
-// no broken constraint. The gate is free after it, and the connection as good as before.
+// A refused commit of any kind is rolled back. The caller gets the error of the hook instead of a constraint
+// error. Afterwards the gate is free and the connection usable.
 func TestRefuseCommits_RolledBack(t *testing.T) {
 	const insert = `INSERT INTO t (v) VALUES (1)`
 	ctx := context.Background()
@@ -71,7 +71,8 @@ func TestRefuseCommits_RolledBack(t *testing.T) {
 	}
 }
 
-// Reads are no commits, nor are rollbacks; and what has ended refuses nothing more, also where another came after it.
+// Reads and rollbacks do not count as commits. After its end a hook refuses nothing, even if another hook was set
+// in the meantime.
 func TestRefuseCommits_Ends(t *testing.T) {
 	ctx := context.Background()
 	_, pool := newPool(t, file(t), Config{})
@@ -94,7 +95,7 @@ func TestRefuseCommits_Ends(t *testing.T) {
 	require.Equal(t, []int64{3}, values(t, pool))
 }
 
-// All ops of a batch have failed with its commit, and each caller is told.
+// If the commit of a batch is refused, all its ops fail, and each caller gets the error.
 func TestRefuseCommits_Batch(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)

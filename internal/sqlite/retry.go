@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// The first pause is shorter than a small commit of another process, the longest one
-// short enough to get in between the commits of a busy one. SQLite's own busy handler
-// waits 1, 2, 5 … 100 ms and is unfair: a tail of a second.
+// The first pause is shorter than a small commit of another process. The longest pause is short
+// enough to get in between the commits of a busy process. SQLite's own busy handler waits 1, 2, 5 …
+// 100 ms and is unfair, with a tail latency of a second.
 const (
 	firstPause   = 50 * time.Microsecond
 	longestPause = 2 * time.Millisecond
 )
 
-// Retry runs f until it meets no lock of another process, ctx ends, or limit has passed.
-// It allocates nothing, and asks for the time only when f was refused.
+// Retry runs f until it no longer fails because of another process's lock, ctx ends, or limit has
+// passed. Retry does not allocate, and reads the time only after f was refused.
 func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	err := f()
 	if !mayRetry(ctx, err) {
@@ -25,20 +25,20 @@ func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	}
 	deadline := time.Now().Add(limit)
 	for pause := firstPause; mayRetry(ctx, err) && !time.Now().After(deadline); pause = min(2*pause, longestPause) {
-		// Jittered, so that two processes that were refused together do not meet again.
+		// Jitter keeps two processes that were refused together from colliding again.
 		sleep(ctx, pause/2+rand.N(pause))
 		err = f()
 	}
 	return stillBusy(ctx, err)
 }
 
-// mayRetry reports whether another attempt may succeed. ErrBusy is a verdict: something
-// has waited its full time already.
+// mayRetry reports whether another attempt may succeed. ErrBusy is final: it means that a caller
+// has already waited its full time.
 func mayRetry(ctx context.Context, err error) bool {
 	return err != nil && IsBusy(err) && !errors.Is(err, ErrBusy) && ctx.Err() == nil
 }
 
-// stillBusy names a busy error that is left after the last attempt, once.
+// stillBusy wraps a busy error of the last attempt in ErrBusy.
 func stillBusy(ctx context.Context, err error) error {
 	if err == nil || !IsBusy(err) || errors.Is(err, ErrBusy) {
 		return err
@@ -53,8 +53,8 @@ func stillBusy(ctx context.Context, err error) error {
 	return fmt.Errorf("%w, while another process holds the write lock: %w", ended, err)
 }
 
-// sleep ends early with ctx. Below a millisecond Go's timers are of no use: on an
-// idle machine they fire after one.
+// sleep waits for d, or until ctx ends. It does not use a timer below a millisecond, because on an
+// idle machine Go's timers fire only after a full millisecond.
 func sleep(ctx context.Context, d time.Duration) {
 	if d < time.Millisecond {
 		Pause(d)

@@ -5,8 +5,9 @@ import (
 	"database/sql"
 )
 
-// Snapshot runs f in a read transaction on q: all that it reads is of one moment. In a transaction it is
-// that one. The BEGIN is text, since the option of an application's driver may make BeginTx take the write lock.
+// Snapshot runs f in a read transaction on q, so that all reads see the same state. If q is a transaction
+// already, f runs in that. BEGIN is given as text, because options of an application's driver may make BeginTx
+// take the write lock.
 func Snapshot(ctx context.Context, q Querier, f func(ctx context.Context) error) error {
 	if _, alone := q.(*sql.Conn); !alone {
 		return f(ctx)

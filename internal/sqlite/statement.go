@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// verb is what a statement does to a transaction.
+// verb classifies statements by their effect on a transaction.
 type verb uint8
 
 const (
-	vOther     verb = iota // DDL, PRAGMA, scripts: run once, never kept prepared
-	vRead                  // SELECT, VALUES; and WITH before either
-	vProbe                 // CheckOwner's question
-	vWrite                 // INSERT, UPDATE, DELETE, REPLACE; and WITH before any of them
+	vOther     verb = iota // DDL, PRAGMA, scripts: run once, not cached
+	vRead                  // SELECT and VALUES, also after WITH
+	vProbe                 // the probe of CheckOwner
+	vWrite                 // INSERT, UPDATE, DELETE and REPLACE, also after WITH
 	vSavepoint             // SAVEPOINT, RELEASE
 	vBegin                 // BEGIN, deferred
 	vBeginNow              // BEGIN IMMEDIATE or EXCLUSIVE
@@ -23,11 +23,11 @@ const (
 	vRollback
 )
 
-// verbOf classifies query by its first word, and by the whole of it where it controls a
-// transaction or begins with WITH.
+// verbOf classifies query by its first word. Statements that control a transaction or begin with
+// WITH are parsed further.
 func verbOf(query string) verb {
 	if query == dataVersion {
-		return vRead // the watcher asks it all day, and it changes nothing
+		return vRead // run often by the watcher, and changes nothing
 	}
 	if strings.HasPrefix(query, probePrefix) {
 		return vProbe
@@ -35,7 +35,7 @@ func verbOf(query string) verb {
 	text := strings.TrimRight(outline(query), "; \t\r\n")
 	words := strings.Fields(strings.ToUpper(text))
 	if len(words) == 0 || strings.Contains(text, ";") {
-		return vOther // a script, which may end as something else than it begins
+		return vOther // a script, whose later statements may be of another kind
 	}
 	switch words[0] {
 	case "SELECT", "VALUES":
@@ -50,7 +50,7 @@ func verbOf(query string) verb {
 	return control(words)
 }
 
-// outline is query without what stands in quotes, comments and parentheses.
+// outline returns query without quoted text, comments and parenthesized parts.
 func outline(query string) string {
 	var b strings.Builder
 	depth := 0
@@ -74,8 +74,9 @@ func outline(query string) string {
 	return b.String()
 }
 
-// skipped is the length of the quoted text or the comment that s begins with, or 0. One that
-// does not end goes on to the end of s. A doubled quote is two texts beside each other.
+// skipped returns the length of the quoted text or comment at the start of s, or 0 if there is
+// none. An unterminated quote extends to the end of s. A doubled quote counts as two adjacent
+// texts.
 func skipped(s string) int {
 	var end string
 	from := 1
@@ -98,8 +99,8 @@ func skipped(s string) int {
 	return from + i + len(end)
 }
 
-// afterWith finds the statement that its common tables are for. They stand in parentheses, so
-// the first verb is that of the statement. REPLACE may be the name of a table.
+// afterWith returns the verb of the statement after the common table expressions. Those are in
+// parentheses, so the first verb is that of the statement. REPLACE may also be the name of a table.
 func afterWith(words []string) verb {
 	for i, word := range words {
 		switch {
@@ -113,8 +114,8 @@ func afterWith(words []string) verb {
 	return vOther
 }
 
-// endsWithin finds the COMMIT or ROLLBACK of a script, which may begin another transaction after
-// it. In the body of a trigger END means something else.
+// endsWithin reports whether a script contains COMMIT or ROLLBACK, even if it then begins another
+// transaction. It ignores scripts with a trigger, where END has another meaning.
 func endsWithin(script string) bool {
 	for part := range strings.SplitSeq(outline(script), ";") {
 		words := strings.Fields(strings.ToUpper(part))
@@ -149,27 +150,27 @@ func cutWord(words []string, word string) []string {
 	return words
 }
 
-// stmt is a prepared statement that keeps the rules of its connection: whether
-// database/sql prepared it for a caller or the connection keeps it for itself.
+// stmt is a prepared statement that follows the rules of its connection. It may belong to a caller,
+// or to the cache of the connection.
 type stmt struct {
 	rawStmt
 	conn   *conn
 	text   string
 	verb   verb
-	calls  bool   // a function that writes
-	ends   bool   // a script with a COMMIT or ROLLBACK in it
-	inUse  bool   // it runs, or rows of it are still open
-	once   bool   // close it after use
-	newest uint64 // when the cache last gave it out
+	calls  bool   // calls a function that writes
+	ends   bool   // a script that contains COMMIT or ROLLBACK
+	inUse  bool   // running, or with open rows
+	once   bool   // to be closed after use
+	newest uint64 // clock of the cache at the last use
 }
 
-// Failpoint is called before each statement of a wrapped connection, with its text:
-// tests end the process there, between any two statements of whatever honker does. They
-// set it before they open anything. It is nil in all that ships.
+// Failpoint is called with the text of each statement before a wrapped connection runs it. Tests
+// use it to kill the process between any two statements. They must set it before opening a
+// database. It is always nil outside tests.
 var Failpoint func(text string)
 
-// begins marks s as running. A function that it calls may run other statements meanwhile,
-// or the same text again, which must not reset this one.
+// begins marks s as running. A function called by s may run other statements, or the same text
+// again, which must not reset s.
 func (s *stmt) begins() {
 	if Failpoint != nil {
 		Failpoint(s.text)
@@ -181,8 +182,8 @@ func (s *stmt) begins() {
 	s.steps()
 }
 
-// steps tells the functions that s calls which statement they are part of. A function's
-// own statements change nothing about that.
+// steps records s as the statement of which called functions are a part. Statements run by
+// functions are not recorded.
 func (s *stmt) steps() {
 	if s.conn.depth == 0 {
 		s.conn.current = s
@@ -203,7 +204,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	return s.conn.query(ctx, s, args)
 }
 
-// rows gives its statement back when it is closed.
+// rows releases its statement when it is closed.
 type rows struct {
 	rawRows
 	stmt *stmt
@@ -236,7 +237,7 @@ func (r *rows) Close() error {
 	return err
 }
 
-// end leaves the statement to its next user.
+// end releases the statement for its next user.
 func (r *rows) end() error {
 	err := r.rawRows.Close()
 	if r.stmt != nil {
@@ -246,11 +247,11 @@ func (r *rows) end() error {
 	return err
 }
 
-// cacheSize bounds the statements that a connection keeps prepared. Parsing and
-// planning cost a fifth of a small transaction.
+// cacheSize limits the prepared statements cached by a connection. Parsing and planning take about
+// a fifth of the time of a small transaction.
 const cacheSize = 96
 
-// cache holds prepared statements by their text.
+// cache holds prepared statements by text.
 type cache struct {
 	byText map[string]*stmt
 	clock  uint64
@@ -266,10 +267,11 @@ func (k *cache) get(query string) *stmt {
 	return s
 }
 
-// put keeps s, and drops the statement that has not been used for longest.
+// put adds s and reports whether it did. If the cache is full, it evicts the least recently used
+// statement.
 func (k *cache) put(query string, s *stmt) bool {
 	if _, taken := k.byText[query]; taken {
-		return false // the kept one is in use by an outer loop
+		return false // the cached statement is in use by an outer loop
 	}
 	if k.byText == nil {
 		k.byText = make(map[string]*stmt)

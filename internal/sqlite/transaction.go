@@ -10,25 +10,24 @@ import (
 
 // transaction is the open transaction of a connection.
 //
-// It stays one, or fails as a whole. In SQLite an interrupt, a full disk or an
-// I/O error can roll back what came before, and the driver lets what comes after
-// commit by itself, one statement at a time. So statements run without the
-// caller's cancellation, ctx is looked at between them, and a transaction that was
-// lost, or in which a ctx ended, can only be rolled back.
+// A transaction either stays whole or fails as a whole. In SQLite an interrupt, a full disk or an
+// I/O error can roll back earlier statements, and the driver then lets later statements commit one
+// by one. So statements run without the caller's cancellation, and ctx is checked between them. A
+// transaction that was lost, or whose ctx has ended, can only be rolled back.
 type transaction struct {
 	open     bool
 	gated    bool          // holds the write gate
-	since    time.Time     // of a gated one: when it had the write lock
-	waited   time.Duration // before that; 0 without Config.Ended
-	readOnly bool          // refuses to write
-	managed  bool          // of a sql.Tx, which alone may end it
-	wrote    bool          // something that is not a SELECT has run: the commit is to be reported
-	failed   error         // why it can only be rolled back; it may be gone already
+	since    time.Time     // if gated: when it got the write lock
+	waited   time.Duration // time before since spent waiting; 0 if Config.Ended is nil
+	readOnly bool          // rejects writes
+	managed  bool          // belongs to a sql.Tx, which alone may end it
+	wrote    bool          // ran a statement other than SELECT, so the commit must be reported
+	failed   error         // why it can only be rolled back; SQLite may have done so already
 
 	committed map[any]func() // called after the commit
 }
 
-// onCommit adds calls after the commit. A rollback forgets them.
+// onCommit registers calls to be made after the commit. A rollback discards them.
 func (t *transaction) onCommit(calls map[any]func()) {
 	if !t.open || len(calls) == 0 {
 		return
@@ -39,8 +38,8 @@ func (t *transaction) onCommit(calls map[any]func()) {
 	maps.Copy(t.committed, calls)
 }
 
-// begin starts a transaction; now takes the write lock at once, through the gate. One
-// that begins with a read could not write any more once another writer has committed.
+// begin starts a transaction. If now is set, it takes the write lock at once, through the gate. A
+// transaction that begins with a read can no longer write once another writer has committed.
 func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	if t.open {
 		return fmt.Errorf("%w: BEGIN inside a transaction", ErrInvalid)
@@ -53,7 +52,7 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 		query = "BEGIN IMMEDIATE"
 	}
 	if err := t.run(ctx, c, query); err != nil {
-		if now { // another process kept the lock for too long: let the next try
+		if now { // another process held the lock for too long
 			c.connector.gate.leave()
 		}
 		return err
@@ -69,8 +68,8 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	return nil
 }
 
-// run executes BEGIN, COMMIT or ROLLBACK, waiting for other processes. They are kept
-// prepared as other statements are.
+// run executes BEGIN, COMMIT or ROLLBACK, and waits for other processes. These statements are
+// cached like any other.
 func (t *transaction) run(ctx context.Context, c *conn, query string) error {
 	s, err := c.statement(ctx, query)
 	if err != nil {
@@ -81,8 +80,9 @@ func (t *transaction) run(ctx context.Context, c *conn, query string) error {
 	return err
 }
 
-// ready tells whether the next statement may run. An ended ctx fails the transaction for
-// good: a caller that goes on with another ctx would commit what was to be dropped.
+// ready returns an error if the transaction cannot run another statement. An ended ctx fails the
+// transaction permanently, because a caller that continues with another ctx could commit an
+// incomplete transaction.
 func (t *transaction) ready(ctx context.Context) error {
 	if t.failed != nil {
 		return fmt.Errorf("the transaction can only be rolled back: %w", t.failed)
@@ -96,7 +96,7 @@ func (t *transaction) ready(ctx context.Context) error {
 
 var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
 
-// allows is ready for s.
+// allows is like ready, but also checks whether s is allowed.
 func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	if t.readOnly && s.verb == vWrite {
 		return errReadOnlyTx
@@ -108,8 +108,8 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	return t.ready(ctx)
 }
 
-// refuseText fails the transaction for a COMMIT or ROLLBACK as text. The caller of a sql.Tx goes
-// on to write and commit, and each of its statements would commit by itself.
+// refuseText fails the transaction after COMMIT or ROLLBACK as text. The owner of the sql.Tx would
+// otherwise continue, and each of its statements would commit by itself.
 func (t *transaction) refuseText() error {
 	if t.failed == nil {
 		t.failed = fmt.Errorf("%w: COMMIT or ROLLBACK as text in a sql.Tx: use its methods", ErrInvalid)
@@ -126,8 +126,8 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	if err != nil {
 		return res, t.check(c, err)
 	}
-	// Only a script can end the transaction without an error. What the caller does next
-	// would commit by itself, so it is refused.
+	// Only a script can end the transaction without an error. Fail it, because further statements
+	// of the caller would commit by themselves.
 	if s.verb == vOther && !c.inTransaction() {
 		t.failed = fmt.Errorf("%w: a script has ended it", ErrInvalid)
 		return res, t.failed
@@ -135,7 +135,7 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	return res, nil
 }
 
-// query is exec for a statement with rows.
+// query is exec for statements with rows.
 func (t *transaction) query(ctx context.Context, c *conn, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if err := t.allows(ctx, s); err != nil {
 		return nil, err
@@ -147,8 +147,8 @@ func (t *transaction) query(ctx context.Context, c *conn, s *stmt, args []driver
 	return r, nil
 }
 
-// check fails the transaction when err has taken it away, which SQLite does not say: some
-// of its errors undo the statement, others everything, and a trigger may choose.
+// check fails the transaction if err has ended it. SQLite does not report this: some errors undo
+// only the statement, others the whole transaction, and triggers can do either.
 func (t *transaction) check(c *conn, err error) error {
 	if err == nil || !t.open || t.failed != nil {
 		return err
@@ -159,10 +159,9 @@ func (t *transaction) check(c *conn, err error) error {
 	return err
 }
 
-// inTransaction is the one way to find out whether a connection is inside a transaction:
-// exec runs a statement on it. The drivers do not pass sqlite3_get_autocommit on, but a
-// BEGIN fails only inside of one. It is asked after errors and scripts, not on the way of
-// every statement.
+// inTransaction reports whether a connection is inside a transaction. exec runs a statement on the
+// connection. Drivers do not expose sqlite3_get_autocommit, but BEGIN fails only inside a
+// transaction. inTransaction is called after errors and scripts, and not for every statement.
 func inTransaction(exec func(query string) error) bool {
 	if err := exec("BEGIN"); err != nil {
 		return true
@@ -171,23 +170,23 @@ func inTransaction(exec func(query string) error) bool {
 	return false
 }
 
-// commit ends the transaction; last says that the caller has no second try, as with
-// sql.Tx, which forgets the connection whatever Commit returns.
+// commit ends the transaction. last means that the caller cannot try again: sql.Tx gives up the
+// connection whatever Commit returns.
 func (t *transaction) commit(c *conn, last bool) error {
 	if !t.open {
 		return fmt.Errorf("%w: COMMIT outside a transaction", ErrInvalid)
 	}
-	// COMMIT of a transaction that is gone would be SQLite's "no transaction is active",
-	// and of one with an ended ctx would succeed.
+	// After a lost transaction, COMMIT would return "no transaction is active". After an ended ctx
+	// it would succeed.
 	if t.failed != nil {
 		err := fmt.Errorf("nothing was committed: %w", t.failed)
 		_ = t.rollback(c)
 		return err
 	}
-	// Without the caller's ctx: a commit happens or it does not, never maybe.
+	// The caller's ctx is not used, because an interrupted commit would have an unknown outcome.
 	if err := t.check(c, t.run(context.Background(), c, "COMMIT")); err != nil {
-		// Otherwise it stays open, as SQLite leaves it: a reader of a rollback journal
-		// may have held it up, and a second COMMIT may succeed.
+		// Otherwise the transaction stays open, as in SQLite. With a rollback journal, a reader may
+		// have blocked the COMMIT, and a second COMMIT may succeed.
 		if last || t.failed != nil {
 			_ = t.rollback(c)
 		}
@@ -195,7 +194,8 @@ func (t *transaction) commit(c *conn, last bool) error {
 	}
 	was := *t
 	*t = transaction{}
-	// The next writer first: what follows may wake goroutines and ask the kernel.
+	// Admit the next writer first, because the calls below may wake goroutines and make system
+	// calls.
 	was.leave(c, true)
 	if was.gated || was.wrote {
 		c.connector.committed()
@@ -206,14 +206,15 @@ func (t *transaction) commit(c *conn, last bool) error {
 	return nil
 }
 
-// rollback ends the transaction and gives the gate back, whatever SQLite says: the
-// connection has no transaction after that, or is broken.
+// rollback ends the transaction and releases the gate, even if ROLLBACK fails. The connection then
+// has no transaction, or is broken.
 func (t *transaction) rollback(c *conn) error {
 	if !t.open {
 		return fmt.Errorf("%w: ROLLBACK outside a transaction", ErrInvalid)
 	}
 	var err error
-	// One that failed by its ctx SQLite still holds; others it has rolled back.
+	// After a context error SQLite still holds the transaction. After any other error it has rolled
+	// it back.
 	if t.failed == nil || c.inTransaction() {
 		err = t.run(context.Background(), c, "ROLLBACK")
 	}
@@ -223,7 +224,7 @@ func (t *transaction) rollback(c *conn) error {
 	return err
 }
 
-// leave gives the gate to the next writer, once the transaction has ended.
+// leave releases the gate to the next writer. It is called after the end of the transaction.
 func (t *transaction) leave(c *conn, committed bool) {
 	if t.gated {
 		c.leave(false)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// requireLost says that tx takes no further statement, commits nothing and leaves
-// nothing behind.
+// requireLost checks that tx accepts no further statements, commits nothing, and leaves nothing
+// behind.
 func requireLost(t *testing.T, c *Connector, pool *sql.DB, tx *sql.Tx) {
 	t.Helper()
 	ctx := context.Background()
@@ -34,7 +34,7 @@ func requireLost(t *testing.T, c *Connector, pool *sql.DB, tx *sql.Tx) {
 	perform(t, pool, `INSERT INTO t (v) VALUES (5)`)
 }
 
-// A transaction taken away is lost as a whole.
+// A transaction ended by an error is lost as a whole.
 func TestTx_TakenAway(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -67,8 +67,8 @@ func TestTx_TakenAway(t *testing.T) {
 			requireLost(t, c, pool, tx)
 		})
 	}
-	// database/sql itself may keep a statement with such a ctx from the driver; then
-	// the transaction goes on, and is whole.
+	// database/sql itself may not pass a statement with such a ctx to the driver. Then the
+	// transaction continues, and is complete.
 	t.Run("a prepared one", func(t *testing.T) {
 		c, pool := newPool(t, file(t), Config{})
 		tx, err := pool.BeginTx(ctx, nil)
@@ -83,9 +83,8 @@ func TestTx_TakenAway(t *testing.T) {
 	_ = ended
 }
 
-// A ctx that ends in a transaction never splits it.
-// In the driver a ctx that ends while a statement runs takes away what came before,
-// and what comes after commits by itself.
+// A ctx that ends in a transaction never splits it. In the plain driver, a ctx that ends during a
+// statement rolls back earlier statements, and later statements commit by themselves.
 func TestTx_Ctx_NeverSplits(t *testing.T) {
 	for name, statement := range map[string]string{
 		"before a statement": "",
@@ -111,7 +110,7 @@ func TestTx_Ctx_NeverSplits(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 				require.ErrorIs(t, tx.Commit(), context.Canceled)
 				require.Empty(t, values(t, pool))
-			} else { // the driver was never asked: nothing has happened to it
+			} else { // the driver never saw the statement, so nothing was lost
 				require.NoError(t, tx.Commit())
 				require.Contains(t, values(t, pool), int64(1))
 			}
@@ -120,7 +119,7 @@ func TestTx_Ctx_NeverSplits(t *testing.T) {
 	}
 }
 
-// A transaction ends with the ctx of its begin.
+// A transaction ends with the ctx passed to BeginTx.
 func TestTx_Ctx_OfBegin(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,7 +135,7 @@ func TestTx_Ctx_OfBegin(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// A wait for another process is ErrBusy after its time.
+// Waiting for another process fails with ErrBusy after BusyTimeout.
 func TestTx_OtherProcess_Busy(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{BusyTimeout: 100 * time.Millisecond})
@@ -165,8 +164,7 @@ func doOnce(pool *sql.DB, limit time.Duration, ctx context.Context) error {
 	return s.Do(ctx, multi(insert(1)))
 }
 
-// Waiting for another process obeys ctx.
-// Waiting obeys ctx, for another process as for this one.
+// Waiting for a writer ends with ctx, whether the writer is in another process or in this one.
 func TestTx_OtherProcess_Ctx(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{BusyTimeout: patient})
@@ -194,8 +192,7 @@ func TestTx_OtherProcess_Ctx(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// A reader does not wait for a writer.
-// In WAL mode no reader waits for a writer: not for its connection either.
+// In WAL mode a reader does not wait for a writer, even to open its connection.
 func TestTx_ReaderNeedsNoGate(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
 	tx, err := pool.BeginTx(context.Background(), nil)
@@ -203,14 +200,14 @@ func TestTx_ReaderNeedsNoGate(t *testing.T) {
 	perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
 	before := c.Commits()
 	for range 3 {
-		conn := borrow(t, pool) // a new one each time
+		conn := borrow(t, pool) // a new connection each time
 		require.Empty(t, values(t, conn))
 	}
 	require.Zero(t, c.Commits()-before, "to open a connection is no commit")
 	require.NoError(t, tx.Commit())
 }
 
-// A permit is taken once and by its own file.
+// A permit is used at most once, and only for its own file.
 func TestTx_Permit_Once(t *testing.T) {
 	ctx := context.Background()
 	one, onePool := newPool(t, file(t), Config{BusyTimeout: 100 * time.Millisecond})
@@ -242,11 +239,11 @@ func TestTx_Permit_Once(t *testing.T) {
 	require.True(t, free(one))
 }
 
-// A permit survives the opening of its connection.
+// A permit can be used on a connection opened under it.
 func TestTx_Permit_ConnOpening(t *testing.T) {
 	c, err := NewConnector(file(t), Config{BusyTimeout: time.Second})
 	require.NoError(t, err)
-	pool := sql.OpenDB(c) // without any connection yet
+	pool := sql.OpenDB(c) // without any open connections
 	defer pool.Close()
 	reserved, permit, err := c.Reserve(context.Background())
 	require.NoError(t, err)
@@ -263,7 +260,7 @@ func checkOwner(ctx context.Context, q Querier, info os.FileInfo) error {
 	return err
 }
 
-// CheckOwner knows the file of a transaction.
+// CheckOwner recognizes the file of a transaction.
 func TestTx_CheckOwner(t *testing.T) {
 	ctx := context.Background()
 	path := file(t)
@@ -286,7 +283,7 @@ func TestTx_CheckOwner(t *testing.T) {
 		require.NoError(t, tx.Rollback(), name)
 	}
 	require.ErrorIs(t, checkOwner(ctx, foreign(t, ":memory:"), c.Identity().Info()), ErrUnsupported)
-	// Asking runs nothing: a transaction that was lost says so.
+	// The probe runs no statement, but reports a lost transaction.
 	tx, err := pool.BeginTx(ctx, nil)
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(ctx)
@@ -295,8 +292,8 @@ func TestTx_CheckOwner(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// counting writes arguments into the text and counts them from 0, as bun does; one that
-// there is none of stays a parameter.
+// counting substitutes arguments into the text and counts from 0, as bun does. Parameters without
+// an argument are kept.
 type counting struct{ Querier }
 
 var numbered = regexp.MustCompile(`\?\d+`)
@@ -318,7 +315,7 @@ func (c counting) QueryContext(ctx context.Context, query string, args ...any) (
 	return c.Querier.QueryContext(ctx, c.text(query, args))
 }
 
-// shifting binds its arguments in another order, and every statement succeeds.
+// shifting binds arguments in reverse order, without any statement failing.
 type shifting struct{ Querier }
 
 func (s shifting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
@@ -326,7 +323,7 @@ func (s shifting) QueryContext(ctx context.Context, query string, args ...any) (
 	return s.Querier.QueryContext(ctx, query, args...)
 }
 
-// commenting puts a comment before each statement, as tools for tracing do.
+// commenting puts a comment before each statement, as tracing tools do.
 type commenting struct{ Querier }
 
 func (c commenting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
@@ -354,7 +351,7 @@ func TestCheckOwner_RewrittenParameters(t *testing.T) {
 	require.ErrorIs(t, checkOwner(ctx, shifting{tx}, c.Identity().Info()), errRewritten)
 }
 
-// A prepared question is answered as well, and a pool is told from a transaction.
+// The probe also works as a prepared statement, and distinguishes a pool from a transaction.
 func TestCheckOwner_Prepared(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	var o owner
@@ -375,12 +372,11 @@ func TestCheckOwner_Prepared(t *testing.T) {
 	perform(t, own, `ROLLBACK`)
 }
 
-// A read-only transaction reads by any statement.
-// A WITH is mostly a SELECT.
+// A read-only transaction accepts every kind of reading statement, including WITH.
 func TestTx_ReadOnly_AnyStatement(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, `INSERT INTO t (v) VALUES (7)`)
-	writer, err := pool.BeginTx(context.Background(), nil) // no reader waits for it
+	writer, err := pool.BeginTx(context.Background(), nil) // does not block readers
 	require.NoError(t, err)
 	tx, err := pool.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
 	require.NoError(t, err)
@@ -395,7 +391,7 @@ func TestTx_ReadOnly_AnyStatement(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// A writer with rows waits for the gate as any other, and leaves it before its rows are read.
+// A writing statement with rows waits for the gate, and leaves it before its rows are read.
 func TestTx_WriterWithRows_Gate(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{BusyTimeout: 30 * time.Millisecond})
 	perform(t, pool, `PRAGMA journal_mode = WAL`)
@@ -424,7 +420,7 @@ func TestTx_WriterWithRows_Gate(t *testing.T) {
 	require.Equal(t, []int64{0, 2}, values(t, pool))
 }
 
-// COMMIT and ROLLBACK as text do not end a sql.Tx behind its back: nothing of it stays.
+// COMMIT and ROLLBACK as text cannot end a sql.Tx. The transaction fails, and nothing is committed.
 func TestTx_Managed_TextRefused(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	ctx := context.Background()

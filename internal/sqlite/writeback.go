@@ -5,33 +5,34 @@ import (
 	"sync"
 )
 
-// writeback has the log on its way to the disk before a checkpoint waits for it: that
-// keeps all writers waiting, for milliseconds if a thousand pages are still in memory.
-// The connections of a connector share one. A commit asks for it now and then, after the
-// gate was left, so that the next writer is at work meanwhile.
+// writeback starts writing the WAL to disk before a checkpoint has to wait for it. A checkpoint
+// blocks all writers, for milliseconds if a thousand pages are still in memory. The connections of
+// a connector share a writeback. Every few commits it is triggered after the commit has left the
+// gate, so that the next writer can already work.
 //
-// To ask waits for no disk unless its queue is full. Nothing is safe sooner: with
-// synchronous=NORMAL a commit still is at the next checkpoint. Where pages must not change
-// while they are written (btrfs, RAID 5), the next commit may wait for its first.
+// Triggering does not wait for the disk unless its queue is full. It does not make commits durable
+// earlier: with synchronous=NORMAL they are durable at the next checkpoint. On storage where pages
+// must not change while they are written (btrfs, RAID 5), the next commit may have to wait for the
+// write.
 type writeback struct {
-	log string // its path; "": never ask
+	log string // path of the WAL; "" to disable writeback
 
 	mu    sync.Mutex
 	conns int      // open connections
-	file  *os.File // the log; there are no locks on it, which closing it would drop
+	file  *os.File // the WAL; it has no locks that closing it would drop
 }
 
-const writebackEvery = 16 // commits: with small ones, some dozens of pages
+const writebackEvery = 16 // commits; some dozens of pages if the commits are small
 
-// connected counts a connection that was opened.
+// connected counts an opened connection.
 func (w *writeback) connected() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.conns++
 }
 
-// disconnected counts a connection that was closed. With the last one the log goes: its
-// descriptor would keep the blocks of a deleted file.
+// disconnected counts a closed connection. After the last connection it closes the WAL, since an
+// open descriptor would keep the disk blocks of the deleted file.
 func (w *writeback) disconnected() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,18 +43,17 @@ func (w *writeback) disconnected() {
 	}
 }
 
-// committed is called after commit number n of the connector, by a connection that is
-// open.
+// committed is called by an open connection after the connector's commit number n.
 func (w *writeback) committed(n int64) {
 	if w.log == "" || n%writebackEvery != 0 {
 		return
 	}
 	if !w.mu.TryLock() {
-		return // another commit is asking: this one has nothing to add
+		return // another commit does the same right now
 	}
 	defer w.mu.Unlock()
 	if w.file == nil {
-		w.file, _ = os.Open(w.log) // there is none with a rollback journal
+		w.file, _ = os.Open(w.log) // with a rollback journal there is no WAL
 	}
 	if w.file != nil {
 		_ = startWriteback(w.file)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handles is how often this process has path open.
+// handles returns how many descriptors of path this process has open.
 func handles(t *testing.T, path string) (n int) {
 	t.Helper()
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -22,7 +22,7 @@ func handles(t *testing.T, path string) (n int) {
 	return n
 }
 
-// A log that grows is on its way to the disk.
+// A growing WAL is kept open and written back.
 func TestWriteback_GrowingLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg     Config
@@ -48,7 +48,7 @@ func TestWriteback_GrowingLog(t *testing.T) {
 	}
 }
 
-// The connections of a connector share the log, and the last of them closes it.
+// The connections of a connector share a descriptor of the WAL, and the last connection closes it.
 func TestWriteback_OncePerConnector(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{})
@@ -61,7 +61,7 @@ func TestWriteback_OncePerConnector(t *testing.T) {
 	}
 	require.Equal(t, 3, c.writeback.conns)
 	require.Equal(t, 3+1, handles(t, path+"-wal"), "SQLite has one for each connection")
-	pool.SetMaxIdleConns(-1) // close what comes back
+	pool.SetMaxIdleConns(-1) // close returned connections
 	for i, conn := range conns {
 		require.NoError(t, conn.Close())
 		require.Equal(t, i < 2, c.writeback.file != nil)
@@ -69,7 +69,7 @@ func TestWriteback_OncePerConnector(t *testing.T) {
 	require.Zero(t, handles(t, path+"-wal"))
 }
 
-// The system begins to write when asked.
+// startWriteback succeeds on an open file, and fails on a closed file.
 func TestWriteback_Starts(t *testing.T) {
 	f, err := os.Create(file(t))
 	require.NoError(t, err)

@@ -2,40 +2,39 @@ package sqlite
 
 import "time"
 
-// yield makes a process that writes without a pause leave the writer free now and then, while
-// another process wants it.
+// yield makes a process that writes continuously leave the write lock free now and then, if another
+// process needs it.
 //
-// SQLite has no queue for its write lock: a process that waits tries, sleeps for a while, and
-// tries again. Its chance at each try is the share of the time in which the lock is free. Among
-// writers that hand the lock on to one another that is next to nothing: beside ours a
-// foreign writer with pauses of 2 ms came to 47 commits in four seconds, and waited for two of
-// them at p99.
+// SQLite has no queue for its write lock: a waiting process tries, sleeps, and tries again. Its
+// chance at each try is the fraction of time in which the lock is free. With writers that hand the
+// lock to each other, this fraction is close to zero. In a test, a foreign writer with pauses of 2
+// ms made only 47 commits in four seconds, and waited for two seconds at p99.
 //
-// Another process wants the writer when it has committed in the last two seconds. A connection
-// that commits twice in a row sees that: its data version has moved in between. One that pauses
-// between its commits is given no room before it has paused for as long as it does.
+// Another process is assumed to need the lock if it has committed in the last two seconds. A
+// connection that commits twice in a row notices this by a change of its data version in between. A
+// process that pauses between its commits gets no extra time until its usual pause has passed.
 //
-// All fields belong to the holder of the gate.
+// All fields are owned by the holder of the gate.
 type yield struct {
-	last    *conn  // committed last
-	version uint32 // its data version then
+	last    *conn  // the connection that committed last
+	version uint32 // its data version at that commit
 
-	others   time.Time     // the last commit of another process that was seen
-	rest     time.Duration // the shortest time between such commits of late
-	acquired time.Time     // when the holder had the write lock
-	released time.Time     // when the last holder gave it back
-	busy     time.Duration // how long it was held since it was left free
+	others   time.Time     // last observed commit of another process
+	rest     time.Duration // recent minimum time between such commits
+	acquired time.Time     // when the holder got the write lock
+	released time.Time     // when the last holder released it
+	busy     time.Duration // time the lock was held since it was last left free
 }
 
 const (
 	yieldAfter  = 400 * time.Microsecond // of writing
-	yieldFor    = 200 * time.Microsecond // or half as long as it was held, whichever is longer
-	yieldAtMost = 10 * time.Millisecond  // after a long transaction
-	yieldUntil  = 2 * time.Second        // without a commit of another process
+	yieldFor    = 200 * time.Microsecond // or half the time the lock was held, if that is longer
+	yieldAtMost = 10 * time.Millisecond  // even after a long transaction
+	yieldUntil  = 2 * time.Second        // since the last commit of another process
 )
 
-// before waits, if it is time, on behalf of the next writer of this process. The others of
-// this process gather meanwhile and go into its commit.
+// before pauses if a pause is due, before the next writer of this process takes the lock. Other
+// writers of this process gather in the meantime, and join its commit.
 func (y *yield) before() {
 	if y.others.IsZero() {
 		return
@@ -47,7 +46,7 @@ func (y *yield) before() {
 	}
 }
 
-// due is for how long the lock is to be left free from now on.
+// due returns how long the lock should be left free from now on.
 func (y *yield) due(now time.Time) time.Duration {
 	free, away := now.Sub(y.released), now.Sub(y.others)
 	busy := y.busy
@@ -55,7 +54,7 @@ func (y *yield) due(now time.Time) time.Duration {
 	case away > yieldUntil:
 		y.others, y.busy = time.Time{}, 0
 	case away < y.rest-y.rest/8:
-		y.busy = yieldAfter + yieldAfter/2 // it is about to come
+		y.busy = yieldAfter + yieldAfter/2 // the other process is about to commit again
 	case free >= yieldFor:
 		y.busy = 0
 	case busy >= yieldAfter:
@@ -65,7 +64,7 @@ func (y *yield) due(now time.Time) time.Duration {
 	return 0
 }
 
-// began notes that c has the write lock, in a transaction.
+// began records that c got the write lock in a transaction.
 func (y *yield) began(c *conn, now time.Time) {
 	if y.last == c && y.version != c.dataVersion() {
 		y.saw(now)
@@ -73,19 +72,20 @@ func (y *yield) began(c *conn, now time.Time) {
 	y.acquired = now
 }
 
-// saw notes a commit of another process.
+// saw records a commit of another process.
 func (y *yield) saw(now time.Time) {
-	// It grows slowly: a process that has waited was kept from its usual time.
+	// Let rest grow slowly: a process that had to wait could not keep its usual time.
 	y.rest = min(now.Sub(y.others), y.rest+y.rest/64+yieldFor/64)
 	y.others = now
 }
 
-// ended notes that c has given the lock back. alone: it has run one statement, without began.
+// ended records that c released the lock. alone means that it ran a single statement, without
+// began.
 func (y *yield) ended(c *conn, alone bool) {
 	version := c.dataVersion()
-	if alone && y.last == c && version > y.version+1 { // its own commit is one
+	if alone && y.last == c && version > y.version+1 { // its own commit counts as one change
 		y.saw(time.Now())
-		y.acquired = y.others // part of the time it waited
+		y.acquired = y.others // do not count the time before: the statement waited for part of it
 	}
 	y.last, y.version = c, version
 	if !y.others.IsZero() {
@@ -94,8 +94,8 @@ func (y *yield) ended(c *conn, alone bool) {
 	}
 }
 
-// dataVersion changes with each commit to the file that the connection has seen, its own
-// and those of others.
+// dataVersion returns a number that changes with each commit seen by the connection, including its
+// own.
 func (c *conn) dataVersion() uint32 {
 	v, _ := c.FileControlDataVersion("main")
 	return v

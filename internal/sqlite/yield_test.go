@@ -11,7 +11,7 @@ import (
 
 const insertRow = `INSERT INTO t (v) VALUES (NULL)`
 
-// Ways in which a connection of ours commits.
+// commitsOf lists the ways in which our connections commit.
 var commitsOf = map[string]func(t *testing.T, conn *sql.Conn){
 	"a statement": func(t *testing.T, conn *sql.Conn) { perform(t, conn, insertRow) },
 	"BEGIN":       func(t *testing.T, conn *sql.Conn) { perform(t, conn, "BEGIN IMMEDIATE", insertRow, "COMMIT") },
@@ -24,7 +24,8 @@ var commitsOf = map[string]func(t *testing.T, conn *sql.Conn){
 	"ROLLBACK": func(t *testing.T, conn *sql.Conn) { perform(t, conn, "BEGIN IMMEDIATE", insertRow, "ROLLBACK") },
 }
 
-// A commit of another process is seen by the next one of ours, and none of ours is taken for one.
+// A commit of another process is noticed at our next commit. Our own commits are not mistaken for
+// it.
 func TestYield_Others(t *testing.T) {
 	ctx := context.Background()
 	for first, commitFirst := range commitsOf {
@@ -57,8 +58,8 @@ func TestYield_Others(t *testing.T) {
 	}
 }
 
-// While another process wants the writer, those of ours that have written for a while leave it
-// free before the next one, and not otherwise.
+// After writing for a while, our writers leave the lock free if another process wants it, and only
+// then.
 func TestYield_Due(t *testing.T) {
 	now := time.Now()
 	var y yield
@@ -80,7 +81,7 @@ func TestYield_Due(t *testing.T) {
 	require.Zero(t, y.others, "it has not been back")
 }
 
-// A process that pauses between its commits is given no room while it does.
+// A process that pauses between its commits gets no extra time during its pause.
 func TestYield_Rest(t *testing.T) {
 	var y yield
 	now := time.Now()
@@ -104,7 +105,7 @@ func TestYield_Rest(t *testing.T) {
 	require.True(t, pauses(time.Millisecond), "there are two, or it does not pause any more")
 }
 
-// The time for which the writer was left free is no time of writing.
+// The time during which the lock was left free does not count as writing.
 func TestYield_Before(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, insertRow)
