@@ -13,43 +13,43 @@ import (
 
 const (
 	written = unix.IN_MODIFY
-	// relinked comes when the number of links to a file changes. It is the only event of a
-	// database that was deleted, or that another file was renamed over, since SQLite still
-	// has it open.
+	// relinked occurs when the number of links to a file changes. It is the only event for a
+	// database that was deleted or replaced by a rename, since SQLite still has the file open.
 	relinked = unix.IN_ATTRIB
 )
 
-// fileEvents signals one watcher that its files have changed: the -wal file, to which a
-// commit writes, and the database file, which may be renamed, deleted or renamed over.
+// fileEvents notifies a watcher of changes to two files: the -wal file, to which commits are
+// written, and the database file, which may be renamed, deleted or replaced.
 //
-// Its methods are for the watcher's goroutine. Only fire runs in another one, the mux's.
+// Its methods must be called on the watcher's goroutine, except for fire, which runs on the mux's
+// goroutine.
 type fileEvents struct {
 	path   string
 	wanted bool
 	logger *slog.Logger
-	mux    *inotifyMux // nil until the first subscribe that succeeds
+	mux    *inotifyMux // nil until subscribe first succeeds
 	fired  chan struct{}
 
-	retryAt time.Time // no attempt before it, since the last one has failed
-	told    bool      // the log has the failure
+	retryAt time.Time // no attempt before this time, because the last one failed
+	told    bool      // the failure was logged
 
 	watches []int32
-	log     bool        // the -wal file existed, and is watched
-	gone    atomic.Bool // a watched file was moved or removed: its watch is of no use any more
+	log     bool        // the -wal file existed and is watched
+	gone    atomic.Bool // a watched file was moved or removed, and its watch is useless
 }
 
-// retryEvents is the pause between attempts where the system has no instance or no watch
-// left. Another program may give some back at any time.
+// retryEvents is the pause between attempts when the system has no inotify instances or watches
+// left. Another program may release some at any time.
 const retryEvents = time.Second
 
 func newFileEvents(cfg Config) *fileEvents {
 	return &fileEvents{path: filepath.Clean(cfg.Path), wanted: cfg.Notices, logger: cfg.Logger, fired: make(chan struct{}, 1)}
 }
 
-// C has a value when something has happened since the last receive.
+// C receives a value after an event.
 func (e *fileEvents) C() <-chan struct{} { return e.fired }
 
-// fire leaves one signal. Two would say no more than one.
+// fire signals C. Several signals are merged into one.
 func (e *fileEvents) fire(gone bool) {
 	if gone {
 		e.gone.Store(true)
@@ -60,18 +60,17 @@ func (e *fileEvents) fire(gone bool) {
 	}
 }
 
-// subscribed reports whether a commit makes an event.
+// subscribed reports whether a commit causes an event.
 func (e *fileEvents) subscribed() bool { return len(e.watches) > 0 && !e.gone.Load() }
 
-// followsLog reports whether the watches are on the files that matter. A -wal file that
-// appears later makes no event by itself.
+// followsLog reports whether the -wal file is watched. Its creation causes no event.
 func (e *fileEvents) followsLog() bool { return e.log }
 
-// subscribe watches the files where they are not watched yet. It returns true if it has
-// set new watches: what was written before makes no event.
+// subscribe adds missing watches. It returns true if it has added watches, since earlier writes
+// caused no event.
 func (e *fileEvents) subscribe() bool {
-	// Without a -wal file each call looks for one: that costs a stat per look, and a file
-	// in WAL mode has one nearly always.
+	// Without a -wal file, this checks for one at each call. That costs a stat, but a database in
+	// WAL mode nearly always has a -wal file.
 	if !e.wanted || e.subscribed() && (e.log || !e.logExists()) || time.Now().Before(e.retryAt) {
 		return false
 	}
@@ -85,9 +84,9 @@ func (e *fileEvents) subscribe() bool {
 	return true
 }
 
-// failed says that the watcher polls, which costs more and is later. A file that has
-// disappeared is tried again before each look. Where the user's instances or watches are
-// used up, by other programs as a rule, that would cost a little for nothing.
+// failed handles an error of watchFiles. A missing file is tried again before each look. Otherwise
+// the user's inotify instances or watches are probably used up by other programs, so the watcher
+// logs this once, polls, and tries again after a pause.
 func (e *fileEvents) failed(err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return
@@ -100,8 +99,8 @@ func (e *fileEvents) failed(err error) {
 	}
 }
 
-// watchFiles watches the -wal file for commits and the database file for being replaced.
-// Without a -wal file a commit writes to the database file: with a rollback journal.
+// watchFiles watches the -wal file for commits, and the database file for replacement. Without a
+// -wal file the database uses a rollback journal, and commits write to the database file.
 func (e *fileEvents) watchFiles() error {
 	if e.mux == nil {
 		mux, err := acquireMux()
@@ -134,8 +133,8 @@ func (e *fileEvents) logExists() bool {
 	return err == nil
 }
 
-// unsubscribe ends the events, also one that was not received yet. Each event costs the
-// process that writes a little.
+// unsubscribe removes the watches and discards a pending event. Events cost the writing process
+// some time.
 func (e *fileEvents) unsubscribe() {
 	for _, wd := range e.watches {
 		e.mux.unsubscribe(e, wd)

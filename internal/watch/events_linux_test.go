@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inotifies counts the inotify instances of this process.
+// inotifies returns the number of inotify instances of this process.
 func inotifies(t *testing.T) (n int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -25,7 +25,7 @@ func inotifies(t *testing.T) (n int) {
 	return n
 }
 
-// All files of a process share one inotify instance.
+// All files of a process share an inotify instance.
 func TestMux_OneInstance(t *testing.T) {
 	before := inotifies(t)
 	var all []*Watcher
@@ -49,7 +49,7 @@ func eventsOf(t *testing.T, path string) *fileEvents {
 	return n
 }
 
-// fired fails unless yes have an event and no have none.
+// fired checks that each of yes has an event and none of no has.
 func fired(t *testing.T, yes []*fileEvents, no ...*fileEvents) {
 	t.Helper()
 	for _, n := range yes {
@@ -64,7 +64,7 @@ func fired(t *testing.T, yes []*fileEvents, no ...*fileEvents) {
 	}
 }
 
-// An event fires the subscribers of its file and no others.
+// An event notifies the subscribers of its file, and no others.
 func TestFileEvents_Subscribers(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
@@ -98,7 +98,7 @@ func TestFileEvents_Subscribers(t *testing.T) {
 	fired(t, []*fileEvents{two}, other)
 }
 
-// Events come again for a file that was removed and created again.
+// Events resume for a file that was removed and created again.
 func TestFileEvents_RecreatedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.db")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -118,8 +118,8 @@ func TestFileEvents_RecreatedFile(t *testing.T) {
 	fired(t, []*fileEvents{one, two})
 }
 
-// A filesystem may accept a watch and never send an event. Here the watch is on a file
-// that is not written.
+// A filesystem may accept a watch and never send events. The test simulates this by a watch on a
+// file that is not written.
 func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a.db")
@@ -163,7 +163,7 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 
 	w.RemoveWaiter(1)
 	w.Committed()
-	<-time.After(100 * time.Millisecond) // it sleeps
+	<-time.After(100 * time.Millisecond) // now it sleeps
 	w.AddWaiter(1)
 	many("a new watch proves nothing")
 
@@ -171,8 +171,8 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	few("they come after all")
 }
 
-// The database file's own events say that another file may be at the path. Renaming a
-// folder above it makes none: see TestWatcher_Lost_File.
+// Events of the database file itself announce that it was replaced. Renaming a parent directory
+// causes no event, see TestWatcher_Lost_File.
 func TestFileEvents_ReplacedFile(t *testing.T) {
 	for name, replace := range map[string]func(file string) error{
 		"renamed":              func(file string) error { return os.Rename(file, file+".old") },
@@ -184,7 +184,7 @@ func TestFileEvents_ReplacedFile(t *testing.T) {
 			for _, path := range []string{file, file + "-wal", file + ".new"} {
 				require.NoError(t, os.WriteFile(path, nil, 0o600))
 			}
-			held, err := os.Open(file) // as SQLite does: what is removed stays
+			held, err := os.Open(file) // as SQLite does, so the removed file continues to exist
 			require.NoError(t, err)
 			defer held.Close()
 			e := eventsOf(t, file)
@@ -196,7 +196,7 @@ func TestFileEvents_ReplacedFile(t *testing.T) {
 	}
 }
 
-// Without a log there may be one soon, of which no event comes: it has to be looked for.
+// A -wal file may be created without an event, so the watcher must check for it.
 func TestFileEvents_NoLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -215,7 +215,7 @@ func TestFileEvents_NoLog(t *testing.T) {
 	require.False(t, n.subscribed())
 }
 
-// Events that the kernel dropped may have been any events.
+// After lost events, all subscribers are notified.
 func TestMux_LostEvents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	for _, file := range []string{path, path + "-wal"} {
@@ -235,8 +235,8 @@ func TestMux_LostEvents(t *testing.T) {
 	require.False(t, n.subscribe(), "events are not read any more: poll")
 }
 
-// Where the system has no inotify instance or no watch left, the log says so once, and
-// events come when there is one again.
+// If the system has no inotify instances or watches left, this is logged once. Events resume when
+// some become available.
 func TestFileEvents_UsedUp(t *testing.T) {
 	for name, useUp := range map[string]func(err *error){
 		"instances": func(err *error) {
@@ -271,7 +271,7 @@ func TestFileEvents_UsedUp(t *testing.T) {
 
 			for range 3 {
 				require.False(t, e.subscribe())
-				e.retryAt = time.Time{} // as if it had passed
+				e.retryAt = time.Time{} // as if the pause had passed
 			}
 			require.Equal(t, 1, strings.Count(log.String(), "no file events"), log.String())
 			require.Contains(t, log.String(), path)

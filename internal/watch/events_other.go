@@ -2,8 +2,8 @@
 
 package watch
 
-// fileEvents exist on Linux only. kqueue needs a descriptor on the file, and closing any
-// descriptor of a database drops SQLite's locks on it. Elsewhere the watcher polls.
+// fileEvents does nothing on platforms other than Linux, where the watcher polls. kqueue would need
+// a descriptor on the file, and closing any descriptor of a database drops SQLite's locks on it.
 type fileEvents struct{}
 
 func newFileEvents(Config) *fileEvents { return &fileEvents{} }
@@ -14,7 +14,7 @@ func (*fileEvents) followsLog() bool   { return false }
 func (*fileEvents) unsubscribe()       {}
 func (*fileEvents) close()             {}
 
-// signalFiles need the events of files, too.
+// signalFiles does nothing, since it depends on file events.
 type signalFiles struct{}
 
 func newSignalFiles(string) *signalFiles             { return &signalFiles{} }

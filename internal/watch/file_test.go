@@ -58,7 +58,7 @@ func next(t *testing.T, looks <-chan Cause) Cause {
 	}
 }
 
-// drain waits until there was no look for a while, and returns how many came before.
+// drain waits until there were no looks for a while, and returns the number of looks before that.
 func drain(looks <-chan Cause) (n int) {
 	for {
 		select {
@@ -76,7 +76,7 @@ func write(t *testing.T, pool *sql.DB) {
 	require.NoError(t, err)
 }
 
-// A commit of another connection is noticed, and only a commit.
+// Commits of another connection are noticed, and nothing else is reported.
 func TestWatcher_Changed_OtherConnection(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
@@ -94,7 +94,7 @@ func TestWatcher_Changed_OtherConnection(t *testing.T) {
 			}
 			drain(looks)
 
-			// What changes nothing is nothing.
+			// A rollback is not reported.
 			tx, err := other.BeginTx(context.Background(), nil)
 			require.NoError(t, err)
 			_, err = tx.Exec(`INSERT INTO t VALUES (2)`)
@@ -108,7 +108,7 @@ func TestWatcher_Changed_OtherConnection(t *testing.T) {
 	}
 }
 
-// Commits of a burst are noticed, and so is a single one after it.
+// The commits of a burst are noticed, and so is a single commit after it.
 func TestWatcher_Burst(t *testing.T) {
 	t.Parallel()
 	_, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Millisecond})
@@ -120,15 +120,15 @@ func TestWatcher_Burst(t *testing.T) {
 		}
 		require.Equal(t, Commit, next(t, looks))
 		require.Less(t, drain(looks), commits)
-		// The quiet after it: a single commit is noticed, by whatever means.
+		// After the burst, a single commit is noticed, with or without events.
 		write(t, other)
 		require.Equal(t, Commit, next(t, looks))
 		drain(looks)
 	}
 }
 
-// A long Poll is for where there are events. A burst, which turns them off, must not leave
-// the watcher without looks for so long.
+// A long Poll assumes that there are events. A burst turns them off, and must not leave the watcher without looks
+// for that long.
 func TestWatcher_Burst_LongPoll(t *testing.T) {
 	t.Parallel()
 	_, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Hour})
@@ -141,12 +141,12 @@ func TestWatcher_Burst_LongPoll(t *testing.T) {
 	select {
 	case why := <-looks:
 		require.Equal(t, Commit, why)
-	case <-time.After(patient): // the next look by itself comes in an hour
+	case <-time.After(patient): // the next look by timer comes in an hour
 		t.Fatal("not noticed any more")
 	}
 }
 
-// Whatever puts another file at the path ends the watcher, also where no event comes of it: within five seconds, see
+// The watcher ends when the file is replaced, even without an event. It takes at most five seconds, see
 // TestWatcher_Listening_LongestPause.
 func TestWatcher_Lost_File(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestWatcher_Lost_File(t *testing.T) {
 	}
 }
 
-// With a long Poll the event of the file itself is enough.
+// With a long Poll, the event of the database file is sufficient.
 func TestWatcher_Lost_ByEvent(t *testing.T) {
 	lost := make(chan error, 1)
 	_, c, _, _ := watchFile(t, Config{Notices: true, Poll: time.Hour, Lost: func(err error) { lost <- err }})
@@ -190,8 +190,7 @@ func TestWatcher_Lost_ByEvent(t *testing.T) {
 	}
 }
 
-// The pool's only connection may be lent to a caller that is about to close: the watcher
-// must not wait for it then.
+// If the only connection of the pool is lent to a caller, Close must not wait for it.
 func TestWatcher_Close_LentConnection(t *testing.T) {
 	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
 	require.NoError(t, err)

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inotify is an inotify instance of the kernel, by its system calls. It opens no
-// descriptor on the watched files, so it cannot drop SQLite's locks. A library for file
-// events would read each event at once, where the mux lets them pile up.
+// inotify is a kernel inotify instance. It opens no descriptors on the watched files, so it cannot
+// drop SQLite's locks. It uses system calls directly, because libraries for file events read each
+// event at once, while the mux lets events accumulate.
 type inotify struct {
-	fd   int      // for the watches; file.Fd would switch the descriptor to blocking
-	file *os.File // for reads, which wait in Go's poller and end with close
+	fd   int      // for adding watches; file.Fd would make the descriptor blocking
+	file *os.File // for reading in Go's poller; unblocked by close
 }
 
-// Variables, so that a test can use up what the system has of both.
+// Variables, so that tests can simulate exhausted limits.
 var (
 	inotifyInit     = unix.InotifyInit1
 	inotifyAddWatch = unix.InotifyAddWatch
@@ -29,17 +29,18 @@ func newInotify() (inotify, error) {
 	return inotify{fd, os.NewFile(uintptr(fd), "inotify")}, nil
 }
 
-// watch adds the events of mask to those that are already watched at path. The watch
-// descriptor belongs to the file: another path of the same file has the same one.
+// watch adds the events in mask to those already watched at path. The watch descriptor identifies
+// the file: all paths of a file have the same descriptor.
 func (i inotify) watch(path string, mask uint32) (int32, error) {
 	wd, err := inotifyAddWatch(i.fd, path, mask|unix.IN_MASK_ADD)
 	return int32(wd), os.NewSyscallError("inotify_add_watch", err)
 }
 
-// forget ends a watch. An error means that it had already ended with its file.
+// forget removes a watch. An error means that the watch has already ended with its file, and is
+// ignored.
 func (i inotify) forget(wd int32) { _, _ = unix.InotifyRmWatch(i.fd, uint32(wd)) }
 
-// read blocks until there are events and calls f for each. It fails after close.
+// read blocks until there are events, and calls f for each. It fails after close.
 func (i inotify) read(buf []byte, f func(wd int32, mask uint32)) error {
 	n, err := i.file.Read(buf)
 	if err != nil {

@@ -10,34 +10,34 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// inotifyMux is one inotify instance for all watchers of the process. Linux gives a user
-// 128 instances by default, and a process may have a thousand files open.
+// inotifyMux is an inotify instance shared by all watchers of the process. By default, Linux allows
+// 128 instances per user, and a process may have a thousand files open.
 type inotifyMux struct {
 	in    inotify
 	ended chan struct{} // closed when forward has returned
 	users int           // guarded by sharedMu
 
 	mu      sync.Mutex
-	readErr error // events cannot be read any more
-	// subscribers has the event mask of each subscriber, by watch descriptor. Linux gives
-	// all watches of one file the same descriptor, so two watchers of a file share it.
+	readErr error // set when events can no longer be read
+	// subscribers maps watch descriptors to the subscribers and their event masks. Linux returns
+	// the same descriptor for all watches of a file, so two watchers of a file share it.
 	subscribers map[int32]map[subscriber]uint32
 }
 
-// subscriber is told of the events of a watch, in the mux's goroutine. It must not block.
+// subscriber receives the events of a watch, on the mux's goroutine. Its method must not block.
 type subscriber interface {
-	fire(gone bool) // gone: the path does not lead to the watched file any more
+	fire(gone bool) // gone: the path no longer leads to the watched file
 }
 
-// The instance of this process, which exists while at least one watcher uses it. A
-// process that closes all its files keeps neither a descriptor nor a goroutine.
+// shared is the instance of this process. It exists while at least one watcher uses it, so that a
+// process without open databases keeps neither a descriptor nor a goroutine.
 var (
 	sharedMu sync.Mutex
 	shared   *inotifyMux
 )
 
-// acquireMux returns the shared instance and creates it for its first user. Each call
-// needs a release.
+// acquireMux returns the shared instance, and creates it if needed. Each call must be paired with a
+// call of release.
 func acquireMux() (*inotifyMux, error) {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -53,8 +53,7 @@ func acquireMux() (*inotifyMux, error) {
 	return shared, nil
 }
 
-// release closes the instance after its last user, and returns when its goroutine has
-// ended.
+// release closes the instance after its last user, and waits for its goroutine.
 func (m *inotifyMux) release() {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -68,19 +67,19 @@ func (m *inotifyMux) release() {
 
 const (
 	moved = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	// gone are the events after which the path does not lead to the watched file any more.
+	// gone contains the events after which the path no longer leads to the watched file.
 	gone = moved | unix.IN_IGNORED | unix.IN_UNMOUNT
 )
 
-// subscribe fires e at the events of mask at path, and when the file there is gone. It
+// subscribe calls e.fire for the events in mask at path, and when the file there is gone. It
 // returns the watch descriptor for unsubscribe.
 func (m *inotifyMux) subscribe(e subscriber, path string, mask uint32) (int32, error) {
-	// The lock is held over the system call: an event may arrive before it returns, and
-	// dispatch must find the subscriber.
+	// Hold the lock during the system call: an event may arrive before it returns, and dispatch
+	// must find the subscriber.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wd, err := m.in.watch(path, mask|moved)
-	// A watch that is never read from would look as if the file were quiet.
+	// A watch whose events are never read would make the file look quiet.
 	if err = cmp.Or(m.readErr, err); err != nil {
 		return 0, err
 	}
@@ -89,18 +88,18 @@ func (m *inotifyMux) subscribe(e subscriber, path string, mask uint32) (int32, e
 		all = make(map[subscriber]uint32, 1)
 		m.subscribers[wd] = all
 	}
-	// The kernel's mask is the union of all subscribers', so each keeps its own.
+	// The kernel's mask is the union of all subscribers' masks, so each subscriber keeps its own.
 	all[e] |= mask | gone
 	return wd, nil
 }
 
-// unsubscribe ends a subscription, and the watch with its last one.
+// unsubscribe ends a subscription. Without further subscriptions it also removes the watch.
 func (m *inotifyMux) unsubscribe(e subscriber, wd int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := m.subscribers[wd]
 	if all == nil {
-		return // the kernel has ended the watch with the file
+		return // the kernel has already removed the watch with the file
 	}
 	delete(all, e)
 	if len(all) == 0 {
@@ -109,27 +108,27 @@ func (m *inotifyMux) unsubscribe(e subscriber, wd int32) {
 	}
 }
 
-// mergeFor is how long the reader lets events pile up. A commit is several writes, and
-// each of them would wake a blocked reader, on the writer's time. The kernel merges equal
-// events that were not read yet.
+// mergeFor is how long the reader lets events accumulate. A commit consists of several writes, each
+// of which would wake a blocked reader and slow down the writer. The kernel merges equal events
+// that were not read yet.
 const mergeFor = 500 * time.Microsecond
 
-// forward dispatches what the kernel reports until release closes the instance.
+// forward dispatches events until release closes the instance.
 func (m *inotifyMux) forward() {
 	defer close(m.ended)
 	buf := make([]byte, 4096)
 	err := m.in.read(buf, m.dispatch)
 	for ; err == nil; err = m.in.read(buf, m.dispatch) {
-		sqlite.Pause(mergeFor) // a timer of the runtime counts in milliseconds here
+		sqlite.Pause(mergeFor) // a timer would have a resolution of a millisecond
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// After close there is no subscriber left. After any other error all of them poll.
+	// After close there are no subscribers left. After any other error all of them must poll.
 	m.readErr = err
 	m.fireAllLocked()
 }
 
-// dispatch fires the subscribers of one event.
+// dispatch notifies the subscribers of an event.
 func (m *inotifyMux) dispatch(wd int32, mask uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,13 +137,13 @@ func (m *inotifyMux) dispatch(wd int32, mask uint32) {
 		return
 	}
 	m.fireLocked(wd, mask)
-	// The last event of a watch. The kernel does not use its descriptor again.
+	// This is the last event of a watch. The kernel does not reuse its descriptor.
 	if mask&unix.IN_IGNORED != 0 {
 		delete(m.subscribers, wd)
 	}
 }
 
-// fireAllLocked is for lost events: each may have been any event of any file.
+// fireAllLocked is called after lost events, which may have concerned any file.
 func (m *inotifyMux) fireAllLocked() {
 	for wd := range m.subscribers {
 		m.fireLocked(wd, ^uint32(0))

@@ -12,38 +12,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signalFiles are how a process of this library tells another one that it has committed
-// something for a waiter there. They are empty files in the directory <database>-wake, one
-// per signal, and to open one is to raise its signal: inotify reports the opening to the
-// processes that watch this file and wakes no other. Opening writes nothing to the disk.
+// signalFiles let a process tell other processes of this library that it has committed something
+// for their waiters. They are empty files in the directory <database>-wake, one per signal. Opening
+// a file raises its signal: inotify reports the opening to the processes that watch this file, and
+// to no others. It writes nothing to the disk.
 //
-// They are a hint for busy files, in which events of the log would wake every process at
-// every commit. Where one is missing or was deleted, the next look by timer finds the commit.
+// Signals are an optimization for busy databases, where events of the WAL would wake every process
+// at every commit. If a file is missing or was deleted, the next look by timer finds the commit.
 type signalFiles struct {
 	dir string
 
-	// For raise, which any goroutine calls.
-	watched atomic.Uint64    // the signals that this process watches itself
-	own     atomic.Uint64    // of these, the ones of which the next event is our own
-	next    [64]atomic.Int64 // when each may be raised again, unix nanoseconds
+	// Used by raise, on any goroutine.
+	watched atomic.Uint64    // signals watched by this process
+	own     atomic.Uint64    // subset of watched whose next event is caused by this process
+	next    [64]atomic.Int64 // earliest time of the next raise, in unix nanoseconds
 
-	// For the watcher's goroutine, except for fire, which the mux's calls.
+	// Used on the watcher's goroutine, except that fire runs on the mux's goroutine.
 	fired   chan struct{}
 	arrived atomic.Uint64
 	files   [64]signalFile
-	created bool // a watch was set once: close removes the files
+	created bool // a file was created, so close removes the files
 }
 
-// signalFile subscribes to the events of one of the files.
+// signalFile subscribes to the events of a single file.
 type signalFile struct {
 	all *signalFiles
 	bit uint64
 	wd  int32
 }
 
-// raiseGap is the shortest time between two raises of a signal. A process that was woken by
-// the first looks again within a few milliseconds, so the second adds little. absentGap is the
-// same where there was no file.
+// raiseGap is the minimum time between two raises of a signal. A process woken by the first raise
+// looks again within a few milliseconds, so a second raise adds little. absentGap is the same for a
+// signal without a file.
 const (
 	raiseGap  = 250 * time.Microsecond
 	absentGap = time.Millisecond
@@ -59,15 +59,15 @@ func newSignalFiles(database string) *signalFiles {
 
 func (s *signalFiles) path(i int) string { return s.dir + "/" + strconv.Itoa(i) }
 
-// raise wakes the processes that watch one of set. Where none does there is no file, which
-// costs one failing system call.
+// raise wakes the processes that watch a signal of set. For a signal that no process watches there
+// is no file, and raise costs a failing system call.
 func (s *signalFiles) raise(set Signals) {
 	now := time.Now().UnixNano()
 	for rest := uint64(set); rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
 		next := s.next[i].Load()
 		if now < next && next-now <= int64(absentGap) || !s.next[i].CompareAndSwap(next, now+int64(raiseGap)) {
-			continue // by the time of day, which may have been set back
+			continue // too soon, unless the time of day was set back
 		}
 		if bit := uint64(1) << i; s.watched.Load()&bit != 0 {
 			s.own.Or(bit)
@@ -80,14 +80,14 @@ func (s *signalFiles) raise(set Signals) {
 	}
 }
 
-// C has a value when a signal was raised since the last receive.
+// C receives a value after a signal was raised.
 func (s *signalFiles) C() <-chan struct{} { return s.fired }
 
-// take returns the signals that were raised since it was called last.
+// take returns the signals raised since the last call.
 func (s *signalFiles) take() Signals { return Signals(s.arrived.Swap(0)) }
 
-// watch adds what is missing of set, and returns true if it did: what was raised before
-// made no event. A file that cannot be watched is tried again before the next look.
+// watch adds missing watches for set. It returns true if it has added any, since earlier signals
+// caused no event. A file that cannot be watched is tried again before the next look.
 func (s *signalFiles) watch(events *fileEvents, set Signals) (added bool) {
 	if events.mux == nil {
 		return false
@@ -104,7 +104,7 @@ func (s *signalFiles) watch(events *fileEvents, set Signals) (added bool) {
 
 func (s *signalFiles) subscribe(mux *inotifyMux, f *signalFile) (err error) {
 	path := s.path(bits.TrailingZeros64(f.bit))
-	// Only a missing file is created: opening one that is there would raise its signal.
+	// Create only a missing file, because opening an existing file would raise its signal.
 	if f.wd, err = mux.subscribe(f, path, unix.IN_OPEN); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -116,8 +116,8 @@ func (s *signalFiles) subscribe(mux *inotifyMux, f *signalFile) (err error) {
 	return err
 }
 
-// create makes the file with the permissions of the database: the same users raise signals
-// as write commits.
+// create creates the file with the permissions of the database, so that users who can commit can
+// also raise signals.
 func (s *signalFiles) create(path string) error {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(s.dir[:len(s.dir)-len("-wake")]); err == nil {
@@ -128,7 +128,7 @@ func (s *signalFiles) create(path string) error {
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, mode)
 	if os.IsExist(err) {
-		return nil // by another process, a moment ago
+		return nil // created by another process in the meantime
 	}
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (f *signalFile) fire(gone bool) {
 	case gone:
 		f.all.watched.And(^f.bit) // the watcher watches a new file before its next look
 	case f.all.own.And(^f.bit)&f.bit != 0:
-		return // the waiters of this process were woken by the verb itself
+		return // caused by this process, whose waiters were woken directly
 	default:
 		f.all.arrived.Or(f.bit)
 	}
@@ -152,7 +152,7 @@ func (f *signalFile) fire(gone bool) {
 	}
 }
 
-// unwatch ends all watches, and drops what was raised and not taken.
+// unwatch removes all watches, and discards pending signals.
 func (s *signalFiles) unwatch(events *fileEvents) {
 	for rest := s.watched.Swap(0); rest != 0; rest &= rest - 1 {
 		f := &s.files[bits.TrailingZeros64(rest)]
@@ -166,8 +166,8 @@ func (s *signalFiles) unwatch(events *fileEvents) {
 	}
 }
 
-// close also removes the files, as SQLite removes its log. Another process that watches one
-// of them creates it again.
+// close also removes the files, as SQLite removes its WAL. Another process that watches a file
+// creates it again.
 func (s *signalFiles) close(events *fileEvents) {
 	s.unwatch(events)
 	if !s.created {

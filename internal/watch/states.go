@@ -9,8 +9,8 @@ import (
 
 // wait blocks until there is a reason to look.
 func (w *Watcher) wait() reason {
-	// RemoveWaiter wakes nothing: a watcher notices here, after its next look, that its
-	// last waiter has left. A waiter that comes back sooner finds the events still on.
+	// RemoveWaiter wakes nothing. The watcher notices here, after its next look, that its last waiter has left. If
+	// a waiter returns sooner, events are still enabled.
 	waiting, deadline := w.demand()
 	for !waiting {
 		if !w.sleep() {
@@ -22,9 +22,8 @@ func (w *Watcher) wait() reason {
 		return byRequest
 	}
 	pause, ends := w.nextPause(time.Now(), deadline)
-	// The shortest pause between looks is a millisecond, which the runtime's timers keep.
-	// What is shorter than that, search spends in sleeps of the system: the runtime would
-	// round them up.
+	// The minimum pause is a millisecond, for which the runtime's timers are precise enough. For shorter pauses
+	// search sleeps in the system, because the runtime would round them up.
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -42,9 +41,9 @@ func (w *Watcher) wait() reason {
 	}
 }
 
-// sleep waits for a request without a timer or events, and returns false on Close.
+// sleep waits for a request without timers or events. It returns false on Close.
 func (w *Watcher) sleep() bool {
-	// Each event costs every process that writes to the file a little.
+	// Events cost every process that writes to the file some time.
 	w.events.unsubscribe()
 	w.signals.unwatch(w.events)
 	w.state = sleeping
@@ -57,8 +56,8 @@ func (w *Watcher) sleep() bool {
 	}
 }
 
-// followEvents has events or signals come, as the state wants, and returns whether a look is
-// due at once: what was written before makes neither.
+// followEvents enables events or signals according to the state. It returns true if a look is due at once, because
+// earlier writes caused neither.
 func (w *Watcher) followEvents() bool {
 	if w.state == busy {
 		added := !w.cfg.NoSignals && w.signals.watch(w.events, w.awaitedSignals())
@@ -69,9 +68,8 @@ func (w *Watcher) followEvents() bool {
 	switch {
 	case w.events.subscribe():
 		w.signals.unwatch(w.events)
-		// A commit that is under way may have made its event already, so this state is
-		// searching. On a filesystem that sent no events before, setting a watch again
-		// proves nothing: only an event that comes does.
+		// A commit in progress may have caused its event already, so the watcher searches. On a filesystem that
+		// has missed events before, a new watch proves nothing. Only an actual event ends polling.
 		w.enter(searching, afterEvent)
 		if w.eventMissed {
 			w.enter(polling, w.cfg.Poll)
@@ -83,11 +81,10 @@ func (w *Watcher) followEvents() bool {
 	return wasSleeping
 }
 
-// enter sets the state, and the pause with which it begins.
+// enter sets the state and its first pause.
 func (w *Watcher) enter(s state, pause time.Duration) { w.state, w.pause = s, pause }
 
-// nextPause returns how long to wait without any request or event, and what the end of
-// that pause is.
+// nextPause returns how long to wait without a request or event, and the reason to report after that.
 func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 	if !w.signalCame {
 		w.lookAt = now.Add(w.pause)
@@ -102,7 +99,7 @@ func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 		if until <= pause {
 			return until, byDeadline
 		}
-		// The deadline is a time on the wall clock, and the timer counts another one.
+		// The deadline is on the wall clock, which can be set, but the timer uses the monotonic clock.
 		pause = min(pause, max(clockCheck, w.cfg.Poll))
 	}
 	if w.state == searching || w.state == listening {
@@ -111,9 +108,8 @@ func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 	return pause, ends
 }
 
-// alignWakeups shortens a long pause so that it ends at a multiple of its length, and the
-// watchers of all files wake up at the same moments. Most of what a look costs is to wake
-// a thread that sleeps.
+// alignWakeups shortens a long pause so that it ends at a multiple of its length. The watchers of all files then
+// wake up at the same time, which saves most of the cost of a look: waking a sleeping thread.
 func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 	if pause < alignFrom {
 		return pause
@@ -121,9 +117,8 @@ func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 	return now.Add(pause).Truncate(pause).Sub(now)
 }
 
-// look reads the version and reports what it finds. Whatever woke the watcher, the version
-// alone says that there was a commit, except after a signal: it is raised after the commit,
-// and is worth no second question.
+// look reads the version and reports a change. Only the version proves a commit, whatever woke the watcher. A
+// signal is the exception: it is raised after a commit, so reading the version would be redundant.
 func (w *Watcher) look(why reason) {
 	now := time.Now()
 	if why == byDeadline {
@@ -134,7 +129,7 @@ func (w *Watcher) look(why reason) {
 		return
 	}
 	if why != bySignal {
-		w.postponed.Store(false) // before the version is read: a later commit asks again
+		w.postponed.Store(false) // before reading the version: a later commit must request another look
 	}
 	switch {
 	case why == byEvent:
@@ -146,14 +141,14 @@ func (w *Watcher) look(why reason) {
 	case why == byDeadline:
 		w.cfg.Changed(Deadline, AllSignals)
 	case why == byTimer:
-		// Only a timer lengthens the pause: a request that finds nothing was a rollback,
-		// and says nothing about how quiet the file is.
+		// Only a timer lengthens the pause. A request without a change means a rollback, which does not show that
+		// the file is quiet.
 		w.foundNothing(now)
 	}
 }
 
-// signaled asks for what the signals stand for. More commits for the same waiters may follow
-// within raiseGap, so the next look comes soon.
+// signaled wakes the waiters of the raised signals. More commits for them may follow within raiseGap without a
+// signal, so the next look must come soon.
 func (w *Watcher) signaled() {
 	raised := w.signals.take()
 	if raised == 0 || w.cfg.Changed(Commit, raised) == 0 {
@@ -165,7 +160,7 @@ func (w *Watcher) signaled() {
 	}
 }
 
-// clearDeadline forgets a deadline that has come. The call of Changed names the next one.
+// clearDeadline clears a deadline that has passed. The call of Changed sets the next deadline.
 func (w *Watcher) clearDeadline(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,19 +169,18 @@ func (w *Watcher) clearDeadline(now time.Time) {
 	}
 }
 
-// search looks for the commit that an event announces. The event comes when the log is
-// written, a moment before the commit is visible; a timer would be late by most of its
-// resolution, so the goroutine waits here, with sleeps of the system.
+// search looks for the commit announced by an event. The event comes when the WAL is written, shortly before the
+// commit becomes visible. The resolution of timers is too coarse, so the goroutine waits here with sleeps of the
+// system.
 func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
 	if w.tooFast(now) {
 		w.enter(busy, max(w.poll(busy), burstGap))
 	}
-	// If this process has committed since the last event, the event is probably of that
-	// commit, for which Committed has asked for a look already. One look is enough then,
-	// for another process may have committed too; more would be spinning for nothing.
-	// The count is exact enough: a commit that it misses is found by a later look.
+	// If this process has committed since the last event, the event is probably caused by that commit, for which
+	// Committed has already requested a look. A single look is then enough, in case another process has committed
+	// too. The count need not be exact: a later look finds commits that it misses.
 	own := w.cfg.Commits()
 	mine := own != w.ownCommits
 	w.ownCommits = own
@@ -197,16 +191,16 @@ func (w *Watcher) search(now time.Time) {
 			return
 		}
 		if mine || time.Now().After(until) {
-			// A rollback or a checkpoint, or the disk holds the writer up between the
-			// event and the commit. No second event comes then: the timer goes on looking,
-			// at growing distances, so that the delay is in proportion to the disk's own.
+			// Either there was a rollback or a checkpoint, or the disk delays the writer between the event and the
+			// commit. There will be no second event, so the timer continues with growing pauses. The delay is thus
+			// proportional to that of the disk.
 			return
 		}
 	}
 }
 
-// tooFast counts events that come close together. Each costs the writer the time to wake
-// this process, so beyond some rate a poll is cheaper for both, and hardly later.
+// tooFast reports whether events arrive too close together. Each event makes the writer wake this process. Above
+// some rate, polling is cheaper for both and hardly slower.
 func (w *Watcher) tooFast(now time.Time) bool {
 	if now.Sub(w.lastEvent) < burstGap {
 		w.fastEvents++
@@ -217,7 +211,7 @@ func (w *Watcher) tooFast(now time.Time) bool {
 	return w.fastEvents >= burstEvents
 }
 
-// found reports a commit, and paces the looks by whether it concerns a waiter here.
+// found reports a commit. If it woke no waiter, the next looks become rarer.
 func (w *Watcher) found(now time.Time, why reason) {
 	w.lastCommit = now
 	cause := Commit
@@ -227,7 +221,7 @@ func (w *Watcher) found(now time.Time, why reason) {
 	began := time.Now()
 	woken := w.cfg.Changed(cause, AllSignals)
 	took := time.Since(began)
-	cost := min(took, w.took) // one look may have been held up by other work
+	cost := min(took, w.took) // a single look may have been delayed by other work
 	w.took = took
 	w.missed = woken == 0
 	if w.missed {
@@ -239,11 +233,11 @@ func (w *Watcher) found(now time.Time, why reason) {
 	case w.state == polling, w.state == busy:
 		w.pause = w.poll(w.state)
 	case w.state == searching && why == byTimer:
-		// The event was early for it. An event that was found at once leaves the state as
-		// it is: it may have been of the next commit, which is not visible yet.
+		// The event came before the commit was visible. A commit found at once does not change the state, since
+		// the event may belong to the next commit, which is not visible yet.
 		w.enter(listening, max(afterCommit, w.cfg.Poll))
 	case w.state == listening && why == byTimer:
-		// No event came for it. Some filesystems accept a watch and never send an event.
+		// The commit caused no event. Some filesystems accept a watch and never send events.
 		w.eventMissed = true
 		w.enter(polling, w.cfg.Poll)
 	default:
@@ -251,9 +245,9 @@ func (w *Watcher) found(now time.Time, why reason) {
 	}
 }
 
-// foundOthers makes the looks rarer, those for commits of this process too: a commit that
-// concerns no waiter here is followed by others as a rule. The verbs of this process have
-// woken the waiters that they concern. cost is how long it takes to find out.
+// foundOthers makes looks rarer, including looks for commits of this process: a commit that wakes no waiter here
+// is usually followed by others. Calls in this process wake their waiters directly. cost is the time to find out
+// that no waiter is concerned.
 func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	w.backoff = min(max(2*w.backoff, firstBackoff), slowestBackoff)
 	pause := min(max(w.backoff, lookShare*cost), slowestLook)
@@ -264,8 +258,9 @@ func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	w.pause = max(pause, w.poll(w.state))
 }
 
-// poll is the shortest pause between looks in a state in which no events come. A Poll beyond slowestBackoff is meant for
-// where there are none: busy has turned them off itself, and some programs that commit raise no signals.
+// poll returns the minimum pause between looks in a state without events. In state busy it is at most
+// slowestBackoff: a longer Poll is meant for times with events, which busy has disabled, and some committing
+// programs raise no signals.
 func (w *Watcher) poll(s state) time.Duration {
 	if s == busy {
 		return min(w.cfg.Poll, slowestBackoff)
@@ -273,23 +268,23 @@ func (w *Watcher) poll(s state) time.Duration {
 	return w.cfg.Poll
 }
 
-// foundNothing makes the next pause longer, and ends a state that a quiet file does not need.
+// foundNothing lengthens the next pause, and leaves states that a quiet file does not need.
 func (w *Watcher) foundNothing(now time.Time) {
 	quiet := now.Sub(w.lastCommit)
 	switch {
 	case w.state == busy && (quiet > othersQuiet || quiet > quietAfter && !w.missed):
-		// followEvents sets the watches again and leaves polling at once.
+		// followEvents then adds the watches again, and leaves polling at once.
 		w.fastEvents, w.missed = 0, false
 		w.enter(polling, w.cfg.Poll)
 	case w.state == busy, w.state == polling && quiet <= idleAfter:
-		// Commits come in groups: for a while after one, the looks stay as close as asked.
+		// Commits come in groups, so pauses stay short for a while after a commit.
 		if w.missed {
 			w.pause = max(min(2*w.pause, slowestBackoff), w.poll(w.state))
 		} else if w.state == polling {
 			w.pause = w.cfg.Poll
 		}
 	case w.state == polling:
-		// From then on they are late by about a hundredth of the quiet time before.
+		// From now on, looks are late by about a hundredth of the preceding quiet time.
 		w.pause = max(min(2*w.pause, quiet/100, slowestPoll), w.cfg.Poll)
 	default: // searching or listening
 		longest := w.longestPause()
@@ -300,7 +295,7 @@ func (w *Watcher) foundNothing(now time.Time) {
 	}
 }
 
-// longestPause is how long the watcher relies on events alone.
+// longestPause returns how long the watcher relies on events alone.
 func (w *Watcher) longestPause() time.Duration {
 	if w.cfg.Untrusted || !w.events.followsLog() {
 		return max(uncertainLook, w.cfg.Poll)
@@ -308,9 +303,9 @@ func (w *Watcher) longestPause() time.Duration {
 	return max(safetyLook, w.cfg.Poll)
 }
 
-// changed reads the version, and reports whether there may have been a commit since it
-// was read last. The first read has nothing to compare with, and a new connection counts
-// from another number: both count as a commit.
+// changed reads the version, and reports whether there may have been a commit since it was last read. It returns
+// true for the first read, which has nothing to compare with, and after a reconnect, since the version is specific
+// to a connection.
 func (w *Watcher) changed() bool {
 	v, err := w.cfg.Version.Version(w.ctx)
 	if err != nil {
@@ -322,15 +317,15 @@ func (w *Watcher) changed() bool {
 	return changed
 }
 
-// versionFailed decides what an error means. The old version stays, so the next read
-// finds the difference.
+// versionFailed handles an error of Version. The last version is kept, so that the next successful read finds the
+// difference.
 func (w *Watcher) versionFailed(err error) {
-	w.pause = min(w.pause, afterCommit) // it has not looked: try again soon
+	w.pause = min(w.pause, afterCommit) // no look has happened, so try again soon
 	if sqlite.IsBusy(err) {
 		return
 	}
 	if errors.Is(err, sqlite.ErrReplaced) || w.ctx.Err() != nil {
-		return // the next look's Identity reports it, or Close has been called
+		return // reported by Identity at the next look, or caused by Close
 	}
 	if !w.connLost {
 		w.cfg.Logger.Warn("honker: the watcher lost its connection and will open another", "error", err)

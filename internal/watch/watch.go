@@ -1,10 +1,10 @@
-// Package watch answers one question: has another connection committed to this file?
+// Package watch detects commits of other connections to a database file.
 //
-// PRAGMA data_version is the answer. Everything else only says when to read it: a commit
-// of this process, an event of the operating system for the -wal file, a signal of another
-// process, a deadline that a waiter named, and a safety look every few seconds.
+// Only PRAGMA data_version shows whether there was a commit. The other sources tell the watcher
+// when to read it: a commit of this process, an event of the operating system for the -wal file, a
+// signal of another process, a deadline of a waiter, and a safety look every few seconds.
 //
-// The watcher is always in one of five states:
+// A watcher is always in one of five states:
 //
 //	sleeping --AddWaiter--> searching --a commit for no waiter here, 16 fast events--> busy
 //	                         |  ^  ^                                                    |
@@ -14,20 +14,19 @@
 //	                       listening ------------'
 //	                                 a commit without an event, or no events
 //
-// From any state the last RemoveWaiter leads to sleeping; listening leads to busy as
-// searching does.
+// From any state the last RemoveWaiter leads to sleeping. Like searching, listening can lead to busy.
 //
-// What they mean, and when the next look comes without any request:
+// The states, and the time of the next look without a request:
 //
-//   - sleeping: there is no waiter. No timer runs, and no events come.
-//   - searching: an event came, but the commit that it announced may not be visible yet.
-//     Looks follow at distances that double from a millisecond to a few seconds.
-//   - listening: nothing is announced. Events come, and a safety look every four seconds.
-//   - polling: there are no events, or they proved unreliable. Looks come every Poll.
-//   - busy: commits come faster than events are worth, or concern no waiter here. Events
-//     are off, signals are on. Looks come every Poll, or 100 ms if that is longer, and less often with each commit that
-//     concerns no waiter: with events, each of fifty idle processes would wake up at each
-//     commit of one that works, and leave it no processor to work on. See
+//   - sleeping: there is no waiter. No timer runs, and events are off.
+//   - searching: an event came, but the commit may not be visible yet. Looks follow at intervals
+//     that double from a millisecond to a few seconds.
+//   - listening: no commit is announced. Events are on, with a safety look every four seconds.
+//   - polling: there are no events, or they proved unreliable. There is a look every Poll.
+//   - busy: commits come faster than events are worth, or concern no waiter here. Events are off
+//     and signals are on. There is a look every Poll, or every 100 ms if Poll is longer, and fewer
+//     looks with each commit that concerns no waiter. With events, each of fifty idle processes would
+//     wake up at each commit of a busy process, and leave it no processor time. See
 //     docs/internals/decisions/007.
 package watch
 
@@ -40,98 +39,97 @@ import (
 	"time"
 )
 
-// Version reads PRAGMA data_version of one and the same connection.
+// Version reads PRAGMA data_version, always on the same connection.
 type Version interface {
 	Version(ctx context.Context) (int64, error)
 	Close() error
 }
 
-// Config says what is watched and what is called.
+// Config configures a Watcher.
 type Config struct {
-	Path      string        // the database file
+	Path      string        // path of the database file
 	Version   Version       // closed by the watcher when it ends
-	Identity  func() error  // an error once the file was replaced
-	Commits   func() int64  // commits of this process so far; their events need no search
-	Poll      time.Duration // between looks where there are no events
+	Identity  func() error  // returns an error once the file was replaced
+	Commits   func() int64  // number of commits of this process; their events need no search
+	Poll      time.Duration // pause between looks without events
 	Notices   bool          // use file events where the platform has them
-	NoSignals bool          // make no files beside the database; other processes then wake this one no sooner than the next look
+	NoSignals bool          // create no files next to the database; other processes then cannot wake this process before its next look
 	Untrusted bool          // the filesystem may accept a watch and never send an event
-	Lost      func(error)   // the file was replaced; the watcher has ended
+	Lost      func(error)   // called when the file was replaced and the watcher has ended
 	Logger    *slog.Logger
 
-	// Changed says that there may be something new for the waiters of signals, and returns
-	// how many it woke. It runs in the watcher's goroutine.
+	// Changed reports that there may be news for the waiters of signals. It must return the number of waiters it
+	// woke. It runs on the watcher's goroutine.
 	Changed func(cause Cause, signals Signals) (woken int)
 }
 
-// Signals is a set of signals. A waiter waits for some, and a process that commits for
-// others raises theirs, so that a process is woken from busy by commits that concern it.
-// What a signal stands for is the caller's matter: it has to be the same in all processes.
+// Signals is a set of signals. Waiters wait for some of them, and a process that commits something for others
+// raises their signals, so that a busy process is woken only by commits that concern it. The meaning of each
+// signal is up to the caller, and must be the same in all processes.
 type Signals uint64
 
-// AllSignals is what a look that no signal has asked for concerns.
+// AllSignals is passed to Changed for a look that was not caused by a signal.
 const AllSignals = ^Signals(0)
 
-// Cause is why Changed was called.
+// Cause is the reason for a call of Changed.
 type Cause string
 
-// The causes.
+// Causes.
 const (
-	Commit   Cause = "commit"   // data_version moved
-	Deadline Cause = "deadline" // a time given to WakeAt has come
-	Restart  Cause = "restart"  // the connection was lost: there may have been commits
+	Commit   Cause = "commit"   // data_version has changed
+	Deadline Cause = "deadline" // a time passed to WakeAt was reached
+	Restart  Cause = "restart"  // the connection was lost, and there may have been commits
 )
 
-// Pauses while events come.
+// Pauses with events.
 const (
-	// safetyLook bounds how late the watcher is where no event comes: for a file put at
-	// the path by renaming a folder above it, and for a lost event. A look of a thousand
-	// files takes 25 to 30 ms, so every four seconds costs 0.6 to 0.8 % of a core.
+	// safetyLook limits the delay when no event comes: after a lost event, or when a file is put at the path by
+	// renaming a parent directory. A look of a thousand files takes 25 to 30 ms, so a look every four seconds
+	// costs 0.6 to 0.8 % of a core.
 	safetyLook = 4 * time.Second
-	// uncertainLook replaces it where events may be missing: on an untrusted filesystem,
-	// and without a -wal file, which may appear without an event.
+	// uncertainLook replaces safetyLook where events may be missing: on an untrusted filesystem, and without a
+	// -wal file, whose creation causes no event.
 	uncertainLook = 500 * time.Millisecond
-	// clockCheck bounds how late a deadline is noticed after the wall clock was set or the
-	// machine was suspended. Timers know of neither.
+	// clockCheck limits the delay of a deadline after the wall clock was set or the machine was suspended. Timers
+	// do not notice either.
 	clockCheck = 500 * time.Millisecond
-	// alignFrom is the shortest pause that is aligned with those of the other files.
+	// alignFrom is the shortest pause that is aligned with those of other files.
 	alignFrom = 500 * time.Millisecond
 
 	afterEvent  = time.Millisecond      // first pause after an event without a visible commit
 	afterCommit = 25 * time.Millisecond // first pause after a commit
 )
 
-// The search right after an event. It comes before the commit is visible, usually by less
-// than a timer of the runtime can measure.
+// The search after an event. The event comes before the commit is visible, usually by less than the resolution of
+// a timer.
 const (
 	searchFor   = 600 * time.Microsecond
 	searchEvery = 30 * time.Microsecond
-	afterFound  = 250 * time.Microsecond // leaves the writer some air; events queue up meanwhile
+	afterFound  = 250 * time.Microsecond // gives the writer some rest; events are queued in the meantime
 )
 
-// Pauses while no events come.
+// Pauses without events.
 const (
 	slowestPoll = 100 * time.Millisecond // after ten quiet seconds, unless Poll is longer
-	idleAfter   = time.Second            // without a commit, polling slows down
+	idleAfter   = time.Second            // polling slows down after this time without a commit
 
-	// After commits that concern no waiter here, the pauses grow from the first of these to
-	// the second.
+	// After commits that concern no waiter here, the pauses grow from firstBackoff to slowestBackoff.
 	firstBackoff   = 2 * time.Millisecond
 	slowestBackoff = 100 * time.Millisecond
 
-	burstGap    = time.Millisecond       // events closer than this belong to a burst
-	burstEvents = 16                     // so many of them in a row turn events off
-	quietAfter  = 20 * time.Millisecond  // without a commit, a burst is over
+	burstGap    = time.Millisecond       // maximum distance of the events of a burst
+	burstEvents = 16                     // number of events in a burst that disables events
+	quietAfter  = 20 * time.Millisecond  // a burst ends after this time without a commit
 	othersQuiet = 200 * time.Millisecond // the same for commits that concern no waiter here
 
-	// lookShare bounds what looks for nothing cost: so many times as long as one takes, the
-	// watcher does not look again. With thousands of names to ask for, a look is long. It does
-	// look after slowestLook: what holds looks up may be a lent connection, or the disk.
+	// lookShare limits the cost of looks without result: after such a look, the watcher waits lookShare times as
+	// long as the look took. A look is slow if there are thousands of names to query. The wait is at most
+	// slowestLook, because the look may also have been delayed by a lent connection or by the disk.
 	lookShare   = 30
 	slowestLook = time.Second
 )
 
-// state is what the watcher is doing; the package comment has a picture.
+// state is the state of the watcher, see the package comment.
 type state int
 
 const (
@@ -142,11 +140,11 @@ const (
 	busy
 )
 
-// reason is why a wait ended.
+// reason is the reason for the end of a wait.
 type reason int
 
 const (
-	byRequest reason = iota // AddWaiter, Committed, WakeAt, or new watches on the files
+	byRequest reason = iota // AddWaiter, Committed, WakeAt, or new watches
 	byEvent
 	bySignal
 	byDeadline
@@ -154,55 +152,53 @@ const (
 	byClose
 )
 
-// Watcher is one goroutine that looks for commits. It runs from the first AddWaiter to
-// Close.
+// Watcher looks for commits on a goroutine. It runs from the first AddWaiter until Close.
 type Watcher struct {
 	cfg     Config
 	signals *signalFiles
-	wake    chan struct{}   // capacity 1: a look is due, and two are no more than one
+	wake    chan struct{}   // has capacity 1; requests for a look are merged
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
 	done    chan struct{}
 	events  *fileEvents
-	bubble  bool // it was made in a bubble of testing/synctest
+	bubble  bool // created in a testing/synctest bubble
 
 	mu       sync.Mutex
 	waiters  int
-	awaited  [64]int   // waiters of each signal
-	deadline time.Time // the earliest time given to WakeAt
+	awaited  [64]int   // number of waiters of each signal
+	deadline time.Time // earliest time passed to WakeAt
 	started  bool
 	closed   bool
 
-	postponed atomic.Bool // a look was asked for before notBefore
+	postponed atomic.Bool // a look was requested before notBefore
 
-	// The rest belongs to the goroutine.
+	// The fields below belong to the goroutine.
 	state        state
-	pause        time.Duration // before the next look by timer
-	lookAt       time.Time     // when that look is; signals do not put it off
-	signalCame   bool          // the last wait has ended with one
+	pause        time.Duration // until the next look by timer
+	lookAt       time.Time     // time of that look; not delayed by signals
+	signalCame   bool          // the last wait ended with a signal
 	version      int64
-	versionKnown bool // version was read once
-	connLost     bool // the connection broke after version was read
+	versionKnown bool // version was read at least once
+	connLost     bool // the connection was lost after version was read
 	lastCommit   time.Time
 	missed       bool          // the last commit concerned no waiter here
 	backoff      time.Duration // grows with each such commit in a row
-	took         time.Duration // by the last look that found a commit
-	notBefore    time.Time     // the next look that a request may have
+	took         time.Duration // duration of Changed after the last commit
+	notBefore    time.Time     // earliest time of a look by request
 	lastEvent    time.Time
-	fastEvents   int   // events in a row, each within burstGap of the one before
-	eventMissed  bool  // a timer found a commit that no event had announced
-	ownCommits   int64 // as of the last event
+	fastEvents   int   // number of consecutive events, each within burstGap of the previous
+	eventMissed  bool  // a timer found a commit without an event
+	ownCommits   int64 // commits of this process at the last event
 }
 
-// New returns a watcher that does nothing before the first AddWaiter.
+// New returns a watcher. It starts with the first AddWaiter.
 func New(cfg Config) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), bubble: InBubble()}
 }
 
-// AddWaiter has the watcher look for commits. Commits after it returns are noticed, those
-// for which another process raises one of signals at once. Each call needs a RemoveWaiter
-// of the same signals.
+// AddWaiter makes the watcher look for commits. Commits after AddWaiter has returned will be noticed, at once if
+// another process raises a signal in signals. Each call must be paired with a RemoveWaiter of the same signals.
 func (w *Watcher) AddWaiter(signals Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -222,7 +218,7 @@ func (w *Watcher) AddWaiter(signals Signals) {
 	}
 }
 
-// RemoveWaiter takes back an AddWaiter.
+// RemoveWaiter undoes an AddWaiter.
 func (w *Watcher) RemoveWaiter(signals Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,29 +228,29 @@ func (w *Watcher) RemoveWaiter(signals Signals) {
 	}
 }
 
-// Committed says that this process has committed. It never blocks: the caller has just
-// written and goes on.
+// Committed requests a look after a commit of this process. It never blocks, because the caller is in the middle
+// of its work.
 func (w *Watcher) Committed() {
 	if waiting, _ := w.demand(); waiting && !w.postponed.Load() {
 		w.requestLook()
 	}
 }
 
-// Raise wakes the processes in which a waiter waits for one of signals. It is called after
-// a commit for them, and costs a system call or two.
+// Raise wakes the processes that have a waiter for a signal in signals. It must be called after a commit that
+// concerns them. It costs a system call or two.
 func (w *Watcher) Raise(signals Signals) { w.signals.raise(signals) }
 
-// WakeAt asks for a call of Changed at t, on the wall clock, even without a commit.
+// WakeAt requests a call of Changed at the time t of the wall clock, even without a commit.
 func (w *Watcher) WakeAt(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.deadline.IsZero() || t.Before(w.deadline) {
 		w.deadline = t
-		w.requestLook() // the timer that runs may be set for later
+		w.requestLook() // the current timer may end later
 	}
 }
 
-// Close ends the goroutine and returns when it has ended.
+// Close stops the goroutine and waits for its end.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	w.closed = true
@@ -274,7 +270,7 @@ func (w *Watcher) requestLook() {
 	}
 }
 
-// awaitedSignals returns those that have a waiter.
+// awaitedSignals returns the signals that have a waiter.
 func (w *Watcher) awaitedSignals() (set Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,7 +282,7 @@ func (w *Watcher) awaitedSignals() (set Signals) {
 	return set
 }
 
-// demand returns whether there is a waiter, and the next deadline.
+// demand reports whether there is a waiter, and returns the next deadline.
 func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,7 +292,7 @@ func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 func (w *Watcher) run() {
 	defer close(w.done)
 	defer w.cfg.Version.Close()
-	if w.bubble != InBubble() { // the wait below is on channels from elsewhere, for which a bubble's time does not pass
+	if w.bubble != InBubble() { // wait uses channels from outside the bubble, so the bubble's time does not advance
 		w.cfg.Logger.Error("honker: a DB is used in a bubble of testing/synctest that was not opened there, so time does not pass: open it in the bubble, as package honkertest does",
 			"path", w.cfg.Path)
 	}
@@ -308,8 +304,8 @@ func (w *Watcher) run() {
 		if why == byClose {
 			return
 		}
-		// A connection goes on reading the old file without an error when another file
-		// was put at the path, so each look compares them first.
+		// If the file was replaced, the connection continues to read the old file without an error. So check the
+		// identity before each look.
 		if err := w.cfg.Identity(); err != nil {
 			w.cfg.Lost(err)
 			return

@@ -14,11 +14,11 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// Each write to the log is one event here, and nothing else makes the watcher look: the
-// timer comes within the hour, and each search finds its commit, so no looks follow it. A
-// real commit is several writes, of which the event of one hides that another is missing.
+// Each write to the WAL causes exactly one event here, and nothing else makes the watcher look: the timer is set
+// to an hour, and each search finds its commit. A real commit consists of several writes, whose events could hide
+// that an event was missed.
 func TestWatcher_Event_EachIsHeard(t *testing.T) {
-	commits := 600 // so that one of a few hundred is met
+	commits := 600 // enough to hit a failure that occurs once in a few hundred
 	if testing.Short() {
 		commits = 250
 	}
@@ -26,7 +26,7 @@ func TestWatcher_Event_EachIsHeard(t *testing.T) {
 	log, looks := watchLog(t, f, time.Hour)
 	slowest := time.Duration(0)
 	for n := range commits {
-		apart := time.NewTimer(2 * burstGap) // closer ones would be a burst, in which it polls
+		apart := time.NewTimer(2 * burstGap) // closer events would be a burst, in which the watcher polls
 		<-apart.C
 		f.version.Add(1)
 		began := time.Now()
@@ -43,7 +43,7 @@ func TestWatcher_Event_EachIsHeard(t *testing.T) {
 	t.Logf("the slowest of %d was noticed after %v", commits, slowest)
 }
 
-// watchLog is a watcher of a log without a database. It has subscribed when this returns.
+// watchLog watches a WAL without a database. It returns when the watcher has subscribed.
 func watchLog(t *testing.T, f *fake, poll time.Duration) (*os.File, chan Cause) {
 	t.Helper()
 	looks := make(chan Cause, 1000)
@@ -61,12 +61,11 @@ func watchLog(t *testing.T, f *fake, poll time.Duration) (*os.File, chan Cause) 
 	return log, looks
 }
 
-// A disk may hold a writer up between what makes the event and what makes the commit
-// visible, and no second event comes then.
+// A disk may delay a writer between the event and the visible commit, and there is no second event.
 func TestWatcher_Searching_LateCommit(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
-	log, looks := watchLog(t, f, time.Hour) // the next safety look comes too late
+	log, looks := watchLog(t, f, time.Hour) // the next safety look would be too late
 	for _, late := range []time.Duration{5 * time.Millisecond, 70 * time.Millisecond, 400 * time.Millisecond} {
 		_, err := log.Write([]byte{1})
 		require.NoError(t, err)
@@ -78,7 +77,7 @@ func TestWatcher_Searching_LateCommit(t *testing.T) {
 	}
 }
 
-// A quiet file gets a safety look now and then, and more while a deadline is pending.
+// A quiet file gets a safety look now and then, and more often while a deadline is pending.
 func TestWatcher_Listening_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -87,11 +86,11 @@ func TestWatcher_Listening_Quiet(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	becomesQuiet(t, f, 1, "safety looks")
 	w.WakeAt(time.Now().Add(time.Hour))
-	require.Less(t, timeOfLooks(t, f, 4), 8*time.Second, "the wall clock may be set") // of safety looks 16
+	require.Less(t, timeOfLooks(t, f, 4), 8*time.Second, "the wall clock may be set") // 16 seconds of safety looks would be too long
 	becomesQuiet(t, f, 3, "no more than that")
 }
 
-// becomesQuiet waits for two seconds with so many looks a second at most: the pauses grow, on a slow machine slowly.
+// becomesQuiet waits until there are at most most looks per second. On a slow machine the pauses grow slowly.
 func becomesQuiet(t *testing.T, f *fake, most float64, why string) {
 	t.Helper()
 	for end := time.Now().Add(patient); ; {
@@ -105,7 +104,7 @@ func becomesQuiet(t *testing.T, f *fake, most float64, why string) {
 	}
 }
 
-// timeOfLooks is how long so many looks take.
+// timeOfLooks returns the time for n looks.
 func timeOfLooks(t *testing.T, f *fake, n int64) time.Duration {
 	t.Helper()
 	before, began := f.reads.Load(), time.Now()
@@ -113,7 +112,7 @@ func timeOfLooks(t *testing.T, f *fake, n int64) time.Duration {
 	return time.Since(began)
 }
 
-// In a burst polls find what events would have announced: that does not make events unreliable.
+// In a burst, polling finds commits before their events do. This does not make events unreliable.
 func TestWatcher_Burst_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -128,8 +127,8 @@ func TestWatcher_Burst_Quiet(t *testing.T) {
 	becomesQuiet(t, f, 1, "safety looks")
 }
 
-// A long Poll does not keep a watcher that has turned events off itself from looks: after a burst of which each event finds its
-// commit at once, and after commits that concern no waiter.
+// A long Poll does not delay looks after the watcher itself has turned events off: after a burst in which each
+// event found its commit at once, and after commits that concern no waiter.
 func TestWatcher_Busy_LongPoll(t *testing.T) {
 	for name, others := range map[string]bool{"a burst": false, "commits for others": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +152,8 @@ func TestWatcher_Busy_LongPoll(t *testing.T) {
 	}
 }
 
-// However long a file has been quiet, a safety look comes soon enough to notice within five
-// seconds that the file was replaced.
+// However long a file has been quiet, safety looks are frequent enough to notice within five seconds that it was
+// replaced.
 func TestWatcher_Listening_LongestPause(t *testing.T) {
 	for untrusted, bound := range map[bool]time.Duration{false: 4900 * time.Millisecond, true: 500 * time.Millisecond} {
 		cfg := watchConfig(t, &fake{}, time.Millisecond, func(Cause) {})
@@ -174,8 +173,8 @@ func TestWatcher_Listening_LongestPause(t *testing.T) {
 	}
 }
 
-// busyWatcher is a watcher that commits of no concern have made busy: no event of the log
-// wakes it any more.
+// busyWatcher returns a watcher in state busy, after commits that concern no waiter. Events of the WAL no longer
+// wake it.
 func busyWatcher(t *testing.T, f *fake, signals Signals) (*Watcher, *os.File, chan Cause) {
 	t.Helper()
 	looks := make(chan Cause, 100_000)
@@ -195,7 +194,7 @@ func busyWatcher(t *testing.T, f *fake, signals Signals) (*Watcher, *os.File, ch
 	return w, log, looks
 }
 
-// keepBusy commits what concerns no waiter, each few milliseconds, until stop is called.
+// keepBusy makes commits that concern no waiter every few milliseconds, until stop is called.
 func keepBusy(f *fake, log *os.File) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -215,7 +214,7 @@ func keepBusy(f *fake, log *os.File) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// Beside commits that concern no waiter a watcher looks now and then, and not at each.
+// With many commits that concern no waiter, the watcher looks only now and then.
 func TestWatcher_Busy_Others(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -230,8 +229,8 @@ func TestWatcher_Busy_Others(t *testing.T) {
 	require.LessOrEqual(t, looks/time.Since(began).Seconds(), 60.0, "of 330 commits a second")
 }
 
-// A signal of another process is heard at once, and asks only for what it stands for. One for
-// other waiters, or of this process, is not heard.
+// A signal of another process causes a call of Changed at once, for its waiters only. Signals for other waiters or
+// from this process are ignored.
 func TestWatcher_Busy_Signal(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -242,7 +241,7 @@ func TestWatcher_Busy_Signal(t *testing.T) {
 	for range 20 {
 		before := f.heardOf(1 << 62)
 		require.Eventually(t, func() bool {
-			other.raise(1<<62 | 1<<5) // again and again: the watcher may just not be busy
+			other.raise(1<<62 | 1<<5) // repeat it, because the watcher may not be busy at this moment
 			return f.heardOf(1<<62) > before
 		}, patient, time.Millisecond)
 	}
@@ -253,8 +252,7 @@ func TestWatcher_Busy_Signal(t *testing.T) {
 	require.Zero(t, w.signals.arrived.Load()&1)
 }
 
-// Signals that come again and again do not put off the look by timer, which alone finds the
-// commits of other programs.
+// A steady stream of signals does not delay looks by timer, which alone find the commits of other programs.
 func TestWatcher_Busy_Signals_LooksGoOn(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -263,7 +261,7 @@ func TestWatcher_Busy_Signals_LooksGoOn(t *testing.T) {
 	<-time.After(500 * time.Millisecond) // the pauses grow
 	stop()
 	other := newSignalFiles(w.cfg.Path)
-	reads := f.reads.Load() // a signal asks for none
+	reads := f.reads.Load() // a signal does not cause a read
 	f.version.Add(1)
 	require.Eventually(t, func() bool {
 		other.raise(1 << 62)
@@ -271,7 +269,7 @@ func TestWatcher_Busy_Signals_LooksGoOn(t *testing.T) {
 	}, patient, 2*time.Millisecond)
 }
 
-// A signal file that was deleted is made again.
+// A deleted signal file is created again.
 func TestWatcher_Busy_SignalFileDeleted(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -285,7 +283,7 @@ func TestWatcher_Busy_SignalFileDeleted(t *testing.T) {
 	}, patient, time.Millisecond)
 }
 
-// When the commits have ended, events are back on.
+// When the commits have stopped, events are turned on again.
 func TestWatcher_Busy_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}

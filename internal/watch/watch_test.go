@@ -21,11 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patient ends a test that hangs. It is far above what any wait should take.
+// patient is the timeout of a test that hangs. It is far longer than any expected wait.
 const patient = time.Minute
 
-// fake stands in for the file: a version that the test moves, and the callbacks of a
-// watcher.
+// fake simulates the file: it has a version controlled by the test, and the callbacks of a watcher.
 type fake struct {
 	version atomic.Int64
 	reads   atomic.Int64
@@ -33,13 +32,13 @@ type fake struct {
 	commits atomic.Int64
 
 	mu       sync.Mutex
-	fault    error // of the next read of the version
+	fault    error // returned by the next read of the version
 	identity error
 	looks    []Cause
 	dead     error
 	onLook   func(Cause)
-	asked    map[Signals]int // looks, by what they asked for
-	others   bool            // commits concern no waiter here
+	asked    map[Signals]int // number of looks by their signals
+	others   bool            // commits concern no waiter
 }
 
 func (f *fake) Version(context.Context) (int64, error) {
@@ -71,7 +70,7 @@ func (f *fake) look(why Cause, signals Signals) (woken int) {
 	return 1
 }
 
-// heardOf counts the looks that asked for signals.
+// heardOf returns the number of looks for these signals.
 func (f *fake) heardOf(signals Signals) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +83,7 @@ func (f *fake) set(change func()) {
 	change()
 }
 
-// taken returns the looks since it was last asked.
+// taken returns the looks since the last call.
 func (f *fake) taken() []Cause {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +92,7 @@ func (f *fake) taken() []Cause {
 	return looks
 }
 
-// watchFake is a watcher without events: only the clock and the test move it.
+// watchFake returns a watcher without events, driven only by the clock and the test.
 func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 	f := &fake{}
 	w := New(Config{
@@ -109,14 +108,14 @@ func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 	return w, f
 }
 
-// begin waits until the watcher has looked for the first time.
+// begin waits for the first look of the watcher.
 func begin(w *Watcher, f *fake) {
 	w.AddWaiter(1)
 	synctest.Wait()
 	f.taken()
 }
 
-// The first look comes at once.
+// AddWaiter causes a look at once.
 func TestWatcher_AddWaiter_LooksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -128,7 +127,7 @@ func TestWatcher_AddWaiter_LooksAtOnce(t *testing.T) {
 	})
 }
 
-// Committed is a look at the version, not a change by itself.
+// Committed causes a read of the version. It is not reported as a change by itself.
 func TestWatcher_Committed_ReadsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -143,7 +142,7 @@ func TestWatcher_Committed_ReadsVersion(t *testing.T) {
 	})
 }
 
-// Without a waiter the file is not looked at.
+// Without waiters there are no looks.
 func TestWatcher_Sleeping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -156,7 +155,7 @@ func TestWatcher_Sleeping(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Greater(t, f.reads.Load(), int64(100), "there is a waiter still")
 		w.RemoveWaiter(1)
-		time.Sleep(time.Second) // the pause that it was in may end with a look
+		time.Sleep(time.Second) // the current pause may end with a look
 		before := f.reads.Load()
 		f.version.Add(1)
 		w.Committed()
@@ -182,7 +181,7 @@ func TestWatcher_WakeAt(t *testing.T) {
 		}
 		begin(w, f)
 		w.WakeAt(began.Add(10 * time.Second))
-		w.WakeAt(began.Add(20 * time.Second)) // later: the look at the first one renews it
+		w.WakeAt(began.Add(20 * time.Second)) // later: replaced by the look at the earlier deadline
 		w.WakeAt(began.Add(3 * time.Second))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -193,8 +192,7 @@ func TestWatcher_WakeAt(t *testing.T) {
 	})
 }
 
-// A commit that is found at a deadline is reported as a commit: a waiter for any commit is
-// not woken by a deadline.
+// A commit found at a deadline is reported as a commit, since waiters for commits ignore deadlines.
 func TestWatcher_WakeAt_Commit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -209,7 +207,7 @@ func TestWatcher_WakeAt_Commit(t *testing.T) {
 	})
 }
 
-// Polling slows down while idle and comes back.
+// Polling slows down while the file is quiet, and speeds up again.
 func TestWatcher_Polling_BacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -234,8 +232,8 @@ func TestWatcher_Polling_BacksOff(t *testing.T) {
 	})
 }
 
-// Commits that concern no waiter make the polls rarer, those of this process too, and the
-// first that does makes them as close as before.
+// Commits that concern no waiter make polls rarer, including commits of this process. The first commit
+// that concerns a waiter restores the rate.
 func TestWatcher_Polling_Others(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -257,7 +255,7 @@ func TestWatcher_Polling_Others(t *testing.T) {
 	})
 }
 
-// A commit of this process is looked at soon, however long Poll is.
+// A commit of this process is noticed soon, however long Poll is.
 func TestWatcher_Polling_OwnCommitAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -277,7 +275,7 @@ func TestWatcher_Polling_OwnCommitAmongOthers(t *testing.T) {
 	})
 }
 
-// A look that takes long is not repeated before many times as long.
+// After a slow look, the watcher pauses for many times its duration.
 func TestWatcher_Polling_LongLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -291,8 +289,7 @@ func TestWatcher_Polling_LongLooks(t *testing.T) {
 	})
 }
 
-// A look that was held up, by a lent connection or a stopped process, says nothing about what
-// the next one costs.
+// A look delayed by a lent connection or a stopped process does not predict the cost of the next look.
 func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -314,7 +311,7 @@ func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 	})
 }
 
-// A long Poll is kept.
+// A long Poll is respected.
 func TestWatcher_Polling_LongInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -325,7 +322,7 @@ func TestWatcher_Polling_LongInterval(t *testing.T) {
 	})
 }
 
-// A busy file keeps the version that was read last.
+// If the file is busy, the last version is kept.
 func TestWatcher_Version_Busy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -342,7 +339,7 @@ func TestWatcher_Version_Busy(t *testing.T) {
 	})
 }
 
-// A lost connection is one call of Changed more.
+// A lost connection causes an additional call of Changed.
 func TestWatcher_Version_ConnectionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, 10*time.Millisecond)
@@ -356,7 +353,7 @@ func TestWatcher_Version_ConnectionLost(t *testing.T) {
 	})
 }
 
-// A replaced file ends the watcher.
+// The watcher ends when the file is replaced.
 func TestWatcher_Lost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, 10*time.Millisecond)
@@ -376,8 +373,8 @@ func TestWatcher_Lost(t *testing.T) {
 	})
 }
 
-// In a bubble time does not pass for a watcher that waits for channels from outside, and a test hangs.
-// The log says why.
+// Time in a bubble does not advance for a watcher that waits on channels from outside, so a test would
+// hang. The log explains this.
 func TestWatcher_InBubble_MadeOutside(t *testing.T) {
 	for name, made := range map[string]struct {
 		inside bool
@@ -405,13 +402,13 @@ func TestWatcher_InBubble_MadeOutside(t *testing.T) {
 	}
 }
 
-// Close ends everything and may come at any time.
+// Close stops everything, and may be called at any time.
 func TestWatcher_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never, f := watchFake(t, time.Millisecond)
 		require.NoError(t, never.Close())
 		require.NoError(t, never.Close())
-		never.AddWaiter(1) // starts nothing any more: the bubble would not end
+		never.AddWaiter(1) // starts nothing; otherwise the bubble would not end
 		never.Committed()
 		time.Sleep(time.Minute)
 		require.Zero(t, f.reads.Load())
@@ -428,8 +425,8 @@ func TestWatcher_Close(t *testing.T) {
 	})
 }
 
-// Committed is called by a goroutine that has just committed. It must go on, even while a
-// call of Changed takes its time.
+// Committed never blocks, even during a slow call of Changed. Its caller has just committed and must
+// go on.
 func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -437,7 +434,7 @@ func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 		f.onLook = func(Cause) { time.Sleep(time.Minute) }
 		f.version.Add(1)
 		w.Committed()
-		synctest.Wait() // the look sleeps
+		synctest.Wait() // Changed is sleeping
 		began := time.Now()
 		for range 10_000 {
 			f.version.Add(1)
@@ -449,9 +446,7 @@ func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 	})
 }
 
-// Long pauses of all watchers end at the same moments.
-// Pauses of half a second or more end at moments that all files share, and never later
-// than asked for.
+// Pauses of half a second or more end at times shared by all files, and never later than requested.
 func TestWatcher_AlignWakeups(t *testing.T) {
 	for range 200 {
 		now := time.Unix(0, rand.Int64N(1<<62+1))
