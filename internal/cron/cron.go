@@ -1,11 +1,11 @@
-// Package cron says when a schedule is due next, in honker's dialect: every binding
-// that shares the file computes the same second. It reads no clock.
+// Package cron computes when a schedule is due next, in honker's dialect of cron. Every binding
+// that shares a file must compute the same second. The package reads no clock.
 //
-// The calendar is robfig/cron's, the grammar is not: in honker a day has to match both day
-// fields, a step on a single value means that value, there are no names, and other bindings
-// know the texts of the errors. So fields.go and interval.go read the text. next.go lets
-// robfig step a wall clock that is in no zone, and then finds the moment at which the clocks
-// of the zone show the result.
+// The calendar is that of robfig/cron, but the grammar differs: in honker a day must match both day
+// fields, a step on a single value selects only that value, there are no names, and the texts of
+// errors are shared with other bindings. So fields.go and interval.go parse specs. next.go lets
+// robfig step a wall clock without a zone, and then finds the moment at which the clocks of the
+// zone show the result.
 package cron
 
 import (
@@ -15,16 +15,15 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// Spec is a schedule: "@every <n><unit>", or 5 or 6 fields of cron. The zero Spec
-// never fires.
+// Spec is a schedule: "@every <n><unit>", or 5 or 6 fields of cron. The zero Spec never fires.
 type Spec struct {
-	text   string // as it was given, for errors
-	every  int64  // seconds from one fire to the next; 0: the fields are used
+	text   string // as given, for errors
+	every  int64  // interval in seconds; 0 for a schedule with fields
 	fields robfig.SpecSchedule
 }
 
-// Parse reads spec. Its errors have honker's texts without a prefix, because other bindings
-// show and test those texts.
+// Parse parses spec. Its errors have the exact texts of honker without a prefix, because other
+// bindings show and test them.
 func Parse(spec string) (Spec, error) {
 	text := strings.TrimSpace(spec)
 	if body, ok := strings.CutPrefix(text, "@every"); ok {
@@ -35,10 +34,10 @@ func Parse(spec string) (Spec, error) {
 	return Spec{text: spec, fields: fields}, err
 }
 
-// Local is the calendar of this process's zone, for unix seconds.
+// Local computes schedules in the local zone of this process, in Unix seconds.
 type Local struct{}
 
-// Next returns the first second after another at which spec is due.
+// Next returns the first second after the given one at which spec is due.
 func (Local) Next(spec string, after int64) (int64, error) {
 	s, err := Parse(spec)
 	if err != nil {
@@ -48,8 +47,8 @@ func (Local) Next(spec string, after int64) (int64, error) {
 	return at.Unix(), err
 }
 
-// Last returns the last second until through at which spec is due, counted from first, at
-// which it is due.
+// Last returns the last second up to and including through at which spec is due. spec must be due
+// at first, and is counted from there.
 func (Local) Last(spec string, first, through int64) (int64, error) {
 	s, err := Parse(spec)
 	if err != nil {
@@ -58,7 +57,8 @@ func (Local) Last(spec string, first, through int64) (int64, error) {
 	return s.last(first, through, time.Local)
 }
 
-// Plan returns spec in honker's dialect, see Translate, and when it is due first after from.
+// Plan returns spec in honker's dialect, see Translate, and the first time after from at which it
+// is due.
 func (Local) Plan(spec string, from time.Time) (plain string, next time.Time, err error) {
 	if plain, err = Translate(spec); err != nil {
 		return "", time.Time{}, err
@@ -71,9 +71,9 @@ func (Local) Plan(spec string, from time.Time) (plain string, next time.Time, er
 	return plain, next, err
 }
 
-// Next returns the first second after from at which s fires in the zone loc; nil is
-// time.Local. Of from only the whole second counts. An interval is added to from, whatever
-// the clocks of the zone show.
+// Next returns the first second after from at which s fires in the zone loc. A nil loc stands for
+// time.Local. Fractions of a second in from are ignored. An interval is added to from regardless of
+// clock changes in the zone.
 func (s Spec) Next(from time.Time, loc *time.Location) (time.Time, error) {
 	if loc == nil {
 		loc = time.Local

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 	"time"
-	_ "time/tzdata" // for machines without zones of their own
+	_ "time/tzdata" // for machines without a zone database
 
 	"github.com/stretchr/testify/require"
 
@@ -33,7 +33,7 @@ func next(t require.TestingT, spec string, from time.Time) time.Time {
 	return at
 }
 
-// Next without a location goes by local time.
+// Next uses local time if the location is nil.
 func TestCron_Next_Local(t *testing.T) {
 	local := time.Local
 	defer func() { time.Local = local }()
@@ -43,8 +43,7 @@ func TestCron_Next_Local(t *testing.T) {
 	require.Equal(t, time.Date(2025, 6, 1, 9, 0, 0, 0, time.Local), at)
 }
 
-// Next is in the location that is asked for.
-// The clocks are those of the location that is asked for, not of the one from is in.
+// Next uses the given location, not that of from.
 func TestCron_Next_Location(t *testing.T) {
 	from, kathmandu := time.Date(2025, 6, 1, 0, 0, 0, 0, zone(t, "America/New_York")), zone(t, "Asia/Kathmandu")
 	for _, spec := range []string{"45 13 * * *", "@every 4h"} {
@@ -55,7 +54,7 @@ func TestCron_Next_Location(t *testing.T) {
 	}
 }
 
-// Next counts whole seconds of the time it starts from.
+// Next ignores fractions of a second in its start time.
 func TestCron_Next_WholeSeconds(t *testing.T) {
 	for _, spec := range []string{"* * * * * *", "@every 1s"} {
 		for _, second := range []int64{1_700_000_000, -1_700_000_000} {
@@ -67,9 +66,9 @@ func TestCron_Next_WholeSeconds(t *testing.T) {
 	}
 }
 
-// An interval counts from the time that is given.
+// An interval is added to the given time.
 func TestCron_Interval(t *testing.T) {
-	// Neither the epoch nor the clocks matter: New York's go forward within the day.
+	// Neither the epoch nor clock changes matter. In New York clocks go forward within the day.
 	from := time.Date(2025, 3, 8, 12, 0, 7, 0, zone(t, "America/New_York"))
 	for spec, want := range map[string]time.Duration{
 		"@every 1s":                  time.Second,
@@ -87,7 +86,7 @@ func TestCron_Interval(t *testing.T) {
 	}
 }
 
-// The longest interval ends with the timestamps.
+// The longest interval reaches to the largest timestamp.
 func TestCron_Interval_Longest(t *testing.T) {
 	spec := fmt.Sprintf(" @every %ds", int64(math.MaxInt64))
 	require.Equal(t, int64(math.MaxInt64), next(t, spec, time.Unix(0, 0)).Unix())
@@ -99,7 +98,7 @@ func TestCron_Interval_Longest(t *testing.T) {
 	require.EqualError(t, err, `next interval overflows unix timestamp for "@every\t106751991167300d"`)
 }
 
-// Without a match Next says from where it looked.
+// The error for a schedule without a match contains the start of the search.
 func TestCron_Next_NoMatch(t *testing.T) {
 	for _, c := range []struct{ spec, zone, from, want string }{
 		{"0 0 30 2 *", "UTC", "2025-01-02T03:04:05Z", "2025-01-02T03:04:05"},
@@ -122,7 +121,7 @@ func TestCron_ZeroSpec(t *testing.T) {
 	require.EqualError(t, err, "no schedule match found within 100 years after local datetime 1970-01-01T00:00:00")
 }
 
-// Next refuses timestamps that chrono does not have.
+// Next rejects timestamps that chrono cannot represent.
 func TestCron_Next_BadTimestamps(t *testing.T) {
 	const first, last = -8_334_601_228_800, 8_210_266_876_799
 	spec := parsed(t, "* * * * *")
@@ -138,8 +137,8 @@ func TestCron_Next_BadTimestamps(t *testing.T) {
 	}
 }
 
-// A schedule may fire at the zero time.
-// The zero time is robfig's "nothing found", and the first second of the year 1.
+// A schedule can fire at the zero time, the first second of the year 1, which robfig also returns
+// for no match.
 func TestCron_Next_ZeroTime(t *testing.T) {
 	require.True(t, next(t, "0 0 1 1 *", time.Time{}.Add(-time.Hour)).IsZero())
 	require.Equal(t, 1, next(t, "0 0 1 1 *", time.Time{}.In(time.FixedZone("", -3600))).Year())

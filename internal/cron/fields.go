@@ -8,17 +8,17 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// bounds are the values that a field may have.
+// bounds are the minimum and maximum of a field.
 type bounds struct{ first, last uint64 }
 
-// Sunday is 0, and only 0.
+// Sunday is 0, but not 7.
 var fieldBounds = [...]bounds{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
 
-// bothDays is robfig's mark of a field that was "*". With the mark on one of the day fields
-// robfig wants a day that matches both, otherwise one that matches either.
+// bothDays is robfig's mark for the field "*". If a day field has the mark, robfig requires a day
+// to match both day fields, otherwise to match either.
 const bothDays = 1 << 63
 
-// parseFields reads 5 or 6 fields. Of 5 the seconds are missing, and are 0.
+// parseFields parses 5 or 6 fields. With 5 fields the seconds are 0.
 func parseFields(text string) (robfig.SpecSchedule, error) {
 	fields := strings.Fields(text)
 	switch len(fields) {
@@ -41,7 +41,7 @@ func parseFields(text string) (robfig.SpecSchedule, error) {
 		Dom: sets[3] | bothDays, Month: sets[4], Dow: sets[5]}, nil
 }
 
-// parseField returns a set of values, in which bit n is the value n.
+// parseField returns a set of values as a bit mask.
 func parseField(field string, in bounds) (set uint64, err error) {
 	for part := range strings.SplitSeq(field, ",") {
 		values, err := parsePart(part, in)
@@ -53,8 +53,8 @@ func parseField(field string, in bounds) (set uint64, err error) {
 	return set, nil
 }
 
-// parsePart reads a range and its step. A step on a single value adds nothing: the
-// range ends where it begins.
+// parsePart parses a range and its step. A step on a single value has no effect, because the range
+// ends where it begins.
 func parsePart(part string, in bounds) (set uint64, err error) {
 	span, step, stepped := strings.Cut(part, "/")
 	by := uint64(1)
@@ -101,7 +101,7 @@ func parseSpan(span string, all bounds) (got bounds, err error) {
 	return got, err
 }
 
-// parseNumber reads what Rust reads as a u32, also with one leading plus sign.
+// parseNumber accepts the same numbers as Rust's parser for u32, which allows a leading plus sign.
 func parseNumber(digits string) (uint64, error) {
 	return strconv.ParseUint(strings.TrimPrefix(digits, "+"), 10, 32)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/cron"
 )
 
-// values returns which values of unit, counted from 0 in steps of each, spec fires at
-// within one span of count of them from start.
+// values returns the values at which spec fires within a span of count units of length each from
+// start. Values count from 0.
 func values(t *testing.T, spec string, start time.Time, each time.Duration, count int) (got []int) {
 	t.Helper()
 	for at := start.Add(-time.Second); ; {
@@ -32,10 +32,10 @@ func every(first, last, step int) (all []int) {
 	return all
 }
 
-// A Sunday, and the first of a month of 31 days.
+// sunday is the first day of a month with 31 days.
 var sunday = time.Date(2023, 10, 1, 0, 0, 0, 0, time.UTC)
 
-// Each field of a spec means what the grammar says.
+// Each field is interpreted according to the grammar.
 func TestCron_Parse_Fields(t *testing.T) {
 	for field, want := range map[string][]int{
 		"*":                    every(0, 59, 1),
@@ -51,7 +51,7 @@ func TestCron_Parse_Fields(t *testing.T) {
 		"05":                   {5},
 		"+0005":                {5},
 		"00000000000000000059": {59},
-		"5/10":                 {5}, // not from 5 on, as with others
+		"5/10":                 {5}, // not from 5 on, as in other crons
 		"5/1":                  {5},
 		"5/+10":                {5},
 		"0/15":                 {0},
@@ -79,8 +79,7 @@ func TestCron_Parse_Fields(t *testing.T) {
 	}
 }
 
-// Each field has its bounds.
-// Steps count from the lower bound, which is 1 in two of the fields.
+// Each field has bounds. Steps count from the lower bound, which is 1 in two of the fields.
 func TestCron_Parse_Bounds(t *testing.T) {
 	for spec, want := range map[string][]int{
 		"0 * * * *":       every(0, 23, 1),
@@ -115,7 +114,7 @@ func TestCron_Parse_Bounds(t *testing.T) {
 	}
 }
 
-// Any run of Unicode space separates fields.
+// Any Unicode white space separates fields.
 func TestCron_Parse_UnicodeSpace(t *testing.T) {
 	for _, spec := range []string{
 		"7 8 9 10 *",
@@ -130,7 +129,7 @@ func TestCron_Parse_UnicodeSpace(t *testing.T) {
 	}
 }
 
-// Parse refuses specs that are not in the grammar.
+// Parse rejects specs outside the grammar.
 func TestCron_Parse_Refuses(t *testing.T) {
 	count := func(k int, spec string) string {
 		return fmt.Sprintf("schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got %d: %s", k, spec)
@@ -196,7 +195,7 @@ func TestCron_Parse_Refuses(t *testing.T) {
 		"5-/2 * * * *":       number("5-/2"),
 		"\"5 * * * *":        number(`\"5`),
 		"1,2,x,99 * * * *":   number("x"),
-		"x y/0 z 99 w":       number("x"), // the first wrong field
+		"x y/0 z 99 w":       number("x"), // the first invalid field
 		"x * * * * 99":       number("x"), // seconds come first
 
 		"*/ * * * *":           step("*/"),
@@ -208,7 +207,7 @@ func TestCron_Parse_Refuses(t *testing.T) {
 		"*/1-2 * * * *":        step("*/1-2"),
 		"*/1.5 * * * *":        step("*/1.5"),
 		"*/4294967296 * * * *": step("*/4294967296"),
-		"x/y * * * *":          step("x/y"), // the step is read first
+		"x/y * * * *":          step("x/y"), // the step is parsed first
 		"*/0 * * * *":          `cron step must be positive: "*/0"`,
 		"5/00 * * * *":         `cron step must be positive: "5/00"`,
 		"x/+0 * * * *":         `cron step must be positive: "x/+0"`,

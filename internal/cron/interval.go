@@ -13,7 +13,7 @@ const intervalForm = "interval expression must be '@every <n><unit>'"
 
 var unitSeconds = map[string]int64{"s": 1, "m": 60, "h": 60 * 60, "d": 24 * 60 * 60}
 
-// parseInterval reads what follows "@every": one number and one unit directly behind it.
+// parseInterval parses the text after "@every": a number followed directly by a unit.
 func parseInterval(body string) (seconds int64, err error) {
 	if body == "" {
 		return 0, errors.New(intervalForm)

@@ -6,29 +6,29 @@ import (
 )
 
 const (
-	horizon = 100 // years: a schedule without a match in them is an error
-	stride  = 5   // years: robfig looks for a match to the end of the fifth
+	horizon = 100 // years; a schedule that has no match within them is an error
+	stride  = 5   // years; robfig searches until the end of the fifth year
 
-	// The range of Rust's chrono, by which honker computes.
+	// The range of Rust's chrono, which honker uses.
 	firstYear, lastYear = -262143, 262142
 
-	// No zone is further from UTC.
+	// The largest offset of any zone.
 	widest = 26 * time.Hour
 )
 
-// wallZone is the zone of a wall clock that is in no zone: robfig steps it where no
-// hour is missing or shown twice. It is not time.UTC itself, because robfig's answer
-// for no match is the zero time, which is in UTC and might be a match.
+// wallZone is the zone of a wall clock without clock changes, in which robfig can step without
+// skipped or repeated hours. It is not time.UTC, because robfig returns the zero time for no match,
+// which is in UTC and could be a match.
 var wallZone = time.FixedZone("wall", 0)
 
-// wallClock is what the clocks show at t, as a time in wallZone.
+// wallClock returns the time shown by clocks at t, as a time in wallZone.
 func wallClock(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return time.Unix(t.Unix()+int64(offset), 0).In(wallZone)
 }
 
-// nextMatch goes by the wall clock of from. Where clocks show an hour twice, a match earlier
-// in that hour is over once the first pass has gone by it, although the second is to come.
+// nextMatch searches from the wall clock at from. In an hour that is repeated, a match counts as
+// past once the first pass has reached it, even though it will be shown again.
 func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	if year := from.UTC().Year(); year < firstYear || year > lastYear {
 		return time.Time{}, fmt.Errorf("invalid timestamp: %d", from.Unix())
@@ -40,7 +40,7 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 			horizon, chronoFormat(shown))
 	}
 	next := instant(wall, from.Location())
-	// This happens in no real zone, but an application may construct one.
+	// This happens in no real zone, but an application can construct one.
 	if !next.After(from) || wallClock(next).Year() > wall.Year()+horizon {
 		return time.Time{}, fmt.Errorf("no valid local schedule match found within %d years after unix_ts=%d: %s",
 			horizon, from.Unix(), quote(s.text))
@@ -48,9 +48,9 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// nextWall returns the first wall clock after wall that matches the fields. robfig gives up
-// after stride years, so it is asked again from there. The longest distance between two
-// matches is forty years, of a 29 February on one weekday.
+// nextWall returns the first wall clock time after wall that matches the fields. robfig gives up
+// after stride years, so it is called repeatedly. The largest distance between two matches is forty
+// years, for 29 February on a given weekday.
 func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	s.fields.Location = wallZone
 	year := wall.Add(time.Second).Year()
@@ -63,15 +63,14 @@ func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// instant returns the first moment from which on the clocks of loc never show less
-// than wall. So of a wall clock that is shown twice it is the second time, and for one
-// that is skipped it is the end of the gap; and it lies after every moment that shows
-// less.
+// instant returns the first moment from which on the clocks of loc never show less than wall. If
+// wall is shown twice, that is the second time. If wall is skipped, it is the end of the gap.
+// Clocks show less than wall only before that moment.
 //
-// time.Date promises neither. ZoneBounds is asked for starts alone: on 31 December of
-// a leap year the end that it names can be over.
+// time.Date guarantees neither. Only the start returned by ZoneBounds is used, because the end can
+// be wrong on 31 December of a leap year.
 func instant(wall time.Time, loc *time.Location) time.Time {
-	var end time.Time // the end of the period of t, once it is known
+	var end time.Time // end of the zone period of t, once known
 	t := wall.Add(widest).In(loc)
 	for {
 		start, _ := t.ZoneBounds()
@@ -88,7 +87,7 @@ func instant(wall time.Time, loc *time.Location) time.Time {
 	}
 }
 
-// chronoFormat is how Rust's chrono prints a date and time.
+// chronoFormat formats a date and time like Rust's chrono.
 func chronoFormat(wall time.Time) string {
 	text := wall.Format("2006-01-02T15:04:05")
 	if wall.Year() > 9999 {

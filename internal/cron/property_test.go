@@ -13,19 +13,19 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Zones with shifts of an hour, half an hour, two hours, at midnight, against the
-// seasons, and without.
+// zones have clock changes of an hour, half an hour and two hours, at midnight, in reverse to the
+// seasons, and none.
 var zones = []string{"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
 	"America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Europe/Dublin", "America/Caracas",
 	"Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca"}
 
-// draw is one case of a property: its test, and where its numbers come from.
+// draw is a case of a property, with its source of random numbers.
 type draw struct {
 	*testing.T
 	*rand.Rand
 }
 
-// check tries a property on 200 cases, and on a new seed each time.
+// check tests a property on 200 cases, with a new seed each time.
 func check(t *testing.T, property func(t draw)) {
 	seed := testkit.Seed(t)
 	for n := range uint64(200) {
@@ -33,10 +33,10 @@ func check(t *testing.T, property func(t draw)) {
 	}
 }
 
-// between draws one of first to last.
+// between returns a random number from first to last.
 func (d draw) between(first, last int) int { return first + d.IntN(last-first+1) }
 
-// among draws one of all.
+// among returns a random element of all.
 func (d draw) among(all ...string) string { return all[d.IntN(len(all))] }
 
 func (d draw) part(first, last int) string {
@@ -78,7 +78,7 @@ func (d draw) spec() string {
 	return strings.Join(fields, " ")
 }
 
-// from prefers the hours around a shift of the clocks.
+// from returns a random time, often within hours of a clock change.
 func (d draw) from(loc *time.Location) time.Time {
 	const first, last = 946_684_800, 2_114_380_800 // 2000 to 2036
 	from := time.Unix(int64(d.between(first, last)), 0).In(loc)
@@ -88,9 +88,8 @@ func (d draw) from(loc *time.Location) time.Time {
 	return from
 }
 
-// Next is the first match.
-// The walker looks at every instant up to the answer, or, where that is far, for some
-// days or hours.
+// Next returns the first match. The walker checks every instant up to the result, or for some days
+// or hours if the result is far away.
 func TestCron_Next_FirstMatch(t *testing.T) {
 	check(t, func(t draw) {
 		loc := zone(t, t.among(zones...))
@@ -120,10 +119,9 @@ func (w walker) requireFires(t require.TestingT, from, at time.Time) {
 	require.True(t, w.matches(shown) || w.jumps(set, before, shown), "%s does not match, nor what lies before it", at)
 }
 
-// Next does not depend on where the search starts.
-// Between two fires it does not matter when one asks, as long as the clocks show what
-// lies between them too: in the first pass of a repeated hour they may show more than
-// at the fire to come, and then it counts as over.
+// The start of the search does not matter between two fires, if the clocks also show a time between
+// them. In the first pass of a repeated hour, they may show a later time than at the next fire, and
+// then that fire counts as past.
 func TestCron_Next_AnyStart(t *testing.T) {
 	check(t, func(t draw) {
 		loc := zone(t, t.among(zones...))
@@ -145,8 +143,8 @@ func TestCron_Next_AnyStart(t *testing.T) {
 	})
 }
 
-// Next of any spec that parses is a later whole second, and no input panics.
-// The seeds are in testdata/fuzz.
+// For any spec that parses, Next returns a later whole second, and no input causes a panic. The
+// seeds are in testdata/fuzz.
 func FuzzCron_Parse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, unix int64, place uint8) {
 		spec, err := cron.Parse(text)
@@ -163,7 +161,7 @@ func FuzzCron_Parse(f *testing.F) {
 	})
 }
 
-// BenchmarkCron_Next is the next fire of specs near and far.
+// BenchmarkCron_Next measures specs with near and distant fires.
 func BenchmarkCron_Next(b *testing.B) {
 	from := time.Date(2025, 6, 15, 12, 34, 56, 0, time.UTC)
 	for name, text := range map[string]string{
@@ -184,7 +182,7 @@ func BenchmarkCron_Next(b *testing.B) {
 	}
 }
 
-// BenchmarkCron_Parse is the parsing of a spec.
+// BenchmarkCron_Parse measures the parsing of a spec.
 func BenchmarkCron_Parse(b *testing.B) {
 	for b.Loop() {
 		_, _ = cron.Parse("*/10 5-7/2,8 1 2-12 * 1-5")

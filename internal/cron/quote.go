@@ -8,10 +8,10 @@ import (
 
 var rustEscapes = map[rune]string{'\x00': `\0`, '\t': `\t`, '\n': `\n`, '\r': `\r`, '"': `\"`, '\\': `\\`}
 
-// combining joins the character before it, so Rust does not print it on its own.
+// combining contains characters that join the preceding character. Rust escapes them.
 var combining = []*unicode.RangeTable{unicode.Mn, unicode.Me, unicode.Other_Grapheme_Extend}
 
-// quote is text as Rust's {:?} prints it. Go's %q escapes other characters.
+// quote formats text like Rust's {:?}, which escapes different characters than Go's %q.
 func quote(text string) string {
 	var out strings.Builder
 	for _, r := range text {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// macros are the names that other crons have for common schedules.
+// macros are the common names of schedules in other cron implementations.
 var macros = map[string]string{
 	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
@@ -26,10 +26,10 @@ func numbered(first int, names ...string) map[string]string {
 	return numbers
 }
 
-// Translate returns spec in honker's dialect, which is what the file holds: another binding
-// has to be able to read it. What is in that dialect already stays as it is. Beyond it,
-// macros such as "@daily", the names of months and days, 7 for Sunday, and intervals such as
-// "@every 1h30m" are taken.
+// Translate converts spec to honker's dialect, which is stored in the file so that other bindings
+// can read it. A spec that is valid in the dialect is returned unchanged. Translate also accepts
+// macros such as "@daily", names of months and days, 7 for Sunday, and intervals such as "@every
+// 1h30m".
 func Translate(spec string) (string, error) {
 	_, err := Parse(spec)
 	if err == nil {
@@ -64,7 +64,8 @@ func translateMacro(text string) (string, error) {
 	return "", fmt.Errorf("unknown schedule %s; expected @hourly, @daily, @weekly, @monthly, @yearly or @every <interval>", quote(text))
 }
 
-// refuseForeign says what to write instead of what other crons have and the file cannot hold.
+// refuseForeign explains features of other crons that the file cannot express, and suggests a
+// replacement.
 func refuseForeign(fields []string) error {
 	for i, field := range fields {
 		if i == 0 && (strings.HasPrefix(field, "CRON_TZ=") || strings.HasPrefix(field, "TZ=")) {
@@ -77,8 +78,8 @@ func refuseForeign(fields []string) error {
 	return nil
 }
 
-// translateInterval turns a duration of Go into one number and one unit. otherwise is why
-// honker's dialect does not have body.
+// translateInterval converts a Go duration to a single number and unit. otherwise is the error to
+// return if body cannot be converted.
 func translateInterval(body string, otherwise error) (string, error) {
 	d, err := time.ParseDuration(body)
 	if err != nil || d <= 0 {
@@ -95,8 +96,8 @@ func translateInterval(body string, otherwise error) (string, error) {
 	return "", fmt.Errorf("interval %s is no whole number of seconds", quote(body))
 }
 
-// translateParts puts numbers for names into a field, and then lets each part pass through
-// then. What is not understood stays, and Parse names it.
+// translateParts replaces names in a field by numbers, and passes each part through then. Unknown
+// text is kept, so that Parse reports it.
 func translateParts(field string, names map[string]string, then func(part string) string) string {
 	parts := strings.Split(field, ",")
 	for i, part := range parts {
@@ -124,8 +125,8 @@ func numberOf(name string, names map[string]string) string {
 	return name
 }
 
-// sunday makes a list of a part that ends with 7, or with the name of Sunday: there Sunday is
-// only 0.
+// sunday splits a range that ends with 7 or the name of Sunday into a list, because the dialect
+// knows Sunday only as 0.
 func sunday(part string) string {
 	span, step, stepped := strings.Cut(part, "/")
 	first, last, ranged := strings.Cut(span, "-")

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/cron"
 )
 
-// What other crons have is translated into honker's dialect, and what is in it stays as it is.
+// Specs of other crons are translated to honker's dialect, and specs in the dialect are unchanged.
 func TestCron_Translate(t *testing.T) {
 	for spec, want := range map[string]string{
 		" 30 5 * * * * ":       " 30 5 * * * * ",
@@ -52,7 +52,7 @@ func TestCron_Translate(t *testing.T) {
 	}
 }
 
-// What honker's dialect cannot say is refused, and the text says what can be written.
+// Specs that honker's dialect cannot express are rejected, with a suggestion in the error.
 func TestCron_Translate_Refuses(t *testing.T) {
 	for spec, want := range map[string]string{
 		"0 9 ? * *":                "cron field \"?\": write * for any value",
@@ -82,7 +82,7 @@ func TestCron_Translate_Refuses(t *testing.T) {
 	}
 }
 
-// The last time of a schedule is the one that stepping from fire to fire ends at.
+// Last returns the same time as stepping from fire to fire.
 func TestCron_Last_AsStepped(t *testing.T) {
 	local := time.Local
 	defer func() { time.Local = local }()
@@ -109,7 +109,7 @@ func TestCron_Last_AsStepped(t *testing.T) {
 	}
 }
 
-// The last time is found after a standstill of any length.
+// Last is fast after a standstill of any length.
 func TestCron_Last_Far(t *testing.T) {
 	now := time.Now().Unix()
 	for _, spec := range []string{"@every 1s", "* * * * * *"} {

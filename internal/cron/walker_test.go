@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// walker finds the next fire the slow way: it goes from one instant to the next and
-// looks at what the clocks show. It shares nothing with the code under test.
+// walker finds the next fire slowly: it steps from instant to instant, and checks the time shown by
+// clocks. It shares no code with the package.
 //
-// An instant fires for a wall clock w that matches the fields and is later than the
-// one it set out from, if it shows w and no later instant does, or if the clocks jump
-// over w to it.
+// Let w be a wall clock time that matches the fields, and is later than the wall clock at the
+// start. An instant fires for w if it shows w and no later instant does, or if the clocks jump over
+// w to this instant.
 type walker struct {
 	fields [6]func(int) bool
-	step   int64 // seconds; w, offsets and shifts are multiples of it
+	step   int64 // seconds; a divisor of w, of all offsets and of all shifts
 	loc    *time.Location
 }
 
@@ -36,7 +36,7 @@ func newWalker(t require.TestingT, spec string, loc *time.Location) walker {
 
 var plainPart = regexp.MustCompile(`^(?:(\*)|(\d+)(?:-(\d+))?)(?:/(\d+))?$`)
 
-// admits reads a valid field and tells which values it has.
+// admits parses a valid field, and returns a function that reports whether it contains a value.
 func admits(t require.TestingT, field string, lowest int) func(int) bool {
 	have := map[int]bool{}
 	for _, part := range strings.Split(field, ",") {
@@ -70,7 +70,7 @@ func (w walker) matches(wall time.Time) bool {
 	return w.matchesDay(wall) && w.fields[0](wall.Second()) && w.fields[1](wall.Minute()) && w.fields[2](wall.Hour())
 }
 
-// shows returns what the clocks show at unix, written as a time of UTC.
+// shows returns the wall clock time at unix, as a time in UTC.
 func (w walker) shows(unix int64) time.Time {
 	t := time.Unix(unix, 0).In(w.loc)
 	year, month, day := t.Date()
@@ -78,7 +78,7 @@ func (w walker) shows(unix int64) time.Time {
 	return time.Date(year, month, day, hour, minute, second, 0, time.UTC)
 }
 
-// walk returns the first instant after from, and not after until, that fires.
+// walk returns the first instant after from, up to and including until, that fires.
 func (w walker) walk(from, until int64) (int64, bool) {
 	set := w.shows(from)
 	t := from - mod(from, w.step) + w.step
@@ -101,7 +101,7 @@ const hour = 60 * 60
 
 func mod(a, b int64) int64 { return (a%b + b) % b }
 
-// quiet says that no day near t matches.
+// quiet reports whether no day near t matches.
 func (w walker) quiet(t int64) bool {
 	shown := w.shows(t)
 	for day := -2; day <= 3; day++ {
@@ -112,7 +112,7 @@ func (w walker) quiet(t int64) bool {
 	return true
 }
 
-// jumps says that a match after set lies between two wall clocks that follow each other.
+// jumps reports whether a match after set lies between two consecutive wall clock times.
 func (w walker) jumps(set, before, after time.Time) bool {
 	step := time.Duration(w.step) * time.Second
 	for wall := before.Add(step); wall.Before(after); wall = wall.Add(step) {
@@ -123,7 +123,7 @@ func (w walker) jumps(set, before, after time.Time) bool {
 	return false
 }
 
-// No fold that is tested here is longer than three hours.
+// No fold in these tests is longer than three hours.
 func (w walker) showsAgain(t int64, wall time.Time) bool {
 	for later := t + w.step; later <= t+3*hour; later += w.step {
 		if w.shows(later).Equal(wall) {

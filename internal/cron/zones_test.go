@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shift is an instant from which on the clocks are offset seconds ahead of UTC.
+// shift is a clock change: from at on, clocks are offset seconds ahead of UTC.
 type shift struct {
 	at     int64
 	offset int32
 }
 
-// madeZone is a zone of our own: offset, then shifts, then what rule says (RFC 9636,
-// version 2: an empty table of version 1, the table, the rule).
+// madeZone returns a zone with an initial offset, the given shifts, and then the rule. The encoding
+// is that of RFC 9636, version 2: an empty table of version 1, the table, and the rule.
 func madeZone(t *testing.T, offset int32, shifts []shift, rule string) *time.Location {
 	t.Helper()
 	var out bytes.Buffer
@@ -48,9 +48,8 @@ func madeZone(t *testing.T, offset int32, shifts []shift, rule string) *time.Loc
 	return loc
 }
 
-// The last day of a leap year is like any other.
-// Past the shifts of its table a zone goes by a rule, and then Go names ends of periods
-// that are over, on the last day of leap years.
+// The last day of a leap year is handled correctly. After the last shift of its table a zone
+// follows a rule, for which Go's ZoneBounds returns a wrong end on that day.
 func TestCron_Zone_LeapYearEnd(t *testing.T) {
 	loc := madeZone(t, -5*3600, nil, "EST5EDT,M3.2.0,M11.1.0")
 	at := time.Date(2028, 12, 28, 0, 0, 0, 0, loc)
@@ -60,8 +59,8 @@ func TestCron_Zone_LeapYearEnd(t *testing.T) {
 	}
 }
 
-// A gap of more than the horizon is an error.
-// No clock on earth jumps so far. These miss the years from 1970 to 2105.
+// A gap longer than the horizon is an error. No real clock jumps that far: this zone skips the
+// years from 1970 to 2105.
 func TestCron_Zone_LongGap(t *testing.T) {
 	loc := madeZone(t, -1<<31, []shift{{1 << 31, 1<<31 - 1}}, "")
 	from := time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC).Add(1 << 31 * time.Second)
@@ -70,9 +69,8 @@ func TestCron_Zone_LongGap(t *testing.T) {
 		`no valid local schedule match found within 100 years after unix_ts=%d: " 0 0\t1 1 * "`, from.Unix()))
 }
 
-// A zone beyond all bounds is an error and never a fire in the past.
-// Clocks that go back by four days are no clocks. What matters is that nothing fires in
-// the past, again and again.
+// A zone whose clocks go back by four days, which no real zone does, causes an error. It must never
+// cause a repeated fire in the past.
 func TestCron_Zone_Absurd(t *testing.T) {
 	base := time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC)
 	loc := madeZone(t, 0, []shift{{base.Unix(), -100 * 3600}}, "")
@@ -82,24 +80,24 @@ func TestCron_Zone_Absurd(t *testing.T) {
 		`no valid local schedule match found within 100 years after unix_ts=%d: "* * * * *"`, from.Unix()))
 }
 
-// Shifts may follow each other.
-// Two shifts within the day that is looked at, and a second one that undoes the first.
+// Shifts may follow one another: two shifts are within the search window, and the second undoes the
+// first.
 func TestCron_Zone_ShiftsInARow(t *testing.T) {
 	base := time.Date(2025, 6, 1, 2, 0, 0, 0, time.UTC)
 	back, forth := base.Unix(), base.Unix()+20*60
 	loc := madeZone(t, 0, []shift{{back, -3600}, {forth, 0}}, "")
 	for _, c := range []struct {
 		spec       string
-		from, want time.Duration // from when the clocks go back
+		from, want time.Duration // relative to the first shift
 	}{
-		{"* * * * *", -61 * time.Minute, 0},                              // 00:59, 01:00 again
-		{"10 1 * * *", -61 * time.Minute, 10 * time.Minute},              // shown twice: the second time
-		{"30 1 * * *", -61 * time.Minute, 20 * time.Minute},              // shown, then jumped over
-		{"30 1 * * *", 5 * time.Minute, 20 * time.Minute},                // jumped over
-		{"30 2 * * *", -61 * time.Minute, 30 * time.Minute},              // after it all
-		{"* * * * *", 20*time.Minute - 1e9, 20 * time.Minute},            // 01:19:59, 02:20
-		{"0 2 * * *", 20 * time.Minute, 24 * time.Hour},                  // 02:20, tomorrow
-		{"30 1 * * *", -25 * time.Minute, 24*time.Hour - 30*time.Minute}, // 01:35: over, by the clock
+		{"* * * * *", -61 * time.Minute, 0},                              // 00:59, then 01:00 again
+		{"10 1 * * *", -61 * time.Minute, 10 * time.Minute},              // shown twice: fires the second time
+		{"30 1 * * *", -61 * time.Minute, 20 * time.Minute},              // shown, then skipped
+		{"30 1 * * *", 5 * time.Minute, 20 * time.Minute},                // skipped
+		{"30 2 * * *", -61 * time.Minute, 30 * time.Minute},              // after both shifts
+		{"* * * * *", 20*time.Minute - 1e9, 20 * time.Minute},            // 01:19:59, then 02:20
+		{"0 2 * * *", 20 * time.Minute, 24 * time.Hour},                  // 02:20, so tomorrow
+		{"30 1 * * *", -25 * time.Minute, 24*time.Hour - 30*time.Minute}, // 01:35, past according to the clock
 	} {
 		require.Equal(t, base.Add(c.want).In(loc), next(t, c.spec, base.Add(c.from).In(loc)), "%+v", c)
 	}
