@@ -12,17 +12,18 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// param is one parameter of a function. A value of another type is an error, as with
-// honker's own functions, but for a whole number that is a REAL.
+// param is a parameter of a function. An argument of another type is an error, as in honker's own
+// functions, except that a REAL with an integral value is accepted as INTEGER.
 type param struct {
 	name     string
-	class    string // as honker's errors spell it: Text, Integer
+	class    string // Text or Integer, as spelled in honker's errors
 	nullable bool
 }
 
 var classes = map[string]string{"TEXT": "Text", "INTEGER": "Integer"}
 
-// parse reads a signature. It panics on a wrong one, since all are constants of this package.
+// parse parses a signature. It panics if the signature is invalid, since all signatures are
+// constants of this package.
 func parse(signature string) []param {
 	var out []param
 	for _, part := range strings.FieldsFunc(signature, func(r rune) bool { return r == ',' }) {
@@ -36,8 +37,8 @@ func parse(signature string) []param {
 	return out
 }
 
-// accept turns the arguments into what the signature says, in place, or returns an error for
-// the first that does not fit, as honker does.
+// accept converts the arguments in place to the types of the signature. It returns an error for the
+// first argument that does not match, with honker's text.
 func accept(params []param, args []driver.Value) (err error) {
 	for i, p := range params {
 		if real, ok := args[i].(float64); ok && p.class == "Integer" {
@@ -56,22 +57,22 @@ func accept(params []param, args []driver.Value) (err error) {
 	return nil
 }
 
-// invalid is the error of an argument: ErrInvalid, with honker's text.
+// invalid is the error of an invalid argument. It matches ErrInvalid, but has honker's text.
 type invalid struct{ error }
 
 func invalidf(format string, args ...any) error { return invalid{fmt.Errorf(format, args...)} }
 
-// Is implements the test of errors.Is.
+// Is makes errors.Is match ErrInvalid.
 func (invalid) Is(target error) bool { return target == sqlite.ErrInvalid }
 
-// Unwrap returns the cause.
+// Unwrap returns the error with honker's text.
 func (e invalid) Unwrap() error { return e.error }
 
-// whole is the integer that a REAL stands for: some drivers, those of JavaScript among them,
-// bind every number as one. Rounding would hide a mistake, so there is none.
+// whole converts a REAL to an integer. Some drivers, including those of JavaScript, bind every
+// number as REAL. A fraction is an error, because rounding would hide a mistake.
 func whole(real float64, index int, name string) (int64, error) {
 	switch {
-	case math.Trunc(real) != real: // also what is no number
+	case math.Trunc(real) != real: // true for NaN too
 		return 0, invalidf("%v is no whole number at index %d (%s)", real, index, name)
 	case real < math.MinInt64 || real >= -math.MinInt64:
 		return 0, invalidf("%v is beyond the integers at index %d (%s)", real, index, name)
@@ -93,12 +94,12 @@ func classOf(v driver.Value) string {
 	return "Blob"
 }
 
-// The accessors rely on accept: another type would panic.
+// The accessors panic unless accept has checked the types.
 func (c call) text(i int) string   { return c.args[i].(string) }
 func (c call) integer(i int) int64 { return c.args[i].(int64) }
 func (c call) given(i int) bool    { return c.args[i] != nil }
 
-// integerOrNull is for a value of which NULL means none, and 0 does not.
+// integerOrNull returns an argument for which NULL, but not 0, means none.
 func (c call) integerOrNull(i int) (n sql.NullInt64) {
 	if c.given(i) {
 		n = sql.NullInt64{Int64: c.integer(i), Valid: true}
@@ -108,13 +109,13 @@ func (c call) integerOrNull(i int) (n sql.NullInt64) {
 
 func (c call) now() int64 { return c.time.Unix() }
 
-// in is the second that lies seconds after now.
+// in returns the second that is the given number of seconds after now.
 func (c call) in(seconds int64) int64 { return store.After(c.now(), seconds) }
 
-// count makes an SQL value of a number of rows.
+// count converts a number of rows to an SQL value.
 func count(n int, err error) (driver.Value, error) { return int64(n), err }
 
-// done makes an SQL value of a bool, which is 1 or 0.
+// done converts a bool to the SQL value 1 or 0.
 func done(ok bool, err error) (driver.Value, error) {
 	if ok {
 		return int64(1), err

@@ -5,17 +5,17 @@ import (
 	"strconv"
 )
 
-// The JSON here equals that of honker's functions to the byte: compact, with keys in
-// alphabetical order, and with only those characters escaped that have to be. encoding/json
-// cannot write it, because it always escapes U+2028.
+// The JSON is byte for byte that of honker's own functions: compact, with keys in alphabetical
+// order and only the necessary escapes. encoding/json cannot write it, because it always escapes
+// U+2028.
 
-// member is a key of an object and its value.
+// member is a member of a JSON object.
 type member struct {
 	key   string
 	value any // nil, bool, int64 or string
 }
 
-// array is a JSON array with one object for each of rows.
+// array returns a JSON array with an object for each row.
 func array[T any](rows []T, one func(T) []member) string {
 	b := []byte{'['}
 	for i, row := range rows {
@@ -51,7 +51,7 @@ func appendValue(b []byte, v any) []byte {
 	return append(b, "null"...)
 }
 
-// escapes are the escapes of one letter. Other control characters become \u00XX.
+// escapes are the short escapes. Other control characters become \u00XX.
 var escapes = map[byte]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 
 func appendString(b []byte, s string) []byte {

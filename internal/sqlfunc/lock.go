@@ -7,8 +7,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// lockAcquire returns 1 also to an owner that holds the lock already, as honker does. It does
-// not renew the lock then.
+// lockAcquire returns 1 even if owner already holds the lock, as honker does. In that case it does
+// not renew the lock.
 func lockAcquire(c call) (driver.Value, error) {
 	name, owner := c.text(0), c.text(1)
 	_, ok, err := store.Locks{}.Acquire(c.ctx, c.q, name, owner, c.now(), c.in(c.integer(2)))
@@ -38,8 +38,7 @@ func rateLimitTry(c call) (driver.Value, error) {
 	return done(store.RateLimits{}.Take(c.ctx, c.q, c.text(0), c.now()/per*per, int(min(limit, math.MaxInt32))))
 }
 
-// rateLimitSweep bounds a negative age, which reaches into the future: the difference would
-// overflow.
+// rateLimitSweep limits negative ages, which refer to the future, to avoid an overflow.
 func rateLimitSweep(c call) (driver.Value, error) {
 	return count(store.RateLimits{}.Sweep(c.ctx, c.q, c.now()-max(c.integer(0), -math.MaxInt32)))
 }

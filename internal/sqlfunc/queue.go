@@ -14,9 +14,9 @@ func notify(c call) (driver.Value, error) {
 	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.now()))
 }
 
-// result makes an SQL value of an id or a number. It is NULL for a row that a trigger of the
-// application has dropped: that trigger wants the statement to go on, and honker answers with
-// the id of another row.
+// result converts an id or a number to an SQL value. It returns NULL for a row that a trigger of
+// the application has dropped, so that the statement continues. honker returns the id of another
+// row in this case.
 func result(n int64, err error) (driver.Value, error) {
 	if errors.Is(err, store.ErrNotInserted) {
 		return nil, nil
@@ -24,7 +24,7 @@ func result(n int64, err error) (driver.Value, error) {
 	return n, err
 }
 
-// enqueue lets the delay win over run_at where both are given.
+// enqueue prefers delay to run_at if both are given.
 func enqueue(c call) (driver.Value, error) {
 	job := store.NewJob{
 		Queue:       c.text(0),
@@ -46,7 +46,7 @@ func enqueue(c call) (driver.Value, error) {
 }
 
 func claimBatch(c call) (driver.Value, error) {
-	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1: all of them
+	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1 for no limit
 	jobs, err := c.claim(c.text(0), c.text(1), n, c.in(c.integer(3)))
 	if err != nil {
 		return nil, err
@@ -65,11 +65,12 @@ func claimed(j *store.Job) []member {
 	}
 }
 
-// errBlob is a payload that JSON cannot carry and no binding expects.
+// errBlob is the error of a job whose payload is a BLOB, which JSON cannot represent and no binding
+// expects.
 const errBlob = "payload is a BLOB, not text"
 
-// claim claims up to n jobs with a payload of text. Jobs with another payload are
-// dead-lettered, and more jobs are claimed instead, so that the queue is not held up.
+// claim claims up to n jobs with text payloads. Jobs with other payloads are dead-lettered and
+// replaced by further jobs, so that they do not block the queue.
 func (c call) claim(queue, worker string, n int, expires int64) (out []*store.Job, err error) {
 	for {
 		jobs, _, err := store.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
@@ -102,15 +103,15 @@ func ack(c call) (driver.Value, error) {
 	return done(store.Jobs{}.Ack(c.ctx, c.q, held, c.now()))
 }
 
-// held is the claim on the job of argument 0 by the worker of argument 1. honker's functions
-// are not given the attempt, so it is looked up within the statement's transaction.
+// held returns the claim on the job in argument 0 by the worker in argument 1. honker's functions
+// do not receive the attempt, so it is looked up in the statement's transaction.
 func (c call) held() (store.Claim, bool, error) {
 	return store.Jobs{}.Held(c.ctx, c.q, c.integer(0), c.text(1))
 }
 
 func ackBatch(c call) (driver.Value, error) {
 	n, err := store.Jobs{}.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now())
-	if err != nil && !json.Valid([]byte(c.text(0))) { // SQLite reads more than JSON
+	if err != nil && !json.Valid([]byte(c.text(0))) { // SQLite accepts more than valid JSON
 		err = invalid{err}
 	}
 	return count(n, err)
@@ -177,7 +178,7 @@ func described(j store.Job) []member {
 	}
 }
 
-// orNull is null for 0, which is how package store says that there is no such time.
+// orNull returns nil for 0, which package store uses for a missing time.
 func orNull(unix int64) any {
 	if unix == 0 {
 		return nil

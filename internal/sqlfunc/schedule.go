@@ -9,14 +9,14 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// calendar has honker's dialect alone, with honker's error texts.
+// calendar accepts only honker's dialect, and returns honker's error texts.
 var calendar cron.Local
 
 func cronNextAfter(c call) (driver.Value, error) {
 	return result(c.next(0, c.integer(1)))
 }
 
-// next is the first second after from at which the expression is due that is argument i.
+// next returns the first second after from at which the expression in argument i is due.
 func (c call) next(i int, from int64) (int64, error) {
 	due, err := calendar.Next(c.text(i), from)
 	if err != nil {
@@ -25,7 +25,7 @@ func (c call) next(i int, from int64) (int64, error) {
 	return due, nil
 }
 
-// defaultAttempts is the number of attempts of a schedule that sets none.
+// defaultAttempts is the number of attempts of a schedule that does not set it.
 const defaultAttempts = 3
 
 func schedulerRegister(c call) (driver.Value, error) {
@@ -56,10 +56,10 @@ func schedulerResume(c call) (driver.Value, error) {
 	return done(store.Schedules{}.Enable(c.ctx, c.q, c.text(0), true))
 }
 
-// schedulerTick does not fail for a schedule that cannot be read, because that would undo the
-// fires of the others. Such a schedule is paused, which schedulerList shows. It fires all that
-// is due, since its statement is one transaction. The jobs have its time as their run_at, as
-// with honker.
+// schedulerTick fires everything that is due, since its statement is a single transaction. It does
+// not fail for a schedule that cannot be parsed, because that would undo the other fires. Such a
+// schedule is paused, as schedulerList shows. As in honker, jobs get the time of the tick as
+// run_at.
 func schedulerTick(c call) (driver.Value, error) {
 	var fires []store.Fire
 	for {
@@ -111,8 +111,8 @@ func orNone(n sql.NullInt64) any {
 	return n.Int64
 }
 
-// schedulerUpdate changes what is not NULL. The two values that may be set to NULL have a
-// flag beside them that says whether they change.
+// schedulerUpdate changes the values that are not NULL. The two values that can be set to NULL have
+// a flag that says whether to change them.
 func schedulerUpdate(c call) (driver.Value, error) {
 	t, found, err := store.Schedules{}.Get(c.ctx, c.q, c.text(0))
 	if err != nil || !found {
@@ -125,7 +125,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 	return int64(1), store.Schedules{}.Update(c.ctx, c.q, t)
 }
 
-// change applies the arguments to t and tells whether there was one to apply.
+// change applies the arguments to t, and reports whether there were any.
 func (c call) change(t *store.Task) (changed bool, err error) {
 	if c.given(1) {
 		t.Spec, changed = c.text(1), true

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Strings are written as honker writes them.
+// Strings are encoded like those of honker.
 func TestSQLFunc_Strings(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                   `""`,
@@ -38,7 +38,7 @@ func TestSQLFunc_Strings(t *testing.T) {
 	}
 }
 
-// Strings are read back as they were.
+// Strings survive a round trip.
 func FuzzSQLFunc_Strings(f *testing.F) {
 	f.Add("a\"\\\n\x00\u2028é")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -49,7 +49,7 @@ func FuzzSQLFunc_Strings(f *testing.F) {
 	})
 }
 
-// Keys stand in alphabetical order.
+// Keys are in alphabetical order.
 func TestSQLFunc_KeyOrder(t *testing.T) {
 	for _, members := range [][]member{claimed(&store.Job{}), described(store.Job{}), published(store.KeyedEvent{})} {
 		keys := make([]string, len(members))
@@ -62,7 +62,7 @@ func TestSQLFunc_KeyOrder(t *testing.T) {
 	require.Equal(t, "[]", array(nil, claimed))
 }
 
-// Signatures are parsed, and no two functions have the same form.
+// Signatures can be parsed, and are unique.
 func TestSQLFunc_Signatures(t *testing.T) {
 	require.Equal(t, []param{{"topic", "Text", false}, {"key", "Text", true}, {"n", "Integer", false}}, parse("topic TEXT, key TEXT?, n INTEGER"))
 	require.Empty(t, parse(""))
@@ -77,7 +77,7 @@ func TestSQLFunc_Signatures(t *testing.T) {
 	require.Len(t, seen, 37)
 }
 
-// Sums of times stay within what a column holds.
+// Times saturate at the limits of a column.
 func TestSQLFunc_TimeSums(t *testing.T) {
 	c := call{time: time.Unix(100, 0)}
 	for seconds, want := range map[int64]int64{0: 100, -200: -100, math.MaxInt64: math.MaxInt64, math.MaxInt64 - 100: math.MaxInt64, math.MinInt64: math.MinInt64 + 100} {
@@ -85,7 +85,7 @@ func TestSQLFunc_TimeSums(t *testing.T) {
 	}
 }
 
-// A REAL that is a whole number is taken as an INTEGER, and any other is refused.
+// A REAL with an integral value is accepted as INTEGER, and any other REAL is rejected.
 func TestSQLFunc_WholeReals(t *testing.T) {
 	params := parse("queue TEXT, n INTEGER, m INTEGER?")
 	for real, want := range map[float64]int64{0: 0, math.Copysign(0, -1): 0, 3: 3, -7: -7, 1 << 53: 1 << 53, math.MinInt64: math.MinInt64} {
@@ -102,8 +102,8 @@ func TestSQLFunc_WholeReals(t *testing.T) {
 	require.NoError(t, accept(params, []driver.Value{"q", 1.0, nil}))
 }
 
-// An expires of 0 is stored as it is given, and is no NULL: what the schedule enqueues has
-// expired when the second is over. Only NULL is never.
+// An expires of 0 is stored as 0 rather than NULL: the job expires when the current second is over.
+// Only NULL means never.
 func TestSQLFunc_ScheduleExpires(t *testing.T) {
 	pool := openPool(t)
 	for i, c := range []struct{ given, stored, job string }{
@@ -128,7 +128,7 @@ func TestSQLFunc_ScheduleExpires(t *testing.T) {
 	}
 }
 
-// allFunctions are those of the schema's file.
+// allFunctions returns the functions, with the DDL of the schema file.
 func allFunctions(t *testing.T) []sqlite.Function {
 	t.Helper()
 	ddl, err := os.ReadFile("../../schema.sql")
@@ -136,8 +136,7 @@ func allFunctions(t *testing.T) []sqlite.Function {
 	return Functions(string(ddl))
 }
 
-// openPool is a pool of connections that have the functions, to a file that
-// honker_bootstrap has made.
+// openPool returns a pool with the functions, on a file created by honker_bootstrap.
 func openPool(t *testing.T) *sql.DB {
 	t.Helper()
 	connector, err := sqlite.NewConnector(filepath.Join(t.TempDir(), "x.db"),
@@ -150,7 +149,7 @@ func openPool(t *testing.T) *sql.DB {
 	return pool
 }
 
-// Each function that declares to change nothing runs where nothing can be changed.
+// Each function declared as read-only works on a read-only connection.
 func TestSQLFunc_Effects(t *testing.T) {
 	pool := openPool(t)
 	conn, err := pool.Conn(context.Background())
@@ -175,8 +174,8 @@ func anyArgs(name string) string {
 	return strings.Join(args, ", ")
 }
 
-// An argument of another type than the signature says is ErrInvalid, of every function and parameter, and so is one that
-// makes no sense. It changes nothing.
+// For every parameter of every function, an argument of the wrong type or with an invalid value is ErrInvalid, and
+// nothing is changed.
 func TestSQLFunc_BadArguments(t *testing.T) {
 	pool := openPool(t)
 	good := map[string]string{"Text": "'1'", "Integer": "1"}

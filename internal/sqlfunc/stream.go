@@ -49,8 +49,8 @@ func published(e store.KeyedEvent) []member {
 	}
 }
 
-// readable makes text of a value that an application has stored as a BLOB, with U+FFFD for
-// what is not UTF-8. An error would keep a consumer from all events that come after it.
+// readable converts a BLOB stored by an application to text, with U+FFFD for invalid UTF-8. An
+// error instead would block a consumer from all later events.
 func readable(v any) any {
 	if b, ok := v.([]byte); ok {
 		return strings.ToValidUTF8(string(b), "\uFFFD")

@@ -1,6 +1,6 @@
-// Package sqlfunc has honker's SQL functions, as other bindings have them. Each checks its
-// arguments, calls package store and writes JSON. It holds no rule of its own, so a function
-// and the Go method of the same purpose do the same.
+// Package sqlfunc implements honker's SQL functions, compatible with other bindings. Each function
+// checks its arguments, calls package store and writes JSON. All rules are in package store, so a
+// function behaves like the Go method of the same purpose.
 package sqlfunc
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// function describes one SQL function. effect tells the engine what the function needs: the
-// write lock, a savepoint around several writes, or nothing.
+// function describes an SQL function. effect tells the engine whether the function needs the write
+// lock, or a savepoint around several writes.
 type function struct {
 	name   string
-	params string // honker's signature; ? may be NULL
+	params string // honker's signature; ? marks parameters that may be NULL
 	effect sqlite.Effect
 	body   func(c call) (driver.Value, error)
 }
 
-// table has every function but honker_bootstrap. SQLite tells functions of one name apart by
-// their numbers of parameters, so a name may stand here twice.
+// table contains every function but honker_bootstrap. A name may occur more than once, since SQLite
+// distinguishes functions by name and number of parameters.
 var table = []function{
 	{"notify", "channel TEXT, payload TEXT", sqlite.WritesOnce, notify},
 
@@ -74,7 +74,7 @@ var table = []function{
 	{"honker_cron_next_after", "expr TEXT, from_unix INTEGER", sqlite.Pure, cronNextAfter},
 }
 
-// Functions returns all SQL functions. ddl is the schema, for honker_bootstrap.
+// Functions returns all SQL functions. ddl is the schema that honker_bootstrap creates.
 func Functions(ddl string) []sqlite.Function {
 	all := append([]function{{"honker_bootstrap", "", sqlite.Writes, bootstrap(ddl)}}, table...)
 	out := make([]sqlite.Function, len(all))
@@ -84,8 +84,8 @@ func Functions(ddl string) []sqlite.Function {
 	return out
 }
 
-// call is one call of a function. Its arguments have the types of the signature, and its
-// time is read once, so that several statements agree on it.
+// call is a single call of a function. Its arguments have the types of the signature. The time is
+// read once, so that all statements of a call use the same time.
 type call struct {
 	ctx  context.Context
 	q    store.Querier

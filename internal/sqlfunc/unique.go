@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// enqueueOptions are those of honkerx_enqueue. Spans are seconds; those of keys may have
-// fractions.
+// enqueueOptions are the options of honkerx_enqueue. Durations are in seconds, with fractions
+// allowed for those of unique keys.
 type enqueueOptions struct {
 	Delay       *int64 `json:"delay"`
 	RunAt       *int64 `json:"run_at"`
@@ -32,8 +32,8 @@ type enqueueOptions struct {
 
 var conflicts = map[string]store.Conflict{"": store.KeepExisting, "keep": store.KeepExisting, "replace": store.ReplaceWaiting, "again": store.RunAgain}
 
-// enqueueWith is an enqueue with all that a Go enqueue can be given, for the application's
-// triggers.
+// enqueueWith enqueues a job with all options of the Go API. It is meant for triggers of
+// applications.
 func enqueueWith(c call) (driver.Value, error) {
 	o := enqueueOptions{}
 	if c.given(2) {
@@ -61,7 +61,7 @@ func enqueueWith(c call) (driver.Value, error) {
 	return result(p.ID, err)
 }
 
-// job lets the delay win over run_at where both are given, as honker_enqueue does.
+// job prefers delay to run_at if both are given, as honker_enqueue does.
 func (o enqueueOptions) job(c call) store.NewJob {
 	job := store.NewJob{Queue: c.text(0), Priority: o.Priority, RunAt: c.now(), MaxAttempts: defaultAttempts, CreatedAt: c.now()}
 	switch {
@@ -79,7 +79,7 @@ func (o enqueueOptions) job(c call) store.NewJob {
 	return job
 }
 
-// unique checks the key and what goes with it.
+// unique validates and returns the options of the unique key.
 func (o enqueueOptions) unique(c call) (u store.Unique, err error) {
 	if u.Key, err = o.key(c.text(1)); err != nil {
 		return u, err
@@ -112,7 +112,7 @@ func (o enqueueOptions) unique(c call) (u store.Unique, err error) {
 	return u, nil
 }
 
-// maxKey is what all keys are held to, in bytes.
+// maxKey is the maximum length of a key in bytes.
 const maxKey = 1024
 
 func (o enqueueOptions) key(payload string) (string, error) {
@@ -127,7 +127,7 @@ func (o enqueueOptions) key(payload string) (string, error) {
 	return *o.Unique, nil
 }
 
-// milliseconds rounds a span up. One that is longer than a column holds is as long as that.
+// milliseconds rounds a duration up to milliseconds, and limits it to the range of a column.
 func milliseconds(seconds float64) int64 {
 	return int64(math.Min(math.Ceil(seconds*1000), float64(math.MaxInt64/4/int64(time.Millisecond))))
 }

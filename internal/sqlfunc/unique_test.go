@@ -19,7 +19,7 @@ func enqueueWithOptions(pool *sql.DB, payload string, options any) (id int64, er
 	return id, err
 }
 
-// A job without a key is what honker_enqueue makes of the same options.
+// A job without a key equals that of honker_enqueue with the same options.
 func TestEnqueueOptions_Plain(t *testing.T) {
 	pool := openPool(t)
 	for options, args := range map[string]string{
@@ -43,7 +43,7 @@ func TestEnqueueOptions_Plain(t *testing.T) {
 			second := time.Now().Unix()
 			want, got := row(`honker_enqueue('q', '1', `+args+`)`), row(`honkerx_enqueue('q', '1', '`+options+`')`)
 			if time.Now().Unix() != second {
-				continue // it may have passed between the two
+				continue // the second may have changed between the two calls
 			}
 			require.Equal(t, want, got, options)
 			break
@@ -53,7 +53,7 @@ func TestEnqueueOptions_Plain(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The triggers of an application have unique keys, and all that goes with them.
+// Triggers of applications can use unique keys with all their options.
 func TestEnqueueOptions_Trigger(t *testing.T) {
 	pool := openPool(t)
 	for _, statement := range []string{
@@ -81,7 +81,8 @@ func TestEnqueueOptions_Trigger(t *testing.T) {
 	require.Equal(t, 2, keys)
 }
 
-// The trigger of the first key of a file goes with a statement that is undone, and comes with the next.
+// The trigger created for the first key of a file is undone with its statement, and created again by
+// the next.
 func TestEnqueueOptions_FirstKeyUndone(t *testing.T) {
 	pool := openPool(t)
 	pool.SetMaxOpenConns(1)
@@ -109,13 +110,13 @@ func TestEnqueueOptions_FirstKeyUndone(t *testing.T) {
 	require.Equal(t, "0 0 4", left)
 }
 
-// Keys of all kinds: conflicts find the job, and change it as the options say.
+// A conflicting key finds the existing job, and changes it according to the options.
 func TestEnqueueOptions_Conflict(t *testing.T) {
 	pool := openPool(t)
 	for i, c := range []struct {
 		options string
 		job     int64
-		payload string // of that job afterwards: which call has set it
+		payload string // payload of that job afterwards, which shows the call that set it
 	}{
 		{`{"unique": "a"}`, 1, "1"},
 		{`{"unique": "a", "conflict": "keep", "for": 0.5}`, 1, "1"},
@@ -133,7 +134,7 @@ func TestEnqueueOptions_Conflict(t *testing.T) {
 	}
 }
 
-// A successor is held, which honker_get_job shows, and no worker's.
+// A successor is held, as honker_get_job shows, and cannot be claimed.
 func TestEnqueueOptions_Held(t *testing.T) {
 	pool := openPool(t)
 	for _, statement := range []string{`SELECT honkerx_enqueue('q', '1', '{"unique": "k"}')`, `SELECT honker_claim_batch('q', 'w', 9, 60)`,
@@ -151,7 +152,7 @@ func TestEnqueueOptions_Held(t *testing.T) {
 	require.Equal(t, []string{"pending", "none"}, []string{state, worker})
 }
 
-// Options that mean nothing are errors, and change nothing.
+// Invalid options are errors, and change nothing.
 func TestEnqueueOptions_Invalid(t *testing.T) {
 	pool := openPool(t)
 	for _, options := range []string{
