@@ -1,6 +1,6 @@
-// Package presence tells, in the file, which Work loops run, and whether the process of one still lives.
-// A row is written when a loop starts and deleted when it ends; in between the operating system
-// is asked, so that a worker that waits writes nothing, and one that was killed is known at once.
+// Package presence records in the file which Work loops run, and finds out whether their processes are alive. A
+// row is written when a loop starts, and deleted when it ends. In between the package asks the operating system,
+// so that an idle worker writes nothing and the death of a process is known at once.
 package presence
 
 import (
@@ -12,33 +12,33 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Life is what is known of a process.
+// Life is the state of a process.
 type Life int
 
-// What may be known.
+// States of a process.
 const (
-	Unknown Life = iota // it runs where this process cannot look, such as in another container
+	Unknown Life = iota // in a place that this process cannot inspect, such as another container
 	Alive
 	Gone
 )
 
-// Forgotten is how long a loop with an unknown life was not seen when its row is deleted. One that
-// lives after all writes its row again with its next commit.
+// Forgotten is how long a loop of an unknown process must not have been seen before its row is deleted. If the
+// loop is alive after all, its next commit writes the row again.
 const Forgotten = 24 * time.Hour
 
-// self is this process.
+// self returns the identity of this process.
 var self = sync.OnceValue(func() store.Process {
 	p := identify()
-	p.Host, _ = os.Hostname() // "": unknown
+	p.Host, _ = os.Hostname() // "" if unknown
 	p.PID = int64(os.Getpid())
 	return p
 })
 
-// LifeOf asks the operating system for a process.
+// LifeOf asks the operating system for the state of a process.
 //
-// All programs that use a file at the same time are on one machine, since SQLite's log needs memory that they share.
-// So one of another boot is gone. An id counts in its own space only: that of a container says
-// nothing outside of it. An id is given again, but not with the same time of start.
+// All processes that use a file at the same time are on the same machine, because SQLite's WAL needs shared
+// memory. A process of another boot is therefore gone. A process id is valid only within its PID namespace, such
+// as a container. Process ids are reused, but not with the same start time.
 func LifeOf(p store.Process) Life {
 	me := self()
 	switch {
@@ -54,12 +54,12 @@ func LifeOf(p store.Process) Life {
 	return ask(int(p.PID), p.Start)
 }
 
-// left reports that the row of a loop is to be deleted.
+// left reports whether the row of a loop should be deleted.
 func left(w store.Worker, life Life, now time.Time) bool {
 	return life == Gone || life == Unknown && w.SeenMS < now.Add(-Forgotten).UnixMilli()
 }
 
-// Left are those of all that a process has left behind. Each process is asked for once.
+// Left returns the rows of all that belong to dead or forgotten processes. It checks each process only once.
 func Left(all []store.Worker, now time.Time) (gone []store.Worker) {
 	lives := make(map[store.Process]Life)
 	for _, w := range all {
@@ -75,7 +75,7 @@ func Left(all []store.Worker, now time.Time) (gone []store.Worker) {
 	return gone
 }
 
-// version is that of this module in the program.
+// version returns the version of this module in the running program.
 var version = sync.OnceValue(func() string {
 	const module = "github.com/honker-go/honker"
 	info, ok := debug.ReadBuildInfo()

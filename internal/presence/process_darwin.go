@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// identify says what tells this process from all others, as far as it can be found out: the boot of
-// the machine, and when it was started, in microseconds. There is one space of ids.
+// identify returns the values that distinguish this process from all others, as far as they are
+// known: the boot of the machine, and the start time in microseconds. macOS has no PID namespaces.
 func identify() (p store.Process) {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {
@@ -22,7 +22,7 @@ func identify() (p store.Process) {
 	return store.Process{Boot: boot, Start: start}
 }
 
-// zombie is SZOMB of sys/proc.h: it has ended, and its parent has not waited for it.
+// zombie is SZOMB of sys/proc.h: the process has ended, but its parent has not waited for it.
 const zombie = 5
 
 func startOf(pid int) (start int64, running bool) {

@@ -11,14 +11,14 @@ import (
 
 const proc = "/proc/"
 
-// identify says what tells this process from all others, as far as it can be found out: the boot of
-// the machine, the space that its id is of, and when it was started, in ticks since the boot.
+// identify returns the values that distinguish this process from all others, as far as they are known:
+// the boot of the machine, the PID namespace, and the start time in ticks since the boot.
 func identify() (p store.Process) {
 	boot, err := os.ReadFile(proc + "sys/kernel/random/boot_id")
 	if err != nil {
 		return p
 	}
-	// A /proc of another space shows other processes under the ids.
+	// The /proc of another PID namespace shows other processes under the same ids.
 	if id, err := os.Readlink(proc + "self"); err != nil || id != strconv.Itoa(os.Getpid()) {
 		return p
 	}
@@ -33,14 +33,14 @@ func identify() (p store.Process) {
 	return store.Process{Boot: strings.TrimSpace(string(boot)), Space: space, Start: start}
 }
 
-// startOf reads when a process was started, 0 if that is not to be read. One that has ended, and that its
-// parent has not waited for, does not run.
+// startOf returns the start time of a process, or 0 if it cannot be read. A zombie does not count as
+// running.
 func startOf(pid int) (start int64, running bool) {
 	stat, err := os.ReadFile(proc + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false
 	}
-	// pid (name) state …: the name may hold anything. The start is the 22nd field.
+	// pid (name) state …: the name may contain any characters. The start time is the 22nd field.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
 		return 0, false

@@ -8,8 +8,9 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// identify tells this process from others by the time: there is no other way that all of these systems have.
+// identify distinguishes this process from others only by the time, which is all that these systems have in
+// common.
 func identify() store.Process { return store.Process{Start: time.Now().UnixNano()} }
 
-// ask is never called, for lack of a boot.
+// ask is never called, because the boot is unknown.
 func ask(int, int64) Life { return Unknown }

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// this is this process, as a register writes it.
+// this returns the identity of this process, as recorded by a register.
 func this(t *testing.T) store.Process {
 	t.Helper()
 	var put []store.Worker
@@ -29,7 +29,7 @@ func this(t *testing.T) store.Process {
 	return put[0].Process
 }
 
-// What is known of a process follows from its boot, its space, its id and its start.
+// The state of a process follows from its boot, PID namespace, id and start time.
 func TestLifeOf(t *testing.T) {
 	me := this(t)
 	require.EqualValues(t, os.Getpid(), me.PID)
@@ -58,7 +58,7 @@ func TestLifeOf(t *testing.T) {
 	}
 }
 
-// A process that was killed is gone, also while its parent has not waited for it.
+// A killed process is gone, even before its parent has waited for it.
 func TestLifeOf_Killed(t *testing.T) {
 	child := exec.Command("sleep", "600")
 	require.NoError(t, child.Start())

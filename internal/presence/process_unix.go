@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// ask looks for a process of this boot and space. One that may not be looked at may be any.
+// ask checks for a process with the same boot and PID namespace. Without permission to inspect it,
+// the state is Unknown.
 func ask(pid int, start int64) Life {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return Gone

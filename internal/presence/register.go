@@ -11,58 +11,58 @@ import (
 )
 
 const (
-	// startDelay is how old a loop is before its row is due: one that ends before costs nothing. Then a commit takes
-	// the row along, or one of its own does after aloneDelay, together with those of the loops that have
-	// started meanwhile.
+	// startDelay is the age at which the row of a loop becomes due, so that shorter loops cost nothing. The row is
+	// then written together with the next commit, or after aloneDelay by its own commit, along with rows of other
+	// loops that have started in the meantime.
 	startDelay = 20 * time.Millisecond
 	aloneDelay = 20 * time.Millisecond
-	seenEvery  = time.Minute            // between two commits that carry that the loops were seen
-	failPause  = time.Minute            // after a write that has failed
-	leaveWait  = 250 * time.Millisecond // how long the end of a loop waits for a write that is under way
+	seenEvery  = time.Minute            // between two updates of the last-seen time, carried by other commits
+	failPause  = time.Minute            // after a failed write
+	leaveWait  = 250 * time.Millisecond // how long the end of a loop waits for a write in progress
 )
 
-// Register has the Work loops of one DB. It is an engine.Rider: its rows go with commits of others,
-// or by a write of their own soon after a loop has started, and when one has ended.
+// Register keeps the rows of the Work loops of a DB. It is an engine.Rider: its rows are written with other
+// commits, or by their own commit soon after a loop has started and when it has ended.
 type Register struct {
-	flush func() // writes what is due, in a commit of its own
+	flush func() // writes what is due, in its own commit
 
-	due atomic.Bool // the next commit carries something
+	due atomic.Bool // the next commit carries changes
 
 	mu      sync.Mutex
 	running map[key]*loop
-	written map[key]store.Worker // what is in the file
-	taken   *change              // by a write that is under way; nil: there is none
+	written map[key]store.Worker // rows in the file
+	taken   *change              // change of the write in progress; nil for none
 	seen    time.Time            // when all rows were last written
-	timer   *time.Timer          // nil: none was needed yet
-	soon    bool                 // the timer is for a write
+	timer   *time.Timer          // nil until first needed
+	soon    bool                 // timer is set for a write
 	closed  bool
 }
 
-// key is a row of the file.
+// key identifies a row of the file.
 type key struct{ worker, queue string }
 
-// loop is a Work loop, or several that have the same name by mistake.
+// loop is a Work loop, or several loops that share a name by mistake.
 type loop struct {
 	row store.Worker
 	n   int
 }
 
-// change is what one write does.
+// change is the content of a single write.
 type change struct {
 	put, drop []store.Worker
-	all       bool // put has all that run
-	first     bool // this process has had no rows: it looks for those that others have left
+	all       bool // put contains all running loops
+	first     bool // this process had no rows yet, so it also deletes rows of dead processes
 	ended     chan struct{}
 }
 
-// NewRegister returns a Register that calls flush, in a goroutine of its own or in that of a loop that
-// ends. flush is to take what there is by Take.
+// NewRegister returns a Register that calls flush, either on a separate goroutine or on that of a loop that ends.
+// flush must call Take and write the changes.
 func NewRegister(flush func()) *Register {
 	return &Register{flush: flush, running: make(map[key]*loop), written: make(map[key]store.Worker)}
 }
 
-// Enter notes a loop that starts. leave is to be called when it has ended, and waits for the
-// write that says so, but not for long.
+// Enter registers a loop that starts. The caller must call leave after the loop has ended. leave waits briefly for
+// the deletion of the row.
 func (r *Register) Enter(worker string, queues []string, slots int) (leave func()) {
 	now := time.Now().UnixMilli()
 	r.mu.Lock()
@@ -90,7 +90,7 @@ func (r *Register) leave(worker string, queues []string) {
 	}
 	underWay := r.taken
 	r.mu.Unlock()
-	if underWay != nil { // what it puts is not in written before
+	if underWay != nil { // its rows are not in written yet
 		select {
 		case <-underWay.ended:
 		case <-time.After(leaveWait):
@@ -101,17 +101,17 @@ func (r *Register) leave(worker string, queues []string) {
 	}
 }
 
-// leftRows tells whether the file has rows of loops that have ended.
+// leftRows reports whether the file has rows of loops that have ended.
 func (r *Register) leftRows() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.changeLocked(time.Now()).drop) > 0
 }
 
-// soonLocked lets a commit carry what has changed, or one of its own.
+// soonLocked schedules the write of pending changes, with another commit or with its own.
 func (r *Register) soonLocked() {
 	if r.closed || r.taken != nil || r.soon {
-		return // or Done will do so, or it is done
+		return // Done will do it, or it is not needed
 	}
 	r.afterLocked(startDelay, r.ripen)
 	r.soon = true
@@ -120,7 +120,7 @@ func (r *Register) soonLocked() {
 func (r *Register) ripen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.soon && !r.closed { // else it was stopped meanwhile
+	if r.soon && !r.closed { // otherwise stopped in the meantime
 		r.due.Store(true)
 		r.afterLocked(aloneDelay, r.flush)
 		r.soon = true
@@ -139,7 +139,7 @@ func (r *Register) stopLocked() {
 	}
 }
 
-// changeLocked is what the file lacks.
+// changeLocked returns the changes that the file lacks.
 func (r *Register) changeLocked(now time.Time) *change {
 	c := &change{first: len(r.written) == 0, all: now.Sub(r.seen) >= seenEvery}
 	for k, l := range r.running {
@@ -197,7 +197,7 @@ func (r *Register) Done(ride engine.Ride) {
 		r.afterLocked(failPause, func() { r.due.Store(true) })
 	case changed:
 		r.soonLocked()
-	case len(r.running) > 0: // with no write of its own: a process that waits for work writes nothing
+	case len(r.running) > 0: // without its own commit: an idle process writes nothing
 		r.afterLocked(seenEvery, func() { r.due.Store(true) })
 	}
 }
@@ -241,7 +241,7 @@ func (r *Register) Run(ctx context.Context, q store.Querier, now time.Time) erro
 // Single implements engine.Op.
 func (r *Register) Single() bool { return false }
 
-// Sweep deletes the rows that processes have left behind.
+// Sweep deletes the rows of dead and forgotten processes.
 func Sweep(ctx context.Context, q store.Querier, now time.Time) error {
 	all, err := store.Workers{}.List(ctx, q, "")
 	if err != nil {

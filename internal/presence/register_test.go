@@ -17,16 +17,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// file is what a register has written by itself.
+// file simulates the file a register writes to.
 type file struct {
 	mu     sync.Mutex
 	all    map[string]store.Worker
 	byself int
 	writes int
-	ends   engine.Ride // of the next writes
+	ends   engine.Ride // outcome of the next writes
 }
 
-// carry is a write of another with which the register may go, or one of its own.
+// carry is a write that carries the register's changes, or the register's own write if alone is
+// set.
 func (f *file) carry(r *presence.Register, alone bool) bool {
 	if !r.Take(alone) {
 		return false
@@ -61,14 +62,14 @@ func (f *file) rows() map[string]store.Worker {
 	return maps.Clone(f.all)
 }
 
-// counts are the writes that there were, and those of the register's own.
+// counts returns the number of all writes, and of the register's own writes.
 func (f *file) counts() (writes, byself int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.writes, f.byself
 }
 
-// bubble runs fn in fake time.
+// bubble runs fn with fake time.
 func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &file{all: make(map[string]store.Worker)}
@@ -79,7 +80,7 @@ func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) 
 	})
 }
 
-// pass lets time pass, and what runs then end.
+// pass advances the time, and waits for all goroutines.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -87,8 +88,8 @@ func pass(d time.Duration) {
 
 var queues = []string{"a", "b"}
 
-// Loops that start together share a write, and their ends delete their rows at once. In between
-// nothing is written however long they wait.
+// Loops that start together share a write, and the end of a loop deletes its rows at once. In
+// between nothing is written, however long the loops wait.
 func TestRegister_Quiet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("v", queues, 4)
@@ -121,7 +122,8 @@ func TestRegister_Short(t *testing.T) {
 	})
 }
 
-// The first commit after 20 ms takes the rows along, and one a minute that they were seen.
+// The first commit after 20 ms carries the rows. Later, a commit per minute updates their last-seen
+// time.
 func TestRegister_Carried(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		since := time.Now().UnixMilli()
@@ -144,7 +146,7 @@ func TestRegister_Carried(t *testing.T) {
 	})
 }
 
-// Two loops of one name have one row, until both have ended.
+// Two loops with the same name share a row until both have ended.
 func TestRegister_Twins(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("w", queues[:1], 4)
@@ -157,8 +159,8 @@ func TestRegister_Twins(t *testing.T) {
 	})
 }
 
-// What could not be written is tried again: soon where the other write was to blame, and with a
-// commit after a minute where the rows were.
+// A failed write is tried again: soon if the other part of the write had failed, and with a commit
+// after a minute if the rows themselves had.
 func TestRegister_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		f.fail(engine.RideLeft)
@@ -178,7 +180,7 @@ func TestRegister_Failed(t *testing.T) {
 	})
 }
 
-// A DB that closes writes what is left with its last write.
+// When a DB closes, its last write contains the remaining changes.
 func TestRegister_Close(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
@@ -192,7 +194,7 @@ func TestRegister_Close(t *testing.T) {
 	})
 }
 
-// A loop that starts while a write is under way is in the next one, and so is one that ends.
+// A loop that starts or ends during a write is handled by the next write.
 func TestRegister_Meanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
@@ -209,7 +211,7 @@ func TestRegister_Meanwhile(t *testing.T) {
 	})
 }
 
-// A loop that ends while its row is being written deletes it all the same before it has ended.
+// A loop that ends while its row is being written still deletes the row before its end.
 func TestRegister_EndsMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
@@ -224,7 +226,7 @@ func TestRegister_EndsMeanwhile(t *testing.T) {
 		<-ended
 		require.Empty(t, f.rows())
 
-		// It does not wait for long.
+		// The wait is short.
 		leave = r.Enter("w", queues, 4)
 		require.True(t, r.Take(true))
 		began := time.Now()
