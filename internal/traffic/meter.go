@@ -1,6 +1,6 @@
-// Package traffic counts what this process does with jobs, by queue and minute, and adds it to the
-// file. It causes next to no writes: the numbers go with a commit of others, once a second, and with
-// one of their own when there was none for two seconds.
+// Package traffic counts the job events of this process by queue and minute, and adds the
+// counts to the file. It causes few writes: once a second, the counts are written along with another
+// commit. They get their own commit only if there was none for two seconds.
 package traffic
 
 import (
@@ -16,22 +16,22 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Kept is how long the file keeps a minute.
+// Kept is how long the file keeps the counts of a minute.
 const Kept = 7 * 24 * time.Hour
 
 const (
-	carryEvery = time.Second     // between two commits that carry the numbers
-	quietAfter = 2 * time.Second // without such a commit, they are written by one of their own
-	failPause  = time.Minute     // after a write that has failed
+	carryEvery = time.Second     // between two commits that carry counts
+	quietAfter = 2 * time.Second // after this time without a commit, counts are written by their own
+	failPause  = time.Minute     // after a failed write
 
-	mostQueues  = 100 // of a minute in the file: the others share one row
-	placeKept   = 10  // minutes in which a queue with a row keeps its place among those
-	tallies     = 8   // that one Meter counts in
-	mostPending = 512 // rows of a tally that wait for a write
-	trimSpan    = 10  // minutes that one write takes away, at most
+	mostQueues  = 100 // per minute in the file; further queues share a row
+	placeKept   = 10  // minutes for which a queue keeps its own row
+	tallies     = 8   // per Meter
+	mostPending = 512 // per tally, waiting for a write
+	trimSpan    = 10  // minutes deleted by a single write, at most
 )
 
-// Counts are what has happened.
+// Counts are counts of events, and sums of durations.
 type Counts struct {
 	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
 	Wait, Ran                                        time.Duration // sums
@@ -50,19 +50,19 @@ func (c *Counts) add(d Counts) {
 	c.MaxWait = max(c.MaxWait, d.MaxWait)
 }
 
-// events is how many there are, to find the busiest queues.
+// events returns the number of events, to find the busiest queues.
 func (c *Counts) events() int64 {
 	return c.Enqueued + c.Claimed + c.Acked + c.Retried + c.Died + c.Snoozed
 }
 
-// rounded has the times as the file keeps them.
+// rounded truncates the durations to the resolution of the file.
 func (c *Counts) rounded() Counts {
 	r := *c
 	r.Wait, r.Ran = c.Wait.Truncate(time.Millisecond), c.Ran.Truncate(time.Millisecond)
 	return r
 }
 
-// row is what is added to a row of the file.
+// row converts c to an increment of the row k.
 func (c *Counts) row(k key) store.Minute {
 	return store.Minute{
 		Minute: k.minute, Queue: k.queue,
@@ -71,16 +71,16 @@ func (c *Counts) row(k key) store.Minute {
 	}
 }
 
-// key is a row of the file.
+// key identifies a row of the file.
 type key struct {
 	minute int64
 	queue  string
 }
 
-// sums are counts by the rows that they are for.
+// sums are counts by row.
 type sums map[key]*Counts
 
-// at is the sum of a row.
+// at returns the counts of row k.
 func (s sums) at(k key) *Counts {
 	if s[k] == nil {
 		s[k] = new(Counts)
@@ -88,35 +88,35 @@ func (s sums) at(k key) *Counts {
 	return s[k]
 }
 
-// Meter counts for one DB. Add of a nil Meter does nothing. It is an engine.Rider of the DB: what
-// it has counted is pending until a write takes it, and comes back if that fails.
+// Meter counts for a DB. It is an engine.Rider: counts are pending until a write takes them, and
+// become pending again if the write fails. Add of a nil Meter does nothing.
 type Meter struct {
-	flush func() // writes what is pending, in a commit of its own
+	flush func() // writes pending counts, in its own commit
 
-	due     atomic.Bool   // the next commit carries what is pending
-	armed   atomic.Bool   // there is a timer; it changes under mu
-	next    atomic.Uint32 // counts the calls of Add: each uses the next tally
+	due     atomic.Bool   // the next commit carries the pending counts
+	armed   atomic.Bool   // a timer is set; changed under mu
+	next    atomic.Uint32 // number of calls of Add, to select the next tally
 	tallies [tallies]tally
 
 	mu     sync.Mutex
-	taken  sums        // by a write that is under way; nil: there is none
-	last   time.Time   // when the last write took something
-	timer  *time.Timer // of what is pending; nil: none was needed yet
+	taken  sums        // counts of the write in progress; nil for none
+	last   time.Time   // when counts were last taken
+	timer  *time.Timer // for pending counts; nil until first needed
 	closed bool
 
-	// Of the write that is under way.
-	known  map[string]bool // queues with rows of their own
-	looked int64           // the minute of known
+	// State of the write in progress.
+	known  map[string]bool // queues with their own rows
+	looked int64           // minute of known
 }
 
-// NewMeter returns a Meter that calls flush, in a goroutine of its own, where no commit has
-// carried its numbers. flush is to take them by Take.
+// NewMeter returns a Meter that calls flush on a separate goroutine if no commit has carried its
+// counts. flush must call Take and write them.
 func NewMeter(flush func()) *Meter {
 	return &Meter{flush: flush}
 }
 
-// Add counts something that has happened in a queue at a time. It is in the way of each job: it does
-// not ask for the time, which on some machines costs more than all the rest.
+// Add counts events in queue at the time at. It is called for each job, so it does not read the
+// clock, which on some machines would cost more than everything else.
 func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	if m == nil || c == (Counts{}) {
 		return
@@ -132,7 +132,8 @@ func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	}
 }
 
-// armLocked lets a commit after d carry what is pending, or a write of its own if none comes.
+// armLocked makes the pending counts due after d. They are then written with the next commit, or
+// with their own if there is none.
 func (m *Meter) armLocked(d time.Duration) {
 	if d > 0 {
 		m.afterLocked(d, m.ripen)
@@ -141,7 +142,7 @@ func (m *Meter) armLocked(d time.Duration) {
 	}
 }
 
-// afterLocked is the one timer.
+// afterLocked sets the timer, and replaces an earlier setting.
 func (m *Meter) afterLocked(d time.Duration, f func()) {
 	m.stopLocked()
 	m.armed.Store(true)
@@ -157,7 +158,7 @@ func (m *Meter) stopLocked() {
 func (m *Meter) ripen() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.armed.Load() && !m.closed { // else it was stopped meanwhile
+	if m.armed.Load() && !m.closed { // otherwise stopped in the meantime
 		m.ripenLocked()
 	}
 }
@@ -167,8 +168,8 @@ func (m *Meter) ripenLocked() {
 	m.afterLocked(quietAfter-carryEvery, m.flush)
 }
 
-// Take reports that a write which begins now carries what is pending: then Run is called in its
-// transaction, and Done after it. alone is for a write of the Meter's own.
+// Take reports whether a write that begins now should carry the pending counts. If so, the caller
+// must call Run in its transaction, and Done after it. alone is set for the Meter's own write.
 func (m *Meter) Take(alone bool) bool {
 	if !alone && !m.due.Load() {
 		return false
@@ -179,7 +180,7 @@ func (m *Meter) Take(alone bool) bool {
 		return false
 	}
 	m.due.Store(false)
-	m.stopLocked() // first: an Add that comes after its tally was taken sees it
+	m.stopLocked() // must come first, so that an Add after its tally was taken arms the timer again
 	taken := make(sums)
 	for i := range m.tallies {
 		m.tallies[i].take(taken)
@@ -191,7 +192,7 @@ func (m *Meter) Take(alone bool) bool {
 	return true
 }
 
-// Done ends what Take has begun.
+// Done reports the outcome of the write started by Take.
 func (m *Meter) Done(o engine.Ride) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,7 +211,7 @@ func (m *Meter) Done(o engine.Ride) {
 		m.armLocked(time.Until(m.last.Add(carryEvery)))
 	case engine.RideLeft:
 		m.armLocked(0)
-	case engine.RideFailed: // with no write of its own: a process that is quiet by then stays so
+	case engine.RideFailed: // without its own commit: a process that is quiet by then stays quiet
 		m.afterLocked(failPause, func() { m.due.Store(true) })
 	}
 }
@@ -224,7 +225,7 @@ func (m *Meter) empty() bool {
 	return true
 }
 
-// Close ends the counting. What is pending is left to a last Take.
+// Close stops counting. Pending counts remain for a last Take.
 func (m *Meter) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,10 +254,10 @@ func (m *Meter) Run(ctx context.Context, q store.Querier, now time.Time) error {
 // Single implements engine.Op.
 func (m *Meter) Single() bool { return false }
 
-// Before is the first minute that is kept.
+// Before returns the first minute that is kept.
 func Before(now time.Time) int64 { return now.Add(-Kept).Unix() / 60 }
 
-// rows are those that what was taken is added to, and the total of each minute.
+// rows returns the increments for the taken counts, and for the total of each minute.
 func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]store.Minute, error) {
 	if err := m.look(ctx, q, minute); err != nil {
 		return nil, err
@@ -266,7 +267,7 @@ func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]stor
 		return cmp.Or(cmp.Compare(m.taken[b].events(), m.taken[a].events()), cmp.Compare(a.queue, b.queue))
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(m.taken), busiest) {
-		c := m.taken[k].rounded() // before the sums, or a total would not be that of its rows
+		c := m.taken[k].rounded() // truncate before adding up, so that the total matches its rows
 		all.at(key{k.minute, m.place(k.queue)}).add(c)
 		all.at(key{k.minute, store.AllQueues}).add(c)
 	}
@@ -277,8 +278,8 @@ func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]stor
 	return rows, nil
 }
 
-// look finds out which queues have a row of their own, where it may have changed and matters: once a
-// minute, and for a queue that was not seen yet.
+// look determines which queues have their own row. It queries the file once per minute, and for
+// queues not seen before.
 func (m *Meter) look(ctx context.Context, q store.Querier, minute int64) error {
 	if m.looked != minute {
 		m.looked, m.known = minute, make(map[string]bool)
@@ -296,7 +297,7 @@ func (m *Meter) look(ctx context.Context, q store.Querier, minute int64) error {
 	return nil
 }
 
-// place is the queue of the row for queue.
+// place returns the name of the row for queue.
 func (m *Meter) place(queue string) string {
 	switch {
 	case m.known[queue]:

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bubble runs fn in fake time with a meter that counts the writes of its own.
+// bubble runs fn with fake time and a meter. alone is the number of the meter's own writes.
 func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 	synctest.Test(t, func(t *testing.T) {
 		alone := 0
@@ -32,7 +32,8 @@ func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 
 var one = traffic.Counts{Enqueued: 1}
 
-// While commits go on, one a second carries the numbers, and there is no write of their own.
+// While there are commits, a commit per second carries the counts, and the meter makes no writes of
+// its own.
 func TestMeter_Carried(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		carried := 0
@@ -49,7 +50,7 @@ func TestMeter_Carried(t *testing.T) {
 	})
 }
 
-// When there are no commits any more the rest is written once, and then nothing for ever.
+// After the last commit, the remaining counts are written once, and then nothing more.
 func TestMeter_Quiet(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		m.Add(time.Now(), "jobs", one)
@@ -67,7 +68,7 @@ func TestMeter_Quiet(t *testing.T) {
 	})
 }
 
-// A transaction that has failed for a reason of its own leaves the numbers to the next one.
+// If a transaction fails for an unrelated reason, the next transaction carries the counts.
 func TestMeter_Left(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		m.Add(time.Now(), "jobs", one)
@@ -80,7 +81,7 @@ func TestMeter_Left(t *testing.T) {
 	})
 }
 
-// After a failure there is a pause, and a process that is quiet by then never tries again.
+// After a failed write there is a pause. A process that is quiet by then makes no further attempt.
 func TestMeter_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		m.Add(time.Now(), "jobs", one)
@@ -97,7 +98,7 @@ func TestMeter_Failed(t *testing.T) {
 	})
 }
 
-// A nil meter counts nothing, and does no harm.
+// A nil Meter counts nothing and does not panic.
 func TestMeter_Nil(t *testing.T) {
 	var m *traffic.Meter
 	m.Add(time.Now(), "jobs", one)

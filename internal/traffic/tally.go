@@ -6,13 +6,13 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// tally is a part of what is counted. A Meter has several, so that goroutines that count at the same
-// time seldom wait for each other.
+// tally holds part of the counts. A Meter has several tallies, so that concurrent goroutines rarely
+// wait for each other.
 type tally struct {
 	mu      sync.Mutex
 	pending sums
-	recent  key     // of pending, and what it has there: mostly the next is the same
-	counts  *Counts // nil: there is none
+	recent  key     // the key last used, often needed again for the next Add
+	counts  *Counts // counts of recent in pending; nil for none
 }
 
 func (t *tally) add(k key, c Counts) {
@@ -34,7 +34,7 @@ func (t *tally) at(k key) *Counts {
 	return t.pending.at(k)
 }
 
-// take moves what is pending into all.
+// take moves the pending counts into all.
 func (t *tally) take(all sums) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
