@@ -66,11 +66,11 @@ func (a *app) accounts(given []string) (*accounts, error) {
 func (s *accounts) add(source, line string) error {
 	name, hash, _ := strings.Cut(line, ":")
 	if name == "" || hash == "" {
-		return usage(tryHash, "%s needs user:hash", source)
+		return usage(tryHash, "%s requires user:hash", source)
 	}
 	cost, err := bcrypt.Cost([]byte(hash))
 	if err != nil || !bcryptHash.MatchString(hash) {
-		return usage(tryHash, "%s needs user:hash with a hash of bcrypt, such as $2y$…: neither a password nor another hash is taken", source)
+		return usage(tryHash, "%s requires user:hash with a bcrypt hash such as $2y$…; passwords and other hashes are not accepted", source)
 	}
 	if err := s.checkCost(source, cost); err != nil {
 		return err
@@ -86,16 +86,16 @@ const maxCost = 14
 // would then reveal which names exist.
 func (s *accounts) checkCost(source string, cost int) error {
 	if cost > maxCost {
-		return usage(tryHash, "%s has a hash with a cost of %d, at most %d", source, cost, maxCost)
+		return usage(tryHash, "%s has a bcrypt cost of %d; the maximum is %d", source, cost, maxCost)
 	}
 	if s.cost != 0 && s.cost != cost {
-		return usage("htpasswd -nBC 12 USER, for each account", "%s has a hash with a cost of %d, and another account %d: all need the same", source, cost, s.cost)
+		return usage("htpasswd -nBC 12 USER, for each account", "%s has a bcrypt cost of %d, but another account has %d: all accounts must have the same cost", source, cost, s.cost)
 	}
 	s.cost = cost
 	return nil
 }
 
-var errPassword = errors.New("a name and a password are needed")
+var errPassword = errors.New("a name and a password are required")
 
 // check returns nil if the request carries a known name with its password, and errPassword if not. Any other error
 // means that the password was not checked.
@@ -160,12 +160,12 @@ func refuseLogin(w http.ResponseWriter, err error) {
 func comeLater(w http.ResponseWriter, seconds string, status int) {
 	w.Header().Set("Retry-After", seconds)
 	w.Header().Set("Cache-Control", "no-store")
-	http.Error(w, "Too many logins wait: come again in some seconds.", status)
+	http.Error(w, "Too many logins are waiting. Try again in a few seconds.", status)
 }
 
 // askPassword answers with 401, which makes a browser prompt for a name and a password.
 func askPassword(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Basic realm="honker", charset="UTF-8"`)
 	w.Header().Set("Cache-Control", "no-store")
-	http.Error(w, "A name and a password are needed.", http.StatusUnauthorized)
+	http.Error(w, "A name and a password are required.", http.StatusUnauthorized)
 }

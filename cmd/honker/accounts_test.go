@@ -46,7 +46,7 @@ func TestUI_Basic(t *testing.T) {
 	} {
 		v.basic = wrong
 		for _, path := range []string{"/", "/events", "/job?id=1", "/export", "/none", style} {
-			require.Equal(t, "A name and a password are needed.\n", v.sees(http.StatusUnauthorized, path), path)
+			require.Equal(t, "A name and a password are required.\n", v.sees(http.StatusUnauthorized, path), path)
 		}
 		status, _ := v.ask("/pause", url.Values{"queue": {q.Name()}})
 		require.Equal(t, http.StatusUnauthorized, status)
@@ -146,15 +146,15 @@ func TestAccounts_Cost(t *testing.T) {
 	}
 	require.NoError(t, start("", "ann:"+hashOfCost("14"), "bob:"+hashOfCost("14")))
 	for _, cost := range []string{"15", "20", "31"} {
-		require.ErrorContains(t, start("", "ann:"+hashOfCost(cost)), "a cost of "+cost+", at most 14")
-		require.ErrorContains(t, start("ann:"+hashOfCost(cost)), "a cost of "+cost+", at most 14")
+		require.ErrorContains(t, start("", "ann:"+hashOfCost(cost)), "a bcrypt cost of "+cost+"; the maximum is 14")
+		require.ErrorContains(t, start("ann:"+hashOfCost(cost)), "a bcrypt cost of "+cost+"; the maximum is 14")
 	}
 	for _, err := range []error{
 		start("", "ann:"+hashOfCost("10"), "bob:"+hashOfCost("12")),
 		start("ann:"+hashOfCost("10"), "bob:"+hashOfCost("12")),
 		start("ann:" + hashOfCost("10") + "\nbob:" + hashOfCost("12")),
 	} {
-		require.ErrorContains(t, err, "a cost of 12, and another account 10")
+		require.ErrorContains(t, err, "a bcrypt cost of 12, but another account has 10")
 		var coded *coded
 		require.ErrorAs(t, err, &coded)
 		require.Equal(t, codeUsage, coded.code)

@@ -40,9 +40,9 @@ func bytesCell(n int64) cell {
 func (a *app) backup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup DESTINATION",
-		Short: "Copy the file as of one moment, also while it is in use",
-		Long: `backup copies the file as of one moment, while the application goes on: it holds up no writer. The copy gets its name
-when it is whole. It replaces no file.`,
+		Short: "Write a consistent copy of the file, even while it is in use",
+		Long: `backup writes a consistent copy of the file while applications use it. It blocks no writers. The copy appears under
+its name only when it is complete. backup never overwrites a file.`,
 		Example: `  honker backup /backups/app-$(date +%F).db -f /srv/app.db`,
 		GroupID: groupFile,
 		Args:    cobra.ExactArgs(1),
@@ -54,7 +54,7 @@ when it is whole. It replaces no file.`,
 			err := admin.Backup(ctx, db, args[0])
 			switch {
 			case errors.Is(err, fs.ErrExist):
-				return usage("the same with another name", "%s: there is a file already", args[0])
+				return usage("the same with another name", "%s: the file exists already", args[0])
 			case errors.Is(err, fs.ErrNotExist):
 				return usage("", "%s: no such directory", args[0])
 			case err != nil:
@@ -75,7 +75,7 @@ func unwritable(dir string) error {
 	if err == nil {
 		return errors.Join(probe.Close(), os.Remove(probe.Name()))
 	}
-	return &coded{code: codeRefused, err: err, try: "the same into another directory"}
+	return &coded{code: codeRefused, err: err, try: "the same with another directory"}
 }
 
 // vacuumed holds the size of the file before and after a vacuum.
@@ -94,9 +94,10 @@ var vacuumedView = view[vacuumed]{columns: []column[vacuumed]{
 func (a *app) vacuum() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vacuum",
-		Short: "Give the free pages of the file back to the disk; holds up all writers",
-		Long: `vacuum writes the file anew without its free pages. It holds up all writers for as long as that takes, and needs as much
-room again on the disk. SQLite uses free pages by itself: it is for a file that has become much smaller for good.`,
+		Short: "Rebuild the file without free pages; blocks all writers",
+		Long: `vacuum rebuilds the file without its free pages and returns their space to the disk. It blocks all writers until it is
+done, and temporarily needs as much disk space again. SQLite reuses free pages by itself, so vacuum is useful only for a file
+that has become much smaller for good.`,
 		GroupID:     groupFile,
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{nameless: "yes"},
@@ -134,17 +135,17 @@ func (a *app) maintain() *cobra.Command {
 	var opts honker.MaintainOptions
 	cmd := &cobra.Command{
 		Use:   "maintain",
-		Short: "Keep the file small: sweep, compact, prune; with --once one round",
-		Long: `maintain dead-letters jobs that can run no more, deletes events, jobs, results and windows of limits that are not to be
-kept, and truncates the log, once a minute, in one process of all that do so: it is for files that no program of this
-library maintains. It goes on until it is interrupted. With --once it does one round, and the exit code is 1 if another
-process maintains the file.`,
+		Short: "Keep the file small: sweep, compact and prune",
+		Long: `maintain dead-letters jobs that can no longer run, deletes events, jobs, results and rate-limit windows that are no longer retained, and
+truncates the write-ahead log. Run it for files that no program with this library maintains. It runs a round per minute until
+it is interrupted. Of several processes, only one maintains the file. With --once it runs a single round, and exits with
+code 1 if another process maintains the file.`,
 		Example: `  honker maintain --once -f /srv/app.db`,
 		GroupID: groupFile,
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().BoolVar(&opts.Once, "once", false, "one round")
-	cmd.Flags().Var(spanFlag{&opts.Every}, "every", "between two rounds; default 1m")
+	cmd.Flags().BoolVar(&opts.Once, "once", false, "run a single round")
+	cmd.Flags().Var(spanFlag{&opts.Every}, "every", "time between two rounds; default 1m")
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.serve(ctx, nil, func(db *honker.DB) error {
 			err := db.Maintain(ctx, &opts)

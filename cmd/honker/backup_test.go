@@ -24,7 +24,7 @@ func TestProcess_Backup(t *testing.T) {
 
 	got = ran(t, dir, "backup", "copy.db", "-f", "app.db")
 	require.Equal(t, codeUsage, got.code)
-	require.Contains(t, got.err, "there is a file already")
+	require.Contains(t, got.err, "the file exists already")
 	got = ran(t, dir, "backup", "none/copy.db", "-f", "app.db")
 	require.Equal(t, codeUsage, got.code)
 	require.Contains(t, got.err, "no such directory")

@@ -31,19 +31,19 @@ func (a *app) batches() *cobra.Command {
 	var order admin.Order
 	cmd := &cobra.Command{
 		Use:   "batches",
-		Short: "The batches of jobs, and how far they are",
-		Long: `batches lists the batches of jobs, the newest first unless --sort says otherwise: how many members each has had, and what has become of them. One that is
-open can get more. honker jobs --batch lists the members.`,
+		Short: "List the batches of jobs and their progress",
+		Long: `batches lists the batches of jobs, newest first unless --sort is given, with the number of their members and the outcomes.
+An open batch can still get members. To list the members of a batch, use honker jobs --batch.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`, 1 to 1000")
-	cmd.Flags().StringVar(&after, "after", "", "go on after the `cursor` that the list before has ended with")
+	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`, from 1 to 1000")
+	cmd.Flags().StringVar(&after, "after", "", "continue after this `cursor`, printed at the end of the previous list")
 	addSort(cmd, &order, admin.NewestFirst, admin.OldestFirst)
 	a.prints(cmd, batchView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		if limit < 1 || limit > pageSize {
-			return usage("", "--limit %d: it is not between 1 and %d", limit, pageSize)
+			return usage("", "--limit %d is not between 1 and %d", limit, pageSize)
 		}
 		return a.look(ctx, func(db *honker.DB) error {
 			page, err := admin.Batches(ctx, db, &admin.PageOptions{Order: order, After: admin.Cursor(after), Limit: limit})

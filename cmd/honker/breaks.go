@@ -27,15 +27,15 @@ var relayPartitionView = view[admin.RelayPartition]{
 }
 
 func (a *app) relay() *cobra.Command {
-	return parent("relay", "Relays: partitions that are held or wait, and to free them", groupChange, a.relayPartitions(), a.relayBreak())
+	return parent("relay", "List and free blocked partitions of relays", groupChange, a.relayPartitions(), a.relayBreak())
 }
 
 func (a *app) relayPartitions() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partitions",
-		Short: "The partitions that a process holds, or that wait after a failure",
-		Long: `partitions lists the partitions of relays that no process can take now: lease_until is when the lease of the process
-that holds it ends, and retry_at is when it is tried again after a failure.`,
+		Short: "List partitions that are held, or paused after a failure",
+		Long: `partitions lists the partitions of relays that no process can take now. lease_until is the end of the holder's lease, and
+retry_at is the time of the next attempt after a failure.`,
 		Args: cobra.NoArgs,
 	}
 	a.prints(cmd, relayPartitionView)
@@ -45,7 +45,7 @@ that holds it ends, and retry_at is when it is tried again after a failure.`,
 			if err != nil {
 				return err
 			}
-			return many(a, relayPartitionView, all, "partitions are held or wait")
+			return many(a, relayPartitionView, all, "partitions are held or paused")
 		})
 	})
 }
@@ -56,10 +56,11 @@ func (a *app) relayBreak() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "break QUEUE [PARTITION]",
 		SuggestFor: []string{"unlock", "free", "retry"},
-		Short:      "Free a partition: end its lease and its pause after a failure",
-		Long: `break ends the lease of a partition, or of all partitions of a queue, and the pause after a failure. The next process takes
-it at once. Use it for a process that is gone or hangs, for times that a wrong clock has left, and to try a customer's endpoint again now. A process that
-still handles a message goes on with it, beside the one that takes over, and its progress is not saved. The exit code is 1 if nothing was to be freed.`,
+		Short:      "End the lease of a partition, or its pause after a failure",
+		Long: `break ends the lease of a partition, or of all partitions of a queue, and the pause after a failure. The next process can take
+the partition at once. Use break if a process is gone or hangs, after a wrong clock has left times in the future, or to retry a
+customer's endpoint now. A process that is still handling a message continues, in parallel with the new holder, but its progress
+is not saved. The exit code is 1 if there was nothing to free.`,
 		Example: `  honker relay break webhooks 3
   honker relay break webhooks --yes`,
 		Args:              cobra.RangeArgs(1, 2),
@@ -67,19 +68,19 @@ still handles a message goes on with it, beside the one that takes over, and its
 	}
 	flags.addTo(cmd)
 	cmd.Annotations = nil // partitions have names
-	cmd.Flags().StringVar(&family, "family", "", "of the relay, by its `name`; default: the one without a name")
+	cmd.Flags().StringVar(&family, "family", "", "`name` of the relay; default: the relay without a name")
 	a.prints(cmd, relayPartitionView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if len(args) > 1 {
 			if n, err := strconv.Atoi(args[1]); err != nil || n < 0 {
-				return usage("", "%q is no partition: a number from 0 on", args[1])
+				return usage("", "%q is not a partition: it must be a number from 0", args[1])
 			}
 		}
 		return a.change(ctx, func(db *honker.DB) error { return a.breakRelay(ctx, db, family, args, flags) })
 	})
 }
 
-// breakRelay frees the partitions that args name.
+// breakRelay frees the partitions selected by args.
 func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args []string, flags changing) error {
 	all, err := admin.RelayPartitions(ctx, db)
 	if err != nil {
@@ -91,9 +92,9 @@ func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args
 			found = append(found, p)
 		}
 	}
-	none := &coded{code: codeNo, err: fmt.Errorf("no partition of queue %q is held or waits", args[0]), try: a.command("relay", "partitions")}
+	none := &coded{code: codeNo, err: fmt.Errorf("no partition of queue %q is held or paused", args[0]), try: a.command("relay", "partitions")}
 	if len(args) > 1 {
-		none.err = fmt.Errorf("partition %s of queue %q is not held and does not wait", args[1], args[0])
+		none.err = fmt.Errorf("partition %s of queue %q is neither held nor paused", args[1], args[0])
 	}
 	switch {
 	case len(found) == 0:
@@ -113,7 +114,7 @@ func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args
 		return err
 	}
 	if len(freed) == 0 {
-		return none // each was taken again meanwhile, or let go
+		return none // all were taken again or released in the meantime
 	}
 	told := many(a, relayPartitionView, freed, "")
 	if err != nil {
@@ -122,7 +123,7 @@ func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args
 	return told
 }
 
-// breakEach returns the partitions that it has freed, also with an error.
+// breakEach returns the partitions that it has freed, even if it also returns an error.
 func (a *app) breakEach(ctx context.Context, db *honker.DB, found []admin.RelayPartition) (freed []admin.RelayPartition, err error) {
 	for _, p := range found {
 		was, err := admin.BreakRelayPartition(ctx, db, p)
@@ -173,9 +174,10 @@ var presenceView = view[admin.PresenceInfo]{
 
 func (a *app) presences() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "presences",
-		Short:   "The actors of package dispatch that live, and their names",
-		Long:    `presences lists the names of actors that are taken, by which process, and until when they are unless it is heard of again.`,
+		Use:   "presences",
+		Short: "List live actors of package dispatch",
+		Long: `presences lists the names of actors in use, with the process of each actor, and the time at which the name expires without
+another heartbeat.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -186,13 +188,13 @@ func (a *app) presences() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return many(a, presenceView, all, "actors live")
+			return many(a, presenceView, all, "live actors")
 		})
 	})
 }
 
 func (a *app) presence() *cobra.Command {
-	return parent("presence", "One actor: free its name", groupChange, a.presenceBreak())
+	return parent("presence", "Free the name of an actor", groupChange, a.presenceBreak())
 }
 
 func (a *app) presenceBreak() *cobra.Command {
@@ -201,13 +203,14 @@ func (a *app) presenceBreak() *cobra.Command {
 		Use:        "break KEY",
 		SuggestFor: []string{"unlock", "rm", "free"},
 		Short:      "Free the name of an actor that is gone",
-		Long: `break frees the name of an actor, by its key. An actor that lives takes its name back at its next heartbeat, unless another has
-taken it: then it ends. With --owner the name is freed only if that still has it. The exit code is 1 if the name is not taken.`,
+		Long: `break frees the name of an actor, given by its key. A live actor takes its name back at its next heartbeat, unless another
+actor has taken it. Then the first actor ends. With --owner, the name is freed only if this owner still has it. The exit code
+is 1 if the name is not in use.`,
 		Example:           `  honker presence break hero:meta:actor:inst:osis:default:2`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completePresence,
 	}
-	cmd.Flags().StringVar(&owner, "owner", "", "only if this `name` has it; default: whichever does")
+	cmd.Flags().StringVar(&owner, "owner", "", "free the name only if this `owner` has it")
 	a.prints(cmd, brokenView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error { return a.breakPresence(ctx, db, args[0], owner) })
@@ -226,7 +229,7 @@ func (a *app) breakPresence(ctx context.Context, db *honker.DB, key, owner strin
 			}
 		}
 	}
-	free := &coded{code: codeNo, err: fmt.Errorf("the name %q is not taken", key), try: a.command("presences")}
+	free := &coded{code: codeNo, err: fmt.Errorf("the name %q is not in use", key), try: a.command("presences")}
 	if owner == "" {
 		return free
 	}
@@ -235,7 +238,7 @@ func (a *app) breakPresence(ctx context.Context, db *honker.DB, key, owner strin
 	case err != nil:
 		return err
 	case !was:
-		free.err = fmt.Errorf("the name %q is not taken by %s", key, owner)
+		free.err = fmt.Errorf("the name %q is not owned by %s", key, owner)
 		return free
 	}
 	return one(a, brokenView, broken{Name: key, Owner: owner})

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// fillBlocked leaves times of a wrong clock in the app.db here: partitions 1 and 3 of a relay's queue, and
-// the name of an actor.
+// fillBlocked stores times of a wrong clock in app.db, in partitions 1 and 3 of a relay's queue, and for the
+// name of an actor.
 func fillBlocked(t *testing.T) *honker.DB {
 	t.Helper()
 	db := open(t, "app.db")
@@ -25,14 +25,14 @@ func fillBlocked(t *testing.T) *honker.DB {
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET epoch = 9, attempts = 3, last_error = 'post: 503', retry_at_ms = ? WHERE partition = 3`, ahead)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_billing_partitions SET epoch = 2, retry_at_ms = ? WHERE partition = 0`, ahead)
 
-	_, err := dispatch.New(db, nil).Send(t.Context(), dispatch.Target{Type: "osis"}, 1) // makes the tables
+	_, err := dispatch.New(db, nil).Send(t.Context(), dispatch.Target{Type: "osis"}, 1) // creates the tables
 	require.NoError(t, err)
 	key := dispatch.Keys{}.Presence(dispatch.Identity{Type: "osis", Instance: "2"})
 	testkit.Exec(t, db, `INSERT INTO _honkerx_dispatch_presence VALUES (?, 'web-1-7', '{"pid": 7, "hostname": "web-1"}', ?)`, key, ahead)
 	return db
 }
 
-// Partitions of relays that are held or wait are listed and freed.
+// Held and paused partitions of relays can be listed and freed.
 func TestGolden_RelayBreak(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.do("relay", "partitions", "-o", "table")
@@ -56,7 +56,7 @@ func TestGolden_RelayBreak(t *testing.T) {
 	})
 }
 
-// Names of actors that are taken are listed and freed.
+// The names of live actors can be listed and freed.
 func TestGolden_PresenceBreak(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		s.do("presences", "-o", "table")

@@ -20,8 +20,8 @@ type changing struct {
 }
 
 func (c *changing) addTo(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only count; the exit code is 10 if something would change")
+	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "change nothing, only count; the exit code is 10 if something would change")
 	cmd.Annotations = map[string]string{nameless: "yes"}
 }
 
@@ -37,7 +37,7 @@ func acceptYes(root *cobra.Command) {
 	for _, name := range unasked {
 		cmd, _, err := root.Find(strings.Fields(name))
 		must(err)
-		cmd.Flags().BoolP("yes", "y", false, "accepted for scripts: this command does not ask")
+		cmd.Flags().BoolP("yes", "y", false, "no effect, accepted for scripts: this command does not ask")
 	}
 }
 

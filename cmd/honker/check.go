@@ -20,9 +20,9 @@ var ruleView = view[brokenRule]{
 func (a *app) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Verify the file: SQLite's integrity, and honker's own rules",
-		Long: `check verifies the file: SQLite's integrity check, then honker's own rules, such as that a job is either live or
-dead. It reads everything, and holds up no writer. It prints the rules that are broken; the exit code is 1 then.`,
+		Short: "Verify the file: SQLite's integrity and honker's own rules",
+		Long: `check runs SQLite's integrity check, and then checks honker's own rules, such as that a job is either live or dead. It
+reads the whole file without blocking writers. It prints the violated rules, and exits with code 1 if there are any.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}

@@ -20,7 +20,7 @@ func afterDash(want int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch at := cmd.ArgsLenAtDash(); {
 		case at < 0 || len(args) == at:
-			return errors.New("the command to run is missing: it comes after --")
+			return errors.New("no command to run: give it after --")
 		case at != want:
 			return cobra.ExactArgs(want)(cmd, args[:at])
 		}

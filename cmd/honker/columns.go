@@ -46,7 +46,7 @@ func placesOf(names, header []string) ([]int, error) {
 	places := make([]int, len(names))
 	for i, name := range names {
 		if places[i] = slices.Index(header, name); places[i] < 0 {
-			return nil, fmt.Errorf("there is no column %q: there are %s", name, strings.Join(header, ", "))
+			return nil, fmt.Errorf("unknown column %q: the columns are %s", name, strings.Join(header, ", "))
 		}
 	}
 	return places, nil
@@ -65,14 +65,14 @@ func (a *app) prints(cmd *cobra.Command, tables ...headed) {
 			}
 		}
 	}
-	cmd.Flags().Var(names, "columns", "of a table or tsv only these, in this order: "+strings.Join(names.known, ", "))
+	cmd.Flags().Var(names, "columns", "print only these columns of a table or tsv, in this order: "+strings.Join(names.known, ", "))
 	must(cmd.RegisterFlagCompletionFunc("columns", names.complete))
 }
 
 // checkColumns rejects --columns for formats without columns.
 func (a *app) checkColumns() error {
 	if shown := a.shown(); a.columns != nil && shown != formatTable && shown != formatTSV {
-		return fmt.Errorf("--columns is for -o table and -o tsv: -o %s has none", shown)
+		return fmt.Errorf("--columns requires -o table or -o tsv: -o %s has no columns", shown)
 	}
 	return nil
 }

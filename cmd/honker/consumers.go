@@ -29,9 +29,10 @@ var consumerView = view[admin.ConsumerState]{
 func (a *app) consumers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consumers [TOPIC]",
-		Short: "How far each consumer of events has come",
-		Long: `consumers lists the consumers of a topic, or of all: how many events they have yet to see, and since when the first of
-these waits. A consumer that is not used any more keeps events from being deleted: honker consumer rm.`,
+		Short: "List consumers of events and their lag",
+		Long: `consumers lists the consumers of a topic, or of all topics, with the number of unread events and the time since which the
+first of them has waited. A consumer that is no longer used keeps events from being deleted. Remove it with
+honker consumer rm.`,
 		GroupID:           groupLook,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeConsumer,
@@ -50,14 +51,14 @@ these waits. A consumer that is not used any more keeps events from being delete
 }
 
 func (a *app) consumer() *cobra.Command {
-	return parent("consumer", "One consumer of events: show, move and remove it", groupChange,
+	return parent("consumer", "Show, move and remove a consumer of events", groupChange,
 		a.consumerShow(), a.consumerSeek(), a.consumerRm())
 }
 
 func (a *app) consumerShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show TOPIC CONSUMER",
-		Short:             "How far a consumer has come",
+		Short:             "Show the position and lag of a consumer",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeConsumer,
 	}
@@ -87,10 +88,10 @@ func (a *app) noConsumer(topic, name string) error {
 func (a *app) consumerSeek() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "seek TOPIC CONSUMER beginning|end|OFFSET|TIME",
-		Short: "Move a consumer: it goes on after this place",
-		Long: `seek moves a consumer to a place, also back: to the beginning or the end, behind an offset, or to the first event since
-a time, such as 2026-11-23T09:00:00Z or 2h for two hours ago. Move it while none runs: a program that reads keeps its own place and
-saves over it. Events that retention has deleted do not come back: seek says up to where they are gone.`,
+		Short: "Move a consumer to another position",
+		Long: `seek moves a consumer forward or back: to the beginning, to the end, after an offset, or to the first event since a time.
+A time is given as 2026-11-23T09:00:00Z, or as 2h for two hours ago. Stop the consumer first: a running program keeps its own
+position and overwrites the new one. Events deleted by retention do not come back: seek then prints the last deleted offset.`,
 		Example: `  honker consumer seek orders shipping 1200
   honker consumer seek orders shipping 2h`,
 		Args:              cobra.ExactArgs(3),
@@ -123,7 +124,7 @@ func (a *app) noteGone(ctx context.Context, db *honker.DB, topic, consumer strin
 	}
 	offset, err := s.Offset(ctx, consumer)
 	if err == nil && offset < gone {
-		a.note("events up to %d are gone: retention has deleted them, and %s goes on with those that are kept", gone, clean(consumer))
+		a.note("events up to offset %d were deleted by retention; %s continues with the remaining events", gone, clean(consumer))
 	}
 	return err
 }
@@ -141,7 +142,7 @@ func place(s string) (honker.From, error) {
 	}
 	var t time.Time
 	if err := ago(&t).Set(s); err != nil {
-		return honker.From{}, usage("", "%q is no place: beginning, end, an offset, or %v", s, err)
+		return honker.From{}, usage("", "%q is not a position: it must be beginning, end or an offset, or %v", s, err)
 	}
 	return honker.Since(t), nil
 }
@@ -164,9 +165,9 @@ func (a *app) consumerRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "rm TOPIC CONSUMER",
 		SuggestFor: []string{"delete", "remove"},
-		Short:      "Remove a consumer, and how far it has come",
-		Long: `rm removes a consumer and how far it has come, so that it no longer keeps events from being deleted. One that comes
-back begins anew.`,
+		Short:      "Remove a consumer and its position",
+		Long: `rm removes a consumer and its position, so that it no longer keeps events from being deleted. If the consumer is used
+again, it starts over.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeConsumer,
 	}

@@ -18,9 +18,9 @@ func (a *app) dead() *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
 		Use:   "dead",
-		Short: "Dead letters: list them, what they died of, and what becomes of them",
-		Long: `dead lists dead jobs, the last that died first unless --sort says otherwise. Its commands group them by what they died of, and requeue,
-discard, export and import them.`,
+		Short: "List, requeue, discard, export and import dead jobs",
+		Long: `dead lists dead jobs, in the order of their deaths with the latest first unless --sort is given. Its subcommands group dead
+jobs by their errors, and requeue, discard, export and import them.`,
 		Example: `  honker dead --queue emails --died-since 1h
   honker dead groups
   honker dead requeue --group 3f2a --spread 10m`,
@@ -72,9 +72,9 @@ func (a *app) deadGroups() *cobra.Command {
 	var f filter
 	cmd := &cobra.Command{
 		Use:   "groups [JOB...]",
-		Short: "Dead jobs by queue and kind of error, the most numerous first",
-		Long: `groups puts dead jobs together by queue and kind of error: those of which the errors differ in numbers,
-ids, quoted texts and addresses only. It looks at the newest 10,000.`,
+		Short: "Group dead jobs by queue and kind of error",
+		Long: `groups groups dead jobs by queue and kind of error, largest group first. Errors are of the same kind if they differ only
+in numbers, ids, quoted texts and addresses. groups examines only the newest 10,000 dead jobs.`,
 	}
 	f.addTo(a, cmd, true)
 	a.prints(cmd, groupView)
@@ -95,7 +95,7 @@ ids, quoted texts and addresses only. It looks at the newest 10,000.`,
 
 func (a *app) listGroups(r *admin.DeadReport) error {
 	if r.Looked.More {
-		a.note("the newest %s dead jobs were looked at; there are more", honker.Count{N: r.Looked.N})
+		a.note("only the newest %s dead jobs were examined; there are more", honker.Count{N: r.Looked.N})
 	}
 	return many(a, groupView, r.Groups, "dead jobs")
 }
@@ -133,7 +133,7 @@ func (a *app) addDead(cmd *cobra.Command, f *filter, c *changing) {
 	f.addTo(a, cmd, true)
 	c.addTo(cmd)
 	a.prints(cmd, outcomeView)
-	cmd.Flags().BoolVar(&f.All, "all", false, "all dead jobs of the file")
+	cmd.Flags().BoolVar(&f.All, "all", false, "select all dead jobs of the file")
 }
 
 // onDead picks dead jobs and applies v to them. Jobs that die while the user is being asked are left
@@ -146,7 +146,7 @@ func (a *app) onDead(ctx context.Context, f *filter, c changing, args []string,
 			return err
 		}
 		if reflect.ValueOf(picked).IsZero() {
-			return usage("the same with --all", "which dead jobs? Pick them by id or by a flag, or say --all")
+			return usage("the same with --all", "no dead jobs selected: give ids, filter flags or --all")
 		}
 		if picked.DiedBefore.IsZero() && picked.IDs == nil {
 			picked.DiedBefore = time.Now().Truncate(time.Second).Add(time.Second)
@@ -167,20 +167,20 @@ func (a *app) deadRequeue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "requeue [JOB...]",
 		SuggestFor: []string{"retry"},
-		Short:      "Let dead jobs wait again",
-		Long: `requeue lets dead jobs wait again, the oldest first. They keep their ids, and get as many attempts more as they
-had. It asks before it changes more than one job.`,
+		Short:      "Move dead jobs back to their queues",
+		Long: `requeue makes dead jobs run again, oldest first. They keep their ids, and get as many additional attempts as they had.
+requeue asks before it changes more than one job.`,
 		Example: `  honker dead requeue 17
   honker dead requeue --group 3f2a --spread 10m
   honker dead requeue --queue emails --died-since 2h --yes`,
 	}
 	a.addDead(cmd, &f, &c)
 	flags := cmd.Flags()
-	flags.StringVar(&opts.To, "to", "", "into another `queue`")
-	flags.Var(spanFlag{&opts.Delay}, "delay", "before the first of them can run: 30s, 5m")
-	flags.Var(spanFlag{&opts.Spread}, "spread", "their times to run are spread evenly over this span")
-	flags.IntVar(&opts.Attempts, "attempts", 0, "`n` attempts more; default as many as the job had")
-	flags.IntVar(&opts.Limit, "limit", 0, "the oldest `n`; default all")
+	flags.StringVar(&opts.To, "to", "", "requeue into another `queue`")
+	flags.Var(spanFlag{&opts.Delay}, "delay", "delay before the first job can run: 30s, 5m")
+	flags.Var(spanFlag{&opts.Spread}, "spread", "spread the run times evenly over this span")
+	flags.IntVar(&opts.Attempts, "attempts", 0, "grant `n` additional attempts; default as many as the job had")
+	flags.IntVar(&opts.Limit, "limit", 0, "requeue only the oldest `n`; default all")
 	must(cmd.RegisterFlagCompletionFunc("to", a.completeQueues))
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.onDead(ctx, &f, c, args, func(db *honker.DB, picked admin.JobFilter) verb {
@@ -200,9 +200,9 @@ func (a *app) deadDiscard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "discard [JOB...]",
 		SuggestFor: []string{"delete", "rm"},
-		Short:      "Delete dead jobs, for good",
-		Long: `discard deletes dead jobs, for good. It asks before it deletes more than one. Export them first if they may
-still be wanted. A dead job that others wait for is left, unless --waiters says what becomes of them.`,
+		Short:      "Delete dead jobs permanently",
+		Long: `discard deletes dead jobs permanently. It asks before it deletes more than one job. Export the jobs first if they may
+still be needed. A dead job that others wait for is skipped unless --waiters is given.`,
 		Example: `  honker dead discard 17
   honker dead discard --queue emails --error "no such address" --dry-run
   honker dead discard --died-before 30d --yes`,

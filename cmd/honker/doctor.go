@@ -52,13 +52,13 @@ func colorOf(severity string) style {
 func (a *app) doctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "What is wrong, what it means and what helps",
-		Long: `doctor shows what is wrong with the file, the most severe first, what it means, and the commands that help.
-The exit code is 1 if there is a problem, a warning included. It only looks.
+		Short: "Explain problems with the file, and how to fix them",
+		Long: `doctor lists problems with the file, most severe first, with an explanation and commands that help. It exits with code 1
+if there is a problem, including a warning. It only reads the file.
 
-It cannot see the versions of other programs on the file. Each must have SQLite 3.51.3 or newer: older ones can damage a
-write-ahead log that several processes share. Litestream has it from 0.5.17 on. On Windows, ncruces/go-sqlite3 must be
-0.35.3 or newer. Where Litestream has replicated the file from this directory, doctor says so.`,
+doctor cannot see the versions of other programs that use the file. Each must have SQLite 3.51.3 or newer, because older
+versions can damage a write-ahead log that several processes share. Litestream includes it since 0.5.17. On Windows,
+ncruces/go-sqlite3 must be 0.35.3 or newer. If Litestream has replicated the file from this directory, doctor says so.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}

@@ -45,9 +45,9 @@ func (a *app) enqueue() *cobra.Command {
 	var e enqueueing
 	cmd := &cobra.Command{
 		Use:   "enqueue QUEUE JSON|-",
-		Short: "Add a job; with - one for each line of standard input",
-		Long: `enqueue adds a job. With - it adds one for each line of standard input, which is JSON, in transactions of
-up to 1,000; of a line that is no JSON nothing of its transaction is added, and its number is said.`,
+		Short: "Add a job, or with - a job for each line of standard input",
+		Long: `enqueue adds a job. With - it adds a job for each line of standard input. The lines are JSON, and are added in
+transactions of up to 1,000. If a line is not JSON, its transaction is rolled back, and the error names the line.`,
 		Example: `  honker enqueue emails '{"to": "ann@example.com"}' --delay 10m
   honker enqueue emails - < emails.jsonl`,
 		GroupID:           groupChange,
@@ -55,18 +55,18 @@ up to 1,000; of a line that is no JSON nothing of its transaction is added, and 
 		ValidArgsFunction: a.completeQueue,
 	}
 	flags := cmd.Flags()
-	flags.Var(spanFlag{&e.delay}, "delay", "not before this span has passed: 30s, 10m, 1d")
-	flags.Var(fromNow(&e.at), "at", "not before this `time`")
-	flags.Var(spanFlag{&e.expires}, "expires-in", "not after this span has passed")
-	flags.IntVar(&e.priority, "priority", 0, "larger comes first")
-	flags.IntVar(&e.attempts, "max-attempts", 0, "how often it is tried; default 25")
-	flags.StringVar(&e.key, "key", "", "what it shares limits of the queue by, such as a customer")
-	flags.StringArrayVar(&e.headers, "header", nil, "a `name=value` that goes along with the job; can be repeated")
-	flags.StringVar(&e.unique, "unique", "", "find the job with this `key` rather than add a second one")
+	flags.Var(spanFlag{&e.delay}, "delay", "run after this delay: 30s, 10m, 1d")
+	flags.Var(fromNow(&e.at), "at", "run at this `time` or later")
+	flags.Var(spanFlag{&e.expires}, "expires-in", "do not start after this span")
+	flags.IntVar(&e.priority, "priority", 0, "priority; larger numbers run first")
+	flags.IntVar(&e.attempts, "max-attempts", 0, "maximum number of attempts; default 25")
+	flags.StringVar(&e.key, "key", "", "jobs with the same key, such as a customer, share limits of the queue")
+	flags.StringArrayVar(&e.headers, "header", nil, "add a header `name=value` to the job; can be repeated")
+	flags.StringVar(&e.unique, "unique", "", "unique `key`: if a job with this key exists, add none")
 	a.prints(cmd, placedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if args[1] == "-" && e.unique != "" {
-			return usage("", "--unique is for one job: it would be the key of all lines")
+			return usage("", "--unique cannot be combined with -: all lines would have the same key")
 		}
 		headers, err := pairs("--header", e.headers)
 		if err != nil {

@@ -71,10 +71,10 @@ const betweenLooks = 100 * time.Millisecond
 func (a *app) events() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Print what commits change, as they come: queues, streams, schedules and locks",
-		Long: `events prints a line for each queue, stream, schedule and lock that a commit has changed, by any process, with what it is
-like now. Commits in quick succession share lines. It goes on until it is interrupted, and reads nothing while nothing is
-committed. On standard error it says when it has begun.`,
+		Short: "Print changes to queues, streams, schedules and locks as they happen",
+		Long: `events prints a line with the current state of each queue, stream, schedule and lock that a commit of any process has
+changed. Commits in quick succession share lines. events runs until it is interrupted, and reads the file only after
+commits. It prints a message to standard error when it has started.`,
 		Example: `  honker events -o jsonl | jq 'select(.kind == "queue" and .queue.dead > 0)'`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,

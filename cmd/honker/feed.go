@@ -17,7 +17,7 @@ type feed[T any] struct {
 // newFeed returns a feed of v. It rejects JSON, which would be a single document.
 func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 	if a.shown() == formatJSON {
-		return nil, usage("the same with -o jsonl", "there is no end, and so no document: not -o json")
+		return nil, usage("the same with -o jsonl", "the output does not end, so it cannot be a JSON document")
 	}
 	l, err := newList(a, v)
 	return &feed[T]{list: l}, err

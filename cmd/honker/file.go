@@ -163,7 +163,7 @@ func (a *app) path(ctx context.Context) (string, error) {
 		return path, nil
 	}
 	if a.emptyFile {
-		return "", usage(chooseFile, "$%s is set to nothing: name a file by it, or unset it", fileVariable)
+		return "", usage(chooseFile, "$%s is set but empty: set it to a file, or unset it", fileVariable)
 	}
 	found, err := filepath.Glob(filepath.Join(a.currentDir, "*.db"))
 	if err != nil {
@@ -187,9 +187,9 @@ func (a *app) only(ctx context.Context, found []string) (string, error) {
 	case 1:
 		return ours[0], nil
 	case 0:
-		return "", usage(chooseFile, "no honker file here: name one with -f or $HONKER_FILE")
+		return "", usage(chooseFile, "no honker file in this directory: name a file with -f or $HONKER_FILE")
 	default:
-		return "", usage("honker status -f "+shellWord(ours[0]), "%d honker files here, %s: name one with -f or $HONKER_FILE",
+		return "", usage("honker status -f "+shellWord(ours[0]), "%d honker files in this directory (%s): name a file with -f or $HONKER_FILE",
 			len(ours), strings.Join(ours, ", "))
 	}
 }

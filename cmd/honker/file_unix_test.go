@@ -45,7 +45,7 @@ func TestFile_ReadOnly(t *testing.T) {
 	}
 	got := asAnother(t, dir, "backup", "copy.db")
 	require.Equal(t, codeRefused, got.code, got.err)
-	require.Contains(t, got.err, "permission denied\ntry: the same into another directory\n")
+	require.Contains(t, got.err, "permission denied\ntry: the same with another directory\n")
 	require.NoError(t, os.Chmod(filepath.Join(dir, "app.db"), 0o000))
 	got = asAnother(t, dir, "status", "-f", "app.db")
 	require.Equal(t, codeRefused, got.code, got.err)

@@ -23,29 +23,29 @@ type filter struct {
 // addTo adds the flags for dead jobs, or for jobs of all phases.
 func (f *filter) addTo(a *app, cmd *cobra.Command, dead bool) {
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.Queues, "queue", nil, "of this `queue`; can be repeated")
-	flags.StringVar(&f.Error, "error", "", "the last error contains this `text`")
-	flags.StringVar(&f.Contains, "contains", "", "the payload, as it is stored, contains this `text`")
-	flags.StringArrayVar(&f.where, "where", nil, "a `field=value` of the payload, such as order.id=17; can be repeated")
-	flags.StringArrayVar(&f.headers, "header", nil, "a `name=value` of the job's headers; can be repeated")
-	flags.StringVar(&f.Key, "key", "", "with this `key`, by which jobs share a limit")
-	flags.StringVar(&f.Unique, "unique", "", "with this unique `key`")
-	flags.Int64Var(&f.Batch, "batch", 0, "of the batch with this `id`")
-	flags.IntVar(&f.MinAttempts, "min-attempts", 0, "claimed at least `n` times")
-	flags.Var(ago(&f.CreatedSince), "created-since", "enqueued at or after this `time`, or since so long ago: 2h, 7d")
-	flags.Var(ago(&f.CreatedBefore), "created-before", "enqueued before this `time`, or longer ago")
-	flags.StringVar(&f.Fingerprint, "group", "", "with an error of this `group` of dead groups, or of the one that begins so")
-	flags.Var(ago(&f.DiedSince), "died-since", "dead since this `time`, or since so long ago: 2h, 7d")
-	flags.Var(ago(&f.DiedBefore), "died-before", "dead before this `time`, or for longer")
+	flags.StringArrayVar(&f.Queues, "queue", nil, "jobs of this `queue`; can be repeated")
+	flags.StringVar(&f.Error, "error", "", "jobs whose last error contains this `text`")
+	flags.StringVar(&f.Contains, "contains", "", "jobs whose stored payload contains this `text`")
+	flags.StringArrayVar(&f.where, "where", nil, "jobs with this `field=value` in the payload, such as order.id=17; can be repeated")
+	flags.StringArrayVar(&f.headers, "header", nil, "jobs with this header `name=value`; can be repeated")
+	flags.StringVar(&f.Key, "key", "", "jobs with this limit `key`")
+	flags.StringVar(&f.Unique, "unique", "", "jobs with this unique `key`")
+	flags.Int64Var(&f.Batch, "batch", 0, "jobs of the batch with this `id`")
+	flags.IntVar(&f.MinAttempts, "min-attempts", 0, "jobs claimed at least `n` times")
+	flags.Var(ago(&f.CreatedSince), "created-since", "jobs enqueued at or after this `time`, or within this span: 2h, 7d")
+	flags.Var(ago(&f.CreatedBefore), "created-before", "jobs enqueued before this `time`, or longer ago than this span")
+	flags.StringVar(&f.Fingerprint, "group", "", "jobs in this `group` of honker dead groups; a unique prefix is enough")
+	flags.Var(ago(&f.DiedSince), "died-since", "jobs that died at or after this `time`, or within this span: 2h, 7d")
+	flags.Var(ago(&f.DiedBefore), "died-before", "jobs that died before this `time`, or longer ago than this span")
 	must(cmd.RegisterFlagCompletionFunc("queue", a.completeQueues))
 	must(cmd.RegisterFlagCompletionFunc("group", a.completeGroups))
 	if dead {
 		return
 	}
-	flags.StringSliceVar(&f.phases, "phase", nil, "in these `phases`: "+strings.Join(phases, ", "))
-	flags.StringVar(&f.Worker, "worker", "", "held by this `worker`")
-	flags.Var(ago(&f.RunSince), "run-since", "to run at or after this `time`, or since so long ago")
-	flags.Var(ago(&f.RunBefore), "run-before", "to run before this `time`, or longer ago")
+	flags.StringSliceVar(&f.phases, "phase", nil, "jobs in these `phases`: "+strings.Join(phases, ", "))
+	flags.StringVar(&f.Worker, "worker", "", "jobs held by this `worker`")
+	flags.Var(ago(&f.RunSince), "run-since", "jobs due at or after this `time`, or within this span")
+	flags.Var(ago(&f.RunBefore), "run-before", "jobs due before this `time`, or longer ago than this span")
 	must(cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp)))
 }
 
@@ -74,7 +74,7 @@ func pairs(flag string, texts []string) (map[string]string, error) {
 	for _, text := range texts {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok {
-			return nil, usage("", "%s %q: a name and a value, such as order.id=17", flag, text)
+			return nil, usage("", "%s %q must be a name and a value, such as order.id=17", flag, text)
 		}
 		out[name] = value
 	}
@@ -125,7 +125,7 @@ func (i instant) Set(text string) error {
 	}
 	d, err := parseSpan(text)
 	if err != nil {
-		return fmt.Errorf("a time such as 2026-11-23T09:00:00Z or 2026-11-23, or a span such as 30m or 7d")
+		return fmt.Errorf("must be a time such as 2026-11-23T09:00:00Z or 2026-11-23, or a span such as 30m or 7d")
 	}
 	*i.t = time.Now().Add(i.sign * d)
 	return nil
@@ -156,7 +156,7 @@ func (s spanFlag) Set(text string) error {
 
 // parseSpan is like time.ParseDuration, but also accepts days, and rejects negative spans.
 func parseSpan(text string) (time.Duration, error) {
-	bad := fmt.Errorf("a span such as 90s, 30m, 2h or 7d")
+	bad := fmt.Errorf("must be a span such as 90s, 30m, 2h or 7d")
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 32)
 		if err != nil || n > math.MaxInt64/uint64(24*time.Hour) {

@@ -33,7 +33,7 @@ var groupRowView = view[admin.GroupState]{
 func (a *app) groups() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "groups [TOPIC]",
-		Short:             "How far each group has come, and what its members hold",
+		Short:             "List groups of consumers, their lag and their deliveries",
 		GroupID:           groupLook,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeGroup,
@@ -52,7 +52,7 @@ func (a *app) groups() *cobra.Command {
 }
 
 func (a *app) group() *cobra.Command {
-	return parent("group", "One group: show it, its dead events and what becomes of them, remove it", groupChange,
+	return parent("group", "Show and remove a group, and handle its dead events", groupChange,
 		a.groupShow(), a.groupDead(), a.groupRedeliver(), a.groupDiscard(), a.groupRm())
 }
 
@@ -74,7 +74,7 @@ var groupWhole = view[honker.GroupInfo]{
 func (a *app) groupShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show TOPIC GROUP",
-		Short:             "How far a group has come, and its members",
+		Short:             "Show the lag and the members of a group",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}
@@ -117,7 +117,7 @@ var deadEventView = view[deadEvent]{
 func (a *app) groupDead() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "dead TOPIC GROUP",
-		Short:             "The events that a group does not give out any more",
+		Short:             "List the dead events of a group",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}
@@ -156,7 +156,7 @@ func (a *app) groupRedeliver() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "redeliver TOPIC GROUP [OFFSET...]",
 		SuggestFor: []string{"requeue", "retry"},
-		Short:      "Give dead events out again, with all their attempts",
+		Short:      "Deliver dead events again, with all their attempts",
 		Example:    `  honker group redeliver orders shippers --all --dry-run`,
 	}
 	return a.onDeadEvents(cmd, "redeliver", "redelivered", func(ctx context.Context, g *honker.Group[json.RawMessage], offset int64) (bool, error) {
@@ -167,7 +167,7 @@ func (a *app) groupRedeliver() *cobra.Command {
 func (a *app) groupDiscard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discard TOPIC GROUP [OFFSET...]",
-		Short: "Give dead events up: for this group they are handled",
+		Short: "Discard dead events, as if the group had handled them",
 	}
 	return a.onDeadEvents(cmd, "discard", "discarded", func(ctx context.Context, g *honker.Group[json.RawMessage], offset int64) (bool, error) {
 		return g.Discard(ctx, offset)
@@ -181,7 +181,7 @@ func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(contex
 	cmd.Args = cobra.MinimumNArgs(2)
 	cmd.ValidArgsFunction = a.completeDeadEvent
 	c.addTo(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "all dead events of the group")
+	cmd.Flags().BoolVar(&all, "all", false, "select all dead events of the group")
 	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		offsets, err := numbersOf(args[2:], "an offset")
@@ -189,7 +189,7 @@ func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(contex
 			return err
 		}
 		if all == (len(offsets) > 0) {
-			return usage("the same with --all", "which dead events? Name their offsets, or say --all")
+			return usage("the same with --all", "no dead events selected: give offsets or --all")
 		}
 		return a.change(ctx, func(db *honker.DB) error {
 			group := onTopic(db, args[0]).Group(args[1], nil)
@@ -256,7 +256,7 @@ func (a *app) groupRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "rm TOPIC GROUP",
 		SuggestFor:        []string{"delete", "remove"},
-		Short:             "Remove a group, its members and what they hold",
+		Short:             "Remove a group, its members and their deliveries",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}

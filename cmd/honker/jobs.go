@@ -40,9 +40,9 @@ type listing struct {
 }
 
 func (l *listing) addTo(cmd *cobra.Command, orders ...admin.Order) {
-	cmd.Flags().IntVar(&l.limit, "limit", 50, "list at most `n`; 0: all")
-	cmd.Flags().StringVar(&l.after, "after", "", "go on after the `cursor` that the list before has ended with")
-	cmd.Flags().BoolVar(&l.count, "count", false, "only say how many there are")
+	cmd.Flags().IntVar(&l.limit, "limit", 50, "list at most `n`; 0 for all")
+	cmd.Flags().StringVar(&l.after, "after", "", "continue after this `cursor`, printed at the end of the previous list")
+	cmd.Flags().BoolVar(&l.count, "count", false, "print only the number of jobs")
 	addSort(cmd, &l.order, orders...)
 }
 
@@ -52,8 +52,8 @@ func (a *app) jobs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
 		Short: "List, search and count jobs",
-		Long: `jobs lists jobs: those that wait and run, dead ones, and done ones that are kept. All flags that pick jobs have to
-match. A search by other flags than --queue and --phase reads the jobs themselves, without holding up any writer.`,
+		Long: `jobs lists waiting, running and dead jobs, and done jobs that are retained. A job must match all given flags. A search
+by flags other than --queue and --phase reads the jobs themselves, without blocking writers.`,
 		Example: `  honker jobs --queue emails --phase ready,running
   honker jobs --where order.id=17
   honker jobs --phase dead --count
@@ -64,7 +64,7 @@ match. A search by other flags than --queue and --phase reads the jobs themselve
 	}
 	f.addTo(a, cmd, false)
 	l.addTo(cmd, admin.NewestFirst, admin.OldestFirst, admin.ClaimOrder, admin.LastDiedFirst)
-	cmd.Flags().BoolVar(&l.why, "why", false, "say why each of them does not run")
+	cmd.Flags().BoolVar(&l.why, "why", false, "explain why each job does not run")
 	a.prints(cmd, rowView, whyView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
@@ -90,9 +90,9 @@ func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l 
 func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFilter, l listing, v view[T], row func(p *admin.JobPage, i int) T) error {
 	switch {
 	case l.limit < 0:
-		return usage("", "--limit %d: it is negative", l.limit)
+		return usage("", "--limit %d is negative", l.limit)
 	case l.order == admin.ClaimOrder && len(f.Queues) != 1:
-		return usage("the same with one --queue", "--sort claim is the order of one queue, and --queue names %d", len(f.Queues))
+		return usage("the same with one --queue", "--sort claim requires exactly one --queue, got %d", len(f.Queues))
 	}
 	if l.count {
 		return a.countJobs(ctx, db, f)
@@ -144,7 +144,7 @@ func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) e
 }
 
 func (a *app) job() *cobra.Command {
-	return parent("job", "One job: show it and its failed attempts, explain it, cancel it, run it now, wait for it", groupChange,
+	return parent("job", "Show, explain, cancel, run and wait for jobs", groupChange,
 		a.jobShow(), a.jobWhy(), a.jobLogs(), a.jobCancel(), a.jobRunNow(), a.jobWait())
 }
 
@@ -197,7 +197,7 @@ func progress(p *honker.Progress) string {
 func (a *app) jobShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show JOB",
-		Short:             "All that is known of a job",
+		Short:             "Show all details of a job",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeJob,
 	}
@@ -225,9 +225,9 @@ func (a *app) jobCancel() *cobra.Command {
 	var opts admin.CancelOptions
 	cmd := &cobra.Command{
 		Use:   "cancel JOB...",
-		Short: "Remove jobs that wait; with --running those that a worker holds too",
-		Long: `cancel removes jobs that wait, and leaves no trace of them. To a job that waits for one of them, or for its batch, a cancelled
-job is done: so cancel refuses where others wait, unless --waiters says what becomes of them. honker batch cancel is for a
+		Short: "Remove waiting jobs, or with --running also running jobs",
+		Long: `cancel removes waiting jobs without leaving a trace. A job that waits for a cancelled job, or for its batch, would treat it
+as done. So cancel refuses to remove jobs that others wait for, unless --waiters is given. Use honker batch cancel for a
 whole batch.`,
 		Example: `  honker job cancel 17
   honker job cancel 17 --waiters drop`,
@@ -236,8 +236,8 @@ whole batch.`,
 		ValidArgsFunction: a.completeJobIDs,
 	}
 	c.addTo(cmd)
-	addWaiters(cmd, &opts.Waiters, "default: nothing is cancelled where others wait")
-	cmd.Flags().BoolVar(&opts.Running, "running", false, "also jobs that a worker holds: the ctx of their handlers ends")
+	addWaiters(cmd, &opts.Waiters, "default: refuse if other jobs wait")
+	cmd.Flags().BoolVar(&opts.Running, "running", false, "also remove running jobs, and cancel the ctx of their handlers")
 	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job", none: "none of these jobs waits or runs"},
@@ -255,7 +255,7 @@ func (a *app) jobRunNow() *cobra.Command {
 		Use:        "run-now JOB...",
 		Aliases:    []string{"hurry"},
 		SuggestFor: []string{"run"},
-		Short:      "Let jobs run now that wait for their time",
+		Short:      "Run scheduled jobs now",
 		Args:       cobra.MinimumNArgs(1),
 
 		ValidArgsFunction: a.completeJobIDs,

@@ -23,9 +23,9 @@ var keyView = view[honker.KeyStats]{
 func (a *app) queueKeys() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys QUEUE",
-		Short: "What lies in a queue of each key, those with the most held jobs first",
-		Long: `keys shows what lies in a queue of each key, by which jobs share limits, and which keys are paused: those with the
-most held jobs first. It shows 1,000 at most.`,
+		Short: "Show the jobs of a queue by key",
+		Long: `keys shows the number of jobs for each key of a queue, and which keys are paused. Jobs with the same key share limits. Keys
+with the most held jobs come first. It shows at most 1,000 keys.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}

@@ -44,9 +44,9 @@ var limitView = view[limit]{
 func (a *app) limits() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "The limits of queues, and the rate limits that were used",
-		Long: `limits lists the queues with limits, and how many of their jobs run; and rate limits, and how many calls they have let
-through in their last window. The file knows the windows of a rate limit, not its bound, which is that of the program.`,
+		Short: "List limits of queues, and rate limits in use",
+		Long: `limits lists the queues with limits and the number of their running jobs, and the rate limits with the number of calls
+admitted in their last window. The file does not contain the bound of a rate limit, which is set by the program.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}

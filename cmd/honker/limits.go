@@ -90,9 +90,9 @@ func (a *app) queueLimits() *cobra.Command {
 	var l limiting
 	cmd := &cobra.Command{
 		Use:   "limits QUEUE",
-		Short: "The limits of a queue; with flags, set them",
-		Long: `limits shows the limits of a queue. With flags it sets those that are named, and leaves the others; 0 removes one,
---none all. They are in the file, and hold for all processes and bindings of honker together.`,
+		Short: "Show or set the limits of a queue",
+		Long: `limits shows the limits of a queue. With flags it sets the given limits, and keeps the others. 0 removes a limit, and
+--none removes all. Limits are stored in the file, and apply to all processes and bindings of honker together.`,
 		Example: `  honker queue limits emails --running 10 --rate 100/m
   honker queue limits webhooks --per-key 1 --key-rate 5/s --key-rate-burst 10
   honker queue limits emails --none`,
@@ -100,14 +100,14 @@ func (a *app) queueLimits() *cobra.Command {
 		ValidArgsFunction: a.completeQueue,
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&l.Running, "running", 0, "how many jobs run at a time")
-	flags.IntVar(&l.PerKey, "per-key", 0, "how many jobs of one key run at a time")
-	flags.BoolVar(&l.InOrder, "in-order", false, "jobs of one key run one at a time, as they were enqueued")
-	flags.Var(rateFlag{&l.Rate}, "rate", "how many may start: 10/s, 100/m, 5/90s")
-	flags.IntVar(&l.Rate.Burst, "rate-burst", 0, "how many at once that were saved up")
-	flags.Var(rateFlag{&l.KeyRate}, "key-rate", "how many of one key may start: 10/s, 100/m, 5/90s")
-	flags.IntVar(&l.KeyRate.Burst, "key-rate-burst", 0, "how many of one key at once that were saved up")
-	flags.BoolVar(&l.none, "none", false, "remove all limits that other flags do not set")
+	flags.IntVar(&l.Running, "running", 0, "maximum number of running jobs")
+	flags.IntVar(&l.PerKey, "per-key", 0, "maximum number of running jobs per key")
+	flags.BoolVar(&l.InOrder, "in-order", false, "run jobs with the same key one at a time, in the order they were enqueued")
+	flags.Var(rateFlag{&l.Rate}, "rate", "maximum rate of starts: 10/s, 100/m, 5/90s")
+	flags.IntVar(&l.Rate.Burst, "rate-burst", 0, "maximum number of unused starts to save up")
+	flags.Var(rateFlag{&l.KeyRate}, "key-rate", "maximum rate of starts per key: 10/s, 100/m, 5/90s")
+	flags.IntVar(&l.KeyRate.Burst, "key-rate-burst", 0, "maximum number of unused starts to save up per key")
+	flags.BoolVar(&l.none, "none", false, "remove all limits except those set by other flags")
 	a.prints(cmd, queueLimitsView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if _, same := l.over(cmd, honker.Limits{}); same {
@@ -193,7 +193,7 @@ func (f rateFlag) Set(s string) error {
 		f.r.N, f.r.Per = 0, 0
 		return nil
 	}
-	bad := fmt.Errorf("a rate such as 10/s, 100/m or 5/90s; 0 is none")
+	bad := fmt.Errorf("must be a rate such as 10/s, 100/m or 5/90s, or 0 for none")
 	times, per, ok := strings.Cut(s, "/")
 	n, err := strconv.Atoi(times)
 	if !ok || err != nil || n <= 0 || per == "" {

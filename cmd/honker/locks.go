@@ -26,8 +26,8 @@ var lockView = view[admin.LockInfo]{
 func (a *app) locks() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "locks",
-		Short: "The locks that are held, and by which process",
-		Long: `locks lists the locks that are held, until when they are unless they are renewed, and whether they are those of the
+		Short: "List held locks and their holders",
+		Long: `locks lists the held locks, the time at which each expires unless it is renewed, and whether it is used internally by the
 process that fires schedules or maintains the file.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
@@ -45,7 +45,7 @@ process that fires schedules or maintains the file.`,
 }
 
 func (a *app) lock() *cobra.Command {
-	return parent("lock", "One lock: run a command under it, or break it", groupChange, a.lockRun(), a.lockBreak())
+	return parent("lock", "Run a command under a lock, or break a lock", groupChange, a.lockRun(), a.lockBreak())
 }
 
 func (a *app) lockRun() *cobra.Command {
@@ -54,14 +54,14 @@ func (a *app) lockRun() *cobra.Command {
 	grace := 20 * time.Second
 	cmd := &cobra.Command{
 		Use:   "run NAME -- COMMAND [ARG...]",
-		Short: "Run a command while this lock is held: at most one at a time",
-		Long: `run runs a command while it holds a lock, so that of all processes on the file one runs it at a time: as flock does,
-for all containers that share the file. If the lock is held by another it does nothing, and the exit code is 1, unless --wait
-says how long to wait. Else the exit code is that of the command.
+		Short: "Run a command while holding a lock",
+		Long: `run runs a command while it holds a lock, so that only one process on the file runs it at a time. It works like flock,
+but across all containers that share the file. If the lock is held, run exits with code 1 without running the command, unless
+--wait is given. Otherwise the exit code is that of the command.
 
-In the environment of the command are HONKER_FILE, HONKER_LOCK and HONKER_LOCK_TOKEN, a number that is greater each time the lock
-is taken. SIGTERM and SIGINT are passed on. A lock that is lost, because the machine has slept or an operator broke it, ends the
-command: it gets SIGTERM, and SIGKILL after --grace.`,
+The command gets HONKER_FILE, HONKER_LOCK and HONKER_LOCK_TOKEN in its environment. The token is a number that increases each
+time the lock is taken. SIGTERM and SIGINT are passed on to the command. If the lock is lost, because the machine was suspended
+or an operator broke the lock, the command gets SIGTERM, and SIGKILL after --grace.`,
 		Example: `  0 3 * * * honker lock run nightly -f /srv/app.db -- /srv/nightly.sh
   honker lock run deploy --wait 10m -- ./deploy.sh`,
 		Args:              afterDash(1),
@@ -69,10 +69,10 @@ command: it gets SIGTERM, and SIGKILL after --grace.`,
 		Annotations:       map[string]string{nameless: "yes"},
 	}
 	flags := cmd.Flags()
-	flags.Var(spanFlag{&wait}, "wait", "wait so long for the lock; default: not at all")
-	flags.Var(spanFlag{&opts.TTL}, "ttl", "how long the lock outlives this process, if it dies; default 1m")
-	flags.StringVar(&opts.Owner, "owner", "", "the holder's `name`, which no other has; default host-pid-random")
-	flags.Var(spanFlag{&grace}, "grace", "between SIGTERM and SIGKILL")
+	flags.Var(spanFlag{&wait}, "wait", "wait this long for the lock; default: do not wait")
+	flags.Var(spanFlag{&opts.TTL}, "ttl", "how long the lock stays held after this process dies; default 1m")
+	flags.StringVar(&opts.Owner, "owner", "", "unique `name` of the holder; default host-pid-random")
+	flags.Var(spanFlag{&grace}, "grace", "time between SIGTERM and SIGKILL")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if err := program(args[1:]); err != nil {
 			return err
@@ -162,12 +162,13 @@ func (a *app) lockBreak() *cobra.Command {
 		Use:        "break NAME",
 		SuggestFor: []string{"unlock", "rm"},
 		Short:      "Take a lock away from its holder",
-		Long: `break takes a lock away from its holder, which finds out when it renews the lock, and works on until then: break that of
-one that is gone or hangs. With --owner it is broken only if that still has it. The exit code is 1 if the lock is not held.`,
+		Long: `break takes a lock away from its holder. The holder continues until it notices at the next renewal, so break a lock only
+if its holder is gone or hangs. With --owner, the lock is broken only if this owner still holds it. The exit code is 1 if the
+lock is not held.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeLock,
 	}
-	cmd.Flags().StringVar(&owner, "owner", "", "only if this `name` has it; default: whichever does")
+	cmd.Flags().StringVar(&owner, "owner", "", "break the lock only if this `name` holds it")
 	a.prints(cmd, brokenView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error { return a.breakLock(ctx, db, args[0], owner) })

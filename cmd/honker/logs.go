@@ -30,9 +30,9 @@ var attemptView = view[admin.Attempt]{
 func (a *app) jobLogs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs JOB",
-		Short: "The failed attempts of a job, and what they have logged",
-		Long: `logs prints the last 20 attempts of a job that have failed: a line for each, and below it, indented, its error and what its
-handler has written to its Logger. With --output they are values, as of other lists.`,
+		Short: "Show failed attempts of a job, with their logs",
+		Long: `logs prints the last 20 failed attempts of a job. Each attempt has a line, followed by its error and the log of its handler,
+indented. With --output, attempts are printed as values like in other lists.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeJob,
 	}
@@ -45,7 +45,7 @@ handler has written to its Logger. With --output they are values, as of other li
 		return a.look(ctx, func(db *honker.DB) error {
 			all, err := admin.Attempts(ctx, db, ids[0])
 			if errors.Is(err, honker.ErrNotFound) {
-				return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file that waits, runs or is dead", ids[0]), try: a.command("jobs")}
+				return &coded{code: codeNo, err: fmt.Errorf("no live or dead job %d in the file", ids[0]), try: a.command("jobs")}
 			}
 			if err != nil {
 				return err

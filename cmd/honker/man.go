@@ -19,8 +19,8 @@ func (a *app) man() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man DIRECTORY",
 		Short: "Write the man pages of all commands",
-		Long: `man writes a page for each command into a directory, which it makes: honker-queue-show.1 and so on. They have no date, so
-that those of one version are the same each time. It needs no file.`,
+		Long: `man writes a man page for each command into a directory, such as honker-queue-show.1. It creates the directory if needed.
+The pages have no date, so the same version always writes the same pages. man needs no file.`,
 		Example:     `  honker man /usr/local/share/man/man1`,
 		Hidden:      true,
 		Args:        cobra.ExactArgs(1),

@@ -80,12 +80,12 @@ func TestMan_Texts(t *testing.T) {
 	require.Contains(t, page, "\ta name with *stars*\n")
 
 	pages := manDir(t)
-	require.Contains(t, pages["honker.1"], "or the only *.db here")
+	require.Contains(t, pages["honker.1"], "or the only *.db in this directory")
 	require.Contains(t, pages["honker-stream-tail.1"], `'orders:*'. With --follow`)
 	require.Contains(t, pages["honker-work.1"], "HONKER_MAX_ATTEMPTS, HONKER_KEY and")
-	require.Contains(t, pages["honker-work.1"], "\n  75     later, after --snooze")
+	require.Contains(t, pages["honker-work.1"], "\n  75     retry after --snooze")
 	require.Contains(t, pages["honker-work.1"], `--workers\fP=one for each processor`, "not as many as this machine has")
-	require.Contains(t, pages["honker-ui.1"], "ask for the name and password of user:hash, by bcrypt")
+	require.Contains(t, pages["honker-ui.1"], "ask for a name and password instead of the token: user:hash")
 }
 
 func TestMan_Refused(t *testing.T) {

@@ -25,22 +25,22 @@ func (a *app) metrics() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "metrics",
-		Short: "What is in the file, for Prometheus",
-		Long: `metrics prints what is in the file as metrics for Prometheus: jobs by queue and phase, how long the oldest has waited,
-lags of consumers, schedules, problems. For the textfile directory of a node exporter, which reads no half-written file:
+		Short: "Print or serve Prometheus metrics of the file",
+		Long: `metrics prints the state of the file as metrics for Prometheus: jobs by queue and phase, the age of the oldest job, the lag of
+consumers, schedules and problems. For the textfile directory of a node exporter, replace the file atomically:
 
   honker metrics > honker.prom.new && mv honker.prom.new honker.prom
 
-With --listen it serves them, at /metrics, until it is interrupted. It writes nothing to the file. What the processes
-of the application do, they count themselves, by the module honkerprom.`,
+With --listen it serves the metrics at /metrics until it is interrupted. It does not write to the file. For metrics about the
+processes of an application, use the module honkerprom in them.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "serve them on this `address`, such as 127.0.0.1:9191")
+	cmd.Flags().StringVar(&listen, "listen", "", "serve the metrics on this `address`, such as 127.0.0.1:9191")
 	must(cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions))
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		if cmd.Flags().Changed("output") {
-			return usage("honker status -o json", "metrics has a format of its own, and no -o")
+			return usage("honker status -o json", "metrics has a fixed format: -o cannot be used")
 		}
 		if listen != "" {
 			return a.serveMetrics(ctx, listen)

@@ -27,7 +27,7 @@ var sentView = view[sent]{
 func (a *app) notify() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "notify CHANNEL JSON",
-		Short:   "Send a message to those that listen now, in any process",
+		Short:   "Send a message to current listeners in all processes",
 		Example: `  honker notify cache '{"drop": "users"}'`,
 		GroupID: groupChange,
 		Args:    cobra.ExactArgs(2),
@@ -61,14 +61,14 @@ func (a *app) listen() *cobra.Command {
 	limit := 0
 	cmd := &cobra.Command{
 		Use:   "listen CHANNEL...",
-		Short: "Print the messages of channels, as they are sent",
-		Long: `listen prints each message that is sent to the channels from now on, by any process, until it is interrupted. On standard
-error it says when it listens.`,
+		Short: "Print the messages of channels as they arrive",
+		Long: `listen prints each message that any process sends to the channels from now on, until it is interrupted. It prints a message
+to standard error when it has started to listen.`,
 		Example: `  honker listen cache -o jsonl | while read -r line; do …; done`,
 		GroupID: groupLook,
 		Args:    cobra.MinimumNArgs(1),
 	}
-	cmd.Flags().IntVar(&limit, "limit", 0, "end after `n` messages; default: go on")
+	cmd.Flags().IntVar(&limit, "limit", 0, "end after `n` messages; default: do not end")
 	a.prints(cmd, messageView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		f, err := newFeed(a, messageView)

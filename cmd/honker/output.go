@@ -29,7 +29,7 @@ func (f *format) Type() string { return "format" }
 // Set implements pflag.Value.
 func (f *format) Set(text string) error {
 	if !slices.Contains(formats, text) {
-		return fmt.Errorf("one of %s", strings.Join(formats, ", "))
+		return fmt.Errorf("must be one of %s", strings.Join(formats, ", "))
 	}
 	*f = format(text)
 	return nil

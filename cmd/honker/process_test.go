@@ -265,7 +265,7 @@ func TestProcess_WhichFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	got := ran(t, dir, "queues")
-	require.Equal(t, said{"", "no honker file here: name one with -f or $HONKER_FILE\ntry: honker status -f FILE\n", codeUsage}, got)
+	require.Equal(t, said{"", "no honker file in this directory: name a file with -f or $HONKER_FILE\ntry: honker status -f FILE\n", codeUsage}, got)
 
 	other, err := honker.Open(t.Context(), filepath.Join(dir, "app.db"), nil)
 	require.NoError(t, err)
@@ -285,7 +285,7 @@ func TestProcess_WhichFile(t *testing.T) {
 	require.NoError(t, second.Close())
 	got = ran(t, dir, "queues")
 	require.Equal(t, codeUsage, got.code)
-	require.Contains(t, got.err, "2 honker files here, app.db, two.db")
+	require.Contains(t, got.err, "2 honker files in this directory (app.db, two.db)")
 	require.Zero(t, ran(t, dir, "queues", "-f", "two.db").code)
 }
 
@@ -304,7 +304,7 @@ func TestProcess_EmptyFile(t *testing.T) {
 		cmd.Env = append(cmd.Env, "HONKER_FILE=")
 		got = finished(t, cmd)
 		require.Equal(t, codeUsage, got.code, args)
-		require.Equal(t, "$HONKER_FILE is set to nothing: name a file by it, or unset it\ntry: honker status -f FILE\n", got.err, args)
+		require.Equal(t, "$HONKER_FILE is set but empty: set it to a file, or unset it\ntry: honker status -f FILE\n", got.err, args)
 
 		cmd = command(t, dir, append([]string{"-f", "app.db"}, strings.Fields(args)...)...)
 		cmd.Env = append(cmd.Env, "HONKER_FILE=")

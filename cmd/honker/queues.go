@@ -57,7 +57,7 @@ func paused(p *honker.Pause) cell {
 func (a *app) queues() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "queues",
-		Short:   "What lies in each queue",
+		Short:   "List queues and the number of their jobs",
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -78,7 +78,7 @@ func (a *app) listQueues(all []honker.QueueStats) error {
 }
 
 func (a *app) queue() *cobra.Command {
-	return parent("queue", "One queue: show, explain, pause and resume it, its limits, keys, traffic and retention", groupChange,
+	return parent("queue", "Show, explain, pause and resume a queue, with its limits, keys, traffic and retention", groupChange,
 		a.queueShow(), a.queueWhy(), a.queuePause(), a.queueResume(), a.queueLimits(), a.queueKeys(), a.queueTraffic(), a.queueRetention())
 }
 
@@ -90,7 +90,7 @@ func byName(db *honker.DB, name string) *honker.Queue[json.RawMessage] {
 func (a *app) queueShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show QUEUE",
-		Short:             "What lies in a queue",
+		Short:             "Show a single queue",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
@@ -102,7 +102,7 @@ func (a *app) queueShow() *cobra.Command {
 				return err
 			}
 			if vacant(stats) {
-				a.note("nothing lies in %s; see honker queues for those with jobs", args[0])
+				a.note("queue %q has no jobs; see honker queues for other queues", args[0])
 			}
 			return one(a, queueWhole, stats)
 		})
@@ -143,18 +143,18 @@ func (a *app) queuePause() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "pause QUEUE",
 		SuggestFor: []string{"stop"},
-		Short:      "Let no job of a queue start, in any process",
-		Long: `pause lets no job of the queue start, in any process and by any binding of honker, until resume or
---until. What runs goes on to its end. The pause is in the file, and outlives processes. Of a queue that is
-paused, the reason and the end are replaced. With --key only the jobs with that key are paused.`,
+		Short:      "Stop a queue from starting jobs, in all processes",
+		Long: `pause stops the queue from starting jobs, in all processes and all bindings of honker, until honker queue resume or
+--until. Running jobs are not affected. The pause is stored in the file, and so outlives processes. If the queue is paused
+already, the reason and the end are replaced. With --key only the jobs with this key are paused.`,
 		Example: `  honker queue pause emails --until 30m --reason "the mail server is down"
   honker queue pause emails --key acme --until 2h`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
-	cmd.Flags().Var(fromNow(&opts.Until), "until", "it ends by itself at this `time`, or after so long: 30m; default: it lasts until resume")
-	cmd.Flags().StringVar(&opts.Reason, "reason", "", "why; kept with the pause")
-	cmd.Flags().StringVar(&opts.Key, "key", "", "only the jobs with this `key`")
+	cmd.Flags().Var(fromNow(&opts.Until), "until", "end the pause at this `time`, or after a span such as 30m; default: until resume")
+	cmd.Flags().StringVar(&opts.Reason, "reason", "", "reason, stored with the pause")
+	cmd.Flags().StringVar(&opts.Key, "key", "", "pause only jobs with this `key`")
 	must(cmd.RegisterFlagCompletionFunc("key", a.completeKeys))
 	a.prints(cmd, steeredView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -173,11 +173,11 @@ func (a *app) queueResume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "resume QUEUE",
 		SuggestFor:        []string{"start", "unpause"},
-		Short:             "End the pause of a queue, or of a key of it",
+		Short:             "End the pause of a queue, or of a key",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
-	cmd.Flags().StringVar(&key, "key", "", "the pause of this `key`")
+	cmd.Flags().StringVar(&key, "key", "", "end the pause of this `key`")
 	must(cmd.RegisterFlagCompletionFunc("key", a.completeKeys))
 	a.prints(cmd, steeredView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {

@@ -70,7 +70,7 @@ type bounds struct {
 
 func (b *bounds) addTo(cmd *cobra.Command, what string) {
 	cmd.Flags().Int64Var(&b.MaxCount, b.count, 0, "keep the newest `n` "+what)
-	cmd.Flags().Var(spanFlag{&b.MaxAge}, b.age, "keep "+what+" of this span: 24h, 30d")
+	cmd.Flags().Var(spanFlag{&b.MaxAge}, b.age, "keep "+what+" no older than this span: 24h, 30d")
 }
 
 // over returns was, changed by the flags that were given.
@@ -93,7 +93,7 @@ type retaining struct {
 
 func (r *retaining) addTo(cmd *cobra.Command) {
 	r.changing.addTo(cmd)
-	cmd.Flags().BoolVar(&r.none, "none", false, "remove all bounds that other flags do not set")
+	cmd.Flags().BoolVar(&r.none, "none", false, "remove all bounds except those set by other flags")
 }
 
 // named reports whether a flag was given. It rejects negative bounds.
@@ -101,7 +101,7 @@ func (r *retaining) named(cmd *cobra.Command) (named bool, err error) {
 	named = r.none
 	for _, b := range r.all {
 		if b.MaxCount < 0 {
-			return false, usage("", "--%s %d: it is negative", b.count, b.MaxCount)
+			return false, usage("", "--%s %d is negative", b.count, b.MaxCount)
 		}
 		named = named || cmd.Flags().Changed(b.count) || cmd.Flags().Changed(b.age)
 	}
@@ -114,10 +114,10 @@ func (a *app) queueRetention() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "retention QUEUE",
 		SuggestFor: []string{"keep", "retain"},
-		Short:      "How much is kept of jobs that were done or are dead; with flags, set it",
-		Long: `retention shows how much a queue keeps of its jobs that were done, by default none, and of its dead ones, by default all. With
-flags it sets the bounds that are named, and leaves the others; 0 removes one, --none all. A job that falls under either bound is
-deleted when the file is maintained. It asks before more than one job that is there would be.`,
+		Short:      "Show or set the retention of done and dead jobs",
+		Long: `retention shows how many done and dead jobs a queue keeps. By default it keeps no done jobs and all dead jobs. With flags
+it sets the given bounds, and keeps the others. 0 removes a bound, and --none removes all. A job outside either bound is
+deleted by the next maintenance. If that would delete more than one job, retention asks first.`,
 		Example: `  honker queue retention emails --done 24h --dead 30d
   honker queue retention emails --done-count 10000 --dry-run`,
 		Args:              cobra.ExactArgs(1),
@@ -154,10 +154,10 @@ func (a *app) streamRetention() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "retention TOPIC",
 		SuggestFor: []string{"keep", "retain"},
-		Short:      "How much of a topic is kept; with flags, set it",
-		Long: `retention shows how much of a topic is kept, by default all. With flags it sets the bounds that are named, and leaves the
-other; 0 removes one, --none both. An event that falls under either bound is deleted when the file is maintained and every
-consumer and group has seen it. It asks before more than one event that is there would be.`,
+		Short:      "Show or set the retention of a topic",
+		Long: `retention shows how many events a topic keeps, by default all. With flags it sets the given bounds, and keeps the others.
+0 removes a bound, and --none removes both. An event outside either bound is deleted by maintenance once all consumers and
+groups have read it. If that would delete more than one event, retention asks first.`,
 		Example: `  honker stream retention orders --age 7d --count 1000000
   honker stream retention orders --age 1d --dry-run`,
 		Args:              cobra.ExactArgs(1),
@@ -237,7 +237,7 @@ func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing)
 		case c.dryRun:
 			return a.wouldDo(verb{name: "delete", what: r.what}, &admin.Report{Matched: n})
 		case n > 1:
-			err = a.confirm(ctx, fmt.Sprintf("delete %s, when the file is maintained next?", plural(n, r.what)))
+			err = a.confirm(ctx, fmt.Sprintf("delete %s at the next maintenance?", plural(n, r.what)))
 		}
 		if err != nil {
 			return err
@@ -248,7 +248,7 @@ func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing)
 	}
 	leaders, err := admin.Leaders(ctx, db)
 	if err == nil && leaders.Maintenance == nil {
-		a.note("no process maintains the file now: %s", a.command("maintain"))
+		a.note("no process maintains the file at the moment: %s", a.command("maintain"))
 	}
 	return err
 }

@@ -38,7 +38,7 @@ func run(ctx context.Context, args []string, c console) int {
 	ctx = honker.WithActor(ctx, c.actor)
 	cmd, err := root.ExecuteContextC(ctx)
 	if unwritten := a.out.Flush(); unwritten != nil {
-		err = errors.Join(err, &coded{code: codeRefused, err: fmt.Errorf("write the output: %w", unwritten), try: "the same into another place"})
+		err = errors.Join(err, &coded{code: codeRefused, err: fmt.Errorf("write the output: %w", unwritten), try: "the same with another output"})
 	}
 	return a.end(cmd, err)
 }
@@ -52,14 +52,16 @@ const (
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "honker",
-		Short: "Look into a honker file, and steer it",
-		Long: `honker looks into a honker file, and steers it: queues, jobs, dead letters.
+		Short: "Inspect and manage a honker file",
+		Long: `honker inspects and manages a honker file: queues, jobs, dead letters.
 
-It works on the file itself: -f app.db, $HONKER_FILE, or the only *.db here that is a honker
-file. It never creates one. On a terminal it prints tables; piped, values separated by tabs.
+It works on the file itself: that of -f, of $HONKER_FILE, or the only *.db in the current
+directory that is a honker file. It never creates a file. On a terminal it prints tables,
+otherwise values separated by tabs.
 
-Exit codes: 0 fine; 1 no: nothing found, problems found; 2 usage; 3 refused: busy, read-only,
-no honker file, too old or new; 4 interrupted, and what was done is said.`,
+Exit codes: 0 success; 1 no: nothing found, or problems found; 2 usage; 3 refused: the file
+is busy, read-only, no honker file, or too old or new; 4 interrupted, with a report of what
+was done.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuch,
@@ -67,9 +69,9 @@ no honker file, too old or new; 4 interrupted, and what was done is said.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	flags := root.PersistentFlags()
-	flags.VarP(fileFlag{&a.file}, "file", "f", "the `path` of the file; default $HONKER_FILE, or the only *.db here")
+	flags.VarP(fileFlag{&a.file}, "file", "f", "`path` of the file; default $HONKER_FILE, or the only *.db in this directory")
 	flags.VarP(&a.format, "output", "o", "`format`: table, tsv, json, jsonl, name (only names or ids); default table on a terminal, else tsv")
-	flags.BoolVarP(&a.quiet, "quiet", "q", false, "no headers and no notes")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print no headers and no notes")
 	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long to wait for a busy file")
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 	must(root.MarkPersistentFlagFilename("file", "db"))
@@ -95,7 +97,7 @@ type action func(ctx context.Context, args []string) error
 func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.timeout <= 0 {
-			return fmt.Errorf("--timeout %v: it has to be positive", a.timeout)
+			return fmt.Errorf("--timeout %v is not positive", a.timeout)
 		}
 		if a.format == formatName && cmd.Annotations[nameless] != "" {
 			return fmt.Errorf("%s has no names to print", cmd.CommandPath())
@@ -118,7 +120,7 @@ const nameless = "nameless"
 func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, GroupID: group, Args: noSuch,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fmt.Errorf("%s needs one of its commands", cmd.CommandPath())
+			return fmt.Errorf("%s requires a subcommand", cmd.CommandPath())
 		}}
 	cmd.AddCommand(below...)
 	return cmd
@@ -184,7 +186,7 @@ type versions struct {
 }
 
 func (a *app) version() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "The version of this command and of the library in it", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Show the versions of this command and of its library", Args: cobra.NoArgs}
 	a.prints(cmd, versionView)
 	return a.does(cmd, func(context.Context, []string) error {
 		return one(a, versionView, versionsOf(debug.ReadBuildInfo()))

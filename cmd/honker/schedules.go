@@ -82,7 +82,7 @@ func expiry(d time.Duration) string {
 func (a *app) schedules() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "schedules",
-		Short:   "The schedules, and when each fires next",
+		Short:   "List schedules and when each fires next",
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -107,7 +107,7 @@ func (a *app) schedules() *cobra.Command {
 			}
 			leaders, err := admin.Leaders(ctx, db)
 			if err == nil && leaders.Scheduler == nil {
-				a.note("no process fires them now")
+				a.note("no process fires schedules at the moment")
 			}
 			return err
 		})
@@ -115,7 +115,7 @@ func (a *app) schedules() *cobra.Command {
 }
 
 func (a *app) schedule() *cobra.Command {
-	return parent("schedule", "One schedule: add, show, trigger, pause, resume and remove it; when it fires", groupChange,
+	return parent("schedule", "Add, show, trigger, pause, resume and remove schedules", groupChange,
 		a.scheduleAdd(), a.scheduleShow(), a.scheduleTrigger(), a.schedulePause(), a.scheduleResume(), a.scheduleRm(), a.scheduleNext())
 }
 
@@ -138,20 +138,21 @@ func (a *app) scheduleAdd() *cobra.Command {
 	missed := missedWords[honker.FireAll]
 	cmd := &cobra.Command{
 		Use:   "add NAME QUEUE SPEC [JSON]",
-		Short: "Enqueue a job again and again, or change when",
-		Long: `add makes a schedule, or changes the one of that name: a job of the queue, with this payload or null, each time that SPEC
-is due. SPEC is minute, hour, day of month, month and day of week, or has seconds before them, or is "@daily" and its like, or
-"@every 90s". Times are those of the local zone of the process that fires; some process has to: Scheduler.Run of the library.`,
+		Short: "Add or change a schedule",
+		Long: `add adds a schedule, or changes an existing schedule with this name. Each time that SPEC is due, a job with this payload, or
+null, is enqueued. SPEC has the fields minute, hour, day of month, month and day of week, optionally preceded by seconds. Specs
+such as "@daily" and "@every 90s" are allowed too. Times are in the local zone of the process that fires schedules. Some
+process must do so, by Scheduler.Run of the library.`,
 		Example: `  honker schedule add nightly reports '30 2 * * *' '{"kind": "nightly"}'
   honker schedule add poll feeds '@every 90s' --missed skip`,
 		Args:              cobra.RangeArgs(3, 4),
 		ValidArgsFunction: a.completeSchedule,
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&s.Priority, "priority", 0, "of each job; larger comes first")
-	flags.IntVar(&s.MaxAttempts, "max-attempts", 0, "how often each job is tried; default 25")
-	flags.Var(spanFlag{&s.ExpiresIn}, "expires-in", "a job that was not started so long after it was due never is")
-	flags.StringVar(&missed, "missed", missed, "what becomes of times that pass while none fires: "+strings.Join(missedWords, ", "))
+	flags.IntVar(&s.Priority, "priority", 0, "priority of each job; larger numbers run first")
+	flags.IntVar(&s.MaxAttempts, "max-attempts", 0, "maximum number of attempts of each job; default 25")
+	flags.Var(spanFlag{&s.ExpiresIn}, "expires-in", "do not start a job later than this after it was due")
+	flags.StringVar(&missed, "missed", missed, "how to handle missed times: "+strings.Join(missedWords, ", "))
 	must(cmd.RegisterFlagCompletionFunc("missed", cobra.FixedCompletions(missedWords, cobra.ShellCompDirectiveNoFileComp)))
 	a.prints(cmd, scheduleWhole)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -164,7 +165,7 @@ is due. SPEC is minute, hour, day of month, month and day of week, or has second
 		}
 		word := slices.Index(missedWords, missed)
 		if word < 0 {
-			return usage("", "--missed %q: one of %s", missed, strings.Join(missedWords, ", "))
+			return usage("", "--missed %q must be one of %s", missed, strings.Join(missedWords, ", "))
 		}
 		s.Missed = honker.Missed(word)
 		return a.change(ctx, func(db *honker.DB) error {
@@ -183,7 +184,7 @@ is due. SPEC is minute, hour, day of month, month and day of week, or has second
 func (a *app) scheduleShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show NAME",
-		Short:             "All that is known of a schedule",
+		Short:             "Show all details of a schedule",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
@@ -203,7 +204,7 @@ func (a *app) scheduleTrigger() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "trigger NAME",
 		SuggestFor:        []string{"run", "fire"},
-		Short:             "Enqueue the job of a schedule now, beside the plan",
+		Short:             "Enqueue the job of a schedule now, in addition to the regular times",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
@@ -227,7 +228,7 @@ func (a *app) schedulePause() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "pause NAME",
 		SuggestFor:        []string{"stop", "disable"},
-		Short:             "Let a schedule fire no more, until resume",
+		Short:             "Stop a schedule from firing, until resume",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
@@ -238,7 +239,7 @@ func (a *app) scheduleResume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "resume NAME",
 		SuggestFor:        []string{"start", "enable"},
-		Short:             "Let a paused schedule fire again; what it has missed is caught up as its --missed says",
+		Short:             "Resume a paused schedule, and catch up on missed times according to its --missed",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
@@ -260,7 +261,7 @@ func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s 
 				return err
 			}
 			if !changed {
-				a.note("it was so already")
+				a.note("nothing to change")
 			}
 			return one(a, scheduleView, s)
 		})
@@ -279,7 +280,7 @@ func (a *app) scheduleRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "rm NAME",
 		SuggestFor:        []string{"delete", "remove"},
-		Short:             "Remove a schedule; jobs that it has enqueued stay",
+		Short:             "Remove a schedule, but not the jobs it has enqueued",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
@@ -313,19 +314,19 @@ func (a *app) scheduleNext() *cobra.Command {
 	n := 5
 	cmd := &cobra.Command{
 		Use:   "next NAME|SPEC",
-		Short: "When a schedule fires next; for a spec no file is needed",
-		Long: `next prints when a schedule of the file fires next, or when a spec is due, which needs no file. The times are those of
-the local zone of this process: TZ=Europe/Berlin honker schedule next '30 2 * * *'.`,
+		Short: "Print the next times of a schedule or of a spec",
+		Long: `next prints when a schedule of the file fires next, or when a spec is due. A spec needs no file. Times are in the local
+zone of this process: TZ=Europe/Berlin honker schedule next '30 2 * * *'.`,
 		Example: `  honker schedule next nightly
   honker schedule next '0 9 * * 1-5' -n 10`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSchedule,
 	}
-	cmd.Flags().IntVarP(&n, "times", "n", n, "how many times, 1 to 1000")
+	cmd.Flags().IntVarP(&n, "times", "n", n, "number of times to print, 1 to 1000")
 	a.prints(cmd, fireView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if n < 1 || n > 1000 {
-			return usage("", "-n %d: it is not between 1 and 1000", n)
+			return usage("", "-n %d is not between 1 and 1000", n)
 		}
 		if isSpec(args[0]) {
 			times, err := nextOfSpec(args[0], n)

@@ -87,9 +87,9 @@ func aboutTable(name string) string {
 func (a *app) schema() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema [TABLE]",
-		Short: "honker's tables and what they are for; of one, the statements that have made it",
-		Long: `schema lists honker's tables in the file, what they are for, and their rows, which are counted up to 10,000. Of one table it
-prints the statements that have made it, its indexes and its triggers.`,
+		Short: "List honker's tables, or show the SQL of a table",
+		Long: `schema lists honker's tables in the file with their purpose and the number of their rows, counted up to 10,000. For a single
+table it prints the statements that created the table, its indexes and its triggers.`,
 		GroupID:           groupFile,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTable,
@@ -145,7 +145,7 @@ func (a *app) showTable(tables []table, name string) error {
 		_, err := a.out.WriteString(clean(text))
 		return err
 	}
-	return &coded{code: codeNo, err: fmt.Errorf("no table %q of honker's", name), try: a.command("schema")}
+	return &coded{code: codeNo, err: fmt.Errorf("honker has no table %q", name), try: a.command("schema")}
 }
 
 func (a *app) completeTable(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

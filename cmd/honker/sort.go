@@ -34,7 +34,7 @@ func (f sortFlag) Type() string { return "order" }
 func (f sortFlag) Set(name string) error {
 	order := admin.Order(slices.Index(sortNames[:], name))
 	if !slices.Contains(f.of, order) {
-		return fmt.Errorf("one of %s", strings.Join(f.names(), ", "))
+		return fmt.Errorf("must be one of %s", strings.Join(f.names(), ", "))
 	}
 	*f.order = order
 	return nil
@@ -54,7 +54,7 @@ func addSort(cmd *cobra.Command, order *admin.Order, of ...admin.Order) {
 	f := sortFlag{order: order, of: of}
 	help := "`order`: " + strings.Join(f.names(), ", ")
 	if slices.Contains(of, admin.ClaimOrder) {
-		help += "; claim is the order in which those of one --queue that wait are claimed, died has dead ones, the last that died first"
+		help += "; claim lists the waiting jobs of one --queue in the order of their claims, died lists dead jobs, latest first"
 	}
 	cmd.Flags().Var(f, "sort", help)
 	must(cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(f.names(), cobra.ShellCompDirectiveNoFileComp)))

@@ -27,16 +27,16 @@ func (a *app) status() *cobra.Command {
 	failOn := []string{string(admin.SeverityError)}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "What is wrong, and what lies in each queue",
-		Long: `status shows what is wrong, and what lies in each queue. The exit code is 1 if there is a problem of the
-severity of --fail-on. honker doctor explains the problems.
+		Short: "Show problems, and the state of each queue",
+		Long: `status shows problems with the file, and the state of each queue. It exits with code 1 if there is a problem of a severity
+in --fail-on. Use honker doctor for explanations of the problems.
 
-As tsv it is two tables with an empty line between them, problems and queues; --columns leaves the problems. As JSON Lines a
-line with a severity is a problem, and the others are queues.`,
+As tsv, status prints problems and queues as two tables, separated by an empty line. With --columns it prints only the
+problems. As JSON Lines, problems are the lines with a severity, and all other lines are queues.`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
-	cmd.Flags().StringSliceVar(&failOn, "fail-on", failOn, "the `severities` for which the exit code is 1: error, warn, none")
+	cmd.Flags().StringSliceVar(&failOn, "fail-on", failOn, "exit with code 1 for problems of these `severities`: error, warn, none")
 	must(cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(
 		[]string{string(admin.SeverityError), string(admin.SeverityWarn), levelNone}, cobra.ShellCompDirectiveNoFileComp)))
 	a.prints(cmd, problemView)
@@ -66,7 +66,7 @@ func failing(levels []string) (func(problem) bool, error) {
 	const failed, warned = string(admin.SeverityError), string(admin.SeverityWarn)
 	for _, level := range levels {
 		if level != failed && level != warned && level != levelNone {
-			return nil, usage("honker status --fail-on warn", "--fail-on %q: one of error, warn, none", level)
+			return nil, usage("honker status --fail-on warn", "--fail-on %q must be one of error, warn, none", level)
 		}
 	}
 	return func(p problem) bool {

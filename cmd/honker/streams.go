@@ -31,7 +31,7 @@ func onTopic(db *honker.DB, topic string) *honker.Stream[json.RawMessage] {
 func (a *app) streams() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "streams",
-		Short:   "The topics with events, how many and how many are kept",
+		Short:   "List topics, with the number and the retention of their events",
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
@@ -48,14 +48,14 @@ func (a *app) streams() *cobra.Command {
 }
 
 func (a *app) stream() *cobra.Command {
-	return parent("stream", "One stream: show, read, follow and publish, how much of it is kept", groupChange,
+	return parent("stream", "Show, read, follow and publish to a stream, and set its retention", groupChange,
 		a.streamShow(), a.streamRead(), a.streamTail(), a.streamPublish(), a.streamRetention())
 }
 
 func (a *app) streamShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show TOPIC",
-		Short:             "How many events a topic has, and how many are kept",
+		Short:             "Show the number and the retention of the events of a topic",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTopic,
 	}
@@ -96,15 +96,15 @@ func (a *app) streamPublish() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use:   "publish TOPIC JSON|-",
-		Short: "Add an event; with - one for each line of standard input",
-		Long: `publish adds an event to a topic. With - it adds one for each line of standard input, which is JSON, in transactions of
-up to 1,000; of a line that is no JSON nothing of its transaction is added, and its number is said.`,
+		Short: "Add an event, or with - an event for each line of standard input",
+		Long: `publish adds an event to a topic. With - it adds an event for each line of standard input. The lines are JSON, and are
+added in transactions of up to 1,000. If a line is not JSON, its transaction is rolled back, and the error names the line.`,
 		Example: `  honker stream publish orders '{"id": 17}' --key created
   honker stream publish clicks - < clicks.jsonl`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeTopic,
 	}
-	cmd.Flags().StringVar(&key, "key", "", "the `key` of the event, or of all")
+	cmd.Flags().StringVar(&key, "key", "", "`key` of the event, or of all events")
 	a.prints(cmd, publishedView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		var opts []honker.PublishOption

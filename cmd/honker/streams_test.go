@@ -182,7 +182,7 @@ func TestTail_Follow(t *testing.T) {
 	}
 }
 
-// A seek to before events that retention has deleted succeeds, and says up to where they are gone.
+// A seek to a position before deleted events succeeds, and prints the last deleted offset.
 func TestConsumer_Seek_Gone(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		db := open(t, "app.db")
@@ -195,7 +195,7 @@ func TestConsumer_Seek_Gone(t *testing.T) {
 		_, err = clicks.Compact(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
-		const gone = "events up to 3 are gone"
+		const gone = "events up to offset 3 were deleted"
 		r := s.run("consumer", "seek", "clicks", "view", "beginning")
 		require.Zero(t, r.code)
 		require.Contains(t, r.err, gone)

@@ -57,7 +57,7 @@ func (k keyFilter) filter() honker.Filter {
 	return honker.KeyIs(string(k))
 }
 
-const keyUsage = "only events with this `key`, or with one that begins so: 'created*'"
+const keyUsage = "print only events with this `key`, or with a prefix: 'created*'"
 
 func (a *app) streamRead() *cobra.Command {
 	var key string
@@ -65,19 +65,19 @@ func (a *app) streamRead() *cobra.Command {
 	limit := 50
 	cmd := &cobra.Command{
 		Use:   "read TOPIC",
-		Short: "The events of a topic, or of all that begin so: 'orders:*'",
+		Short: "Print the events of a topic or of a pattern such as 'orders:*'",
 		Example: `  honker stream read orders --after 1200 --limit 100
   honker stream read 'orders:*' --limit 0 -o jsonl`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTopic,
 	}
-	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `offset`")
-	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`; 0: all")
+	cmd.Flags().Int64Var(&after, "after", 0, "print only events after this `offset`")
+	cmd.Flags().IntVar(&limit, "limit", limit, "list at most `n`; 0 for all")
 	cmd.Flags().StringVar(&key, "key", "", keyUsage)
 	a.prints(cmd, eventView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if limit < 0 {
-			return usage("", "--limit %d: it is negative", limit)
+			return usage("", "--limit %d is negative", limit)
 		}
 		return a.look(ctx, func(db *honker.DB) error {
 			return a.readEvents(ctx, onTopic(db, args[0]), after, limit, keyFilter(key))
@@ -120,21 +120,21 @@ func (a *app) streamTail() *cobra.Command {
 	last, follow := 10, false
 	cmd := &cobra.Command{
 		Use:   "tail TOPIC",
-		Short: "The last events of a topic; with --follow each new one too",
-		Long: `tail prints the last events of a topic, or of all that begin so: 'orders:*'. With --follow it goes on with each new
-one, by any process, as it is committed, until it is interrupted. It is no consumer: it saves no offset.`,
+		Short: "Print the last events of a topic, or with --follow also new events",
+		Long: `tail prints the last events of a topic, or of all topics that match a pattern such as 'orders:*'. With --follow it also
+prints new events of any process as they are committed, until it is interrupted. It is not a consumer and saves no offset.`,
 		Example: `  honker stream tail orders --follow --key 'created*'
   honker stream tail orders -n 0 --follow -o jsonl`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTopic,
 	}
-	cmd.Flags().IntVarP(&last, "lines", "n", last, "the last `n`")
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on with each new event")
+	cmd.Flags().IntVarP(&last, "lines", "n", last, "print the last `n` events")
+	cmd.Flags().BoolVar(&follow, "follow", false, "also print new events as they are committed")
 	cmd.Flags().StringVar(&key, "key", "", keyUsage)
 	a.prints(cmd, eventView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if last < 0 {
-			return usage("", "--lines %d: it is negative", last)
+			return usage("", "--lines %d is negative", last)
 		}
 		if !follow {
 			return a.look(ctx, func(db *honker.DB) error { return a.printLast(ctx, onTopic(db, args[0]), last, keyFilter(key)) })

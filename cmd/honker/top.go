@@ -41,20 +41,21 @@ func (a *app) top() *cobra.Command {
 	once := false
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "What is wrong and what lies in each queue, live",
-		Long: `top shows what is wrong, and what lies in each queue, as it changes: after commits of any process, four times a second
-at most. While nothing is committed it reads nothing, and the time at the top says of when the numbers are; space reads anew.
-Commits are those of all processes in the last minute: at least so many, since those in quick succession are seen as one. IN/s and
-OUT/s are of the last minute, RAN is how long a handler runs, and the last column what was done in each of the last ten minutes.
+		Short: "Show problems and queues live",
+		Long: `top shows problems and the state of each queue, and updates them after commits of any process, at most four times a second.
+While nothing is committed it does not read the file. The time at the top is that of the last reading, and the space bar
+reads again. The commits are those of all processes in the last minute. They are a lower bound, because commits in quick
+succession are seen as a single change. IN/s and OUT/s cover the last minute, RAN is the mean run time of handlers, and the
+last column shows the jobs done in each of the last ten minutes.
 
-Keys pause and resume a queue, and show its next jobs, why nothing of it runs, and what its dead jobs died of: ? tells them.`,
+Keys pause and resume a queue, and show its next jobs, why none of them runs, and its dead jobs by error. Press ? for a list.`,
 		Example: `  honker top -f app.db
   honker top --once | mail -s queues ops@example.com`,
 		GroupID:     groupLook,
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{nameless: "yes"},
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "print one frame, for a pipe")
+	cmd.Flags().BoolVar(&once, "once", false, "print a single frame, for use in a pipe")
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		switch {
 		case a.format != "" && a.format != formatTable:

@@ -251,7 +251,7 @@ func TestTop_Keys(t *testing.T) {
 		m.keys("r")
 		shows("emails goes on")
 		m.keys("r")
-		shows("it was so already")
+		shows("nothing to change")
 		m.keys("/", "n", "i", "g")
 		shows("/nig_")
 		m.keys("enter")

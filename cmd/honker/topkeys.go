@@ -271,7 +271,7 @@ func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *hon
 		case err != nil:
 			return noticed(clean(err.Error()))
 		case !changed:
-			return noticed("it was so already")
+			return noticed("nothing to change")
 		}
 		return noticed(done)
 	}

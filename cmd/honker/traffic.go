@@ -45,21 +45,21 @@ func (a *app) queueTraffic() *cobra.Command {
 	since, step := time.Hour, time.Minute
 	cmd := &cobra.Command{
 		Use:   "traffic [QUEUE]",
-		Short: "What happened to the jobs of a queue in each minute",
-		Long: `traffic shows what happened to the jobs of a queue, or of all, in each minute: how many were enqueued, claimed and
-settled, how long they could have begun before they were claimed, and how long their handlers ran. Minutes in which nothing
-happened are left out. The file keeps seven days.`,
+		Short: "Show the traffic of a queue per minute",
+		Long: `traffic shows the traffic of a queue, or of all queues, per minute: the number of jobs enqueued, claimed and settled, how
+long jobs were ready before they were claimed, and how long their handlers ran. Minutes without traffic are omitted. The file
+keeps seven days.`,
 		Example: `  honker queue traffic emails --since 1d --step 1h
   honker queue traffic -o jsonl`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
-	cmd.Flags().Var(spanFlag{&since}, "since", "so long ago, at most 7d")
-	cmd.Flags().Var(spanFlag{&step}, "step", "put together what happened in each of these spans: 10m, 1h, 1d")
+	cmd.Flags().Var(spanFlag{&since}, "since", "start this long ago, at most 7d")
+	cmd.Flags().Var(spanFlag{&step}, "step", "add up the minutes of each span: 10m, 1h, 1d")
 	a.prints(cmd, minuteView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if step < time.Minute || step%time.Minute != 0 {
-			return usage("", "--step %v: it has to be whole minutes", step)
+			return usage("", "--step %v is not a number of whole minutes", step)
 		}
 		queue := ""
 		if len(args) > 0 {

@@ -17,9 +17,9 @@ func (a *app) deadExport() *cobra.Command {
 	var f filter
 	cmd := &cobra.Command{
 		Use:   "export [JOB...]",
-		Short: "Write dead jobs as JSON Lines, for import or to keep them",
-		Long: `export writes dead jobs to standard output, the oldest first: a line of JSON for each, with its payload as it is
-stored. Without a flag or an id it is all dead jobs. They stay where they are.`,
+		Short: "Export dead jobs as JSON Lines",
+		Long: `export writes dead jobs to standard output, oldest first, as a line of JSON each. Payloads are written as they are stored.
+Without a flag or an id it exports all dead jobs. The jobs stay in the file.`,
 		Example: `  honker dead export --queue emails > emails.jsonl
   honker dead discard --queue emails --yes`,
 		Annotations: map[string]string{nameless: "yes"},
@@ -61,20 +61,20 @@ func (a *app) deadImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE|-",
 		Short: "Enqueue the jobs of an export",
-		Long: `import enqueues the jobs of an export, of this file or another one: new jobs, with ids of their own and all their
-attempts. Of a line only the payload is needed, and the queue without --to. Jobs that are in this file are passed over.
-Of a line that is no job nothing of its transaction is enqueued, and the error says how to go on.`,
+		Long: `import enqueues the jobs of an export from this file or another. They become new jobs with new ids and all their attempts.
+A line needs only a payload, and without --to a queue. Jobs that were imported before are skipped. If a line is not a job, its
+transaction is rolled back, and the error says how to continue.`,
 		Example: `  honker dead import emails.jsonl -f other.db --dry-run
   honker dead import emails.jsonl -f other.db --to again`,
 		Args:        cobra.ExactArgs(1),
 		Annotations: map[string]string{nameless: "yes"},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&c.dryRun, "dry-run", false, "read all lines, and only count; the exit code is 10 if something would be enqueued")
-	flags.StringVar(&opts.To, "to", "", "into this `queue`; default that of the line")
-	flags.Var(spanFlag{&opts.Delay}, "delay", "before a job can run that was dead: 30s, 5m")
-	flags.IntVar(&opts.Attempts, "attempts", 0, "of each job; default the max_attempts of its line")
-	flags.Int64Var(&opts.Skip, "skip", 0, "pass over the first `n` lines, which an import that failed has done")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "read and count all lines without enqueueing; the exit code is 10 if something would be enqueued")
+	flags.StringVar(&opts.To, "to", "", "enqueue into this `queue`; default that of the line")
+	flags.Var(spanFlag{&opts.Delay}, "delay", "delay before dead jobs can run: 30s, 5m")
+	flags.IntVar(&opts.Attempts, "attempts", 0, "maximum number of attempts of each job; default max_attempts of the line")
+	flags.Int64Var(&opts.Skip, "skip", 0, "skip the first `n` lines, already imported by a failed import")
 	must(cmd.RegisterFlagCompletionFunc("to", a.completeQueues))
 	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {

@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	errTooManyLogins = errors.New("too many logins wait")
-	errLoginTooLate  = errors.New("the login has waited too long")
+	errTooManyLogins = errors.New("too many logins are waiting")
+	errLoginTooLate  = errors.New("the login waited too long")
 )
 
 // turns admits a single login at a time, so that wrong passwords keep at most a single core busy. Addresses take

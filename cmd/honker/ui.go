@@ -36,34 +36,35 @@ func (a *app) ui() *cobra.Command {
 	var f uiFlags
 	cmd := &cobra.Command{
 		Use:   "ui",
-		Short: "The dashboard, in a browser",
-		Long: `ui serves the dashboard of the file until it is interrupted, and prints its URL. The URL has a token, which the browser
-keeps as a cookie: without it nothing is shown. The dashboard is for looking, unless --write allows its verbs.
+		Short: "Serve the dashboard",
+		Long: `ui prints the URL of a dashboard for the file, and serves it until it is interrupted. The URL contains a token, which the
+browser keeps as a cookie. Requests without the token are rejected. The dashboard is read-only unless --write is given.
 
-It listens on this machine only, and refuses requests that name another host. An address beyond this machine needs --basic,
-which asks for a name and a password, or --i-have-a-proxy, which asks for nothing. Neither encrypts anything.
+By default ui listens only on this machine, and rejects requests that name another host. An address that other machines can
+reach needs --basic, which asks for a name and a password, or --i-have-a-proxy, which leaves access control to a proxy. Neither
+encrypts anything.
 
---basic, or each line of $HONKER_UI_BASIC, is a name and the bcrypt hash of its password, as "htpasswd -nB USER" prints it.`,
+--basic, and each line of $HONKER_UI_BASIC, is a name and the bcrypt hash of its password, as printed by "htpasswd -nB USER".`,
 		Example: `  honker ui -f app.db --open
   HONKER_UI_BASIC="$(htpasswd -nB ops)" honker ui -f app.db --listen :8080`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "serve it on this `address`; port 0 is any that is free")
-	flags.BoolVar(&f.write, "write", false, "allow what changes the file")
-	flags.BoolVar(&f.open, "open", false, "open it in the browser")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "serve the dashboard on this `address`; port 0 selects a free port")
+	flags.BoolVar(&f.write, "write", false, "allow changes to the file")
+	flags.BoolVar(&f.open, "open", false, "open the dashboard in the browser")
 	flags.StringArrayVar(&f.basic, "basic", nil,
-		"in place of the token, ask for the name and password of `user:hash`, by bcrypt; may be repeated; also from $"+accountsVariable)
-	flags.BoolVar(&f.proxy, "i-have-a-proxy", false, "ask for no token, and allow any host: a proxy decides about requests")
+		"ask for a name and password instead of the token: `user:hash`, hashed by bcrypt; can be repeated; also from $"+accountsVariable)
+	flags.BoolVar(&f.proxy, "i-have-a-proxy", false, "require no token and allow any host: a proxy controls access")
 	flags.StringArrayVar(&f.origins, "origin", nil,
-		"an `origin` that may change the file too, such as https://ops.example.com: of a proxy that rewrites the Host; may be repeated")
+		"allow changes from this `origin`, such as https://ops.example.com, if a proxy rewrites the Host; can be repeated")
 	for _, name := range []string{"listen", "basic", "origin"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		if cmd.Flags().Changed("output") {
-			return usage("honker status -o json", "ui is for browsers, and has no -o")
+			return usage("honker status -o json", "ui is for browsers: -o cannot be used")
 		}
 		return a.openUI(ctx, f)
 	})
@@ -84,7 +85,7 @@ func (a *app) openUI(ctx context.Context, f uiFlags) error {
 	}
 	local := address.IP.IsLoopback()
 	if !local && accounts == nil && !f.proxy {
-		return usage(tryUI, "--listen %s can be reached from other machines: it needs --basic or --i-have-a-proxy", f.listen)
+		return usage(tryUI, "--listen %s can be reached from other machines, which requires --basic or --i-have-a-proxy", f.listen)
 	}
 	opts := &ui.Options{Authorize: ui.AllowAll, ReadOnly: !f.write, Origins: f.origins, Logger: a.logger()}
 	d := &door{local: local && !f.proxy, accounts: accounts}
@@ -151,7 +152,7 @@ func (a *app) announce(d *door, url string, open bool) error {
 		return nil
 	}
 	if err := browse(d.withToken(url, d.ticket)); err != nil {
-		a.note("no browser was opened: %v", err)
+		a.note("cannot open a browser: %v", err)
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case !d.known(r) && !d.accepts(token):
-		refuse(w, "Open the URL that honker ui has printed: it has a token, which this browser does not know yet.")
+		refuse(w, "This browser has no token. Open the URL printed by honker ui.")
 	case token != "":
 		d.let(w, r)
 	default:

@@ -116,7 +116,7 @@ func TestUI_Token(t *testing.T) {
 	dir, _, _ := newFile(t)
 	v := serveUI(t, dir)
 	require.Equal(t, "127.0.0.1", v.at.Hostname())
-	require.Contains(t, v.sees(http.StatusForbidden, "/"), "the URL that honker ui has printed")
+	require.Contains(t, v.sees(http.StatusForbidden, "/"), "the URL printed by honker ui")
 	v.sees(http.StatusForbidden, "/?token=")
 	v.sees(http.StatusForbidden, "/?token="+strings.ToLower(v.at.Query().Get("token")))
 	v.sees(http.StatusForbidden, "/job?id=1")

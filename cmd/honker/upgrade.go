@@ -41,10 +41,11 @@ func (a *app) upgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "upgrade",
 		SuggestFor: []string{"update", "migrate"},
-		Short:      "Bring an older file to the schema of this version",
-		Long: `upgrade brings the file to the schema of this version: one of an older version, or one that another binding of honker has made.
-It asks first. It only adds, in one transaction, while the file is in use. Programs with an older version of this library refuse
-the file then, when they open it; other bindings use it as before. A program with this version does the same when it opens the file.`,
+		Short:      "Upgrade the schema of an older file",
+		Long: `upgrade changes the schema of a file to that of this version. The file may be of an older version or of another binding of
+honker. upgrade asks first. It only adds to the schema, in a single transaction, and the file may be in use. Afterwards,
+programs with an older version of this library refuse to open the file. Other bindings use it as before. A program with this
+version of the library also upgrades a file when it opens it.`,
 		Example: `  honker upgrade -f app.db --dry-run
   honker upgrade -f app.db --yes`,
 		GroupID: groupFile,

@@ -17,9 +17,9 @@ func (a *app) jobWait() *cobra.Command {
 	var most time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait JOB",
-		Short: "Wait until a job has ended, and print its result",
-		Long: `wait waits until a job has ended, and prints its result, which is JSON. The exit code is 0 if it was done; of a job
-that was done and has left no result that is known only while its queue keeps such jobs. It is 1 if the job is dead, is gone
+		Short: "Wait for the end of a job, and print its result",
+		Long: `wait waits for the end of a job, and prints its result as JSON. The exit code is 0 if the job was done. For a job that was
+done without a result, this is known only while its queue retains done jobs. The exit code is 1 if the job is dead, is gone
 without a result, or has not ended within --for.`,
 		Example: `  id=$(honker enqueue thumbnails '{"image": 17}' -o name)
   honker job wait "$id" --for 1m`,
@@ -27,7 +27,7 @@ without a result, or has not ended within --for.`,
 		ValidArgsFunction: a.completeJob,
 		Annotations:       map[string]string{nameless: "yes"},
 	}
-	cmd.Flags().Var(spanFlag{&most}, "for", "wait no longer than this span; default: as long as it takes")
+	cmd.Flags().Var(spanFlag{&most}, "for", "wait for at most this span; default: no limit")
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)
 		if err != nil {
@@ -67,10 +67,10 @@ func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
 	job, err := db.Job(ctx, id)
 	switch {
 	case err == nil && job.State == honker.StateDone:
-		a.note("job %d was done, and has left no result", id)
+		a.note("job %d was done, without a result", id)
 		return nil
 	case err != nil && !errors.Is(err, honker.ErrNotFound):
 		return err
 	}
-	return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done or cancelled, or never was, and has left no result", id), try: a.command("jobs")}
+	return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done without a result, was cancelled, or never existed", id), try: a.command("jobs")}
 }

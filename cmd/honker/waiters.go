@@ -35,14 +35,14 @@ func (f waitersFlag) Type() string { return "choice" }
 func (f waitersFlag) Set(word string) error {
 	value, known := waitersWords[word]
 	if !known {
-		return fmt.Errorf("one of keep, drop, release")
+		return fmt.Errorf("must be one of keep, drop, release")
 	}
 	*f.to = value
 	return nil
 }
 
 func addWaiters(cmd *cobra.Command, to *admin.Waiters, unsaid string) {
-	cmd.Flags().Var(waitersFlag{to}, "waiters", "what becomes of jobs that wait for these: keep them, and these too; drop them, too; release them, as if these were done; "+unsaid)
+	cmd.Flags().Var(waitersFlag{to}, "waiters", "for jobs that wait for the removed jobs: keep both, drop both, or release the waiting jobs as if the others were done; "+unsaid)
 	must(cmd.RegisterFlagCompletionFunc("waiters", cobra.FixedCompletions([]string{"keep", "drop", "release"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
@@ -80,13 +80,13 @@ func waitText(jobs []int64) string {
 }
 
 func (a *app) batch() *cobra.Command {
-	return parent("batch", "One batch of jobs: show it, cancel it", groupChange, a.batchShow(), a.batchCancel())
+	return parent("batch", "Show and cancel batches of jobs", groupChange, a.batchShow(), a.batchCancel())
 }
 
 func (a *app) batchShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show BATCH",
-		Short:             "How far a batch is, and which jobs wait for it",
+		Short:             "Show the progress of a batch, and the jobs that wait for it",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeBatch,
 	}
@@ -111,15 +111,15 @@ func (a *app) batchCancel() *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
 		Use:   "cancel BATCH",
-		Short: "Remove what is left of a batch, and what was to come after it",
-		Long: `cancel seals a batch and removes its members that wait, and the jobs that wait for the batch or for one of its members, and so
-on: nothing that was to come after it runs. Members that are dead stay dead. Where members run it refuses without --running:
-the ctx of their handlers ends with it.`,
+		Short: "Cancel the remaining jobs of a batch, and all jobs that wait for them",
+		Long: `cancel seals a batch, and removes its waiting members and all jobs that wait for the batch or its members, directly or
+indirectly. Dead members stay dead. If members are running, cancel refuses unless --running is given, which cancels the ctx of
+their handlers.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeBatch,
 	}
 	c.addTo(cmd)
-	cmd.Flags().BoolVar(&running, "running", false, "also members that a worker holds: the ctx of their handlers ends")
+	cmd.Flags().BoolVar(&running, "running", false, "also remove running members, and cancel the ctx of their handlers")
 	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		ids, err := idsOf(args)
@@ -147,7 +147,7 @@ func (a *app) cancelBatch(ctx context.Context, db *honker.DB, id int64, running,
 	left, after := info.Waiting+info.Running, int64(len(waiting))
 	switch {
 	case left+after == 0 && !info.Open:
-		return r, &coded{code: codeNo, err: fmt.Errorf("nothing of batch %d waits or runs, and no job waits for it", id), try: a.command("batch", "show", strconv.FormatInt(id, 10))}
+		return r, &coded{code: codeNo, err: fmt.Errorf("batch %d has no waiting or running members, and no job waits for it", id), try: a.command("batch", "show", strconv.FormatInt(id, 10))}
 	case info.Running > 0 && !running:
 		return r, &coded{code: codeRefused, err: errors.New(runText(info.Running, id)), try: "the same with --running"}
 	}

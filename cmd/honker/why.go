@@ -16,9 +16,9 @@ func (a *app) jobWhy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "why JOB",
 		SuggestFor: []string{"explain"},
-		Short:      "Why a job does not run, or what became of it",
-		Long: `why tells why a job does not run: a pause, a limit, jobs that come first, its time, no worker; and what
-helps. Of a job that is gone it tells what can have become of it; the exit code is then 1.`,
+		Short:      "Explain why a job does not run, or how it ended",
+		Long: `why explains why a job does not run, such as a pause, a limit, earlier jobs, its time or a missing worker, and suggests
+remedies. For a job that no longer exists, it lists the possible reasons and exits with code 1.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeJob,
 	}
@@ -52,7 +52,7 @@ func (a *app) queueWhy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "why QUEUE",
 		SuggestFor:        []string{"explain"},
-		Short:             "Why nothing of a queue runs, or what does",
+		Short:             "Explain why the jobs of a queue do not run",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}

@@ -50,21 +50,21 @@ func (a *app) work() *cobra.Command {
 	w.opts.DrainTimeout = math.MaxInt64 // a claim is held until its command has ended; limitDrain ends the commands
 	cmd := &cobra.Command{
 		Use:   "work QUEUE -- COMMAND [ARG...]",
-		Short: "Work: run a command for each job of a queue",
-		Long: `work runs a command for each job of a queue, until it is interrupted. The payload is its standard input, as it is
-stored. Its exit code settles the job:
+		Short: "Run a command for each job of a queue",
+		Long: `work runs a command for each job of a queue, until it is interrupted. The command gets the stored payload on its standard
+input. Its exit code settles the job:
 
-  0      done; what it has printed is the result, as JSON if it is, else as text
-  75     later, after --snooze, with the attempt unspent (EX_TEMPFAIL)
+  0      done; the output is the result, as JSON if it is valid JSON, otherwise as text
+  75     retry after --snooze without using up an attempt (EX_TEMPFAIL)
   65     dead: the job can never succeed (EX_DATAERR)
-  other  failed: it runs again after a while, until its attempts are spent
+  other  failed: retry with backoff, until all attempts are used up
 
-What it prints on standard error is passed on, and the end of it is the job's error. In its environment are HONKER_FILE,
-HONKER_QUEUE, HONKER_JOB_ID, HONKER_ATTEMPT, HONKER_MAX_ATTEMPTS, HONKER_KEY and HONKER_RUN_AT.
+Standard error is passed on, and its end is stored as the error of the job. The environment contains HONKER_FILE, HONKER_QUEUE,
+HONKER_JOB_ID, HONKER_ATTEMPT, HONKER_MAX_ATTEMPTS, HONKER_KEY and HONKER_RUN_AT.
 
-SIGTERM and SIGINT drain: no job starts, and commands that run go on to their end, for --drain at most. Then, at a second
-signal, or if its job was cancelled, a command and the processes it has started get SIGTERM, and SIGKILL five seconds later.
-A job is given back when its command has ended, so no other worker starts it meanwhile.`,
+SIGTERM and SIGINT start a drain: no more jobs start, and running commands may finish, for at most --drain. After that, on a
+second signal, or if its job was cancelled, a command and its child processes get SIGTERM, and SIGKILL five seconds later. A
+job is returned to the queue only when its command has ended, so that no other worker starts it too early.`,
 		Example: `  honker work thumbnails --workers 4 -- ./thumbnail.sh
   honker work mails --once -- python3 send.py`,
 		GroupID:           groupChange,
@@ -72,13 +72,13 @@ A job is given back when its command has ended, so no other worker starts it mea
 		ValidArgsFunction: a.completeQueue,
 	}
 	flags := cmd.Flags()
-	flags.IntVarP(&w.opts.Workers, "workers", "w", w.opts.Workers, "how many commands run at a time")
+	flags.IntVarP(&w.opts.Workers, "workers", "w", w.opts.Workers, "maximum number of concurrent commands")
 	flags.Lookup("workers").DefValue = "one for each processor" // in the help text, which must not depend on the machine
-	flags.BoolVar(&w.once, "once", false, "end when no job is due")
-	flags.Var(spanFlag{&w.snooze}, "snooze", "how much later a job comes again, of which the command has ended with 75")
-	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "how long a command may run; default: as long as it takes")
-	flags.Var(spanFlag{&w.drain}, "drain", "how long commands go on after a signal")
-	flags.StringVar(&w.opts.WorkerID, "worker", "", "the `name` of this worker, which no other has; default host-pid-random")
+	flags.BoolVar(&w.once, "once", false, "exit when no job is due")
+	flags.Var(spanFlag{&w.snooze}, "snooze", "delay before retrying a job whose command exited with 75")
+	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "time limit of a command; default: no limit")
+	flags.Var(spanFlag{&w.drain}, "drain", "how long running commands may continue after a signal")
+	flags.StringVar(&w.opts.WorkerID, "worker", "", "unique `name` of this worker; default host-pid-random")
 	a.prints(cmd, settledView)
 	return a.does(cmd, func(ctx context.Context, args []string) (err error) {
 		if err := program(args[1:]); err != nil {
@@ -182,7 +182,7 @@ func (a *app) noteDrain(ctx context.Context) (end func()) {
 	said := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(said)
-		a.note("draining: no job starts; a second signal ends the commands that run")
+		a.note("draining: no more jobs start; a second signal ends running commands")
 	})
 	return func() {
 		if !cancel() {
@@ -230,7 +230,7 @@ func (a *app) handler(w *working, hard context.Context, path string, argv []stri
 			return w.verdict(err, why)
 		}
 		if said.more {
-			a.note("job %d: no result, it has more than %d bytes", job.ID, maxOutput)
+			a.note("job %d: result not saved, output exceeds %d bytes", job.ID, maxOutput)
 			return nil
 		}
 		return saveOutput(job, said.text)

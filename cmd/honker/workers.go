@@ -56,11 +56,11 @@ func orDash(n int64) cell {
 func (a *app) workers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers [QUEUE]",
-		Short: "Which workers run, what they hold, and whether they live",
-		Long: `workers lists the workers of each queue, or of one. One is alive, gone, such as one that was killed, or
-unknown: it runs where this process cannot look, such as in another container.
+		Short: "List workers, the jobs they hold, and whether they are alive",
+		Long: `workers lists the workers of each queue, or of a single queue. A worker is alive, gone (for example killed), or unknown if
+it runs where this process cannot look, such as in another container.
 
-A worker of another binding, which is foreign, is known by the jobs that it holds, and not listed while it holds none.`,
+A worker of another binding is shown as foreign. It is known only by the jobs that it holds, and not listed while it holds none.`,
 		GroupID:           groupLook,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeQueue,
