@@ -409,13 +409,13 @@ func TestLimits_Work(t *testing.T) {
 func TestLimits_Lanes(t *testing.T) {
 	ctx, db, first := testkit.NewQueue[int](t, nil)
 	second := honker.NewQueue[int](db, "second", nil)
-	for _, q := range []*honker.Queue[int]{first, second} {
-		_, err := q.EnqueueMany(ctx, make([]int, 9), honker.Key("a"))
-		require.NoError(t, err)
-	}
 	setLimits(t, first, honker.Limits{Running: 1})
 	setLimits(t, second, honker.Limits{PerKey: 2})
 	for _, opts := range []*honker.LaneOptions{{Strict: true}, nil} {
+		for _, q := range []*honker.Queue[int]{first, second} {
+			_, err := q.EnqueueMany(ctx, make([]int, 9), honker.Key("a"))
+			require.NoError(t, err)
+		}
 		var running, most atomic.Int32
 		lanes := honker.NewLanes[int](db, []string{"jobs", "second"}, opts)
 		ctx, stop := context.WithTimeout(ctx, testkit.Timeout)
@@ -426,12 +426,13 @@ func TestLimits_Lanes(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 			running.Add(-1)
-			if ended.Add(1) == 9 {
+			if ended.Add(1) == 18 {
 				stop()
 			}
 			return nil
 		}, &honker.WorkOptions{Workers: 8}))
 		stop()
+		require.EqualValues(t, 18, ended.Load())
 		require.LessOrEqual(t, most.Load(), int32(3))
 	}
 	require.NoError(t, db.Check(context.Background()))
