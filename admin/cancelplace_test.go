@@ -46,3 +46,28 @@ func TestCancel_KeepsThePlace(t *testing.T) {
 		})
 	}
 }
+
+// Explain knows that the next claim gives up a place that has ended, and takes the job first that waits for it.
+func TestExplain_PlaceEnded(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
+	first := testkit.Enqueue(t, q, 1, honker.Key("a"))
+	held := testkit.Enqueue(t, q, 2, honker.Key("a"))
+	testkit.ClaimOne(t, q)
+	cancelled, err := q.Cancel(ctx, first)
+	require.NoError(t, err)
+	require.True(t, cancelled)
+	require.Empty(t, testkit.Claim(t, q, 1))
+	other := testkit.Enqueue(t, q, 3)
+	testkit.ExecAll(t, db.SQL(), `UPDATE _honkerx_cancelled SET until_ms = 1000`)
+
+	for place, id := range []int64{held, other} {
+		why, err := admin.Explain(ctx, db, id)
+		require.NoError(t, err)
+		require.Equal(t, honker.Count{N: int64(place)}, why.Ahead, why.Text)
+	}
+	claimed := testkit.Claim(t, q, 10)
+	require.Len(t, claimed, 2)
+	require.Equal(t, held, claimed[0].ID)
+	require.Equal(t, other, claimed[1].ID)
+}

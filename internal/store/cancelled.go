@@ -21,16 +21,16 @@ func firstPlace(queue string) string {
 	return `SELECT min(z.until_ms) / 1000 FROM _honkerx_cancelled AS z WHERE z.queue = ` + queue
 }
 
-// overCancelled is the condition that such places have ended by the second ?2.
-func overCancelled(queue string) string {
-	return `EXISTS (SELECT 1 FROM _honkerx_cancelled AS z WHERE z.queue = ` + queue + ` AND z.until_ms <= ?2 * 1000)`
+// unfitted is the condition on a row of _honkerx_queues that a claim on its queue must first fit jobs to limits that
+// have changed, or give up places that have ended by the second ?2. Only a queue with such limits can have places.
+func unfitted(queue string) string {
+	return `(fit_job IS NOT NULL OR ` + hasPlaces + `
+      AND EXISTS (SELECT 1 FROM _honkerx_cancelled AS z WHERE z.queue = ` + queue + ` AND z.until_ms <= ?2 * 1000))`
 }
 
-// unfitted is the condition that a claim on queue has something to see to first: places that have ended, or
-// jobs that are not fitted to limits that have changed. It is a seek for a queue that has no settings.
-func unfitted(queue string) string {
-	return `EXISTS (SELECT 1 FROM _honkerx_queues AS u WHERE u.queue = ` + queue + ` AND (u.fit_job IS NOT NULL OR ` + overCancelled("u.queue") + `))`
-}
+// hasPlaces is the condition on a row of _honkerx_queues that jobs of its queue which are cancelled while they run keep
+// their places, if they have a key or the first limit is there.
+const hasPlaces = `coalesce(running, per_key, in_order) IS NOT NULL`
 
 // keepingPlaces is the statement that keeps the places of those jobs that the condition where picks and that run, in
 // queues with limits. It comes before they are deleted. A claim holds in its last second, and a place until that is over; one for ever

@@ -24,7 +24,7 @@ const ClaimRows = 1000
 
 var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
   (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
-    + iif(fit_job IS NOT NULL OR ` + overCancelled("q.queue") + `, 4, 0) FROM _honkerx_queues AS q WHERE queue = ?1)`
+    + iif(` + unfitted("?1") + `, 4, 0) FROM _honkerx_queues WHERE queue = ?1)`
 
 // Jobs of lapsed claims that may not run again. honker's other bindings leave
 // those that have also expired in the table for ever: neither their claim nor their
@@ -111,7 +111,9 @@ func allDue(queue string) string {
 // of lapsed claims, or jobs that wait without an attempt left; or that have expired, where
 // others are held behind them; or what limits have left, see unfitted.
 func overdue(queue string) string {
-	return lapsed(queue) + ` OR ` + exhausted(queue) + ` OR ` + keyedQueue(queue) + ` AND ` + expiredPending(queue) + ` OR ` + unfitted(queue)
+	return lapsed(queue) + ` OR ` + exhausted(queue) + `
+    OR EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + `
+      AND (` + hasKeyLimits + ` AND ` + expiredPending(queue) + ` OR ` + unfitted(queue) + `))`
 }
 
 // expiredPending is a condition of one seek, as those that follow.

@@ -182,6 +182,9 @@ WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
     UNION ALL SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 0
       AND (if_dead = 0 OR job_id NOT IN (SELECT value FROM json_each(?3))))`
 
+// sqlKeysOfEnded selects the keys of which the next claim gives up places of cancelled jobs. By _honkerx_cancelled_key.
+const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue = ?1 AND key IS NOT NULL AND until_ms <= ?2 * 1000 LIMIT ?3 + 0`
+
 // Outlook reads what there is to know of a queue at nowMS before its jobs are looked at.
 func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64) (*Outlook, error) {
 	o := &Outlook{Queue: queue, Most: AheadJobs, now: nowMS / 1000, nowMS: nowMS, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
@@ -213,6 +216,13 @@ func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64)
 		if over, err = o.settle(ctx, q, found.limited); err != nil {
 			return nil, err
 		}
+	}
+	if found.unfitted {
+		keys, err := texts(ctx, q, sqlKeysOfEnded, queue, o.now, overdueLimit)
+		if err != nil {
+			return nil, err
+		}
+		over = append(over, keys...)
 	}
 	if !o.keyed {
 		return o, nil

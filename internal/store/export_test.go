@@ -129,6 +129,7 @@ func Statements() []Statement {
 		hot("sqlDropPlacesOver", sqlDropPlacesOver),
 		hot("sqlCountPlaces", sqlCountPlaces),
 		hot("sqlCancelledJobs", sqlCancelledJobs),
+		hot("sqlKeysOfEnded", sqlKeysOfEnded),
 		hot("sqlAnyWaiting", sqlAnyWaiting),
 		cold("sqlAllFitting", sqlAllFitting),
 		cold("sqlOverPlaces", sqlOverPlaces),
