@@ -91,6 +91,19 @@ func nonZero(values map[string]float64) map[string]float64 {
 	return some
 }
 
+// A job that is cancelled while it runs counts in the places of its queue.
+func TestCollector_CancelledPlaces(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "mails", nil)
+	require.NoError(t, q.SetLimits(t.Context(), honker.Limits{Running: 1}))
+	id := testkit.Enqueue(t, q, 1)
+	testkit.ClaimOne(t, q)
+	testkit.Enqueue(t, q, 2) // a queue without jobs has no metrics
+	_, err := q.Cancel(t.Context(), id)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, scrape(t, registered(honkerprom.New(db, nil)))[`honker_queue_cancelled_places{queue="mails"}`])
+}
+
 // A count that has reached its limit is reported as capped.
 func TestCollector_Capped(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{CountLimit: 3})

@@ -23,6 +23,7 @@ var (
 	queueJobs    = desc("honker_queue_jobs", "Number of jobs by phase, counted up to a limit.", "queue", "phase")
 	queueCapped  = desc("honker_queue_jobs_capped", "1 if the count of a phase has reached the limit.", "queue")
 	queueOldest  = desc("honker_queue_oldest_ready_seconds", "Waiting time of the oldest ready job; 0 if there is none.", "queue")
+	queuePlaces  = desc("honker_queue_cancelled_places", "Number of places in the limits of the queue that cancelled jobs hold until their handlers have returned.", "queue")
 	queuePaused  = desc("honker_queue_paused", "1 if the queue is paused.", "queue")
 	queueWorkers = desc("honker_queue_workers", "Workers of the queue in all processes, without those known to be gone.", "queue")
 
@@ -127,7 +128,7 @@ func since(t time.Time) float64 {
 
 func queueMetrics(all []honker.QueueStats, queues *names) []prometheus.Metric {
 	jobs, capped := summed(queueJobs, 2), largest(queueCapped, 1)
-	oldest, paused := largest(queueOldest, 1), largest(queuePaused, 1)
+	oldest, paused, places := largest(queueOldest, 1), largest(queuePaused, 1), summed(queuePlaces, 1)
 	for _, q := range all {
 		queue, more := queues.label(q.Queue), false
 		for phase, n := range map[honker.Phase]honker.Count{
@@ -140,8 +141,9 @@ func queueMetrics(all []honker.QueueStats, queues *names) []prometheus.Metric {
 		capped.add(is(more), queue)
 		oldest.add(since(q.OldestReady), queue)
 		paused.add(is(q.Pause != nil), queue)
+		places.add(float64(q.Cancelled), queue)
 	}
-	return metricsOf(jobs, capped, oldest, paused)
+	return metricsOf(jobs, capped, oldest, paused, places)
 }
 
 func workerMetrics(all []admin.WorkerInfo, queues *names) []prometheus.Metric {

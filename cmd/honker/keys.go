@@ -12,6 +12,7 @@ var keyView = view[honker.KeyStats]{
 	columns: []column[honker.KeyStats]{
 		{"key", func(k honker.KeyStats) cell { return text(k.Key) }},
 		{"running", func(k honker.KeyStats) cell { return bound(k.Running) }},
+		{"cancelled", func(k honker.KeyStats) cell { return bound(k.Cancelled) }},
 		{"held", func(k honker.KeyStats) cell { return bound(k.Held) }},
 		{"waiting", func(k honker.KeyStats) cell { return bound(k.Waiting) }},
 		{"oldest", func(k honker.KeyStats) cell { return when(k.Oldest) }},
@@ -25,7 +26,8 @@ func (a *app) queueKeys() *cobra.Command {
 		Use:   "keys QUEUE",
 		Short: "Show the jobs of a queue by key",
 		Long: `keys shows the number of jobs for each key of a queue, and which keys are paused. Jobs with the same key share limits. Keys
-with the most held jobs come first. It shows at most 1,000 keys.`,
+with the most held jobs come first. Cancelled jobs hold a place
+until their handlers have returned. It shows at most 1,000 keys.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue,
 	}
