@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // After lets the job wait until the jobs ids, of whatever queues, are done. Then it is as if it was enqueued
@@ -65,9 +65,9 @@ func In(batch int64) EnqueueOption {
 	}
 }
 
-func (o *enqueueOptions) link() *store.Links {
+func (o *enqueueOptions) link() *row.Links {
 	if o.links == nil {
-		o.links = new(store.Links)
+		o.links = new(row.Links)
 	}
 	return o.links
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // batchStore are the statements about batches.
@@ -130,7 +130,7 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	}
 	audit := engine.AuditActor(ctx, "cancel batch", "batch", strconv.FormatInt(b.ID, 10))
 	for p := b.db.engine.NewPace(); ; {
-		var gone []store.Change
+		var gone []row.Change
 		var more bool
 		var noted func()
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
@@ -155,7 +155,7 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 // cancelSome removes what waits for the batch, and up to limit members with what waits for them. Before that it forgets
 // up to limit members that have ended, and no more while there may be others: the end of the batch forgets all that are left at
 // once.
-func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) (gone []store.Change, more bool, err error) {
+func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) (gone []row.Change, more bool, err error) {
 	if err := b.seal(ctx, q); err != nil {
 		return nil, false, err
 	}
@@ -170,9 +170,9 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 	if err != nil {
 		return nil, false, err
 	}
-	for _, drop := range []func() ([]store.Change, error){
-		func() ([]store.Change, error) { return b.db.jobs.DropWaiters(ctx, q, members) },
-		func() ([]store.Change, error) { return b.db.jobs.CancelMany(ctx, q, members, true, now.Unix()) },
+	for _, drop := range []func() ([]row.Change, error){
+		func() ([]row.Change, error) { return b.db.jobs.DropWaiters(ctx, q, members) },
+		func() ([]row.Change, error) { return b.db.jobs.CancelMany(ctx, q, members, true, now.Unix()) },
 	} {
 		dropped, err := drop()
 		if err != nil {
@@ -184,7 +184,7 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 }
 
 // told tells of jobs that were cancelled.
-func (b *Batch) told(ctx context.Context, gone []store.Change) {
+func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	byQueue := make(map[string][]int64)
 	for _, c := range gone {
 		byQueue[c.Queue] = append(byQueue[c.Queue], c.ID)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // consumerStore are the statements on the tables of consumers.
@@ -15,9 +15,9 @@ type consumerStore interface {
 	Offset(ctx context.Context, q engine.Querier, consumer, topic string) (offset int64, found bool, err error)
 	SaveOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset, nowMS int64) (bool, error)
 	SetOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset int64) (bool, error)
-	AsDescribed(ctx context.Context, q engine.Querier, consumer, topic string, f *store.Filter) (offset int64, same bool, err error)
-	Add(ctx context.Context, q engine.Querier, consumer, topic string, offset int64, f *store.Filter, nowMS int64) (int64, error)
-	List(ctx context.Context, q engine.Querier, topic string) ([]store.Consumer, error)
+	AsDescribed(ctx context.Context, q engine.Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error)
+	Add(ctx context.Context, q engine.Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error)
+	List(ctx context.Context, q engine.Querier, topic string) ([]row.Consumer, error)
 	Drop(ctx context.Context, q engine.Querier, consumer, topic string) (bool, error)
 }
 
@@ -225,7 +225,7 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	var rows []store.Consumer
+	var rows []row.Consumer
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		rows, err = s.db.consumers.List(ctx, q, s.name)
 		return err

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -29,7 +29,7 @@ type enqueueOptions struct {
 	placed      *Placement
 	key         string
 	headers     map[string]string
-	links       *store.Links // nil: none
+	links       *row.Links // nil: none
 	err         error
 }
 
@@ -116,8 +116,8 @@ func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, err
 }
 
 // job turns the options into a row, at the time now.
-func (o *enqueueOptions) job(queue string, now time.Time) store.NewJob {
-	j := store.NewJob{
+func (o *enqueueOptions) job(queue string, now time.Time) row.NewJob {
+	j := row.NewJob{
 		Queue:       queue,
 		Priority:    int64(o.priority),
 		RunAt:       now.Unix(),
@@ -235,13 +235,13 @@ func endOf(ids []int64, err error) OperationEnd {
 type enqueueOp struct {
 	enqueueOptions
 	q        *queue
-	side     store.Side
+	side     row.Side
 	payloads []string
 	handOver bool              // a worker of this DB waits for jobs of the queue
 	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
 	ids      []int64           // after Run
 	at       time.Time         // after Run: of its transaction
-	places   []store.Placed    // of jobs with a unique key, after Run
+	places   []row.Placed      // of jobs with a unique key, after Run
 }
 
 // newEnqueueOp checks the handle and the options, and encodes args.
@@ -360,7 +360,7 @@ func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) 
 }
 
 // insert adds the jobs that were not handed over.
-func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job store.NewJob, now time.Time) error {
+func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
 	if op.links != nil {
 		if err := op.q.db.jobs.CheckLinks(ctx, tx, op.q.name, op.side.Key, op.links); err != nil {
 			return err

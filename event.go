@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -28,7 +28,7 @@ type Event[E any] struct {
 }
 
 // newEvent makes an event of a row. With an error, the event has no Data.
-func newEvent[E any](row *store.Event) (*Event[E], error) {
+func newEvent[E any](row *row.Event) (*Event[E], error) {
 	e := &Event[E]{
 		Offset:    row.Offset,
 		Topic:     row.Topic,
@@ -99,19 +99,19 @@ type Delivery[E any] struct {
 
 // newDelivery makes a delivery of a claimed row. With an error it has no Data, and can only
 // be settled.
-func newDelivery[E any](m *member, row store.Delivery) (*Delivery[E], error) {
-	e, err := newEvent[E](&row.Event)
+func newDelivery[E any](m *member, r row.Delivery) (*Delivery[E], error) {
+	e, err := newEvent[E](&r.Event)
 	h := &heldEvent{
-		member: m, attempts: int(row.Attempts),
-		claim: store.Holding{Group: m.id, Offset: row.Offset, Token: row.Token},
+		member: m, attempts: int(r.Attempts),
+		claim: row.Holding{Group: m.id, Offset: r.Offset, Token: r.Token},
 	}
-	return &Delivery[E]{Event: *e, Attempts: h.attempts, Token: row.Token, heldEvent: h}, readError(row.Offset, err)
+	return &Delivery[E]{Event: *e, Attempts: h.attempts, Token: r.Token, heldEvent: h}, readError(r.Offset, err)
 }
 
 // heldEvent is the claim of a Delivery, which its copies share.
 type heldEvent struct {
 	member    *member
-	claim     store.Holding
+	claim     row.Holding
 	attempts  int
 	settled   atomic.Bool // by a plain verb
 	settledTx atomic.Bool // by a Tx verb: its transaction may still fail
@@ -279,28 +279,28 @@ func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 // it leaves out is not decoded. A name in a filter may begin with the topic and a colon: on a stream of
 // "orders" both "created" and "orders:created" name the key "created". A pattern of topics has no such names. A Filter of more than 1,000 parts, or deeper than 32, is
 // [ErrInvalid] where it is used.
-type Filter interface{ filter() *store.Filter }
+type Filter interface{ filter() *row.Filter }
 
-type filter store.Filter
+type filter row.Filter
 
-func (f filter) filter() *store.Filter { return (*store.Filter)(&f) }
+func (f filter) filter() *row.Filter { return (*row.Filter)(&f) }
 
 // KeyIs picks the events with exactly that key.
-func KeyIs(key string) Filter { return filter{Op: store.KeyIs, Key: key} }
+func KeyIs(key string) Filter { return filter{Op: row.KeyIs, Key: key} }
 
 // KeyPrefix picks the events with a key that begins with p, byte by byte: there are no
 // wildcards, and case matters. "" picks all.
-func KeyPrefix(p string) Filter { return filter{Op: store.KeyPrefix, Key: p} }
+func KeyPrefix(p string) Filter { return filter{Op: row.KeyPrefix, Key: p} }
 
 // And picks the events that every one of f picks: all, when there is none. A nil in f
 // picks all.
-func And(f ...Filter) Filter { return filter{Op: store.And, Of: filterParts(f)} }
+func And(f ...Filter) Filter { return filter{Op: row.And, Of: filterParts(f)} }
 
 // Or picks the events that one of f picks: none, when there is none. A nil in f picks all.
-func Or(f ...Filter) Filter { return filter{Op: store.Or, Of: filterParts(f)} }
+func Or(f ...Filter) Filter { return filter{Op: row.Or, Of: filterParts(f)} }
 
-func filterParts(fs []Filter) []store.Filter {
-	out := make([]store.Filter, len(fs))
+func filterParts(fs []Filter) []row.Filter {
+	out := make([]row.Filter, len(fs))
 	for i, f := range fs {
 		if f == nil {
 			f = And() // nil means all events wherever a Filter is taken
@@ -317,7 +317,7 @@ const (
 )
 
 // filterOf checks f for use on s; nil is nil.
-func (s *stream) filterOf(f Filter) (*store.Filter, error) {
+func (s *stream) filterOf(f Filter) (*row.Filter, error) {
 	if f == nil {
 		return nil, nil
 	}
@@ -332,9 +332,9 @@ func (s *stream) filterOf(f Filter) (*store.Filter, error) {
 }
 
 // withoutTopic lets each name of f that begins with topic also stand for the rest of it.
-func withoutTopic(f store.Filter, topic string) store.Filter {
+func withoutTopic(f row.Filter, topic string) row.Filter {
 	if key, ok := strings.CutPrefix(f.Key, topic); ok {
-		return store.Filter{Op: store.Or, Of: []store.Filter{f, {Op: f.Op, Key: key}}}
+		return row.Filter{Op: row.Or, Of: []row.Filter{f, {Op: f.Op, Key: key}}}
 	}
 	f.Of = slices.Clone(f.Of) // the caller's filter is used by other streams too
 	for i, part := range f.Of {
@@ -343,7 +343,7 @@ func withoutTopic(f store.Filter, topic string) store.Filter {
 	return f
 }
 
-func checkFilter(f store.Filter, depth int, count *int) error {
+func checkFilter(f row.Filter, depth int, count *int) error {
 	*count++
 	if depth > maxFilterDepth {
 		return fmt.Errorf("%w: filter deeper than %d", ErrInvalid, maxFilterDepth)

@@ -9,35 +9,35 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
 // groupStore are the statements on the tables of groups, their members and what they hold.
 type groupStore interface {
-	Get(ctx context.Context, q engine.Querier, topic, name string) (store.Group, error)
-	List(ctx context.Context, q engine.Querier, topic string) ([]store.Group, error)
-	Add(ctx context.Context, q engine.Querier, topic, name string, cursor int64, f *store.Filter, nowMS int64) (store.Group, error)
+	Get(ctx context.Context, q engine.Querier, topic, name string) (row.Group, error)
+	List(ctx context.Context, q engine.Querier, topic string) ([]row.Group, error)
+	Add(ctx context.Context, q engine.Querier, topic, name string, cursor int64, f *row.Filter, nowMS int64) (row.Group, error)
 	Drop(ctx context.Context, q engine.Querier, id int64) error
 	DropClaims(ctx context.Context, q engine.Querier, group int64, limit int) (int, error)
 	Left(ctx context.Context, q engine.Querier) ([]int64, error)
-	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (store.Counts, error)
-	States(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) ([]store.GroupState, error)
+	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (row.Counts, error)
+	States(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
 	Ready(ctx context.Context, q engine.Querier, id, nowMS int64) (ready bool, nextMS int64, err error)
 
 	Members(ctx context.Context, q engine.Querier, group, nowMS int64) ([]string, error)
-	TouchMember(ctx context.Context, q engine.Querier, m store.Member, nowMS, expiresMS int64) (bool, error)
-	Holder(ctx context.Context, q engine.Querier, m store.Member) (instance string, expiresMS int64, found bool, err error)
+	TouchMember(ctx context.Context, q engine.Querier, m row.Member, nowMS, expiresMS int64) (bool, error)
+	Holder(ctx context.Context, q engine.Querier, m row.Member) (instance string, expiresMS int64, found bool, err error)
 	DropSilent(ctx context.Context, q engine.Querier, group, nowMS int64) error
-	Leave(ctx context.Context, q engine.Querier, m store.Member, nowMS int64) error
+	Leave(ctx context.Context, q engine.Querier, m row.Member, nowMS int64) error
 
-	Claim(ctx context.Context, q engine.Querier, c store.GroupClaim, nowMS int64) ([]store.Delivery, []store.GroupDeath, error)
-	Ack(ctx context.Context, q engine.Querier, h store.Holding, nowMS int64) (bool, error)
-	Nack(ctx context.Context, q engine.Querier, h store.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error)
-	Extend(ctx context.Context, q engine.Querier, h store.Holding, expiresMS, nowMS int64) (bool, error)
+	Claim(ctx context.Context, q engine.Querier, c row.GroupClaim, nowMS int64) ([]row.Delivery, []row.GroupDeath, error)
+	Ack(ctx context.Context, q engine.Querier, h row.Holding, nowMS int64) (bool, error)
+	Nack(ctx context.Context, q engine.Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error)
+	Extend(ctx context.Context, q engine.Querier, h row.Holding, expiresMS, nowMS int64) (bool, error)
 	Release(ctx context.Context, q engine.Querier, group, token int64, events []int64, nowMS int64) error
 
-	Dead(ctx context.Context, q engine.Querier, group, after int64, limit int) ([]store.DeadDelivery, error)
+	Dead(ctx context.Context, q engine.Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
 	Revive(ctx context.Context, q engine.Querier, group, offset, nowMS int64) (bool, error)
 	DropDead(ctx context.Context, q engine.Querier, group, offset int64) (bool, error)
 }
@@ -54,7 +54,7 @@ type GroupOptions struct {
 
 const defaultGroupLease = 30 * time.Second
 
-func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *store.Filter, error) {
+func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *row.Filter, error) {
 	var out GroupOptions
 	if o != nil {
 		out = *o
@@ -86,7 +86,7 @@ type group struct {
 	s      *stream
 	name   string
 	opts   GroupOptions
-	filter *store.Filter
+	filter *row.Filter
 	err    error // a bad name or option, which every verb returns
 }
 
@@ -149,7 +149,7 @@ func (g *group) id(ctx context.Context) (id int64, err error) {
 	return id, err
 }
 
-func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row store.Group) (GroupInfo, error) {
+func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (GroupInfo, error) {
 	now := time.Now().UnixMilli()
 	counts, err := db.groups.Counts(ctx, q, row.ID, now)
 	if err != nil {
@@ -179,7 +179,7 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	var rows []store.Group
+	var rows []row.Group
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		rows, err = s.db.groups.List(ctx, q, s.name)
 		return err
@@ -307,7 +307,7 @@ func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 	}
 }
 
-func (g *group) dead(ctx context.Context, after int64) (page []store.DeadDelivery, err error) {
+func (g *group) dead(ctx context.Context, after int64) (page []row.DeadDelivery, err error) {
 	id, err := g.id(ctx)
 	if err != nil {
 		return nil, err
@@ -319,7 +319,7 @@ func (g *group) dead(ctx context.Context, after int64) (page []store.DeadDeliver
 	return page, err
 }
 
-func newDeadEvent[E any](row store.DeadDelivery) (*DeadEvent[E], error) {
+func newDeadEvent[E any](row row.DeadDelivery) (*DeadEvent[E], error) {
 	e, err := newEvent[E](&row.Event)
 	return &DeadEvent[E]{
 		Event: *e, Attempts: int(row.Attempts), LastError: row.LastError, DiedAt: engine.InstantMS(row.DiedMS),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
@@ -226,7 +227,7 @@ var sqliteStores = stores{
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
 	engine.RegisterViews(engine.Views{
-		Job:   func(row store.Job, now time.Time, c engine.Codec) any { return infoOf(&row, now, c) },
+		Job:   func(row row.Job, now time.Time, c engine.Codec) any { return infoOf(&row, now, c) },
 		Stats: func(row engine.QueueStats) any { return statsOf(row) },
 	})
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {

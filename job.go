@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -71,13 +71,13 @@ type JobInfo struct {
 
 // stateOf shows a job that is held as one that waits.
 func stateOf(stored string) State {
-	if stored == store.Held {
+	if stored == row.Held {
 		return StatePending
 	}
 	return State(stored)
 }
 
-func infoOf(row *store.Job, now time.Time, c Codec) JobInfo {
+func infoOf(row *row.Job, now time.Time, c Codec) JobInfo {
 	return JobInfo{
 		ID:             row.ID,
 		Queue:          row.Queue,
@@ -113,7 +113,7 @@ func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
 }
 
 // finder reads a job by its id, where it may be.
-type finder func(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+type finder func(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
 
 // findJob looks among the live jobs first and then among the dead and the done, the direction in
 // which jobs move: one that moves in between is found. The last look is for one that was requeued.
@@ -165,7 +165,7 @@ type Job[T any] struct {
 }
 
 // newJob makes a job of a row that is held by claim, without its Args.
-func newJob[T any](q *queue, row *store.Job, claim *worker.Claim) *Job[T] {
+func newJob[T any](q *queue, row *row.Job, claim *worker.Claim) *Job[T] {
 	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -100,7 +100,7 @@ func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	if l.err != nil {
 		return fail("work", name, l.err)
 	}
-	queueOf := func(row *store.Job) *queue { return l.queues[row.Queue].queue }
+	queueOf := func(row *row.Job) *queue { return l.queues[row.Queue].queue }
 	c, err := workConfig(ctx, l.queues[l.names[0]].queue, queueOf, fn, opts)
 	if err != nil {
 		return fail("work", name, err)

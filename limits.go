@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -17,8 +17,8 @@ import (
 // limitStore are the statements about limits.
 type limitStore interface {
 	engine.LimitStore
-	Get(ctx context.Context, q engine.Querier, queue string) (store.QueueLimits, error)
-	Set(ctx context.Context, q engine.Querier, queue string, l store.QueueLimits) (changed bool, err error)
+	Get(ctx context.Context, q engine.Querier, queue string) (row.QueueLimits, error)
+	Set(ctx context.Context, q engine.Querier, queue string, l row.QueueLimits) (changed bool, err error)
 	Fitting(ctx context.Context, q engine.Querier) ([]string, error)
 	FitSome(ctx context.Context, q engine.Querier, queue string, n int, now int64) (more bool, err error)
 }
@@ -77,8 +77,8 @@ const (
 )
 
 // row is what is stored.
-func (l Limits) row() (store.QueueLimits, error) {
-	row := store.QueueLimits{
+func (l Limits) row() (row.QueueLimits, error) {
+	row := row.QueueLimits{
 		Running: int64(l.Running), PerKey: int64(l.PerKey), InOrder: l.InOrder, Rate: l.Rate.row(), KeyRate: l.KeyRate.row(),
 	}
 	return row, errors.Join(checkAtOnce("Running", l.Running), checkAtOnce("PerKey", l.PerKey),
@@ -92,11 +92,11 @@ func checkAtOnce(what string, n int) error {
 	return nil
 }
 
-func (r Rate) row() store.StartRate {
+func (r Rate) row() row.StartRate {
 	if r == (Rate{}) {
-		return store.StartRate{}
+		return row.StartRate{}
 	}
-	return store.StartRate{N: int64(r.N), PerMS: r.Per.Milliseconds(), Burst: int64(max(r.Burst, 1))}
+	return row.StartRate{N: int64(r.N), PerMS: r.Per.Milliseconds(), Burst: int64(max(r.Burst, 1))}
 }
 
 func (r Rate) check(what string) error {
@@ -111,13 +111,13 @@ func (r Rate) check(what string) error {
 	return nil
 }
 
-func limitsOf(row store.QueueLimits) Limits {
+func limitsOf(row row.QueueLimits) Limits {
 	return Limits{
 		Running: int(row.Running), PerKey: int(row.PerKey), InOrder: row.InOrder, Rate: rateOf(row.Rate), KeyRate: rateOf(row.KeyRate),
 	}
 }
 
-func rateOf(row store.StartRate) Rate {
+func rateOf(row row.StartRate) Rate {
 	return Rate{N: int(row.N), Per: engine.Milliseconds(row.PerMS), Burst: int(row.Burst)}
 }
 
@@ -163,7 +163,7 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 }
 
 // changeLimits is what of SetLimits is one transaction.
-func (q *queue) changeLimits(ctx context.Context, row store.QueueLimits) error {
+func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 	audit := engine.AuditActor(ctx, "set limits", "queue", q.name)
 	err := q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
 		changed, err := q.db.limits.Set(ctx, tx, q.name, row)
@@ -226,7 +226,7 @@ func (q *Queue[T]) Limits(ctx context.Context) (Limits, error) {
 	return limitsOf(row), fail("limits", q.name, err)
 }
 
-func (q *queue) limits(ctx context.Context) (row store.QueueLimits, err error) {
+func (q *queue) limits(ctx context.Context) (row row.QueueLimits, err error) {
 	if q.err != nil {
 		return row, q.err
 	}

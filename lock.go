@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/watch"
 )
 
 // lockStore are the statements about locks.
 type lockStore interface {
-	Held(ctx context.Context, q engine.Querier, name string, now int64) (store.Lock, bool, error)
+	Held(ctx context.Context, q engine.Querier, name string, now int64) (row.Lock, bool, error)
 	Acquire(ctx context.Context, q engine.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error)
 	Renew(ctx context.Context, q engine.Querier, name, owner string, now, expires int64) (bool, error)
 	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
@@ -138,7 +138,7 @@ func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, 
 }
 
 // heldError is ErrLockHeld with the holder.
-type heldError struct{ store.Lock }
+type heldError struct{ row.Lock }
 
 func (e *heldError) Error() string {
 	return fmt.Sprintf("%v by %q until %s", ErrLockHeld, e.Owner, engine.Instant(e.ExpiresAt).UTC().Format(time.RFC3339))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 )
@@ -213,7 +214,7 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 			if err != nil || !overdue {
 				return err
 			}
-			var dead []store.Death
+			var dead []row.Death
 			err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 				dead, err = db.jobs.SettleOverdue(ctx, q, queue, now.Unix())
 				return err
@@ -238,7 +239,7 @@ func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
 		return db.jobs.Expired(ctx, q, queue, now.Unix(), limit)
 	}
-	var dead []store.Death
+	var dead []row.Death
 	take := func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (_ int, err error) {
 		dead, err = db.jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
 		return len(dead), err
@@ -398,7 +399,7 @@ func (db *DB) sweepInbox(ctx context.Context) error {
 // sweepWorkers deletes the rows of Work loops that have ended with their processes. Each process
 // that starts to work does so, too.
 func (db *DB) sweepWorkers(ctx context.Context) error {
-	var all []store.Worker
+	var all []row.Worker
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		all, err = store.Workers{}.List(ctx, q, "")
 		return err

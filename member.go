@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
@@ -26,7 +27,7 @@ type member struct {
 	db       *DB
 	group    *group
 	id       int64 // of the group, which may be deleted and made again under the same name
-	identity store.Member
+	identity row.Member
 	renewAt  atomic.Int64 // unix milliseconds: when the next heartbeat is due
 	keys     []wake.Key   // what may give it an event
 }
@@ -48,7 +49,7 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 	if err := errors.Join(g.err, engine.CheckName("member", name)); err != nil {
 		return nil, err
 	}
-	m := &member{db: g.db, group: g, identity: store.Member{Name: name, Instance: newWorkerID()}}
+	m := &member{db: g.db, group: g, identity: row.Member{Name: name, Instance: newWorkerID()}}
 	var cursor, gone int64 // of a group that is new
 	err := g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		cursor, gone, err = m.enter(ctx, q, now)
@@ -203,10 +204,10 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 }
 
 // claimRows may return nothing where there is something further on.
-func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (rows []store.Delivery, err error) {
-	var dead []store.GroupDeath
+func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (rows []row.Delivery, err error) {
+	var dead []row.GroupDeath
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		rows, dead, err = m.db.groups.Claim(ctx, q, store.GroupClaim{
+		rows, dead, err = m.db.groups.Claim(ctx, q, row.GroupClaim{
 			Member: m.identity, N: pool.Fill(min(n, store.ClaimRows)), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
@@ -224,7 +225,7 @@ func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation)
 }
 
 // decodeAll makes deliveries of rows, and dead events of those that do not decode.
-func (m *Member[E]) decodeAll(ctx context.Context, rows []store.Delivery) []decoded[E] {
+func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decoded[E] {
 	out := make([]decoded[E], len(rows))
 	for i, row := range rows {
 		d, err := newDelivery[E](m.member, row)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -19,8 +20,8 @@ type notificationStore interface {
 	Insert(ctx context.Context, q engine.Querier, channel, payload string, now int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
 	Sequence(ctx context.Context, q engine.Querier) (int64, error)
-	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]store.Notification, error)
-	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels store.Added, n int, last int64, err error)
+	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
+	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error)
 	Surplus(ctx context.Context, q engine.Querier, keep, limit int) ([]int64, error)
 	Drop(ctx context.Context, q engine.Querier, ids []int64) (int, error)
 }
@@ -108,8 +109,8 @@ type Listener struct {
 	keys     []wake.Key
 	after    int64 // the last id that was read
 	ids      sequence
-	page     []store.Notification // read, and not yet returned
-	ctx      context.Context      // ends with Close
+	page     []row.Notification // read, and not yet returned
+	ctx      context.Context    // ends with Close
 	cancel   context.CancelCauseFunc
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
@@ -392,7 +393,7 @@ type deaths struct {
 }
 
 // report tells of dead, once their transaction is committed.
-func (d *deaths) report(dead []store.Death) {
+func (d *deaths) report(dead []row.Death) {
 	if len(dead) > 0 {
 		d.db.traffic.Add(time.Now(), d.queue, traffic.Counts{Died: int64(len(dead))})
 	}

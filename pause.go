@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // pauseStore are the statements about pauses.
 type pauseStore interface {
 	engine.PauseStore
-	Set(ctx context.Context, q engine.Querier, queue string, p store.Pause, now int64) (before store.Pause, was bool, err error)
+	Set(ctx context.Context, q engine.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error)
 	End(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
 
-	SetKey(ctx context.Context, q engine.Querier, queue, key string, p store.Pause, now int64) (before store.Pause, was bool, err error)
+	SetKey(ctx context.Context, q engine.Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error)
 	EndKey(ctx context.Context, q engine.Querier, queue, key string, now int64) (bool, error)
 
 	// For Maintain.
@@ -43,7 +43,7 @@ type Pause struct {
 }
 
 // pauseOf is what is stored; nil for none.
-func pauseOf(p *store.Pause) *Pause {
+func pauseOf(p *row.Pause) *Pause {
 	if p == nil {
 		return nil
 	}
@@ -54,11 +54,11 @@ func pauseOf(p *store.Pause) *Pause {
 const maxNote = 1024
 
 // row is what is stored, at the time now. A time that has passed is ErrInvalid.
-func (o *PauseOptions) row(now time.Time) (p store.Pause, err error) {
+func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	if o == nil {
 		o = new(PauseOptions)
 	}
-	p = store.Pause{SinceMS: now.UnixMilli(), Reason: o.Reason, By: o.By}
+	p = row.Pause{SinceMS: now.UnixMilli(), Reason: o.Reason, By: o.By}
 	switch {
 	case o.Until.IsZero():
 	case !o.Until.After(now):

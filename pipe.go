@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // ErrSkip is what the function of [Pipe] returns for an event that has no successor.
@@ -58,7 +58,7 @@ func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string,
 	if s.db.engine != e {
 		return fmt.Errorf("%w: they are of different databases", ErrInvalid)
 	}
-	decode := func(row *store.Event) (any, error) { return newEvent[E](row) }
+	decode := func(row *row.Event) (any, error) { return newEvent[E](row) }
 	return s.db.runLoop(ctx, func(ctx context.Context) error {
 		sub, err := s.subscribe(ctx, consumer, &SubscribeOptions{SaveEvery: -1, SaveInterval: -1})
 		if err != nil {
@@ -77,7 +77,7 @@ func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string,
 // pipeRun is a pipe that is running.
 type pipeRun struct {
 	*subscription
-	decode func(*store.Event) (any, error)
+	decode func(*row.Event) (any, error)
 	to     engine.Sink
 	batch  int       // events that were added and are not committed
 	began  time.Time // of the batch
@@ -120,7 +120,7 @@ func (p *pipeRun) run(ctx context.Context) error {
 }
 
 // add puts the successor of an event into the batch.
-func (p *pipeRun) add(ctx context.Context, row *store.Event) error {
+func (p *pipeRun) add(ctx context.Context, row *row.Event) error {
 	if p.handled == p.saved {
 		p.began = time.Now()
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Progress is how far a handler has come, in a unit of its own, as it has told by [Job.SetProgress].
@@ -21,7 +21,7 @@ func progressOf(text string) *Progress {
 	if text == "" {
 		return nil
 	}
-	var p store.Progress
+	var p row.Progress
 	if json.Unmarshal([]byte(text), &p) != nil {
 		return nil // another program has written what is none
 	}
@@ -45,7 +45,7 @@ func (j *Job[T]) SetProgress(done, total int64, note string) {
 		return
 	}
 	note = engine.CutText(note, maxProgressNote)
-	j.claim.SetProgress(store.Progress{Done: done, Total: total, Note: note, AtMS: time.Now().UnixMilli()})
+	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, AtMS: time.Now().UnixMilli()})
 }
 
 // Checkpoint keeps v with the job, as JSON, for its next attempt, which reads it by [Job.Checkpointed]; the last one

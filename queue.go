@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
@@ -18,38 +18,38 @@ import (
 // jobStore are the statements about jobs.
 type jobStore interface {
 	worker.Jobs
-	InsertMany(ctx context.Context, q engine.Querier, j store.NewJob, payloads []string) ([]int64, error)
-	InsertUnique(ctx context.Context, q engine.Querier, j store.NewJob, payload string, u store.Unique) (store.Placed, error)
-	SetSides(ctx context.Context, q engine.Querier, queue string, s store.Side, ids []int64) error
-	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
-	CheckLinks(ctx context.Context, q engine.Querier, queue, key string, l *store.Links) error
-	AddLinks(ctx context.Context, q engine.Querier, l *store.Links, ids []int64) error
-	AddWaits(ctx context.Context, q engine.Querier, l *store.Links, id int64) error
+	InsertMany(ctx context.Context, q engine.Querier, j row.NewJob, payloads []string) ([]int64, error)
+	InsertUnique(ctx context.Context, q engine.Querier, j row.NewJob, payload string, u row.Unique) (row.Placed, error)
+	SetSides(ctx context.Context, q engine.Querier, queue string, s row.Side, ids []int64) error
+	SetSide(ctx context.Context, q engine.Querier, queue string, s row.Side, id int64) error
+	CheckLinks(ctx context.Context, q engine.Querier, queue, key string, l *row.Links) error
+	AddLinks(ctx context.Context, q engine.Querier, l *row.Links, ids []int64) error
+	AddWaits(ctx context.Context, q engine.Querier, l *row.Links, id int64) error
 	AfterOf(ctx context.Context, q engine.Querier, id int64) ([]int64, error)
-	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]store.Change, error)
-	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
-	ReplaceSide(ctx context.Context, q engine.Querier, was store.Job, headers string) error
-	Checkpoint(ctx context.Context, q engine.Querier, c store.Claim, value string, now int64) (bool, error)
-	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]store.KeyStats, error)
+	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]row.Change, error)
+	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	ReplaceSide(ctx context.Context, q engine.Querier, was row.Job, headers string) error
+	Checkpoint(ctx context.Context, q engine.Querier, c row.Claim, value string, now int64) (bool, error)
+	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]row.KeyStats, error)
 	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
-	Get(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
-	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
-	Find(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (store.Job, bool, error)
-	FindDone(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+	Get(ctx context.Context, q engine.Querier, queue string, id int64) (row.Job, bool, error)
+	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (row.Job, bool, error)
+	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
+	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
+	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (row.Job, bool, error)
+	FindDone(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
 	Cancel(ctx context.Context, q engine.Querier, queue string, id, now int64) (bool, error)
 	AckManyAlone(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error)
 	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
-	Extend(ctx context.Context, q engine.Querier, c store.Claim, expires, now int64) (bool, error)
+	Extend(ctx context.Context, q engine.Querier, c row.Claim, expires, now int64) (bool, error)
 	NextClaimAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (int64, error)
 
 	// For Maintain.
 	Queues(ctx context.Context, q engine.Querier) ([]string, error)
 	Overdue(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	SettleOverdue(ctx context.Context, q engine.Querier, queue string, now int64) ([]store.Death, error)
+	SettleOverdue(ctx context.Context, q engine.Querier, queue string, now int64) ([]row.Death, error)
 	Expired(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]int64, error)
-	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]store.Death, error)
+	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]row.Death, error)
 	KeysOver(ctx context.Context, q engine.Querier, nowMS int64, limit int) ([]int64, error)
 	DropKeysOver(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) (int, error)
 }
@@ -156,7 +156,7 @@ func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 }
 
 // claim reads before it takes the write lock, which an idle worker would hold up others with.
-func (q *queue) claim(ctx context.Context, worker string, n int) ([]*store.Job, error) {
+func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -196,7 +196,7 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 }
 
 // headersOf are those of the jobs that have some.
-func headersOf(rows []*store.Job) (all []string) {
+func headersOf(rows []*row.Job) (all []string) {
 	for _, row := range rows {
 		if row.Headers != "" {
 			all = append(all, row.Headers)
@@ -218,7 +218,7 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 
 // decodeOrSettle makes a job of a claimed row. One with a payload that does not decode
 // is dead-lettered: no later attempt could succeed. After an error of the codec one may.
-func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *store.Job) (*Job[T], error) {
+func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], error) {
 	claim := worker.ClaimOf(row)
 	claim.Made = time.Now()
 	job := newJob[T](q.queue, row, claim)
@@ -261,7 +261,7 @@ func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], e
 }
 
 // next waits for one job: none when another worker was faster.
-func (q *queue) next(ctx context.Context, worker string) ([]*store.Job, error) {
+func (q *queue) next(ctx context.Context, worker string) ([]*row.Job, error) {
 	rows, err := q.claim(ctx, worker, 1)
 	if err != nil || len(rows) > 0 {
 		return rows, err
@@ -341,8 +341,8 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	in := func(get func(context.Context, engine.Querier, string, int64) (store.Job, bool, error)) finder {
-		return func(ctx context.Context, r engine.Querier, id int64) (store.Job, bool, error) {
+	in := func(get func(context.Context, engine.Querier, string, int64) (row.Job, bool, error)) finder {
+		return func(ctx context.Context, r engine.Querier, id int64) (row.Job, bool, error) {
 			return get(ctx, r, q.name, id)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -16,7 +16,7 @@ import (
 type resultStore interface {
 	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
 	Get(ctx context.Context, q engine.Querier, id, now int64) (value string, found bool, err error)
-	Fate(ctx context.Context, q engine.Querier, id, now int64) (store.Fate, error)
+	Fate(ctx context.Context, q engine.Querier, id, now int64) (row.Fate, error)
 	Decided(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
 }
 
@@ -137,7 +137,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 }
 
 // fate reads what has become of job id.
-func (db *DB) fate(ctx context.Context, id int64) (fate store.Fate, err error) {
+func (db *DB) fate(ctx context.Context, id int64) (fate row.Fate, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		fate, err = db.results.Fate(ctx, q, id, time.Now().Unix())
 		return err

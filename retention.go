@@ -7,22 +7,23 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // retentionStore are the statements about what is kept, and those that delete what is not.
 type retentionStore interface {
-	Set(ctx context.Context, q engine.Querier, r store.Retention) error
-	Get(ctx context.Context, q engine.Querier, topic string) (store.Retention, error)
+	Set(ctx context.Context, q engine.Querier, r row.Retention) error
+	Get(ctx context.Context, q engine.Querier, topic string) (row.Retention, error)
 	Topics(ctx context.Context, q engine.Querier) ([]string, error)
-	Cutoff(ctx context.Context, q engine.Querier, r store.Retention, now int64) (int64, error)
-	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest store.Pin, found bool, err error)
-	Compacted(ctx context.Context, q engine.Querier, s store.Selection) (through int64, err error)
+	Cutoff(ctx context.Context, q engine.Querier, r row.Retention, now int64) (int64, error)
+	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest row.Pin, found bool, err error)
+	Compacted(ctx context.Context, q engine.Querier, s row.Selection) (through int64, err error)
 	Compact(ctx context.Context, q engine.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
 
-	SetQueue(ctx context.Context, q engine.Querier, r store.QueueRetention) (changed bool, err error)
-	GetQueue(ctx context.Context, q engine.Querier, queue string) (store.QueueRetention, error)
-	Queues(ctx context.Context, q engine.Querier) ([]store.QueueRetention, error)
+	SetQueue(ctx context.Context, q engine.Querier, r row.QueueRetention) (changed bool, err error)
+	GetQueue(ctx context.Context, q engine.Querier, queue string) (row.QueueRetention, error)
+	Queues(ctx context.Context, q engine.Querier) ([]row.QueueRetention, error)
 }
 
 // Retention says how much of a topic is kept, or, in a [QueueRetention], of the jobs of a queue.
@@ -205,7 +206,7 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 }
 
 // limit says how far events may be deleted, given the reader that has seen least.
-func (c *compaction) limit(pin store.Pin, pinned bool) {
+func (c *compaction) limit(pin row.Pin, pinned bool) {
 	c.stats.Cutoff, c.stats.PinnedBy = c.stats.Policy, ""
 	if pinned && pin.Offset < c.stats.Policy {
 		c.stats.Cutoff = pin.Offset
@@ -244,7 +245,7 @@ func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) e
 	if err := errors.Join(q.err, r.Done.check(), r.Dead.check()); err != nil {
 		return err
 	}
-	row := store.QueueRetention{Queue: q.name, Done: r.Done.row(), Dead: r.Dead.row()}
+	row := row.QueueRetention{Queue: q.name, Done: r.Done.row(), Dead: r.Dead.row()}
 	audit := engine.AuditActor(ctx, "set retention", "queue", q.name)
 	return q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) error {
 		changed, err := q.db.retentions.SetQueue(ctx, tx, row)
@@ -256,11 +257,11 @@ func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) e
 }
 
 // row is what is stored of a bound.
-func (r Retention) row() store.Retention {
-	return store.Retention{MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
+func (r Retention) row() row.Retention {
+	return row.Retention{MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
 }
 
-func retentionOf(row store.Retention) Retention {
+func retentionOf(row row.Retention) Retention {
 	return Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)}
 }
 
@@ -285,7 +286,7 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 
 // trimQueues deletes the jobs that have ended and are not kept.
 func (db *DB) trimQueues(ctx context.Context) error {
-	var queues []store.QueueRetention
+	var queues []row.QueueRetention
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		queues, err = db.retentions.Queues(ctx, q)
 		return err
@@ -295,7 +296,7 @@ func (db *DB) trimQueues(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range queues {
-		_, err := db.trim(ctx, store.KeptDone, r.Queue, r.Done, r.Done == store.Retention{})
+		_, err := db.trim(ctx, store.KeptDone, r.Queue, r.Done, r.Done == row.Retention{})
 		dead, deadErr := db.trim(ctx, store.KeptDead, r.Queue, r.Dead, false)
 		if dead > 0 {
 			db.opts.Logger.Info("honker: dead letters deleted, by the retention of their queue", "queue", r.Queue, "jobs", dead)
@@ -308,7 +309,7 @@ func (db *DB) trimQueues(ctx context.Context) error {
 }
 
 // trim deletes those of the jobs of a queue that r gives up, or all.
-func (db *DB) trim(ctx context.Context, kept store.Kept, queue string, r store.Retention, all bool) (int, error) {
+func (db *DB) trim(ctx context.Context, kept store.Kept, queue string, r row.Retention, all bool) (int, error) {
 	cutoff := store.Everything
 	if !all {
 		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/honker-go/honker/internal/cron"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Schedule says when which job is enqueued. Name is unique in the file.
@@ -105,7 +105,7 @@ func plan(spec string, from time.Time) (plain string, next time.Time, err error)
 }
 
 // task checks sch and turns it into a row that is due next after now.
-func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t store.Task, err error) {
+func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t row.Task, err error) {
 	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
 		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
 	if err != nil {
@@ -120,8 +120,8 @@ func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t st
 		return t, err
 	}
 	text, err = s.db.engine.EncodeJob(ctx, sch.Queue, text)
-	return store.Task{
-		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: store.Missed(sch.Missed),
+	return row.Task{
+		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: row.Missed(sch.Missed),
 		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
 		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next.Unix(),
 	}, err
@@ -141,7 +141,7 @@ func expiresIn(d time.Duration) sql.NullInt64 {
 }
 
 // prepare checks what can be checked without the schedule.
-func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*store.Task, time.Time) error, err error) {
+func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*row.Task, time.Time) error, err error) {
 	var text string
 	if ch.Payload != nil {
 		text, err = encode(*ch.Payload)
@@ -155,10 +155,10 @@ func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*
 	if ch.Missed != nil {
 		err = errors.Join(err, ch.Missed.check())
 	}
-	return func(t *store.Task, now time.Time) error { return ch.apply(t, text, now) }, err
+	return func(t *row.Task, now time.Time) error { return ch.apply(t, text, now) }, err
 }
 
-func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) error {
+func (ch ScheduleChange) apply(t *row.Task, text string, now time.Time) error {
 	if ch.Payload != nil {
 		t.Payload = text
 	}
@@ -172,7 +172,7 @@ func (ch ScheduleChange) apply(t *store.Task, text string, now time.Time) error 
 		t.ExpiresIn = expiresIn(*ch.ExpiresIn)
 	}
 	if ch.Missed != nil {
-		t.Missed = store.Missed(*ch.Missed)
+		t.Missed = row.Missed(*ch.Missed)
 	}
 	if ch.Spec == nil {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
@@ -16,17 +17,17 @@ import (
 
 // scheduleStore are the statements about schedules.
 type scheduleStore interface {
-	Register(ctx context.Context, q engine.Querier, t store.Task) (changed bool, err error)
+	Register(ctx context.Context, q engine.Querier, t row.Task) (changed bool, err error)
 	Spec(ctx context.Context, q engine.Querier, name string) (string, error)
-	SetMissed(ctx context.Context, q engine.Querier, name string, m store.Missed) (changed bool, err error)
+	SetMissed(ctx context.Context, q engine.Querier, name string, m row.Missed) (changed bool, err error)
 	Unregister(ctx context.Context, q engine.Querier, name string) (bool, error)
 	Enable(ctx context.Context, q engine.Querier, name string, enabled bool) (bool, error)
-	Update(ctx context.Context, q engine.Querier, t store.Task) error
-	Get(ctx context.Context, q engine.Querier, name string) (t store.Task, found bool, err error)
-	List(ctx context.Context, q engine.Querier) ([]store.Task, error)
+	Update(ctx context.Context, q engine.Querier, t row.Task) error
+	Get(ctx context.Context, q engine.Querier, name string) (t row.Task, found bool, err error)
+	List(ctx context.Context, q engine.Querier) ([]row.Task, error)
 	Soonest(ctx context.Context, q engine.Querier) (int64, error)
-	Tick(ctx context.Context, q engine.Querier, due, now int64, in store.Calendar, limit int) (store.Ticked, error)
-	Trigger(ctx context.Context, q engine.Querier, t store.Task, now int64) (int64, error)
+	Tick(ctx context.Context, q engine.Querier, due, now int64, in row.Calendar, limit int) (row.Ticked, error)
+	Trigger(ctx context.Context, q engine.Querier, t row.Task, now int64) (int64, error)
 }
 
 // Scheduler turns times into jobs: when a schedule is due, [Scheduler.Run] enqueues a job
@@ -83,11 +84,11 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	return fail("register schedule", sch.Name, s.register(ctx, on, t, auditRegister(ctx, t), now))
 }
 
-func auditRegister(ctx context.Context, t store.Task) *engine.Audit {
+func auditRegister(ctx context.Context, t row.Task) *engine.Audit {
 	return engine.AuditActor(ctx, "register schedule", "schedule", t.Name)
 }
 
-func (s *Scheduler) register(ctx context.Context, q engine.Querier, t store.Task, audit *engine.Audit, now time.Time) error {
+func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, audit *engine.Audit, now time.Time) error {
 	changed, err := s.db.schedules.Register(ctx, q, t)
 	if err != nil {
 		return err
@@ -237,7 +238,7 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 	if err != nil {
 		return nil, err
 	}
-	var t store.Task
+	var t row.Task
 	found := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		t, found, err = s.db.schedules.Get(ctx, q, name)
@@ -257,7 +258,7 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 }
 
 // timesOf are n times of t. Those between the stored one and now are passed over, in its steps.
-func timesOf(t store.Task, now int64, n int) (times []time.Time, err error) {
+func timesOf(t row.Task, now int64, n int) (times []time.Time, err error) {
 	after := t.NextFire
 	if after < now {
 		if after, err = calendar.Last(t.Spec, after, now); err != nil {
@@ -306,7 +307,7 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 	if err != nil {
 		return 0, fail("trigger schedule", name, err)
 	}
-	var t store.Task
+	var t row.Task
 	_, err = s.change(ctx, c, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
 		if t, found, err = s.db.schedules.Get(ctx, q, name); err != nil {
 			return false, err
@@ -317,7 +318,7 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 		if id, err = s.db.schedules.Trigger(ctx, q, t, now.Unix()); err != nil {
 			return true, err
 		}
-		return true, s.db.jobs.SetSides(ctx, q, t.Queue, store.Side{Headers: headers}, []int64{id})
+		return true, s.db.jobs.SetSides(ctx, q, t.Queue, row.Side{Headers: headers}, []int64{id})
 	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue}) })
 	if err != nil {
 		return 0, err
@@ -354,7 +355,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 	var broken []error
 	p := s.db.engine.NewPace()
 	for {
-		var did store.Ticked
+		var did row.Ticked
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 			if lock != nil {
 				if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
@@ -364,7 +365,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 			if did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size); err != nil {
 				return err
 			}
-			return s.db.jobs.SetSides(ctx, q, "", store.Side{Headers: headers}, did.Jobs())
+			return s.db.jobs.SetSides(ctx, q, "", row.Side{Headers: headers}, did.Jobs())
 		})
 		if err != nil {
 			return errors.Join(append(broken, err)...)
@@ -385,7 +386,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 }
 
 // fired wakes the workers that wait for the jobs, and tells the observer.
-func (s *Scheduler) fired(rows []store.Fire) []Fire {
+func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	fires := make([]Fire, len(rows))
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -16,14 +16,14 @@ import (
 type streamStore interface {
 	Insert(ctx context.Context, q engine.Querier, topic string, key any, payload string, now int64) (int64, error)
 	InsertMany(ctx context.Context, q engine.Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error)
-	Read(ctx context.Context, q engine.Querier, s store.Selection, after, through int64, limit int, into []store.Event) (events []store.Event, more bool, err error)
-	Horizon(ctx context.Context, q engine.Querier, s store.Selection, after int64, n int) (last int64, more bool, err error)
-	Head(ctx context.Context, q engine.Querier, s store.Selection) (int64, error)
-	FirstSince(ctx context.Context, q engine.Querier, s store.Selection, since int64) (int64, error)
-	Lag(ctx context.Context, q engine.Querier, s store.Selection, after int64) (int64, error)
+	Read(ctx context.Context, q engine.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error)
+	Horizon(ctx context.Context, q engine.Querier, s row.Selection, after int64, n int) (last int64, more bool, err error)
+	Head(ctx context.Context, q engine.Querier, s row.Selection) (int64, error)
+	FirstSince(ctx context.Context, q engine.Querier, s row.Selection, since int64) (int64, error)
+	Lag(ctx context.Context, q engine.Querier, s row.Selection, after int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
 	Sequence(ctx context.Context, q engine.Querier) (int64, error)
-	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics store.Added, n int, last int64, err error)
+	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics row.Added, n int, last int64, err error)
 }
 
 // StreamOptions of a handle. They live in this process, not in the file. The zero value
@@ -97,8 +97,8 @@ func (s *stream) head(ctx context.Context) (head int64, err error) {
 	return head, err
 }
 
-func (s *stream) selection(f *store.Filter) store.Selection {
-	return store.Selection{Topic: s.name, Filter: f}
+func (s *stream) selection(f *row.Filter) row.Selection {
+	return row.Selection{Topic: s.name, Filter: f}
 }
 
 // checkTopic refuses a pattern where one topic is needed.

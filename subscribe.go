@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -27,7 +28,7 @@ const (
 	defaultSaveInterval = time.Second
 )
 
-func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *store.Filter, error) {
+func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filter, error) {
 	var out SubscribeOptions
 	if o != nil {
 		out = *o
@@ -223,19 +224,19 @@ func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) err
 // cursor reads selected events page by page.
 type cursor struct {
 	s       *stream
-	sel     store.Selection
+	sel     row.Selection
 	limit   int
-	until   int64         // events above are not read
-	at      int64         // what is selected up to here was read
-	horizon int64         // of a sparse selection: the last row that may be looked at
-	page    []store.Event // read, and not yet handed out
-	memory  []store.Event // the page as a whole, to be used again
+	until   int64       // events above are not read
+	at      int64       // what is selected up to here was read
+	horizon int64       // of a sparse selection: the last row that may be looked at
+	page    []row.Event // read, and not yet handed out
+	memory  []row.Event // the page as a whole, to be used again
 }
 
 // scanRows bounds one look at a sparse selection: some milliseconds.
 const scanRows = 20_000
 
-func (s *stream) cursor(f *store.Filter, after int64) *cursor {
+func (s *stream) cursor(f *row.Filter, after int64) *cursor {
 	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: store.Unbounded, at: after}
 }
 
@@ -257,7 +258,7 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 
 // next returns the next event that is stored, valid until the call after; nil when there
 // is none. It looks at ctx for each event: handling a page may take long.
-func (c *cursor) next(ctx context.Context) (*store.Event, error) {
+func (c *cursor) next(ctx context.Context) (*row.Event, error) {
 	if ctx.Err() != nil {
 		return nil, engine.Cause(ctx)
 	}
@@ -356,13 +357,13 @@ func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscript
 	return s.subscription(only, at), err
 }
 
-func (s *stream) subscription(f *store.Filter, at int64) *subscription {
+func (s *stream) subscription(f *row.Filter, at int64) *subscription {
 	return &subscription{cursor: s.cursor(f, at), offsets: sequence{of: s.db.streams.Sequence}, handled: at, saved: at, savedAt: time.Now()}
 }
 
 // ensureConsumer returns the offset of consumer. A new one gets its row now, before it has
 // handled anything: what it has yet to see must not be compacted away.
-func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *store.Filter) (at int64, err error) {
+func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *row.Filter) (at int64, err error) {
 	same := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		at, same, err = s.db.consumers.AsDescribed(ctx, q, consumer, s.name, f)
@@ -392,7 +393,7 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 }
 
 // await returns the next event. While it waits, time may come to save.
-func (sub *subscription) await(ctx context.Context) (*store.Event, error) {
+func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	for {
 		row, err := sub.next(ctx)
 		if row != nil || err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -117,10 +118,10 @@ type PlaceResult string
 
 // What became of an enqueue.
 const (
-	PlacedNew      = PlaceResult(store.PlacedNew)      // "new": a job was added
-	PlacedExisting = PlaceResult(store.PlacedExisting) // "existing": a job has the key, and stays as it is
-	PlacedReplaced = PlaceResult(store.PlacedReplaced) // "replaced": the job that has the key waits, and was changed
-	PlacedAgain    = PlaceResult(store.PlacedAgain)    // "again": a job was added that runs when the one that has the key has ended
+	PlacedNew      = PlaceResult(row.PlacedNew)      // "new": a job was added
+	PlacedExisting = PlaceResult(row.PlacedExisting) // "existing": a job has the key, and stays as it is
+	PlacedReplaced = PlaceResult(row.PlacedReplaced) // "replaced": the job that has the key waits, and was changed
+	PlacedAgain    = PlaceResult(row.PlacedAgain)    // "again": a job was added that runs when the one that has the key has ended
 )
 
 // Placement is what became of an enqueue.
@@ -174,7 +175,7 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 
 // uniqueOptions are those of an enqueue with a unique key.
 type uniqueOptions struct {
-	store.Unique
+	row.Unique
 	span   time.Duration // For
 	wait   time.Duration // of Debounce
 	ofArgs bool          // the key is made of the arguments
@@ -184,11 +185,11 @@ type uniqueOptions struct {
 }
 
 func newUniqueOptions(key string, u *Uniqueness) *uniqueOptions {
-	o := &uniqueOptions{Unique: store.Unique{Key: key}}
+	o := &uniqueOptions{Unique: row.Unique{Key: key}}
 	if u == nil {
 		return o
 	}
-	o.Started, o.Conflict, o.span = u.Until == UntilStarted, store.Conflict(u.Conflict), u.For
+	o.Started, o.Conflict, o.span = u.Until == UntilStarted, row.Conflict(u.Conflict), u.For
 	o.err = engine.NotNegative("For", u.For)
 	if u.Until != UntilFinished && u.Until != UntilStarted {
 		o.err = errors.Join(o.err, fmt.Errorf("%w: unknown UniqueUntil %d", ErrInvalid, u.Until))
@@ -241,7 +242,7 @@ func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 }
 
 // at is what the store is told of a key at the time now.
-func (u *uniqueOptions) at(key string, now time.Time) store.Unique {
+func (u *uniqueOptions) at(key string, now time.Time) row.Unique {
 	unique := u.Unique
 	unique.Key, unique.NowMS = key, now.UnixMilli()
 	if u.span > 0 {
@@ -252,8 +253,8 @@ func (u *uniqueOptions) at(key string, now time.Time) store.Unique {
 
 // insertUnique adds those of the jobs of which the key is free, and does with the others what the
 // options say.
-func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job store.NewJob, now time.Time) error {
-	op.ids, op.places = make([]int64, 0, len(op.payloads)), make([]store.Placed, 0, len(op.payloads))
+func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
+	op.ids, op.places = make([]int64, 0, len(op.payloads)), make([]row.Placed, 0, len(op.payloads))
 	for i, payload := range op.payloads {
 		unique := op.unique.at(op.unique.keys[i], now)
 		unique.Links = op.links
@@ -271,15 +272,15 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job st
 
 // complete gives a job that was added what it has beside its row. One that was changed keeps its key, gets the
 // headers with the arguments, and waits for what else it is to wait for.
-func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p store.Placed) (err error) {
+func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p row.Placed) (err error) {
 	jobs := op.q.db.jobs
 	switch p.Result {
-	case store.PlacedNew, store.PlacedAgain:
+	case row.PlacedNew, row.PlacedAgain:
 		err = jobs.SetSide(ctx, tx, op.q.name, op.side, p.ID)
 		if err == nil && op.links != nil {
 			err = jobs.AddLinks(ctx, tx, op.links, []int64{p.ID})
 		}
-	case store.PlacedReplaced:
+	case row.PlacedReplaced:
 		err = jobs.ReplaceSide(ctx, tx, p.Of, op.side.Headers)
 		if err == nil && op.links != nil {
 			err = jobs.AddWaits(ctx, tx, op.links, p.ID)
@@ -300,9 +301,9 @@ func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 	found := Deduplicated{Queue: op.q.name, Tx: inTx}
 	for _, p := range op.places {
 		switch p.Result {
-		case store.PlacedExisting:
+		case row.PlacedExisting:
 			found.Existing++
-		case store.PlacedReplaced:
+		case row.PlacedReplaced:
 			found.Replaced++
 		default:
 			added = append(added, p.ID)

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -137,7 +137,7 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 	}
 	handle := c.Handle
 	c.Due, c.Workers = true, 1
-	c.Handle = func(ctx context.Context, claim *worker.Claim, row *store.Job) error {
+	c.Handle = func(ctx context.Context, claim *worker.Claim, row *row.Job) error {
 		n++
 		return handle(ctx, claim, row)
 	}
@@ -159,7 +159,7 @@ func (q *Queue[T]) WorkDueTx(ctx context.Context, fn func(context.Context, *sql.
 
 // workConfig checks what a Work is given and makes the configuration of its pool. Of several
 // queues, q is one, and queueOf finds that of a job.
-func workConfig[T any](ctx context.Context, q *queue, queueOf func(*store.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
+func workConfig[T any](ctx context.Context, q *queue, queueOf func(*row.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
 	o, err := opts.withDefaults()
 	if fn == nil {
 		err = errors.Join(err, errNilFunction)
@@ -171,7 +171,7 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(*store.Job) *
 		return c, err
 	}
 	c = q.poolConfig(o)
-	c.Handle = func(ctx context.Context, claim *worker.Claim, row *store.Job) error {
+	c.Handle = func(ctx context.Context, claim *worker.Claim, row *row.Job) error {
 		job := newJob[T](queueOf(row), row, claim)
 		run := func(ctx context.Context, _ *JobInfo) error {
 			if err := job.decode(ctx, row.Payload, &job.Args); err != nil {
@@ -193,7 +193,7 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(*store.Job) *
 }
 
 // itself is the queue of each job of a Work of one queue.
-func (q *queue) itself(*store.Job) *queue { return q }
+func (q *queue) itself(*row.Job) *queue { return q }
 
 // ended is called after the commit that has settled a job of a Work.
 func (q *queue) ended(end *worker.SettleOp, ran time.Duration) {
@@ -219,7 +219,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		OnSettled:    q.ended,
 	}
 	if o.OnError != nil {
-		c.OnError = func(ctx context.Context, row *store.Job, err error) {
+		c.OnError = func(ctx context.Context, row *row.Job, err error) {
 			info := infoOf(row, time.Now(), q.db.opts.Codec)
 			o.OnError(ctx, &info, err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -21,9 +22,9 @@ type Attempt struct {
 
 // attemptStore are the statements about attempts.
 type attemptStore interface {
-	Attempts(ctx context.Context, q engine.Querier, id int64) ([]store.Attempt, error)
-	Find(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+	Attempts(ctx context.Context, q engine.Querier, id int64) ([]row.Attempt, error)
+	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
+	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
 }
 
 var attempted attemptStore = store.Jobs{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -35,7 +36,7 @@ type AuditOptions struct {
 
 // auditStore are the statements about the audit.
 type auditStore interface {
-	List(ctx context.Context, q engine.Querier, before int64, limit int) ([]store.AuditRow, error)
+	List(ctx context.Context, q engine.Querier, before int64, limit int) ([]row.AuditRow, error)
 }
 
 var audits auditStore = store.Audits{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -36,10 +37,10 @@ type BatchPage struct {
 
 // batchStore are the statements that list batches.
 type batchStore interface {
-	Newest(ctx context.Context, q engine.Querier, before, now int64, limit int) ([]store.Batch, error)
-	Oldest(ctx context.Context, q engine.Querier, after, now int64, limit int) ([]store.Batch, error)
+	Newest(ctx context.Context, q engine.Querier, before, now int64, limit int) ([]row.Batch, error)
+	Oldest(ctx context.Context, q engine.Querier, after, now int64, limit int) ([]row.Batch, error)
 
-	Get(ctx context.Context, q engine.Querier, id, now int64) (store.Batch, bool, error)
+	Get(ctx context.Context, q engine.Querier, id, now int64) (row.Batch, bool, error)
 
 	// For Explain.
 	Members(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
@@ -95,7 +96,7 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	if at != nil {
 		from = at.ID
 	}
-	var rows []store.Batch
+	var rows []row.Batch
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
 		rows, err = list(ctx, q, from, time.Now().Unix(), o.Limit+1)
 		return err
@@ -108,12 +109,12 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 		p.Batches = append(p.Batches, batchInfo(&rows[i]))
 	}
 	if len(rows) > o.Limit {
-		p.Next = cursorOf(&store.Place{ID: rows[o.Limit-1].ID}, binds)
+		p.Next = cursorOf(&row.Place{ID: rows[o.Limit-1].ID}, binds)
 	}
 	return p, nil
 }
 
-func batchInfo(row *store.Batch) BatchInfo {
+func batchInfo(row *row.Batch) BatchInfo {
 	return BatchInfo{
 		ID:        row.ID,
 		Name:      row.Name,

@@ -8,7 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -34,7 +34,7 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 	a.leaves = "others wait for it"
 	actor := engine.Actor(ctx)
 	keep := o.Waiters == DefaultWaiters || o.Waiters == KeepWaiters
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []store.Change, err error) {
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []row.Change, err error) {
 		if o.Waiters == DropWaiters {
 			dropped, err = changes.DropWaiters(ctx, q, ids)
 		}
@@ -75,7 +75,7 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 		a.leaves = "others wait for it, or a worker holds it"
 	}
 	actor := engine.Actor(ctx)
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []store.Change, err error) {
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error) {
 		switch o.Waiters {
 		case DropWaiters:
 			dropped, err = changes.DropWaitersOfLive(ctx, q, ids, o.Running, now.Unix())
@@ -119,7 +119,7 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	}
 	a.dryRun = opts != nil && opts.DryRun
 	a.leaves = "it does not wait for its time"
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, _ []store.Change, err error) {
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, _ []row.Change, err error) {
 		changed, err = changes.RunNow(ctx, q, ids, now.Unix())
 		return changed, nil, err
 	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(ready(queue)) })
@@ -128,12 +128,12 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 }
 
 // changeFunc changes jobs, and returns them and those that waited for them and were removed too.
-type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []store.Change, err error)
+type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error)
 
 // changeAll makes change one statement for all jobs of a transaction. told is called for each queue,
 // after the commit.
 func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) {
-	a.change = func(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, r *Report) (func(), error) {
+	a.change = func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (func(), error) {
 		ids := make([]int64, len(found))
 		for i, j := range found {
 			ids[i] = j.ID
@@ -153,7 +153,7 @@ func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) 
 }
 
 // tellQueues calls told for each queue of jobs.
-func tellQueues(of []store.Change, told func(queue string, ids []int64)) {
+func tellQueues(of []row.Change, told func(queue string, ids []int64)) {
 	queues, ids := byQueue(of)
 	for _, queue := range queues {
 		told(queue, ids[queue])
@@ -161,7 +161,7 @@ func tellQueues(of []store.Change, told func(queue string, ids []int64)) {
 }
 
 // skipOthers reports those of ids that the statement has left.
-func (a *action) skipOthers(r *Report, ids []int64, changed []store.Change) {
+func (a *action) skipOthers(r *Report, ids []int64, changed []row.Change) {
 	done := make(map[int64]bool, len(changed))
 	for _, c := range changed {
 		done[c.ID] = true

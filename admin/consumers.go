@@ -6,6 +6,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -46,19 +47,19 @@ type GroupMember struct {
 
 // streamStore are the statements about events, for what has yet to be seen.
 type streamStore interface {
-	Ahead(ctx context.Context, q engine.Querier, s store.Selection, after int64, most int) (store.Ahead, error)
+	Ahead(ctx context.Context, q engine.Querier, s row.Selection, after int64, most int) (row.Ahead, error)
 }
 
 // consumerStore are those about consumers.
 type consumerStore interface {
-	All(ctx context.Context, q engine.Querier) ([]store.Consumer, error)
+	All(ctx context.Context, q engine.Querier) ([]row.Consumer, error)
 }
 
 // groupStore are those about groups.
 type groupStore interface {
-	All(ctx context.Context, q engine.Querier) ([]store.Group, error)
-	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (store.Counts, error)
-	MemberStates(ctx context.Context, q engine.Querier, group, nowMS int64, limit int) ([]store.MemberState, error)
+	All(ctx context.Context, q engine.Querier) ([]row.Group, error)
+	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (row.Counts, error)
+	MemberStates(ctx context.Context, q engine.Querier, group, nowMS int64, limit int) ([]row.MemberState, error)
 }
 
 var (
@@ -145,7 +146,7 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	return all, nil
 }
 
-func stateOf(ctx context.Context, q engine.Querier, row store.Group, most int) (GroupState, error) {
+func stateOf(ctx context.Context, q engine.Querier, row row.Group, most int) (GroupState, error) {
 	now := time.Now().UnixMilli()
 	counts, err := groups.Counts(ctx, q, row.ID, now)
 	if err != nil {
@@ -163,7 +164,7 @@ func stateOf(ctx context.Context, q engine.Querier, row store.Group, most int) (
 	}, err
 }
 
-func membersOf(rows []store.MemberState) (all []GroupMember) {
+func membersOf(rows []row.MemberState) (all []GroupMember) {
 	for _, m := range rows {
 		all = append(all, GroupMember{Name: m.Name, Instance: m.Instance, Since: engine.InstantMS(m.JoinedMS),
 			Until: engine.InstantMS(m.ExpiresMS), Leased: m.Leased, LeaseEnd: engine.InstantMS(m.FirstMS)})

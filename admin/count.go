@@ -8,7 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // defaultCount is where a count without a limit of its own ends.
@@ -48,7 +48,7 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 
 // countLying counts what lies in the indexes of queues and phases; all queues as their overview has them, in which
 // done jobs are not counted.
-func countLying(ctx context.Context, e *engine.Engine, sel store.JobSelect, limit int64) (c honker.Count, err error) {
+func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	part := sel
 	if len(sel.Queues) == 0 {
 		overview, err := e.Counts(ctx)
@@ -56,7 +56,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel store.JobSelect, limi
 			return c, err
 		}
 		addCounts(&c, overview, sel)
-		part.Phases = narrow(sel.Phases, []store.Phase{store.PhaseDone})
+		part.Phases = narrow(sel.Phases, []row.Phase{row.PhaseDone})
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		part.Now = time.Now().Unix()
@@ -73,7 +73,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel store.JobSelect, limi
 }
 
 // addCounts adds the jobs of all queues in the phases of sel.
-func addCounts(c *honker.Count, queues map[string]store.QueueCounts, sel store.JobSelect) {
+func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSelect) {
 	for _, counts := range queues {
 		n := counts.Sum(sel)
 		c.N, c.More = c.N+n.N, c.More || n.More
@@ -81,8 +81,8 @@ func addCounts(c *honker.Count, queues map[string]store.QueueCounts, sel store.J
 }
 
 // countIn looks at candidates in the order of ids until it has counted enough of them.
-func countIn(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, limit int64) (c honker.Count, err error) {
-	s := newScan(sel, store.NewestFirst, defaultBudget, mostStep/4, mostStep)
+func countIn(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
+	s := newScan(sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
 	for !s.ended {
 		places, err := s.next(ctx, q)
 		if err != nil {
@@ -106,8 +106,8 @@ func countIn(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSe
 }
 
 // countPicked counts the jobs at places that f picks.
-func countPicked(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, places []store.Place) (n int64, err error) {
-	ids := make(map[store.Table][]int64)
+func countPicked(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, places []row.Place) (n int64, err error) {
+	ids := make(map[row.Table][]int64)
 	for _, p := range places {
 		ids[p.In] = append(ids[p.In], p.ID)
 	}

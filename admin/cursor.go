@@ -9,7 +9,7 @@ import (
 	"fmt"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Cursor is where a page has ended: text that is safe in a URL, for the filter and order that it came
@@ -18,20 +18,20 @@ type Cursor string
 
 // cursorText is what a cursor says.
 type cursorText struct {
-	Binds string      `json:"f"` // filter and order
-	ID    int64       `json:"i"`
-	In    store.Table `json:"t,omitempty"`
-	A     any         `json:"a,omitempty"` // what the order goes by, as in store.Place
-	B     any         `json:"b,omitempty"`
+	Binds string    `json:"f"` // filter and order
+	ID    int64     `json:"i"`
+	In    row.Table `json:"t,omitempty"`
+	A     any       `json:"a,omitempty"` // what the order goes by, as in store.Place
+	B     any       `json:"b,omitempty"`
 }
 
-func cursorOf(at *store.Place, binds string) Cursor {
+func cursorOf(at *row.Place, binds string) Cursor {
 	text, _ := json.Marshal(cursorText{binds, at.ID, at.In, at.A, at.B}) // numbers and texts cannot fail
 	return Cursor(base64.RawURLEncoding.EncodeToString(text))
 }
 
 // place is where the list goes on; nil for its beginning.
-func (c Cursor) place(binds string) (*store.Place, error) {
+func (c Cursor) place(binds string) (*row.Place, error) {
 	if c == "" {
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func (c Cursor) place(binds string) (*store.Place, error) {
 	if t.Binds != binds {
 		return nil, fmt.Errorf("%w: a cursor of another filter or order", honker.ErrInvalid)
 	}
-	return &store.Place{ID: t.ID, In: t.In, A: number(t.A), B: number(t.B)}, nil
+	return &row.Place{ID: t.ID, In: t.In, A: number(t.A), B: number(t.B)}, nil
 }
 
 // number makes a JSON number what SQLite has it as.
@@ -65,7 +65,7 @@ func number(v any) any {
 }
 
 // binding tells filters and orders apart.
-func binding(sel store.JobSelect, fingerprint string, order Order) string {
+func binding(sel row.JobSelect, fingerprint string, order Order) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%#v %q %d", sel, fingerprint, order)) // maps are printed in the order of their keys
 	return hex.EncodeToString(sum[:8])
 }

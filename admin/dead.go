@@ -10,7 +10,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // DeadReport says of what the dead jobs have died.
@@ -60,7 +60,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
 		return nil, engine.Wrap("dead groups", "", err)
 	}
-	var found []store.SelectedJob
+	var found []row.SelectedJob
 	var more bool
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -75,7 +75,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 }
 
 // newestDead finds the newest dead jobs that f picks, the last that died first, and says whether there may be more.
-func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, newest int, budget time.Duration) (found []store.SelectedJob, more bool, err error) {
+func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
 		found, err := picked(ctx, q, f, sel, sel.IDs)
 		return found[:min(len(found), newest)], len(found) > newest, err
@@ -84,7 +84,7 @@ func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.Jo
 	if f.searches() {
 		size /= 4 // payloads may be large
 	}
-	s := newScan(sel, store.LastDiedFirst, budget, size, mostStep)
+	s := newScan(sel, row.LastDiedFirst, budget, size, mostStep)
 	for !s.ended {
 		s.size = min(s.size, max(newest+1-len(found), leastDead))
 		places, err := s.next(ctx, q)
@@ -111,21 +111,21 @@ func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel store.Jo
 }
 
 // picked are the jobs with these ids that f picks, in the order of their deaths, the last first.
-func picked(ctx context.Context, q engine.Querier, f JobFilter, sel store.JobSelect, ids []int64) ([]store.SelectedJob, error) {
+func picked(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
 	sel.IDs = ids
 	found, err := changes.Select(ctx, q, sel, minID, len(ids))
 	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(j store.SelectedJob) bool { return !f.matches(j) })
-	slices.SortFunc(found, func(a, b store.SelectedJob) int {
+	found = slices.DeleteFunc(found, func(j row.SelectedJob) bool { return !f.matches(j) })
+	slices.SortFunc(found, func(a, b row.SelectedJob) int {
 		return cmp.Or(cmp.Compare(b.DiedAt, a.DiedAt), cmp.Compare(b.ID, a.ID))
 	})
 	return found, nil
 }
 
 // group groups jobs, which are in the order of their deaths, the newest first.
-func group(newest []store.SelectedJob, now time.Time) []DeadGroup {
+func group(newest []row.SelectedJob, now time.Time) []DeadGroup {
 	type kind struct{ queue, fingerprint string }
 	at := make(map[kind]int)
 	groups := []DeadGroup{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -65,12 +66,12 @@ func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explana
 
 // explainStore are the statements that explain.
 type explainStore interface {
-	Find(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	FindDead(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
-	FindDone(ctx context.Context, q engine.Querier, id int64) (store.Job, bool, error)
+	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
+	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
+	FindDone(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
 	Highest(ctx context.Context, q engine.Querier) (int64, error)
-	Side(ctx context.Context, q engine.Querier, id int64) (store.JobSide, error)
-	OpenEdges(ctx context.Context, q engine.Querier, id int64, limit int) ([]store.Edge, error)
+	Side(ctx context.Context, q engine.Querier, id int64) (row.JobSide, error)
+	OpenEdges(ctx context.Context, q engine.Querier, id int64, limit int) ([]row.Edge, error)
 	Outlook(ctx context.Context, q engine.Querier, queue string, nowMS int64) (*store.Outlook, error)
 	RunningJobs(ctx context.Context, q engine.Querier, queue, key string, now int64, limit int) ([]int64, error)
 	CancelledJobs(ctx context.Context, q engine.Querier, queue, key string, now int64, limit int) ([]int64, error)
@@ -144,7 +145,7 @@ func (x *explainer) outlook(ctx context.Context, queue string) (*store.Outlook, 
 
 // job explains the job with an id, wherever it is.
 func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
-	for _, find := range []func(context.Context, engine.Querier, int64) (store.Job, bool, error){explained.Find, explained.FindDead, explained.FindDone} {
+	for _, find := range []func(context.Context, engine.Querier, int64) (row.Job, bool, error){explained.Find, explained.FindDead, explained.FindDone} {
 		row, found, err := find(ctx, x.q, id)
 		if err != nil {
 			return nil, err
@@ -163,7 +164,7 @@ func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 }
 
 // of explains a job that is in the file.
-func (x *explainer) of(ctx context.Context, row store.Job) (*Explanation, error) {
+func (x *explainer) of(ctx context.Context, row row.Job) (*Explanation, error) {
 	job := engine.View().Job(row, x.now, x.codec).(honker.JobInfo)
 	ex := &Explanation{Job: &job}
 	switch job.Phase {
@@ -185,30 +186,30 @@ func (x *explainer) of(ctx context.Context, row store.Job) (*Explanation, error)
 func (ex *Explanation) add(r ...Reason) { ex.Reasons = append(ex.Reasons, r...) }
 
 // waiting explains a job that waits to be claimed.
-func (x *explainer) waiting(ctx context.Context, ex *Explanation, row store.Job) error {
+func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) error {
 	if over := x.over(ex.Job); over != nil {
 		ex.add(*over)
 		return nil
 	}
-	side, err := explained.Side(ctx, x.q, row.ID)
+	side, err := explained.Side(ctx, x.q, r.ID)
 	if err != nil {
 		return err
 	}
-	o, err := x.outlook(ctx, row.Queue)
+	o, err := x.outlook(ctx, r.Queue)
 	if err != nil {
 		return err
 	}
-	if row.State == store.Held {
+	if r.State == row.Held {
 		if err := x.waitsFor(ctx, ex, o, side); err != nil {
 			return err
 		}
 	}
-	var s store.Standing
-	if row.RunAt > x.now.Unix() {
-		s, err = o.Lasting(ctx, x.q, row)
+	var s row.Standing
+	if r.RunAt > x.now.Unix() {
+		s, err = o.Lasting(ctx, x.q, r)
 		ex.add(x.notDue(ex.Job, o, side, s)...)
 	} else {
-		s, err = o.Of(ctx, x.q, row, side)
+		s, err = o.Of(ctx, x.q, r, side)
 		ex.Ahead = honker.Count(s.Ahead)
 	}
 	if err != nil {
@@ -227,12 +228,12 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, row store.Job)
 			return err
 		}
 	}
-	ex.add(x.odd(ex.Job, row.Payload)...)
+	ex.add(x.odd(ex.Job, r.Payload)...)
 	return nil
 }
 
 // waitsFor adds the jobs that a held one waits for, unless the next claim lets it go.
-func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outlook, side store.JobSide) error {
+func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outlook, side row.JobSide) error {
 	if o.Freed(ex.Job.ID) {
 		return nil
 	}
@@ -261,7 +262,7 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outl
 }
 
 // batchReason explains a batch that a job waits for, by the members that are dead, or else by those that are left.
-func (x *explainer) batchReason(ctx context.Context, e store.Edge) (r Reason, err error) {
+func (x *explainer) batchReason(ctx context.Context, e row.Edge) (r Reason, err error) {
 	b, _, err := batches.Get(ctx, x.q, e.Batch, x.now.Unix())
 	if err != nil {
 		return r, err
@@ -292,7 +293,7 @@ func (x *explainer) runs(ctx context.Context, o *store.Outlook, queue, key strin
 }
 
 // held adds what keeps claims from taking the job.
-func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook, s store.Standing) error {
+func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook, s row.Standing) error {
 	queue, key := ex.Job.Queue, ex.Job.Key
 	if o.Pause != nil {
 		ex.add(x.paused(queue, "", o.Pause))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -39,8 +40,8 @@ const countedRows = 10000
 
 // fileStore are the statements about the file.
 type fileStore interface {
-	Describe(ctx context.Context, q engine.Querier, most int) (store.FileState, error)
-	Definitions(ctx context.Context, q engine.Querier) ([]store.Definition, error)
+	Describe(ctx context.Context, q engine.Querier, most int) (row.FileState, error)
+	Definitions(ctx context.Context, q engine.Querier) ([]row.Definition, error)
 }
 
 var files fileStore = store.Files{}
@@ -49,7 +50,7 @@ var files fileStore = store.Files{}
 // relays and of package dispatch included. It reads some thousand rows of each table at most, and never
 // waits for the writer. nil as the DB is [honker.ErrInvalid].
 func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
-	var f store.FileState
+	var f row.FileState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
 		f, err = files.Describe(ctx, q, countedRows)
 		return err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // JobFilter picks jobs: for a list, a count, a dry run and a verb alike. Fields that are set must all
@@ -52,10 +52,10 @@ var (
 )
 
 // selection is what the filter picks among live or dead jobs, for a verb that changes them.
-func (f *JobFilter) selection(dead bool) (store.JobSelect, error) {
-	in, phases, what := store.Live, livePhases, "live"
+func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
+	in, phases, what := row.Live, livePhases, "live"
 	if dead {
-		in, phases, what = store.Dead, deadPhases, "dead"
+		in, phases, what = row.Dead, deadPhases, "dead"
 	}
 	s := f.selected()
 	s.In = in
@@ -75,21 +75,21 @@ func (f *JobFilter) selection(dead bool) (store.JobSelect, error) {
 }
 
 // looking is what the filter picks among all jobs.
-func (f *JobFilter) looking() (store.JobSelect, error) {
+func (f *JobFilter) looking() (row.JobSelect, error) {
 	s := f.selected()
-	only := func(phases ...store.Phase) { s.Phases = narrow(s.Phases, phases) }
+	only := func(phases ...row.Phase) { s.Phases = narrow(s.Phases, phases) }
 	if f.Worker != "" {
-		only(store.PhaseRunning, store.PhaseLapsed, store.PhaseExpired)
+		only(row.PhaseRunning, row.PhaseLapsed, row.PhaseExpired)
 	}
 	if f.ofDead() {
-		only(store.PhaseDead)
+		only(row.PhaseDead)
 	}
 	return s, f.check()
 }
 
 // narrow is what both have; nil has all. It is never nil.
-func narrow(phases, to []store.Phase) []store.Phase {
-	both := []store.Phase{}
+func narrow(phases, to []row.Phase) []row.Phase {
+	both := []row.Phase{}
 	for _, p := range to {
 		if phases == nil || slices.Contains(phases, p) {
 			both = append(both, p)
@@ -99,8 +99,8 @@ func narrow(phases, to []store.Phase) []store.Phase {
 }
 
 // selected is the filter as package store knows it.
-func (f *JobFilter) selected() store.JobSelect {
-	s := store.JobSelect{
+func (f *JobFilter) selected() row.JobSelect {
+	s := row.JobSelect{
 		Queues: f.Queues, IDs: f.IDs, Key: f.Key, Unique: f.Unique, Batch: f.Batch, Worker: f.Worker, Error: f.Error,
 		Contains: f.Contains, MinAttempts: int64(f.MinAttempts),
 		CreatedSince: since(f.CreatedSince), CreatedBefore: since(f.CreatedBefore),
@@ -109,7 +109,7 @@ func (f *JobFilter) selected() store.JobSelect {
 		Where: fields(f.Where, jsonPath), Header: fields(f.Header, jsonName),
 	}
 	for _, p := range f.Phases {
-		s.Phases = append(s.Phases, store.Phase(p))
+		s.Phases = append(s.Phases, row.Phase(p))
 	}
 	return s
 }
@@ -209,6 +209,6 @@ func (f *JobFilter) checkChange() error {
 }
 
 // matches is the part of the filter that SQL does not know.
-func (f *JobFilter) matches(j store.SelectedJob) bool {
+func (f *JobFilter) matches(j row.SelectedJob) bool {
 	return f.Fingerprint == "" || f.Fingerprint == fingerprint(j.LastError)
 }

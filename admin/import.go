@@ -15,6 +15,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -81,10 +82,10 @@ func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOpt
 
 // importStore are the statements about jobs that come from elsewhere.
 type importStore interface {
-	Insert(ctx context.Context, q engine.Querier, n store.NewJob, payload string) (int64, error)
-	InsertUnique(ctx context.Context, q engine.Querier, n store.NewJob, payload string, u store.Unique) (store.Placed, error)
-	SetSide(ctx context.Context, q engine.Querier, queue string, s store.Side, id int64) error
-	Same(ctx context.Context, q engine.Querier, j store.Job) (where string, err error)
+	Insert(ctx context.Context, q engine.Querier, n row.NewJob, payload string) (int64, error)
+	InsertUnique(ctx context.Context, q engine.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error)
+	SetSide(ctx context.Context, q engine.Querier, queue string, s row.Side, id int64) error
+	Same(ctx context.Context, q engine.Querier, j row.Job) (where string, err error)
 }
 
 var imports importStore = store.Jobs{}
@@ -107,7 +108,7 @@ type importing struct {
 	number  int64
 	payload string // as the line has it
 	stored  string // as it is to be stored
-	side    store.Side
+	side    row.Side
 }
 
 // importBytes bounds the payloads of one transaction.
@@ -227,7 +228,7 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 		err = errors.Join(err, engine.CheckName("queue name", j.Queue))
 	}
 	headers, bad := engine.EncodeHeaders(j.Headers)
-	j.side = store.Side{Key: j.Key, Headers: headers}
+	j.side = row.Side{Key: j.Key, Headers: headers}
 	return j, errors.Join(err, bad)
 }
 
@@ -268,7 +269,7 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 		return nil
 	}
 	var after Report
-	var added []store.Change
+	var added []row.Change
 	var noted func()
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		after = *i.report // it may run again
@@ -282,7 +283,7 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 			case why != "":
 				after.skip(j.ID, fmt.Sprintf("line %d: %s", j.number, why))
 			default:
-				added = append(added, store.Change{ID: id, Queue: i.queue(j)})
+				added = append(added, row.Change{ID: id, Queue: i.queue(j)})
 			}
 		}
 		noted, err = i.audit.Note(ctx, q, now, int64(len(added)))
@@ -309,7 +310,7 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 		return 0, "it was done", nil
 	}
 	if j.ID != 0 && !j.CreatedAt.IsZero() {
-		where, err := imports.Same(ctx, q, store.Job{ID: j.ID, Queue: j.Queue, CreatedAt: j.CreatedAt.Unix(), Payload: j.payload})
+		where, err := imports.Same(ctx, q, row.Job{ID: j.ID, Queue: j.Queue, CreatedAt: j.CreatedAt.Unix(), Payload: j.payload})
 		if err != nil || where != "" {
 			return 0, "the job is in this file, " + where, err
 		}
@@ -327,8 +328,8 @@ func (i *importer) insert(ctx context.Context, q engine.Querier, j importing, no
 		id, err = imports.Insert(ctx, q, n, j.stored)
 		return id, "", err
 	}
-	p, err := imports.InsertUnique(ctx, q, n, j.stored, store.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
-	if err == nil && p.Result != store.PlacedNew {
+	p, err := imports.InsertUnique(ctx, q, n, j.stored, row.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
+	if err == nil && p.Result != row.PlacedNew {
 		why = fmt.Sprintf("unique key %q is taken by job %d", j.Unique, p.ID)
 	}
 	return p.ID, why, err
@@ -342,8 +343,8 @@ func (i *importer) queue(j importing) string {
 }
 
 // newJob is what is enqueued of a line. Only a job that was not dead has a time to wait for, or to start by.
-func (i *importer) newJob(j importing, now time.Time) store.NewJob {
-	n := store.NewJob{Queue: i.queue(j), Priority: j.Priority, CreatedAt: now.Unix(), RunAt: engine.UnixAfter(now, i.Delay), MaxAttempts: importAttempts}
+func (i *importer) newJob(j importing, now time.Time) row.NewJob {
+	n := row.NewJob{Queue: i.queue(j), Priority: j.Priority, CreatedAt: now.Unix(), RunAt: engine.UnixAfter(now, i.Delay), MaxAttempts: importAttempts}
 	switch {
 	case i.Attempts > 0:
 		n.MaxAttempts = int64(i.Attempts)

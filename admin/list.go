@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -120,10 +121,10 @@ func EachJob(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions)
 
 // listStore are the statements that list jobs.
 type listStore interface {
-	After(ctx context.Context, q engine.Querier, s store.JobSelect, o store.Order, by store.Access, after *store.Place, n int) ([]store.Place, error)
-	Load(ctx context.Context, q engine.Querier, s store.JobSelect, at []store.Place) (map[store.Place]store.Job, error)
-	Counts(ctx context.Context, q engine.Querier, s store.JobSelect, limit int64) (map[string]store.QueueCounts, int64, error)
-	Few(ctx context.Context, q engine.Querier, s store.JobSelect, most int64) (bool, error)
+	After(ctx context.Context, q engine.Querier, s row.JobSelect, o row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
+	Load(ctx context.Context, q engine.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
+	Counts(ctx context.Context, q engine.Querier, s row.JobSelect, limit int64) (map[string]row.QueueCounts, int64, error)
+	Few(ctx context.Context, q engine.Querier, s row.JobSelect, most int64) (bool, error)
 }
 
 var lists listStore = store.Jobs{}
@@ -133,10 +134,10 @@ type listing struct {
 	PageOptions
 	engine *engine.Engine
 	filter JobFilter
-	sel    store.JobSelect
-	order  store.Order
-	binds  string       // what its cursors are for
-	after  *store.Place // the last that was looked at; nil: none
+	sel    row.JobSelect
+	order  row.Order
+	binds  string     // what its cursors are for
+	after  *row.Place // the last that was looked at; nil: none
 }
 
 func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) (*listing, error) {
@@ -146,7 +147,7 @@ func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptio
 	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
 		return nil, err
 	}
-	l := &listing{PageOptions: o, engine: e, filter: f, sel: sel, order: store.Order(o.Order)}
+	l := &listing{PageOptions: o, engine: e, filter: f, sel: sel, order: row.Order(o.Order)}
 	if err := l.fitOrder(); err != nil {
 		return nil, err
 	}
@@ -157,20 +158,20 @@ func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptio
 
 // fitOrder narrows the filter to the jobs that the order has.
 func (l *listing) fitOrder() error {
-	var has []store.Phase
+	var has []row.Phase
 	switch l.Order {
 	case ClaimOrder:
-		has = []store.Phase{store.PhaseReady, store.PhaseScheduled, store.PhaseExpired}
+		has = []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseExpired}
 		if len(l.filter.Queues) != 1 {
 			return fmt.Errorf("%w: ClaimOrder is that of one queue, and the filter has %d", honker.ErrInvalid, len(l.filter.Queues))
 		}
 	case LastDiedFirst:
-		has = []store.Phase{store.PhaseDead}
+		has = []row.Phase{row.PhaseDead}
 	default:
 		return nil
 	}
 	for _, p := range l.filter.Phases {
-		if !slices.Contains(has, store.Phase(p)) {
+		if !slices.Contains(has, row.Phase(p)) {
 			return fmt.Errorf("%w: the order has no job that is %q", honker.ErrInvalid, p)
 		}
 	}
@@ -229,8 +230,8 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 			}
 			s.at = &places[i]
 			p.Scanned++
-			job, picked := found[store.Place{ID: s.at.ID, In: s.at.In}]
-			if picked && l.filter.matches(store.SelectedJob{LastError: job.LastError}) {
+			job, picked := found[row.Place{ID: s.at.ID, In: s.at.In}]
+			if picked && l.filter.matches(row.SelectedJob{LastError: job.LastError}) {
 				p.Jobs = append(p.Jobs, engine.View().Job(job, s.began, l.engine.Codec).(honker.JobInfo))
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -21,7 +22,7 @@ type LockInfo struct {
 
 // lockStore are the statements about locks.
 type lockStore interface {
-	All(ctx context.Context, q engine.Querier, now int64) ([]store.NamedLock, error)
+	All(ctx context.Context, q engine.Querier, now int64) ([]row.NamedLock, error)
 	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
 }
 
@@ -53,7 +54,7 @@ func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	return all, nil
 }
 
-func lockOf(row store.NamedLock) LockInfo {
+func lockOf(row row.NamedLock) LockInfo {
 	return LockInfo{
 		Name:      row.Name,
 		Owner:     row.Owner,
@@ -100,7 +101,7 @@ func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 }
 
 // find is nil for a lock that is free.
-func find(held []store.NamedLock, name string) *LockInfo {
+func find(held []row.NamedLock, name string) *LockInfo {
 	for _, row := range held {
 		if row.Name == name {
 			lock := lockOf(row)

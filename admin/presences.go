@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -24,7 +25,7 @@ type PresenceInfo struct {
 // presenceStore are the statements about the presence of actors.
 type presenceStore interface {
 	Exists(ctx context.Context, q engine.Querier) (bool, error)
-	AllPresences(ctx context.Context, q engine.Querier, nowMS int64) ([]store.DispatchPresence, error)
+	AllPresences(ctx context.Context, q engine.Querier, nowMS int64) ([]row.DispatchPresence, error)
 	Leave(ctx context.Context, q engine.Querier, key, owner string) (bool, error)
 }
 
@@ -53,7 +54,7 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 }
 
 // presenceOf reads a row. What another program has written as its value is no reason to fail.
-func presenceOf(row store.DispatchPresence) PresenceInfo {
+func presenceOf(row row.DispatchPresence) PresenceInfo {
 	var value struct {
 		PID           int       `json:"pid"`
 		Hostname      string    `json:"hostname"`

@@ -8,7 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // queues looks at each queue by what was counted in it.
@@ -96,7 +96,7 @@ func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual 
 
 // lapsed finds claims that ran out more than a minute ago. Within that a worker takes the job up, if there is one.
 func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
-	if st.Lapsed == (store.Count{}) {
+	if st.Lapsed == (row.Count{}) {
 		return nil
 	}
 	since, err := troubles.LapsedSince(ctx, s.q, st.Queue, s.now.Unix())
@@ -111,7 +111,7 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 }
 
 // oldPause judges a pause of a queue, or of a key of it.
-func (s *search) oldPause(queue, key string, p store.Pause) {
+func (s *search) oldPause(queue, key string, p row.Pause) {
 	since := engine.InstantMS(p.SinceMS)
 	if p.UntilMS != 0 || s.now.Sub(since) <= pausedFor {
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -88,12 +89,12 @@ const (
 // problemStore are the statements that look for problems.
 type problemStore interface {
 	LapsedSince(ctx context.Context, q engine.Querier, queue string, now int64) (int64, error)
-	DiedSince(ctx context.Context, q engine.Querier, since int64) ([]store.QueueDeaths, error)
-	DeadMembers(ctx context.Context, q engine.Querier) ([]store.DeadMembers, error)
-	LateTasks(ctx context.Context, q engine.Querier, by int64) ([]store.Late, error)
-	Behind(ctx context.Context, q engine.Querier, before, now int64) ([]store.Behind, error)
-	OldKeyPauses(ctx context.Context, q engine.Querier, beforeMS int64) ([]store.OldPause, error)
-	HeldFree(ctx context.Context, q engine.Querier) ([]store.HeldKey, error)
+	DiedSince(ctx context.Context, q engine.Querier, since int64) ([]row.QueueDeaths, error)
+	DeadMembers(ctx context.Context, q engine.Querier) ([]row.DeadMembers, error)
+	LateTasks(ctx context.Context, q engine.Querier, by int64) ([]row.Late, error)
+	Behind(ctx context.Context, q engine.Querier, before, now int64) ([]row.Behind, error)
+	OldKeyPauses(ctx context.Context, q engine.Querier, beforeMS int64) ([]row.OldPause, error)
+	HeldFree(ctx context.Context, q engine.Querier) ([]row.HeldKey, error)
 	Newest(ctx context.Context, q engine.Querier) (int64, error)
 	Retains(ctx context.Context, q engine.Querier) (topics, queues int64, err error)
 }

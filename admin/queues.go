@@ -8,7 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Queues returns what lies in each queue that has jobs or dead letters, or is paused, by name, all
@@ -41,7 +41,7 @@ func limitedQueues(ctx context.Context, db *honker.DB) (limited []honker.QueueSt
 	if err != nil {
 		return nil, err
 	}
-	var limits map[string]store.QueueLimits
+	var limits map[string]row.QueueLimits
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		limits, err = e.Limits.All(ctx, q)
 		return err

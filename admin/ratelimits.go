@@ -6,6 +6,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -19,7 +20,7 @@ type RateInfo struct {
 
 // rateStore are the statements about rate limits.
 type rateStore interface {
-	Last(ctx context.Context, q engine.Querier) ([]store.RateWindow, error)
+	Last(ctx context.Context, q engine.Querier) ([]row.RateWindow, error)
 }
 
 var rates rateStore = store.RateLimits{}

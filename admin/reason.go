@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -127,7 +128,7 @@ func (x *explainer) expiresBefore(j *honker.JobInfo, start time.Time) Reason {
 
 // edgeReasons explains the jobs that a job waits for. A dead one is another matter than those that still run: it
 // will not end by itself.
-func edgeReasons(edges []store.Edge) (reasons []Reason) {
+func edgeReasons(edges []row.Edge) (reasons []Reason) {
 	for _, dead := range []bool{true, false} {
 		var ids []int64
 		for _, e := range edges {
@@ -161,7 +162,7 @@ func waitsForJobs(ids []int64, dead bool) Reason {
 }
 
 // waitsForBatch explains a batch of which ids are dead, or are left if none is.
-func waitsForBatch(b store.Batch, e store.Edge, ids []int64) Reason {
+func waitsForBatch(b row.Batch, e row.Edge, ids []int64) Reason {
 	r := waitsForJobs(ids, b.Dead > 0)
 	r.Text = fmt.Sprintf("waits for batch %d", e.Batch)
 	if b.Name != "" {
@@ -186,7 +187,7 @@ func successorReason(j *honker.JobInfo, after int64) Reason {
 }
 
 // notDue explains a job of which the time has not come. What is paused may say it already.
-func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side store.JobSide, s store.Standing) []Reason {
+func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side row.JobSide, s row.Standing) []Reason {
 	switch {
 	case side.Reserved:
 		return []Reason{x.keyRate(j.Queue, j.Key, o, j.RunAt)}
@@ -206,7 +207,7 @@ func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side store.JobSi
 }
 
 // paused explains the pause of a queue, or of a key of it.
-func (x *explainer) paused(queue, key string, p *store.Pause) Reason {
+func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 	r := Reason{Code: ReasonPaused, Who: p.By, Do: []string{resume(queue, key)}}
 	what := fmt.Sprintf("queue %q", queue)
 	if key != "" {
@@ -226,7 +227,7 @@ func (x *explainer) paused(queue, key string, p *store.Pause) Reason {
 	return r
 }
 
-func queueLimit(queue string, o *store.Outlook, s store.Standing, by occupants) Reason {
+func queueLimit(queue string, o *store.Outlook, s row.Standing, by occupants) Reason {
 	ids := by.all()
 	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []string{command("queue", "limits", queue)}}
 	r.Text = fmt.Sprintf("its queue is full: %d of %d run%s", o.Running, o.Limits.Running, listed(ids))
@@ -237,7 +238,7 @@ func queueLimit(queue string, o *store.Outlook, s store.Standing, by occupants) 
 	return r
 }
 
-func keyLimit(queue, key string, o *store.Outlook, s store.Standing, by occupants) Reason {
+func keyLimit(queue, key string, o *store.Outlook, s row.Standing, by occupants) Reason {
 	ids := by.all()
 	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []string{command("queue", "keys", queue)}}
 	most := o.Limits.PerKey
@@ -257,7 +258,7 @@ func keyOrder(key string, first int64) Reason {
 		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
 }
 
-func (x *explainer) queueRate(queue string, o *store.Outlook, s store.Standing) Reason {
+func (x *explainer) queueRate(queue string, o *store.Outlook, s row.Standing) Reason {
 	r := Reason{Code: ReasonQueueRate, Until: engine.InstantMS(s.NextMS), Do: []string{command("queue", "limits", queue)}}
 	r.Text = fmt.Sprintf("its queue may start %s", per(o.Limits.Rate))
 	if !r.Until.IsZero() {
@@ -325,7 +326,7 @@ func short(d time.Duration) string {
 }
 
 // per is a rate in words.
-func per(r store.StartRate) string {
+func per(r row.StartRate) string {
 	text := fmt.Sprintf("%s each %s", plural(r.N, "job"), short(time.Duration(r.PerMS)*time.Millisecond))
 	if r.Burst > 1 {
 		text += fmt.Sprintf(", %d at once", r.Burst)

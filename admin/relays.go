@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -30,8 +31,8 @@ type RelayPartition struct {
 
 // relayStore are the statements about the partitions of one family.
 type relayStore interface {
-	Blocked(ctx context.Context, q engine.Querier, nowMS int64) ([]store.RelayPartitionInfo, error)
-	Break(ctx context.Context, q engine.Querier, p store.RelayPartition, epoch, nowMS int64) (bool, error)
+	Blocked(ctx context.Context, q engine.Querier, nowMS int64) ([]row.RelayPartitionInfo, error)
+	Break(ctx context.Context, q engine.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error)
 }
 
 func relaysOf(family string) relayStore { return store.Relays{Family: family} }
@@ -62,7 +63,7 @@ func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, erro
 	return all, nil
 }
 
-func relayPartitionOf(family string, row store.RelayPartitionInfo, nowMS int64) RelayPartition {
+func relayPartitionOf(family string, row row.RelayPartitionInfo, nowMS int64) RelayPartition {
 	p := RelayPartition{
 		Family: family, Queue: row.Queue, Partition: int(row.Partition), Owner: row.Owner, Epoch: row.Epoch,
 		LeaseUntil: engine.InstantMS(row.LeaseUntilMS), Attempts: row.Attempts, LastError: row.LastError,
@@ -101,7 +102,7 @@ func BreakRelayPartition(ctx context.Context, db *honker.DB, p RelayPartition) (
 		if err != nil || !slices.Contains(families, p.Family) {
 			return err
 		}
-		partition := store.RelayPartition{Queue: p.Queue, Partition: int64(p.Partition)}
+		partition := row.RelayPartition{Queue: p.Queue, Partition: int64(p.Partition)}
 		if broken, err = relaysOf(p.Family).Break(ctx, q, partition, p.Epoch, now.UnixMilli()); err != nil || !broken {
 			return err
 		}

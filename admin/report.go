@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -42,16 +43,16 @@ func (r *Report) skip(id int64, why string) {
 
 // changeStore are the statements that find and change many jobs.
 type changeStore interface {
-	Select(ctx context.Context, q engine.Querier, s store.JobSelect, after int64, limit int) ([]store.SelectedJob, error)
+	Select(ctx context.Context, q engine.Querier, s row.JobSelect, after int64, limit int) ([]row.SelectedJob, error)
 	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
-	Requeue(ctx context.Context, q engine.Querier, r store.Requeue, now, nowMS int64) (store.Requeued, error)
-	Discard(ctx context.Context, q engine.Querier, ids []int64, awaited bool) ([]store.Change, error)
+	Requeue(ctx context.Context, q engine.Querier, r row.Requeue, now, nowMS int64) (row.Requeued, error)
+	Discard(ctx context.Context, q engine.Querier, ids []int64, awaited bool) ([]row.Change, error)
 	Waiters(ctx context.Context, q engine.Querier, nodes []int64) ([]int64, error)
 	Unawaited(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
-	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]store.Change, error)
-	DropWaitersOfLive(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
-	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]store.Change, error)
-	RunNow(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]store.Change, error)
+	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]row.Change, error)
+	DropWaitersOfLive(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	RunNow(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]row.Change, error)
 }
 
 var changes changeStore = store.Jobs{}
@@ -63,7 +64,7 @@ const page = 4096
 type action struct {
 	engine *engine.Engine
 	filter JobFilter
-	sel    store.JobSelect
+	sel    row.JobSelect
 	limit  int
 	dryRun bool
 	leaves string // why change leaves a job that was found
@@ -71,7 +72,7 @@ type action struct {
 
 	found func(n int) // is told how many jobs there are, before the first is changed
 	// change changes some jobs, and returns what to tell of them when that is committed.
-	change func(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, r *Report) (tell func(), err error)
+	change func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (tell func(), err error)
 }
 
 // newAction checks what every verb is given.
@@ -123,7 +124,7 @@ func (a *action) run(ctx context.Context) (*Report, error) {
 // chunkLimit bounds the jobs of one transaction.
 const chunkLimit = 1000
 
-func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []store.SelectedJob, r *Report) error {
+func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.SelectedJob, r *Report) error {
 	var tell, noted func()
 	var after Report
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
@@ -151,9 +152,9 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []stor
 }
 
 // find returns the jobs that the filter picks, the oldest first, in several reads.
-func (a *action) find(ctx context.Context, read readFunc) (found []store.SelectedJob, err error) {
+func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJob, err error) {
 	for after, more := int64(minID), true; more; {
-		var some []store.SelectedJob
+		var some []row.SelectedJob
 		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 			sel := a.sel
 			sel.Now = time.Now().Unix()
@@ -173,7 +174,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []store.Selecte
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b store.SelectedJob) int { return cmp.Compare(a.DiedAt, b.DiedAt) })
+	slices.SortStableFunc(found, func(a, b row.SelectedJob) int { return cmp.Compare(a.DiedAt, b.DiedAt) })
 	if a.limit > 0 && len(found) > a.limit {
 		found = found[:a.limit]
 	}
@@ -188,7 +189,7 @@ const minID = -1 << 63
 
 // still returns those of found that the filter still picks, in their order, by the writer's
 // transaction: a job may have run and died of something else since it was found.
-func (a *action) still(ctx context.Context, q engine.Querier, found []store.SelectedJob, at time.Time) ([]store.SelectedJob, error) {
+func (a *action) still(ctx context.Context, q engine.Querier, found []row.SelectedJob, at time.Time) ([]row.SelectedJob, error) {
 	sel := a.sel
 	sel.Now = at.Unix()
 	sel.IDs = make([]int64, len(found))
@@ -203,11 +204,11 @@ func (a *action) still(ctx context.Context, q engine.Querier, found []store.Sele
 	for _, j := range now {
 		picked[j.ID] = a.filter.matches(j)
 	}
-	return slices.DeleteFunc(slices.Clone(found), func(j store.SelectedJob) bool { return !picked[j.ID] }), nil
+	return slices.DeleteFunc(slices.Clone(found), func(j row.SelectedJob) bool { return !picked[j.ID] }), nil
 }
 
 // byQueue are the ids of done by queue, in the order in which the queues come.
-func byQueue(done []store.Change) (queues []string, ids map[string][]int64) {
+func byQueue(done []row.Change) (queues []string, ids map[string][]int64) {
 	ids = make(map[string][]int64)
 	for _, c := range done {
 		if ids[c.Queue] == nil {

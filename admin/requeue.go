@@ -10,7 +10,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/seal"
 )
 
@@ -137,8 +137,8 @@ func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOp
 }
 
 // requeueSome is the change of the action.
-func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []store.SelectedJob, now time.Time, report *Report) (func(), error) {
-	var changed []store.Change
+func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, report *Report) (func(), error) {
+	var changed []row.Change
 	for i, j := range found {
 		payload, why, err := r.payload(ctx, q, j)
 		if err != nil {
@@ -148,7 +148,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []sto
 			report.skip(j.ID, why)
 			continue
 		}
-		out, err := changes.Requeue(ctx, q, store.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts), Payload: payload}, now.Unix(), now.UnixMilli())
+		out, err := changes.Requeue(ctx, q, row.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts), Payload: payload}, now.Unix(), now.UnixMilli())
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("job %d: %w", j.ID, err)
@@ -157,7 +157,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []sto
 		case out.Live:
 			report.skip(j.ID, "a live job has its id")
 		case out.Done:
-			changed = append(changed, store.Change{ID: j.ID, Queue: out.Queue})
+			changed = append(changed, row.Change{ID: j.ID, Queue: out.Queue})
 		}
 	}
 	report.Changed += int64(len(changed))
@@ -168,7 +168,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []sto
 
 // payload is that of a job that goes to another queue, or why it cannot go there: a codec may bind a
 // payload to its queue. nil leaves it as it is.
-func (r *requeue) payload(ctx context.Context, q engine.Querier, j store.SelectedJob) (payload any, why string, err error) {
+func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJob) (payload any, why string, err error) {
 	if r.To == "" || r.To == j.Queue {
 		return nil, "", nil
 	}

@@ -6,19 +6,19 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // scan finds the candidates of one look, some at a time, for as long as its budget lasts.
 type scan struct {
-	sel    store.JobSelect
-	order  store.Order
+	sel    row.JobSelect
+	order  row.Order
 	budget time.Duration
 	began  time.Time // also the moment at which jobs are seen
-	at     *store.Place
+	at     *row.Place
 	ended  bool // there are no more candidates
 
-	by     store.Access
+	by     row.Access
 	looks  []indexLook // that are left
 	size   int         // candidates of the next step
 	sorted int         // of the first one by Collect, each of which costs all that lies there
@@ -40,17 +40,17 @@ type indexLook struct {
 
 var indexLooks = []indexLook{{512, 20_000}, {8192, 250_000}}
 
-func newScan(sel store.JobSelect, order store.Order, budget time.Duration, size, sorted int) *scan {
+func newScan(sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
 	s := &scan{sel: sel, order: order, budget: budget, size: size, sorted: sorted, began: time.Now()}
 	s.sel.Now = s.began.Unix()
-	if order == store.NewestFirst || order == store.OldestFirst {
+	if order == row.NewestFirst || order == row.OldestFirst {
 		s.looks = indexLooks
 	}
 	return s
 }
 
 // next returns the candidates after at, in order.
-func (s *scan) next(ctx context.Context, q engine.Querier) ([]store.Place, error) {
+func (s *scan) next(ctx context.Context, q engine.Querier) ([]row.Place, error) {
 	s.step = time.Now()
 	if err := s.choose(ctx, q); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s *scan) next(ctx context.Context, q engine.Querier) ([]store.Place, error
 	places, err := lists.After(ctx, q, s.sel, s.order, s.by, s.at, s.size)
 	s.seen += len(places)
 	s.ended = len(places) < s.size
-	if s.order == store.LastDiedFirst && s.sel.DiedSince != 0 {
+	if s.order == row.LastDiedFirst && s.sel.DiedSince != 0 {
 		if i := slices.IndexFunc(places, s.diedBefore); i >= 0 {
 			places, s.ended = places[:i], true
 		}
@@ -67,7 +67,7 @@ func (s *scan) next(ctx context.Context, q engine.Querier) ([]store.Place, error
 }
 
 // diedBefore reports that a job, and all after it, died before the time that is asked for.
-func (s *scan) diedBefore(p store.Place) bool {
+func (s *scan) diedBefore(p row.Place) bool {
 	died, isNumber := p.A.(int64)
 	return isNumber && died < s.sel.DiedSince
 }
@@ -80,7 +80,7 @@ func (s *scan) choose(ctx context.Context, q engine.Querier) error {
 	few, err := lists.Few(ctx, q, s.sel, s.looks[0].most)
 	s.looks = s.looks[1:]
 	if few {
-		s.by, s.size, s.looks = store.Collect, s.sorted, nil
+		s.by, s.size, s.looks = row.Collect, s.sorted, nil
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -22,7 +23,7 @@ type TopicInfo struct {
 
 // topicStore are the statements about topics.
 type topicStore interface {
-	Topics(ctx context.Context, q engine.Querier) ([]store.TopicState, error)
+	Topics(ctx context.Context, q engine.Querier) ([]row.TopicState, error)
 }
 
 var topics topicStore = store.Streams{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 )
@@ -33,9 +34,9 @@ const OtherQueues = store.OtherQueues
 
 // minuteStore are the statements about minutes.
 type minuteStore interface {
-	List(ctx context.Context, q engine.Querier, queue string, minute int64) ([]store.Minute, error)
-	All(ctx context.Context, q engine.Querier, minute int64) ([]store.Minute, error)
-	Steps(ctx context.Context, q engine.Querier, queue string, minute, step int64) ([]store.Minute, error)
+	List(ctx context.Context, q engine.Querier, queue string, minute int64) ([]row.Minute, error)
+	All(ctx context.Context, q engine.Querier, minute int64) ([]row.Minute, error)
+	Steps(ctx context.Context, q engine.Querier, queue string, minute, step int64) ([]row.Minute, error)
 	Waits(ctx context.Context, q engine.Querier, queue string, since, before int64) (wait, claimed int64, err error)
 }
 
@@ -51,7 +52,7 @@ var minutes minuteStore = store.Minutes{}
 // seconds. A process that is killed loses what it had not yet added. What other bindings and SQL
 // functions do is not in it, and neither are jobs that were cancelled, released, or lost to another worker.
 func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) ([]Minute, error) {
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]store.Minute, error) {
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error) {
 		return minutes.List(ctx, q, queue, first)
 	})
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
@@ -65,7 +66,7 @@ func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.T
 	if n < 1 || step%time.Minute != 0 {
 		return nil, engine.Wrap("traffic", queue, fmt.Errorf("%w: a step of %v is not one of whole minutes", honker.ErrInvalid, step))
 	}
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]store.Minute, error) {
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error) {
 		return minutes.Steps(ctx, q, queue, first/n*n, n)
 	})
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
@@ -87,7 +88,7 @@ func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string
 
 // readMinutes calls list with the first minute since then that the file keeps.
 func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
-	list func(ctx context.Context, q engine.Querier, first int64) ([]store.Minute, error)) (rows []store.Minute, err error) {
+	list func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error)) (rows []row.Minute, err error) {
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
 		rows, err = list(ctx, q, max(since.Unix()/60, traffic.Before(time.Now())))
 		return err
@@ -95,7 +96,7 @@ func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
 	return rows, err
 }
 
-func minutesOf(rows []store.Minute) []Minute {
+func minutesOf(rows []row.Minute) []Minute {
 	all := make([]Minute, len(rows))
 	for i, r := range rows {
 		all[i] = minuteOf(r)
@@ -103,7 +104,7 @@ func minutesOf(rows []store.Minute) []Minute {
 	return all
 }
 
-func minuteOf(r store.Minute) Minute {
+func minuteOf(r row.Minute) Minute {
 	return Minute{
 		Start: engine.Instant(r.Minute * 60), Enqueued: r.Enqueued, Claimed: r.Claimed, Acked: r.Acked, Retried: r.Retried,
 		Died: r.Died, Snoozed: r.Snoozed, Wait: engine.Milliseconds(r.Wait), Ran: engine.Milliseconds(r.Ran),

@@ -9,6 +9,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -46,8 +47,8 @@ type WorkerInfo struct {
 
 // workerStore are the statements about workers.
 type workerStore interface {
-	List(ctx context.Context, q engine.Querier, queue string) ([]store.Worker, error)
-	Holders(ctx context.Context, q engine.Querier, queue string, now int64) ([]store.Holder, error)
+	List(ctx context.Context, q engine.Querier, queue string) ([]row.Worker, error)
+	Holders(ctx context.Context, q engine.Querier, queue string, now int64) ([]row.Holder, error)
 }
 
 var workers workerStore = store.Workers{}
@@ -83,11 +84,11 @@ func workersOf(ctx context.Context, q engine.Querier, queue string, now time.Tim
 		return nil, err
 	}
 	type key struct{ id, queue string }
-	held := make(map[key]store.Holder, len(holders))
+	held := make(map[key]row.Holder, len(holders))
 	for _, h := range holders {
 		held[key{h.Worker, h.Queue}] = h
 	}
-	lives := make(map[store.Process]Life)
+	lives := make(map[row.Process]Life)
 	all := make([]WorkerInfo, 0, len(rows))
 	for _, row := range rows {
 		k := key{row.ID, row.Queue}
@@ -103,7 +104,7 @@ func workersOf(ctx context.Context, q engine.Querier, queue string, now time.Tim
 	return all, nil
 }
 
-func workerOf(row store.Worker, h store.Holder, lives map[store.Process]Life) WorkerInfo {
+func workerOf(row row.Worker, h row.Holder, lives map[row.Process]Life) WorkerInfo {
 	if lives[row.Process] == "" {
 		lives[row.Process] = lifeOf(row.Process)
 	}
@@ -115,7 +116,7 @@ func workerOf(row store.Worker, h store.Holder, lives map[store.Process]Life) Wo
 	}
 }
 
-func lifeOf(p store.Process) Life {
+func lifeOf(p row.Process) Life {
 	switch presence.LifeOf(p) {
 	case presence.Alive:
 		return Alive

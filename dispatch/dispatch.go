@@ -27,6 +27,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -43,10 +44,10 @@ var legacyDDL string
 var replyDDL string
 
 var (
-	tables  = store.DispatchPart{Name: store.DispatchTables, DDL: schemaDDL}
-	life    = store.DispatchPart{Name: store.DispatchLife, DDL: lifeDDL}
-	copies  = store.DispatchPart{Name: store.DispatchLegacy, DDL: legacyDDL}
-	replies = store.DispatchPart{Name: store.DispatchReplies, DDL: replyDDL}
+	tables  = row.DispatchPart{Name: store.DispatchTables, DDL: schemaDDL}
+	life    = row.DispatchPart{Name: store.DispatchLife, DDL: lifeDDL}
+	copies  = row.DispatchPart{Name: store.DispatchLegacy, DDL: legacyDDL}
+	replies = row.DispatchPart{Name: store.DispatchReplies, DDL: replyDDL}
 )
 
 // ErrInstanceTaken reports that another actor lives under the name. It is free once that has ended,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -88,7 +89,7 @@ func (h *host) each(f func(*session)) {
 // one. An actor is told when its row is gone.
 func (h *host) beat(ctx context.Context) time.Duration {
 	rows := make(map[string]*session)
-	var all []store.DispatchPresence
+	var all []row.DispatchPresence
 	now := time.Now()
 	h.each(func(s *session) {
 		if row, ok := s.presence(now); ok {

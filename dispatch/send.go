@@ -9,7 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // SendOption configures a single Send.
@@ -43,7 +43,7 @@ func ReplyToStream(topic string) SendOption {
 	return func(o *sendOptions) {
 		o.replyTopic = topic
 		o.err = errors.Join(o.err, engine.CheckName("topic to reply to", topic))
-		if (store.Selection{Topic: topic}).Pattern() {
+		if (row.Selection{Topic: topic}).Pattern() {
 			o.err = errors.Join(o.err, fmt.Errorf("%w: topic %q is a pattern", honker.ErrInvalid, topic))
 		}
 	}
@@ -107,8 +107,8 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 		return 0, err
 	}
 	now := time.Now()
-	s := store.Sent{ReplyQueue: o.replyQueue, ReplyTopic: o.replyTopic}
-	parts := []store.DispatchPart{tables, life}
+	s := row.Sent{ReplyQueue: o.replyQueue, ReplyTopic: o.replyTopic}
+	parts := []row.DispatchPart{tables, life}
 	if s.ReplyQueue != "" || s.ReplyTopic != "" {
 		parts = append(parts, replies)
 	}
@@ -147,7 +147,7 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 }
 
 // logSent publishes the first event of a job.
-func (d *Dispatcher) logSent(ctx context.Context, tx honker.Tx, s store.Sent) error {
+func (d *Dispatcher) logSent(ctx context.Context, tx honker.Tx, s row.Sent) error {
 	if s.Events == "" {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -140,14 +141,14 @@ func (s *session) unregister(ctx context.Context) {
 }
 
 // presence is the row of a registered actor.
-func (s *session) presence(now time.Time) (store.DispatchPresence, bool) {
+func (s *session) presence(now time.Time) (row.DispatchPresence, bool) {
 	s.mu.Lock()
 	registered := s.registered
 	s.mu.Unlock()
 	return s.row(now), registered
 }
 
-func (s *session) row(now time.Time) store.DispatchPresence {
+func (s *session) row(now time.Time) row.DispatchPresence {
 	s.mu.Lock()
 	inFlight, paused := len(s.tasks), s.paused
 	s.mu.Unlock()
@@ -160,7 +161,7 @@ func (s *session) row(now time.Time) store.DispatchPresence {
 		PID: os.Getpid(), Hostname: host, StartedAt: s.started.UTC(), Version: s.id.Version, Capabilities: capabilities,
 		LastHeartbeat: now.UTC(), InFlight: inFlight, Busy: inFlight >= s.opts.Workers, Paused: paused,
 	})
-	return store.DispatchPresence{Key: s.key, Owner: s.token, Value: string(value), ExpiresMS: engine.DeadlineMS(now, s.d.opts.TTL)}
+	return row.DispatchPresence{Key: s.key, Owner: s.token, Value: string(value), ExpiresMS: engine.DeadlineMS(now, s.d.opts.TTL)}
 }
 
 // tell puts a command into the mail.
@@ -282,10 +283,10 @@ func (s *session) obey(ctx context.Context, c command) (changed bool) {
 
 // show refreshes the presence at once.
 func (s *session) show(ctx context.Context) {
-	row, _ := s.presence(time.Now())
+	r, _ := s.presence(time.Now())
 	s.report(ctx, "a pause does not show yet", s.d.engine.Write(ctx, "", engine.SingleOp(
 		func(ctx context.Context, q engine.Querier, _ time.Time) error {
-			_, err := s.d.store.Beat(ctx, q, []store.DispatchPresence{row})
+			_, err := s.d.store.Beat(ctx, q, []row.DispatchPresence{r})
 			return err
 		})))
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // State is how far a job has come.
@@ -84,7 +84,7 @@ func (d *Dispatcher) readReply(ctx context.Context, queue string, stored any) (j
 	return d.engine.Codec.Decode(ctx, queue, text)
 }
 
-func newStatus(id int64, row store.DispatchStatus, now time.Time) Status {
+func newStatus(id int64, row row.DispatchStatus, now time.Time) Status {
 	s := Status{
 		ID: id, Queue: row.Queue, Error: row.LastError, Attempt: int(row.Attempts), Worker: row.Worker,
 		SentAt: engine.InstantMS(row.SentMS), StartedAt: engine.InstantMS(row.StartedMS), EndedAt: engine.InstantMS(row.EndedMS),

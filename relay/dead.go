@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -55,11 +56,11 @@ type DeadMessage struct {
 
 // deadStore are the statements on dead letters.
 type deadStore interface {
-	Dead(ctx context.Context, q engine.Querier, f store.RelayDeadFilter, after int64, limit int) ([]store.RelayDead, error)
-	CountDead(ctx context.Context, q engine.Querier, f store.RelayDeadFilter) (int64, error)
-	Replay(ctx context.Context, q engine.Querier, f store.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]store.RelayDead, error)
-	Resolve(ctx context.Context, q engine.Querier, h store.RelayHold, nowMS int64) (bool, error)
-	RejectDead(ctx context.Context, q engine.Querier, h store.RelayHold, cause string, nowMS int64) (bool, error)
+	Dead(ctx context.Context, q engine.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
+	CountDead(ctx context.Context, q engine.Querier, f row.RelayDeadFilter) (int64, error)
+	Replay(ctx context.Context, q engine.Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error)
+	Resolve(ctx context.Context, q engine.Querier, h row.RelayHold, nowMS int64) (bool, error)
+	RejectDead(ctx context.Context, q engine.Querier, h row.RelayHold, cause string, nowMS int64) (bool, error)
 	Requeue(ctx context.Context, q engine.Querier, queue string, ids []int64, nowMS int64) ([]int64, error)
 	Discard(ctx context.Context, q engine.Querier, queue string, ids []int64, nowMS int64) (int, error)
 	SettledDead(ctx context.Context, q engine.Querier, queue string, unixMS int64, limit int) ([]int64, error)
@@ -82,7 +83,7 @@ func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage,
 		selected, err := q.selects(f)
 		after, left := int64(0), f.limit()
 		for err == nil && left > 0 {
-			var page []store.RelayDead
+			var page []row.RelayDead
 			if page, err = q.deadAbove(ctx, selected, after, min(left, deadPage)); len(page) == 0 {
 				break
 			}
@@ -99,7 +100,7 @@ func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage,
 	}
 }
 
-func (q *Queue) deadAbove(ctx context.Context, f store.RelayDeadFilter, after int64, limit int) (page []store.RelayDead, err error) {
+func (q *Queue) deadAbove(ctx context.Context, f row.RelayDeadFilter, after int64, limit int) (page []row.RelayDead, err error) {
 	err = q.read(ctx, func(ctx context.Context, tx engine.Querier) (err error) {
 		letters, err := q.lettersIn(ctx, tx)
 		if err != nil {
@@ -167,7 +168,7 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 		return nil, err
 	}
 	holder := rand.Text()
-	var rows []store.RelayDead
+	var rows []row.RelayDead
 	err = q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		until := engine.DeadlineMS(now, hold)
 		rows, err = q.letters().Replay(ctx, tx, selected, min(n, f.limit()), holder, now.UnixMilli(), until)
@@ -187,7 +188,7 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 // until [Queue.CleanupDead]. It waits for the writer until ctx ends or BusyTimeout has passed.
 // [honker.ErrClaimLost]: it was not taken by [Queue.Replay], it is settled, or its hold is over.
 func (d *DeadMessage) Resolve(ctx context.Context) error {
-	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h store.RelayHold, nowMS int64) (bool, error) {
+	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error) {
 		return d.queue.letters().Resolve(ctx, tx, h, nowMS)
 	})
 	return engine.WrapID("resolve dead letter", d.ID, err)
@@ -199,21 +200,21 @@ func (d *DeadMessage) Resolve(ctx context.Context) error {
 // [Queue.Replay], it is settled, or its hold is over.
 func (d *DeadMessage) Reject(ctx context.Context, cause error) error {
 	text := engine.Describe(cause)
-	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h store.RelayHold, nowMS int64) (bool, error) {
+	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error) {
 		return d.queue.letters().RejectDead(ctx, tx, h, text, nowMS)
 	})
 	return engine.WrapID("reject dead letter", d.ID, err)
 }
 
 // settleDead is a statement that needs a hold; false when that is over.
-type settleDead func(ctx context.Context, tx engine.Querier, h store.RelayHold, nowMS int64) (bool, error)
+type settleDead func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error)
 
 func (d *DeadMessage) settle(ctx context.Context, do settleDead) error {
 	if d.queue == nil || d.holder == "" {
 		return engine.ErrClaimLost
 	}
 	held := false
-	hold := store.RelayHold{ID: d.ID, Queue: d.queue.name, Holder: d.holder}
+	hold := row.RelayHold{ID: d.ID, Queue: d.queue.name, Holder: d.holder}
 	err := d.queue.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		held, err = do(ctx, tx, hold, now.UnixMilli())
 		return err
@@ -281,8 +282,8 @@ func (q *Queue) cleanupDead(ctx context.Context, olderThan time.Duration) (int, 
 }
 
 // selects checks a filter and the queue, and turns the filter into that of the store.
-func (q *Queue) selects(f *DeadFilter) (store.RelayDeadFilter, error) {
-	out := store.RelayDeadFilter{Queue: q.name}
+func (q *Queue) selects(f *DeadFilter) (row.RelayDeadFilter, error) {
+	out := row.RelayDeadFilter{Queue: q.name}
 	if f == nil || q.err != nil {
 		return out, q.err
 	}
@@ -319,7 +320,7 @@ func (f *DeadFilter) limit() int {
 	return f.Limit
 }
 
-func (q *Queue) newDead(row store.RelayDead, holder string) *DeadMessage {
+func (q *Queue) newDead(row row.RelayDead, holder string) *DeadMessage {
 	d := &DeadMessage{
 		Message: Message{
 			Queue: q.name, Partition: int(row.Partition), Seq: row.Seq, ID: row.ID, Key: row.Key, Type: row.Type,

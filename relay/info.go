@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -38,7 +39,7 @@ type PartitionInfo struct {
 
 // infoStore are the statements that describe queues.
 type infoStore interface {
-	Info(ctx context.Context, q engine.Querier, queue string, partitions int) ([]store.RelayPartitionInfo, error)
+	Info(ctx context.Context, q engine.Querier, queue string, partitions int) ([]row.RelayPartitionInfo, error)
 	Misplaced(ctx context.Context, q engine.Querier, queue string, partitions int) (int64, error)
 	OpenDead(ctx context.Context, q engine.Querier, queue string) (int64, error)
 }
@@ -80,7 +81,7 @@ func (q *Queue) info(ctx context.Context) (QueueInfo, error) {
 	return info, err
 }
 
-func newPartitionInfo(row store.RelayPartitionInfo, nowMS int64) PartitionInfo {
+func newPartitionInfo(row row.RelayPartitionInfo, nowMS int64) PartitionInfo {
 	p := PartitionInfo{
 		Partition: int(row.Partition), Seq: row.Processed + row.Waiting, Processed: row.Processed, Waiting: row.Waiting,
 		Oldest: engine.InstantMS(row.OldestMS), Attempt: int(row.Attempts), LastError: row.LastError,

@@ -6,14 +6,14 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 )
 
 // outcome is what has become of a batch. It is made before the transaction that saves it: texts of
 // errors are the application's code, which must not run in a transaction that others share.
 type outcome struct {
-	progress store.RelayProgress
+	progress row.RelayProgress
 	err      error // why the batch has failed
 	died     []Died
 }
@@ -23,7 +23,7 @@ func (a *active) outcomeOf(err error) *outcome {
 	b := a.batch
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	o := &outcome{err: err, progress: store.RelayProgress{After: a.taken.Cursor}}
+	o := &outcome{err: err, progress: row.RelayProgress{After: a.taken.Cursor}}
 	if b.misused != nil {
 		o.err = errors.Join(b.misused, err)
 	}
@@ -47,7 +47,7 @@ func (o *outcome) finish(a *active, n int) {
 func (o *outcome) deadLetter(a *active, index int, reason string, rejected bool) {
 	t, id := a.taken, a.ids[index]
 	seq := t.Processed + 1 + int64(index)
-	o.progress.Dead = append(o.progress.Dead, store.RelayDeath{ID: id, Seq: seq, Attempts: a.attempts(index), Reason: reason})
+	o.progress.Dead = append(o.progress.Dead, row.RelayDeath{ID: id, Seq: seq, Attempts: a.attempts(index), Reason: reason})
 	o.died = append(o.died, Died{
 		Queue: t.Queue, Partition: int(t.Partition), Seq: seq, ID: id, Rejected: rejected, Reason: worker.Reason(errors.New(reason)),
 	})

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 )
 
 // active is a batch that a processor handles.
 type active struct {
 	handler  *handler
-	taken    store.RelayTaken
+	taken    row.RelayTaken
 	size     int // the most messages that it might have had
 	batch    *Batch
 	ids      []int64   // of the messages, which themselves are the handler's to change

@@ -9,7 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -105,7 +105,7 @@ func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []
 // sendOp inserts the messages of one call.
 type sendOp struct {
 	queue    *Queue
-	messages []store.RelayMessage
+	messages []row.RelayMessage
 	known    bool // the queue is in the file
 	added    bool // the queue was not, or its tables lacked something, until now
 	ids      []int64
@@ -116,7 +116,7 @@ func (q *Queue) newSendOp(all []Outgoing) (*sendOp, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	op := &sendOp{queue: q, messages: make([]store.RelayMessage, len(all))}
+	op := &sendOp{queue: q, messages: make([]row.RelayMessage, len(all))}
 	for i := range all {
 		m, err := q.encode(&all[i])
 		if err != nil && len(all) > 1 {
@@ -132,8 +132,8 @@ func (q *Queue) newSendOp(all []Outgoing) (*sendOp, error) {
 	return op, err
 }
 
-func (q *Queue) encode(m *Outgoing) (store.RelayMessage, error) {
-	out := store.RelayMessage{Partition: int64(m.Partition), Key: m.Key, Type: or(m.Type, defaultType), Payload: m.Payload}
+func (q *Queue) encode(m *Outgoing) (row.RelayMessage, error) {
+	out := row.RelayMessage{Partition: int64(m.Partition), Key: m.Key, Type: or(m.Type, defaultType), Payload: m.Payload}
 	if m.Key != "" {
 		if err := engine.CheckName("key", m.Key); err != nil {
 			return out, err

@@ -34,6 +34,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -73,7 +74,7 @@ type Relay struct {
 	known    map[string]int  // partitions of the queues that are in the file
 	sent     map[string]bool // queues that a SendTx has found or added in a transaction that was committed
 	handlers []*handler
-	stuck    map[store.RelayPartition]*active // handlers that have outlived their lease, of every Run
+	stuck    map[row.RelayPartition]*active // handlers that have outlived their lease, of every Run
 }
 
 // relayStore are the statements of a relay. The numbers of the messages come from it.
@@ -83,12 +84,12 @@ type relayStore interface {
 	Bootstrap(ctx context.Context, q engine.Querier, ddl string) (changed bool, err error)
 	Partitions(ctx context.Context, q engine.Querier, queue string) (int, error)
 	Register(ctx context.Context, q engine.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
-	Send(ctx context.Context, q engine.Querier, queue string, messages []store.RelayMessage, nowMS int64) ([]int64, error)
-	States(ctx context.Context, q engine.Querier, w store.RelayWanted, nowMS int64) ([]store.RelayState, error)
-	Take(ctx context.Context, q engine.Querier, w store.RelayWanted, owner string, nowMS int64) (store.RelayTaken, bool, error)
-	Read(ctx context.Context, q engine.Querier, p store.RelayPartition, after int64, limit int) ([]store.RelayMessage, error)
-	Save(ctx context.Context, q engine.Querier, l store.RelayLease, p store.RelayProgress, nowMS int64) (bool, error)
-	Strays(ctx context.Context, q engine.Querier) ([]store.RelayPartition, error)
+	Send(ctx context.Context, q engine.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error)
+	States(ctx context.Context, q engine.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
+	Take(ctx context.Context, q engine.Querier, w row.RelayWanted, owner string, nowMS int64) (row.RelayTaken, bool, error)
+	Read(ctx context.Context, q engine.Querier, p row.RelayPartition, after int64, limit int) ([]row.RelayMessage, error)
+	Save(ctx context.Context, q engine.Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (bool, error)
+	Strays(ctx context.Context, q engine.Querier) ([]row.RelayPartition, error)
 	Finished(ctx context.Context, q engine.Querier, queue string) (bool, error)
 	Vacuum(ctx context.Context, q engine.Querier, queue string, limit int) (int, error)
 }
@@ -96,7 +97,7 @@ type relayStore interface {
 // New returns a relay on db. It touches nothing: a bad option is [honker.ErrInvalid] from the
 // first verb. nil opts means defaults.
 func New(db *honker.DB, opts *Options) *Relay {
-	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool), stuck: make(map[store.RelayPartition]*active)}
+	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool), stuck: make(map[row.RelayPartition]*active)}
 	if opts == nil || opts.Processors == 0 {
 		r.spare = mostSlow
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -80,7 +80,7 @@ func (r *Relay) checkHandlers() (map[string]*handler, error) {
 type run struct {
 	relay    *Relay
 	handlers map[string]*handler
-	queues   string          // a store.RelayQueueList
+	queues   []row.RelayQueue
 	owner    string          // of the leases
 	lasting  context.Context // of handlers and writes: it outlives the ctx of Run
 
@@ -90,10 +90,10 @@ type run struct {
 	draining   atomic.Bool
 
 	mu      sync.Mutex
-	sizes   map[store.RelayPartition]int // of the next batch, where it is smaller than that of the handler
-	slow    int                          // slots that have left their place
-	failing int                          // slots in their place with a batch of a partition that failed the last time
-	refused bool                         // such a partition was not taken since the last place is not for it
+	sizes   map[row.RelayPartition]int // of the next batch, where it is smaller than that of the handler
+	slow    int                        // slots that have left their place
+	failing int                        // slots in their place with a batch of a partition that failed the last time
+	refused bool                       // such a partition was not taken since the last place is not for it
 }
 
 func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
@@ -105,13 +105,13 @@ func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
 		owner:    hex.EncodeToString(token),
 		lasting:  context.WithoutCancel(ctx),
 		slots:    make(chan struct{}, r.opts.Processors),
-		sizes:    make(map[store.RelayPartition]int),
+		sizes:    make(map[row.RelayPartition]int),
 	}
-	queues := make([]store.RelayQueue, 0, len(handlers))
+	queues := make([]row.RelayQueue, 0, len(handlers))
 	for name, h := range handlers {
-		queues = append(queues, store.RelayQueue{Name: name, LeaseMS: int64((h.lease-1)/time.Millisecond) + 1})
+		queues = append(queues, row.RelayQueue{Name: name, LeaseMS: int64((h.lease-1)/time.Millisecond) + 1})
 	}
-	run.queues = store.RelayQueueList(queues)
+	run.queues = queues
 	return run
 }
 
@@ -262,7 +262,7 @@ func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 }
 
 // look tells whether a partition can be taken, and asks for a wake at the time when one will.
-func (r *run) look(ctx context.Context, w store.RelayWanted) (ready bool, err error) {
+func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		ready, err = r.ready(ctx, q, w, time.Now())
 		return err
@@ -271,11 +271,11 @@ func (r *run) look(ctx context.Context, w store.RelayWanted) (ready bool, err er
 }
 
 // wanted are the partitions that a processor with the slot may take now.
-func (r *run) wanted(s *slot) store.RelayWanted {
-	return store.RelayWanted{Queues: r.queues, Except: store.RelayExceptions(r.exceptions()), Healthy: s.healthyOnly()}
+func (r *run) wanted(s *slot) row.RelayWanted {
+	return row.RelayWanted{Queues: r.queues, Except: r.exceptions(), Healthy: s.healthyOnly()}
 }
 
-func (r *run) ready(ctx context.Context, q engine.Querier, w store.RelayWanted, now time.Time) (bool, error) {
+func (r *run) ready(ctx context.Context, q engine.Querier, w row.RelayWanted, now time.Time) (bool, error) {
 	states, err := r.relay.store.States(ctx, q, w, now.UnixMilli())
 	if err != nil {
 		return false, err
@@ -291,7 +291,7 @@ func (r *run) ready(ctx context.Context, q engine.Querier, w store.RelayWanted, 
 
 // exceptions are the partitions that are not to be taken, since an earlier handler still runs. It
 // may be one of another Run, also of one that has ended without it.
-func (r *run) exceptions() (all []store.RelayPartition) {
+func (r *run) exceptions() (all []row.RelayPartition) {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()
 	for p := range r.relay.stuck {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -21,8 +22,8 @@ type stepOp struct {
 
 	held      bool // done's lease
 	found     bool
-	taken     store.RelayTaken
-	rows      []store.RelayMessage
+	taken     row.RelayTaken
+	rows      []row.RelayMessage
 	size      int       // the most messages of the batch
 	at        time.Time // of the transaction
 	exhausted []Died
@@ -74,9 +75,9 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 	first := rows[0]
 	died := Died{Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1, ID: first.ID, Reason: store.ReasonExhausted}
 	op.exhausted = append(op.exhausted, died)
-	_, err = s.Save(ctx, q, t.RelayLease, store.RelayProgress{
+	_, err = s.Save(ctx, q, t.RelayLease, row.RelayProgress{
 		Finished: 1, After: t.Cursor, Cursor: first.ID,
-		Dead: []store.RelayDeath{{ID: died.ID, Seq: died.Seq, Attempts: t.Attempts - 1, Reason: died.Reason}},
+		Dead: []row.RelayDeath{{ID: died.ID, Seq: died.Seq, Attempts: t.Attempts - 1, Reason: died.Reason}},
 	}, now.UnixMilli())
 	return err
 }
@@ -84,7 +85,7 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 // explain is for a coordinator that has taken nothing: as a rule another process was faster. A
 // partition that can be taken and was not, because of a trigger of the application's, is an error:
 // without one the coordinator would try again at once, for ever.
-func (op *stepOp) explain(ctx context.Context, q engine.Querier, w store.RelayWanted, now time.Time) error {
+func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWanted, now time.Time) error {
 	if !op.alone {
 		return nil
 	}
@@ -104,7 +105,7 @@ func (h *handler) spent(attempts int64) bool {
 
 // size is how many messages a batch may have: one when the last take has made no progress, so
 // that a message that fails is alone from then on.
-func (r *run) size(t store.RelayTaken) int {
+func (r *run) size(t row.RelayTaken) int {
 	if t.Attempts > 1 {
 		return 1
 	}
@@ -175,7 +176,7 @@ func (r *run) reportEnd(op *stepOp) {
 	}
 }
 
-func (r *run) reportRetry(t store.RelayTaken, ended *outcome) {
+func (r *run) reportRetry(t row.RelayTaken, ended *outcome) {
 	at := engine.InstantMS(ended.progress.RetryAtMS)
 	r.relay.engine.Notifier.WakeAt(at)
 	r.relay.engine.Logger.Warn("honker: relay: batch failed, its partition waits", "queue", t.Queue, "partition", t.Partition,
@@ -192,7 +193,7 @@ func (r *run) reportDeath(d Died) {
 	r.relay.opts.Observer.Dead(d)
 }
 
-func (r *run) reportLost(t store.RelayTaken) {
+func (r *run) reportLost(t row.RelayTaken) {
 	r.relay.engine.Logger.Warn("honker: relay: lease lost, nothing of its batch was saved",
 		"queue", t.Queue, "partition", t.Partition, "epoch", t.Epoch)
 	r.relay.opts.Observer.LeaseLost(LeaseLost{Queue: t.Queue, Partition: int(t.Partition), Epoch: t.Epoch})

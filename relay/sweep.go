@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // sweepLoop deletes finished messages that are still in the file, and warns of messages that no
@@ -33,7 +33,7 @@ func (r *run) sweep(ctx context.Context) error {
 
 // warnOfStrays tells of messages in partitions that do not exist.
 func (r *run) warnOfStrays(ctx context.Context) error {
-	var strays []store.RelayPartition
+	var strays []row.RelayPartition
 	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		strays, err = r.relay.store.Strays(ctx, q)
 		return err

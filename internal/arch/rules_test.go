@@ -28,17 +28,18 @@ const (
 var mayImport = map[string][]string{
 	"internal/arch":     {},
 	"internal/cron":     {},
-	"internal/engine":   {"internal/sqlite", "internal/store", "internal/wake"},
-	"internal/presence": {"internal/engine", "internal/store"},
-	"internal/sqlfunc":  {"internal/cron", "internal/sqlite", "internal/store"},
+	"internal/engine":   {"internal/sqlite", "internal/store", "internal/wake", "internal/row"},
+	"internal/presence": {"internal/engine", "internal/store", "internal/row"},
+	"internal/row":      {},
+	"internal/sqlfunc":  {"internal/cron", "internal/sqlite", "internal/store", "internal/row"},
 	"internal/sqlite":   {},
-	"internal/store":    {"internal/sqlite"},
+	"internal/store":    {"internal/sqlite", "internal/row"},
 	"internal/testkit":  {"", "honkertest", "relay"},
-	"internal/traffic":  {"internal/engine", "internal/store"},
-	"internal/wake":     {"internal/sqlite", "internal/store", "internal/watch"},
+	"internal/traffic":  {"internal/engine", "internal/store", "internal/row"},
+	"internal/wake":     {"internal/sqlite", "internal/store", "internal/watch", "internal/row"},
 	"internal/watch":    {"internal/sqlite"},
 	"internal/webhook":  {"internal/engine"},
-	"internal/worker":   {"internal/engine", "internal/sqlite", "internal/store", "internal/wake"},
+	"internal/worker":   {"internal/engine", "internal/sqlite", "internal/store", "internal/wake", "internal/row"},
 }
 
 // siblings are the packages that build on the root package. They reach the engine of a DB through
@@ -49,10 +50,10 @@ var siblings = []string{"admin", "dispatch", "inbox", "relay", "seal", "task", "
 // A sibling with its own tables needs the store for its statements and the wake or worker package
 // for its waiters. admin imports seal to recognize sealed payloads.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake", "seal"},
-	"dispatch": {"internal/store", "internal/wake", "internal/worker"},
-	"inbox":    {"internal/store", "internal/webhook", "internal/worker"},
-	"relay":    {"internal/store", "internal/wake", "internal/webhook", "internal/worker"},
+	"admin":    {"internal/presence", "internal/store", "internal/traffic", "internal/wake", "seal", "internal/row"},
+	"dispatch": {"internal/store", "internal/wake", "internal/worker", "internal/row"},
+	"inbox":    {"internal/store", "internal/webhook", "internal/worker", "internal/row"},
+	"relay":    {"internal/store", "internal/wake", "internal/webhook", "internal/worker", "internal/row"},
 }
 
 // exportedOnly lists siblings that may use only the exported API, like any application. If they

@@ -5,16 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // Audit is the row that a verb leaves in the file, by the transactions that it changes something in.
 // A nil Audit leaves none.
-type Audit struct{ row store.AuditRow }
+type Audit struct{ row row.AuditRow }
 
 // NewAudit returns the row of a verb that is called with ctx, on what filter says, as JSON.
 func NewAudit(ctx context.Context, verb, filter string) *Audit {
-	return &Audit{store.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
+	return &Audit{row.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
 }
 
 // AuditActor is NewAudit for a verb that is an application's as well as an operator's: nil where

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // of is set by the root package, which alone can look into a *honker.DB.
@@ -22,7 +22,7 @@ func Of(db any) *Engine { return of(db) }
 // Views make the types of the root package, honker.JobInfo and honker.QueueStats, of rows as they
 // are at now. The codec is that of the DB, by which the arguments of the job are read.
 type Views struct {
-	Job   func(row store.Job, now time.Time, c Codec) any
+	Job   func(row row.Job, now time.Time, c Codec) any
 	Stats func(row QueueStats) any
 }
 

@@ -8,14 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // StatsStore are the statements of Stats.
 type StatsStore interface {
-	Counts(ctx context.Context, q Querier, s store.JobSelect, limit int64) (counts map[string]store.QueueCounts, cost int64, err error)
-	Heads(ctx context.Context, q Querier, s store.JobSelect) ([]store.QueueHead, error)
+	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
+	Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueHead, error)
 	NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error)
 }
 
@@ -26,12 +27,12 @@ type WaitStore interface {
 
 // PauseStore are those about pauses.
 type PauseStore interface {
-	All(ctx context.Context, q Querier, now int64) (map[string]*store.Pause, error)
+	All(ctx context.Context, q Querier, now int64) (map[string]*row.Pause, error)
 }
 
 // LimitStore are those about limits.
 type LimitStore interface {
-	All(ctx context.Context, q Querier) (map[string]store.QueueLimits, error)
+	All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error)
 	Places(ctx context.Context, q Querier, queue string, now int64) (int64, error)
 }
 
@@ -64,7 +65,7 @@ func (e *Engine) inTurn(ctx context.Context, name string) (unlock func(), err er
 
 // QueueStats is what lies in a queue, and when that was counted.
 type QueueStats struct {
-	store.QueueStats
+	row.QueueStats
 	AsOf time.Time
 }
 
@@ -100,7 +101,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 }
 
 // withLimits gives those of heads the limits that have some.
-func (e *Engine) withLimits(ctx context.Context, q Querier, heads []store.QueueHead) ([]store.QueueHead, error) {
+func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHead) ([]row.QueueHead, error) {
 	limits, err := e.Limits.All(ctx, q)
 	if err != nil || len(limits) == 0 {
 		return heads, err
@@ -126,7 +127,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []store.QueueH
 
 // withPaused are the heads with the pauses, and those of the queues that have nothing else. heads stay as
 // they are: others have them too.
-func withPaused(heads []store.QueueHead, pauses map[string]*store.Pause, queue string) []store.QueueHead {
+func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue string) []row.QueueHead {
 	known := make(map[string]bool, len(heads))
 	for _, h := range heads {
 		known[h.Queue] = true
@@ -134,18 +135,18 @@ func withPaused(heads []store.QueueHead, pauses map[string]*store.Pause, queue s
 	out := slices.Clone(heads)
 	for name := range pauses {
 		if !known[name] && queue == "" {
-			out = append(out, store.QueueHead{Queue: name})
+			out = append(out, row.QueueHead{Queue: name})
 		}
 	}
 	if queue != "" && len(out) == 0 {
-		out = append(out, store.QueueHead{Queue: queue})
+		out = append(out, row.QueueHead{Queue: queue})
 	}
 	for i, h := range out {
 		if p := pauses[h.Queue]; p != nil {
 			out[i] = h.Paused(p)
 		}
 	}
-	slices.SortFunc(out, func(a, b store.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
+	slices.SortFunc(out, func(a, b row.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
 	return out
 }
 
@@ -158,7 +159,7 @@ const (
 )
 
 // heads returns the times of a queue, or of all.
-func (e *Engine) heads(ctx context.Context, queue string) (heads []store.QueueHead, err error) {
+func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
 		heads, err = e.Config.Stats.Heads(ctx, q, ofQueue(queue))
 		return err
@@ -190,7 +191,7 @@ func (e *Engine) heads(ctx context.Context, queue string) (heads []store.QueueHe
 
 // keptHeads are those of all queues.
 type keptHeads struct {
-	heads []store.QueueHead
+	heads []row.QueueHead
 	until time.Time
 }
 
@@ -246,13 +247,13 @@ func (e *Engine) Disk() (free, size int64, err error) {
 }
 
 // Counts returns those of all queues, as Stats has them.
-func (e *Engine) Counts(ctx context.Context) (map[string]store.QueueCounts, error) {
+func (e *Engine) Counts(ctx context.Context) (map[string]row.QueueCounts, error) {
 	c, err := e.counts(ctx, "")
 	return c.counts, err
 }
 
-func ofQueue(queue string) store.JobSelect {
-	s := store.JobSelect{Phases: store.StatsPhases, Now: time.Now().Unix()}
+func ofQueue(queue string) row.JobSelect {
+	s := row.JobSelect{Phases: store.StatsPhases, Now: time.Now().Unix()}
 	if queue != "" {
 		s.Queues = []string{queue}
 	}
@@ -261,7 +262,7 @@ func ofQueue(queue string) store.JobSelect {
 
 // counted are counts that were taken at a time.
 type counted struct {
-	counts map[string]store.QueueCounts
+	counts map[string]row.QueueCounts
 	at     time.Time
 	until  time.Time // they are not to be taken again before
 }

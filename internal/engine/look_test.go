@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // slowCounts takes a second for a count, of cost entries.
@@ -23,7 +23,7 @@ func (s *slowCounts) Read(ctx context.Context, f func(context.Context, Querier) 
 	return f(ctx, nil)
 }
 
-func (s *slowCounts) Heads(context.Context, Querier, store.JobSelect) ([]store.QueueHead, error) {
+func (s *slowCounts) Heads(context.Context, Querier, row.JobSelect) ([]row.QueueHead, error) {
 	return nil, nil
 }
 
@@ -31,7 +31,7 @@ func (s *slowCounts) NextClaimAt(context.Context, Querier, string, int64) (int64
 	return 0, nil
 }
 
-func (s *slowCounts) Counts(context.Context, Querier, store.JobSelect, int64) (map[string]store.QueueCounts, int64, error) {
+func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64) (map[string]row.QueueCounts, int64, error) {
 	time.Sleep(time.Second)
 	s.taken++
 	return nil, s.cost, nil

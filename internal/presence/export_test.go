@@ -1,7 +1,7 @@
 package presence
 
-import "github.com/honker-go/honker/internal/store"
+import "github.com/honker-go/honker/internal/row"
 
 // Put and Drop return the rows of the write in progress.
-func Put(r *Register) []store.Worker  { return r.taken.put }
-func Drop(r *Register) []store.Worker { return r.taken.drop }
+func Put(r *Register) []row.Worker  { return r.taken.put }
+func Drop(r *Register) []row.Worker { return r.taken.drop }

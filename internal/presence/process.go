@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Life is the state of a process.
@@ -27,7 +27,7 @@ const (
 const Forgotten = 24 * time.Hour
 
 // self returns the identity of this process.
-var self = sync.OnceValue(func() store.Process {
+var self = sync.OnceValue(func() row.Process {
 	p := identify()
 	p.Host, _ = os.Hostname() // "" if unknown
 	p.PID = int64(os.Getpid())
@@ -39,7 +39,7 @@ var self = sync.OnceValue(func() store.Process {
 // All processes that use a file at the same time are on the same machine, because SQLite's WAL needs shared
 // memory. A process of another boot is therefore gone. A process id is valid only within its PID namespace, such
 // as a container. Process ids are reused, but not with the same start time.
-func LifeOf(p store.Process) Life {
+func LifeOf(p row.Process) Life {
 	me := self()
 	switch {
 	case p == me && me.Start != 0:
@@ -55,13 +55,13 @@ func LifeOf(p store.Process) Life {
 }
 
 // left reports whether the row of a loop should be deleted.
-func left(w store.Worker, life Life, now time.Time) bool {
+func left(w row.Worker, life Life, now time.Time) bool {
 	return life == Gone || life == Unknown && w.SeenMS < now.Add(-Forgotten).UnixMilli()
 }
 
 // Left returns the rows of all that belong to dead or forgotten processes. It checks each process only once.
-func Left(all []store.Worker, now time.Time) (gone []store.Worker) {
-	lives := make(map[store.Process]Life)
+func Left(all []row.Worker, now time.Time) (gone []row.Worker) {
+	lives := make(map[row.Process]Life)
 	for _, w := range all {
 		life, asked := lives[w.Process]
 		if !asked {

@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 const proc = "/proc/"
 
 // identify returns the values that distinguish this process from all others, as far as they are known:
 // the boot of the machine, the PID namespace, and the start time in ticks since the boot.
-func identify() (p store.Process) {
+func identify() (p row.Process) {
 	boot, err := os.ReadFile(proc + "sys/kernel/random/boot_id")
 	if err != nil {
 		return p
@@ -30,7 +30,7 @@ func identify() (p store.Process) {
 	if !running {
 		return p
 	}
-	return store.Process{Boot: strings.TrimSpace(string(boot)), Space: space, Start: start}
+	return row.Process{Boot: strings.TrimSpace(string(boot)), Space: space, Start: start}
 }
 
 // startOf returns the start time of a process, or 0 if it cannot be read. A zombie does not count as

@@ -12,13 +12,13 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // this returns the identity of this process, as recorded by a register.
-func this(t *testing.T) store.Process {
+func this(t *testing.T) row.Process {
 	t.Helper()
-	var put []store.Worker
+	var put []row.Worker
 	r := presence.NewRegister(func() {})
 	defer r.Enter("w", []string{"jobs"}, 1)()
 	require.True(t, r.Take(true))
@@ -35,24 +35,24 @@ func TestLifeOf(t *testing.T) {
 	require.EqualValues(t, os.Getpid(), me.PID)
 	require.NotEmpty(t, me.Boot)
 	require.NotZero(t, me.Start)
-	with := func(change func(*store.Process)) store.Process {
+	with := func(change func(*row.Process)) row.Process {
 		p := me
 		change(&p)
 		return p
 	}
 	for name, c := range map[string]struct {
 		want presence.Life
-		of   store.Process
+		of   row.Process
 	}{
 		"itself":               {presence.Alive, me},
-		"host renamed":         {presence.Alive, with(func(p *store.Process) { p.Host = "another" })},
-		"before a boot":        {presence.Gone, with(func(p *store.Process) { p.Boot = "another" })},
-		"id given again":       {presence.Gone, with(func(p *store.Process) { p.Start-- })},
-		"in another space":     {presence.Unknown, with(func(p *store.Process) { p.Space = "another" })},
-		"nothing known":        {presence.Unknown, store.Process{Host: me.Host, PID: me.PID}},
-		"an id that is none":   {presence.Unknown, with(func(p *store.Process) { p.PID = 0 })},
-		"a group of processes": {presence.Unknown, with(func(p *store.Process) { p.PID = -1 })},
-		"no such id":           {presence.Gone, with(func(p *store.Process) { p.PID = 1 << 30 })},
+		"host renamed":         {presence.Alive, with(func(p *row.Process) { p.Host = "another" })},
+		"before a boot":        {presence.Gone, with(func(p *row.Process) { p.Boot = "another" })},
+		"id given again":       {presence.Gone, with(func(p *row.Process) { p.Start-- })},
+		"in another space":     {presence.Unknown, with(func(p *row.Process) { p.Space = "another" })},
+		"nothing known":        {presence.Unknown, row.Process{Host: me.Host, PID: me.PID}},
+		"an id that is none":   {presence.Unknown, with(func(p *row.Process) { p.PID = 0 })},
+		"a group of processes": {presence.Unknown, with(func(p *row.Process) { p.PID = -1 })},
+		"no such id":           {presence.Gone, with(func(p *row.Process) { p.PID = 1 << 30 })},
 	} {
 		require.Equal(t, c.want, presence.LifeOf(c.of), name)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -30,11 +31,11 @@ type Register struct {
 
 	mu      sync.Mutex
 	running map[key]*loop
-	written map[key]store.Worker // rows in the file
-	taken   *change              // change of the write in progress; nil for none
-	seen    time.Time            // when all rows were last written
-	timer   *time.Timer          // nil until first needed
-	soon    bool                 // timer is set for a write
+	written map[key]row.Worker // rows in the file
+	taken   *change            // change of the write in progress; nil for none
+	seen    time.Time          // when all rows were last written
+	timer   *time.Timer        // nil until first needed
+	soon    bool               // timer is set for a write
 	closed  bool
 }
 
@@ -43,13 +44,13 @@ type key struct{ worker, queue string }
 
 // loop is a Work loop, or several loops that share a name by mistake.
 type loop struct {
-	row store.Worker
+	row row.Worker
 	n   int
 }
 
 // change is the content of a single write.
 type change struct {
-	put, drop []store.Worker
+	put, drop []row.Worker
 	all       bool // put contains all running loops
 	first     bool // this process had no rows yet, so it also deletes rows of dead processes
 	ended     chan struct{}
@@ -58,7 +59,7 @@ type change struct {
 // NewRegister returns a Register that calls flush, either on a separate goroutine or on that of a loop that ends.
 // flush must call Take and write the changes.
 func NewRegister(flush func()) *Register {
-	return &Register{flush: flush, running: make(map[key]*loop), written: make(map[key]store.Worker)}
+	return &Register{flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
 }
 
 // Enter registers a loop that starts. The caller must call leave after the loop has ended. leave waits briefly for
@@ -70,7 +71,7 @@ func (r *Register) Enter(worker string, queues []string, slots int) (leave func(
 	for _, queue := range queues {
 		k := key{worker, queue}
 		if r.running[k] == nil {
-			r.running[k] = &loop{row: store.Worker{
+			r.running[k] = &loop{row: row.Worker{
 				ID: worker, Queue: queue, Process: self(), Version: version(), Slots: int64(slots), SinceMS: now,
 			}}
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // file simulates the file a register writes to.
 type file struct {
 	mu     sync.Mutex
-	all    map[string]store.Worker
+	all    map[string]row.Worker
 	byself int
 	writes int
 	ends   engine.Ride // outcome of the next writes
@@ -56,7 +56,7 @@ func (f *file) fail(with engine.Ride) {
 	f.ends = with
 }
 
-func (f *file) rows() map[string]store.Worker {
+func (f *file) rows() map[string]row.Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.all)
@@ -72,7 +72,7 @@ func (f *file) counts() (writes, byself int) {
 // bubble runs fn with fake time.
 func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &file{all: make(map[string]store.Worker)}
+		f := &file{all: make(map[string]row.Worker)}
 		var r *presence.Register
 		r = presence.NewRegister(func() { f.carry(r, true) })
 		fn(t, r, f)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -26,7 +27,7 @@ func result(n int64, err error) (driver.Value, error) {
 
 // enqueue prefers delay to run_at if both are given.
 func enqueue(c call) (driver.Value, error) {
-	job := store.NewJob{
+	job := row.NewJob{
 		Queue:       c.text(0),
 		Priority:    c.integer(4),
 		RunAt:       c.now(),
@@ -54,7 +55,7 @@ func claimBatch(c call) (driver.Value, error) {
 	return array(jobs, claimed), nil
 }
 
-func claimed(j *store.Job) []member {
+func claimed(j *row.Job) []member {
 	return []member{
 		{"attempts", j.Attempts},
 		{"claim_expires_at", j.ClaimExpiresAt},
@@ -71,7 +72,7 @@ const errBlob = "payload is a BLOB, not text"
 
 // claim claims up to n jobs with text payloads. Jobs with other payloads are dead-lettered and
 // replaced by further jobs, so that they do not block the queue.
-func (c call) claim(queue, worker string, n int, expires int64) (out []*store.Job, err error) {
+func (c call) claim(queue, worker string, n int, expires int64) (out []*row.Job, err error) {
 	for {
 		jobs, _, err := store.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
 		if err != nil {
@@ -84,7 +85,7 @@ func (c call) claim(queue, worker string, n int, expires int64) (out []*store.Jo
 				continue
 			}
 			dead++
-			held := store.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}
+			held := row.Claim{ID: j.ID, Worker: worker, Attempt: j.Attempts}
 			if _, err := (store.Jobs{}).DeadLetter(c.ctx, c.q, held, errBlob, c.now()); err != nil {
 				return nil, err
 			}
@@ -105,7 +106,7 @@ func ack(c call) (driver.Value, error) {
 
 // held returns the claim on the job in argument 0 by the worker in argument 1. honker's functions
 // do not receive the attempt, so it is looked up in the statement's transaction.
-func (c call) held() (store.Claim, bool, error) {
+func (c call) held() (row.Claim, bool, error) {
 	return store.Jobs{}.Held(c.ctx, c.q, c.integer(0), c.text(1))
 }
 
@@ -157,7 +158,7 @@ func getJob(c call) (driver.Value, error) {
 	return string(appendObject(nil, described(j))), nil
 }
 
-func described(j store.Job) []member {
+func described(j row.Job) []member {
 	worker := any(j.WorkerID)
 	if j.WorkerID == "" && j.State != "processing" {
 		worker = nil

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/honker-go/honker/internal/cron"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -33,7 +34,7 @@ func schedulerRegister(c call) (driver.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := store.Task{
+	t := row.Task{
 		Name: c.text(0), Queue: c.text(1), Spec: c.text(2), Payload: c.text(3), Priority: c.integer(4),
 		ExpiresIn: c.integerOrNull(5), MaxAttempts: defaultAttempts, NextFire: due,
 	}
@@ -61,7 +62,7 @@ func schedulerResume(c call) (driver.Value, error) {
 // schedule is paused, as schedulerList shows. As in honker, jobs get the time of the tick as
 // run_at.
 func schedulerTick(c call) (driver.Value, error) {
-	var fires []store.Fire
+	var fires []row.Fire
 	for {
 		did, err := store.Schedules{RunNow: true}.Tick(c.ctx, c.q, c.integer(0), c.now(), calendar, math.MaxInt)
 		if err != nil {
@@ -74,7 +75,7 @@ func schedulerTick(c call) (driver.Value, error) {
 	}
 }
 
-func fired(f store.Fire) []member {
+func fired(f row.Fire) []member {
 	return []member{{"fire_at", f.At}, {"job_id", f.Job}, {"name", f.Name}, {"queue", f.Queue}}
 }
 
@@ -90,7 +91,7 @@ func schedulerList(c call) (driver.Value, error) {
 	return array(tasks, scheduled), nil
 }
 
-func scheduled(t store.Task) []member {
+func scheduled(t row.Task) []member {
 	return []member{
 		{"cron_expr", t.Spec},
 		{"enabled", t.Enabled},
@@ -126,7 +127,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 }
 
 // change applies the arguments to t, and reports whether there were any.
-func (c call) change(t *store.Task) (changed bool, err error) {
+func (c call) change(t *row.Task) (changed bool, err error) {
 	if c.given(1) {
 		t.Spec, changed = c.text(1), true
 		if t.NextFire, err = c.next(1, c.now()); err != nil {

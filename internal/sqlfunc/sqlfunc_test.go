@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,7 +51,7 @@ func FuzzSQLFunc_Strings(f *testing.F) {
 
 // Keys are in alphabetical order.
 func TestSQLFunc_KeyOrder(t *testing.T) {
-	for _, members := range [][]member{claimed(&store.Job{}), described(store.Job{}), published(store.KeyedEvent{})} {
+	for _, members := range [][]member{claimed(&row.Job{}), described(row.Job{}), published(row.KeyedEvent{})} {
 		keys := make([]string, len(members))
 		for i, m := range members {
 			keys[i] = m.key

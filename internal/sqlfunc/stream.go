@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"strings"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -39,7 +40,7 @@ func streamReadSince(c call) (driver.Value, error) {
 	return array(events, published), nil
 }
 
-func published(e store.KeyedEvent) []member {
+func published(e row.KeyedEvent) []member {
 	return []member{
 		{"created_at", e.CreatedAt},
 		{"key", readable(e.Key)},

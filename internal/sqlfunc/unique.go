@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
@@ -30,7 +31,7 @@ type enqueueOptions struct {
 	Max        float64   `json:"max"`
 }
 
-var conflicts = map[string]store.Conflict{"": store.KeepExisting, "keep": store.KeepExisting, "replace": store.ReplaceWaiting, "again": store.RunAgain}
+var conflicts = map[string]row.Conflict{"": row.KeepExisting, "keep": row.KeepExisting, "replace": row.ReplaceWaiting, "again": row.RunAgain}
 
 // enqueueWith enqueues a job with all options of the Go API. It is meant for triggers of
 // applications.
@@ -62,8 +63,8 @@ func enqueueWith(c call) (driver.Value, error) {
 }
 
 // job prefers delay to run_at if both are given, as honker_enqueue does.
-func (o enqueueOptions) job(c call) store.NewJob {
-	job := store.NewJob{Queue: c.text(0), Priority: o.Priority, RunAt: c.now(), MaxAttempts: defaultAttempts, CreatedAt: c.now()}
+func (o enqueueOptions) job(c call) row.NewJob {
+	job := row.NewJob{Queue: c.text(0), Priority: o.Priority, RunAt: c.now(), MaxAttempts: defaultAttempts, CreatedAt: c.now()}
 	switch {
 	case o.Delay != nil:
 		job.RunAt = c.in(*o.Delay)
@@ -80,7 +81,7 @@ func (o enqueueOptions) job(c call) store.NewJob {
 }
 
 // unique validates and returns the options of the unique key.
-func (o enqueueOptions) unique(c call) (u store.Unique, err error) {
+func (o enqueueOptions) unique(c call) (u row.Unique, err error) {
 	if u.Key, err = o.key(c.text(1)); err != nil {
 		return u, err
 	}
@@ -105,10 +106,10 @@ func (o enqueueOptions) unique(c call) (u store.Unique, err error) {
 		return u, fmt.Errorf("wait %v and max %v: wait is to be positive, and max no less", o.Wait, o.Max)
 	case o.Delay != nil || o.RunAt != nil:
 		return u, fmt.Errorf("wait together with delay or run_at")
-	case o.Until == "finished" || o.Conflict != "" && conflict != store.ReplaceWaiting:
+	case o.Until == "finished" || o.Conflict != "" && conflict != row.ReplaceWaiting:
 		return u, fmt.Errorf("wait is until started, and replaces what waits")
 	}
-	u.Started, u.Conflict, u.MaxMS = true, store.ReplaceWaiting, milliseconds(o.Max)
+	u.Started, u.Conflict, u.MaxMS = true, row.ReplaceWaiting, milliseconds(o.Max)
 	return u, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
@@ -16,17 +17,6 @@ import (
 //   - (job, batch, -batch): the job is a member of the batch, which waits for it as a job does
 //
 // So a batch is over by the same look as a waiter may run: no edge of it is open.
-
-// Links is what an enqueue says of the other jobs that its jobs belong together with.
-type Links struct {
-	Jobs    []int64 // that they wait for
-	Batches []int64 // that they wait for
-	IfDead  bool    // what is dead will do
-	In      int64   // the batch that they are members of; 0: none
-}
-
-// waits reports that there is something to wait for.
-func (l *Links) waits() bool { return len(l.Jobs)+len(l.Batches) > 0 }
 
 // Errors of links.
 var (
@@ -68,7 +58,7 @@ var sqlKeyWaits = later(`VALUES (?1)`) + ` SELECT s.job_id FROM later CROSS JOIN
 WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 
 // CheckLinks refuses what an enqueue of jobs with key in queue may not say. It writes nothing.
-func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *Links) error {
+func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *row.Links) error {
 	if err := neverWas(ctx, q, sqlNoSuchJob, "no job has had this id", l.Jobs); err != nil {
 		return err
 	}
@@ -127,8 +117,8 @@ func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) er
 }
 
 // noCircle refuses that node waits for what waits for it. A new job cannot: all ids that it can name are older.
-func noCircle(ctx context.Context, q Querier, node int64, l *Links) error {
-	if l == nil || !l.waits() {
+func noCircle(ctx context.Context, q Querier, node int64, l *row.Links) error {
+	if l == nil || !l.Waits() {
 		return nil
 	}
 	nodes := append(make([]int64, 0, len(l.Jobs)+len(l.Batches)), l.Jobs...)
@@ -173,7 +163,7 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + wait
 
 // AddLinks makes the jobs, which were just inserted, wait as l says, and members of its batch. l was checked in the
 // same transaction.
-func (Jobs) AddLinks(ctx context.Context, q Querier, l *Links, ids []int64) error {
+func (Jobs) AddLinks(ctx context.Context, q Querier, l *row.Links, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -192,8 +182,8 @@ func (Jobs) AddLinks(ctx context.Context, q Querier, l *Links, ids []int64) erro
 }
 
 // addEdges makes jobs wait.
-func addEdges(ctx context.Context, q Querier, l *Links, jobs string) error {
-	if !l.waits() {
+func addEdges(ctx context.Context, q Querier, l *row.Links, jobs string) error {
+	if !l.Waits() {
 		return nil
 	}
 	if len(l.Jobs) > 0 {
@@ -212,8 +202,8 @@ func addEdges(ctx context.Context, q Querier, l *Links, jobs string) error {
 
 // AddWaits makes a job that waits, and was replaced by an enqueue, wait for what l says too: InsertUnique has refused
 // what waits for the job.
-func (Jobs) AddWaits(ctx context.Context, q Querier, l *Links, id int64) error {
-	if !l.waits() {
+func (Jobs) AddWaits(ctx context.Context, q Querier, l *row.Links, id int64) error {
+	if !l.Waits() {
 		return nil
 	}
 	if err := ensureAfterTriggers(ctx, q); err != nil {
@@ -290,7 +280,7 @@ func (j Jobs) Unawaited(ctx context.Context, q Querier, ids []int64) ([]int64, e
 }
 
 // DropWaiters deletes the Waiters of nodes.
-func (j Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]Change, error) {
+func (j Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]row.Change, error) {
 	ids, err := j.Waiters(ctx, q, nodes)
 	if err != nil || len(ids) == 0 {
 		return nil, err

@@ -4,18 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-)
 
-// Attempt is one that has failed, of a job that is live or dead.
-type Attempt struct {
-	Job     int64
-	N       int64
-	Worker  string
-	StartMS int64
-	RanMS   int64
-	Error   string
-	Log     string
-}
+	"github.com/honker-go/honker/internal/row"
+)
 
 // What is kept of the attempts of a job.
 const (
@@ -59,7 +50,7 @@ END`
 )
 
 // AddAttempts notes attempts that have failed, in the transaction that settles them.
-func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []Attempt) error {
+func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []row.Attempt) error {
 	if len(failed) == 0 {
 		return nil
 	}
@@ -96,9 +87,9 @@ func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []Attempt) error 
 }
 
 // Attempts returns the failed attempts of a job, the oldest first.
-func (Jobs) Attempts(ctx context.Context, q Querier, id int64) (all []Attempt, err error) {
+func (Jobs) Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error) {
 	err = each(ctx, q, sqlAttempts, func(rows *sql.Rows) error {
-		a := Attempt{Job: id}
+		a := row.Attempt{Job: id}
 		err := rows.Scan((*number)(&a.N), &a.Worker, (*number)(&a.StartMS), (*number)(&a.RanMS), (*text)(&a.Error), (*text)(&a.Log))
 		all = append(all, a)
 		return err

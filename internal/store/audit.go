@@ -3,19 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Audits are the statements on _honkerx_audit.
 type Audits struct{}
-
-// AuditRow is a row of _honkerx_audit.
-type AuditRow struct {
-	ID, AtMS    int64
-	Who, Remote string // "": unknown
-	Verb        string
-	Filter      string // JSON; "": none
-	N           int64
-}
 
 // auditRows is how many rows are kept, the newest.
 const auditRows = 10000
@@ -33,7 +26,7 @@ const (
 
 // Note adds r, and returns its id. One that has an id was noted before, by another transaction of the
 // same verb: then N is added to that row.
-func (Audits) Note(ctx context.Context, q Querier, r AuditRow) (id int64, err error) {
+func (Audits) Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, err error) {
 	if r.ID != 0 {
 		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
 		return r.ID, err
@@ -46,9 +39,9 @@ func (Audits) Note(ctx context.Context, q Querier, r AuditRow) (id int64, err er
 }
 
 // List returns up to limit rows below the id before, the newest first.
-func (Audits) List(ctx context.Context, q Querier, before int64, limit int) (all []AuditRow, err error) {
+func (Audits) List(ctx context.Context, q Querier, before int64, limit int) (all []row.AuditRow, err error) {
 	err = each(ctx, q, sqlAudit, func(rows *sql.Rows) error {
-		var r AuditRow
+		var r row.AuditRow
 		err := rows.Scan(&r.ID, (*number)(&r.AtMS), (*text)(&r.Who), (*text)(&r.Remote), &r.Verb, (*text)(&r.Filter), (*number)(&r.N))
 		all = append(all, r)
 		return err

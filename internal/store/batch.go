@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Batches are the statements on _honkerx_batches. What a batch waits for, and what waits for it, are edges: see
@@ -48,17 +50,6 @@ func (Batches) ForgetEnded(ctx context.Context, q Querier, id int64, limit int) 
 	return affected(ctx, q, sqlForgetEnded, id, limit)
 }
 
-// Batch is a batch as it is read.
-type Batch struct {
-	ID                int64
-	Name, Headers     string
-	Total, Live       int64 // members ever, and those that wait or run
-	Running, Dead     int64
-	Open              bool
-	CreatedMS, DoneMS int64 // 0: it is not done
-	Next              []int64
-}
-
 // By primary key. The counts read the members that are not done, by _honkerx_job_batch and _honkerx_dead_job_batch.
 const (
 	batchesWhere = `SELECT id, name, headers, total, open, created_ms, done_ms,
@@ -78,7 +69,7 @@ FROM _honkerx_batches AS b WHERE `
 )
 
 // Get returns a batch; false for none.
-func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b Batch, found bool, err error) {
+func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b row.Batch, found bool, err error) {
 	all, err := batches(ctx, q, sqlOneBatch, now, id)
 	if err != nil || len(all) == 0 {
 		return b, false, err
@@ -92,18 +83,18 @@ func (Batches) DeadMembers(ctx context.Context, q Querier, id int64, limit int) 
 }
 
 // Newest returns up to limit batches with ids below before, the newest first.
-func (Batches) Newest(ctx context.Context, q Querier, before, now int64, limit int) ([]Batch, error) {
+func (Batches) Newest(ctx context.Context, q Querier, before, now int64, limit int) ([]row.Batch, error) {
 	return batches(ctx, q, sqlNewestBatches, now, before, limit)
 }
 
 // Oldest returns up to limit batches with ids above after, the oldest first.
-func (Batches) Oldest(ctx context.Context, q Querier, after, now int64, limit int) ([]Batch, error) {
+func (Batches) Oldest(ctx context.Context, q Querier, after, now int64, limit int) ([]row.Batch, error) {
 	return batches(ctx, q, sqlOldestBatches, now, after, limit)
 }
 
-func batches(ctx context.Context, q Querier, query string, args ...any) (all []Batch, err error) {
+func batches(ctx context.Context, q Querier, query string, args ...any) (all []row.Batch, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var b Batch
+		var b row.Batch
 		var next string
 		err := rows.Scan(&b.ID, (*text)(&b.Name), (*text)(&b.Headers), (*number)(&b.Total), &b.Open, (*number)(&b.CreatedMS), (*number)(&b.DoneMS),
 			(*number)(&b.Live), (*number)(&b.Running), (*number)(&b.Dead), &next)

@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+)
 
 // A job that is cancelled while it runs is deleted at once, which is how its worker is told. Its handler may run on for
 // a while, so in a queue with limits a row of _honkerx_cancelled keeps its place. Another binding deletes the row of a
@@ -65,7 +69,7 @@ const (
 )
 
 // FreePlace gives up the place that a cancelled job has kept: its handler has returned.
-func (Jobs) FreePlace(ctx context.Context, q Querier, c Claim) error {
+func (Jobs) FreePlace(ctx context.Context, q Querier, c row.Claim) error {
 	_, err := q.ExecContext(ctx, sqlFreePlace, c.ID, c.Worker, c.Attempt)
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"math"
 	"slices"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // The texts that honker writes into last_error. Other bindings show and test them.
@@ -176,18 +178,18 @@ RETURNING ` + jobColumns + `,
 // are to run; a negative n is no bound. It settles first what is overdue on the queue, and
 // returns the jobs that this has found dead. It is ErrStuck where it can do neither, although
 // the queue is ready. The time is nowMS.
-func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*Job, dead []Death, err error) {
+func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
 	now := nowMS / 1000
 	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
 		return nil, nil, err
 	}
-	row := newJobRow()
-	row.job = Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
+	r := newJobRow()
+	r.job = row.Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
 	c := claim{claim: sqlClaim, keys: sqlClaimKeys, these: sqlClaimThese, now: now, worker: worker, expires: expires,
 		list: func([]string) (any, error) { return queue, nil },
 		got: func(rows *sql.Rows) error {
-			job, err := row.scan(rows)
+			job, err := r.scan(rows)
 			jobs = append(jobs, &job)
 			return err
 		},
@@ -207,7 +209,7 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 		return nil, nil, j.stuck(ctx, q, queue, nowMS)
 	}
 	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
-	slices.SortFunc(jobs, func(a, b *Job) int {
+	slices.SortFunc(jobs, func(a, b *row.Job) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	return jobs, dead, nil
@@ -248,7 +250,7 @@ func (j Jobs) stuck(ctx context.Context, q Querier, queue string, nowMS int64) e
 
 // SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and returns
 // them; jobs of lapsed claims become claimable. It is ErrStuck where it can do neither.
-func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) ([]Death, error) {
+func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) ([]row.Death, error) {
 	dead, settled, _, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil || settled {
 		return dead, err
@@ -261,7 +263,7 @@ func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now in
 
 // settleOverdue looks first, and mostly writes nothing. It tells whether it has settled anything, and
 // what it has found.
-func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []Death, settled bool, found overdueJobs, err error) {
+func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []row.Death, settled bool, found overdueJobs, err error) {
 	found, err = j.overdue(ctx, q, queue, now)
 	if err != nil || !found.some {
 		return nil, false, found, err
@@ -322,16 +324,6 @@ func (Jobs) PostponeOverdue(ctx context.Context, q Querier, queue string, now, u
 	return nil
 }
 
-// QueueState says whether a claim on a queue would find something to do now, and when it
-// will otherwise.
-type QueueState struct {
-	Queue   string
-	Ready   bool
-	Next    int64 // unix seconds; 0: nothing is coming
-	StartMS int64 // when its rate lets the next job start that is due, in unix milliseconds; 0: it has room, or nothing waits for it
-	Limited bool  // it has limits, so the end of a job may make it ready
-}
-
 // For each queue of ?1: the same reads as a claim, so that an idle worker does not take
 // the write lock in vain. A job in flight counts from the first second at which its claim
 // has lapsed, also when it has no attempt left: a claim has to dead-letter it. While the queue is
@@ -370,12 +362,12 @@ func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (
 
 // StatesAt returns the state of each of queues, by one statement, and one more for each that has
 // limits.
-func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int64) ([]QueueState, error) {
-	states := make([]QueueState, 0, len(queues))
+func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
+	states := make([]row.QueueState, 0, len(queues))
 	var full []int // those that are ready if their limits have room, or will be when a cancelled job gives up its place
 	dues := make([]bool, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
-		var s QueueState
+		var s row.QueueState
 		var overdue, due bool
 		var at, deadline, lapse number
 		err := rows.Scan(&s.Queue, &overdue, &due, &s.Limited, &at, &deadline, &lapse)
@@ -390,7 +382,7 @@ func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int6
 		return nil, err
 	}
 	for _, i := range full {
-		if err := states[i].limit(ctx, q, dues[i], nowMS); err != nil {
+		if err := limitState(ctx, q, &states[i], dues[i], nowMS); err != nil {
 			return nil, err
 		}
 	}
@@ -399,7 +391,7 @@ func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int6
 
 // limit makes the state of a queue that which its limits allow, and has it looked at again when the place of a
 // cancelled job ends.
-func (s *QueueState) limit(ctx context.Context, q Querier, due bool, nowMS int64) error {
+func limitState(ctx context.Context, q Querier, s *row.QueueState, due bool, nowMS int64) error {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
 	s.Next = int64(earlier(number(s.Next), r.freeAt))
 	if due {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
@@ -34,7 +35,7 @@ func TestClaim_AsHonker(t *testing.T) {
 		if g.rng.IntN(2) == 0 {
 			ours = shared
 		}
-		p := &pair{t: t, number: i, honker: begin(t, honkers), ours: begin(t, ours), released: map[int64]bool{}, zombies: map[int64]store.Job{}}
+		p := &pair{t: t, number: i, honker: begin(t, honkers), ours: begin(t, ours), released: map[int64]bool{}, zombies: map[int64]row.Job{}}
 		p.fill(g.rows())
 		for range 3 {
 			p.claim(pick(g.rng, "a", "a", "b"), 1+i%8, g.now, g.now+g.rng.Int64N(4))
@@ -62,7 +63,7 @@ type pair struct {
 	number       int
 	honker, ours *sql.Tx
 	released     map[int64]bool
-	zombies      map[int64]store.Job
+	zombies      map[int64]row.Job
 
 	claimed, dead, releases, swept int
 }
@@ -74,7 +75,7 @@ func (p *pair) add(o *pair) {
 	p.swept += len(o.zombies)
 }
 
-func (p *pair) fill(rows []row) {
+func (p *pair) fill(rows []fixture) {
 	writeRows(p.t, p.honker, rows)
 	writeRows(p.t, p.ours, rows)
 }
@@ -100,8 +101,8 @@ func (p *pair) claim(queue string, n int, now, expires int64) {
 }
 
 // expectLive is honker's table after its claim of queue, with the two differences.
-func (p *pair) expectLive(queue string, now int64) []row {
-	live := []row{}
+func (p *pair) expectLive(queue string, now int64) []fixture {
+	live := []fixture{}
 	for _, r := range liveRows(p.t, p.honker) {
 		if _, gone := p.zombies[r.ID]; gone {
 			continue
@@ -124,8 +125,8 @@ func (p *pair) expectLive(queue string, now int64) []row {
 	return live
 }
 
-func asRow(j store.Job) row {
-	return row{ID: j.ID, Queue: j.Queue, Payload: j.Payload.(string), State: j.State, Priority: j.Priority, RunAt: j.RunAt,
+func asRow(j row.Job) fixture {
+	return fixture{ID: j.ID, Queue: j.Queue, Payload: j.Payload.(string), State: j.State, Priority: j.Priority, RunAt: j.RunAt,
 		Worker:       sql.NullString{String: j.WorkerID, Valid: j.WorkerID != ""},
 		ClaimExpires: sql.NullInt64{Int64: j.ClaimExpiresAt, Valid: j.ClaimExpiresAt != 0},
 		Attempts:     j.Attempts, MaxAttempts: j.MaxAttempts, CreatedAt: j.CreatedAt,
@@ -159,10 +160,10 @@ func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 	t.Helper()
 	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, g.now, g.now+9) // settles what is overdue
 	require.NoError(t, err)
-	want := slices.DeleteFunc(liveRows(t, tx), func(r row) bool {
+	want := slices.DeleteFunc(liveRows(t, tx), func(r fixture) bool {
 		return r.Queue != "a" || r.State != "pending" || r.RunAt > g.now || r.expired(g.now) || r.Attempts >= r.MaxAttempts
 	})
-	slices.SortFunc(want, func(a, b row) int {
+	slices.SortFunc(want, func(a, b fixture) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	got := []int64{}
@@ -180,17 +181,17 @@ func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 // A claim of nothing still settles what is overdue.
 func TestClaim_Overdue_Settled(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	writeRows(t, tx, []row{claimedRow(1, 9, 3), claimedRow(2, 9, 1), claimedRow(3, 10, 3)})
+	writeRows(t, tx, []fixture{claimedRow(1, 9, 3), claimedRow(2, 9, 1), claimedRow(3, 10, 3)})
 	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
-	require.Equal(t, []row{claimedRow(1, 9, 3).released(), claimedRow(3, 10, 3)}, liveRows(t, tx))
-	require.Equal(t, map[int64]store.Job{2: claimedRow(2, 9, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
+	require.Equal(t, []fixture{claimedRow(1, 9, 3).released(), claimedRow(3, 10, 3)}, liveRows(t, tx))
+	require.Equal(t, map[int64]row.Job{2: claimedRow(2, 9, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
 }
 
 // claimedRow is a job in its first attempt of maxAttempts.
-func claimedRow(id, claimExpires, maxAttempts int64) row {
-	return row{ID: id, Queue: "a", Payload: "1", State: "processing", RunAt: 1, CreatedAt: 1, Attempts: 1,
+func claimedRow(id, claimExpires, maxAttempts int64) fixture {
+	return fixture{ID: id, Queue: "a", Payload: "1", State: "processing", RunAt: 1, CreatedAt: 1, Attempts: 1,
 		MaxAttempts: maxAttempts, Worker: sql.NullString{String: "old", Valid: true},
 		ClaimExpires: sql.NullInt64{Int64: claimExpires, Valid: true}}
 }
@@ -199,7 +200,7 @@ func claimedRow(id, claimExpires, maxAttempts int64) row {
 // The crash of a large worker must not make the next claim one long transaction.
 func TestClaim_Overdue_Bounded(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	var rows []row
+	var rows []fixture
 	for id := range int64(2400) {
 		rows = append(rows, claimedRow(id+1, 5, 1+id%2)) // every other one is exhausted
 	}
@@ -220,7 +221,7 @@ func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := claimedRow(1, 9, 3)
 	r.RunAt = 12
-	writeRows(t, tx, []row{r})
+	writeRows(t, tx, []fixture{r})
 	for _, at := range []struct{ now, jobs int64 }{{10, 0}, {11, 0}, {12, 1}} {
 		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, at.now, 20)
 		require.NoError(t, err)
@@ -231,8 +232,8 @@ func TestClaim_LapsedRunAtAhead(t *testing.T) {
 // Claim returns the error of the last attempt.
 func TestClaim_LastError(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	writeRows(t, tx, []row{claimedRow(1, 9, 3)})
-	_, _, err := store.Jobs{}.Retry(ctx, tx, store.Claim{ID: 1, Worker: "old", Attempt: 1}, 9, "no route", 8)
+	writeRows(t, tx, []fixture{claimedRow(1, 9, 3)})
+	_, _, err := store.Jobs{}.Retry(ctx, tx, row.Claim{ID: 1, Worker: "old", Attempt: 1}, 9, "no route", 8)
 	require.NoError(t, err)
 	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
@@ -250,8 +251,8 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		"a dead job":   `BEFORE INSERT ON _honker_dead WHEN NEW.id = 3`,
 	} {
 		tx := begin(t, openFresh(t))
-		rows := map[string]row{"a due job": pendingRow(1), "a lapsed job": claimedRow(2, 5, 3), "a spent job": claimedRow(3, 5, 1), "a dead job": claimedRow(3, 5, 1)}
-		writeRows(t, tx, []row{rows[what]})
+		rows := map[string]fixture{"a due job": pendingRow(1), "a lapsed job": claimedRow(2, 5, 3), "a spent job": claimedRow(3, 5, 1), "a dead job": claimedRow(3, 5, 1)}
+		writeRows(t, tx, []fixture{rows[what]})
 		exec(t, tx, `CREATE TRIGGER keep `+trigger+` BEGIN SELECT RAISE(IGNORE); END`)
 		before := liveRows(t, tx)
 		exec(t, tx, `SAVEPOINT claim`)
@@ -269,7 +270,7 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		if what == "a spent job" { // no statement can undo the half of a move
 			continue
 		}
-		writeRows(t, tx, []row{pendingRow(9)})
+		writeRows(t, tx, []fixture{pendingRow(9)})
 		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 2, 10, 20)
 		require.NoError(t, err, what)
 		require.Len(t, jobs, 1)
@@ -277,6 +278,6 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 }
 
 // pendingRow is a job that is due.
-func pendingRow(id int64) row {
-	return row{ID: id, Queue: "a", Payload: "1", State: "pending", RunAt: 1, CreatedAt: 1, MaxAttempts: 3}
+func pendingRow(id int64) fixture {
+	return fixture{ID: id, Queue: "a", Payload: "1", State: "pending", RunAt: 1, CreatedAt: 1, MaxAttempts: 3}
 }

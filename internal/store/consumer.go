@@ -3,22 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Consumers are the statements on _honker_stream_consumers and _honkerx_consumers.
 type Consumers struct{}
-
-// Consumer is a row of _honker_stream_consumers and of _honkerx_consumers beside it.
-type Consumer struct {
-	Name      string
-	Topic     string // or a pattern
-	Offset    int64
-	CreatedMS int64 // 0: made by another binding
-	LastAckMS int64 // 0: never, or by another binding
-	Filter    *Filter
-
-	Unreadable error // why the filter cannot be read
-}
 
 // By primary key.
 const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
@@ -69,7 +59,7 @@ ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
 
 // AsDescribed returns the offset of a consumer that has that filter already; false when it
 // has another or does not exist. So a start that changes nothing needs no write.
-func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *Filter) (offset int64, same bool, err error) {
+func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error) {
 	offset, found, err := c.Offset(ctx, q, consumer, topic)
 	if err != nil || !found {
 		return 0, false, err
@@ -82,7 +72,7 @@ func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic s
 
 // Add makes a consumer that stands at offset, unless there is one, sets its filter, and
 // returns where it stands.
-func (c Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *Filter, nowMS int64) (int64, error) {
+func (c Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error) {
 	if _, err := q.ExecContext(ctx, sqlAddConsumer, consumer, topic, offset); err != nil {
 		return 0, err
 	}
@@ -102,19 +92,19 @@ FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic 
 )
 
 // List returns the consumers of one topic, or of one pattern, by name.
-func (Consumers) List(ctx context.Context, q Querier, topic string) ([]Consumer, error) {
+func (Consumers) List(ctx context.Context, q Querier, topic string) ([]row.Consumer, error) {
 	return consumers(ctx, q, sqlConsumers, topic)
 }
 
 // All returns the consumers of all topics and patterns, by topic and name.
-func (Consumers) All(ctx context.Context, q Querier) ([]Consumer, error) {
+func (Consumers) All(ctx context.Context, q Querier) ([]row.Consumer, error) {
 	return consumers(ctx, q, sqlAllConsumers)
 }
 
-func consumers(ctx context.Context, q Querier, query string, args ...any) ([]Consumer, error) {
-	var out []Consumer
+func consumers(ctx context.Context, q Querier, query string, args ...any) ([]row.Consumer, error) {
+	var out []row.Consumer
 	err := each(ctx, q, query, func(rows *sql.Rows) error {
-		var c Consumer
+		var c row.Consumer
 		var text string
 		err := rows.Scan(&c.Name, &c.Topic, (*number)(&c.Offset), (*number)(&c.CreatedMS), (*number)(&c.LastAckMS), &text)
 		c.Filter, c.Unreadable = parseFilter(text)
@@ -123,9 +113,6 @@ func consumers(ctx context.Context, q Querier, query string, args ...any) ([]Con
 	}, args...)
 	return out, err
 }
-
-// Selection is what the consumer reads.
-func (c Consumer) Selection() Selection { return Selection{Topic: c.Topic, Filter: c.Filter} }
 
 // By primary keys.
 const (

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // By primary key.
@@ -15,16 +17,16 @@ FROM _honker_dead LEFT JOIN _honkerx_dead_job AS s ON s.job_id = id WHERE id = ?
 )
 
 // FindDead reads a dead job of any queue.
-func (Jobs) FindDead(ctx context.Context, q Querier, id int64) (Job, bool, error) {
+func (Jobs) FindDead(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
 	return getDead(ctx, q, sqlFindDead, id)
 }
 
 // GetDead reads a dead job of queue.
-func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
+func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
 	return getDead(ctx, q, sqlGetDead, id, queue)
 }
 
-func getDead(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
+func getDead(ctx context.Context, q Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	job.State = "dead"
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
 		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*text)(&job.LastError),
@@ -53,7 +55,7 @@ WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 )
 
 // SweepExpired dead-letters the expired jobs of queue and returns them.
-func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (all []Death, err error) {
+func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (all []row.Death, err error) {
 	for _, copyRows := range []string{sqlDeadLetterExpired, sqlDeadLetterExpiredLapsed, sqlDeadLetterExpiredHeld} {
 		died, err := toDead(ctx, q, copyRows, queue, now)
 		if err != nil {
@@ -68,27 +70,17 @@ func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64
 const sqlDropDied = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
 RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `')`
 
-// Death is a job that was dead-lettered without being settled: it had no attempt left, or was
-// to start by a time that has passed.
-type Death struct {
-	Queue    string // with ClaimStrict and ClaimFair
-	ID       int64
-	Attempts int64
-	Worker   string // that held it; empty where it waited
-	Reason   string // ReasonExhausted or ReasonExpired
-}
-
 // toDead moves the jobs to _honker_dead that copyRows, of which the second argument is now, copies there, and
 // returns them. Those that are copied are dropped by their ids: a death may let a job go that waits for it, which
 // has expired too. A job must not be lost, nor be in both tables: where a trigger lets only one of the two happen it
 // is an error, after which the transaction has to be undone.
-func toDead(ctx context.Context, q Querier, copyRows string, args ...any) (dead []Death, err error) {
+func toDead(ctx context.Context, q Querier, copyRows string, args ...any) (dead []row.Death, err error) {
 	copied, err := returnedIDs(ctx, q, copyRows+` RETURNING id`, 0, args...)
 	if err != nil || len(copied) == 0 {
 		return nil, err
 	}
 	err = each(ctx, q, sqlDropDied, func(rows *sql.Rows) error {
-		var d Death
+		var d row.Death
 		err := rows.Scan(&d.ID, (*number)(&d.Attempts), &d.Worker, &d.Reason)
 		dead = append(dead, d)
 		return err

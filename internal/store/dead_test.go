@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -21,7 +22,7 @@ func sweep(t *testing.T, q store.Querier, queue string, now int64) int {
 func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	swept := 0
 	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
-		wantLive, wantDead := []row{}, map[int64]store.Job{}
+		wantLive, wantDead := []fixture{}, map[int64]row.Job{}
 		for _, r := range liveRows(t, tx) {
 			if r.Queue == "a" && r.expired(g.now) && (r.State == "pending" || r.lapsed(g.now)) {
 				wantDead[r.ID] = r.dead(store.ReasonExpired, g.now)
@@ -41,8 +42,8 @@ func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 // A job expires at its second and is not claimed then.
 func TestDead_ExpiresAtSecond(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	r := row{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
-	writeRows(t, tx, []row{r})
+	r := fixture{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
+	writeRows(t, tx, []fixture{r})
 	require.Zero(t, sweep(t, tx, "a", 9))
 	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
@@ -55,11 +56,11 @@ func TestDead_ExpiresAtSecond(t *testing.T) {
 // statements, must not block the queue for ever.
 func TestDead_ReplacesRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	writeRows(t, tx, []row{claimedRow(1, 5, 1)})
+	writeRows(t, tx, []fixture{claimedRow(1, 5, 1)})
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
 	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
-	require.Equal(t, map[int64]store.Job{1: claimedRow(1, 5, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
+	require.Equal(t, map[int64]row.Job{1: claimedRow(1, 5, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
 	require.Empty(t, liveRows(t, tx))
 }
 

@@ -5,30 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+
+	"github.com/honker-go/honker/internal/row"
 )
-
-// Delivery is an event that a member of a group holds.
-type Delivery struct {
-	Event
-	Token    int64 // the group's epoch at the claim
-	Attempts int64 // claims of this event so far, this one included
-}
-
-// Holding names one claim of one event. Every settle is fenced by it: after the end of its
-// lease a member changes nothing.
-type Holding struct {
-	Group  int64
-	Offset int64
-	Token  int64
-}
-
-// GroupClaim is what a member asks for.
-type GroupClaim struct {
-	Member      Member
-	N           int
-	MaxAttempts int64 // 0: no bound
-	ExpiresMS   int64
-}
 
 // claimScan bounds how many rows of a sparse selection one claim looks at, because it holds
 // the write lock meanwhile.
@@ -41,7 +20,7 @@ const claimScan = 2000
 // can do nothing.
 //
 // dead are the events of lapsed leases that it has dead-lettered first.
-func (gs Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64) (out []Delivery, dead []GroupDeath, err error) {
+func (gs Groups) Claim(ctx context.Context, q Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
 		return nil, nil, err
@@ -80,9 +59,6 @@ func (gs Groups) Claim(ctx context.Context, q Querier, c GroupClaim, nowMS int64
 	return nil, nil, ErrStuck
 }
 
-// GroupDeath is an event that was dead-lettered since no member has settled it.
-type GroupDeath struct{ Offset, Attempts int64 }
-
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
 // The events of lapsed leases are returned, or dead-lettered. State 0 is held, 1 returned, 2
@@ -97,9 +73,9 @@ RETURNING offset, attempts, state = 2`
 
 // returnLapsed returns the events of lapsed leases, or dead-letters them, up to overdueLimit:
 // the next claim goes on. It counts both.
-func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS int64) (dead []GroupDeath, settled int, err error) {
+func returnLapsed(ctx context.Context, q Querier, g row.Group, maxAttempts, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
 	err = each(ctx, q, sqlReturnLapsed, func(rows *sql.Rows) error {
-		var d GroupDeath
+		var d row.GroupDeath
 		var died bool
 		err := rows.Scan((*number)(&d.Offset), (*number)(&d.Attempts), &died)
 		if died {
@@ -113,7 +89,7 @@ func returnLapsed(ctx context.Context, q Querier, g Group, maxAttempts, nowMS in
 
 // fresh reads events that were given to no member yet, and the group's cursor after them.
 // more tells that there may be others further on.
-func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, cursor int64, more bool, err error) {
+func fresh(ctx context.Context, q Querier, g row.Group, n int) (events []row.Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
 		events, more, err = Streams{}.Read(ctx, q, s, cursor, Unbounded, n, nil)
@@ -127,7 +103,7 @@ func fresh(ctx context.Context, q Querier, g Group, n int) (events []Event, curs
 
 // freshSparse is fresh for a selection with a filter or a pattern. It looks at few rows
 // first, because mostly the next ones match, and at up to claimScan in a second step.
-func freshSparse(ctx context.Context, q Querier, s Selection, cursor int64, n int) (events []Event, _ int64, more bool, err error) {
+func freshSparse(ctx context.Context, q Querier, s row.Selection, cursor int64, n int) (events []row.Event, _ int64, more bool, err error) {
 	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
 		through, beyond, err := Streams{}.Horizon(ctx, q, s, cursor, scan)
 		if err != nil {
@@ -154,13 +130,13 @@ const sqlHold = `INSERT OR REPLACE INTO _honkerx_group_claims (group_id, offset,
 SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
 
 // hold gives fresh events to the member.
-func hold(ctx context.Context, q Querier, g Group, c GroupClaim, events []Event) ([]Delivery, error) {
+func hold(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, events []row.Event) ([]row.Delivery, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
-	out := make([]Delivery, len(events))
+	out := make([]row.Delivery, len(events))
 	for i, e := range events {
-		out[i] = Delivery{Event: e, Token: g.Epoch, Attempts: 1}
+		out[i] = row.Delivery{Event: e, Token: g.Epoch, Attempts: 1}
 	}
 	held, err := affected(ctx, q, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, c.ExpiresMS)
 	if err == nil && held < len(out) {
@@ -169,7 +145,7 @@ func hold(ctx context.Context, q Querier, g Group, c GroupClaim, events []Event)
 	return out, err
 }
 
-func offsets(ds []Delivery) string {
+func offsets(ds []row.Delivery) string {
 	ids := make([]int64, len(ds))
 	for i, d := range ds {
 		ids[i] = d.Offset
@@ -196,12 +172,12 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 const sqlDropOdd = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND typeof(offset) <> 'integer'`
 
 // dropGone drops claims on events that are gone, and counts them.
-func dropGone(ctx context.Context, q Querier, group int64, gone []Delivery) (int, error) {
+func dropGone(ctx context.Context, q Querier, group int64, gone []row.Delivery) (int, error) {
 	if len(gone) == 0 {
 		return 0, nil
 	}
 	dropped, err := affected(ctx, q, sqlDropGone, group, offsets(gone))
-	if err != nil || !slices.ContainsFunc(gone, func(d Delivery) bool { return d.Offset == 0 }) {
+	if err != nil || !slices.ContainsFunc(gone, func(d row.Delivery) bool { return d.Offset == 0 }) {
 		return dropped, err
 	}
 	odd, err := affected(ctx, q, sqlDropOdd, group)
@@ -210,7 +186,7 @@ func dropGone(ctx context.Context, q Querier, group int64, gone []Delivery) (int
 
 // holdAgain gives returned events to the member and appends them to out. The claims of
 // events that were deleted from the stream meanwhile are dropped, and counted.
-func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Delivery, nowMS int64) (_ []Delivery, dropped int, err error) {
+func holdAgain(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, err error) {
 	back, gone, err := returned(ctx, q, g, c.N-len(out), nowMS)
 	if err != nil {
 		return nil, 0, err
@@ -228,10 +204,10 @@ func holdAgain(ctx context.Context, q Querier, g Group, c GroupClaim, out []Deli
 
 // returned reads returned events that can be claimed again, and separately the claims on
 // events that are gone. Like any read of events it is bounded by pageBytes.
-func returned(ctx context.Context, q Querier, g Group, n int, nowMS int64) (back, gone []Delivery, err error) {
+func returned(ctx context.Context, q Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, err error) {
 	size := 0
 	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {
-		d := Delivery{Token: g.Epoch}
+		d := row.Delivery{Token: g.Epoch}
 		var topic sql.NullString
 		if err := rows.Scan((*number)(&d.Offset), &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts)); err != nil {
 			return err
@@ -259,7 +235,7 @@ const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND st
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
 // Ack ends a claim: the event is done. It is false when the claim no longer holds.
-func (Groups) Ack(ctx context.Context, q Querier, h Holding, nowMS int64) (bool, error) {
+func (Groups) Ack(ctx context.Context, q Querier, h row.Holding, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
 	return n > 0, err
 }
@@ -272,7 +248,7 @@ SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
 // Nack returns an event, to be claimed again from readyMS on, or dead-letters it when it has
 // been given out maxAttempts times (0: no bound). held is false when the claim no longer
 // holds; died tells which of the two it was.
-func (Groups) Nack(ctx context.Context, q Querier, h Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
+func (Groups) Nack(ctx context.Context, q Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
 	epoch, err := nextEpoch(ctx, q, h.Group)
 	if err != nil {
 		return false, false, err
@@ -303,17 +279,9 @@ func (Groups) Release(ctx context.Context, q Querier, group, token int64, events
 }
 
 // Extend lets a claim hold until expiresMS; false when it no longer holds.
-func (Groups) Extend(ctx context.Context, q Querier, h Holding, expiresMS, nowMS int64) (bool, error) {
+func (Groups) Extend(ctx context.Context, q Querier, h row.Holding, expiresMS, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
 	return n > 0, err
-}
-
-// DeadDelivery is an event that a group has dead-lettered.
-type DeadDelivery struct {
-	Event
-	Attempts  int64
-	LastError string
-	DiedMS    int64
 }
 
 const sqlDeadDeliveries = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts, coalesce(c.last_error, ''), c.deadline_ms
@@ -321,11 +289,11 @@ FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN
 WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3 + 0`
 
 // Dead reads up to limit dead events above after, in order, as far as pageBytes allows.
-func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]DeadDelivery, error) {
-	var out []DeadDelivery
+func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]row.DeadDelivery, error) {
+	var out []row.DeadDelivery
 	size := 0
 	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
-		var d DeadDelivery
+		var d row.DeadDelivery
 		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS))
 		if err != nil {
 			return err

@@ -3,16 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Dispatches are the statements on the _honkerx_dispatch_ tables.
 type Dispatches struct{}
-
-// DispatchPart is a part of what dispatch has in the file.
-type DispatchPart struct {
-	Name string // of the object that tells whether the part is there
-	DDL  string
-}
 
 // The objects that tell whether a part of dispatch is in the file, which are the last that it makes.
 const (
@@ -49,7 +45,7 @@ func (d Dispatches) Exists(ctx context.Context, q Querier) (bool, error) {
 
 // Bootstrap makes those of parts that are not there, inside the caller's transaction. See
 // [Relays.Bootstrap] for the lock.
-func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...DispatchPart) error {
+func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...row.DispatchPart) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
@@ -68,15 +64,6 @@ func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...DispatchP
 	return nil
 }
 
-// Sent is a job that is sent by dispatch.
-type Sent struct {
-	ID         int64
-	Queue      string
-	Events     string // the topic of its log; "": none
-	ReplyQueue string
-	ReplyTopic string
-}
-
 const (
 	sqlAddSent = `INSERT INTO _honkerx_dispatch_jobs (job_id, run_id, queue, events, reply_queue, reply_topic, sent_ms)
 VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFLICT (job_id) DO NOTHING`
@@ -86,7 +73,7 @@ VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFL
 
 // Add notes a job that was sent; false for one that was noted before, which an enqueue with a unique
 // key has found.
-func (Dispatches) Add(ctx context.Context, q Querier, s Sent, nowMS int64) (bool, error) {
+func (Dispatches) Add(ctx context.Context, q Querier, s row.Sent, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, nowMS)
 	return n > 0, err
 }
@@ -105,28 +92,6 @@ JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 func (Dispatches) Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error) {
 	found, err = one(ctx, q, sqlDispatched, []any{id}, &sent, &queue)
 	return sent, queue, found, err
-}
-
-// DispatchStatus is what the file says of a job that was sent.
-type DispatchStatus struct {
-	RunID       int64
-	Queue       string
-	SentMS      int64
-	StartedMS   int64
-	EndedMS     int64
-	Stopped     bool
-	HeldUntilMS int64 // of a stopped one
-
-	State     string // of the live job; "": there is none
-	Attempts  int64
-	Worker    string
-	LastError string
-	Dead      bool
-	Output    sql.NullString
-	Twins     bool // copies wait beside it
-
-	ReplyQueue string // that has a reply of the job; "": none has, or there is an Output
-	Reply      any    // the payload, as the file has it
 }
 
 // DispatchPrefix begins the keys of dispatch by default.
@@ -159,21 +124,12 @@ LEFT JOIN _honker_live AS p ON p.id = iif(r.value IS NULL, (SELECT max(id) FROM 
 WHERE j.job_id = ?1`
 
 // Status reads what became of a job that was sent, by keys with that prefix.
-func (Dispatches) Status(ctx context.Context, q Querier, prefix string, id, now int64) (s DispatchStatus, found bool, err error) {
+func (Dispatches) Status(ctx context.Context, q Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error) {
 	args := []any{id, now, prefix + dispatchReply, prefix + dispatchLegacyReply}
 	found, err = one(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, (*number)(&s.SentMS),
 		(*number)(&s.StartedMS), (*number)(&s.EndedMS), &s.Stopped, (*number)(&s.HeldUntilMS), &s.State,
 		(*number)(&s.Attempts), &s.Worker, &s.LastError, &s.Dead, &s.Output, &s.ReplyQueue, &s.Reply, &s.Twins)
 	return s, found, err
-}
-
-// DispatchCopy is a live job that stands for one that was sent.
-type DispatchCopy struct {
-	ID      int64
-	Queue   string
-	Claimed bool
-	Worker  string
-	Until   int64 // unix seconds: the end of the claim
 }
 
 // By primary key, and the index of the twins.
@@ -182,9 +138,9 @@ WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
   UNION ALL SELECT job_id FROM _honkerx_dispatch_twins WHERE sent_id = ?1)`
 
 // Copies are the live jobs that stand for the job id: several while it waits in legacy queues too.
-func (Dispatches) Copies(ctx context.Context, q Querier, id int64) (out []DispatchCopy, err error) {
+func (Dispatches) Copies(ctx context.Context, q Querier, id int64) (out []row.DispatchCopy, err error) {
 	err = each(ctx, q, sqlDispatchCopies, func(rows *sql.Rows) error {
-		var c DispatchCopy
+		var c row.DispatchCopy
 		err := rows.Scan(&c.ID, &c.Queue, &c.Claimed, &c.Worker, (*number)(&c.Until))
 		out = append(out, c)
 		return err
@@ -221,14 +177,6 @@ func (Dispatches) EndStopped(ctx context.Context, q Querier, id, nowMS int64) er
 	return err
 }
 
-// DispatchLoad is how much lies in a queue.
-type DispatchLoad struct {
-	Queue    string
-	Depth    int64
-	InFlight int64
-	Oldest   int64 // unix seconds: when the first of those that wait was enqueued; 0: none waits
-}
-
 // By the indexes of claims, which have what is counted. Ids rise in the order of the enqueues.
 const sqlDispatchLoads = `SELECT k.value,
   (SELECT count(*) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending'),
@@ -238,9 +186,9 @@ const sqlDispatchLoads = `SELECT k.value,
 FROM json_each(?1) AS k`
 
 // Loads counts what waits and what runs in each of queues.
-func (Dispatches) Loads(ctx context.Context, q Querier, queues []string) (out []DispatchLoad, err error) {
+func (Dispatches) Loads(ctx context.Context, q Querier, queues []string) (out []row.DispatchLoad, err error) {
 	err = each(ctx, q, sqlDispatchLoads, func(rows *sql.Rows) error {
-		var l DispatchLoad
+		var l row.DispatchLoad
 		err := rows.Scan(&l.Queue, &l.Depth, &l.InFlight, (*number)(&l.Oldest))
 		out = append(out, l)
 		return err

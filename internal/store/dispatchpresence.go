@@ -4,15 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-)
 
-// DispatchPresence is a row of _honkerx_dispatch_presence.
-type DispatchPresence struct {
-	Key       string `json:"key"`
-	Owner     string `json:"owner"`
-	Value     string `json:"value"`
-	ExpiresMS int64  `json:"expires_ms"`
-}
+	"github.com/honker-go/honker/internal/row"
+)
 
 // By primary key. Another owner is replaced once its time is over.
 const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, value, expires_ms) VALUES (?1, ?2, ?3, ?4)
@@ -20,7 +14,7 @@ ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, 
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
 // Register enters an actor; false when another lives under its key.
-func (Dispatches) Register(ctx context.Context, q Querier, p DispatchPresence, nowMS int64) (bool, error) {
+func (Dispatches) Register(ctx context.Context, q Querier, p row.DispatchPresence, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, p.Value, p.ExpiresMS, nowMS)
 	return n > 0, err
 }
@@ -33,7 +27,7 @@ WHERE p.key = json_extract(b.value, '$.key') AND p.owner = json_extract(b.value,
 RETURNING key`
 
 // Beat refreshes the rows of actors, and returns the keys of those that still have one.
-func (Dispatches) Beat(ctx context.Context, q Querier, all []DispatchPresence) ([]string, error) {
+func (Dispatches) Beat(ctx context.Context, q Querier, all []row.DispatchPresence) ([]string, error) {
 	list, err := json.Marshal(all)
 	if err != nil {
 		return nil, err
@@ -59,18 +53,18 @@ WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 )
 
 // Presences returns the actors with a key from first up to end, exclusive, that live.
-func (Dispatches) Presences(ctx context.Context, q Querier, first, end string, nowMS int64) ([]DispatchPresence, error) {
+func (Dispatches) Presences(ctx context.Context, q Querier, first, end string, nowMS int64) ([]row.DispatchPresence, error) {
 	return presences(ctx, q, sqlPresences, first, end, nowMS)
 }
 
 // AllPresences returns the actors that live, whatever their prefix.
-func (Dispatches) AllPresences(ctx context.Context, q Querier, nowMS int64) ([]DispatchPresence, error) {
+func (Dispatches) AllPresences(ctx context.Context, q Querier, nowMS int64) ([]row.DispatchPresence, error) {
 	return presences(ctx, q, sqlAllPresences, nowMS)
 }
 
-func presences(ctx context.Context, q Querier, query string, args ...any) (out []DispatchPresence, err error) {
+func presences(ctx context.Context, q Querier, query string, args ...any) (out []row.DispatchPresence, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var p DispatchPresence
+		var p row.DispatchPresence
 		err := rows.Scan(&p.Key, &p.Owner, &p.Value, (*number)(&p.ExpiresMS))
 		out = append(out, p)
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"math"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // keepsDone is the condition that the queue of a live job keeps those that are done. The first part is
@@ -40,16 +42,16 @@ const (
 )
 
 // FindDone reads a job of any queue that is done and was kept.
-func (Jobs) FindDone(ctx context.Context, q Querier, id int64) (Job, bool, error) {
+func (Jobs) FindDone(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
 	return getDone(ctx, q, sqlFindDone, id)
 }
 
 // GetDone reads a job of queue that is done and was kept.
-func (Jobs) GetDone(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
+func (Jobs) GetDone(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
 	return getDone(ctx, q, sqlGetDone, id, queue)
 }
 
-func getDone(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
+func getDone(ctx context.Context, q Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	job.State = "done"
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*number)(&job.Priority), (*number)(&job.RunAt),
 		(*text)(&job.WorkerID), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*number)(&job.CreatedAt), (*number)(&job.ExpiresAt),
@@ -65,19 +67,10 @@ UNION ALL SELECT 'done' FROM _honkerx_done WHERE job_id = ?1 AND queue = ?2 AND 
 
 // Same tells where in the file the job is that has the id, queue, payload and time of creation of j: it is
 // "live", "dead" or "done", and empty where there is none.
-func (Jobs) Same(ctx context.Context, q Querier, j Job) (where string, err error) {
+func (Jobs) Same(ctx context.Context, q Querier, j row.Job) (where string, err error) {
 	_, err = one(ctx, q, sqlSameJob, []any{j.ID, j.Queue, j.CreatedAt, j.Payload}, &where)
 	return where, err
 }
-
-// QueueRetention is how much of what a queue has finished is kept.
-type QueueRetention struct {
-	Queue string
-	Done  Retention // no bound: none is kept
-	Dead  Retention // no bound: all are kept
-}
-
-func (r Retention) bounded() bool { return r.MaxCount > 0 || r.MaxAgeMS > 0 }
 
 // By primary key.
 const (
@@ -94,9 +87,9 @@ WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_
 )
 
 // SetQueue sets how much of a queue is kept. It writes nothing, and returns false, where that is so already.
-func (Retentions) SetQueue(ctx context.Context, q Querier, r QueueRetention) (changed bool, err error) {
+func (Retentions) SetQueue(ctx context.Context, q Querier, r row.QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
-	if r.Done.bounded() {
+	if r.Done.Bounded() {
 		doneCount, doneAge = r.Done.MaxCount, r.Done.MaxAgeMS
 	}
 	n, err := affected(ctx, q, sqlSetQueueRetention, r.Queue, doneCount, doneAge, nullable(r.Dead.MaxCount), nullable(r.Dead.MaxAgeMS))
@@ -104,8 +97,8 @@ func (Retentions) SetQueue(ctx context.Context, q Querier, r QueueRetention) (ch
 }
 
 // GetQueue returns how much of a queue is kept.
-func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (QueueRetention, error) {
-	r := QueueRetention{Queue: queue}
+func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (row.QueueRetention, error) {
+	r := row.QueueRetention{Queue: queue}
 	all, err := queueRetentions(ctx, q, sqlGetQueueRetention, queue)
 	if len(all) > 0 {
 		r = all[0]
@@ -115,13 +108,13 @@ func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (QueueR
 
 // Queues returns how much is kept of the queues that have something to trim: dead jobs, if there is a
 // bound of them, or jobs that are done.
-func (Retentions) Queues(ctx context.Context, q Querier) ([]QueueRetention, error) {
+func (Retentions) Queues(ctx context.Context, q Querier) ([]row.QueueRetention, error) {
 	return queueRetentions(ctx, q, sqlQueueRetentions)
 }
 
-func queueRetentions(ctx context.Context, q Querier, query string, args ...any) (all []QueueRetention, err error) {
+func queueRetentions(ctx context.Context, q Querier, query string, args ...any) (all []row.QueueRetention, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var r QueueRetention
+		var r row.QueueRetention
 		err := rows.Scan(&r.Queue, (*number)(&r.Done.MaxCount), (*number)(&r.Done.MaxAgeMS), (*number)(&r.Dead.MaxCount), (*number)(&r.Dead.MaxAgeMS))
 		all = append(all, r)
 		return err
@@ -157,36 +150,33 @@ var (
 	KeptDead = Kept{sqlDeadRank, sqlDeadOver, sqlDropDeadJobs, 1}
 )
 
-// Cutoff is the last of the jobs that are not kept, by its time and id.
-type Cutoff struct{ at, id int64 }
-
 // Everything is the Cutoff behind which nothing is kept.
-var Everything = Cutoff{math.MaxInt64, math.MaxInt64}
+var Everything = row.Cutoff{At: math.MaxInt64, ID: math.MaxInt64}
 
 // Cutoff returns what r gives up of queue at the unix second now. The age is rounded up to seconds,
 // since a job has ended no later than its second says. It reads as many rows as are kept by count.
-func (k Kept) Cutoff(ctx context.Context, q Querier, queue string, r Retention, now int64) (c Cutoff, err error) {
-	c = Cutoff{math.MinInt64, math.MinInt64}
+func (k Kept) Cutoff(ctx context.Context, q Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
+	c = row.Cutoff{At: math.MinInt64, ID: math.MinInt64}
 	if r.MaxAgeMS > 0 {
-		c = Cutoff{(now-(r.MaxAgeMS+999)/1000)*k.second - 1, math.MaxInt64}
+		c = row.Cutoff{At: (now-(r.MaxAgeMS+999)/1000)*k.second - 1, ID: math.MaxInt64}
 	}
 	if r.MaxCount == 0 {
 		return c, nil
 	}
-	var last Cutoff
-	found, err := one(ctx, q, k.rank, []any{queue, r.MaxCount}, (*number)(&last.at), (*number)(&last.id))
-	if found && (last.at > c.at || last.at == c.at && last.id > c.id) {
+	var last row.Cutoff
+	found, err := one(ctx, q, k.rank, []any{queue, r.MaxCount}, (*number)(&last.At), (*number)(&last.ID))
+	if found && (last.At > c.At || last.At == c.At && last.ID > c.ID) {
 		c = last
 	}
 	return c, err
 }
 
 // Over returns up to limit of the jobs of queue up to c, the oldest first.
-func (k Kept) Over(ctx context.Context, q Querier, queue string, c Cutoff, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, k.over, 0, queue, c.at, c.id, limit)
+func (k Kept) Over(ctx context.Context, q Querier, queue string, c row.Cutoff, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, k.over, 0, queue, c.At, c.ID, limit)
 }
 
 // Drop deletes those of ids that are still up to c, and counts them.
-func (k Kept) Drop(ctx context.Context, q Querier, queue string, c Cutoff, ids []int64) (int, error) {
-	return affected(ctx, q, k.drop, queue, c.at, c.id, idList(ids))
+func (k Kept) Drop(ctx context.Context, q Querier, queue string, c row.Cutoff, ids []int64) (int, error) {
+	return affected(ctx, q, k.drop, queue, c.At, c.ID, idList(ids))
 }

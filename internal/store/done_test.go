@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -27,9 +28,9 @@ func (c *counting) QueryContext(ctx context.Context, query string, args ...any) 
 }
 
 // keep sets what is kept of the jobs of queue "a".
-func keep(t *testing.T, q store.Querier, done, dead store.Retention) {
+func keep(t *testing.T, q store.Querier, done, dead row.Retention) {
 	t.Helper()
-	_, err := store.Retentions{}.SetQueue(ctx, q, store.QueueRetention{Queue: "a", Done: done, Dead: dead})
+	_, err := store.Retentions{}.SetQueue(ctx, q, row.QueueRetention{Queue: "a", Done: done, Dead: dead})
 	require.NoError(t, err)
 }
 
@@ -49,7 +50,7 @@ func TestDone_Ack_Keeps(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
 			tx := held(t, openFresh(t), heldRow())
-			keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+			keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
 			exec(t, tx, `UPDATE _honkerx_job SET unique_key = 'k', unique_until = 2, queue = 'a', headers = '{}', batch = 7 WHERE job_id = 1`)
 			ok, err := s.perform(tx, mine, 9)
 			require.NoError(t, err)
@@ -73,9 +74,9 @@ func TestDone_Ack_Fenced(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
 			tx := held(t, openFresh(t), heldRow())
-			keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+			keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
 			before := dump(t, tx)
-			for _, c := range []store.Claim{{ID: 1, Worker: "other", Attempt: 2}, {ID: 1, Worker: "me", Attempt: 1}} {
+			for _, c := range []row.Claim{{ID: 1, Worker: "other", Attempt: 2}, {ID: 1, Worker: "me", Attempt: 1}} {
 				if c.Worker == "me" && !s.fenced {
 					continue
 				}
@@ -97,7 +98,7 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 		for _, s := range acks {
 			tx := held(t, openFresh(t), heldRow())
 			if others {
-				_, err := store.Retentions{}.SetQueue(ctx, tx, store.QueueRetention{Queue: "b", Done: store.Retention{MaxCount: 9}})
+				_, err := store.Retentions{}.SetQueue(ctx, tx, row.QueueRetention{Queue: "b", Done: row.Retention{MaxCount: 9}})
 				require.NoError(t, err)
 			}
 			c := &counting{Querier: tx}
@@ -129,7 +130,7 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 func TestDone_AckAll(t *testing.T) {
 	for _, ids := range []string{`[1]`, `[1, 77]`, `"1"`} {
 		tx := held(t, openFresh(t), heldRow())
-		keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+		keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
 		n, err := store.Jobs{}.AckAll(ctx, tx, ids, "me", 9)
 		require.NoError(t, err)
 		require.Equal(t, 1, n, ids)
@@ -141,7 +142,7 @@ func TestDone_AckAll(t *testing.T) {
 // A batch may have jobs of queues that keep them and of others.
 func TestDone_Ack_SeveralQueues(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	keep(t, tx, store.Retention{MaxAgeMS: 1000}, store.Retention{})
+	keep(t, tx, row.Retention{MaxAgeMS: 1000}, row.Retention{})
 	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload, state, attempts, worker_id, claim_expires_at)
 VALUES (1, 'a', '1', 'processing', 1, 'w', 20), (2, 'b', '1', 'processing', 1, 'w', 20), (3, 'a', '1', 'processing', 1, 'w', 20)`)
 	n, err := store.Jobs{}.AckAttempt(ctx, tx, []int64{1, 2, 3, 4}, "w", 1, 9)
@@ -155,11 +156,11 @@ VALUES (1, 'a', '1', 'processing', 1, 'w', 20), (2, 'b', '1', 'processing', 1, '
 // Above twice its count, each ack deletes the oldest job that is done.
 func TestDone_Ack_TrimsAtTwice(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	keep(t, tx, store.Retention{MaxCount: 2}, store.Retention{})
+	keep(t, tx, row.Retention{MaxCount: 2}, row.Retention{})
 	for id := range int64(7) {
 		exec(t, tx, `INSERT INTO _honker_live (id, queue, payload, state, attempts, worker_id, claim_expires_at)
 VALUES (?1, 'a', '1', 'processing', 1, 'w', 20)`, id+1)
-		ok, err := store.Jobs{}.Ack(ctx, tx, store.Claim{ID: id + 1, Worker: "w", Attempt: 1}, 9)
+		ok, err := store.Jobs{}.Ack(ctx, tx, row.Claim{ID: id + 1, Worker: "w", Attempt: 1}, 9)
 		require.NoError(t, err)
 		require.True(t, ok)
 		requireSound(t, tx)
@@ -170,14 +171,14 @@ VALUES (?1, 'a', '1', 'processing', 1, 'w', 20)`, id+1)
 // A job that is copied back under its id, and acked again, is kept as it is now.
 func TestDone_Ack_Again(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
 	for range 2 {
 		ok, err := store.Jobs{}.Ack(ctx, tx, mine, 9)
 		require.NoError(t, err)
 		require.True(t, ok)
 		requireSound(t, tx)
 		again := heldRow()
-		writeRows(t, tx, []row{again})
+		writeRows(t, tx, []fixture{again})
 	}
 	require.Equal(t, "1", value(t, tx, `SELECT done_kept FROM _honkerx_queues`))
 }
@@ -185,14 +186,14 @@ func TestDone_Ack_Again(t *testing.T) {
 // Where a trigger of the application keeps the live job, the ack fails and changes nothing.
 func TestDone_Ack_LiveRowKept(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
 	exec(t, tx, `CREATE TRIGGER app BEFORE DELETE ON _honker_live BEGIN SELECT RAISE(IGNORE); END`)
 	before := dump(t, tx)
 	_, err := store.Jobs{}.Ack(ctx, tx, mine, 9)
 	require.ErrorContains(t, err, "a trigger keeps a job that is done from being removed")
 	require.Equal(t, before, dump(t, tx))
 
-	keep(t, tx, store.Retention{}, store.Retention{})
+	keep(t, tx, row.Retention{}, row.Retention{})
 	before = dump(t, tx)
 	_, err = store.Jobs{}.Ack(ctx, tx, mine, 9)
 	require.ErrorContains(t, err, "a trigger keeps", "it was kept once")
@@ -203,22 +204,22 @@ func TestDone_Ack_LiveRowKept(t *testing.T) {
 func TestRetention_Queue(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
-	get := func() store.QueueRetention {
+	get := func() row.QueueRetention {
 		r, err := store.Retentions{}.GetQueue(ctx, db, "a")
 		require.NoError(t, err)
 		return r
 	}
-	require.Equal(t, store.QueueRetention{Queue: "a"}, get())
-	done, dead := store.Retention{MaxAgeMS: 60000}, store.Retention{MaxCount: 5, MaxAgeMS: 1000}
+	require.Equal(t, row.QueueRetention{Queue: "a"}, get())
+	done, dead := row.Retention{MaxAgeMS: 60000}, row.Retention{MaxCount: 5, MaxAgeMS: 1000}
 	keep(t, db, done, dead)
-	require.Equal(t, store.QueueRetention{Queue: "a", Done: done, Dead: dead}, get())
+	require.Equal(t, row.QueueRetention{Queue: "a", Done: done, Dead: dead}, get())
 	unchanged(t, path, func() { keep(t, db, done, dead) })
 	exec(t, db, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, attempts, max_attempts, created_at, done_ms) VALUES (1, 'a', '1', 0, 0, 1, 3, 0, 5)`)
-	keep(t, db, store.Retention{}, store.Retention{})
+	keep(t, db, row.Retention{}, row.Retention{})
 	require.Equal(t, "NULL|NULL|1", value(t, db, `SELECT done_count, done_age_ms, done_kept FROM _honkerx_queues`))
 	all, err := store.Retentions{}.Queues(ctx, db)
 	require.NoError(t, err)
-	require.Equal(t, []store.QueueRetention{{Queue: "a"}}, all, "the job is still there")
+	require.Equal(t, []row.QueueRetention{{Queue: "a"}}, all, "the job is still there")
 	exec(t, db, `DELETE FROM _honkerx_done`)
 	all, err = store.Retentions{}.Queues(ctx, db)
 	require.NoError(t, err)
@@ -232,23 +233,23 @@ func TestKept_Cutoff(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, died_at) VALUES
   (1, 'a', '1', 10), (2, 'a', '1', 30), (3, 'a', '1', 20), (4, 'a', '1', 30), (5, 'b', '1', 1), (6, 'a', '1', 30)`)
-	over := func(r store.Retention) []int64 {
+	over := func(r row.Retention) []int64 {
 		c, err := store.KeptDead.Cutoff(ctx, tx, "a", r, 35)
 		require.NoError(t, err)
 		ids, err := store.KeptDead.Over(ctx, tx, "a", c, 10)
 		require.NoError(t, err)
 		return ids
 	}
-	require.Empty(t, over(store.Retention{}))
-	require.Empty(t, over(store.Retention{MaxCount: 5}))
-	require.Equal(t, []int64{1, 3, 2}, over(store.Retention{MaxCount: 2}))
-	require.Equal(t, []int64{1}, over(store.Retention{MaxAgeMS: 15000}), "15 s is not more than 15 s")
-	require.Equal(t, []int64{1, 3}, over(store.Retention{MaxAgeMS: 14000, MaxCount: 5}))
-	require.Equal(t, []int64{1, 3, 2}, over(store.Retention{MaxAgeMS: 14000, MaxCount: 2}))
-	require.Equal(t, []int64{1, 3, 2, 4, 6}, over(store.Retention{MaxAgeMS: 1000}))
+	require.Empty(t, over(row.Retention{}))
+	require.Empty(t, over(row.Retention{MaxCount: 5}))
+	require.Equal(t, []int64{1, 3, 2}, over(row.Retention{MaxCount: 2}))
+	require.Equal(t, []int64{1}, over(row.Retention{MaxAgeMS: 15000}), "15 s is not more than 15 s")
+	require.Equal(t, []int64{1, 3}, over(row.Retention{MaxAgeMS: 14000, MaxCount: 5}))
+	require.Equal(t, []int64{1, 3, 2}, over(row.Retention{MaxAgeMS: 14000, MaxCount: 2}))
+	require.Equal(t, []int64{1, 3, 2, 4, 6}, over(row.Retention{MaxAgeMS: 1000}))
 
 	exec(t, tx, `INSERT INTO _honkerx_after (job_id, waiter) VALUES (3, 99)`)
-	c, err := store.KeptDead.Cutoff(ctx, tx, "a", store.Retention{MaxCount: 2}, 35)
+	c, err := store.KeptDead.Cutoff(ctx, tx, "a", row.Retention{MaxCount: 2}, 35)
 	require.NoError(t, err)
 	n, err := store.KeptDead.Drop(ctx, tx, "a", c, []int64{1, 2, 3, 4, 5, 6})
 	require.NoError(t, err)
@@ -259,7 +260,7 @@ func TestKept_Cutoff(t *testing.T) {
 // A dead job that is trimmed leaves nothing of its side row.
 func TestKept_SideRows(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	require.Equal(t, store.PlacedNew, keyed(t, tx, store.Unique{}).Result)
+	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
 	id := die(t, tx)
 	require.Equal(t, "1", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
 	n, err := store.KeptDead.Drop(ctx, tx, "a", store.Everything, []int64{id})
@@ -273,7 +274,7 @@ func TestKept_SideRows(t *testing.T) {
 // The check names what is wrong with the jobs that are done.
 func TestCheck_BrokenDone(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	keep(t, tx, store.Retention{MaxCount: 9}, store.Retention{})
+	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
 	for rule, by := range map[string]string{
 		"a job that is done is not live":                       `INSERT INTO _honker_live (id, queue, payload) VALUES (1, 'a', '1')`,
 		"a queue knows how many of its jobs are done and kept": `UPDATE _honkerx_queues SET done_kept = 7`,

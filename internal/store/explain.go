@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"math"
 	"slices"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Outlook is what the next claims of a queue would find, without claiming: whether they take a job, after
@@ -15,8 +17,8 @@ import (
 // It follows the claim step by step, see ClaimAt and keyTriggers; a model test holds the two together.
 type Outlook struct {
 	Queue     string
-	Pause     *Pause // nil: none
-	Limits    QueueLimits
+	Pause     *row.Pause // nil: none
+	Limits    row.QueueLimits
 	Running   int64 // jobs with a claim that holds, and those that were cancelled and may run on
 	Cancelled int64 // these
 	Most      int   // that are counted as ahead of a job
@@ -43,20 +45,6 @@ func (a candidate) compare(b candidate) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
 }
 
-// Standing is what the next claims do with a job that is due.
-type Standing struct {
-	Ahead      Count  // jobs that they take before it, or would but for the pause and the limits of the queue
-	QueueFull  bool   // with those, as many run as may
-	RateSpent  bool   // with those, the rate of the queue has no start left
-	NextMS     int64  // without them neither: when it has the next one, in unix milliseconds
-	AboutMS    int64  // when those and the job have started, if they do so at once
-	KeyPause   *Pause // nil: none
-	KeyFull    bool   // as many of its key run as may, those ahead of it included
-	KeyRunning int64  // how many that are
-	First      int64  // in order: the job of its key that comes first; 0: itself
-	KeyStart   int64  // the start that the rate of its key gives it, in unix seconds; 0: at once
-}
-
 const (
 	// outlookJobs bounds the jobs that an Outlook goes through one by one.
 	outlookJobs = 1000
@@ -72,21 +60,13 @@ var (
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
 )
 
-// JobSide is what explains a live job beside its row.
-type JobSide struct {
-	Reserved bool  // its time is a start that the rate of its key has given it
-	Paused   bool  // or the end of a pause of its key
-	Held     bool  // for its key
-	After    int64 // the job that has its unique key, the end of which it waits for; 0: none
-}
-
 // By primary keys.
 const sqlJobSide = `SELECT ifnull(s.wait, 0) & 1, ifnull(s.wait, 0) & 2 > 0, ifnull(s.slot, 0) = 2, u.job_id
 FROM _honkerx_job AS s LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.next_id = s.job_id
 WHERE s.job_id = ?1`
 
 // Side reads the JobSide of a job; the zero one for a job without a side row.
-func (Jobs) Side(ctx context.Context, q Querier, id int64) (s JobSide, err error) {
+func (Jobs) Side(ctx context.Context, q Querier, id int64) (s row.JobSide, err error) {
 	_, err = one(ctx, q, sqlJobSide, []any{id}, &s.Reserved, &s.Paused, &s.Held, (*number)(&s.After))
 	return s, err
 }
@@ -116,13 +96,6 @@ func (Jobs) CancelledJobs(ctx context.Context, q Querier, queue, key string, now
 	return returnedIDs(ctx, q, sqlCancelledJobs, 0, queue, now, limit, key)
 }
 
-// Edge is what a job waits for, and has not ended well.
-type Edge struct {
-	Job   int64 // or 0
-	Batch int64
-	Dead  bool // it goes on waiting until that is requeued or discarded
-}
-
 // By _honkerx_after_waiter.
 const sqlOpenEdges = `SELECT * FROM (SELECT job_id, batch, 1 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 2 LIMIT ?2 + 0)
@@ -131,9 +104,9 @@ SELECT * FROM (SELECT job_id, batch, 0 FROM _honkerx_after INDEXED BY _honkerx_a
   WHERE waiter = ?1 AND state = 0 LIMIT ?2 + 0)`
 
 // OpenEdges returns up to limit of what a job waits for that is dead, and up to limit of what is not done yet.
-func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all []Edge, err error) {
+func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all []row.Edge, err error) {
 	err = each(ctx, q, sqlOpenEdges, func(rows *sql.Rows) error {
-		var e Edge
+		var e row.Edge
 		err := rows.Scan((*number)(&e.Job), (*number)(&e.Batch), &e.Dead)
 		all = append(all, e)
 		return err
@@ -276,7 +249,7 @@ func (o *Outlook) free(c candidate) {
 func (o *Outlook) Freed(id int64) bool { return o.freed[id] }
 
 // Of returns what the next claims do with a job of the queue that is due.
-func (o *Outlook) Of(ctx context.Context, q Querier, job Job, side JobSide) (s Standing, err error) {
+func (o *Outlook) Of(ctx context.Context, q Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
 	c := candidate{id: job.ID, priority: job.Priority, runAt: job.RunAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
 		err = o.byKeys(ctx, q, c, &s)
@@ -291,14 +264,14 @@ func (o *Outlook) Of(ctx context.Context, q Querier, job Job, side JobSide) (s S
 }
 
 // queueLimits holds the place of a job against the limits of the queue.
-func (o *Outlook) queueLimits(s *Standing) {
+func (o *Outlook) queueLimits(s *row.Standing) {
 	if o.Limits.Running > 0 {
 		s.QueueFull = s.Ahead.N >= o.Limits.Running-o.Running
 	}
 	if o.Limits.Rate.N == 0 {
 		return
 	}
-	now, every, burst := float64(o.nowMS), o.Limits.Rate.every(), float64(o.Limits.Rate.Burst)
+	now, every, burst := float64(o.nowMS), o.Limits.Rate.Every(), float64(o.Limits.Rate.Burst)
 	starts, next := startsAt(now, every, burst, o.tat)
 	s.RateSpent = s.Ahead.N >= starts
 	if starts == 0 {
@@ -314,9 +287,6 @@ func (o *Outlook) queueLimits(s *Standing) {
 // firstTick is the first millisecond at which a start that is due at ms is let pass.
 func firstTick(ms float64) int64 { return int64(math.Ceil(ms - startSlack)) }
 
-// every is the time from one start to the next.
-func (r StartRate) every() float64 { return float64(r.PerMS) / float64(r.N) }
-
 // Jobs that wait before a place in the order of claims, level by level. Those that can run no more are passed,
 // and count as looked at.
 var sqlCountAhead = levelsIf("?1", "1") + `
@@ -328,7 +298,7 @@ SELECT count(*), ifnull(sum(ok), 0) FROM (
   LIMIT ?3 + 0)`
 
 // count is the place of a job in a queue without limits on keys.
-func (o *Outlook) count(ctx context.Context, q Querier, c candidate) (ahead Count, err error) {
+func (o *Outlook) count(ctx context.Context, q Querier, c candidate) (ahead row.Count, err error) {
 	var looked, ok int64
 	_, err = one(ctx, q, sqlCountAhead, []any{o.Queue, o.now, o.Most, c.priority, c.runAt, c.id}, &looked, &ok)
 	for _, s := range o.settled {
@@ -336,5 +306,5 @@ func (o *Outlook) count(ctx context.Context, q Querier, c candidate) (ahead Coun
 			ok++
 		}
 	}
-	return Count{N: ok, More: looked >= int64(o.Most)}, err
+	return row.Count{N: ok, More: looked >= int64(o.Most)}, err
 }

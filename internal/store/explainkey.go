@@ -6,18 +6,20 @@ import (
 	"database/sql"
 	"math"
 	"slices"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // keyOutlook is what the next claims find of a key, and how it changes with each of them.
 type keyOutlook struct {
-	pause     *Pause
+	pause     *row.Pause
 	running   int64   // with a claim that holds, or claimed by a claim before
 	first     int64   // of its live jobs, by id; 0: none
 	tat, next float64 // until when its starts are spent, and reserved
 }
 
 // full tells why a claim holds a job of the key: as many run as may, or in order another one comes first.
-func (k *keyOutlook) full(l QueueLimits, id int64) (full bool, first int64) {
+func (k *keyOutlook) full(l row.QueueLimits, id int64) (full bool, first int64) {
 	full = l.PerKey > 0 && k.running >= l.PerKey || l.InOrder && k.running > 0
 	if l.InOrder && k.first < id {
 		first = k.first
@@ -30,7 +32,7 @@ func (k *keyOutlook) startAt(o *Outlook, c candidate) (second int64) {
 	if o.Limits.KeyRate.N == 0 {
 		return 0
 	}
-	allowance := o.Limits.KeyRate.every() * float64(o.Limits.KeyRate.Burst-1)
+	allowance := o.Limits.KeyRate.Every() * float64(o.Limits.KeyRate.Burst-1)
 	reserved := max(k.tat, k.next)
 	over := reserved
 	if c.reserved {
@@ -46,7 +48,7 @@ func (k *keyOutlook) startAt(o *Outlook, c candidate) (second int64) {
 func (k *keyOutlook) claim(o *Outlook, c candidate) bool {
 	every, now := 0.0, float64(o.nowMS)
 	if o.Limits.KeyRate.N > 0 {
-		every = o.Limits.KeyRate.every()
+		every = o.Limits.KeyRate.Every()
 	}
 	if full, first := k.full(o.Limits, c.id); full || first != 0 || k.pause != nil {
 		return false
@@ -156,7 +158,7 @@ func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error 
 	}
 	return each(ctx, q, sqlKeyOutlooks, func(rows *sql.Rows) error {
 		var k keyOutlook
-		var p Pause
+		var p row.Pause
 		var key string
 		var paused bool
 		var tat, next sql.NullFloat64
@@ -178,7 +180,7 @@ func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error 
 }
 
 // Lasting returns what keeps a job from starting that is not due yet, as far as it may still do so when it is.
-func (o *Outlook) Lasting(ctx context.Context, q Querier, job Job) (s Standing, err error) {
+func (o *Outlook) Lasting(ctx context.Context, q Querier, job row.Job) (s row.Standing, err error) {
 	if job.Key == "" || !o.keyed {
 		return s, nil
 	}
@@ -192,7 +194,7 @@ func (o *Outlook) Lasting(ctx context.Context, q Querier, job Job) (s Standing, 
 }
 
 // byKeys goes through the jobs before c as claims do.
-func (o *Outlook) byKeys(ctx context.Context, q Querier, c candidate, s *Standing) error {
+func (o *Outlook) byKeys(ctx context.Context, q Querier, c candidate, s *row.Standing) error {
 	ahead := slices.DeleteFunc(slices.Clone(o.head), func(d candidate) bool { return d.compare(c) >= 0 })
 	s.Ahead.More = o.more && len(ahead) == len(o.head)
 	if c.key != "" && o.Limits.KeyRate.N > 0 {
@@ -267,7 +269,7 @@ SELECT (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
 
 // First returns the job of the queue that claims take first, or would but for the pause and the limits of the queue, and
 // how many they take; 0 and none where there is no such job. Then waits is one that waits for something else.
-func (o *Outlook) First(ctx context.Context, q Querier) (first, waits int64, n Count, err error) {
+func (o *Outlook) First(ctx context.Context, q Querier) (first, waits int64, n row.Count, err error) {
 	if !o.keyed {
 		if err := o.readHead(ctx, q, nil); err != nil {
 			return 0, 0, n, err

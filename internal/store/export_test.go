@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Claim, Ready, States and NextClaim are as ClaimAt, ReadyAt, StatesAt and NextClaimAt, at a whole second.
-func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]*Job, []Death, error) {
+func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]*row.Job, []row.Death, error) {
 	return j.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
 }
 
@@ -15,7 +17,7 @@ func (j Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (bo
 	return j.ReadyAt(ctx, q, queue, inMS(now))
 }
 
-func (j Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]QueueState, error) {
+func (j Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]row.QueueState, error) {
 	return j.StatesAt(ctx, q, queues, inMS(now))
 }
 
@@ -187,8 +189,8 @@ func Statements() []Statement {
 		hot("sqlGetDead", sqlGetDead),
 		cold("sqlHeads", sqlHeads),
 		cold("sqlAllHeads", sqlAllHeads),
-		cold("counts", countsQuery(&JobSelect{Queues: []string{"q"}})),
-		cold("all counts", countsQuery(&JobSelect{})),
+		cold("counts", countsQuery(&row.JobSelect{Queues: []string{"q"}})),
+		cold("all counts", countsQuery(&row.JobSelect{})),
 		hot("sqlDeadLetterExpired", sqlDeadLetterExpired),
 		hot("sqlDeadLetterExpiredLapsed", sqlDeadLetterExpiredLapsed),
 		hot("sqlFindJob", sqlFindJob),
@@ -357,10 +359,10 @@ func Statements() []Statement {
 		hot("sqlDropOld", sqlDropOld),
 		cold("sqlRelayDead", sqlRelayDead),
 		cold("sqlCountRelayDead", sqlCountRelayDead),
-		hot("sqlRelayDead by key", Relays{}.selects(sqlRelayDead, RelayDeadFilter{Key: "k"})),
-		hot("sqlCountRelayDead by key", Relays{}.selects(sqlCountRelayDead, RelayDeadFilter{Key: "k"})),
-		hot("sqlFreeRelayDead by key", Relays{}.selects(sqlFreeRelayDead, RelayDeadFilter{Key: "k"})),
-		cold("sqlRelayDead of an earlier version", Relays{Keyless: true}.selects(sqlRelayDead, RelayDeadFilter{})),
+		hot("sqlRelayDead by key", Relays{}.selects(sqlRelayDead, row.RelayDeadFilter{Key: "k"})),
+		hot("sqlCountRelayDead by key", Relays{}.selects(sqlCountRelayDead, row.RelayDeadFilter{Key: "k"})),
+		hot("sqlFreeRelayDead by key", Relays{}.selects(sqlFreeRelayDead, row.RelayDeadFilter{Key: "k"})),
+		cold("sqlRelayDead of an earlier version", Relays{Keyless: true}.selects(sqlRelayDead, row.RelayDeadFilter{})),
 		hot("sqlHasRelayKeys", sqlHasRelayKeys),
 		cold("sqlOpenRelayDead", sqlOpenRelayDead),
 		hot("sqlFreeRelayDead", sqlFreeRelayDead),
@@ -483,12 +485,12 @@ func Statements() []Statement {
 	for i, statement := range sqlDropGroup {
 		all = append(all, cold(fmt.Sprintf("sqlDropGroup[%d]", i), statement))
 	}
-	either := &Filter{Op: Or, Of: []Filter{{Op: KeyIs, Key: "k"}, {Op: KeyPrefix, Key: "p"}}}
-	for _, s := range []Selection{{Topic: "t"}, {Topic: "t:*"}, {Topic: "t", Filter: either}, {Topic: "*", Filter: either}} {
-		all = append(all, hot(fmt.Sprintf("read[%s %v]", s.Topic, s.Filter != nil), s.read(0, 0, 0).sql.String()))
+	either := &row.Filter{Op: row.Or, Of: []row.Filter{{Op: row.KeyIs, Key: "k"}, {Op: row.KeyPrefix, Key: "p"}}}
+	for _, s := range []row.Selection{{Topic: "t"}, {Topic: "t:*"}, {Topic: "t", Filter: either}, {Topic: "*", Filter: either}} {
+		all = append(all, hot(fmt.Sprintf("read[%s %v]", s.Topic, s.Filter != nil), selectionRead(s, 0, 0, 0).sql.String()))
 	}
 	for _, topic := range []string{"t", "t:*"} {
-		all = append(all, hot(fmt.Sprintf("compacted[%s]", topic), Selection{Topic: topic}.compacted().sql.String()))
+		all = append(all, hot(fmt.Sprintf("compacted[%s]", topic), selectionCompacted(row.Selection{Topic: topic}).sql.String()))
 	}
 	for _, l := range listStatements() {
 		all = append(all, cold(l[0], l[1]))
@@ -510,32 +512,32 @@ func Statements() []Statement {
 
 // listStatements are those that find and load the jobs of lists.
 func listStatements() (all [][2]string) {
-	phase := []Phase{PhaseReady, PhaseExpired}
+	phase := []row.Phase{row.PhaseReady, row.PhaseExpired}
 	for _, l := range []struct {
 		name  string
-		s     JobSelect
-		order Order
-		by    Access
-		after *Place
+		s     row.JobSelect
+		order row.Order
+		by    row.Access
+		after *row.Place
 	}{
-		{"newest", JobSelect{}, NewestFirst, Walk, &Place{ID: 1}},
-		{"oldest", JobSelect{}, OldestFirst, Walk, nil},
-		{"ids", JobSelect{IDs: []int64{1}, Phases: phase}, NewestFirst, Walk, nil},
-		{"sides", JobSelect{Key: "k"}, NewestFirst, Walk, nil},
-		{"batch", JobSelect{Batch: 1}, NewestFirst, Walk, nil},
-		{"phases", JobSelect{Phases: append(phase, PhaseLapsed)}, NewestFirst, Collect, nil},
-		{"queue", JobSelect{Queues: []string{"q"}}, NewestFirst, Collect, nil},
-		{"claims", JobSelect{Queues: []string{"q"}}, ClaimOrder, Walk, &Place{ID: 1}},
-		{"deaths", JobSelect{}, LastDiedFirst, Walk, nil},
-		{"later deaths", JobSelect{Queues: []string{"q"}}, LastDiedFirst, Walk, &Place{ID: 1}},
+		{"newest", row.JobSelect{}, row.NewestFirst, row.Walk, &row.Place{ID: 1}},
+		{"oldest", row.JobSelect{}, row.OldestFirst, row.Walk, nil},
+		{"ids", row.JobSelect{IDs: []int64{1}, Phases: phase}, row.NewestFirst, row.Walk, nil},
+		{"sides", row.JobSelect{Key: "k"}, row.NewestFirst, row.Walk, nil},
+		{"batch", row.JobSelect{Batch: 1}, row.NewestFirst, row.Walk, nil},
+		{"phases", row.JobSelect{Phases: append(phase, row.PhaseLapsed)}, row.NewestFirst, row.Collect, nil},
+		{"queue", row.JobSelect{Queues: []string{"q"}}, row.NewestFirst, row.Collect, nil},
+		{"claims", row.JobSelect{Queues: []string{"q"}}, row.ClaimOrder, row.Walk, &row.Place{ID: 1}},
+		{"deaths", row.JobSelect{}, row.LastDiedFirst, row.Walk, nil},
+		{"later deaths", row.JobSelect{Queues: []string{"q"}}, row.LastDiedFirst, row.Walk, &row.Place{ID: 1}},
 	} {
-		for i, a := range l.s.arms(l.order, l.by, l.after) {
+		for i, a := range selectArms(&l.s, l.order, l.by, l.after) {
 			all = append(all, [2]string{fmt.Sprintf("list[%s %d]", l.name, i), a.query})
 		}
 	}
-	s := JobSelect{Queues: []string{"q"}, Phases: phase, Unique: "u"}
+	s := row.JobSelect{Queues: []string{"q"}, Phases: phase, Unique: "u"}
 	for in := range tables {
-		query, _ := s.load(Table(in), nil)
+		query, _ := loadQuery(&s, row.Table(in), nil)
 		all = append(all, [2]string{fmt.Sprintf("load[%d]", in), query})
 	}
 	return all

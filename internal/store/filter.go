@@ -5,66 +5,16 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
-
-// Filter is a condition on the keys of events; no key counts as "". It is kept as JSON beside
-// a consumer, so that any process can count what the consumer has still to see.
-type Filter struct {
-	Op  FilterOp `json:"op"`
-	Key string   `json:"key,omitempty"` // KeyIs, KeyPrefix
-	Of  []Filter `json:"of,omitempty"`  // And, Or
-}
-
-// FilterOp is the kind of a Filter.
-type FilterOp string
-
-// The kinds of filters.
-const (
-	KeyIs     FilterOp = "is"
-	KeyPrefix FilterOp = "prefix"
-	And       FilterOp = "and" // of none: everything
-	Or        FilterOp = "or"  // of none: nothing
-)
-
-// Passes tells whether an event with key passes f, as the condition in SQL does.
-func (f *Filter) Passes(key string) bool {
-	switch f.Op {
-	case KeyIs:
-		return key == f.Key
-	case KeyPrefix:
-		return strings.HasPrefix(key, f.Key)
-	case And:
-		for i := range f.Of {
-			if !f.Of[i].Passes(key) {
-				return false
-			}
-		}
-		return true
-	case Or:
-		for i := range f.Of {
-			if f.Of[i].Passes(key) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// Text is f as it is kept in the file: JSON text, or nil for no filter.
-func (f *Filter) Text() any {
-	if f == nil {
-		return nil
-	}
-	b, _ := json.Marshal(f) // strings cannot fail
-	return string(b)
-}
 
 // parseFilter reads what Text wrote. "" is no filter.
-func parseFilter(text string) (*Filter, error) {
+func parseFilter(text string) (*row.Filter, error) {
 	if text == "" {
 		return nil, nil
 	}
-	f := new(Filter)
+	f := new(row.Filter)
 	if err := json.Unmarshal([]byte(text), f); err != nil {
 		return nil, fmt.Errorf("stored filter %q: %w", text, err)
 	}
@@ -87,15 +37,15 @@ func (c *condition) bind(v any) string {
 // eventKey is the key of an event, where no key counts as "".
 const eventKey = `ifnull(key, '')`
 
-func (c *condition) filter(f Filter) {
+func (c *condition) filter(f row.Filter) {
 	switch f.Op {
-	case KeyIs:
+	case row.KeyIs:
 		c.sql.WriteString(eventKey + " = " + c.bind(f.Key))
-	case KeyPrefix:
+	case row.KeyPrefix:
 		c.prefix(eventKey, f.Key)
-	case And:
+	case row.And:
 		c.join(" AND ", "1", f.Of)
-	case Or:
+	case row.Or:
 		c.join(" OR ", "0", f.Of)
 	default: // written by a later version: nothing rather than everything
 		c.sql.WriteString("0")
@@ -104,7 +54,7 @@ func (c *condition) filter(f Filter) {
 
 // join writes of with word between its elements. It halves the list, because SQLite bounds
 // the depth of an expression, and a chain of n operators has the depth n.
-func (c *condition) join(word, none string, of []Filter) {
+func (c *condition) join(word, none string, of []row.Filter) {
 	switch n := len(of); n {
 	case 0:
 		c.sql.WriteString(none)

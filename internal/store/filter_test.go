@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -21,7 +22,7 @@ func TestFilter_Passes_AsSQL(t *testing.T) {
 	}
 	for range 500 {
 		f := randomFilter(keys, 3)
-		rows, _, err := store.Streams{}.Read(ctx, tx, store.Selection{Topic: "t", Filter: f}, 0, store.Unbounded, 100, nil)
+		rows, _, err := store.Streams{}.Read(ctx, tx, row.Selection{Topic: "t", Filter: f}, 0, store.Unbounded, 100, nil)
 		require.NoError(t, err)
 		selected := map[string]bool{}
 		for _, row := range rows {
@@ -33,13 +34,13 @@ func TestFilter_Passes_AsSQL(t *testing.T) {
 	}
 }
 
-func randomFilter(keys []string, depth int) *store.Filter {
-	ops := []store.FilterOp{store.KeyIs, store.KeyPrefix, store.And, store.Or, "unknown"}
-	f := &store.Filter{Op: ops[rand.IntN(len(ops))]}
+func randomFilter(keys []string, depth int) *row.Filter {
+	ops := []row.FilterOp{row.KeyIs, row.KeyPrefix, row.And, row.Or, "unknown"}
+	f := &row.Filter{Op: ops[rand.IntN(len(ops))]}
 	switch f.Op {
-	case store.KeyIs, store.KeyPrefix:
+	case row.KeyIs, row.KeyPrefix:
 		f.Key = keys[rand.IntN(len(keys))]
-	case store.And, store.Or:
+	case row.And, row.Or:
 		for range rand.IntN(3) {
 			if depth > 0 {
 				f.Of = append(f.Of, *randomFilter(keys, depth-1))

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Limits that change concern all jobs of a queue that have a key: some are held, and have room now, and the starts of
@@ -25,8 +27,8 @@ const (
 const sqlAllFitting = `SELECT queue FROM _honkerx_queues WHERE fit_job IS NOT NULL`
 
 // beginFit notes that jobs are to be fitted, if limits that were other ones can have left something of theirs.
-func beginFit(ctx context.Context, q Querier, queue string, was, is QueueLimits) error {
-	rate := was.KeyRate != (StartRate{}) && was.KeyRate != is.KeyRate
+func beginFit(ctx context.Context, q Querier, queue string, was, is row.QueueLimits) error {
+	rate := was.KeyRate != (row.StartRate{}) && was.KeyRate != is.KeyRate
 	if !rate && was.InOrder == is.InOrder && (was.PerKey == 0 || is.PerKey != 0 && is.PerKey <= was.PerKey) {
 		return nil
 	}
@@ -173,7 +175,7 @@ func (ls Limits) fit(ctx context.Context, q Querier, queue, jobs string, rate bo
 
 // letFirstGo lets the first jobs of the keys of jobs go, as many as their limits allow at most and not more than there
 // are in jobs. That may be too many, since claims hold them again.
-func letFirstGo(ctx context.Context, q Querier, queue, jobs string, l QueueLimits) error {
+func letFirstGo(ctx context.Context, q Querier, queue, jobs string, l row.QueueLimits) error {
 	atOnce := l.PerKey
 	if l.InOrder {
 		atOnce = 1

@@ -7,25 +7,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // fitted are changes of limits that concern jobs of a queue.
 var fitted = []struct {
 	name    string
-	was, is store.QueueLimits
+	was, is row.QueueLimits
 }{
-	{"PerKey removed", store.QueueLimits{PerKey: 1}, store.QueueLimits{}},
-	{"PerKey raised", store.QueueLimits{PerKey: 1}, store.QueueLimits{PerKey: 3}},
-	{"PerKey to InOrder", store.QueueLimits{PerKey: 2}, store.QueueLimits{InOrder: true}},
-	{"InOrder to PerKey", store.QueueLimits{InOrder: true}, store.QueueLimits{PerKey: 2}},
-	{"InOrder removed", store.QueueLimits{InOrder: true}, store.QueueLimits{}},
-	{"KeyRate changed", store.QueueLimits{KeyRate: store.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, store.QueueLimits{KeyRate: store.StartRate{N: 1, PerMS: 1, Burst: 100}}},
-	{"KeyRate removed", store.QueueLimits{KeyRate: store.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, store.QueueLimits{}},
+	{"PerKey removed", row.QueueLimits{PerKey: 1}, row.QueueLimits{}},
+	{"PerKey raised", row.QueueLimits{PerKey: 1}, row.QueueLimits{PerKey: 3}},
+	{"PerKey to InOrder", row.QueueLimits{PerKey: 2}, row.QueueLimits{InOrder: true}},
+	{"InOrder to PerKey", row.QueueLimits{InOrder: true}, row.QueueLimits{PerKey: 2}},
+	{"InOrder removed", row.QueueLimits{InOrder: true}, row.QueueLimits{}},
+	{"KeyRate changed", row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 1, Burst: 100}}},
+	{"KeyRate removed", row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, row.QueueLimits{}},
 }
 
 // limitedJobs makes jobs of many keys, some of which run, and which claims have met by the limits l.
-func limitedJobs(t *testing.T, tx store.Querier, n, keys int, l store.QueueLimits) {
+func limitedJobs(t *testing.T, tx store.Querier, n, keys int, l row.QueueLimits) {
 	t.Helper()
 	_, err := store.Limits{}.Set(ctx, tx, "a", l)
 	require.NoError(t, err)
@@ -138,7 +139,7 @@ WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'a' AND state = 'pending'
 }
 
 // claimFitted claims some jobs, and requires that those that run then, and did not before, may.
-func claimFitted(t *testing.T, q store.Querier, l store.QueueLimits, claim func(*testing.T, store.Querier)) {
+func claimFitted(t *testing.T, q store.Querier, l row.QueueLimits, claim func(*testing.T, store.Querier)) {
 	t.Helper()
 	exec(t, q, `CREATE TEMP TABLE ran AS SELECT id FROM _honker_live WHERE state = 'processing'`)
 	exec(t, q, `CREATE TEMP TABLE lived AS SELECT job_id, key FROM _honkerx_job`)

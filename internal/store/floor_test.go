@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -62,14 +63,14 @@ func TestState_QuickWhilePaused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 INSERT INTO _honker_live (queue, priority, run_at, expires_at, payload) SELECT 'a', i % 50, 1, 2, '1' FROM n`)
-	_, _, err := store.Pauses{}.Set(ctx, tx, "a", store.Pause{SinceMS: 1}, 10)
+	_, _, err := store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1}, 10)
 	require.NoError(t, err)
 	took := make([]time.Duration, 100)
 	for i := range took {
 		began := time.Now()
 		states, err := store.Jobs{}.States(ctx, tx, []string{"a"}, 10)
 		require.NoError(t, err)
-		require.Equal(t, []store.QueueState{{Queue: "a"}}, states)
+		require.Equal(t, []row.QueueState{{Queue: "a"}}, states)
 		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
 		require.NoError(t, err)
 		took[i] = time.Since(began)

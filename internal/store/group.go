@@ -5,28 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Groups are the statements on _honkerx_groups, _honkerx_group_members and
 // _honkerx_group_claims.
 type Groups struct{}
-
-// Group is a row of _honkerx_groups.
-type Group struct {
-	ID     int64
-	Topic  string // or a pattern
-	Name   string
-	Cursor int64 // events up to here have been given out
-	Epoch  int64 // the fencing token: it rises with each claim and each return
-	Filter *Filter
-
-	// Unreadable is why the filter cannot be read. Without it the group would give out what it
-	// is not to, so it cannot be used.
-	Unreadable error
-}
-
-// Selection is what the group reads.
-func (g Group) Selection() Selection { return Selection{Topic: g.Topic, Filter: g.Filter} }
 
 // The column of the epoch is named turn in the file.
 const groupColumns = `SELECT id, topic, name, cursor, turn, coalesce(filter, '') FROM _honkerx_groups `
@@ -38,9 +23,9 @@ const (
 	sqlAllGroups = groupColumns + `ORDER BY topic, name`
 )
 
-func groups(ctx context.Context, q Querier, query string, args ...any) (out []Group, err error) {
+func groups(ctx context.Context, q Querier, query string, args ...any) (out []row.Group, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var g Group
+		var g row.Group
 		var text string
 		err := rows.Scan(&g.ID, &g.Topic, &g.Name, (*number)(&g.Cursor), (*number)(&g.Epoch), &text)
 		g.Filter, g.Unreadable = parseFilter(text)
@@ -51,32 +36,32 @@ func groups(ctx context.Context, q Querier, query string, args ...any) (out []Gr
 }
 
 // Get finds a group by its name.
-func (Groups) Get(ctx context.Context, q Querier, topic, name string) (Group, error) {
+func (Groups) Get(ctx context.Context, q Querier, topic, name string) (row.Group, error) {
 	return oneGroup(groups(ctx, q, sqlGetGroup, topic, name))
 }
 
 // groupByID finds a group by its id. The group of a member may have been deleted.
-func groupByID(ctx context.Context, q Querier, id int64) (Group, error) {
+func groupByID(ctx context.Context, q Querier, id int64) (row.Group, error) {
 	return oneGroup(groups(ctx, q, sqlGroupByID, id))
 }
 
-func oneGroup(gs []Group, err error) (Group, error) {
+func oneGroup(gs []row.Group, err error) (row.Group, error) {
 	if err != nil {
-		return Group{}, err
+		return row.Group{}, err
 	}
 	if len(gs) == 0 {
-		return Group{}, fmt.Errorf("the group: %w", ErrNotFound)
+		return row.Group{}, fmt.Errorf("the group: %w", ErrNotFound)
 	}
 	return gs[0], gs[0].Unreadable
 }
 
 // List returns the groups of one topic, or of one pattern, by name.
-func (Groups) List(ctx context.Context, q Querier, topic string) ([]Group, error) {
+func (Groups) List(ctx context.Context, q Querier, topic string) ([]row.Group, error) {
 	return groups(ctx, q, sqlGroups, topic)
 }
 
 // All returns the groups of all topics and patterns, by topic and name.
-func (Groups) All(ctx context.Context, q Querier) ([]Group, error) {
+func (Groups) All(ctx context.Context, q Querier) ([]row.Group, error) {
 	return groups(ctx, q, sqlAllGroups)
 }
 
@@ -84,9 +69,9 @@ const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, c
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
 
 // Add makes a group that begins above cursor, unless there is one, and sets its filter.
-func (g Groups) Add(ctx context.Context, q Querier, topic, name string, cursor int64, f *Filter, nowMS int64) (Group, error) {
+func (g Groups) Add(ctx context.Context, q Querier, topic, name string, cursor int64, f *row.Filter, nowMS int64) (row.Group, error) {
 	if _, err := q.ExecContext(ctx, sqlAddGroup, topic, name, cursor, f.Text(), nowMS); err != nil {
-		return Group{}, err
+		return row.Group{}, err
 	}
 	return g.Get(ctx, q, topic, name)
 }
@@ -128,14 +113,6 @@ func (Groups) Left(ctx context.Context, q Querier) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlClaimsLeft, 0)
 }
 
-// Member names one membership. Instance tells apart two processes that use the same name,
-// at the same time or one after the other.
-type Member struct {
-	Group    int64
-	Name     string
-	Instance string
-}
-
 // The row of another instance is taken over only once it has expired: a member that has not
 // been touched for so long has left, and its name is free.
 const sqlTouchMember = `INSERT INTO _honkerx_group_members (group_id, name, instance, joined_ms, expires_ms)
@@ -146,7 +123,7 @@ WHERE instance = excluded.instance OR expires_ms < ?4`
 
 // TouchMember lets m be a member until expiresMS; false when another instance has the name.
 // It is ErrNotFound when there is no such group.
-func (Groups) TouchMember(ctx context.Context, q Querier, m Member, nowMS, expiresMS int64) (bool, error) {
+func (Groups) TouchMember(ctx context.Context, q Querier, m row.Member, nowMS, expiresMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, nowMS, expiresMS)
 	if err != nil || n > 0 {
 		return n > 0, err
@@ -159,7 +136,7 @@ const sqlGetMember = `SELECT instance, expires_ms FROM _honkerx_group_members WH
 
 // Holder returns which instance has a member's name, and until when it is known to; false when
 // the name is free.
-func (Groups) Holder(ctx context.Context, q Querier, m Member) (instance string, expiresMS int64, found bool, err error) {
+func (Groups) Holder(ctx context.Context, q Querier, m row.Member) (instance string, expiresMS int64, found bool, err error) {
 	found, err = one(ctx, q, sqlGetMember, []any{m.Group, m.Name}, &instance, (*number)(&expiresMS))
 	return instance, expiresMS, found, err
 }
@@ -182,7 +159,7 @@ WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 
 // Leave ends a membership. What the member holds can be claimed again at once, as if it had
 // not been given out.
-func (Groups) Leave(ctx context.Context, q Querier, m Member, nowMS int64) error {
+func (Groups) Leave(ctx context.Context, q Querier, m row.Member, nowMS int64) error {
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
 	}
@@ -208,30 +185,15 @@ FROM _honkerx_group_members AS m LEFT JOIN (
   WHERE group_id = ?1 AND state = 0 AND deadline_ms >= ?2 GROUP BY holder) AS h ON h.holder = m.instance
 WHERE m.group_id = ?1 ORDER BY m.name LIMIT ?3 + 0`
 
-// MemberState is a member of a group, and what it holds.
-type MemberState struct {
-	Name, Instance      string
-	JoinedMS, ExpiresMS int64
-	Leased              int64
-	FirstMS             int64 // when the first of its leases ends; 0: it has none
-}
-
 // MemberStates returns up to limit members of a group by name, those included that have expired.
-func (Groups) MemberStates(ctx context.Context, q Querier, group, nowMS int64, limit int) (all []MemberState, err error) {
+func (Groups) MemberStates(ctx context.Context, q Querier, group, nowMS int64, limit int) (all []row.MemberState, err error) {
 	err = each(ctx, q, sqlMemberStates, func(rows *sql.Rows) error {
-		var m MemberState
+		var m row.MemberState
 		err := rows.Scan(&m.Name, &m.Instance, (*number)(&m.JoinedMS), (*number)(&m.ExpiresMS), &m.Leased, (*number)(&m.FirstMS))
 		all = append(all, m)
 		return err
 	}, group, nowMS, limit)
 	return all, err
-}
-
-// Counts are the numbers of events that a group has given out and that are not acked.
-type Counts struct {
-	Leased, Back, Dead int64 // held by a member, waiting to be claimed again, dead-lettered
-	Cursor             int64
-	LowWater           int64 // all up to here are acked, or dead
 }
 
 const sqlCounts = `SELECT
@@ -248,7 +210,7 @@ const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT IND
 
 // Counts counts the events of a group. An event of a lapsed lease counts as Back,
 // although no claim has returned it yet.
-func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c Counts, err error) {
+func (Groups) Counts(ctx context.Context, q Querier, group, nowMS int64) (c row.Counts, err error) {
 	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, (*number)(&c.Cursor), (*number)(&c.LowWater))
 	c.Back -= c.Leased
 	return c, err
@@ -270,14 +232,6 @@ func nextEpoch(ctx context.Context, q Querier, group int64) (epoch int64, err er
 	return 0, nil
 }
 
-// GroupState says whether a claim of a group would find a returned event, and when it will
-// otherwise. It does not look at fresh events: those wake a member by their topic.
-type GroupState struct {
-	ID     int64
-	Ready  bool
-	NextMS int64 // 0: nothing will come back
-}
-
 // Two seeks for each group: the first deadline of the held events, and the first of the
 // returned ones.
 const sqlGroupStates = `SELECT k.value,
@@ -286,10 +240,10 @@ const sqlGroupStates = `SELECT k.value,
 FROM json_each(?1) AS k`
 
 // States returns the state of each group, by one statement.
-func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]GroupState, error) {
-	var out []GroupState
+func (Groups) States(ctx context.Context, q Querier, ids []int64, nowMS int64) ([]row.GroupState, error) {
+	var out []row.GroupState
 	err := each(ctx, q, sqlGroupStates, func(rows *sql.Rows) error {
-		var s GroupState
+		var s row.GroupState
 		held, waits := moment(Unbounded), moment(Unbounded)
 		err := rows.Scan(&s.ID, &held, &waits)
 		s.Ready = int64(held) < nowMS || int64(waits) <= nowMS
@@ -316,13 +270,13 @@ func (g Groups) Ready(ctx context.Context, q Querier, id, nowMS int64) (ready bo
 	if err != nil {
 		return false, 0, err
 	}
-	head, err := group.head(ctx, q)
+	head, err := groupHead(ctx, q, group)
 	return states[0].Ready || head > group.Cursor, states[0].NextMS, err
 }
 
 // head is the last offset that the group's cursor can reach. The cursor of a pattern moves
 // over the events of all topics, so there the last event of any topic counts.
-func (g Group) head(ctx context.Context, q Querier) (int64, error) {
+func groupHead(ctx context.Context, q Querier, g row.Group) (int64, error) {
 	if g.Selection().Pattern() {
 		return Streams{}.Last(ctx, q)
 	}

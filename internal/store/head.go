@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // headWalk bounds how many jobs are passed at the head of an index that cannot run. Behind
@@ -22,7 +24,7 @@ func head(in span, time, condition string) (first, behind string) {
 
 // headsQuery is one statement: rows (kind, queue, times). The times are heads of indexes, whatever lies in
 // the queues. The second of a pair is looked up where there is no first.
-func headsQuery(s *JobSelect) string {
+func headsQuery(s *row.JobSelect) string {
 	ready, behindReady := head(waitingSpan, "run_at", "j.run_at <= ?3")
 	next, behindNext := head(waitingSpan, "run_at", "j.run_at > ?3")
 	lapse, behindLapse := head(claimedSpan, "claim_expires_at", "j.claim_expires_at >= ?3")
@@ -47,21 +49,15 @@ SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behind
 	return strings.Join(parts, "\nUNION ALL\n")
 }
 
-// QueueHead is what is at the head of a queue. A time that there is not is 0.
-type QueueHead struct {
-	Queue      string
-	Ready      int64 // since when the first job could have run
-	Behind     int64 // not 0: jobs that can run may be behind many that cannot, and none of them is older
-	NextAt     int64
+// readHead is the head of a queue while its rows are read.
+type readHead struct {
+	row.QueueHead
 	due, lapse number
-	pause      *Pause
-	limits     QueueLimits
-	cancelled  int64
 }
 
 // Heads looks at the heads of the queues of s, or of all that have jobs, by name.
-func (Jobs) Heads(ctx context.Context, q Querier, s JobSelect) ([]QueueHead, error) {
-	byName := make(map[string]*QueueHead)
+func (Jobs) Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueHead, error) {
+	byName := make(map[string]*readHead)
 	query := sqlAllHeads
 	if len(s.Queues) > 0 {
 		query = sqlHeads
@@ -74,23 +70,23 @@ func (Jobs) Heads(ctx context.Context, q Querier, s JobSelect) ([]QueueHead, err
 		}
 		h := byName[queue]
 		if h == nil {
-			h = &QueueHead{Queue: queue}
+			h = &readHead{QueueHead: row.QueueHead{Queue: queue}}
 			byName[queue] = h
 		}
 		h.add(kind, t)
 		return nil
 	}, parameters(query, nil, nil, s.Now, nameList(s.Queues))...)
-	heads := make([]QueueHead, 0, len(byName))
+	heads := make([]row.QueueHead, 0, len(byName))
 	for _, h := range byName {
 		h.NextAt = nextOf(h.due, h.lapse)
-		heads = append(heads, *h)
+		heads = append(heads, h.QueueHead)
 	}
-	slices.SortFunc(heads, func(a, b QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
+	slices.SortFunc(heads, func(a, b row.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
 	return heads, err
 }
 
 // add notes a row of the statement.
-func (h *QueueHead) add(kind string, t [4]number) {
+func (h *readHead) add(kind string, t [4]number) {
 	switch kind {
 	case "waiting": // one for each priority
 		h.Ready = int64(earlier(number(h.Ready), t[0]))
@@ -101,26 +97,6 @@ func (h *QueueHead) add(kind string, t [4]number) {
 	}
 }
 
-// Paused waits for the pause, as jobs that are due do.
-func (h QueueHead) Paused(p *Pause) QueueHead {
-	h.pause = p
-	until := p.UntilMS / 1000
-	switch {
-	case until == 0:
-		h.NextAt = 0
-	case h.Ready != 0 || h.Behind != 0 || h.NextAt != 0 && h.NextAt < until:
-		h.NextAt = until
-	}
-	return h
-}
-
-// Limited has the limits of its queue, the time of the next claim that they allow, and how many cancelled jobs still take
-// a place.
-func (h QueueHead) Limited(l QueueLimits, next, cancelled int64) QueueHead {
-	h.limits, h.NextAt, h.cancelled = l, next, cancelled
-	return h
-}
-
 // earlier is the first of two times, of which 0 is none.
 func earlier(a, b number) number {
 	if a == 0 || b != 0 && b < a {
@@ -129,4 +105,4 @@ func earlier(a, b number) number {
 	return a
 }
 
-var sqlHeads, sqlAllHeads = headsQuery(&JobSelect{Queues: []string{""}}), headsQuery(&JobSelect{})
+var sqlHeads, sqlAllHeads = headsQuery(&row.JobSelect{Queues: []string{""}}), headsQuery(&row.JobSelect{})

@@ -125,7 +125,7 @@ WHERE queue = ?1 AND attempts < max_attempts AND (expires_at IS NULL OR expires_
 
 // honkerClaim is honker's claim: the dead-letter pass, then the update. It returns
 // what was claimed, in honker's order.
-func honkerClaim(t *testing.T, q store.Querier, queue, worker string, n int, now, expires int64) []row {
+func honkerClaim(t *testing.T, q store.Querier, queue, worker string, n int, now, expires int64) []fixture {
 	t.Helper()
 	exec(t, q, honkerBury, queue, now)
 	exec(t, q, honkerDrop, queue, now)
@@ -134,7 +134,7 @@ func honkerClaim(t *testing.T, q store.Querier, queue, worker string, n int, now
 		claimed[id] = true
 	}
 	all := readRows(t, q, `ORDER BY priority DESC, run_at, id`)
-	var out []row
+	var out []fixture
 	for _, r := range all {
 		if claimed[line([]any{r.ID})] {
 			out = append(out, r)

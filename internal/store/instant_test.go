@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -41,6 +42,6 @@ func TestGroups_States_ForeignDeadlines(t *testing.T) {
 			VALUES (1, 1, 0, 'm', 1, `+deadline+`, 1)`)
 		states, err := store.Groups{}.States(ctx, tx, []int64{1}, 1000)
 		require.NoError(t, err, deadline)
-		require.Equal(t, []store.GroupState{{ID: 1, NextMS: next}}, states, deadline)
+		require.Equal(t, []row.GroupState{{ID: 1, NextMS: next}}, states, deadline)
 	}
 }

@@ -3,78 +3,34 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Jobs are the statements on _honker_live, _honker_dead and _honkerx_job.
 type Jobs struct{}
-
-// Job is a row of _honker_live, or of _honker_dead where State is "dead", or of _honkerx_done where
-// it is "done". A time that a job does not have is 0.
-type Job struct {
-	ID             int64
-	Queue          string
-	State          string
-	Payload        any // string; []byte where an application stored a BLOB
-	Priority       int64
-	RunAt          int64
-	WorkerID       string
-	ClaimExpiresAt int64
-	Attempts       int64
-	MaxAttempts    int64
-	CreatedAt      int64
-	ExpiresAt      int64
-	LastError      string
-	DiedAt         int64
-	DoneMS         int64  // with State "done"
-	Unique         string // with a claim, Find and Get, as Key, Headers, Batch and Checkpoint
-	Key            string
-	Headers        string // a JSON object
-	Batch          int64
-	Checkpoint     string // JSON
-	Progress       string // a Progress
-}
-
-// NewJob is a job to be inserted, without its payload.
-type NewJob struct {
-	Queue       string
-	Priority    int64
-	RunAt       int64
-	MaxAttempts int64
-	CreatedAt   int64
-	ExpiresAt   int64  // 0: never
-	Headers     string // see Side; for InsertClaimed to return
-}
-
-// Claim names one claim of one job. Every settle is fenced by it: once the claim has
-// lapsed, or was followed by another, its worker changes nothing. The worker's name alone would not
-// do, since the later claim may be the same worker's.
-type Claim struct {
-	ID      int64
-	Worker  string
-	Attempt int64
-}
 
 const liveTable = `_honker_live`
 
 var sqlInsertJobs = newInserts(liveTable, `queue, priority, run_at, max_attempts, created_at, expires_at, payload`, 6, 1)
 
 // Insert enqueues one job and returns its id.
-func (Jobs) Insert(ctx context.Context, q Querier, n NewJob, payload string) (int64, error) {
-	return sqlInsertJobs.one(ctx, q, append(n.columns(), payload)...)
+func (Jobs) Insert(ctx context.Context, q Querier, n row.NewJob, payload string) (int64, error) {
+	return sqlInsertJobs.one(ctx, q, append(newJobColumns(n), payload)...)
 }
 
 // columns are the values that all jobs of one enqueue share.
-func (n NewJob) columns() []any {
+func newJobColumns(n row.NewJob) []any {
 	return append(make([]any, 0, 7), n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt))
 }
 
 // InsertMany enqueues a job for each payload, alike in all else, and returns their ids,
 // which rise in the order of payloads. With an error they are those of the jobs before the
 // one that failed.
-func (Jobs) InsertMany(ctx context.Context, q Querier, n NewJob, payloads []string) ([]int64, error) {
+func (Jobs) InsertMany(ctx context.Context, q Querier, n row.NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
 	row := func(args []any, i int) []any { return append(args, payloads[i]) }
-	err := sqlInsertJobs.run(ctx, q, n.columns(), len(payloads), row, func(first, last int64) {
+	err := sqlInsertJobs.run(ctx, q, newJobColumns(n), len(payloads), row, func(first, last int64) {
 		for id := first; id <= last; id++ {
 			ids = append(ids, id)
 		}
@@ -95,7 +51,7 @@ WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLim
 // inserts nothing, and returns nil, where worker's claim would have found another job, or none
 // because the queue is paused; nor where it has limits.
 // n.CreatedAt is now, and n.RunAt no later.
-func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, worker string, expires int64) (*Job, error) {
+func (Jobs) InsertClaimed(ctx context.Context, q Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
 		n.Priority, n.RunAt, n.MaxAttempts, nullable(n.ExpiresAt), payload, worker, expires)
 	if err != nil {
@@ -106,7 +62,7 @@ func (Jobs) InsertClaimed(ctx context.Context, q Querier, n NewJob, payload, wor
 		return nil, err
 	}
 	id, err := res.LastInsertId()
-	return &Job{
+	return &row.Job{
 		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: n.RunAt,
 		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: n.MaxAttempts,
 		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt, Headers: n.Headers,
@@ -120,7 +76,7 @@ const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, creat
 // jobRow scans rows of jobColumns and what follows them in a claim, one after another, into the same
 // variables: a slice of pointers for each row would be an allocation for each.
 type jobRow struct {
-	job     Job
+	job     row.Job
 	carried sql.NullString
 	into    []any
 }
@@ -134,11 +90,11 @@ func newJobRow() *jobRow {
 	return r
 }
 
-func (r *jobRow) scan(rows *sql.Rows) (Job, error) {
+func (r *jobRow) scan(rows *sql.Rows) (row.Job, error) {
 	err := rows.Scan(r.into...)
 	job := r.job
 	if r.carried.Valid {
-		job.carry(r.carried.String)
+		carry(&job, r.carried.String)
 	}
 	return job, err
 }
@@ -151,16 +107,16 @@ FROM _honker_live WHERE id = ?1`
 )
 
 // Find reads a live job of any queue.
-func (Jobs) Find(ctx context.Context, q Querier, id int64) (Job, bool, error) {
+func (Jobs) Find(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
 // Get reads a live job of queue.
-func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (Job, bool, error) {
+func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlGetJob, id, queue)
 }
 
-func getJob(ctx context.Context, q Querier, query string, args ...any) (job Job, found bool, err error) {
+func getJob(ctx context.Context, q Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	row := newJobRow()
 	j := &row.job
 	row.into = append(row.into, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), &j.Queue, (*text)(&j.Progress))

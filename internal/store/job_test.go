@@ -7,10 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
-var newJob = store.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
+var newJob = row.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
 
 // The ids of a batch rise in the order of its payloads.
 func TestLive_BatchIDsRise(t *testing.T) {
@@ -41,7 +42,7 @@ func TestLive_BatchAsSingle(t *testing.T) {
 	require.NoError(t, err)
 	many, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "1", "1", "1", "1"})
 	require.NoError(t, err)
-	want := row{ID: one, Queue: "a", Payload: "1", State: "pending", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6,
+	want := fixture{ID: one, Queue: "a", Payload: "1", State: "pending", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6,
 		ExpiresAt: sql.NullInt64{Int64: 90, Valid: true}}
 	require.Equal(t, want, liveRow(t, tx, one))
 	for _, id := range many {
@@ -133,7 +134,7 @@ func TestLive_Payload_Blob(t *testing.T) {
 	require.Len(t, jobs, 2)
 	require.Equal(t, []byte{1, 2}, jobs[0].Payload)
 	require.Equal(t, `"t"`, jobs[1].Payload)
-	moved, err := store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
+	moved, err := store.Jobs{}.DeadLetter(ctx, tx, row.Claim{ID: 1, Worker: "w", Attempt: 1}, "x", 11)
 	require.NoError(t, err)
 	require.True(t, moved)
 	require.Equal(t, "blob", value(t, tx, `SELECT typeof(payload) FROM _honker_dead`), "not lost")
@@ -159,7 +160,7 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	job, found, err := store.Jobs{}.Get(ctx, tx, "a", id)
 	require.NoError(t, err)
 	require.True(t, found)
-	require.Equal(t, store.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: 7,
+	require.Equal(t, row.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: 7,
 		MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}, job)
 	for queue, number := range map[string]int64{"b": id, "a": id + 1} {
 		_, found, err = store.Jobs{}.Get(ctx, tx, queue, number)

@@ -1,61 +1,32 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-)
 
-// Order is that of a list of jobs.
-type Order int
-
-const (
-	NewestFirst   Order = iota // by id, from the highest
-	OldestFirst                // by id
-	ClaimOrder                 // jobs of one queue that wait, as its claims take them
-	LastDiedFirst              // dead jobs, the last that died first
-)
-
-// Place is where a job stands in an order: what it is ordered by, and its id. A and B are what the
-// file says, of whatever type: the priority and run_at with ClaimOrder, died_at with LastDiedFirst.
-type Place struct {
-	ID   int64
-	In   Table
-	A, B any
-}
-
-// Access is by what the jobs of a list are found.
-type Access int
-
-const (
-	// Walk goes by the order itself, over all jobs or over those with side rows, where only these can
-	// match. It costs what it passes.
-	Walk Access = iota
-	// Collect takes ids from the indexes of the queues and phases that are asked for, and sorts them.
-	// It costs all jobs that lie there, 80 ns each.
-	Collect
+	"github.com/honker-go/honker/internal/row"
 )
 
 // arm is one of the statements that together find the jobs after a place. Each returns up to ?1
 // rows (id, A, B) in the order of the list. Keysets are spelled as one arm for what has the same value, and
 // one for what follows: a comparison of rows, (a, id) > (?, ?), would walk all with the same value.
 type arm struct {
-	in    Table
+	in    row.Table
 	query string
 	args  []any // from ?2
 }
 
 // After returns up to n jobs that follow a place, in order, nil for the first ones. They are
 // candidates: whether s picks them is for Load or Select. Fewer than n are the last ones.
-func (j Jobs) After(ctx context.Context, q Querier, s JobSelect, order Order, by Access, after *Place, n int) ([]Place, error) {
-	var found []Place
-	for _, a := range s.arms(order, by, after) {
+func (j Jobs) After(ctx context.Context, q Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error) {
+	var found []row.Place
+	for _, a := range selectArms(&s, order, by, after) {
 		err := each(ctx, q, a.query, func(rows *sql.Rows) error {
-			p := Place{In: a.in}
+			p := row.Place{In: a.in}
 			err := rows.Scan(&p.ID, &p.A, &p.B)
 			found = append(found, p)
 			return err
@@ -63,67 +34,40 @@ func (j Jobs) After(ctx context.Context, q Querier, s JobSelect, order Order, by
 		if err != nil {
 			return nil, err
 		}
-		if order == ClaimOrder && len(found) >= n {
+		if order == row.ClaimOrder && len(found) >= n {
 			break // the next arm has what follows
 		}
 	}
-	if order == NewestFirst || order == OldestFirst {
-		slices.SortFunc(found, order.compareIDs)
+	if order == row.NewestFirst || order == row.OldestFirst {
+		slices.SortFunc(found, order.CompareIDs)
 		found = slices.Compact(found) // a job may be in two ranges of Collect
 	}
 	return found[:min(n, len(found))], nil
 }
 
-// compareIDs is the order by ids. A live job comes before a dead one with its id, which
-// an application may have made.
-func (o Order) compareIDs(a, b Place) int {
-	if o == NewestFirst {
-		return cmp.Or(cmp.Compare(b.ID, a.ID), cmp.Compare(a.In, b.In))
-	}
-	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.In, b.In))
-}
-
-func (s *JobSelect) arms(order Order, by Access, after *Place) []arm {
+func selectArms(s *row.JobSelect, order row.Order, by row.Access, after *row.Place) []arm {
 	switch {
-	case len(s.tables()) == 0:
+	case len(s.Tables()) == 0:
 		return nil
-	case order == ClaimOrder:
-		return s.claimArms(after)
-	case order == LastDiedFirst:
-		return s.deathArms(after)
-	case by == Collect:
-		return s.collectArms(order, after)
+	case order == row.ClaimOrder:
+		return claimArms(s, after)
+	case order == row.LastDiedFirst:
+		return deathArms(s, after)
+	case by == row.Collect:
+		return collectArms(s, order, after)
 	}
 	var arms []arm
-	for _, in := range s.tables() {
-		arms = append(arms, s.walkArm(order, in, after))
+	for _, in := range s.Tables() {
+		arms = append(arms, walkArm(s, order, in, after))
 	}
 	return arms
 }
 
-// tables are those in which jobs of the phases lie.
-func (s *JobSelect) tables() (in []Table) {
-	if s.hasPhase(PhaseReady, PhaseScheduled, PhaseRunning, PhaseLapsed, PhaseHeld, PhaseExpired) {
-		in = append(in, Live)
-	}
-	if s.hasPhase(PhaseDead) {
-		in = append(in, Dead)
-	}
-	if s.hasPhase(PhaseDone) {
-		in = append(in, Done)
-	}
-	return in
-}
-
-func (s *JobSelect) hasPhase(of ...Phase) bool {
-	return s.Phases == nil || slices.ContainsFunc(of, func(p Phase) bool { return slices.Contains(s.Phases, p) })
-}
-
 // beyond is the condition that an id follows a place, of which ?2 is the id, and the direction.
 // From a table to the next one the same id follows.
-func (o Order) beyond(id string, in Table, after *Place) (condition, sort string, args []any) {
+func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, sort string, args []any) {
 	op, sort, bound := " < ", id+" DESC", int64(math.MaxInt64)
-	if o == OldestFirst {
+	if o == row.OldestFirst {
 		op, sort, bound = " > ", id, math.MinInt64
 	}
 	if after == nil {
@@ -136,22 +80,22 @@ func (o Order) beyond(id string, in Table, after *Place) (condition, sort string
 
 // walkArm goes by the primary key of a table, or of its side table where only jobs with a side row
 // can match: a plain job has none.
-func (s *JobSelect) walkArm(order Order, in Table, after *Place) arm {
+func walkArm(s *row.JobSelect, order row.Order, in row.Table, after *row.Place) arm {
 	table, id, distinct := tables[in].name, tables[in].id, ""
 	sided := s.Unique != "" || s.Key != "" || s.Batch != 0 || len(s.Header) > 0
 	switch {
 	case s.IDs != nil:
 		table, id, distinct = "json_each(?3)", "value", "DISTINCT "
-	case in == Live && (sided || s.Error != ""):
+	case in == row.Live && (sided || s.Error != ""):
 		table, id = "_honkerx_job", "job_id"
-	case in == Dead && sided:
+	case in == row.Dead && sided:
 		table, id = "_honkerx_dead_job", "job_id"
 	}
-	condition, sort, args := order.beyond(id, in, after)
+	condition, sort, args := beyond(order, id, in, after)
 	switch {
 	case s.IDs != nil:
 		args = append(args, idList(s.IDs))
-	case s.Batch != 0 && in != Done: // by the index of batches
+	case s.Batch != 0 && in != row.Done: // by the index of batches
 		condition += " AND batch = ?3"
 		args = append(args, s.Batch)
 	}
@@ -159,9 +103,9 @@ func (s *JobSelect) walkArm(order Order, in Table, after *Place) arm {
 }
 
 // claimArms go by the pending index of the queue.
-func (s *JobSelect) claimArms(after *Place) []arm {
+func claimArms(s *row.JobSelect, after *row.Place) []arm {
 	find := func(condition string, args ...any) arm {
-		return arm{Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+		return arm{row.Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, run_at, id LIMIT ?1 + 0`, append([]any{s.Queues[0]}, args...)}
 	}
 	if after == nil {
@@ -177,21 +121,21 @@ WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, 
 // deathArms merge the dead letters of the queues, each in the order of the index: the recursion has the
 // head of each queue in its own queue, which is sorted, and puts the next of a queue there for the one
 // that it takes.
-func (s *JobSelect) deathArms(after *Place) []arm {
+func deathArms(s *row.JobSelect, after *row.Place) []arm {
 	head := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue ORDER BY died_at DESC, id DESC LIMIT 1)`
 	names := deadSpan.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
 	}
 	if after == nil && s.DiedBefore != 0 {
-		after = &Place{A: s.DiedBefore, ID: math.MinInt64}
+		after = &row.Place{A: s.DiedBefore, ID: math.MinInt64}
 	}
 	args := []any{nil, nil, nameList(s.Queues)}
 	if after != nil {
 		head = nextDeath("n.queue", "?2", "?3")
 		args[0], args[1] = after.A, after.ID
 	}
-	return []arm{{Dead, `WITH RECURSIVE ` + names + `,
+	return []arm{{row.Dead, `WITH RECURSIVE ` + names + `,
   m(id, queue, died_at) AS (
     SELECT d.id, d.queue, d.died_at FROM n CROSS JOIN _honker_dead AS d ON d.id = ` + head + `
     UNION ALL
@@ -208,10 +152,10 @@ func nextDeath(queue, diedAt, id string) string {
 }
 
 // collectArms sort what lies in the spans.
-func (s *JobSelect) collectArms(order Order, after *Place) (arms []arm) {
-	for _, in := range s.spans() {
+func collectArms(s *row.JobSelect, order row.Order, after *row.Place) (arms []arm) {
+	for _, in := range selectSpans(s) {
 		id := "j." + tables[in.in].id
-		condition, sort, args := order.beyond(id, in.in, after)
+		condition, sort, args := beyond(order, id, in.in, after)
 		query := in.query(s, id+", NULL, NULL") + " AND " + condition + " ORDER BY " + sort + " LIMIT ?1 + 0"
 		arms = append(arms, arm{in.in, query, append(args, s.Now, nameList(s.Queues))})
 	}
@@ -220,12 +164,12 @@ func (s *JobSelect) collectArms(order Order, after *Place) (arms []arm) {
 
 // Few tells whether no more than most jobs lie in the queues and phases that s asks for; not where it
 // asks for none, or for ids.
-func (j Jobs) Few(ctx context.Context, q Querier, s JobSelect, most int64) (bool, error) {
-	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.tables(), Live) || len(s.Queues) == 0 && s.Phases == nil {
+func (j Jobs) Few(ctx context.Context, q Querier, s row.JobSelect, most int64) (bool, error) {
+	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.Tables(), row.Live) || len(s.Queues) == 0 && s.Phases == nil {
 		return false, nil
 	}
 	left := most + 1
-	for _, in := range s.spans() {
+	for _, in := range selectSpans(&s) {
 		var n int64
 		query := `SELECT count(*) FROM (` + in.query(&s, "1") + ` LIMIT ?1 + 0)`
 		if _, err := one(ctx, q, query, parameters(query, left, nil, s.Now, nameList(s.Queues)), &n); err != nil {
@@ -249,17 +193,17 @@ func parameters(query string, values ...any) []any {
 }
 
 // Load returns those of the jobs at places that s picks, by their places in the list.
-func (j Jobs) Load(ctx context.Context, q Querier, s JobSelect, at []Place) (map[Place]Job, error) {
-	ids := make(map[Table][]int64)
+func (j Jobs) Load(ctx context.Context, q Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error) {
+	ids := make(map[row.Table][]int64)
 	for _, p := range at {
 		ids[p.In] = append(ids[p.In], p.ID)
 	}
-	found := make(map[Place]Job, len(at))
+	found := make(map[row.Place]row.Job, len(at))
 	for in := range ids {
-		query, args := s.load(in, ids[in])
+		query, args := loadQuery(&s, in, ids[in])
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
 			job, err := scanListed(rows)
-			found[Place{ID: job.ID, In: in}] = job
+			found[row.Place{ID: job.ID, In: in}] = job
 			return err
 		}, args...)
 		if err != nil {
@@ -271,15 +215,15 @@ func (j Jobs) Load(ctx context.Context, q Querier, s JobSelect, at []Place) (map
 
 // listed are the columns of a job of each table; what it has none of is NULL.
 var listed = [...]string{
-	Live: `j.id, j.state, j.worker_id, j.claim_expires_at, j.expires_at, s.last_error, NULL, NULL`,
-	Dead: `j.id, 'dead', NULL, NULL, NULL, j.last_error, j.died_at, NULL`,
-	Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms`,
+	row.Live: `j.id, j.state, j.worker_id, j.claim_expires_at, j.expires_at, s.last_error, NULL, NULL`,
+	row.Dead: `j.id, 'dead', NULL, NULL, NULL, j.last_error, j.died_at, NULL`,
+	row.Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms`,
 }
 
 // load is the statement for those of ids that s picks, by primary key.
-func (s *JobSelect) load(in Table, ids []int64) (string, []any) {
+func loadQuery(s *row.JobSelect, in row.Table, ids []int64) (string, []any) {
 	c := conditions{args: []any{idList(ids)}}
-	s.conditions(in, &c)
+	selectConditions(s, in, &c)
 	where := ""
 	if len(c.where) > 0 {
 		where = " WHERE " + strings.Join(c.where, " AND ")
@@ -289,7 +233,7 @@ func (s *JobSelect) load(in Table, ids []int64) (string, []any) {
 FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j ON j."+t.id+" = c.value", 1) + where, c.args
 }
 
-func scanListed(rows *sql.Rows) (j Job, err error) {
+func scanListed(rows *sql.Rows) (j row.Job, err error) {
 	err = rows.Scan(&j.ID, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), (*number)(&j.ExpiresAt), (*text)(&j.LastError),
 		(*number)(&j.DiedAt), (*number)(&j.DoneMS), &j.Queue, &j.Payload, (*number)(&j.Priority), (*number)(&j.RunAt),
 		(*number)(&j.Attempts), (*number)(&j.MaxAttempts), (*number)(&j.CreatedAt), (*text)(&j.Unique), (*text)(&j.Key), (*text)(&j.Headers),

@@ -8,44 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
-
-// Table is where a job lies.
-type Table int
-
-const (
-	Live Table = iota
-	Dead
-	Done
-)
-
-// JobSelect picks jobs. What is set must all match. Times are unix seconds, 0 is none.
-type JobSelect struct {
-	In          Table    // for Select; a list looks into all that Phases can be in
-	Queues      []string // empty: any
-	Phases      []Phase  // at Now; nil: any
-	Now         int64
-	IDs         []int64 // nil: any
-	Key         string
-	Unique      string
-	Batch       int64
-	Worker      string
-	Error       string
-	Contains    string
-	Where       map[string]string // JSON paths
-	Header      map[string]string // JSON paths
-	MinAttempts int64
-
-	CreatedSince, CreatedBefore, RunSince, RunBefore, DiedSince, DiedBefore int64
-}
-
-// SelectedJob is a job that a JobSelect has picked.
-type SelectedJob struct {
-	ID        int64
-	Queue     string
-	DiedAt    int64 // 0: live
-	LastError string
-}
 
 // phaseOfLive is what Job.Phase says of a row of _honker_live, by the same rule. The ? is now, three
 // times.
@@ -54,26 +19,26 @@ const phaseOfLive = `CASE j.state
     WHEN j.attempts >= j.max_attempts THEN 'expired' ELSE 'ready' END
   WHEN 'processing' THEN CASE WHEN j.claim_expires_at >= ? THEN 'running'
     WHEN j.expires_at <= ? OR j.attempts >= j.max_attempts THEN 'expired' ELSE 'lapsed' END
-  WHEN '` + Held + `' THEN 'held' ELSE '' END`
+  WHEN '` + row.Held + `' THEN 'held' ELSE '' END`
 
 // tableOf is a table of jobs with its side rows, and what is named otherwise in it.
 type tableOf struct{ name, from, id, died, lastError string }
 
 var tables = [...]tableOf{
-	Live: {name: "_honker_live", from: "_honker_live AS j LEFT JOIN _honkerx_job AS s ON s.job_id = j.id", id: "id", died: "0", lastError: "s.last_error"},
-	Dead: {name: "_honker_dead", from: "_honker_dead AS j LEFT JOIN _honkerx_dead_job AS s ON s.job_id = j.id", id: "id", died: "j.died_at", lastError: "j.last_error"},
-	Done: {name: "_honkerx_done", from: "_honkerx_done AS j LEFT JOIN _honkerx_done AS s ON s.job_id = j.job_id", id: "job_id", died: "0", lastError: "j.last_error"},
+	row.Live: {name: "_honker_live", from: "_honker_live AS j LEFT JOIN _honkerx_job AS s ON s.job_id = j.id", id: "id", died: "0", lastError: "s.last_error"},
+	row.Dead: {name: "_honker_dead", from: "_honker_dead AS j LEFT JOIN _honkerx_dead_job AS s ON s.job_id = j.id", id: "id", died: "j.died_at", lastError: "j.last_error"},
+	row.Done: {name: "_honkerx_done", from: "_honkerx_done AS j LEFT JOIN _honkerx_done AS s ON s.job_id = j.job_id", id: "job_id", died: "0", lastError: "j.last_error"},
 }
 
 // conditions are those of s on a row j of a table and its side row s.
-func (s *JobSelect) conditions(in Table, c *conditions) {
+func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
 	if s.IDs != nil {
 		c.add("j."+tables[in].id+" IN (SELECT value FROM json_each(?))", idList(s.IDs))
 	}
 	if len(s.Queues) > 0 {
 		c.add("j.queue IN (SELECT value FROM json_each(?))", nameList(s.Queues))
 	}
-	if in == Live && s.Phases != nil {
+	if in == row.Live && s.Phases != nil {
 		c.add("("+phaseOfLive+") IN (SELECT value FROM json_each(?))", s.Now, s.Now, s.Now, s.Now, phaseList(s.Phases))
 	}
 	c.text("s.unique_key = ?", s.Unique)
@@ -88,20 +53,20 @@ func (s *JobSelect) conditions(in Table, c *conditions) {
 	c.number("j.created_at < ?", s.CreatedBefore)
 	c.number("j.run_at >= ?", s.RunSince)
 	c.number("j.run_at < ?", s.RunBefore)
-	if in == Dead {
+	if in == row.Dead {
 		c.number("j.died_at >= ?", s.DiedSince)
 		c.number("j.died_at < ?", s.DiedBefore)
 	}
-	if in == Live {
+	if in == row.Live {
 		c.text("j.worker_id = ?", s.Worker)
 	}
 }
 
 // query returns the statement for up to limit jobs above an id, and its arguments.
-func (s *JobSelect) query(after int64, limit int) (string, []any) {
+func selectQuery(s *row.JobSelect, after int64, limit int) (string, []any) {
 	t := tables[s.In]
 	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
-	s.conditions(s.In, &c)
+	selectConditions(s, s.In, &c)
 	return `SELECT j.` + t.id + `, j.queue, ` + t.died + `, ` + t.lastError + ` FROM ` + t.from + ` WHERE ` +
 		strings.Join(c.where, " AND ") + ` ORDER BY j.` + t.id + ` LIMIT ?2 + 0`, c.args
 }
@@ -143,17 +108,17 @@ func (c *conditions) fields(column string, of map[string]string) {
 }
 
 // phaseList passes phases as one parameter, for json_each.
-func phaseList(phases []Phase) string {
+func phaseList(phases []row.Phase) string {
 	b, _ := json.Marshal(phases) // strings cannot fail
 	return string(b)
 }
 
 // Select returns up to limit of the jobs above the id after that s picks, in the order of ids. It
 // goes by primary key, so it costs what it passes.
-func (j Jobs) Select(ctx context.Context, q Querier, s JobSelect, after int64, limit int) (out []SelectedJob, err error) {
-	query, args := s.query(after, limit)
+func (j Jobs) Select(ctx context.Context, q Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error) {
+	query, args := selectQuery(&s, after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var j SelectedJob
+		var j row.SelectedJob
 		err := rows.Scan(&j.ID, &j.Queue, (*number)(&j.DiedAt), (*text)(&j.LastError))
 		out = append(out, j)
 		return err

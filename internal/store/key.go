@@ -3,15 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-)
 
-// KeyStats is what there is of a key.
-type KeyStats struct {
-	Key                               string
-	Running, Cancelled, Held, Waiting int64
-	Oldest                            int64 // when the oldest was enqueued that does not run; 0: none
-	Pause                             *Pause
-}
+	"github.com/honker-go/honker/internal/row"
+)
 
 // By _honkerx_job_key, of all jobs of the queue that have a key, of those that are paused, and of those of cancelled jobs
 // that may still run.
@@ -32,10 +26,10 @@ ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
 
 // Keys returns up to limit keys of the jobs of queue, and those that are paused, those with the most held
 // jobs first.
-func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit int) (all []KeyStats, err error) {
+func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit int) (all []row.KeyStats, err error) {
 	err = each(ctx, q, sqlKeyStats, func(rows *sql.Rows) error {
-		var k KeyStats
-		var p Pause
+		var k row.KeyStats
+		var p row.Pause
 		var since sql.NullInt64
 		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Cancelled), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest),
 			&since, (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
@@ -98,12 +92,12 @@ WHERE state = 'pending' AND run_at > ?3 AND id IN (SELECT job_id` + ofKeyWaiting
 )
 
 // GetKey is Get of a key of queue.
-func (Pauses) GetKey(ctx context.Context, q Querier, queue, key string, now int64) (Pause, bool, error) {
+func (Pauses) GetKey(ctx context.Context, q Querier, queue, key string, now int64) (row.Pause, bool, error) {
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
 // SetKey is Set of a key of queue.
-func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p Pause, now int64) (before Pause, was bool, err error) {
+func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return before, was, err
 	}
@@ -154,16 +148,16 @@ func (Pauses) keyChanged(ctx context.Context, q Querier, queue, key string, now 
 
 // SlowDown pauses the key of a live job, or its queue where it has none, until p.UntilMS, unless it
 // is paused for longer. The reason of an operator's pause stays.
-func (j Jobs) SlowDown(ctx context.Context, q Querier, queue string, id int64, p Pause, now int64) error {
+func (j Jobs) SlowDown(ctx context.Context, q Querier, queue string, id int64, p row.Pause, now int64) error {
 	var ps Pauses
 	key, err := j.KeyOf(ctx, q, id)
 	if err != nil {
 		return err
 	}
-	get := func() (Pause, bool, error) { return ps.Get(ctx, q, queue, now) }
+	get := func() (row.Pause, bool, error) { return ps.Get(ctx, q, queue, now) }
 	set := func() error { _, _, err := ps.Set(ctx, q, queue, p, now); return err }
 	if key != "" {
-		get = func() (Pause, bool, error) { return ps.GetKey(ctx, q, queue, key, now) }
+		get = func() (row.Pause, bool, error) { return ps.GetKey(ctx, q, queue, key, now) }
 		set = func() error { _, _, err := ps.SetKey(ctx, q, queue, key, p, now); return err }
 	}
 	before, was, err := get()

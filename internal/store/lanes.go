@@ -6,15 +6,9 @@ import (
 	"database/sql"
 	"encoding/json"
 	"slices"
-)
 
-// Lane is a queue that shares a worker with others, by start-time fair queueing: each of its jobs
-// has a tag, Start for the next one and Step more for each after that, and jobs run in the order of
-// their tags. A lane with half the Step gets twice the jobs.
-type Lane struct {
-	Queue       string
-	Start, Step int64
-}
+	"github.com/honker-go/honker/internal/row"
+)
 
 var sqlOverdueLanes = `SELECT k.value, ` + overdue("k.value") + `, ` + limited("k.value") + ` FROM json_each(?1) AS k
 WHERE ` + overdue("k.value") + ` OR ` + limited("k.value")
@@ -99,7 +93,7 @@ func levelsBelow(queue, id string) string {
 
 // ClaimStrict is like ClaimAt, of the jobs of several queues: of a later one only where the ones
 // before it have no more to give.
-func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*Job, []Death, error) {
+func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	c := claim{claim: sqlClaimStrict, keys: sqlClaimStrictKeys, worker: worker, expires: expires,
 		list: func(open []string) (any, error) { return nameList(open), nil }}
 	jobs, dead, err := j.claimLanes(ctx, q, queues, c, n, nowMS)
@@ -108,7 +102,7 @@ func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worke
 }
 
 // ClaimFair is like ClaimAt, of the jobs of several queues, which take turns as Lane says.
-func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker string, n int, nowMS, expires int64) ([]*Job, []Death, error) {
+func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	queues := make([]string, len(lanes))
 	for i, l := range lanes {
 		queues[i] = l.Queue
@@ -130,18 +124,18 @@ func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []Lane, worker str
 }
 
 // claimLanes runs c, of jobs of queues.
-func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []*Job, dead []Death, err error) {
+func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []*row.Job, dead []row.Death, err error) {
 	c.now = nowMS / 1000
 	dead, settled, limits, err := j.settleLanes(ctx, q, queues, c.now)
 	if err != nil {
 		return nil, nil, err
 	}
-	row := newJobRow()
-	row.into = append(row.into, &row.job.Queue)
-	row.job = Job{State: "processing", WorkerID: c.worker, ClaimExpiresAt: c.expires}
+	r := newJobRow()
+	r.into = append(r.into, &r.job.Queue)
+	r.job = row.Job{State: "processing", WorkerID: c.worker, ClaimExpiresAt: c.expires}
 	c.these = sqlClaimThese + `, queue`
 	c.got = func(rows *sql.Rows) error {
-		job, err := row.scan(rows)
+		job, err := r.scan(rows)
 		jobs = append(jobs, &job)
 		return err
 	}
@@ -162,7 +156,7 @@ func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c clai
 
 // settleLanes settles what is overdue on queues, which one read finds, and tells whether it has settled
 // anything. limits are those of queues that have some.
-func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []Death, settled bool, limits []string, err error) {
+func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []row.Death, settled bool, limits []string, err error) {
 	var late []string
 	var queue string
 	var overdue, limited bool
@@ -180,7 +174,7 @@ func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now i
 		if err != nil {
 			break
 		}
-		var died []Death
+		var died []row.Death
 		var some bool
 		died, some, _, err = j.settleOverdue(ctx, q, queue, now)
 		for i := range died {
@@ -192,19 +186,19 @@ func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now i
 }
 
 // sortStrict puts jobs in the order of queues, and of a claim within each.
-func sortStrict(jobs []*Job, queues []string) {
-	slices.SortFunc(jobs, func(a, b *Job) int {
+func sortStrict(jobs []*row.Job, queues []string) {
+	slices.SortFunc(jobs, func(a, b *row.Job) int {
 		return cmp.Or(cmp.Compare(slices.Index(queues, a.Queue), slices.Index(queues, b.Queue)),
 			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 }
 
 // sortFair puts jobs in the order of their tags.
-func sortFair(jobs []*Job, lanes []Lane, queues []string) {
+func sortFair(jobs []*row.Job, lanes []row.Lane, queues []string) {
 	sortStrict(jobs, queues)
 	type tagged struct {
 		tag int64
-		job *Job
+		job *row.Job
 	}
 	rank := make([]int64, len(lanes))
 	all := make([]tagged, len(jobs))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -14,12 +15,12 @@ import (
 func TestClaimFair_Filled(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	sizes := []int{1, 0, 2, 0, 1, 40}
-	var lanes []store.Lane
+	var lanes []row.Lane
 	var queues []string
 	for i, n := range sizes {
 		queue := fmt.Sprint("lane", i)
 		queues = append(queues, queue)
-		lanes = append(lanes, store.Lane{Queue: queue, Step: 1})
+		lanes = append(lanes, row.Lane{Queue: queue, Step: 1})
 		for range n {
 			exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES (?, '1', 5)`, queue)
 		}

@@ -4,22 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"math"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Limits are the statements on the limits of queues, columns of _honkerx_queues.
 type Limits struct{}
-
-// QueueLimits hold for a queue, in all processes. 0 is no bound.
-type QueueLimits struct {
-	Running int64 // jobs that run at a time
-	PerKey  int64 // jobs of one key that do
-	InOrder bool  // jobs of a key run one at a time, as they were enqueued
-	Rate    StartRate
-	KeyRate StartRate // of each key
-}
-
-// StartRate is how many jobs may start: N in PerMS, Burst of them at once. The zero StartRate is no bound.
-type StartRate struct{ N, PerMS, Burst int64 }
 
 // By primary key.
 const (
@@ -39,21 +29,21 @@ ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded
 )
 
 // Get returns the limits of queue.
-func (Limits) Get(ctx context.Context, q Querier, queue string) (l QueueLimits, err error) {
+func (Limits) Get(ctx context.Context, q Querier, queue string) (l row.QueueLimits, err error) {
 	var inOrder number
-	_, err = one(ctx, q, sqlGetLimits, []any{queue}, l.into(&inOrder)...)
+	_, err = one(ctx, q, sqlGetLimits, []any{queue}, intoLimits(&l, &inOrder)...)
 	l.InOrder = inOrder == 1
 	return l, err
 }
 
 // All returns the limits of the queues that have some.
-func (Limits) All(ctx context.Context, q Querier) (map[string]QueueLimits, error) {
-	all := make(map[string]QueueLimits)
+func (Limits) All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error) {
+	all := make(map[string]row.QueueLimits)
 	err := each(ctx, q, sqlAllLimits, func(rows *sql.Rows) error {
-		var l QueueLimits
+		var l row.QueueLimits
 		var inOrder number
 		var queue string
-		err := rows.Scan(append(l.into(&inOrder), &queue)...)
+		err := rows.Scan(append(intoLimits(&l, &inOrder), &queue)...)
 		l.InOrder = inOrder == 1
 		all[queue] = l
 		return err
@@ -62,7 +52,7 @@ func (Limits) All(ctx context.Context, q Querier) (map[string]QueueLimits, error
 }
 
 // into are what limitColumns are scanned into.
-func (l *QueueLimits) into(inOrder *number) []any {
+func intoLimits(l *row.QueueLimits, inOrder *number) []any {
 	return []any{(*number)(&l.Running), (*number)(&l.PerKey), inOrder,
 		(*number)(&l.Rate.N), (*number)(&l.Rate.PerMS), (*number)(&l.Rate.Burst),
 		(*number)(&l.KeyRate.N), (*number)(&l.KeyRate.PerMS), (*number)(&l.KeyRate.Burst)}
@@ -70,7 +60,7 @@ func (l *QueueLimits) into(inOrder *number) []any {
 
 // Set replaces the limits of queue, and they hold from then on. Those that are the same already write nothing: changed
 // is false. What jobs have from the limits before is left to FitSome.
-func (ls Limits) Set(ctx context.Context, q Querier, queue string, l QueueLimits) (changed bool, err error) {
+func (ls Limits) Set(ctx context.Context, q Querier, queue string, l row.QueueLimits) (changed bool, err error) {
 	was, err := ls.Get(ctx, q, queue)
 	if err != nil || was == l {
 		return false, err

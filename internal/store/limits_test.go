@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -16,22 +17,22 @@ func TestClaim_Plain(t *testing.T) {
 	for range 2 {
 		require.Equal(t, "_honkerx_job_gone", value(t, tx, `SELECT group_concat(name) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = '_honker_live'`))
 		q := &counting{Querier: tx}
-		_, err := store.Jobs{}.Insert(ctx, q, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
+		_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 		require.NoError(t, err)
 		require.Equal(t, 1, q.statements)
 		jobs, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
 		require.NoError(t, err)
 		require.Len(t, jobs, 1)
 		require.Equal(t, 3, q.statements)
-		acked, err := store.Jobs{}.Ack(ctx, q, store.Claim{ID: jobs[0].ID, Worker: "w", Attempt: 1}, 11)
+		acked, err := store.Jobs{}.Ack(ctx, q, row.Claim{ID: jobs[0].ID, Worker: "w", Attempt: 1}, 11)
 		require.NoError(t, err)
 		require.True(t, acked)
 		require.Equal(t, 4, q.statements)
 
 		// Limits that were there and are gone leave nothing.
-		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{Running: 1, PerKey: 1, Rate: store.StartRate{N: 1, PerMS: 1, Burst: 1}})
+		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: row.StartRate{N: 1, PerMS: 1, Burst: 1}})
 		require.NoError(t, err)
-		_, err = store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{})
+		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{})
 		require.NoError(t, err)
 		fitAll(t, tx, "a")
 	}
@@ -51,7 +52,7 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', -1, 1, '
 	}
 	free(500)
 	plain := medianClaim(t, tx)
-	_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1})
+	_, err := store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{PerKey: 1})
 	require.NoError(t, err)
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
 INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
@@ -89,12 +90,12 @@ func TestCheck_Limits(t *testing.T) {
 		"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0": {`UPDATE _honkerx_queues SET running = 1`},
 	} {
 		tx := begin(t, openFresh(t))
-		_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1})
+		_, err := store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{PerKey: 1})
 		require.NoError(t, err)
 		for range 2 {
-			id, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
+			id, err := store.Jobs{}.Insert(ctx, tx, row.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 			require.NoError(t, err)
-			require.NoError(t, store.Jobs{}.SetSides(ctx, tx, "a", store.Side{Key: "k"}, []int64{id}))
+			require.NoError(t, store.Jobs{}.SetSides(ctx, tx, "a", row.Side{Key: "k"}, []int64{id}))
 		}
 		found, err := store.Check(ctx, tx)
 		require.NoError(t, err)

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Locks are the statements on _honker_locks. A lock that has expired may leave its row
@@ -15,18 +17,12 @@ const (
 	MaintenanceLock = "honker-maintenance" // of this package alone
 )
 
-// Lock is a row of _honker_locks.
-type Lock struct {
-	Owner     string
-	ExpiresAt int64
-}
-
 // By primary key. A lock is held while expires_at > now.
 const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
 
 // Held returns the holder of the lock; false when it is free.
-func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (Lock, bool, error) {
-	var l Lock
+func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (row.Lock, bool, error) {
+	var l row.Lock
 	var expires moment
 	held, err := one(ctx, q, sqlHeldLock, []any{name, now}, &l.Owner, &expires)
 	l.ExpiresAt = int64(expires)
@@ -93,19 +89,13 @@ func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (
 	return out, err
 }
 
-// NamedLock is a lock that is held.
-type NamedLock struct {
-	Name string
-	Lock
-}
-
 // The table has a row for each lock that is held or was not released.
 const sqlHeldLocks = `SELECT name, owner, expires_at FROM _honker_locks WHERE expires_at > ?1 ORDER BY name`
 
 // All returns the locks that are held, by name.
-func (Locks) All(ctx context.Context, q Querier, now int64) (all []NamedLock, err error) {
+func (Locks) All(ctx context.Context, q Querier, now int64) (all []row.NamedLock, err error) {
 	err = each(ctx, q, sqlHeldLocks, func(rows *sql.Rows) error {
-		var l NamedLock
+		var l row.NamedLock
 		var expires moment
 		err := rows.Scan(&l.Name, &l.Owner, &expires)
 		l.ExpiresAt = int64(expires)

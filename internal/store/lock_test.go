@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -156,11 +157,11 @@ func TestLocks_Held_UntilItExpires(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "a", "me", 10, 20)
 	for now, want := range map[int64]bool{10: true, 19: true, 20: false, 21: false} {
-		row, held, err := store.Locks{}.Held(ctx, tx, "a", now)
+		r, held, err := store.Locks{}.Held(ctx, tx, "a", now)
 		require.NoError(t, err)
 		require.Equal(t, want, held)
 		if held {
-			require.Equal(t, store.Lock{Owner: "me", ExpiresAt: 20}, row)
+			require.Equal(t, row.Lock{Owner: "me", ExpiresAt: 20}, r)
 		}
 	}
 }

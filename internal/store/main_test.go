@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
@@ -102,12 +103,12 @@ func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 // withDispatch makes the tables of dispatch, which come with its first write.
 func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	var parts []store.DispatchPart
+	var parts []row.DispatchPart
 	for _, part := range [][2]string{{store.DispatchTables, "schema"}, {store.DispatchLife, "life"},
 		{store.DispatchLegacy, "legacy"}, {store.DispatchReplies, "reply"}} {
 		ddl, err := os.ReadFile("../../dispatch/" + part[1] + ".sql")
 		require.NoError(t, err)
-		parts = append(parts, store.DispatchPart{Name: part[0], DDL: string(ddl)})
+		parts = append(parts, row.DispatchPart{Name: part[0], DDL: string(ddl)})
 	}
 	require.NoError(t, store.Dispatches{}.Bootstrap(ctx, db, parts...))
 	return db

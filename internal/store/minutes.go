@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Minutes are the statements on _honkerx_minutes.
@@ -15,15 +17,6 @@ const (
 	AllQueues   = ""       // all of a minute
 	OtherQueues = "_other" // those that have no row of their own
 )
-
-// Minute is a row of _honkerx_minutes, or what is added to one. The times are sums, in
-// milliseconds, but for MaxWait.
-type Minute struct {
-	Minute                                           int64 // the unix time / 60
-	Queue                                            string
-	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
-	Wait, Ran, MaxWait                               int64
-}
 
 // By primary key.
 const (
@@ -66,7 +59,7 @@ FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = 
 )
 
 // Add adds all to the rows that are there, by one statement.
-func (Minutes) Add(ctx context.Context, q Querier, all []Minute) error {
+func (Minutes) Add(ctx context.Context, q Querier, all []row.Minute) error {
 	rows := make([][]any, len(all))
 	for i, m := range all {
 		rows[i] = []any{m.Minute, m.Queue, m.Enqueued, m.Claimed, m.Acked, m.Retried, m.Died, m.Snoozed, m.Wait, m.Ran, m.MaxWait}
@@ -83,9 +76,9 @@ func (Minutes) Queues(ctx context.Context, q Querier, minute int64) ([]string, e
 }
 
 // List returns the rows of queue since minute, the oldest first.
-func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []Minute, err error) {
-	m := Minute{Queue: queue}
-	into := m.numbers()
+func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []row.Minute, err error) {
+	m := row.Minute{Queue: queue}
+	into := minuteNumbers(&m)
 	err = each(ctx, q, sqlMinutes, func(rows *sql.Rows) error {
 		err := rows.Scan(into...)
 		all = append(all, m)
@@ -95,9 +88,9 @@ func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) 
 }
 
 // All returns the rows of all queues since minute, the oldest first.
-func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []Minute, err error) {
-	var m Minute
-	into := append(m.numbers(), &m.Queue)
+func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []row.Minute, err error) {
+	var m row.Minute
+	into := append(minuteNumbers(&m), &m.Queue)
 	err = each(ctx, q, sqlAllMinutes, func(rows *sql.Rows) error {
 		err := rows.Scan(into...)
 		all = append(all, m)
@@ -107,14 +100,14 @@ func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []Minute, 
 }
 
 // numbers are the columns of a row but the queue.
-func (m *Minute) numbers() []any {
+func minuteNumbers(m *row.Minute) []any {
 	return []any{(*number)(&m.Minute), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
 		(*number)(&m.Died), (*number)(&m.Snoozed), (*number)(&m.Wait), (*number)(&m.Ran), (*number)(&m.MaxWait)}
 }
 
 // Steps adds up the rows of queue since minute in steps of so many minutes, the oldest first. Minute is the first of a
 // step, a multiple of step, as the minute that is passed has to be.
-func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step int64) (all []Minute, err error) {
+func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step int64) (all []row.Minute, err error) {
 	err = each(ctx, q, sqlMinuteSteps, func(rows *sql.Rows) error {
 		var sums []byte // nil: of other queues
 		if err := rows.Scan(&sums); err != nil || sums == nil {
@@ -122,7 +115,10 @@ func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step 
 		}
 		var n [10]int64
 		err := json.Unmarshal(sums, &n)
-		all = append(all, Minute{n[0], queue, n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]})
+		all = append(all, row.Minute{
+			Minute: n[0], Queue: queue, Enqueued: n[1], Claimed: n[2], Acked: n[3], Retried: n[4], Died: n[5], Snoozed: n[6],
+			Wait: n[7], Ran: n[8], MaxWait: n[9],
+		})
 		return err
 	}, queue, minute, step)
 	return all, err

@@ -4,18 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Notifications are the statements on _honker_notifications.
 type Notifications struct{}
-
-// Notification is a row of _honker_notifications.
-type Notification struct {
-	ID        int64
-	Channel   string
-	Payload   string
-	CreatedAt int64
-}
 
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
 
@@ -45,11 +39,11 @@ ORDER BY id`
 
 // Since reads up to limit messages of channels with ids above after, in order. Like a read of
 // events it is bounded by pageBytes, so there may be others although it returns fewer.
-func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]Notification, error) {
-	var out []Notification
+func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]row.Notification, error) {
+	var out []row.Notification
 	size := 0
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
-		var n Notification
+		var n row.Notification
 		if err := rows.Scan(&n.ID, &n.Channel, &n.Payload, (*number)(&n.CreatedAt)); err != nil {
 			return err
 		}
@@ -80,7 +74,7 @@ var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL
 
 // ChannelsSince returns the channels of up to limit messages above after, how many
 // there were, and the last id among them.
-func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels Added, n int, last int64, err error) {
+func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels row.Added, n int, last int64, err error) {
 	return addedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -16,9 +17,9 @@ func notify(t *testing.T, q store.Querier, channel, payload string, now int64) i
 	return id
 }
 
-func notificationID(n store.Notification) int64 { return n.ID }
+func notificationID(n row.Notification) int64 { return n.ID }
 
-func since(t *testing.T, q store.Querier, channels []string, after int64, limit int) []store.Notification {
+func since(t *testing.T, q store.Querier, channels []string, after int64, limit int) []row.Notification {
 	t.Helper()
 	got, err := store.Notifications{}.Since(ctx, q, channels, after, limit)
 	require.NoError(t, err)
@@ -37,7 +38,7 @@ func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 4, 5}, idsOf(since(t, tx, []string{"y", "x"}, 0, 10), notificationID))
 	require.Equal(t, []int64{4, 5}, idsOf(since(t, tx, []string{"x", "y"}, 2, 10), notificationID))
 	require.Equal(t, []int64{1, 2, 4}, idsOf(since(t, tx, []string{"x", "y"}, 0, 3), notificationID), "the oldest first")
-	require.Equal(t, []store.Notification{{ID: 3, Channel: "z", Payload: `"m"`, CreatedAt: 10}}, since(t, tx, []string{"z"}, 0, 10))
+	require.Equal(t, []row.Notification{{ID: 3, Channel: "z", Payload: `"m"`, CreatedAt: 10}}, since(t, tx, []string{"z"}, 0, 10))
 	require.Empty(t, since(t, tx, nil, 0, 10))
 	require.Empty(t, since(t, tx, []string{"X"}, 0, 10))
 	last, err = store.Notifications{}.Last(ctx, tx)
@@ -68,13 +69,13 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 		after    int64
 		limit, n int
 		last     int64
-		channels store.Added
+		channels row.Added
 	}{
-		{0, 10, 3, 3, store.Added{"x": {"": true}, "y": {"": true}}},
-		{0, 1, 1, 1, store.Added{"x": {"": true}}},
-		{1, 10, 2, 3, store.Added{"x": {"": true}, "y": {"": true}}},
-		{3, 10, 0, 3, store.Added{}},
-		{9, 10, 0, 3, store.Added{}}, // less than 9: ids have gone back
+		{0, 10, 3, 3, row.Added{"x": {"": true}, "y": {"": true}}},
+		{0, 1, 1, 1, row.Added{"x": {"": true}}},
+		{1, 10, 2, 3, row.Added{"x": {"": true}, "y": {"": true}}},
+		{3, 10, 0, 3, row.Added{}},
+		{9, 10, 0, 3, row.Added{}}, // less than 9: ids have gone back
 	} {
 		channels, n, last, err := store.Notifications{}.ChannelsSince(ctx, tx, c.after, c.limit)
 		require.NoError(t, err)

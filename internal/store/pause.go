@@ -3,19 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Pauses are the statements on the pauses of queues, columns of _honkerx_queues, and on the
 // trigger by which the claims of other bindings keep to them.
 type Pauses struct{}
-
-// Pause keeps the jobs of a queue from starting.
-type Pause struct {
-	SinceMS int64
-	UntilMS int64 // a whole second; 0: until it is ended
-	Reason  string
-	By      string
-}
 
 // pauseHolds is the condition of a pause at the second ?2. It ends at a whole second, as the
 // times of jobs are.
@@ -46,10 +40,10 @@ ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = exc
 )
 
 // All returns the pauses that hold, by queue.
-func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*Pause, error) {
-	all := make(map[string]*Pause)
+func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*row.Pause, error) {
+	all := make(map[string]*row.Pause)
 	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
-		var p Pause
+		var p row.Pause
 		var queue string
 		err := rows.Scan(&queue, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 		all[queue] = &p
@@ -59,11 +53,11 @@ func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*Pause,
 }
 
 // Get returns the pause of queue; false for none, or one that is over.
-func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p Pause, found bool, err error) {
+func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p row.Pause, found bool, err error) {
 	return getPause(ctx, q, sqlGetPause, queue, now)
 }
 
-func getPause(ctx context.Context, q Querier, query string, args ...any) (p Pause, found bool, err error) {
+func getPause(ctx context.Context, q Querier, query string, args ...any) (p row.Pause, found bool, err error) {
 	found, err = one(ctx, q, query, args, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 	return p, found, err
 }
@@ -75,7 +69,7 @@ func (Jobs) Paused(ctx context.Context, q Querier, queue string, now int64) (is 
 }
 
 // Set pauses queue, and returns the pause that there was, of which SinceMS stays.
-func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p Pause, now int64) (before Pause, was bool, err error) {
+func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.Get(ctx, q, queue, now); err != nil {
 		return before, was, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -20,7 +21,7 @@ func TestCheck_Pause(t *testing.T) {
 		`UPDATE _honkerx_queues SET until_ms = 1500`:                   "a pause ends at a whole second: row 0",
 	} {
 		tx := begin(t, db)
-		_, was, err := store.Pauses{}.Set(ctx, tx, "a", store.Pause{SinceMS: 1, UntilMS: 2000, Reason: "r"}, 1)
+		_, was, err := store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: 2000, Reason: "r"}, 1)
 		require.NoError(t, err)
 		require.False(t, was)
 		broken, err := store.Check(ctx, tx)
@@ -45,9 +46,9 @@ func TestNextClaimAt_Paused(t *testing.T) {
 		"over":          {30, 5, 30},
 	} {
 		tx := begin(t, openFresh(t))
-		_, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", RunAt: c.runAt, MaxAttempts: 3}, "1")
+		_, err := store.Jobs{}.Insert(ctx, tx, row.NewJob{Queue: "a", RunAt: c.runAt, MaxAttempts: 3}, "1")
 		require.NoError(t, err)
-		_, _, err = store.Pauses{}.Set(ctx, tx, "a", store.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
+		_, _, err = store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
 		require.NoError(t, err)
 		next, err := store.Jobs{}.NextClaim(ctx, tx, "a", 10)
 		require.NoError(t, err)

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Problems are the statements that look for what is wrong with a file. Each reads a bounded number of
@@ -17,7 +19,7 @@ const (
 )
 
 // boundedCount is what a statement has counted that stops behind mostCounted.
-func boundedCount(n int64) Count { return Count{min(n, mostCounted), n > mostCounted} }
+func boundedCount(n int64) row.Count { return row.Count{N: min(n, mostCounted), More: n > mostCounted} }
 
 // By the index of claims, (queue, deadline), to the first one that another worker could take up.
 const sqlLapsedSince = `SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -31,13 +33,6 @@ func (Problems) LapsedSince(ctx context.Context, q Querier, queue string, now in
 	return unix, err
 }
 
-// QueueDeaths are the jobs of a queue that have died since a time.
-type QueueDeaths struct {
-	Queue string
-	N     Count
-	First int64
-}
-
 // By the index (queue, died_at), as much of it as is young, for each queue.
 var sqlDiedSince = `WITH RECURSIVE ` + deadSpan.names("n") + `
 SELECT queue, d, first FROM (SELECT n.queue AS queue,
@@ -46,9 +41,9 @@ SELECT queue, d, first FROM (SELECT n.queue AS queue,
   FROM n WHERE n.queue IS NOT NULL) WHERE d > 0 LIMIT ` + mostProblems
 
 // DiedSince returns, by queue, the jobs that died after a time and are dead still.
-func (Problems) DiedSince(ctx context.Context, q Querier, since int64) (all []QueueDeaths, err error) {
+func (Problems) DiedSince(ctx context.Context, q Querier, since int64) (all []row.QueueDeaths, err error) {
 	err = each(ctx, q, sqlDiedSince, func(rows *sql.Rows) error {
-		var d QueueDeaths
+		var d row.QueueDeaths
 		var n int64
 		err := rows.Scan(&d.Queue, &n, (*number)(&d.First))
 		d.N = boundedCount(n)
@@ -58,15 +53,6 @@ func (Problems) DiedSince(ctx context.Context, q Querier, since int64) (all []Qu
 	return all, err
 }
 
-// DeadMembers are jobs of a queue that wait for jobs that are dead.
-type DeadMembers struct {
-	Queue  string
-	N      int64 // jobs that wait
-	Waiter int64 // one of them
-	Member int64 // a dead one that it waits for; 0: of a batch
-	Since  int64 // 0: unknown
-}
-
 // By the index (waiter, state) of the edges, and primary keys.
 const sqlDeadMembers = `SELECT l.queue, count(DISTINCT a.waiter), min(a.waiter), max(a.job_id), ifnull(min(d.died_at), 0)
 FROM (SELECT job_id, waiter, state FROM _honkerx_after INDEXED BY _honkerx_after_waiter LIMIT ` + mostRead + `) AS a
@@ -74,9 +60,9 @@ JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = 
 WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 
 // DeadMembers returns, by queue, the jobs that wait for dead ones.
-func (Problems) DeadMembers(ctx context.Context, q Querier) (all []DeadMembers, err error) {
+func (Problems) DeadMembers(ctx context.Context, q Querier) (all []row.DeadMembers, err error) {
 	err = each(ctx, q, sqlDeadMembers, func(rows *sql.Rows) error {
-		var d DeadMembers
+		var d row.DeadMembers
 		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*number)(&d.Since))
 		all = append(all, d)
 		return err
@@ -84,36 +70,19 @@ func (Problems) DeadMembers(ctx context.Context, q Querier) (all []DeadMembers, 
 	return all, err
 }
 
-// Late is a schedule that was to fire.
-type Late struct {
-	Name string
-	At   int64
-}
-
 // By the index of what is due.
 const sqlLateTasks = `SELECT name, next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostProblems
 
 // LateTasks returns the schedules that were to fire by a time.
-func (Problems) LateTasks(ctx context.Context, q Querier, by int64) (all []Late, err error) {
+func (Problems) LateTasks(ctx context.Context, q Querier, by int64) (all []row.Late, err error) {
 	err = each(ctx, q, sqlLateTasks, func(rows *sql.Rows) error {
-		var l Late
+		var l row.Late
 		err := rows.Scan(&l.Name, (*number)(&l.At))
 		all = append(all, l)
 		return err
 	}, by)
 	return all, err
-}
-
-// Behind is a consumer or a group of one topic that has not seen an old event.
-type Behind struct {
-	Kind   string // "consumer" or "group"
-	Name   string
-	Topic  string
-	Unseen Count
-	Oldest int64 // when the first event was published that it has not seen
-	AckMS  int64 // when the consumer saved its offset; 0: unknown
-	Pins   bool  // the retention of the topic would have let events go
 }
 
 // By primary key the consumers and groups, by (topic, offset) their events. One with a pattern or a
@@ -136,9 +105,9 @@ WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND 
 
 // Behind returns the consumers and groups that have not seen an event from before a time, and have not
 // saved their offset since. Where that is unknown the event has to be older by 23 hours.
-func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all []Behind, err error) {
+func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all []row.Behind, err error) {
 	err = each(ctx, q, sqlBehind, func(rows *sql.Rows) error {
-		var b Behind
+		var b row.Behind
 		var n int64
 		err := rows.Scan(&b.Kind, &b.Name, &b.Topic, (*number)(&b.Oldest), (*number)(&b.AckMS), &n, &b.Pins)
 		b.Unseen = boundedCount(n)
@@ -148,34 +117,19 @@ func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all [
 	return all, err
 }
 
-// OldPause is the pause of a key that has no end.
-type OldPause struct {
-	Queue, Key string
-	Pause
-}
-
 // The whole table, which holds the keys that are paused or have a rate.
 const sqlOldKeyPauses = `SELECT queue, key, paused_ms, reason, who FROM _honkerx_keys
 WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostProblems
 
 // OldKeyPauses returns the pauses of keys that have no end and began before a time.
-func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (all []OldPause, err error) {
+func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
-		var p OldPause
+		var p row.OldPause
 		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), (*text)(&p.Reason), (*text)(&p.By))
 		all = append(all, p)
 		return err
 	}, beforeMS)
 	return all, err
-}
-
-// HeldKey is a key with jobs that are held.
-type HeldKey struct {
-	Queue, Key string
-	N          int64
-	First      int64 // job
-	PerKey     int64 // 0: no bound
-	InOrder    bool
 }
 
 // By the index of held jobs, (queue, id), and primary keys. A pause that has no end holds jobs, too.
@@ -195,10 +149,10 @@ AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEX
   LIMIT ?4 + 0)))`
 
 // HeldFree returns the keys with a job that is held though another one may run. Check has the same rule.
-func (Problems) HeldFree(ctx context.Context, q Querier) (free []HeldKey, err error) {
-	var held []HeldKey
+func (Problems) HeldFree(ctx context.Context, q Querier) (free []row.HeldKey, err error) {
+	var held []row.HeldKey
 	err = each(ctx, q, sqlHeldKeys, func(rows *sql.Rows) error {
-		var k HeldKey
+		var k row.HeldKey
 		err := rows.Scan(&k.Queue, &k.Key, &k.N, &k.First, (*number)(&k.PerKey), &k.InOrder)
 		held = append(held, k)
 		return err

@@ -3,30 +3,9 @@ package store
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/honker-go/honker/internal/row"
 )
-
-// Progress is how far a handler has said that it is.
-type Progress struct {
-	Done, Total int64
-	Note        string
-	AtMS        int64
-}
-
-// MarshalJSON is the progress as the file has it.
-func (p Progress) MarshalJSON() ([]byte, error) {
-	return json.Marshal([4]any{p.Done, p.Total, p.Note, p.AtMS})
-}
-
-// UnmarshalJSON reads it.
-func (p *Progress) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[4]any{&p.Done, &p.Total, &p.Note, &p.AtMS})
-}
-
-// ProgressOf is the progress of a claimed job.
-type ProgressOf struct {
-	ID, Attempt int64
-	Progress
-}
 
 // By primary keys, of those of a list that are still claimed as they were, and, where the jobs are about to be acked,
 // will be kept.
@@ -43,7 +22,7 @@ ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
 
 // SaveProgress keeps the progress of jobs that worker holds by a valid claim; with acked, of those alone that stay
 // in the file when they are acked.
-func (Jobs) SaveProgress(ctx context.Context, q Querier, all []ProgressOf, worker string, acked bool, now int64) error {
+func (Jobs) SaveProgress(ctx context.Context, q Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -65,7 +44,7 @@ func (Jobs) SaveProgress(ctx context.Context, q Querier, all []ProgressOf, worke
 }
 
 // Checkpoint keeps a value with a job for its next attempt; false when the claim no longer holds.
-func (Jobs) Checkpoint(ctx context.Context, q Querier, c Claim, value string, now int64) (bool, error) {
+func (Jobs) Checkpoint(ctx context.Context, q Querier, c row.Claim, value string, now int64) (bool, error) {
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return false, err
 	}

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // RateLimits are the statements on _honker_rate_limits.
@@ -39,13 +41,6 @@ func (RateLimits) Sweep(ctx context.Context, q Querier, before int64) (int, erro
 	return affected(ctx, q, sqlSweepRates, before)
 }
 
-// RateWindow is the last window of a rate limit.
-type RateWindow struct {
-	Name  string
-	Start int64
-	Count int64
-}
-
 // By primary key: one seek finds the next name, and one its last window.
 var sqlRateWindows = `WITH RECURSIVE ` + skipScan("names", "name", "_honker_rate_limits WHERE 1") + `
 SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
@@ -53,9 +48,9 @@ WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honke
 ORDER BY n.name`
 
 // Last returns the last window of each limit, by name.
-func (RateLimits) Last(ctx context.Context, q Querier) (all []RateWindow, err error) {
+func (RateLimits) Last(ctx context.Context, q Querier) (all []row.RateWindow, err error) {
 	err = each(ctx, q, sqlRateWindows, func(rows *sql.Rows) error {
-		var w RateWindow
+		var w row.RateWindow
 		err := rows.Scan(&w.Name, (*number)(&w.Start), (*number)(&w.Count))
 		all = append(all, w)
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Relays are the statements on the _honkerx_relay_ tables of one family. The family "" is that
@@ -21,29 +23,6 @@ func (r Relays) named(query string) string {
 		return query
 	}
 	return strings.ReplaceAll(query, relayPrefix, relayPrefix+r.Family+"_")
-}
-
-// RelayPartition names a partition of a queue.
-type RelayPartition struct {
-	Queue     string
-	Partition int64
-}
-
-// RelayLease is the right to handle a partition. All progress is fenced by it.
-type RelayLease struct {
-	RelayPartition
-	Owner string
-	Epoch int64
-}
-
-// RelayMessage is a row of _honkerx_relay_messages, or one to be.
-type RelayMessage struct {
-	ID        int64
-	Partition int64
-	Key       string // "": none
-	Type      string
-	Payload   []byte
-	CreatedMS int64
 }
 
 const (
@@ -125,7 +104,7 @@ const relayMessages = `_honkerx_relay_messages`
 var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, key, type, payload`, 2, 4)
 
 // Send appends messages and returns their ids.
-func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []RelayMessage, nowMS int64) ([]int64, error) {
+func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
 		id, err := inserted(ctx, q, r.named(sqlInsertRelay.sized[1]), 1, queue, nowMS, m.Partition, m.Key, m.Type, m.Payload)
@@ -169,9 +148,9 @@ WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue 
 
 // Strays lists the partitions that have messages and do not exist: another program has inserted
 // them, and no processor will take them.
-func (r Relays) Strays(ctx context.Context, q Querier) (out []RelayPartition, err error) {
+func (r Relays) Strays(ctx context.Context, q Querier) (out []row.RelayPartition, err error) {
 	err = each(ctx, q, r.named(sqlRelayStrays), func(rows *sql.Rows) error {
-		var p RelayPartition
+		var p row.RelayPartition
 		err := rows.Scan(&p.Queue, (*number)(&p.Partition))
 		out = append(out, p)
 		return err

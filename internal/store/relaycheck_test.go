@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -23,7 +24,7 @@ func relayTables(t *testing.T, q store.Querier, family string) {
 	require.NoError(t, err)
 	_, _, err = r.Register(ctx, q, "a", 2, 1)
 	require.NoError(t, err)
-	_, err = r.Send(ctx, q, "a", make([]store.RelayMessage, 0), 1)
+	_, err = r.Send(ctx, q, "a", make([]row.RelayMessage, 0), 1)
 	require.NoError(t, err)
 	for _, statement := range []string{
 		`INSERT INTO _honkerx_relay_messages (id, queue, payload) VALUES (3, 'a', 'x')`,

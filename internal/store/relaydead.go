@@ -6,35 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
-// RelayDead is a dead letter. It is pending, held by a replayer, resolved or discarded.
-type RelayDead struct {
-	RelayMessage
-	Seq, Attempts int64
-	LastError     string
-	DiedMS        int64
-	State         string
-	MovedMS       int64 // the end of the hold, or when it came back or was settled; 0: it was never taken
-}
-
-// RelayDeadFilter selects dead letters of a queue.
-type RelayDeadFilter struct {
-	Queue     string
-	Partition sql.NullInt64
-	Key       string // "": any
-	Type      string // "": any
-	State     string // "": any
-	SinceMS   int64  // 0: any
-}
-
 // args are the parameters of every statement with a filter, ?1 to ?6.
-func (f RelayDeadFilter) args(more ...any) []any {
+func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS, f.Key}, more...)
 }
 
 // selects is a query with a filter, for f: by a key it goes by the index of the keys.
-func (r Relays) selects(query string, f RelayDeadFilter) string {
+func (r Relays) selects(query string, f row.RelayDeadFilter) string {
 	switch {
 	case r.Keyless:
 		query = strings.ReplaceAll(query, deadColumns, keylessColumns)
@@ -67,15 +49,15 @@ WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?7 ORDER BY id LIMIT ?8 + 0`
 
 // Dead reads up to limit of the dead letters that f selects with ids above after, in order, as
 // far as pageBytes allows.
-func (r Relays) Dead(ctx context.Context, q Querier, f RelayDeadFilter, after int64, limit int) ([]RelayDead, error) {
-	return deadPage(ctx, q, r.selects(sqlRelayDead, f), f.args(after, limit))
+func (r Relays) Dead(ctx context.Context, q Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error) {
+	return deadPage(ctx, q, r.selects(sqlRelayDead, f), deadFilterArgs(f, after, limit))
 }
 
 // deadPage reads the rows of a query for deadColumns.
-func deadPage(ctx context.Context, q Querier, query string, args []any) (out []RelayDead, err error) {
+func deadPage(ctx context.Context, q Querier, query string, args []any) (out []row.RelayDead, err error) {
 	size := 0
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var d RelayDead
+		var d row.RelayDead
 		err := rows.Scan(&d.ID, (*number)(&d.Partition), (*number)(&d.Seq), &d.Key, &d.Type, &d.Payload, (*number)(&d.CreatedMS),
 			(*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS), &d.State, (*number)(&d.MovedMS))
 		if err != nil {
@@ -94,8 +76,8 @@ func deadPage(ctx context.Context, q Querier, query string, args []any) (out []R
 }
 
 // CountDead counts the dead letters that f selects.
-func (r Relays) CountDead(ctx context.Context, q Querier, f RelayDeadFilter) (n int64, err error) {
-	_, err = one(ctx, q, r.selects(sqlCountRelayDead, f), f.args(), &n)
+func (r Relays) CountDead(ctx context.Context, q Querier, f row.RelayDeadFilter) (n int64, err error) {
+	_, err = one(ctx, q, r.selects(sqlCountRelayDead, f), deadFilterArgs(f), &n)
 	return n, err
 }
 
@@ -116,8 +98,8 @@ WHERE id IN (SELECT value FROM json_each(?1))`
 // Replay gives up to limit of the dead letters that f selects to holder until untilMS: of those
 // that are pending or of which the hold is over. What was not taken for the longest time comes
 // first.
-func (r Relays) Replay(ctx context.Context, q Querier, f RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]RelayDead, error) {
-	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), f.args(nowMS, limit))
+func (r Relays) Replay(ctx context.Context, q Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error) {
+	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, nowMS, limit))
 	if err != nil || len(page) == 0 {
 		return nil, err
 	}
@@ -147,21 +129,15 @@ const (
 SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1, last_error = nullif(?5, '')` + whereHeldDead
 )
 
-// RelayHold is the right to settle a dead letter.
-type RelayHold struct {
-	ID            int64
-	Queue, Holder string
-}
-
 // Resolve settles a dead letter; false when the hold is over.
-func (r Relays) Resolve(ctx context.Context, q Querier, h RelayHold, nowMS int64) (bool, error) {
+func (r Relays) Resolve(ctx context.Context, q Querier, h row.RelayHold, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlResolveRelayDead), h.ID, h.Queue, h.Holder, nowMS)
 	return n > 0, err
 }
 
 // RejectDead makes a dead letter pending again, with one attempt more; false when the hold is
 // over.
-func (r Relays) RejectDead(ctx context.Context, q Querier, h RelayHold, cause string, nowMS int64) (bool, error) {
+func (r Relays) RejectDead(ctx context.Context, q Querier, h row.RelayHold, cause string, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlRejectRelayDead), h.ID, h.Queue, h.Holder, nowMS, cause)
 	return n > 0, err
 }

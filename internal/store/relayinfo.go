@@ -3,17 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-)
 
-// RelayPartitionInfo is how far a partition has come.
-type RelayPartitionInfo struct {
-	Queue                                  string // of Blocked only
-	Partition                              int64
-	Processed, Waiting, OldestMS           int64 // OldestMS 0: nothing waits
-	Owner                                  string
-	Epoch, LeaseUntilMS, Attempts, RetryMS int64
-	LastError                              string
-}
+	"github.com/honker-go/honker/internal/row"
+)
 
 // By the index of the order: the first message that waits is a seek, and the count reads an entry
 // of the index for each. The row of a partition may be missing where another program has
@@ -27,9 +19,9 @@ SELECT n.i, ifnull(p.processed, 0),
 FROM n LEFT JOIN _honkerx_relay_partitions AS p ON p.queue = ?1 AND p.partition = n.i`
 
 // Info describes each partition of a queue.
-func (r Relays) Info(ctx context.Context, q Querier, queue string, partitions int) (out []RelayPartitionInfo, err error) {
+func (r Relays) Info(ctx context.Context, q Querier, queue string, partitions int) (out []row.RelayPartitionInfo, err error) {
 	err = each(ctx, q, r.named(sqlRelayInfo), func(rows *sql.Rows) error {
-		var p RelayPartitionInfo
+		var p row.RelayPartitionInfo
 		err := rows.Scan(&p.Partition, (*number)(&p.Processed), &p.Waiting, (*number)(&p.OldestMS),
 			&p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS), (*number)(&p.Attempts), (*number)(&p.RetryMS), &p.LastError)
 		out = append(out, p)
@@ -68,9 +60,9 @@ WHERE queue = ?1 AND partition = ?2 AND epoch = ?3 AND (lease_until_ms > ?4 OR r
 
 // Blocked lists the partitions of all queues that are held, or wait after a failure. It reads all
 // partitions, of which a queue has 64 at most.
-func (r Relays) Blocked(ctx context.Context, q Querier, nowMS int64) (out []RelayPartitionInfo, err error) {
+func (r Relays) Blocked(ctx context.Context, q Querier, nowMS int64) (out []row.RelayPartitionInfo, err error) {
 	err = each(ctx, q, r.named(sqlRelayBlocked), func(rows *sql.Rows) error {
-		var p RelayPartitionInfo
+		var p row.RelayPartitionInfo
 		err := rows.Scan(&p.Queue, (*number)(&p.Partition), &p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS),
 			(*number)(&p.Attempts), (*number)(&p.RetryMS), &p.LastError)
 		out = append(out, p)
@@ -81,7 +73,7 @@ func (r Relays) Blocked(ctx context.Context, q Querier, nowMS int64) (out []Rela
 
 // Break frees a partition that was taken epoch times and is blocked; false when it is not, or was
 // taken again. Progress of the holder is not saved any more.
-func (r Relays) Break(ctx context.Context, q Querier, p RelayPartition, epoch, nowMS int64) (bool, error) {
+func (r Relays) Break(ctx context.Context, q Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlRelayBreak), p.Queue, p.Partition, epoch, nowMS)
 	return n > 0, err
 }

@@ -5,16 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
-// RelayQueue is a queue that a processor takes batches of, and how long it holds a partition.
-type RelayQueue struct {
-	Name    string
-	LeaseMS int64
-}
-
-// RelayQueueList passes queues as one parameter, for json_each.
-func RelayQueueList(queues []RelayQueue) string {
+// relayQueueList passes queues as one parameter, for json_each.
+func relayQueueList(queues []row.RelayQueue) string {
 	pairs := make([][2]any, len(queues))
 	for i, q := range queues {
 		pairs[i] = [2]any{q.Name, q.LeaseMS}
@@ -22,8 +18,8 @@ func RelayQueueList(queues []RelayQueue) string {
 	return pairList(pairs)
 }
 
-// RelayExceptions passes partitions that are not to be taken as one parameter.
-func RelayExceptions(partitions []RelayPartition) string {
+// relayExceptions passes partitions that are not to be taken as one parameter.
+func relayExceptions(partitions []row.RelayPartition) string {
 	pairs := make([][2]any, len(partitions))
 	for i, p := range partitions {
 		pairs[i] = [2]any{p.Queue, p.Partition}
@@ -34,22 +30,6 @@ func RelayExceptions(partitions []RelayPartition) string {
 func pairList(pairs [][2]any) string {
 	b, _ := json.Marshal(pairs) // strings and integers cannot fail
 	return string(b)
-}
-
-// RelayWanted selects the partitions that a processor takes.
-type RelayWanted struct {
-	Queues  string // a RelayQueueList
-	Except  string // RelayExceptions
-	Healthy bool   // only partitions that did not fail the last time
-}
-
-// RelayTaken is a partition that was taken.
-type RelayTaken struct {
-	RelayLease
-	Attempts  int64 // takes without progress, this one included
-	Processed int64
-	Cursor    int64
-	Failing   bool // the partition failed the last time, or its process died
 }
 
 // What can be taken: the partition has no owner, waits for no retry, and has a message. The
@@ -79,9 +59,9 @@ WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR last_error IS NOT NULL`
 
 // Take gives a partition with messages to owner; false when there is none.
-func (r Relays) Take(ctx context.Context, q Querier, w RelayWanted, owner string, nowMS int64) (t RelayTaken, found bool, err error) {
+func (r Relays) Take(ctx context.Context, q Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error) {
 	t.Owner = owner
-	found, err = one(ctx, q, r.named(sqlRelayTake), []any{w.Queues, nowMS, w.Except, w.Healthy, owner},
+	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), nowMS, relayExceptions(w.Except), w.Healthy, owner},
 		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor), &t.Failing)
 	return t, found, err
 }
@@ -92,10 +72,10 @@ WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
 // Read returns up to limit messages above after, in order, as far as pageBytes allows. The
 // number of a message is processed plus its place among all above the cursor.
-func (r Relays) Read(ctx context.Context, q Querier, p RelayPartition, after int64, limit int) (out []RelayMessage, err error) {
+func (r Relays) Read(ctx context.Context, q Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
 	err = each(ctx, q, r.named(sqlRelayRead), func(rows *sql.Rows) error {
-		m := RelayMessage{Partition: p.Partition}
+		m := row.RelayMessage{Partition: p.Partition}
 		if err := rows.Scan(&m.ID, &m.Key, &m.Type, &m.Payload, (*number)(&m.CreatedMS)); err != nil {
 			return err
 		}
@@ -111,23 +91,6 @@ func (r Relays) Read(ctx context.Context, q Querier, p RelayPartition, after int
 	return out, err
 }
 
-// RelayProgress is what a partition has come to by the end of a batch.
-type RelayProgress struct {
-	Finished  int64 // messages, rejected ones included
-	After     int64 // the cursor at the take: they are the ones above it
-	Cursor    int64 // the last of them
-	Attempts  int64 // takes of the message after it
-	RetryAtMS int64
-	LastError string
-	Dead      []RelayDeath // of the finished ones
-}
-
-// RelayDeath is a message that becomes a dead letter.
-type RelayDeath struct {
-	ID, Seq, Attempts int64
-	Reason            string
-}
-
 // By primary key. A lease that has lapsed still holds while no other owner has taken the partition.
 const sqlRelaySave = `UPDATE _honkerx_relay_partitions
 SET processed = processed + ?5, cursor = max(cursor, ?6), owner = '', lease_until_ms = 0, attempts = ?7, retry_at_ms = ?8, last_error = nullif(?9, '')
@@ -138,7 +101,7 @@ WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
 const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id > ?3 AND id <= ?4`
 
 // Save ends a lease with its progress; false when it was lost, and then nothing is changed.
-func (r Relays) Save(ctx context.Context, q Querier, l RelayLease, p RelayProgress, nowMS int64) (held bool, err error) {
+func (r Relays) Save(ctx context.Context, q Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error) {
 	n, err := affected(ctx, q, r.named(sqlRelaySave), l.Queue, l.Partition, l.Owner, l.Epoch,
 		p.Finished, p.Cursor, p.Attempts, p.RetryAtMS, p.LastError)
 	if err != nil || n == 0 {
@@ -164,7 +127,7 @@ SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, 
 )
 
 // deadLetter copies a message. One that is gone was deleted by another program.
-func (r Relays) deadLetter(ctx context.Context, q Querier, d RelayDeath, nowMS int64) error {
+func (r Relays) deadLetter(ctx context.Context, q Querier, d row.RelayDeath, nowMS int64) error {
 	n, err := affected(ctx, q, r.named(sqlRelayDeadLetter), d.ID, d.Seq, d.Attempts, d.Reason, nowMS)
 	if err != nil || n > 0 {
 		return err
@@ -177,13 +140,6 @@ func (r Relays) deadLetter(ctx context.Context, q Querier, d RelayDeath, nowMS i
 	return err
 }
 
-// RelayState says whether a partition of a queue can be taken, and when one will be otherwise.
-type RelayState struct {
-	Queue  string
-	Ready  bool
-	NextMS int64 // 0: none will
-}
-
 const sqlRelayStates = `SELECT json_extract(k.value, '$[0]'),
   EXISTS (SELECT 1 FROM _honkerx_relay_partitions AS p
     WHERE p.queue = json_extract(k.value, '$[0]') AND ` + relayReady + ` AND ` + relayFirst + ` IS NOT NULL),
@@ -193,10 +149,10 @@ FROM json_each(?1) AS k WHERE ` + relayAwake
 
 // States returns the state of each queue of w that has messages, by one statement. NextMS is also
 // that of partitions that w leaves out.
-func (r Relays) States(ctx context.Context, q Querier, w RelayWanted, nowMS int64) ([]RelayState, error) {
-	var out []RelayState
+func (r Relays) States(ctx context.Context, q Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error) {
+	var out []row.RelayState
 	err := each(ctx, q, r.named(sqlRelayStates), func(rows *sql.Rows) error {
-		var s RelayState
+		var s row.RelayState
 		next := moment(Unbounded)
 		err := rows.Scan(&s.Queue, &s.Ready, &next)
 		if next < Unbounded {
@@ -204,6 +160,6 @@ func (r Relays) States(ctx context.Context, q Querier, w RelayWanted, nowMS int6
 		}
 		out = append(out, s)
 		return err
-	}, w.Queues, nowMS, w.Except, w.Healthy)
+	}, relayQueueList(w.Queues), nowMS, relayExceptions(w.Except), w.Healthy)
 	return out, err
 }

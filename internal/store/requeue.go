@@ -3,26 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
-
-// Requeue says how a dead job is to wait again.
-type Requeue struct {
-	ID       int64
-	Queue    string // "": its own
-	RunAt    int64
-	Attempts int64 // more than it has had; 0: as many as it had been given before it died
-	Payload  any   // nil: its own
-}
-
-// Requeued is what became of a dead job that was to wait again. The zero Requeued is one that is
-// not dead any more.
-type Requeued struct {
-	Queue   string // the one in which it waits
-	Done    bool
-	Key     string // with TakenBy: the unique key that another job has
-	TakenBy int64
-	Live    bool // a live job has its id, so it stays dead
-}
 
 // By primary keys, and _honkerx_after_waiter.
 var (
@@ -52,7 +35,7 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excl
 
 // Requeue lets a dead job wait again under its id, with its unique key, if it had one. Where
 // another job has that key meanwhile it changes nothing.
-func (j Jobs) Requeue(ctx context.Context, q Querier, r Requeue, now, nowMS int64) (out Requeued, err error) {
+func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error) {
 	found, err := one(ctx, q, sqlDeadJob, []any{r.ID}, &out.Queue, &out.Live)
 	if err != nil || !found || out.Live {
 		return out, err
@@ -111,21 +94,15 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND run_at >
 // By primary keys.
 var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 
-// Change is a job that was changed, and its queue.
-type Change struct {
-	ID    int64
-	Queue string
-}
-
 // Discard deletes those of ids that are dead; those that others wait for only if awaited is set. They count as done
 // then.
-func (Jobs) Discard(ctx context.Context, q Querier, ids []int64, awaited bool) ([]Change, error) {
+func (Jobs) Discard(ctx context.Context, q Querier, ids []int64, awaited bool) ([]row.Change, error) {
 	return changes(ctx, q, sqlDiscard, idList(ids), awaited)
 }
 
 // CancelMany deletes those of ids that are live; with a claim that holds only if running is set: those keep their
 // places. For those that wait for them, they are done.
-func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]Change, error) {
+func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
 	if running {
 		if _, err := q.ExecContext(ctx, sqlKeepPlaceMany, idList(ids), running, now); err != nil {
 			return nil, err
@@ -141,7 +118,7 @@ func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool
 const sqlCancellable = `SELECT id FROM _honker_live` + whereCancelled
 
 // DropWaitersOfLive deletes the jobs that wait for those of ids that CancelMany would delete.
-func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]Change, error) {
+func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
 	some, err := returnedIDs(ctx, q, sqlCancellable, len(ids), idList(ids), running, now)
 	if err != nil {
 		return nil, err
@@ -150,13 +127,13 @@ func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, run
 }
 
 // RunNow makes those of ids due that wait for their time.
-func (Jobs) RunNow(ctx context.Context, q Querier, ids []int64, now int64) ([]Change, error) {
+func (Jobs) RunNow(ctx context.Context, q Querier, ids []int64, now int64) ([]row.Change, error) {
 	return changes(ctx, q, sqlRunNow, idList(ids), now)
 }
 
-func changes(ctx context.Context, q Querier, query string, args ...any) (out []Change, err error) {
+func changes(ctx context.Context, q Querier, query string, args ...any) (out []row.Change, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var c Change
+		var c row.Change
 		err := rows.Scan(&c.ID, &c.Queue)
 		out = append(out, c)
 		return err

@@ -5,18 +5,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // deadJob makes a job of queue "a" with three attempts, and dead-letters it at its first.
 func deadJob(t *testing.T, q store.Querier) int64 {
 	t.Helper()
-	_, err := store.Jobs{}.Insert(ctx, q, store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
+	_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
 	require.NoError(t, err)
 	return die(t, q)
 }
 
-func requeue(t *testing.T, q store.Querier, r store.Requeue) store.Requeued {
+func requeue(t *testing.T, q store.Querier, r row.Requeue) row.Requeued {
 	t.Helper()
 	out, err := store.Jobs{}.Requeue(ctx, q, r, 7, 7000)
 	require.NoError(t, err)
@@ -33,17 +34,17 @@ const revived = `SELECT id, queue, payload, state, priority, run_at, attempts, m
 func TestRequeue_AttemptsGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	require.Equal(t, store.Requeued{Queue: "a", Done: true}, requeue(t, tx, store.Requeue{ID: id, RunAt: 5}))
+	require.Equal(t, row.Requeued{Queue: "a", Done: true}, requeue(t, tx, row.Requeue{ID: id, RunAt: 5}))
 	require.Equal(t, `1|a|{"n":1}|pending|7|5|1|4|5`, value(t, tx, revived))
 	require.Equal(t, `no|1`, value(t, tx, `SELECT last_error, base FROM _honkerx_job`))
 	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_dead`))
 
 	require.Equal(t, id, die(t, tx))
 	require.Equal(t, "1", value(t, tx, `SELECT base FROM _honkerx_dead_job`))
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
 	require.Equal(t, `1|a|{"n":1}|pending|7|5|2|5|5`, value(t, tx, revived), "three more, as at first")
 	require.Equal(t, id, die(t, tx))
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 9, Queue: "b", Attempts: 1})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 9, Queue: "b", Attempts: 1})
 	require.Equal(t, `1|b|{"n":1}|pending|7|9|3|4|5`, value(t, tx, revived))
 	base, err := store.Jobs{}.Base(ctx, tx, id)
 	require.NoError(t, err)
@@ -54,11 +55,11 @@ func TestRequeue_AttemptsGrow(t *testing.T) {
 func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
 	exec(t, tx, `CREATE TEMP TABLE kept AS SELECT * FROM _honker_live`)
 	exec(t, tx, `DELETE FROM _honker_live`)
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts) SELECT id, queue, payload, 4, max_attempts FROM kept`)
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
 	require.Equal(t, "4|7", value(t, tx, `SELECT attempts, max_attempts FROM _honker_live`))
 }
 
@@ -67,7 +68,7 @@ func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 func TestRequeue_SideRowSurvives(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
 	const side = `SELECT headers, key, batch, progress, checkpoint FROM `
 	const carried = `{"tenant":"acme"}|acme|7|[1,2]|{"page":3}`
 	exec(t, tx, `UPDATE _honkerx_job SET queue = 'a', slot = 1, priority = 7, run_at = 5, key = 'acme', batch = 7,
@@ -75,7 +76,7 @@ func TestRequeue_SideRowSurvives(t *testing.T) {
 
 	require.Equal(t, id, die(t, tx))
 	require.Equal(t, carried, value(t, tx, side+`_honkerx_dead_job`))
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 9, Queue: "b"})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 9, Queue: "b"})
 	require.Equal(t, carried, value(t, tx, side+`_honkerx_job`))
 	require.Equal(t, "b|0|NULL|NULL", value(t, tx, `SELECT queue, slot, priority, run_at FROM _honkerx_job`))
 
@@ -89,8 +90,8 @@ func TestRequeue_SideRowSurvives(t *testing.T) {
 func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	stale := store.Claim{ID: id, Worker: "w", Attempt: 1}
-	requeue(t, tx, store.Requeue{ID: id, RunAt: 5})
+	stale := row.Claim{ID: id, Worker: "w", Attempt: 1}
+	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
 	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 8, 90) // the same worker
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
@@ -114,26 +115,26 @@ func TestRequeue_StaleWorkerFenced(t *testing.T) {
 // A unique key that another job has taken leaves the dead job as it is; a free one is taken again.
 func TestRequeue_UniqueKey(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, store.Unique{})
+	first := keyed(t, tx, row.Unique{})
 	require.Equal(t, first.ID, die(t, tx))
-	second := keyed(t, tx, store.Unique{})
+	second := keyed(t, tx, row.Unique{})
 	before := dump(t, tx)
-	require.Equal(t, store.Requeued{Queue: "a", Key: "k", TakenBy: second.ID}, requeue(t, tx, store.Requeue{ID: first.ID, RunAt: 5}))
+	require.Equal(t, row.Requeued{Queue: "a", Key: "k", TakenBy: second.ID}, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: 5}))
 	require.Equal(t, before, dump(t, tx))
 	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
-	require.True(t, requeue(t, tx, store.Requeue{ID: first.ID, RunAt: 5}).Done)
-	require.Equal(t, store.PlacedExisting, keyed(t, tx, store.Unique{}).Result)
+	require.True(t, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: 5}).Done)
+	require.Equal(t, row.PlacedExisting, keyed(t, tx, row.Unique{}).Result)
 }
 
 // What is not dead, or what an application has copied back under its id, is left alone.
 func TestRequeue_NotDead(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	require.Equal(t, store.Requeued{}, requeue(t, tx, store.Requeue{ID: 99, RunAt: 5}))
+	require.Equal(t, row.Requeued{}, requeue(t, tx, row.Requeue{ID: 99, RunAt: 5}))
 	id := deadJob(t, tx)
 	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload) VALUES (?1, 'a', '2')`, id)
-	out, err := store.Jobs{}.Requeue(ctx, tx, store.Requeue{ID: id, RunAt: 5}, 7, 7000)
+	out, err := store.Jobs{}.Requeue(ctx, tx, row.Requeue{ID: id, RunAt: 5}, 7, 7000)
 	require.NoError(t, err)
-	require.Equal(t, store.Requeued{Queue: "a", Live: true}, out)
+	require.Equal(t, row.Requeued{Queue: "a", Live: true}, out)
 	require.Equal(t, "2", value(t, tx, `SELECT payload FROM _honker_live`))
 }
 
@@ -148,15 +149,15 @@ func TestRequeue_OthersByID(t *testing.T) {
 	all := []int64{dead, 11, 12, 13, 14, 15}
 	got, err := store.Jobs{}.RunNow(ctx, tx, all, 7)
 	require.NoError(t, err)
-	require.Equal(t, []store.Change{{ID: 12, Queue: "b"}}, got)
+	require.Equal(t, []row.Change{{ID: 12, Queue: "b"}}, got)
 	got, err = store.Jobs{}.CancelMany(ctx, tx, all, false, 7)
 	require.NoError(t, err)
-	require.Equal(t, []store.Change{{11, "a"}, {12, "b"}, {14, "a"}}, got)
+	require.Equal(t, []row.Change{{ID: 11, Queue: "a"}, {ID: 12, Queue: "b"}, {ID: 14, Queue: "a"}}, got)
 	got, err = store.Jobs{}.CancelMany(ctx, tx, all, true, 7)
 	require.NoError(t, err)
-	require.Equal(t, []store.Change{{13, "a"}}, got)
+	require.Equal(t, []row.Change{{ID: 13, Queue: "a"}}, got)
 	got, err = store.Jobs{}.Discard(ctx, tx, all, false)
 	require.NoError(t, err)
-	require.Equal(t, []store.Change{{dead, "a"}}, got)
+	require.Equal(t, []row.Change{{ID: dead, Queue: "a"}}, got)
 	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_live UNION SELECT id FROM _honker_dead`))
 }

@@ -2,7 +2,8 @@ package store
 
 import (
 	"context"
-	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Results are the statements on _honker_results, and on what became of a job.
@@ -43,17 +44,6 @@ func (Results) Sweep(ctx context.Context, q Querier, now int64) (int, error) {
 	return affected(ctx, q, sqlSweepResults, now)
 }
 
-// Fate is what became of a job.
-type Fate struct {
-	Result    sql.NullString
-	Dead      bool
-	LastError string
-	DiedAt    int64
-	Attempts  int64
-	Live      bool
-	Known     bool // the id was given to a job at some time
-}
-
 // By primary keys, whatever the queue. sqlite_sequence keeps the highest id that was ever
 // given: a job at or below it that is nowhere else is done, or was cancelled.
 const sqlFate = `SELECT
@@ -67,8 +57,8 @@ const sqlFate = `SELECT
 
 // Fate looks for the job in all tables where it can be, by one statement: between two the
 // job could move from one table to another.
-func (Results) Fate(ctx context.Context, q Querier, id, now int64) (Fate, error) {
-	var f Fate
+func (Results) Fate(ctx context.Context, q Querier, id, now int64) (row.Fate, error) {
+	var f row.Fate
 	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, (*text)(&f.LastError),
 		(*number)(&f.DiedAt), (*number)(&f.Attempts), &f.Live, &f.Known)
 	return f, err

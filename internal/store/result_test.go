@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -49,7 +50,7 @@ func TestResultRows_Replaced(t *testing.T) {
 	require.Equal(t, []string{"1|2|10|NULL"}, lines(t, tx, `SELECT * FROM _honker_results`), "created_at stays the first one's")
 }
 
-func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
+func fate(t *testing.T, q store.Querier, id, now int64) row.Fate {
 	t.Helper()
 	f, err := store.Results{}.Fate(ctx, q, id, now)
 	require.NoError(t, err)
@@ -59,26 +60,26 @@ func fate(t *testing.T, q store.Querier, id, now int64) store.Fate {
 // The fate of a job is followed to its end.
 func TestResultRows_Fate(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	require.Equal(t, store.Fate{}, fate(t, tx, 1, 10), "the id was never given")
+	require.Equal(t, row.Fate{}, fate(t, tx, 1, 10), "the id was never given")
 	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3"})
 	require.NoError(t, err)
-	require.Equal(t, store.Fate{Live: true, Known: true}, fate(t, tx, 1, 10))
+	require.Equal(t, row.Fate{Live: true, Known: true}, fate(t, tx, 1, 10))
 
 	_, _, err = store.Jobs{}.Claim(ctx, tx, "a", "w", 3, 10, 20)
 	require.NoError(t, err)
 	saveResult(t, tx, 1, `"done"`, 10, 40)
-	_, err = store.Jobs{}.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
+	_, err = store.Jobs{}.Ack(ctx, tx, row.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
 	require.NoError(t, err)
-	require.Equal(t, store.Fate{Result: sql.NullString{String: `"done"`, Valid: true}, Known: true}, fate(t, tx, 1, 39))
-	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 1, 40), "the result has expired")
+	require.Equal(t, row.Fate{Result: sql.NullString{String: `"done"`, Valid: true}, Known: true}, fate(t, tx, 1, 39))
+	require.Equal(t, row.Fate{Known: true}, fate(t, tx, 1, 40), "the result has expired")
 
-	_, err = store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 12)
+	_, err = store.Jobs{}.DeadLetter(ctx, tx, row.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 12)
 	require.NoError(t, err)
-	require.Equal(t, store.Fate{Dead: true, LastError: "no", DiedAt: 12, Attempts: 1, Known: true}, fate(t, tx, 2, 13))
+	require.Equal(t, row.Fate{Dead: true, LastError: "no", DiedAt: 12, Attempts: 1, Known: true}, fate(t, tx, 2, 13))
 
 	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 3, 0)
 	require.NoError(t, err)
-	require.Equal(t, store.Fate{Known: true}, fate(t, tx, 3, 13))
+	require.Equal(t, row.Fate{Known: true}, fate(t, tx, 3, 13))
 	require.False(t, fate(t, tx, 4, 13).Known)
 }
 
@@ -98,9 +99,9 @@ func TestResultRows_Decided(t *testing.T) {
 	require.Empty(t, decided(), "in flight")
 
 	saveResult(t, tx, 5, "1", 10, 0) // before its ack
-	_, err = store.Jobs{}.Ack(ctx, tx, store.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
+	_, err = store.Jobs{}.Ack(ctx, tx, row.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
 	require.NoError(t, err)
-	_, err = store.Jobs{}.DeadLetter(ctx, tx, store.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
+	_, err = store.Jobs{}.DeadLetter(ctx, tx, row.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
 	require.NoError(t, err)
 	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 4, 0)
 	require.NoError(t, err)

@@ -4,18 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Retentions are the statements on _honkerx_retention, and those that find and delete the
 // events that are not kept.
 type Retentions struct{}
-
-// Retention is a row of _honkerx_retention.
-type Retention struct {
-	Topic    string
-	MaxCount int64 // 0: no bound
-	MaxAgeMS int64 // 0: no bound
-}
 
 const (
 	sqlSetRetention = `INSERT INTO _honkerx_retention (topic, max_count, max_age_ms) VALUES (?1, ?2, ?3)
@@ -25,7 +20,7 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 )
 
 // Set sets how much of a topic is kept. Without a bound all is kept, and no row is.
-func (Retentions) Set(ctx context.Context, q Querier, r Retention) error {
+func (Retentions) Set(ctx context.Context, q Querier, r row.Retention) error {
 	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
 		return err
@@ -40,8 +35,8 @@ const (
 )
 
 // Get returns how much of a topic is kept; without bounds where nothing was set.
-func (Retentions) Get(ctx context.Context, q Querier, topic string) (Retention, error) {
-	r := Retention{Topic: topic}
+func (Retentions) Get(ctx context.Context, q Querier, topic string) (row.Retention, error) {
+	r := row.Retention{Topic: topic}
 	_, err := one(ctx, q, sqlGetRetention, []any{topic}, (*number)(&r.MaxCount), (*number)(&r.MaxAgeMS))
 	return r, err
 }
@@ -59,7 +54,7 @@ const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offse
 // Cutoff returns the last offset that r gives up at the unix second now. The age is rounded
 // up to seconds, since an event is never younger than its second says. It reads as many
 // rows as are kept by count, and those that are too old.
-func (Retentions) Cutoff(ctx context.Context, q Querier, r Retention, now int64) (cutoff int64, err error) {
+func (Retentions) Cutoff(ctx context.Context, q Querier, r row.Retention, now int64) (cutoff int64, err error) {
 	if r.MaxCount > 0 {
 		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
 			return 0, err
@@ -68,7 +63,7 @@ func (Retentions) Cutoff(ctx context.Context, q Querier, r Retention, now int64)
 	if r.MaxAgeMS == 0 {
 		return cutoff, nil
 	}
-	s := Selection{Topic: r.Topic}
+	s := row.Selection{Topic: r.Topic}
 	young, err := Streams{}.FirstSince(ctx, q, s, now-(r.MaxAgeMS+999)/1000)
 	if err != nil {
 		return 0, err
@@ -79,14 +74,6 @@ func (Retentions) Cutoff(ctx context.Context, q Querier, r Retention, now int64)
 	var old int64
 	_, err = one(ctx, q, sqlBefore, []any{r.Topic, young}, &old)
 	return max(cutoff, old), err
-}
-
-// Pin is a consumer or a group that has still to see the events above Offset.
-type Pin struct {
-	Kind   string // "consumer" or "group"
-	Name   string
-	Topic  string // or a pattern
-	Offset int64
 }
 
 const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
@@ -103,20 +90,20 @@ FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
 // LowestPin returns the consumer or group that has seen least of topic; false when there is
 // none. Events above its offset must not be deleted.
-func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowest Pin, found bool, err error) {
+func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowest row.Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
-			var p Pin
+			var p row.Pin
 			if err := rows.Scan(&p.Kind, &p.Name, &p.Topic, (*number)(&p.Offset)); err != nil {
 				return err
 			}
-			if (Selection{Topic: p.Topic}).Matches(topic) && (!found || p.Offset < lowest.Offset) {
+			if (row.Selection{Topic: p.Topic}).Matches(topic) && (!found || p.Offset < lowest.Offset) {
 				lowest, found = p, true
 			}
 			return nil
 		}, topic)
 		if err != nil {
-			return Pin{}, false, err
+			return row.Pin{}, false, err
 		}
 	}
 	return lowest, found, nil
@@ -170,18 +157,18 @@ func noteCompacted(ctx context.Context, q Querier, topic string, through int64) 
 
 // Compacted returns the last offset of the selected topics that Compact has deleted, whatever the filter;
 // 0 for none.
-func (Retentions) Compacted(ctx context.Context, q Querier, s Selection) (through int64, err error) {
+func (Retentions) Compacted(ctx context.Context, q Querier, s row.Selection) (through int64, err error) {
 	var x int
 	if found, err := one(ctx, q, sqlHasCompacted, nil, &x); err != nil || !found {
 		return 0, err
 	}
-	c := s.compacted()
+	c := selectionCompacted(s)
 	_, err = one(ctx, q, c.sql.String(), c.args, (*number)(&through))
 	return through, err
 }
 
 // compacted is the query of Retentions.Compacted.
-func (s Selection) compacted() *condition {
+func selectionCompacted(s row.Selection) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT coalesce(max(through), 0) FROM _honkerx_compacted WHERE `)
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {

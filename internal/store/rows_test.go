@@ -8,11 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // row is a row of _honker_live, comparable.
-type row struct {
+type fixture struct {
 	ID           int64
 	Queue        string
 	Payload      string
@@ -27,21 +28,21 @@ type row struct {
 	ExpiresAt    sql.NullInt64
 }
 
-func (r row) lapsed(now int64) bool {
+func (r fixture) lapsed(now int64) bool {
 	return r.State == "processing" && r.ClaimExpires.Int64 < now
 }
 
-func (r row) expired(now int64) bool { return r.ExpiresAt.Valid && r.ExpiresAt.Int64 <= now }
+func (r fixture) expired(now int64) bool { return r.ExpiresAt.Valid && r.ExpiresAt.Int64 <= now }
 
 // released is r as our claim leaves it once its worker's claim has lapsed.
-func (r row) released() row {
+func (r fixture) released() fixture {
 	r.State, r.Worker, r.ClaimExpires = "pending", sql.NullString{}, sql.NullInt64{}
 	return r
 }
 
 // dead is r as it looks in _honker_dead.
-func (r row) dead(cause string, now int64) store.Job {
-	return store.Job{ID: r.ID, Queue: r.Queue, State: "dead", Payload: r.Payload, Priority: r.Priority,
+func (r fixture) dead(cause string, now int64) row.Job {
+	return row.Job{ID: r.ID, Queue: r.Queue, State: "dead", Payload: r.Payload, Priority: r.Priority,
 		RunAt: r.RunAt, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: r.CreatedAt,
 		LastError: cause, DiedAt: now}
 }
@@ -62,16 +63,16 @@ func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
 func (g table) near() int64 { return g.now + pick[int64](g.rng, -50, -2, -1, 0, 1, 2, 9) }
 
-func (g table) rows() []row {
-	rows := make([]row, g.rng.IntN(g.size+1))
+func (g table) rows() []fixture {
+	rows := make([]fixture, g.rng.IntN(g.size+1))
 	for i := range rows {
 		rows[i] = g.row(int64(i + 1))
 	}
 	return rows
 }
 
-func (g table) row(id int64) row {
-	r := row{
+func (g table) row(id int64) fixture {
+	r := fixture{
 		ID: id, Queue: pick(g.rng, "a", "a", "b"), Payload: `{"n":1}`, State: "pending",
 		Priority: pick(g.rng, g.levels...), RunAt: g.near(), CreatedAt: g.now - 60,
 		Attempts: g.rng.Int64N(4), MaxAttempts: pick[int64](g.rng, 0, 1, 2, 3, 5, 9),
@@ -91,8 +92,8 @@ func (g table) row(id int64) row {
 }
 
 // newJob is one that is due.
-func (g table) newJob() store.NewJob {
-	return store.NewJob{Queue: "a", Priority: pick(g.rng, g.levels...), RunAt: g.now, MaxAttempts: 1 + g.rng.Int64N(3),
+func (g table) newJob() row.NewJob {
+	return row.NewJob{Queue: "a", Priority: pick(g.rng, g.levels...), RunAt: g.now, MaxAttempts: 1 + g.rng.Int64N(3),
 		CreatedAt: g.now, ExpiresAt: pick[int64](g.rng, 0, g.now+1, g.now+9)}
 }
 
@@ -100,7 +101,7 @@ const rowColumns = `id, queue, payload, state, priority, run_at, worker_id, clai
   attempts, max_attempts, created_at, expires_at`
 
 // writeRows fills the table with one statement.
-func writeRows(t *testing.T, q store.Querier, rows []row) {
+func writeRows(t *testing.T, q store.Querier, rows []fixture) {
 	t.Helper()
 	values := make([][]any, len(rows))
 	for i, r := range rows {
@@ -122,14 +123,14 @@ func orNil(valid bool, v any) any {
 	return v
 }
 
-func readRows(t *testing.T, q store.Querier, tail string, args ...any) []row {
+func readRows(t *testing.T, q store.Querier, tail string, args ...any) []fixture {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, `SELECT `+rowColumns+` FROM _honker_live `+tail, args...)
 	require.NoError(t, err)
 	defer rows.Close()
-	out := []row{}
+	out := []fixture{}
 	for rows.Next() {
-		var r row
+		var r fixture
 		require.NoError(t, rows.Scan(&r.ID, &r.Queue, &r.Payload, &r.State, &r.Priority, &r.RunAt, &r.Worker,
 			&r.ClaimExpires, &r.Attempts, &r.MaxAttempts, &r.CreatedAt, &r.ExpiresAt))
 		out = append(out, r)
@@ -138,12 +139,12 @@ func readRows(t *testing.T, q store.Querier, tail string, args ...any) []row {
 	return out
 }
 
-func liveRows(t *testing.T, q store.Querier) []row {
+func liveRows(t *testing.T, q store.Querier) []fixture {
 	t.Helper()
 	return readRows(t, q, `ORDER BY id`)
 }
 
-func liveRow(t *testing.T, q store.Querier, id int64) row {
+func liveRow(t *testing.T, q store.Querier, id int64) fixture {
 	t.Helper()
 	rows := readRows(t, q, `WHERE id = ?1`, id)
 	require.Len(t, rows, 1)
@@ -151,15 +152,15 @@ func liveRow(t *testing.T, q store.Querier, id int64) row {
 }
 
 // deadRows reads the dead by id.
-func deadRows(t *testing.T, q store.Querier) map[int64]store.Job {
+func deadRows(t *testing.T, q store.Querier) map[int64]row.Job {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, `SELECT id, queue, payload, priority, run_at, attempts, max_attempts,
   coalesce(last_error, ''), created_at, died_at FROM _honker_dead`)
 	require.NoError(t, err)
 	defer rows.Close()
-	out := make(map[int64]store.Job)
+	out := make(map[int64]row.Job)
 	for rows.Next() {
-		j := store.Job{State: "dead"}
+		j := row.Job{State: "dead"}
 		require.NoError(t, rows.Scan(&j.ID, &j.Queue, &j.Payload, &j.Priority, &j.RunAt, &j.Attempts, &j.MaxAttempts,
 			&j.LastError, &j.CreatedAt, &j.DiedAt))
 		out[j.ID] = j
@@ -176,5 +177,5 @@ func idsOf[T any](of []T, id func(T) int64) []int64 {
 	return out
 }
 
-func jobID(j *store.Job) int64 { return j.ID }
-func rowID(r row) int64        { return r.ID }
+func jobID(j *row.Job) int64 { return j.ID }
+func rowID(r fixture) int64  { return r.ID }

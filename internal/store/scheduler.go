@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
@@ -16,41 +17,6 @@ type Schedules struct {
 	// RunNow gives the jobs of a tick the time of the tick as their run_at, as honker does,
 	// and not the time at which they were due.
 	RunNow bool
-}
-
-// Task is a row of _honker_scheduler_tasks.
-type Task struct {
-	Name        string
-	Queue       string
-	Spec        string
-	Payload     string
-	Priority    int64
-	ExpiresIn   sql.NullInt64 // seconds; NULL: never
-	MaxAttempts int64
-	NextFire    int64
-	Enabled     bool
-	Missed      Missed
-
-	rowid int64 // rises in the order of registration
-}
-
-// Missed is what a task does with times that have passed while nothing fired it.
-type Missed int64
-
-// The numbers stand in the file. Any other one is FireAll.
-const (
-	FireAll  Missed = iota // the oldest MaxFires of them
-	FireLast               // the last one
-	Skip                   // the last one if it was a moment ago
-)
-
-// Calendar knows when a spec is due, in unix seconds.
-type Calendar interface {
-	// Next returns the first second after another at which spec is due.
-	Next(spec string, after int64) (int64, error)
-	// Last returns the last second until through at which spec is due, counted from first, at
-	// which it is due.
-	Last(spec string, first, through int64) (int64, error)
 }
 
 // A task that is registered again without a change keeps its next time: an application
@@ -67,7 +33,7 @@ WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payl
 
 // Register adds a task, or changes the one of its name; false where nothing differs. A paused task
 // stays paused. It is ErrNotInserted where a trigger has dropped a new one.
-func (s Schedules) Register(ctx context.Context, q Querier, t Task) (changed bool, err error) {
+func (s Schedules) Register(ctx context.Context, q Querier, t row.Task) (changed bool, err error) {
 	n, err := affected(ctx, q, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	if err != nil || n > 0 {
@@ -89,9 +55,9 @@ ON CONFLICT (name) DO UPDATE SET missed = excluded.missed WHERE missed IS NOT ex
 
 // SetMissed sets what a task does with missed times. Like Register it writes nothing where
 // nothing differs, and is false.
-func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m Missed) (changed bool, err error) {
+func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m row.Missed) (changed bool, err error) {
 	query, args := sqlSetMissed, []any{name, int64(m)}
-	if m == FireAll {
+	if m == row.FireAll {
 		query, args = sqlDropMissed, args[:1]
 	}
 	n, err := affected(ctx, q, query, args...)
@@ -118,7 +84,7 @@ const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
 SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = ?6, next_fire_at = ?7 WHERE name = ?1`
 
 // Update replaces all of a task but its name, its queue and whether it is paused.
-func (Schedules) Update(ctx context.Context, q Querier, t Task) error {
+func (Schedules) Update(ctx context.Context, q Querier, t row.Task) error {
 	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
@@ -138,12 +104,12 @@ const (
 ORDER BY next_fire_at LIMIT ?2 + 0`
 )
 
-func tasks(ctx context.Context, q Querier, query string, args ...any) (out []Task, err error) {
+func tasks(ctx context.Context, q Querier, query string, args ...any) (out []row.Task, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var t Task
+		var t row.Task
 		var expires sql.Null[number]
 		err := rows.Scan(&t.Name, &t.Queue, &t.Spec, &t.Payload, (*number)(&t.Priority), &expires,
-			(*number)(&t.MaxAttempts), (*number)(&t.NextFire), &t.Enabled, (*number)(&t.Missed), &t.rowid)
+			(*number)(&t.MaxAttempts), (*number)(&t.NextFire), &t.Enabled, (*number)(&t.Missed), &t.Rowid)
 		t.ExpiresIn = sql.NullInt64{Int64: int64(expires.V), Valid: expires.Valid}
 		out = append(out, t)
 		return err
@@ -160,16 +126,18 @@ func (Schedules) Spec(ctx context.Context, q Querier, name string) (spec string,
 }
 
 // Get finds a task by its name.
-func (Schedules) Get(ctx context.Context, q Querier, name string) (t Task, found bool, err error) {
+func (Schedules) Get(ctx context.Context, q Querier, name string) (t row.Task, found bool, err error) {
 	all, err := tasks(ctx, q, sqlGetTask, name)
 	if err != nil || len(all) == 0 {
-		return Task{}, false, err
+		return row.Task{}, false, err
 	}
 	return all[0], true, nil
 }
 
 // List returns all tasks by name.
-func (Schedules) List(ctx context.Context, q Querier) ([]Task, error) { return tasks(ctx, q, sqlTasks) }
+func (Schedules) List(ctx context.Context, q Querier) ([]row.Task, error) {
+	return tasks(ctx, q, sqlTasks)
+}
 
 // max, because 0 stands for no task: another binding may store a time of 0.
 const sqlSoonest = `SELECT max(next_fire_at, 1) FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
@@ -181,31 +149,6 @@ func (Schedules) Soonest(ctx context.Context, q Querier) (unix int64, err error)
 	return unix, err
 }
 
-// Fire is a task that was due and became a job.
-type Fire struct {
-	Name, Queue string
-	At          int64 // when it was due
-	Job         int64
-}
-
-// Broken is the error of a task that was due and could not be fired as it says. Two of one task
-// are equal where nothing has changed between them.
-type Broken struct {
-	Name   string
-	Paused bool
-	Err    error
-}
-
-func (b Broken) Error() string {
-	if b.Paused {
-		return fmt.Sprintf("schedule %q was paused: %v", b.Name, b.Err)
-	}
-	return fmt.Sprintf("schedule %q: %v", b.Name, b.Err)
-}
-
-// Unwrap returns the cause.
-func (b Broken) Unwrap() error { return b.Err }
-
 // MaxFires bounds how often one tick fires a task that was due many times, for example
 // after a long standstill. The oldest times are fired, the others are skipped.
 const MaxFires = 64
@@ -213,22 +156,6 @@ const MaxFires = 64
 // onTime is how late, in seconds, a task that skips missed times still fires. It is longer than
 // the lock of a leader that died can last.
 const onTime = 90
-
-// Ticked is what one call of Tick has done.
-type Ticked struct {
-	Fires  []Fire
-	Broken []error // each is a Broken
-	More   bool    // other tasks may be due
-}
-
-// Jobs are the ids of the jobs of the fires.
-func (t Ticked) Jobs() []int64 {
-	ids := make([]int64, len(t.Fires))
-	for i, f := range t.Fires {
-		ids[i] = f.Job
-	}
-	return ids
-}
 
 // One call of Tick reads at most mostTasks tasks, each of which may become MaxFires jobs, and not
 // less than fewTasks: those that can be neither moved nor paused are read again each time.
@@ -241,13 +168,13 @@ const (
 // takes few more tasks than limit, and ends once they have become limit jobs: what it costs
 // follows limit, so that the caller can let other writers in. They fire in the order in which
 // they were registered first. Broken tasks do not stop the others.
-func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in Calendar, limit int) (did Ticked, err error) {
+func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error) {
 	most := min(max(limit, fewTasks), mostTasks)
 	all, err := tasks(ctx, q, sqlDueTasks, due, most)
 	if err != nil {
 		return did, err
 	}
-	slices.SortFunc(all, func(a, b Task) int { return cmp.Compare(a.rowid, b.rowid) })
+	slices.SortFunc(all, func(a, b row.Task) int { return cmp.Compare(a.Rowid, b.Rowid) })
 	changed := false
 	for _, t := range all {
 		if len(did.Fires) >= limit {
@@ -275,37 +202,37 @@ var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be 
 
 // tick fires t, or pauses it: its spec may make no sense, which only another binding can have
 // written. moved tells that it is not due any more. It moves on before it fires.
-func (s Schedules) tick(ctx context.Context, q Querier, t Task, due, now int64, in Calendar, did *Ticked) (moved bool, err error) {
-	times, after, err := t.times(due, in)
+func (s Schedules) tick(ctx context.Context, q Querier, t row.Task, due, now int64, in row.Calendar, did *row.Ticked) (moved bool, err error) {
+	times, after, err := taskTimes(t, due, in)
 	if err != nil {
-		return t.pause(ctx, q, fmt.Errorf("%w: %w", sqlite.ErrInvalid, err), did)
+		return pauseTask(ctx, q, t, fmt.Errorf("%w: %w", sqlite.ErrInvalid, err), did)
 	}
-	advanced, err := affected(ctx, q, sqlAdvance, t.rowid, after)
+	advanced, err := affected(ctx, q, sqlAdvance, t.Rowid, after)
 	if err != nil {
 		return false, err
 	}
 	if advanced == 0 {
-		return t.pause(ctx, q, errNotMoved, did)
+		return pauseTask(ctx, q, t, errNotMoved, did)
 	}
 	dropped, err := s.fire(ctx, q, t, times, now, did)
 	if dropped > 0 {
-		did.Broken = append(did.Broken, Broken{t.Name, false, fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
+		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
 	}
 	return true, err
 }
 
 // pause pauses a task that is broken; false when a trigger keeps it from that too.
-func (t Task) pause(ctx context.Context, q Querier, why error, did *Ticked) (paused bool, err error) {
-	n, err := affected(ctx, q, sqlPauseTask, t.rowid)
-	did.Broken = append(did.Broken, Broken{t.Name, n > 0, why})
+func pauseTask(ctx context.Context, q Querier, t row.Task, why error, did *row.Ticked) (paused bool, err error) {
+	n, err := affected(ctx, q, sqlPauseTask, t.Rowid)
+	did.Broken = append(did.Broken, row.Broken{Name: t.Name, Paused: n > 0, Err: why})
 	return n > 0, err
 }
 
 // times returns when t was due until due, as far as it is to fire, and when it is due next
 // after that.
-func (t Task) times(due int64, in Calendar) (times []int64, after int64, err error) {
-	if t.Missed == FireLast || t.Missed == Skip {
-		return t.lastTime(due, in)
+func taskTimes(t row.Task, due int64, in row.Calendar) (times []int64, after int64, err error) {
+	if t.Missed == row.FireLast || t.Missed == row.Skip {
+		return taskLastTime(t, due, in)
 	}
 	for after = t.NextFire; after <= due; {
 		if len(times) == MaxFires {
@@ -320,12 +247,12 @@ func (t Task) times(due int64, in Calendar) (times []int64, after int64, err err
 	return times, after, nil
 }
 
-func (t Task) lastTime(due int64, in Calendar) (times []int64, after int64, err error) {
+func taskLastTime(t row.Task, due int64, in row.Calendar) (times []int64, after int64, err error) {
 	last, err := in.Last(t.Spec, t.NextFire, due)
 	if err != nil {
 		return nil, 0, err
 	}
-	if t.Missed == FireLast || due-last <= onTime {
+	if t.Missed == row.FireLast || due-last <= onTime {
 		times = append(times, last)
 	}
 	after, err = in.Next(t.Spec, last)
@@ -338,10 +265,10 @@ var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, creat
 // application may want no second job while one waits, and the schedule goes on. A job's run_at
 // is the time at which it was due, by which a handler knows which of several it is; a time that
 // is still to come, since a caller may tick ahead, is now: the job can run at once.
-func (s Schedules) fire(ctx context.Context, q Querier, t Task, times []int64, now int64, did *Ticked) (dropped int, err error) {
-	j := t.job(now)
+func (s Schedules) fire(ctx context.Context, q Querier, t row.Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
+	j := taskJob(t, now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), t.Payload}
-	row := func(args []any, i int) []any {
+	r := func(args []any, i int) []any {
 		if s.RunNow {
 			return append(args, now)
 		}
@@ -349,9 +276,9 @@ func (s Schedules) fire(ctx context.Context, q Querier, t Task, times []int64, n
 	}
 	for len(times) > 0 {
 		fired := 0
-		err := sqlInsertFires.run(ctx, q, shared, len(times), row, func(first, last int64) {
+		err := sqlInsertFires.run(ctx, q, shared, len(times), r, func(first, last int64) {
 			for id := first; id <= last; id++ {
-				did.Fires = append(did.Fires, Fire{Name: t.Name, Queue: t.Queue, At: times[fired], Job: id})
+				did.Fires = append(did.Fires, row.Fire{Name: t.Name, Queue: t.Queue, At: times[fired], Job: id})
 				fired++
 			}
 		})
@@ -365,8 +292,8 @@ func (s Schedules) fire(ctx context.Context, q Querier, t Task, times []int64, n
 }
 
 // job is what t enqueues at now.
-func (t Task) job(now int64) NewJob {
-	j := NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
+func taskJob(t row.Task, now int64) row.NewJob {
+	j := row.NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
 	if t.ExpiresIn.Valid {
 		j.ExpiresAt = ExpiryIn(now, t.ExpiresIn.Int64)
 	}
@@ -374,6 +301,6 @@ func (t Task) job(now int64) NewJob {
 }
 
 // Trigger enqueues a job of t as if it were due now, and does not change its next time.
-func (Schedules) Trigger(ctx context.Context, q Querier, t Task, now int64) (int64, error) {
-	return Jobs{}.Insert(ctx, q, t.job(now), t.Payload)
+func (Schedules) Trigger(ctx context.Context, q Querier, t row.Task, now int64) (int64, error) {
+	return Jobs{}.Insert(ctx, q, taskJob(t, now), t.Payload)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -195,7 +196,7 @@ func TestSchema_Version3(t *testing.T) {
 	require.NoError(t, bootstrap(db, readDDL(t)))
 	require.Equal(t, []string{"1|out of paper|NULL"}, lines(t, db, `SELECT job_id, last_error, unique_key FROM _honkerx_job`))
 	requireFreshShape(t, db)
-	require.Equal(t, store.PlacedNew, keyed(t, db, store.Unique{}).Result)
+	require.Equal(t, row.PlacedNew, keyed(t, db, row.Unique{}).Result)
 	broken, err := store.Check(ctx, db)
 	require.NoError(t, err)
 	require.Empty(t, broken)
@@ -289,7 +290,7 @@ END`,
 func TestSchema_Version6(t *testing.T) {
 	db := openFresh(t)
 	tx := begin(t, db)
-	_, err := store.Limits{}.Set(ctx, tx, "a", store.QueueLimits{PerKey: 1})
+	_, err := store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{PerKey: 1})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
 	for _, name := range lines(t, db, `SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '_honkerx_key*'`) {

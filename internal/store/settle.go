@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"math"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // A claim holds while its row is still this worker's attempt, and not lapsed. A pending
@@ -72,14 +74,14 @@ func (a acking) alone(ctx context.Context, q Querier, want int, args ...any) (in
 }
 
 // Ack removes a job that is done; false when the claim no longer holds.
-func (Jobs) Ack(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
+func (Jobs) Ack(ctx context.Context, q Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.run(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	return n > 0, err
 }
 
 // AckAlone is Ack without a transaction around it. It is ErrAwaited, and changes nothing, where others may wait for
 // the job.
-func (j Jobs) AckAlone(ctx context.Context, q Querier, c Claim, now int64) (bool, error) {
+func (j Jobs) AckAlone(ctx context.Context, q Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.alone(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	if err != nil || n > 0 {
 		return n > 0, err
@@ -148,8 +150,8 @@ const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id =
 // Held returns the claim by which worker holds a job, lapsed or not. It is for a caller
 // that knows no attempt, such as honker's SQL functions, and is good only within the
 // transaction that settles by it.
-func (Jobs) Held(ctx context.Context, q Querier, id int64, worker string) (c Claim, found bool, err error) {
-	c = Claim{ID: id, Worker: worker}
+func (Jobs) Held(ctx context.Context, q Querier, id int64, worker string) (c row.Claim, found bool, err error) {
+	c = row.Claim{ID: id, Worker: worker}
 	found, err = one(ctx, q, sqlHeld, []any{id, worker}, (*number)(&c.Attempt))
 	return c, found, err
 }
@@ -165,7 +167,7 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
 
 // Retry lets the job run again at runAt, or dead-letters it when it has no attempt left.
 // held is false when the claim no longer holds, dead tells which of the two it was.
-func (j Jobs) Retry(ctx context.Context, q Querier, c Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
+func (j Jobs) Retry(ctx context.Context, q Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
 	n, err := affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
 	if err != nil {
 		return false, false, err
@@ -189,7 +191,7 @@ const (
 )
 
 // DeadLetter moves the job to _honker_dead; false when the claim no longer holds.
-func (Jobs) DeadLetter(ctx context.Context, q Querier, c Claim, cause string, now int64) (bool, error) {
+func (Jobs) DeadLetter(ctx context.Context, q Querier, c row.Claim, cause string, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDeadLetter, c.ID, c.Worker, c.Attempt, now, cause)
 	if err != nil || n == 0 {
 		return false, err
@@ -208,7 +210,7 @@ SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
 
 // PutBack lets the job run again at runAt, or at once for 0, as if this attempt had not
 // been; false when the claim no longer holds.
-func (Jobs) PutBack(ctx context.Context, q Querier, c Claim, runAt, now int64) (bool, error) {
+func (Jobs) PutBack(ctx context.Context, q Querier, c row.Claim, runAt, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
 	return n > 0, err
 }
@@ -218,7 +220,7 @@ const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim +
 
 // Extend makes a claim last until expires, which may be earlier than before; false when it
 // no longer holds.
-func (Jobs) Extend(ctx context.Context, q Querier, c Claim, expires, now int64) (bool, error) {
+func (Jobs) Extend(ctx context.Context, q Querier, c row.Claim, expires, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }

@@ -7,28 +7,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // In these tests "me" holds job 1 of queue "a" in attempt 2 of 3, until second 20.
 const lastValid = 20
 
-var mine = store.Claim{ID: 1, Worker: "me", Attempt: 2}
+var mine = row.Claim{ID: 1, Worker: "me", Attempt: 2}
 
-func heldRow() row {
-	return row{ID: 1, Queue: "a", Payload: `"p"`, State: "processing", Priority: 4, RunAt: 5, CreatedAt: 3,
+func heldRow() fixture {
+	return fixture{ID: 1, Queue: "a", Payload: `"p"`, State: "processing", Priority: 4, RunAt: 5, CreatedAt: 3,
 		Attempts: 2, MaxAttempts: 3, Worker: sql.NullString{String: "me", Valid: true},
 		ClaimExpires: sql.NullInt64{Int64: lastValid, Valid: true}, ExpiresAt: sql.NullInt64{Int64: 900, Valid: true}}
 }
 
 // held is a file with that job, with an error of its first attempt, and with a
 // second job, of another worker, that nothing may touch.
-func held(t *testing.T, db *sql.DB, first row) *sql.Tx {
+func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 	t.Helper()
 	tx := begin(t, db)
 	other := heldRow()
 	other.ID, other.Worker.String = 2, "other"
-	writeRows(t, tx, []row{first, other})
+	writeRows(t, tx, []fixture{first, other})
 	exec(t, tx, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'first'), (2, 'other')`)
 	return tx
 }
@@ -37,39 +38,39 @@ func held(t *testing.T, db *sql.DB, first row) *sql.Tx {
 type settle struct {
 	name    string
 	fenced  bool // by the attempt, too
-	perform func(q store.Querier, c store.Claim, now int64) (bool, error)
+	perform func(q store.Querier, c row.Claim, now int64) (bool, error)
 }
 
 var settles = []settle{
-	{"ack", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"ack", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.Ack(ctx, q, c, now)
 	}},
-	{"ack of one attempt", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"ack of one attempt", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		n, err := store.Jobs{}.AckAttempt(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
 		return n == 1, err
 	}},
-	{"ack of one attempt by ids", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"ack of one attempt by ids", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		ids, err := store.Jobs{}.AckAttemptIDs(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
 		return slices.Contains(ids, c.ID), err
 	}},
-	{"ack of many", false, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"ack of many", false, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		n, err := store.Jobs{}.AckMany(ctx, q, "a", []int64{77, c.ID}, c.Worker, now)
 		return n == 1, err
 	}},
-	{"retry", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"retry", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		held, _, err := store.Jobs{}.Retry(ctx, q, c, 50, "again", now)
 		return held, err
 	}},
-	{"dead-letter", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"dead-letter", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.DeadLetter(ctx, q, c, "over", now)
 	}},
-	{"put back", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"put back", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.PutBack(ctx, q, c, 50, now)
 	}},
-	{"extend", true, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"extend", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.Extend(ctx, q, c, 60, now)
 	}},
-	{"renew", false, func(q store.Querier, c store.Claim, now int64) (bool, error) {
+	{"renew", false, func(q store.Querier, c row.Claim, now int64) (bool, error) {
 		ids, err := store.Jobs{}.Renew(ctx, q, []int64{77, c.ID}, c.Worker, now, 60)
 		return slices.Contains(ids, c.ID), err
 	}},
@@ -82,19 +83,19 @@ func TestSettle_HolderOnly(t *testing.T) {
 	for _, s := range settles {
 		for _, c := range []struct {
 			name  string
-			claim store.Claim
+			claim row.Claim
 			now   int64
 			holds bool
 		}{
 			{"the holder", mine, 10, true},
 			{"the holder in the last valid second", mine, lastValid, true},
 			{"the holder one second later", mine, lastValid + 1, false},
-			{"another worker", store.Claim{ID: 1, Worker: "other", Attempt: 2}, 10, false},
-			{"no worker", store.Claim{ID: 1, Worker: "", Attempt: 2}, 10, false},
-			{"an earlier attempt of the holder", store.Claim{ID: 1, Worker: "me", Attempt: 1}, 10, !s.fenced},
-			{"a later attempt of the holder", store.Claim{ID: 1, Worker: "me", Attempt: 3}, 10, !s.fenced},
-			{"the holder of another job", store.Claim{ID: 2, Worker: "me", Attempt: 2}, 10, false},
-			{"the holder of no job", store.Claim{ID: 9, Worker: "me", Attempt: 2}, 10, false},
+			{"another worker", row.Claim{ID: 1, Worker: "other", Attempt: 2}, 10, false},
+			{"no worker", row.Claim{ID: 1, Worker: "", Attempt: 2}, 10, false},
+			{"an earlier attempt of the holder", row.Claim{ID: 1, Worker: "me", Attempt: 1}, 10, !s.fenced},
+			{"a later attempt of the holder", row.Claim{ID: 1, Worker: "me", Attempt: 3}, 10, !s.fenced},
+			{"the holder of another job", row.Claim{ID: 2, Worker: "me", Attempt: 2}, 10, false},
+			{"the holder of no job", row.Claim{ID: 9, Worker: "me", Attempt: 2}, 10, false},
 		} {
 			t.Run(s.name+" by "+c.name, func(t *testing.T) {
 				for _, db := range dbs {
@@ -160,7 +161,7 @@ func TestSettle_AckMany_OwnQueue(t *testing.T) {
 // An ack of many takes the valid claims among them.
 func TestSettle_AckMany_Valid(t *testing.T) {
 	db := openFresh(t)
-	rows := make([]row, 4)
+	rows := make([]fixture, 4)
 	for i := range rows {
 		rows[i] = heldRow()
 		rows[i].ID = int64(i + 1)
@@ -246,11 +247,11 @@ func TestSettle_Retry_LastAttempt(t *testing.T) {
 		last := heldRow()
 		last.Attempts = attempts
 		tx := held(t, openFresh(t), last)
-		held, dead, err := store.Jobs{}.Retry(ctx, tx, store.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
+		held, dead, err := store.Jobs{}.Retry(ctx, tx, row.Claim{ID: 1, Worker: "me", Attempt: attempts}, 50, "timeout", 10)
 		require.NoError(t, err)
 		require.True(t, held)
 		require.True(t, dead)
-		require.Equal(t, map[int64]store.Job{1: last.dead("timeout", 10)}, deadRows(t, tx))
+		require.Equal(t, map[int64]row.Job{1: last.dead("timeout", 10)}, deadRows(t, tx))
 		require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
 		require.Equal(t, []string{"2|other"}, lines(t, tx, `SELECT job_id, last_error FROM _honkerx_job`))
 	}
@@ -260,7 +261,7 @@ func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	_, err := store.Jobs{}.DeadLetter(ctx, tx, mine, "poison", 10)
 	require.NoError(t, err)
-	require.Equal(t, map[int64]store.Job{1: heldRow().dead("poison", 10)}, deadRows(t, tx))
+	require.Equal(t, map[int64]row.Job{1: heldRow().dead("poison", 10)}, deadRows(t, tx))
 	require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
 
 	job, found, err := store.Jobs{}.GetDead(ctx, tx, "a", 1)

@@ -4,20 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
-// Side is what a job takes along from its enqueue, beyond honker's columns. A plain job has nothing of it,
-// and no side row.
-type Side struct {
-	Key     string // what it shares limits by
-	Headers string // a JSON object
-}
-
-// None tells whether a job with s is a plain one.
-func (s Side) None() bool { return s == Side{} }
-
 // columns are the values of the side row of a job of queue, but for its id. Only a key needs the queue and a slot.
-func (s Side) columns(queue string) []any {
+func sideColumns(s row.Side, queue string) []any {
 	if s.Key == "" {
 		return []any{nil, nil, nil, nullText(s.Headers)}
 	}
@@ -35,7 +27,7 @@ ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = 
 )
 
 // SetSides gives s to jobs that were just inserted in queue.
-func (Jobs) SetSides(ctx context.Context, q Querier, queue string, s Side, ids []int64) error {
+func (Jobs) SetSides(ctx context.Context, q Querier, queue string, s row.Side, ids []int64) error {
 	if s.None() || len(ids) == 0 {
 		return nil
 	}
@@ -43,24 +35,24 @@ func (Jobs) SetSides(ctx context.Context, q Querier, queue string, s Side, ids [
 		return err
 	}
 	row := func(args []any, i int) []any { return append(args, ids[i]) }
-	return sqlInsertSides.run(ctx, q, s.columns(queue), len(ids), row, func(int64, int64) {})
+	return sqlInsertSides.run(ctx, q, sideColumns(s, queue), len(ids), row, func(int64, int64) {})
 }
 
 // SetSide is SetSides of a job that may have a unique key.
-func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s Side, id int64) error {
+func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s row.Side, id int64) error {
 	if s.None() {
 		return nil
 	}
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return err
 	}
-	_, err := q.ExecContext(ctx, sqlSetSide, append(s.columns(queue), id)...)
+	_, err := q.ExecContext(ctx, sqlSetSide, append(sideColumns(s, queue), id)...)
 	return err
 }
 
 // ReplaceSide gives a job that was, which has got other arguments, other headers. What it had come to with the ones before
 // is of no use to it.
-func (Jobs) ReplaceSide(ctx context.Context, q Querier, was Job, headers string) error {
+func (Jobs) ReplaceSide(ctx context.Context, q Querier, was row.Job, headers string) error {
 	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
 		return nil
 	}
@@ -82,7 +74,7 @@ const carried = `(SELECT CASE WHEN coalesce(key, unique_key, batch, checkpoint) 
     FROM _honkerx_job WHERE job_id = _honker_live.id)`
 
 // carry sets the fields of j from the column carried.
-func (j *Job) carry(text string) {
+func carry(j *row.Job, text string) {
 	if !strings.HasPrefix(text, "[") {
 		j.Headers = text
 		return

@@ -1,8 +1,10 @@
 package store
 
+import "github.com/honker-go/honker/internal/row"
+
 // span is a range of an index in which jobs of some phases lie, by queue.
 type span struct {
-	in     Table
+	in     row.Table
 	index  string
 	all    string // the condition of the partial index; "1": it has all rows
 	within string // what else is asked of a row; ?3 is now
@@ -10,25 +12,25 @@ type span struct {
 }
 
 // spans are those of the phases of s. They may hold other jobs too, and one in two of them.
-func (s *JobSelect) spans() (all []span) {
+func selectSpans(s *row.JobSelect) (all []span) {
 	add := func(wanted bool, in span) {
 		if wanted {
 			all = append(all, in)
 		}
 	}
-	ready, scheduled := s.hasPhase(PhaseReady), s.hasPhase(PhaseScheduled)
+	ready, scheduled := s.HasPhase(row.PhaseReady), s.HasPhase(row.PhaseScheduled)
 	both := waitingSpan
 	both.levels = false
 	add(ready && scheduled, both)
 	add(ready && !scheduled, waitingSpan.where("j.run_at <= ?3"))
 	add(!ready && scheduled, waitingSpan.where("j.run_at > ?3"))
-	add(s.hasPhase(PhaseRunning), claimedSpan.where("j.claim_expires_at >= ?3"))
-	add(s.hasPhase(PhaseLapsed, PhaseExpired), claimedSpan.where("(j.claim_expires_at < ?3 OR j.claim_expires_at IS NULL)"))
-	add(s.hasPhase(PhaseExpired), overdueSpan.where("j.expires_at <= ?3"))
-	add(s.hasPhase(PhaseExpired), spentSpan.where("j.run_at <= ?3"))
-	add(s.hasPhase(PhaseHeld), heldSpan)
-	add(s.hasPhase(PhaseDead), deadSpan)
-	add(s.hasPhase(PhaseDone), doneSpan)
+	add(s.HasPhase(row.PhaseRunning), claimedSpan.where("j.claim_expires_at >= ?3"))
+	add(s.HasPhase(row.PhaseLapsed, row.PhaseExpired), claimedSpan.where("(j.claim_expires_at < ?3 OR j.claim_expires_at IS NULL)"))
+	add(s.HasPhase(row.PhaseExpired), overdueSpan.where("j.expires_at <= ?3"))
+	add(s.HasPhase(row.PhaseExpired), spentSpan.where("j.run_at <= ?3"))
+	add(s.HasPhase(row.PhaseHeld), heldSpan)
+	add(s.HasPhase(row.PhaseDead), deadSpan)
+	add(s.HasPhase(row.PhaseDone), doneSpan)
 	return all
 }
 
@@ -40,7 +42,7 @@ func (in span) where(condition string) span {
 
 // queues is the WITH clause of the queues of s, or of all that have jobs in the index, as n, and where
 // the span needs them of their priorities in use, as lv. ?4 has the queues of s.
-func (in span) queues(s *JobSelect) string {
+func (in span) queues(s *row.JobSelect) string {
 	names := in.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
@@ -78,7 +80,7 @@ func (in span) jobs() string {
 }
 
 // query selects what from all jobs j of the span.
-func (in span) query(s *JobSelect, what string) string {
+func (in span) query(s *row.JobSelect, what string) string {
 	return in.queues(s) + `
 SELECT ` + what + ` FROM ` + in.of() + ` CROSS JOIN ` + in.jobs()
 }
@@ -90,9 +92,9 @@ var (
 	claimedSpan = span{index: "_honker_live_processing_deadline", all: "state = 'processing'"}
 	overdueSpan = span{index: "_honkerx_live_deadline", all: "state = 'pending' AND expires_at IS NOT NULL"}
 	spentSpan   = span{index: "_honkerx_live_exhausted", all: "state = 'pending' AND attempts >= max_attempts"}
-	heldSpan    = span{index: "_honkerx_live_held", all: "state = '" + Held + "'"}
-	deadSpan    = span{in: Dead, index: "_honkerx_dead_queue", all: "1"}
-	doneSpan    = span{in: Done, index: "_honkerx_done_queue", all: "1"}
+	heldSpan    = span{index: "_honkerx_live_held", all: "state = '" + row.Held + "'"}
+	deadSpan    = span{in: row.Dead, index: "_honkerx_dead_queue", all: "1"}
+	doneSpan    = span{in: row.Done, index: "_honkerx_done_queue", all: "1"}
 )
 
 // skipScan is a table expression, named, of the values of a column that an index begins with: one seek

@@ -8,12 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 var someQueues = []string{"b", "unused", "a"}
 
-func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []store.QueueState {
+func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []row.QueueState {
 	t.Helper()
 	states, err := store.Jobs{}.States(ctx, q, queues, now)
 	require.NoError(t, err)
@@ -113,9 +114,9 @@ func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 // Next counts the last attempt in flight.
 func TestState_Next_LastAttempt(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	writeRows(t, tx, []row{claimedRow(1, 15, 1)}) // honker's wake would ignore it
-	require.Equal(t, store.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 10, "a")[0])
-	require.Equal(t, store.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 15, "a")[0])
+	writeRows(t, tx, []fixture{claimedRow(1, 15, 1)}) // honker's wake would ignore it
+	require.Equal(t, row.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 10, "a")[0])
+	require.Equal(t, row.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 15, "a")[0])
 	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
 }
 
@@ -134,8 +135,8 @@ func TestState_NoQueue(t *testing.T) {
 func TestState_AnyName(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i, name := range []string{`"`, `\`, `'; --`, "<&>", "%_", "новая", "\u2028", "a\nb", " ", "null", "1"} {
-		r := row{ID: int64(i + 1), Queue: name, Payload: "1", State: "pending", MaxAttempts: 3}
-		writeRows(t, tx, []row{r})
+		r := fixture{ID: int64(i + 1), Queue: name, Payload: "1", State: "pending", MaxAttempts: 3}
+		writeRows(t, tx, []fixture{r})
 		require.True(t, statesAt(t, tx, 10, name)[0].Ready, "%q", name)
 		require.False(t, statesAt(t, tx, 10, name+"x")[0].Ready, "%q", name)
 	}

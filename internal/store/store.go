@@ -19,6 +19,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
@@ -86,25 +87,12 @@ func sequenceOf(table string) string {
 	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
 }
 
-// Added is what a log has grown by: for each name the keys of its new rows.
-type Added map[string]map[string]bool
-
-// add notes a row.
-func (a Added) add(name, key string) {
-	keys := a[name]
-	if keys == nil {
-		keys = make(map[string]bool, 1)
-		a[name] = keys
-	}
-	keys[key] = true
-}
-
 // addedSince runs a query for (id, name, key) of up to limit rows above after, and before them
 // the table's sequence with NULL for the name. It returns what they added, how many they are,
 // and the last id: less than after where the sequence went back, as it does when a backup is
 // restored over the open file.
-func addedSince(ctx context.Context, q Querier, query string, after int64, limit int) (added Added, n int, last int64, err error) {
-	added = make(Added)
+func addedSince(ctx context.Context, q Querier, query string, after int64, limit int) (added row.Added, n int, last int64, err error) {
+	added = make(row.Added)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var id int64
 		var name, key sql.NullString
@@ -116,7 +104,7 @@ func addedSince(ctx context.Context, q Querier, query string, after int64, limit
 			return nil
 		}
 		n, last = n+1, id
-		added.add(name.String, key.String)
+		added.Add(name.String, key.String)
 		return nil
 	}, after, limit)
 	return added, n, last, err

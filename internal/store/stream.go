@@ -7,64 +7,12 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Streams are the statements on _honker_stream.
 type Streams struct{}
-
-// Event is a row of _honker_stream.
-type Event struct {
-	Offset    int64
-	Topic     string
-	Key       string // "" also for none
-	Payload   []byte
-	CreatedAt int64
-}
-
-// Selection says which events are read.
-type Selection struct {
-	Topic  string  // a topic, or a prefix followed by *
-	Filter *Filter // nil: all
-}
-
-// Pattern tells whether the selection may cover several topics.
-func (s Selection) Pattern() bool { return strings.HasSuffix(s.Topic, "*") }
-
-// Sparse tells whether a read has to pass over rows that the selection does not contain.
-func (s Selection) Sparse() bool { return s.Filter != nil || s.Pattern() }
-
-// Gained tells whether the selection contains one of the events that were added.
-func (s Selection) Gained(added Added) bool {
-	if !s.Pattern() {
-		return s.anyPasses(added[s.Topic])
-	}
-	for topic, keys := range added {
-		if s.Matches(topic) && s.anyPasses(keys) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s Selection) anyPasses(keys map[string]bool) bool {
-	if s.Filter == nil {
-		return len(keys) > 0
-	}
-	for key := range keys {
-		if s.Filter.Passes(key) {
-			return true
-		}
-	}
-	return false
-}
-
-// Matches tells whether the selection contains topic, its filter aside.
-func (s Selection) Matches(topic string) bool {
-	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
-		return strings.HasPrefix(topic, prefix)
-	}
-	return topic == s.Topic
-}
 
 // A topic is read by its index. A pattern is one walk over all events by primary key, which
 // gives the order across topics; a range of the index by topic would have to be sorted.
@@ -74,7 +22,7 @@ const (
 )
 
 // from appends the FROM and WHERE clauses of the selection.
-func (s Selection) from(c *condition) {
+func selectionFrom(s row.Selection, c *condition) {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		c.sql.WriteString(byOffset)
 		c.prefix("topic", prefix)
@@ -134,14 +82,14 @@ var errPageFull = errors.New("page is full")
 
 // Read appends up to limit selected events above after to into, in order, but none above
 // through. more tells that it stopped before it had seen all of them.
-func (Streams) Read(ctx context.Context, q Querier, s Selection, after, through int64, limit int, into []Event) (events []Event, more bool, err error) {
+func (Streams) Read(ctx context.Context, q Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error) {
 	events = into
-	c := s.read(after, through, limit)
+	c := selectionRead(s, after, through, limit)
 	size := 0
 	err = each(ctx, q, c.sql.String(), func(rows *sql.Rows) error {
-		events = append(events, Event{})
+		events = append(events, row.Event{})
 		e := &events[len(events)-1]
-		if err := s.scan(rows, e); err != nil {
+		if err := selectionScan(s, rows, e); err != nil {
 			return err
 		}
 		if size += len(e.Payload); size >= pageBytes {
@@ -156,40 +104,34 @@ func (Streams) Read(ctx context.Context, q Querier, s Selection, after, through 
 }
 
 // read is the query of Streams.Read. The topic is a column of it only where it may differ.
-func (s Selection) read(after, through int64, limit int) *condition {
+func selectionRead(s row.Selection, after, through int64, limit int) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT offset, ` + eventKey + `, payload, created_at`)
 	if s.Pattern() {
 		c.sql.WriteString(`, topic`)
 	}
-	s.from(c)
+	selectionFrom(s, c)
 	c.sql.WriteString(` AND offset > ` + c.bind(after) + ` AND offset <= ` + c.bind(through) +
 		` ORDER BY offset LIMIT ` + c.bind(limit) + ` + 0`)
 	return c
 }
 
 // scan reads a row of that query. A column costs about as much as the rest of the row.
-func (s Selection) scan(rows *sql.Rows, e *Event) error {
+func selectionScan(s row.Selection, rows *sql.Rows, e *row.Event) error {
 	if e.Topic = s.Topic; s.Pattern() {
 		return rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt), &e.Topic)
 	}
 	return rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt))
 }
 
-// KeyedEvent is an event that may have no key.
-type KeyedEvent struct {
-	Event
-	Key any
-}
-
 const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3 + 0`
 
 // TopicEvents reads up to limit events of exactly that topic above after, in order; a
 // negative limit is none. honker's SQL function reads so: a * at the end is no pattern.
-func (Streams) TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]KeyedEvent, error) {
-	var out []KeyedEvent
+func (Streams) TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]row.KeyedEvent, error) {
+	var out []row.KeyedEvent
 	err := each(ctx, q, sqlTopicEvents, func(rows *sql.Rows) error {
-		e := KeyedEvent{Event: Event{Topic: topic}}
+		e := row.KeyedEvent{Event: row.Event{Topic: topic}}
 		err := rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt))
 		out = append(out, e)
 		return err
@@ -206,7 +148,7 @@ const (
 // selection passes, selected or not; after itself where there is none. A read up to it has
 // a bounded cost, and the next one goes on from it although nothing may have been found.
 // more tells that there may be others.
-func (Streams) Horizon(ctx context.Context, q Querier, s Selection, after int64, n int) (last int64, more bool, err error) {
+func (Streams) Horizon(ctx context.Context, q Querier, s row.Selection, after int64, n int) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
 		query, args = sqlHorizon, []any{after, n}
@@ -219,58 +161,52 @@ func (Streams) Horizon(ctx context.Context, q Querier, s Selection, after int64,
 
 // Head returns the last offset of the selected topics, whatever the filter; 0 for none. For
 // a pattern it reads every later event of other topics.
-func (Streams) Head(ctx context.Context, q Querier, s Selection) (int64, error) {
-	return edge(ctx, q, Selection{Topic: s.Topic}, func(c *condition) {
+func (Streams) Head(ctx context.Context, q Querier, s row.Selection) (int64, error) {
+	return edge(ctx, q, row.Selection{Topic: s.Topic}, func(c *condition) {
 		c.sql.WriteString(` ORDER BY offset DESC LIMIT 1`)
 	})
 }
 
 // FirstSince returns the offset of the first selected event that is not older than the unix
 // second since; 0 for none. It reads all older events: no index is by time.
-func (Streams) FirstSince(ctx context.Context, q Querier, s Selection, since int64) (int64, error) {
+func (Streams) FirstSince(ctx context.Context, q Querier, s row.Selection, since int64) (int64, error) {
 	return edge(ctx, q, s, func(c *condition) {
 		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
 	})
 }
 
 // edge returns the first offset of a selection with tail at the end of its query.
-func edge(ctx context.Context, q Querier, s Selection, tail func(*condition)) (offset int64, err error) {
+func edge(ctx context.Context, q Querier, s row.Selection, tail func(*condition)) (offset int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT offset`)
-	s.from(&c)
+	selectionFrom(s, &c)
 	tail(&c)
 	_, err = one(ctx, q, c.sql.String(), c.args, &offset)
 	return offset, err
 }
 
 // Lag counts the selected events above after. It reads them all.
-func (Streams) Lag(ctx context.Context, q Querier, s Selection, after int64) (n int64, err error) {
+func (Streams) Lag(ctx context.Context, q Querier, s row.Selection, after int64) (n int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT count(*)`)
-	s.from(&c)
+	selectionFrom(s, &c)
 	c.sql.WriteString(` AND offset > ` + c.bind(after))
 	_, err = one(ctx, q, c.sql.String(), c.args, &n)
 	return n, err
-}
-
-// Ahead is what a selection has above an offset, as far as it was counted.
-type Ahead struct {
-	Count         // More: there may be others
-	FirstAt int64 // when the first was created; 0: there is none
 }
 
 // By primary key.
 const sqlEventTime = `SELECT created_at FROM _honker_stream WHERE offset = ?1`
 
 // Ahead counts the selected events among the next most above after.
-func (r Streams) Ahead(ctx context.Context, q Querier, s Selection, after int64, most int) (a Ahead, err error) {
+func (r Streams) Ahead(ctx context.Context, q Querier, s row.Selection, after int64, most int) (a row.Ahead, err error) {
 	last, more, err := r.Horizon(ctx, q, s, after, most+1)
 	if err != nil || last == after {
 		return a, err
 	}
 	var c condition
 	c.sql.WriteString(`SELECT count(*), min(offset)`)
-	s.from(&c)
+	selectionFrom(s, &c)
 	c.sql.WriteString(` AND offset > ` + c.bind(after) + ` AND offset <= ` + c.bind(last))
 	var first int64
 	if _, err := one(ctx, q, c.sql.String(), c.args, &a.N, (*number)(&first)); err != nil {
@@ -307,7 +243,7 @@ var sqlTopicsSince = `SELECT coalesce((` + sqlLastOffset + `), 0), NULL, NULL UN
 
 // TopicsSince returns the topics and keys of up to limit events above after, how many there
 // were, and the last offset among them.
-func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics Added, n int, last int64, err error) {
+func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics row.Added, n int, last int64, err error) {
 	return addedSince(ctx, q, sqlTopicsSince, after, limit)
 }
 

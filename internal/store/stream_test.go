@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -64,7 +65,7 @@ INSERT INTO _honker_stream (offset, topic, payload) SELECT i, 't', hex(zeroblob(
 	page := func(after int64) (offsets []int64) {
 		dead, err := store.Groups{}.Dead(ctx, tx, 1, after, 1000)
 		require.NoError(t, err)
-		return idsOf(dead, func(d store.DeadDelivery) int64 { return d.Offset })
+		return idsOf(dead, func(d row.DeadDelivery) int64 { return d.Offset })
 	}
 	require.Equal(t, []int64{1, 2, 3, 4}, page(0))
 	require.Equal(t, []int64{5, 6}, page(4))

@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+)
 
 // One seek per queue, over the queues with jobs that wait, those with jobs in flight and those with
 // jobs that are held. SELECT DISTINCT would read every job.
@@ -37,7 +41,7 @@ var (
 
 // DeadLetterExpired dead-letters those of ids that are still as Expired has found them, and
 // returns them.
-func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]Death, error) {
+func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]row.Death, error) {
 	return toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
 }
 

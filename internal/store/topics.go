@@ -3,16 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-)
 
-// TopicState is what the file has of a topic.
-type TopicState struct {
-	Retention
-	Events      int64 // as many as were counted
-	More        bool  // there are others
-	First, Head int64 // offsets; 0: there are no events
-	LastAt      int64 // of the event at Head
-}
+	"github.com/honker-go/honker/internal/row"
+)
 
 // Events that are counted of all topics together, as long as each topic gets its least.
 const (
@@ -35,9 +28,9 @@ LEFT JOIN _honker_stream AS h ON h.offset = (SELECT max(offset)` + byTopic + `t.
 ORDER BY t.topic`
 
 // Topics describes each topic that has events or a retention, by name.
-func (Streams) Topics(ctx context.Context, q Querier) (all []TopicState, err error) {
+func (Streams) Topics(ctx context.Context, q Querier) (all []row.TopicState, err error) {
 	err = each(ctx, q, sqlTopicStates, func(rows *sql.Rows) error {
-		var t TopicState
+		var t row.TopicState
 		var most int64
 		err := rows.Scan(&t.Topic, &most, &t.Events, (*number)(&t.First), (*number)(&t.Head), (*number)(&t.LastAt),
 			(*number)(&t.MaxCount), (*number)(&t.MaxAgeMS))

@@ -2,58 +2,8 @@ package store
 
 import (
 	"context"
-)
 
-// Unique is what an enqueue with a unique key says of it.
-//
-// A key is a row of _honkerx_unique. It belongs to the job job_id, or to next_id, the job that
-// waits for that one to end; and until until_ms to no other, even if they are gone. There is
-// one row for a key and one writer at a time, so of two enqueues one finds the row of the
-// other.
-type Unique struct {
-	Key      string
-	Started  bool  // the job has the key until its first claim; else until it is gone
-	UntilMS  int64 // and until then anyway; 0: no longer
-	Conflict Conflict
-	MaxMS    int64  // with a conflict: RunAt is no later than so long after the key was taken; 0: as it is
-	Links    *Links // with a conflict: what the job is to wait for, see AddWaits; nil: nothing
-	NowMS    int64
-}
-
-// Conflict is what an enqueue does when another job has its key.
-type Conflict int
-
-const (
-	KeepExisting   Conflict = iota // nothing
-	ReplaceWaiting                 // changes the job, if it waits
-	RunAgain                       // changes it if it waits; if it runs, adds one that waits for its end
-)
-
-// PlaceResult is what became of an enqueue with a key.
-type PlaceResult string
-
-const (
-	PlacedNew      PlaceResult = "new"      // a job was added, and has the key
-	PlacedExisting PlaceResult = "existing" // nothing was changed
-	PlacedReplaced PlaceResult = "replaced" // the job that waits was changed
-	PlacedAgain    PlaceResult = "again"    // a job was added that waits for the one that runs
-)
-
-// Placed is the outcome of an enqueue with a key.
-type Placed struct {
-	ID     int64 // of the job that was added, changed or found
-	Result PlaceResult
-	Of     Job // the job that had the key, as it was; only its ID and queue when it is gone
-}
-
-// Held is the state of a job that waits for another one. No claim sees it, of any binding.
-const Held = "held"
-
-// What _honkerx_job.unique_until says of a job's key.
-const (
-	untilFinished = 0
-	untilStarted  = 1
-	hasStarted    = 2 // was untilStarted, and the first claim was given back: its attempt does not tell
+	"github.com/honker-go/honker/internal/row"
 )
 
 // keyTaken is the condition that a job has the key, at a second and its millisecond. A job that
@@ -104,45 +54,38 @@ WHERE id = ?1`
 
 // InsertUnique enqueues a job that is to have the key u.Key, or does what u says where another
 // job has it.
-func (j Jobs) InsertUnique(ctx context.Context, q Querier, n NewJob, payload string, u Unique) (Placed, error) {
-	res, err := q.ExecContext(ctx, sqlInsertUnique, append(n.columns(), payload, u.Key, u.NowMS)...)
+func (j Jobs) InsertUnique(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
+	res, err := q.ExecContext(ctx, sqlInsertUnique, append(newJobColumns(n), payload, u.Key, u.NowMS)...)
 	if err != nil {
-		return Placed{}, err
+		return row.Placed{}, err
 	}
 	rows, err := res.RowsAffected()
 	if err != nil {
-		return Placed{}, err
+		return row.Placed{}, err
 	}
 	if rows == 0 {
 		return j.conflict(ctx, q, n, payload, u)
 	}
 	id, err := res.LastInsertId()
 	if err != nil {
-		return Placed{}, err
+		return row.Placed{}, err
 	}
 	if err := j.takeKey(ctx, q, n.Queue, id, u); err != nil {
-		return Placed{}, err
+		return row.Placed{}, err
 	}
-	return Placed{ID: id, Result: PlacedNew}, nil
+	return row.Placed{ID: id, Result: row.PlacedNew}, nil
 }
 
 // takeKey gives the key to the job.
-func (j Jobs) takeKey(ctx context.Context, q Querier, queue string, id int64, u Unique) error {
+func (j Jobs) takeKey(ctx context.Context, q Querier, queue string, id int64, u row.Unique) error {
 	if err := ensureKeyTriggers(ctx, q, u.Started); err != nil {
 		return err
 	}
-	if err := saveKey(ctx, q, queue, id, u.Key, u.until()); err != nil {
+	if err := saveKey(ctx, q, queue, id, u.Key, u.Until()); err != nil {
 		return err
 	}
 	_, err := q.ExecContext(ctx, sqlTakeKey, queue, u.Key, id, nullable(u.UntilMS), u.NowMS)
 	return err
-}
-
-func (u Unique) until() int64 {
-	if u.Started {
-		return untilStarted
-	}
-	return untilFinished
 }
 
 func saveKey(ctx context.Context, q Querier, queue string, id int64, key string, until int64) error {
@@ -165,32 +108,32 @@ func getKey(ctx context.Context, q Querier, queue, key string, now, nowMS int64)
 }
 
 // conflict does what u says where another job has its key.
-func (j Jobs) conflict(ctx context.Context, q Querier, n NewJob, payload string, u Unique) (Placed, error) {
+func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
 	if err != nil {
-		return Placed{}, err
+		return row.Placed{}, err
 	}
 	if !key.taken { // it was a trigger of the application's that has dropped the job
-		return Placed{}, ErrNotInserted
+		return row.Placed{}, ErrNotInserted
 	}
 	was, live, err := j.Find(ctx, q, key.job)
 	if err != nil {
-		return Placed{}, err
+		return row.Placed{}, err
 	}
-	p := Placed{ID: key.job, Result: PlacedExisting, Of: was}
+	p := row.Placed{ID: key.job, Result: row.PlacedExisting, Of: was}
 	if !live {
-		p.Of = Job{ID: key.job, Queue: n.Queue}
+		p.Of = row.Job{ID: key.job, Queue: n.Queue}
 		return p, nil
 	}
 	runs := was.State == "processing" && was.ClaimExpiresAt >= n.CreatedAt
 	switch {
-	case u.Conflict == RunAgain && runs:
-		p.Result = PlacedAgain
+	case u.Conflict == row.RunAgain && runs:
+		p.Result = row.PlacedAgain
 		p.ID, err = insertNext(ctx, q, n, payload, u)
-	case u.Conflict != KeepExisting && !runs:
-		p.Result = PlacedReplaced
+	case u.Conflict != row.KeepExisting && !runs:
+		p.Result = row.PlacedReplaced
 		if err := noCircle(ctx, q, key.job, u.Links); err != nil { // while nothing is changed: a caller may commit all the same
-			return Placed{}, err
+			return row.Placed{}, err
 		}
 		if u.MaxMS > 0 {
 			n.RunAt = min(n.RunAt, (key.first+u.MaxMS+999)/1000)
@@ -201,8 +144,8 @@ func (j Jobs) conflict(ctx context.Context, q Querier, n NewJob, payload string,
 }
 
 // insertNext adds a job that waits for the one that has the key.
-func insertNext(ctx context.Context, q Querier, n NewJob, payload string, u Unique) (int64, error) {
-	id, err := inserted(ctx, q, sqlInsertHeld, 1, append(n.columns(), payload)...)
+func insertNext(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (int64, error) {
+	id, err := inserted(ctx, q, sqlInsertHeld, 1, append(newJobColumns(n), payload)...)
 	if err != nil {
 		return 0, err
 	}
@@ -211,7 +154,7 @@ func insertNext(ctx context.Context, q Querier, n NewJob, payload string, u Uniq
 			return 0, err
 		}
 	}
-	if err := saveKey(ctx, q, n.Queue, id, u.Key, u.until()); err != nil {
+	if err := saveKey(ctx, q, n.Queue, id, u.Key, u.Until()); err != nil {
 		return 0, err
 	}
 	_, err = q.ExecContext(ctx, sqlSetNext, n.Queue, u.Key, id, nullable(u.UntilMS), u.NowMS)
@@ -219,7 +162,7 @@ func insertNext(ctx context.Context, q Querier, n NewJob, payload string, u Uniq
 }
 
 // replace changes a job that waits.
-func replace(ctx context.Context, q Querier, id int64, n NewJob, payload string) error {
+func replace(ctx context.Context, q Querier, id int64, n row.NewJob, payload string) error {
 	changed, err := affected(ctx, q, sqlReplaceJob, id, payload, n.Priority, n.RunAt, nullable(n.ExpiresAt), n.MaxAttempts)
 	if err == nil && changed == 0 {
 		return ErrStuck
@@ -351,8 +294,8 @@ func (Jobs) RetakeUnique(ctx context.Context, q Querier, id int64, queue string,
 	if err != nil || !found {
 		return "", 0, err
 	}
-	if until == hasStarted || until == untilStarted && attempts > 0 {
-		return key, 0, saveKey(ctx, q, queue, id, key, hasStarted) // it had let go before it died
+	if until == row.HasStarted || until == row.UntilStarted && attempts > 0 {
+		return key, 0, saveKey(ctx, q, queue, id, key, row.HasStarted) // it had let go before it died
 	}
 	k, err := getKey(ctx, q, queue, key, now, nowMS)
 	if err != nil {
@@ -361,7 +304,7 @@ func (Jobs) RetakeUnique(ctx context.Context, q Querier, id int64, queue string,
 	if k.taken && k.job != id { // kept for a time, it may be the dead job's own
 		return key, k.job, nil
 	}
-	u := Unique{Key: key, Started: until == untilStarted, UntilMS: k.kept, NowMS: nowMS}
+	u := row.Unique{Key: key, Started: until == row.UntilStarted, UntilMS: k.kept, NowMS: nowMS}
 	return key, 0, Jobs{}.takeKey(ctx, q, queue, id, u)
 }
 

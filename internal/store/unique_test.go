@@ -7,14 +7,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // keyed enqueues a job for queue "a" at second 5, with the key "k".
-func keyed(t *testing.T, q store.Querier, u store.Unique) store.Placed {
+func keyed(t *testing.T, q store.Querier, u row.Unique) row.Placed {
 	t.Helper()
 	u.Key, u.NowMS = "k", 5000
-	n := store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
+	n := row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
 	p, err := store.Jobs{}.InsertUnique(ctx, q, n, "1", u)
 	require.NoError(t, err)
 	return p
@@ -26,7 +27,7 @@ func die(t *testing.T, q store.Querier) int64 {
 	jobs, _, err := store.Jobs{}.Claim(ctx, q, "a", "w", 1, 5, 90)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
-	died, err := store.Jobs{}.DeadLetter(ctx, q, store.Claim{ID: jobs[0].ID, Worker: "w", Attempt: jobs[0].Attempts}, "no", 6)
+	died, err := store.Jobs{}.DeadLetter(ctx, q, row.Claim{ID: jobs[0].ID, Worker: "w", Attempt: jobs[0].Attempts}, "no", 6)
 	require.NoError(t, err)
 	require.True(t, died)
 	return jobs[0].ID
@@ -51,10 +52,10 @@ func revive(t *testing.T, q store.Querier, id int64, queue string) (key string, 
 // A dead job that comes back has its key again, if that is free, and else is told which job has it.
 func TestUnique_Retake(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, store.Unique{})
+	first := keyed(t, tx, row.Unique{})
 	require.Equal(t, first.ID, die(t, tx))
-	second := keyed(t, tx, store.Unique{})
-	require.Equal(t, store.PlacedNew, second.Result)
+	second := keyed(t, tx, row.Unique{})
+	require.Equal(t, row.PlacedNew, second.Result)
 	before := dump(t, tx)
 	key, by := revive(t, tx, first.ID, "a")
 	require.Equal(t, "k", key)
@@ -70,26 +71,26 @@ func TestUnique_Retake(t *testing.T) {
 	require.Equal(t, second.ID, die(t, tx))
 	_, by = revive(t, tx, second.ID, "a")
 	require.Zero(t, by)
-	require.Equal(t, second.ID, keyed(t, tx, store.Unique{}).ID)
+	require.Equal(t, second.ID, keyed(t, tx, row.Unique{}).ID)
 }
 
 // A key that had ended before the job died does not come back with it.
 func TestUnique_Retake_Started(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, store.Unique{Started: true})
+	first := keyed(t, tx, row.Unique{Started: true})
 	require.Equal(t, first.ID, die(t, tx))
-	second := keyed(t, tx, store.Unique{Started: true})
+	second := keyed(t, tx, row.Unique{Started: true})
 	key, by := revive(t, tx, first.ID, "a")
 	require.Equal(t, []any{"k", int64(0)}, []any{key, by})
-	require.Equal(t, second.ID, keyed(t, tx, store.Unique{}).ID)
+	require.Equal(t, second.ID, keyed(t, tx, row.Unique{}).ID)
 	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
-	require.Equal(t, store.PlacedNew, keyed(t, tx, store.Unique{}).Result)
+	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
 }
 
 // A job that dies before its first claim takes the key until then, and one that has its key kept for
 // a time finds it there.
 func TestUnique_Retake_NeverStarted(t *testing.T) {
-	for _, u := range []store.Unique{{Started: true}, {UntilMS: 9000}} {
+	for _, u := range []row.Unique{{Started: true}, {UntilMS: 9000}} {
 		tx := begin(t, openFresh(t))
 		first := keyed(t, tx, u)
 		exec(t, tx, `UPDATE _honker_live SET expires_at = 5`)
@@ -104,7 +105,7 @@ func TestUnique_Retake_NeverStarted(t *testing.T) {
 // earlier one.
 func TestUnique_Retake_Released(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, store.Unique{})
+	first := keyed(t, tx, row.Unique{})
 	for range 2 {
 		require.Equal(t, first.ID, die(t, tx))
 		_, by := revive(t, tx, first.ID, "a")
@@ -121,7 +122,7 @@ func TestUnique_Retake_Released(t *testing.T) {
 // A plain job has no key to retake.
 func TestUnique_Retake_Plain(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	_, err := store.Jobs{}.Insert(ctx, tx, store.NewJob{Queue: "a", MaxAttempts: 1}, "1")
+	_, err := store.Jobs{}.Insert(ctx, tx, row.NewJob{Queue: "a", MaxAttempts: 1}, "1")
 	require.NoError(t, err)
 	id := die(t, tx)
 	key, by := revive(t, tx, id, "a")
@@ -132,9 +133,9 @@ func TestUnique_Retake_Plain(t *testing.T) {
 // many at a time as the ring has slots.
 func TestUnique_Retake_DeletedFirst(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	n := store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
+	n := row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
 	for i := range 64 {
-		_, err := store.Jobs{}.InsertUnique(ctx, tx, n, "1", store.Unique{Key: fmt.Sprint("k", i), NowMS: 5000})
+		_, err := store.Jobs{}.InsertUnique(ctx, tx, n, "1", row.Unique{Key: fmt.Sprint("k", i), NowMS: 5000})
 		require.NoError(t, err)
 	}
 	exec(t, tx, `CREATE TEMP TABLE gone AS SELECT * FROM _honker_live`)
@@ -161,10 +162,10 @@ func TestCheck_Unique(t *testing.T) {
 		`INSERT INTO _honkerx_dead_job (job_id) VALUES (7)`:      "a side row of a dead job belongs to one: row 7",
 	} {
 		tx := begin(t, db)
-		keyed(t, tx, store.Unique{})
+		keyed(t, tx, row.Unique{})
 		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 5, 90)
 		require.NoError(t, err)
-		require.Equal(t, store.PlacedAgain, keyed(t, tx, store.Unique{Conflict: store.RunAgain}).Result)
+		require.Equal(t, row.PlacedAgain, keyed(t, tx, row.Unique{Conflict: row.RunAgain}).Result)
 		broken, err := store.Check(ctx, tx)
 		require.NoError(t, err)
 		require.Empty(t, broken)

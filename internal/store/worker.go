@@ -5,35 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Workers are the statements on _honkerx_workers.
 type Workers struct{}
-
-// Process is what tells a process from all others. A field may be unknown.
-type Process struct {
-	Host  string
-	Boot  string // of the machine
-	Space string // of the PID
-	PID   int64
-	Start int64 // in a unit of the system's
-}
-
-// Worker is a row of _honkerx_workers: a Work loop, once for each of its queues.
-type Worker struct {
-	ID, Queue string
-	Process
-	Version         string
-	Slots           int64
-	SinceMS, SeenMS int64
-}
-
-// Holder is what a worker holds of a queue by claims that are valid.
-type Holder struct {
-	Worker, Queue string
-	Jobs          int64
-	Oldest        int64 // the lowest id
-}
 
 // Bounds of what is read.
 const (
@@ -71,7 +48,7 @@ SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS 
     AND j.state = 'processing' AND j.claim_expires_at >= ?1 LIMIT ` + mostHeld + `) GROUP BY worker, queue ORDER BY worker, queue`
 
 // Put writes the rows of workers.
-func (Workers) Put(ctx context.Context, q Querier, all []Worker) error {
+func (Workers) Put(ctx context.Context, q Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -80,7 +57,7 @@ func (Workers) Put(ctx context.Context, q Querier, all []Worker) error {
 }
 
 // Drop deletes the rows of workers, where they are still those of these loops.
-func (Workers) Drop(ctx context.Context, q Querier, all []Worker) error {
+func (Workers) Drop(ctx context.Context, q Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -89,7 +66,7 @@ func (Workers) Drop(ctx context.Context, q Querier, all []Worker) error {
 }
 
 // workerList passes rows as one parameter, for json_each.
-func workerList(all []Worker) string {
+func workerList(all []row.Worker) string {
 	rows := make([][]any, len(all))
 	for i, w := range all {
 		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, w.SinceMS, w.SeenMS}
@@ -100,9 +77,9 @@ func workerList(all []Worker) string {
 }
 
 // List returns the workers of a queue, "" for all, by their names.
-func (Workers) List(ctx context.Context, q Querier, queue string) (all []Worker, err error) {
+func (Workers) List(ctx context.Context, q Querier, queue string) (all []row.Worker, err error) {
 	err = each(ctx, q, sqlWorkers, func(rows *sql.Rows) error {
-		var w Worker
+		var w row.Worker
 		err := rows.Scan(&w.ID, &w.Queue, &w.Host, &w.Boot, &w.Space, (*number)(&w.PID), (*number)(&w.Start), &w.Version,
 			(*number)(&w.Slots), (*number)(&w.SinceMS), (*number)(&w.SeenMS))
 		all = append(all, w)
@@ -112,13 +89,13 @@ func (Workers) List(ctx context.Context, q Querier, queue string) (all []Worker,
 }
 
 // Holders returns the workers that hold jobs of a queue, "" for all, by their names, whichever binding they are of.
-func (Workers) Holders(ctx context.Context, q Querier, queue string, now int64) (all []Holder, err error) {
+func (Workers) Holders(ctx context.Context, q Querier, queue string, now int64) (all []row.Holder, err error) {
 	query, args := sqlHolders, []any{now}
 	if queue != "" {
 		query, args = sqlHoldersOf, []any{now, queue}
 	}
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
-		var h Holder
+		var h row.Holder
 		err := rows.Scan(&h.Worker, &h.Queue, &h.Jobs, &h.Oldest)
 		all = append(all, h)
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -63,8 +64,8 @@ func (c *Counts) rounded() Counts {
 }
 
 // row converts c to an increment of the row k.
-func (c *Counts) row(k key) store.Minute {
-	return store.Minute{
+func (c *Counts) row(k key) row.Minute {
+	return row.Minute{
 		Minute: k.minute, Queue: k.queue,
 		Enqueued: c.Enqueued, Claimed: c.Claimed, Acked: c.Acked, Retried: c.Retried, Died: c.Died, Snoozed: c.Snoozed,
 		Wait: c.Wait.Milliseconds(), Ran: c.Ran.Milliseconds(), MaxWait: c.MaxWait.Milliseconds(),
@@ -258,7 +259,7 @@ func (m *Meter) Single() bool { return false }
 func Before(now time.Time) int64 { return now.Add(-Kept).Unix() / 60 }
 
 // rows returns the increments for the taken counts, and for the total of each minute.
-func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]store.Minute, error) {
+func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]row.Minute, error) {
 	if err := m.look(ctx, q, minute); err != nil {
 		return nil, err
 	}
@@ -271,7 +272,7 @@ func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]stor
 		all.at(key{k.minute, m.place(k.queue)}).add(c)
 		all.at(key{k.minute, store.AllQueues}).add(c)
 	}
-	rows := make([]store.Minute, 0, len(all))
+	rows := make([]row.Minute, 0, len(all))
 	for k, c := range all {
 		rows = append(rows, c.row(k))
 	}

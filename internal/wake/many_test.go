@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/watch"
 )
 
@@ -22,8 +22,8 @@ func (l *fakeLog) Last(context.Context, sqlite.Querier) (int64, error) {
 	return int64(len(l.names)), nil
 }
 
-func (l *fakeLog) ChannelsSince(_ context.Context, _ sqlite.Querier, after int64, limit int) (store.Added, int, int64, error) {
-	added, rows := store.Added{}, l.names[after:]
+func (l *fakeLog) ChannelsSince(_ context.Context, _ sqlite.Querier, after int64, limit int) (row.Added, int, int64, error) {
+	added, rows := row.Added{}, l.names[after:]
 	rows = rows[:min(len(rows), limit)]
 	l.read += len(rows)
 	for _, name := range rows {
@@ -32,7 +32,7 @@ func (l *fakeLog) ChannelsSince(_ context.Context, _ sqlite.Querier, after int64
 	return added, len(rows), after + int64(len(rows)), nil
 }
 
-func (l *fakeLog) TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (store.Added, int, int64, error) {
+func (l *fakeLog) TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (row.Added, int, int64, error) {
 	return l.ChannelsSince(ctx, q, after, limit)
 }
 
@@ -91,8 +91,8 @@ func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
 	defer plain.Close()
 	sparse := map[string]*Waiter{
 		"pattern":    n.Subscribe(Key{Kind: TopicEvent, Name: "some*"}),
-		"one key":    n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &store.Filter{Op: store.KeyIs, Key: "a"}}),
-		"key prefix": n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &store.Filter{Op: store.KeyPrefix, Key: "a"}}),
+		"one key":    n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &row.Filter{Op: row.KeyIs, Key: "a"}}),
+		"key prefix": n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &row.Filter{Op: row.KeyPrefix, Key: "a"}}),
 	}
 	ask := func() int { return n.ask(t.Context(), nil, watch.AllSignals) }
 	require.Equal(t, len(sparse)+1, ask())

@@ -16,8 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/watch"
 )
 
@@ -43,7 +43,7 @@ const (
 type Key struct {
 	Kind   Kind
 	Name   string
-	Filter *store.Filter // of a TopicEvent: only events that pass it; nil: all
+	Filter *row.Filter // of a TopicEvent: only events that pass it; nil: all
 }
 
 // id is the name under which the waiters of k stand.
@@ -250,7 +250,7 @@ func (n *Notifier) Wake(changes ...Change) {
 	var raise watch.Signals
 	for _, c := range changes {
 		if c.Kind == TopicEvent {
-			for _, id := range n.concerned(store.Added{c.Name: {c.EventKey: true}}) {
+			for _, id := range n.concerned(row.Added{c.Name: {c.EventKey: true}}) {
 				n.wake(TopicEvent, id)
 			}
 		} else {
@@ -274,7 +274,7 @@ func (n *Notifier) wake(kind Kind, id string) int {
 
 // concerned are the ids of TopicEvent for which the waiters of events stand, whether there
 // are any or not.
-func (n *Notifier) concerned(events store.Added) []string {
+func (n *Notifier) concerned(events row.Added) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sparse.concerned(events)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // selection is what a waiter of TopicEvent waits for.
-type selection store.Selection
+type selection row.Selection
 
 // id tells selections apart. That of one topic, and that of one topic and one key, follow from
 // an event; a NUL is part of no topic.
@@ -16,7 +16,7 @@ func (s selection) id() string {
 	switch {
 	case s.Filter == nil:
 		return s.Topic
-	case s.Filter.Op == store.KeyIs:
+	case s.Filter.Op == row.KeyIs:
 		return keyID(s.Topic, s.Filter.Key)
 	}
 	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // an object in JSON
@@ -26,11 +26,11 @@ func keyID(topic, key string) string { return topic + "\x00\x00" + key }
 
 // sparse are the selections that cannot be found by an event's topic and key: patterns, and
 // filters for more than one key. By id.
-type sparse map[string]store.Selection
+type sparse map[string]row.Selection
 
 func (all sparse) add(id string, s selection) {
-	if store.Selection(s).Pattern() || s.Filter != nil && s.Filter.Op != store.KeyIs {
-		all[id] = store.Selection(s)
+	if row.Selection(s).Pattern() || s.Filter != nil && s.Filter.Op != row.KeyIs {
+		all[id] = row.Selection(s)
 	}
 }
 
@@ -42,7 +42,7 @@ func (all sparse) passesOver(id string) bool {
 
 // concerned are the ids of the selections that contain one of events. A thousand subscribers
 // of one topic with a key each cost no more than one of them.
-func (all sparse) concerned(events store.Added) (ids []string) {
+func (all sparse) concerned(events row.Added) (ids []string) {
 	for topic, keys := range events {
 		ids = append(ids, topic)
 		for key := range keys {

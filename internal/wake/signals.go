@@ -3,7 +3,7 @@ package wake
 import (
 	"hash/fnv"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/watch"
 )
 
@@ -34,7 +34,7 @@ func signalsOf(kind Kind, name string) watch.Signals {
 	if r.n == 0 {
 		return 0
 	}
-	if kind == TopicEvent && (store.Selection{Topic: name}).Pattern() {
+	if kind == TopicEvent && (row.Selection{Topic: name}).Pattern() {
 		return signalOfPatterns
 	}
 	h := fnv.New32a()

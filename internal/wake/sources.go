@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
@@ -16,21 +17,21 @@ import (
 // gives it, since it runs after every commit while there is a waiter of its kind.
 type Statements struct {
 	Jobs interface {
-		StatesAt(ctx context.Context, q sqlite.Querier, queues []string, nowMS int64) ([]store.QueueState, error)
+		StatesAt(ctx context.Context, q sqlite.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
 	}
 	Results interface {
 		Decided(ctx context.Context, q sqlite.Querier, ids []int64) ([]int64, error)
 	}
 	Notifications interface {
 		Last(ctx context.Context, q sqlite.Querier) (int64, error)
-		ChannelsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (store.Added, int, int64, error)
+		ChannelsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (row.Added, int, int64, error)
 	}
 	Streams interface {
 		Last(ctx context.Context, q sqlite.Querier) (int64, error)
-		TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (store.Added, int, int64, error)
+		TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (row.Added, int, int64, error)
 	}
 	Groups interface {
-		States(ctx context.Context, q sqlite.Querier, ids []int64, nowMS int64) ([]store.GroupState, error)
+		States(ctx context.Context, q sqlite.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
 	}
 	Locks interface {
 		States(ctx context.Context, q sqlite.Querier, names []string, now int64) (map[string]int64, error)
@@ -44,7 +45,7 @@ type Statements struct {
 
 // RelayStates is the question for the queues of one family of a relay.
 type RelayStates interface {
-	States(ctx context.Context, q sqlite.Querier, w store.RelayWanted, nowMS int64) ([]store.RelayState, error)
+	States(ctx context.Context, q sqlite.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
 }
 
 // names returns what is waited for at the time of the call.
@@ -190,13 +191,13 @@ func RelayName(family, queue string) string { return family + "/" + queue }
 // relays returns the queues with a partition that can be taken. A processor that is woken takes
 // without another look.
 func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
-	families := make(map[string][]store.RelayQueue, 1)
+	families := make(map[string][]row.RelayQueue, 1)
 	for _, name := range awaited() {
 		family, queue, _ := strings.Cut(name, "/")
-		families[family] = append(families[family], store.RelayQueue{Name: queue})
+		families[family] = append(families[family], row.RelayQueue{Name: queue})
 	}
 	for family, queues := range families {
-		states, err := s.Relays(family).States(ctx, q, store.RelayWanted{Queues: store.RelayQueueList(queues), Except: store.RelayExceptions(nil)}, now.UnixMilli())
+		states, err := s.Relays(family).States(ctx, q, row.RelayWanted{Queues: queues}, now.UnixMilli())
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +224,7 @@ func numbers(names []string) []int64 {
 // logTail knows of a table that only grows what was added since the last look.
 type logTail struct {
 	last  func(context.Context, sqlite.Querier) (int64, error)
-	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added store.Added, n int, last int64, err error)
+	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
 	seen  int64
 	known bool // seen was read once
 }
@@ -235,7 +236,7 @@ const tailPage = 1000
 // gained rows: at the first look, where a page or more was added, and where the log has gone back, because a backup was
 // restored over it. It reports a row once, so the caller asks for the waiting names after it: a waiter
 // that subscribed in between looks for itself, and would miss a row that came after that look and before the read.
-func (t *logTail) gained(ctx context.Context, q sqlite.Querier, page int) (added store.Added, n int, err error) {
+func (t *logTail) gained(ctx context.Context, q sqlite.Querier, page int) (added row.Added, n int, err error) {
 	if t.known {
 		added, n, last, err := t.since(ctx, q, t.seen, page)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/watch"
@@ -176,7 +177,7 @@ func TestSignals_Kinds(t *testing.T) {
 // A filter is woken by the events that pass it, a pattern with one by those of its topics.
 func TestNotifier_Wake_Filters(t *testing.T) {
 	n, w := newNotifier(t)
-	is := func(key string) *store.Filter { return &store.Filter{Op: store.KeyIs, Key: key} }
+	is := func(key string) *row.Filter { return &row.Filter{Op: row.KeyIs, Key: key} }
 	waiters := map[string]*Waiter{
 		"orders":    n.Subscribe(Key{Kind: TopicEvent, Name: "orders"}),
 		"orders/a":  n.Subscribe(Key{Kind: TopicEvent, Name: "orders", Filter: is("a")}),
@@ -198,10 +199,10 @@ func TestNotifier_Wake_Filters(t *testing.T) {
 func TestSparse_Concerned_All(t *testing.T) {
 	keys := []string{"", "a", "ab", "b", "\x00", "{}"}
 	topics := []string{"orders", "ord", "o*", "*"}
-	filters := []*store.Filter{nil, {Op: store.KeyPrefix, Key: "a"}, {Op: store.KeyPrefix}, {Op: store.Or}, {Op: store.And}}
+	filters := []*row.Filter{nil, {Op: row.KeyPrefix, Key: "a"}, {Op: row.KeyPrefix}, {Op: row.Or}, {Op: row.And}}
 	for _, key := range keys {
-		filters = append(filters, &store.Filter{Op: store.KeyIs, Key: key},
-			&store.Filter{Op: store.Or, Of: []store.Filter{{Op: store.KeyIs, Key: key}, {Op: store.KeyIs, Key: "b"}}})
+		filters = append(filters, &row.Filter{Op: row.KeyIs, Key: key},
+			&row.Filter{Op: row.Or, Of: []row.Filter{{Op: row.KeyIs, Key: key}, {Op: row.KeyIs, Key: "b"}}})
 	}
 	all, ids := sparse{}, map[string]selection{}
 	for _, topic := range topics {
@@ -214,10 +215,10 @@ func TestSparse_Concerned_All(t *testing.T) {
 	}
 	for _, topic := range []string{"orders", "ord", "other", ""} {
 		for _, key := range keys {
-			added := store.Added{topic: {key: true}, "else": {"else": true}}
+			added := row.Added{topic: {key: true}, "else": {"else": true}}
 			found := all.concerned(added)
 			for id, s := range ids {
-				require.Equal(t, store.Selection(s).Gained(added), slices.Contains(found, id), "%q of %q %q", id, topic, key)
+				require.Equal(t, row.Selection(s).Gained(added), slices.Contains(found, id), "%q of %q %q", id, topic, key)
 			}
 		}
 	}
@@ -229,8 +230,8 @@ func TestLogTail_Gained_Once(t *testing.T) {
 	rows := []string{"a", "b"}
 	tail := logTail{
 		last: func(context.Context, sqlite.Querier) (int64, error) { return int64(len(rows)), nil },
-		since: func(_ context.Context, _ sqlite.Querier, after int64, limit int) (store.Added, int, int64, error) {
-			added := store.Added{}
+		since: func(_ context.Context, _ sqlite.Querier, after int64, limit int) (row.Added, int, int64, error) {
+			added := row.Added{}
 			for _, r := range rows[after:min(int(after)+limit, len(rows))] {
 				added[r] = map[string]bool{"": true}
 			}

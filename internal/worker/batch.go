@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // batchOp settles jobs that have finished, and claims more, in one transaction. A commit costs
@@ -28,7 +28,7 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 		return err
 	}
 	// What is not a plain ack is rare, and each takes statements of its own.
-	var failed []store.Attempt
+	var failed []row.Attempt
 	for _, j := range b.done {
 		if j.end == nil || j.together() {
 			continue

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -65,7 +65,7 @@ const handoffLimit = 8
 // A trigger of the application on the table of jobs may do to a row after its INSERT what
 // comes too late for a handler that has it already. So where there is one, nothing is handed
 // over.
-func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job store.NewJob, payloads []string, now time.Time) (ids []int64, err error) {
+func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job row.NewJob, payloads []string, now time.Time) (ids []int64, err error) {
 	if c == nil {
 		return nil, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Config is one running Work.
@@ -29,12 +29,12 @@ type Config struct {
 	Slots        *Slots // shared with other loops: a handler needs one; nil: Workers alone bounds them
 	Due          bool   // run what is due, one job after another in the goroutine of Run, and end
 
-	Handle     func(ctx context.Context, claim *Claim, job *store.Job) error
-	OnError    func(ctx context.Context, job *store.Job, err error) // of an attempt that failed, or a claim that was lost
-	OnClaimed  func(*ClaimOp)                                       // after the commit
-	OnStarted  func(*Claim)                                         // before Handle
-	OnReturned func(*Claim)                                         // after it, once for each OnStarted
-	OnSettled  func(end *SettleOp, ran time.Duration)               // after the commit
+	Handle     func(ctx context.Context, claim *Claim, job *row.Job) error
+	OnError    func(ctx context.Context, job *row.Job, err error) // of an attempt that failed, or a claim that was lost
+	OnClaimed  func(*ClaimOp)                                     // after the commit
+	OnStarted  func(*Claim)                                       // before Handle
+	OnReturned func(*Claim)                                       // after it, once for each OnStarted
+	OnSettled  func(end *SettleOp, ran time.Duration)             // after the commit
 }
 
 // Pool is one running Work.
@@ -281,7 +281,7 @@ type prefetch struct {
 }
 
 // saw notes how large the jobs of a batch are.
-func (f *prefetch) saw(rows []*store.Job) {
+func (f *prefetch) saw(rows []*row.Job) {
 	sum, _ := payloadBytes(rows)
 	f.bytes = sum / len(rows)
 }

@@ -6,15 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // What is claimed ahead is as much as finished lately, and never more than a few megabytes.
 func TestPrefetch_Size_Bounds(t *testing.T) {
-	batch := func(n, size int) []*store.Job {
-		rows := make([]*store.Job, n)
+	batch := func(n, size int) []*row.Job {
+		rows := make([]*row.Job, n)
 		for i := range rows {
-			rows[i] = &store.Job{Payload: string(make([]byte, size))}
+			rows[i] = &row.Job{Payload: string(make([]byte, size))}
 		}
 		return rows
 	}

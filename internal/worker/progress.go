@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // progressPause is how often a pool writes progress at most.
@@ -13,14 +13,14 @@ const progressPause = time.Second
 
 // SetProgress notes how far the handler is, for the next renewal of the lease, or the settle. From one that has
 // returned it has no effect.
-func (c *Claim) SetProgress(p store.Progress) {
+func (c *Claim) SetProgress(p row.Progress) {
 	if !c.returned.Load() && !c.Settled.Load() {
 		c.progress.Store(&p)
 	}
 }
 
 // unsaved is what was noted and is not in the file; nil: nothing.
-func (c *Claim) unsaved() *store.Progress {
+func (c *Claim) unsaved() *row.Progress {
 	if p := c.progress.Load(); p != c.saved.Load() {
 		return p
 	}
@@ -30,8 +30,8 @@ func (c *Claim) unsaved() *store.Progress {
 // noted is progress on its way to the file. All of it is of claims of one worker.
 type noted struct {
 	claims []*Claim
-	values []*store.Progress // of these, as they were noted
-	all    []store.ProgressOf
+	values []*row.Progress // of these, as they were noted
+	all    []row.ProgressOf
 }
 
 // add takes what is not saved of a claim.
@@ -41,7 +41,7 @@ func (n *noted) add(c *Claim) {
 		return
 	}
 	n.claims, n.values = append(n.claims, c), append(n.values, p)
-	n.all = append(n.all, store.ProgressOf{ID: c.ID, Attempt: c.Attempt, Progress: *p})
+	n.all = append(n.all, row.ProgressOf{ID: c.ID, Attempt: c.Attempt, Progress: *p})
 }
 
 // save writes it; see [store.Jobs.SaveProgress].

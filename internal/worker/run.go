@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // activeJob is a job that a pool holds, from its claim to the commit that settles it. Its
@@ -17,7 +17,7 @@ import (
 // no lock.
 type activeJob struct {
 	claim *Claim
-	row   *store.Job
+	row   *row.Job
 	end   *SettleOp // nil: nothing is left to settle
 	ready time.Time // when it could have begun
 	ran   time.Duration

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
 // Claim is one claim of a job, shared by all copies of the job's handle: a handler may pass its
 // job on by value, and settling one copy settles all.
 type Claim struct {
-	store.Claim
+	row.Claim
 	Queue     string                  // of the job
 	Headers   string                  // of the job, as the file has them
 	Settled   atomic.Bool             // by a plain verb of the handler
@@ -23,9 +24,9 @@ type Claim struct {
 	Became    atomic.Pointer[Outcome] // by the last verb of the handler that settled the job
 	Result    atomic.Pointer[string]
 	log       atomic.Pointer[Log] // nil: nothing was logged
-	progress  atomic.Pointer[store.Progress]
-	saved     atomic.Pointer[store.Progress] // what of it is in the file
-	returned  atomic.Bool                    // the handler has
+	progress  atomic.Pointer[row.Progress]
+	saved     atomic.Pointer[row.Progress] // what of it is in the file
+	returned  atomic.Bool                  // the handler has
 
 	// Pooled claims are told of by their pool, once, when their job was cancelled.
 	Pooled    bool
@@ -48,9 +49,9 @@ func (c *Claim) Ran() time.Duration {
 }
 
 // ClaimOf is the claim by which row is held.
-func ClaimOf(row *store.Job) *Claim {
-	c := &Claim{Claim: store.Claim{ID: row.ID, Worker: row.WorkerID, Attempt: row.Attempts}, Queue: row.Queue, Headers: row.Headers}
-	c.HoldUntil(row.ClaimExpiresAt)
+func ClaimOf(r *row.Job) *Claim {
+	c := &Claim{Claim: row.Claim{ID: r.ID, Worker: r.WorkerID, Attempt: r.Attempts}, Queue: r.Queue, Headers: r.Headers}
+	c.HoldUntil(r.ClaimExpiresAt)
 	return c
 }
 
@@ -165,7 +166,7 @@ func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 }
 
 // ackFunc is an ack of store.Jobs.
-type ackFunc = func(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
+type ackFunc = func(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
 
 // Held says, after Run, that the claim was the worker's, and has ended.
 func (s *SettleOp) Held() bool {
@@ -192,7 +193,7 @@ func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, at time.Time)
 
 // failed adds the attempt to those that have failed, if it has: it was ended with an error, or by the death of the
 // job.
-func (s *SettleOp) failed(all []store.Attempt) []store.Attempt {
+func (s *SettleOp) failed(all []row.Attempt) []row.Attempt {
 	if s.Became != Died && (s.Became != Retried || s.text == "") {
 		return all
 	}
@@ -203,7 +204,7 @@ func (s *SettleOp) failed(all []store.Attempt) []store.Attempt {
 	if ran == 0 {
 		ran = max(0, s.At.Sub(start))
 	}
-	return append(all, store.Attempt{
+	return append(all, row.Attempt{
 		Job: c.ID, N: c.Attempt, Worker: c.Worker, Error: s.text, Log: c.log.Load().String(),
 		StartMS: start.UnixMilli(), RanMS: ran.Milliseconds(),
 	})
@@ -245,7 +246,7 @@ func (s *SettleOp) snooze(ctx context.Context, q engine.Querier, at time.Time) (
 	if err != nil || !held || !s.SlowDown || until <= now {
 		return held, err
 	}
-	p := store.Pause{SinceMS: at.UnixMilli(), UntilMS: until * 1000, Reason: s.text}
+	p := row.Pause{SinceMS: at.UnixMilli(), UntilMS: until * 1000, Reason: s.text}
 	return held, s.source.Jobs.SlowDown(ctx, q, s.Claim.Queue, s.Claim.ID, p, now)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
@@ -14,27 +15,27 @@ import (
 // Jobs are the statements about jobs that claiming, settling and renewing need.
 type Jobs interface {
 	ReadyAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (bool, error)
-	StatesAt(ctx context.Context, q engine.Querier, queues []string, nowMS int64) ([]store.QueueState, error)
-	ClaimAt(ctx context.Context, q engine.Querier, queue, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, error)
+	StatesAt(ctx context.Context, q engine.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
+	ClaimAt(ctx context.Context, q engine.Querier, queue, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
 	Paused(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, error)
-	ClaimFair(ctx context.Context, q engine.Querier, lanes []store.Lane, worker string, n int, nowMS, expires int64) ([]*store.Job, []store.Death, error)
+	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
+	ClaimFair(ctx context.Context, q engine.Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
 	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
-	InsertClaimed(ctx context.Context, q engine.Querier, j store.NewJob, payload, worker string, expires int64) (*store.Job, error)
+	InsertClaimed(ctx context.Context, q engine.Querier, j row.NewJob, payload, worker string, expires int64) (*row.Job, error)
 	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
-	Ack(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
-	AckAlone(ctx context.Context, q engine.Querier, c store.Claim, now int64) (bool, error)
+	Ack(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
+	AckAlone(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
 	AckAttempt(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) (int, error)
 	AckAttemptIDs(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) ([]int64, error)
-	Retry(ctx context.Context, q engine.Querier, c store.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
-	DeadLetter(ctx context.Context, q engine.Querier, c store.Claim, cause string, now int64) (bool, error)
-	SaveProgress(ctx context.Context, q engine.Querier, all []store.ProgressOf, worker string, acked bool, now int64) error
-	AddAttempts(ctx context.Context, q engine.Querier, failed []store.Attempt) error
-	PutBack(ctx context.Context, q engine.Querier, c store.Claim, runAt, now int64) (bool, error)
-	SlowDown(ctx context.Context, q engine.Querier, queue string, id int64, p store.Pause, now int64) error
+	Retry(ctx context.Context, q engine.Querier, c row.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
+	DeadLetter(ctx context.Context, q engine.Querier, c row.Claim, cause string, now int64) (bool, error)
+	SaveProgress(ctx context.Context, q engine.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error
+	AddAttempts(ctx context.Context, q engine.Querier, failed []row.Attempt) error
+	PutBack(ctx context.Context, q engine.Querier, c row.Claim, runAt, now int64) (bool, error)
+	SlowDown(ctx context.Context, q engine.Querier, queue string, id int64, p row.Pause, now int64) error
 	Base(ctx context.Context, q engine.Querier, id int64) (int64, error)
 	Gone(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
-	FreePlace(ctx context.Context, q engine.Querier, c store.Claim) error
+	FreePlace(ctx context.Context, q engine.Querier, c row.Claim) error
 	RenewPlaces(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) error
 	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
 }
@@ -85,15 +86,15 @@ type ClaimOp struct {
 	Hold   time.Duration
 
 	Began time.Time
-	Rows  []*store.Job  // after Run
-	Dead  []store.Death // after Run: jobs of the queue that could not run again
+	Rows  []*row.Job  // after Run
+	Dead  []row.Death // after Run: jobs of the queue that could not run again
 
 	paused       bool // after Run: there were no jobs, and a queue is paused
 	more         bool // after Run: it has stopped at a bound, and there may be others
 	sum, largest int  // of the payloads of Rows, in bytes
 	slots        *Reservation
-	ahead        []store.Lane // after Run, of fair Lanes: where the next claim begins
-	handedOver   bool         // by an enqueue, at Began
+	ahead        []row.Lane // after Run, of fair Lanes: where the next claim begins
+	handedOver   bool       // by an enqueue, at Began
 }
 
 // Bounds of one claim, which holds the writer meanwhile: a claimed row is written anew, its payload
@@ -106,7 +107,7 @@ const (
 
 // ReadyAt is when a job of the claim could have begun: to the second, as the file has it, or
 // exactly, where an enqueue of this process has handed it over.
-func (c *ClaimOp) ReadyAt(row *store.Job) time.Time {
+func (c *ClaimOp) ReadyAt(row *row.Job) time.Time {
 	if c.handedOver {
 		return c.Began
 	}
@@ -165,7 +166,7 @@ func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (e
 }
 
 // claim runs one statement.
-func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []*store.Job, dead []store.Death, err error) {
+func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []*row.Job, dead []row.Death, err error) {
 	s := c.source
 	if s.Lanes == nil {
 		return s.Jobs.ClaimAt(ctx, q, s.Queue, c.Worker, n, nowMS, expires)
@@ -203,7 +204,7 @@ func (c *ClaimOp) next() int {
 }
 
 // payloadBytes is how large the payloads are in sum, and the largest.
-func payloadBytes(rows []*store.Job) (sum, largest int) {
+func payloadBytes(rows []*row.Job) (sum, largest int) {
 	for _, row := range rows {
 		size := 0
 		switch p := row.Payload.(type) {
@@ -254,7 +255,7 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 
 // state reads what Ready does, and otherwise when a claim will find something. It costs more
 // than Ready, so it is for a caller that is about to wait.
-func (s *Source) state(ctx context.Context) (state store.QueueState, err error) {
+func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		states, err := s.Jobs.StatesAt(ctx, q, s.queues(), time.Now().UnixMilli())
 		state = soonest(states)
@@ -265,7 +266,7 @@ func (s *Source) state(ctx context.Context) (state store.QueueState, err error) 
 }
 
 // soonest is the state of several queues together.
-func soonest(states []store.QueueState) (all store.QueueState) {
+func soonest(states []row.QueueState) (all row.QueueState) {
 	for _, s := range states {
 		all.Ready, all.Limited = all.Ready || s.Ready, all.Limited || s.Limited
 		all.Next, all.StartMS = sooner(all.Next, s.Next), sooner(all.StartMS, s.StartMS)
