@@ -1,30 +1,30 @@
 package row
 
-// Edge is what a job waits for, and has not ended well.
+// Edge is a dependency of a waiting job that has not completed. It names a job or a batch.
 type Edge struct {
-	Job   int64 // or 0
-	Batch int64
-	Dead  bool // it goes on waiting until that is requeued or discarded
+	Job   int64 // 0 if the dependency is a batch
+	Batch int64 // 0 if the dependency is a job
+	Dead  bool  // the dependency is dead; the waiter stays held until it is requeued or discarded
 }
 
-// Links is what an enqueue says of the other jobs that its jobs belong together with.
+// Links holds the dependencies and the batch that an enqueue gives to its jobs.
 type Links struct {
-	Jobs    []int64 // that they wait for
-	Batches []int64 // that they wait for
-	IfDead  bool    // what is dead will do
-	In      int64   // the batch that they are members of; 0: none
+	Jobs    []int64 // jobs to wait for
+	Batches []int64 // batches to wait for
+	IfDead  bool    // a dead predecessor also releases the jobs
+	In      int64   // batch that the jobs are added to; 0 if none
 }
 
-// waits reports that there is something to wait for.
+// Waits reports whether l names any job or batch to wait for.
 func (l *Links) Waits() bool { return len(l.Jobs)+len(l.Batches) > 0 }
 
-// Batch is a batch as it is read.
+// Batch is a batch with the counts of its members.
 type Batch struct {
 	ID                int64
 	Name, Headers     string
-	Total, Live       int64 // members ever, and those that wait or run
+	Total, Live       int64 // members ever added; members that wait or run
 	Running, Dead     int64
-	Open              bool
-	CreatedMS, DoneMS int64 // 0: it is not done
-	Next              []int64
+	Open              bool    // members may still be added
+	CreatedMS, DoneMS int64   // unix milliseconds; DoneMS is 0 until the batch is done
+	Next              []int64 // jobs that wait for the batch, at most 100
 }

@@ -2,7 +2,7 @@ package row
 
 import "database/sql"
 
-// DispatchPresence is a row of _honkerx_dispatch_presence.
+// DispatchPresence is a presence entry of dispatch.
 type DispatchPresence struct {
 	Key       string `json:"key"`
 	Owner     string `json:"owner"`
@@ -10,56 +10,56 @@ type DispatchPresence struct {
 	ExpiresMS int64  `json:"expires_ms"`
 }
 
-// DispatchPart is a part of what dispatch has in the file.
+// DispatchPart is a part of the schema of dispatch. Each part is created when it is first needed.
 type DispatchPart struct {
-	Name string // of the object that tells whether the part is there
+	Name string // object whose presence shows that the part exists
 	DDL  string
 }
 
-// Sent is a job that is sent by dispatch.
+// Sent is a job sent by dispatch.
 type Sent struct {
 	ID         int64
 	Queue      string
-	Events     string // the topic of its log; "": none
+	Events     string // topic of its log; "" if none
 	ReplyQueue string
 	ReplyTopic string
 }
 
-// DispatchStatus is what the file says of a job that was sent.
+// DispatchStatus is the recorded state of a job sent by dispatch.
 type DispatchStatus struct {
-	RunID       int64
+	RunID       int64 // job that runs in place of the job sent; the same id unless a copy was claimed
 	Queue       string
 	SentMS      int64
 	StartedMS   int64
 	EndedMS     int64
 	Stopped     bool
-	HeldUntilMS int64 // of a stopped one
+	HeldUntilMS int64 // with Stopped: the end of the claim that was held at the stop; 0 if none was
 
-	State     string // of the live job; "": there is none
+	State     string // state of the live job; "" if there is none
 	Attempts  int64
 	Worker    string
 	LastError string
 	Dead      bool
 	Output    sql.NullString
-	Twins     bool // copies wait beside it
+	Twins     bool // copies of the job wait in legacy queues
 
-	ReplyQueue string // that has a reply of the job; "": none has, or there is an Output
-	Reply      any    // the payload, as the file has it
+	ReplyQueue string // queue that holds a reply to the job; "" if there is none or Output is set
+	Reply      any    // payload of that reply, as stored
 }
 
-// DispatchCopy is a live job that stands for one that was sent.
+// DispatchCopy is a live job that stands for a job sent by dispatch.
 type DispatchCopy struct {
 	ID      int64
 	Queue   string
 	Claimed bool
 	Worker  string
-	Until   int64 // unix seconds: the end of the claim
+	Until   int64 // end of the claim
 }
 
-// DispatchLoad is how much lies in a queue.
+// DispatchLoad is the number of jobs in a queue.
 type DispatchLoad struct {
 	Queue    string
 	Depth    int64
 	InFlight int64
-	Oldest   int64 // unix seconds: when the first of those that wait was enqueued; 0: none waits
+	Oldest   int64 // enqueue time of the oldest waiting job; 0 if none waits
 }

@@ -1,23 +1,23 @@
 package row
 
-// Standing is what the next claims do with a job that is due.
+// Standing describes how the next claims of a queue treat a job that is due.
 type Standing struct {
-	Ahead      Count  // jobs that they take before it, or would but for the pause and the limits of the queue
-	QueueFull  bool   // with those, as many run as may
-	RateSpent  bool   // with those, the rate of the queue has no start left
-	NextMS     int64  // without them neither: when it has the next one, in unix milliseconds
-	AboutMS    int64  // when those and the job have started, if they do so at once
-	KeyPause   *Pause // nil: none
-	KeyFull    bool   // as many of its key run as may, those ahead of it included
-	KeyRunning int64  // how many that are
-	First      int64  // in order: the job of its key that comes first; 0: itself
-	KeyStart   int64  // the start that the rate of its key gives it, in unix seconds; 0: at once
+	Ahead      Count  // jobs that are claimed first, ignoring a pause and the limits of the queue
+	QueueFull  bool   // the jobs ahead use up the running limit of the queue
+	RateSpent  bool   // the jobs ahead use up the start rate of the queue
+	NextMS     int64  // next start that the rate of the queue allows; 0 if it allows a start now
+	AboutMS    int64  // earliest start of the job at the rate of the queue, after the jobs ahead; 0 without a rate
+	KeyPause   *Pause // pause of the key; nil if it is not paused
+	KeyFull    bool   // the running limit of the key is reached, counting jobs of the key that are ahead
+	KeyRunning int64  // running jobs of the key, counted in the same way
+	First      int64  // with InOrder: the first job of the key; 0 if it is this job
+	KeyStart   int64  // start that the rate of the key assigns to the job; 0 if it may start now
 }
 
-// JobSide is what explains a live job beside its row.
+// JobSide holds the parts of a live job's state that explain why it waits.
 type JobSide struct {
-	Reserved bool  // its time is a start that the rate of its key has given it
-	Paused   bool  // or the end of a pause of its key
-	Held     bool  // for its key
-	After    int64 // the job that has its unique key, the end of which it waits for; 0: none
+	Reserved bool  // RunAt is a start assigned by the rate of the job's key
+	Paused   bool  // RunAt is the end of a pause of the job's key
+	Held     bool  // the job is held until its key has room
+	After    int64 // job that holds the unique key and must end first; 0 if none
 }

@@ -1,34 +1,34 @@
 package row
 
-// FileState is what SQLite and honker say of the file, and the settings of the connection.
+// FileState describes the database file, its schema and the settings of the connection.
 type FileState struct {
-	SQLite              string // version of the library
-	Schema              int64  // of our own part; 0: unknown
+	SQLite              string // library version
+	Schema              int64  // version of honker's own schema; 0 if unknown
 	Journal             string
 	Synchronous         int64
-	PageSize            int64
+	PageSize            int64 // bytes
 	Pages, FreePages    int64
 	ApplicationID, User int64
 	Tables              []TableState
 }
 
-// TableState is a table of honker's.
+// TableState is the size of a table.
 type TableState struct {
 	Name string
-	Rows int64 // as many as were counted
-	More bool  // there are others
+	Rows int64 // rows counted, a lower bound if More is set
+	More bool  // the count stopped before the end of the table
 }
 
-// Definition is a statement that has made a table, or an index or trigger of one.
+// Definition is the statement that created a table, or an index or a trigger of the table.
 type Definition struct {
 	Table, Name, Kind, SQL string
 }
 
-// AuditRow is a row of _honkerx_audit.
+// AuditRow is an entry of the audit log.
 type AuditRow struct {
 	ID, AtMS    int64
-	Who, Remote string // "": unknown
+	Who, Remote string // "" if unknown
 	Verb        string
-	Filter      string // JSON; "": none
+	Filter      string // JSON; "" if none
 	N           int64
 }

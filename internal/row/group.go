@@ -1,32 +1,32 @@
 package row
 
-// Delivery is an event that a member of a group holds.
+// Delivery is an event claimed by a member of a group.
 type Delivery struct {
 	Event
-	Token    int64 // the group's epoch at the claim
-	Attempts int64 // claims of this event so far, this one included
+	Token    int64 // epoch of the group at the claim
+	Attempts int64 // claims of this event so far, including this claim
 }
 
-// Holding names one claim of one event. Every settle is fenced by it: after the end of its
-// lease a member changes nothing.
+// Holding identifies a claim of an event. It fences every settle: after its lease has ended, a
+// member cannot change the event.
 type Holding struct {
 	Group  int64
 	Offset int64
 	Token  int64
 }
 
-// GroupClaim is what a member asks for.
+// GroupClaim is a request of a member for events.
 type GroupClaim struct {
 	Member      Member
-	N           int
-	MaxAttempts int64 // 0: no bound
-	ExpiresMS   int64
+	N           int   // maximum number of events
+	MaxAttempts int64 // 0 means no limit
+	ExpiresMS   int64 // end of the leases
 }
 
-// GroupDeath is an event that was dead-lettered since no member has settled it.
+// GroupDeath is an event that was dead-lettered because no member had settled it.
 type GroupDeath struct{ Offset, Attempts int64 }
 
-// DeadDelivery is an event that a group has dead-lettered.
+// DeadDelivery is an event in the dead letters of a group.
 type DeadDelivery struct {
 	Event
 	Attempts  int64
@@ -34,50 +34,50 @@ type DeadDelivery struct {
 	DiedMS    int64
 }
 
-// Group is a row of _honkerx_groups.
+// Group is a consumer group.
 type Group struct {
 	ID     int64
-	Topic  string // or a pattern
+	Topic  string // topic or pattern
 	Name   string
-	Cursor int64 // events up to here have been given out
-	Epoch  int64 // the fencing token: it rises with each claim and each return
-	Filter *Filter
+	Cursor int64   // highest offset that has been delivered
+	Epoch  int64   // fencing token; it increases with each claim and each return
+	Filter *Filter // nil for all events
 
-	// Unreadable is why the filter cannot be read. Without it the group would give out what it
-	// is not to, so it cannot be used.
+	// Unreadable is the error from decoding the filter, or nil. A group with an unreadable filter
+	// must not be used, because it would deliver events that the filter excludes.
 	Unreadable error
 }
 
-// Selection is what the group reads.
+// Selection returns the events that the group reads.
 func (g Group) Selection() Selection { return Selection{Topic: g.Topic, Filter: g.Filter} }
 
-// Member names one membership. Instance tells apart two processes that use the same name,
-// at the same time or one after the other.
+// Member identifies a membership of a group. Instance distinguishes processes that use the same
+// name, whether at the same time or in turn.
 type Member struct {
 	Group    int64
 	Name     string
 	Instance string
 }
 
-// MemberState is a member of a group, and what it holds.
+// MemberState is a member of a group and the number of its leases.
 type MemberState struct {
 	Name, Instance      string
 	JoinedMS, ExpiresMS int64
 	Leased              int64
-	FirstMS             int64 // when the first of its leases ends; 0: it has none
+	FirstMS             int64 // end of the lease that ends first; 0 if the member has no lease
 }
 
-// Counts are the numbers of events that a group has given out and that are not acked.
+// Counts holds the numbers of events that a group has delivered but not acked.
 type Counts struct {
-	Leased, Back, Dead int64 // held by a member, waiting to be claimed again, dead-lettered
+	Leased, Back, Dead int64 // leased by a member; returned and waiting; dead-lettered
 	Cursor             int64
-	LowWater           int64 // all up to here are acked, or dead
+	LowWater           int64 // every event up to this offset is acked or dead
 }
 
-// GroupState says whether a claim of a group would find a returned event, and when it will
-// otherwise. It does not look at fresh events: those wake a member by their topic.
+// GroupState reports whether a claim would find a returned event, and otherwise when. It ignores
+// new events, because their topic already wakes the members.
 type GroupState struct {
 	ID     int64
 	Ready  bool
-	NextMS int64 // 0: nothing will come back
+	NextMS int64 // 0 if no event will be returned
 }

@@ -5,86 +5,86 @@ import (
 	"encoding/json"
 )
 
-// Requeue says how a dead job is to wait again.
+// Requeue is a request to return a dead job to a queue.
 type Requeue struct {
 	ID       int64
-	Queue    string // "": its own
+	Queue    string // "" for the queue that the job was in
 	RunAt    int64
-	Attempts int64 // more than it has had; 0: as many as it had been given before it died
-	Payload  any   // nil: its own
+	Attempts int64 // additional attempts; 0 for as many as the job had before it died
+	Payload  any   // nil to keep the payload
 }
 
-// Requeued is what became of a dead job that was to wait again. The zero Requeued is one that is
-// not dead any more.
+// Requeued is the outcome of a Requeue. It is zero if the job is no longer dead.
 type Requeued struct {
-	Queue   string // the one in which it waits
+	Queue   string // queue that the job was returned to
 	Done    bool
-	Key     string // with TakenBy: the unique key that another job has
-	TakenBy int64
-	Live    bool // a live job has its id, so it stays dead
+	Key     string // with TakenBy: the unique key of the job
+	TakenBy int64  // job that has taken the key in the meantime; 0 if none
+	Live    bool   // a live job has the same id, so the job stays dead
 }
 
-// Change is a job that was changed, and its queue.
+// Change identifies a job that was changed and its queue.
 type Change struct {
 	ID    int64
 	Queue string
 }
 
-// Attempt is one that has failed, of a job that is live or dead.
+// Attempt is a failed attempt of a live or dead job.
 type Attempt struct {
 	Job     int64
-	N       int64
+	N       int64 // number of the attempt, from 1
 	Worker  string
 	StartMS int64
-	RanMS   int64
+	RanMS   int64 // duration in milliseconds
 	Error   string
 	Log     string
 }
 
-// PlaceResult is what became of an enqueue with a key.
+// PlaceResult is the effect of an enqueue with a unique key.
 type PlaceResult string
 
 const (
-	PlacedNew      PlaceResult = "new"      // a job was added, and has the key
-	PlacedExisting PlaceResult = "existing" // nothing was changed
-	PlacedReplaced PlaceResult = "replaced" // the job that waits was changed
-	PlacedAgain    PlaceResult = "again"    // a job was added that waits for the one that runs
+	PlacedNew      PlaceResult = "new"      // a job was added and holds the key
+	PlacedExisting PlaceResult = "existing" // another job holds the key; nothing was changed
+	PlacedReplaced PlaceResult = "replaced" // the waiting job that holds the key was changed
+	PlacedAgain    PlaceResult = "again"    // a job was added that runs after the running job
 )
 
-// Placed is the outcome of an enqueue with a key.
+// Placed is the outcome of an enqueue with a unique key.
 type Placed struct {
-	ID     int64 // of the job that was added, changed or found
+	ID     int64 // job that was added, changed or found
 	Result PlaceResult
-	Of     Job // the job that had the key, as it was; only its ID and queue when it is gone
+	Of     Job // previous state of the job that held the key; only ID and Queue if it is gone
 }
 
-// Held is the state of a job that waits for another one. No claim sees it, of any binding.
+// Held is the state of a job that must wait for other jobs. Claims ignore it, including claims by
+// other bindings.
 const Held = "held"
 
-// Cutoff is the last of the jobs that are not kept, by its time and id.
+// Cutoff is the newest job that retention does not keep, identified by its time and id.
 type Cutoff struct{ At, ID int64 }
 
-// Death is a job that was dead-lettered without being settled: it had no attempt left, or was
-// to start by a time that has passed.
+// Death is a job that was dead-lettered without being settled, because it had no attempt left or
+// its deadline to start had passed.
 type Death struct {
-	Queue    string // with ClaimStrict and ClaimFair
+	Queue    string // set by ClaimStrict and ClaimFair
 	ID       int64
 	Attempts int64
-	Worker   string // that held it; empty where it waited
+	Worker   string // worker that held the job; "" if the job was waiting
 	Reason   string // ReasonExhausted or ReasonExpired
 }
 
-// Side is what a job takes along from its enqueue, beyond honker's columns. A plain job has nothing of it,
-// and no side row.
+// Side holds the attributes of a job that honker's common columns have no room for. A plain job has
+// none of them and needs no side row.
 type Side struct {
-	Key     string // what it shares limits by
-	Headers string // a JSON object
+	Key     string // key that the limits of a queue apply to
+	Headers string // JSON object
 }
 
-// None tells whether a job with s is a plain one.
+// None reports whether s is empty.
 func (s Side) None() bool { return s == Side{} }
 
-// Fate is what became of a job.
+// Fate is the final or current outcome of a job.
 type Fate struct {
 	Result    sql.NullString
 	Dead      bool
@@ -92,12 +92,14 @@ type Fate struct {
 	DiedAt    int64
 	Attempts  int64
 	Live      bool
-	Known     bool // the id was given to a job at some time
+	Known     bool // the id has been assigned to a job at some time
 }
 
-// Phase is where the job is at now. The statements of stats.go count by the same rule, which is
-// that of a claim: what is ready or lapsed can be claimed, and what is expired goes to the
-// dead letters. A row that was not read has none.
+// Phase returns the phase of the job at now, in unix seconds. It returns "" for a Job that was not
+// read.
+//
+// The store counts jobs by the same rule, which is also the rule of claims: a ready or lapsed job
+// can be claimed, and an expired job moves to the dead letters.
 func (j *Job) Phase(now int64) Phase {
 	expired := j.ExpiresAt != 0 && j.ExpiresAt <= now
 	exhausted := j.Attempts >= j.MaxAttempts
@@ -116,13 +118,13 @@ func (j *Job) Phase(now int64) Phase {
 	return ""
 }
 
-// Job is a row of _honker_live, or of _honker_dead where State is "dead", or of _honkerx_done where
-// it is "done". A time that a job does not have is 0.
+// Job is a job as stored. State is "dead" for a dead letter and "done" for a finished job that is
+// kept.
 type Job struct {
 	ID             int64
 	Queue          string
 	State          string
-	Payload        any // string; []byte where an application stored a BLOB
+	Payload        any // string, or []byte if an application stored a BLOB
 	Priority       int64
 	RunAt          int64
 	WorkerID       string
@@ -133,13 +135,16 @@ type Job struct {
 	ExpiresAt      int64
 	LastError      string
 	DiedAt         int64
-	DoneMS         int64  // with State "done"
-	Unique         string // with a claim, Find and Get, as Key, Headers, Batch and Checkpoint
-	Key            string
-	Headers        string // a JSON object
-	Batch          int64
-	Checkpoint     string // JSON
-	Progress       string // a Progress
+	DoneMS         int64 // with State "done"
+
+	// The following fields are only set by a claim, Find and Get, except for Progress.
+
+	Unique     string
+	Key        string
+	Headers    string // JSON object
+	Batch      int64
+	Checkpoint string // JSON
+	Progress   string // JSON of a Progress
 }
 
 // NewJob is a job to be inserted, without its payload.
@@ -149,37 +154,37 @@ type NewJob struct {
 	RunAt       int64
 	MaxAttempts int64
 	CreatedAt   int64
-	ExpiresAt   int64  // 0: never
-	Headers     string // see Side; for InsertClaimed to return
+	ExpiresAt   int64  // 0 means never
+	Headers     string // see Side; InsertClaimed returns it
 }
 
-// Claim names one claim of one job. Every settle is fenced by it: once the claim has
-// lapsed, or was followed by another, its worker changes nothing. The worker's name alone would not
-// do, since the later claim may be the same worker's.
+// Claim identifies a claim of a job. It fences every settle: after the claim has lapsed or the job
+// has been claimed again, its worker cannot change the job. The name of the worker is not enough,
+// because the same worker may have made the later claim.
 type Claim struct {
 	ID      int64
 	Worker  string
 	Attempt int64
 }
 
-// Progress is how far a handler has said that it is.
+// Progress is the progress that a handler has reported.
 type Progress struct {
 	Done, Total int64
 	Note        string
 	AtMS        int64
 }
 
-// MarshalJSON is the progress as the file has it.
+// MarshalJSON encodes p as an array, the stored form.
 func (p Progress) MarshalJSON() ([]byte, error) {
 	return json.Marshal([4]any{p.Done, p.Total, p.Note, p.AtMS})
 }
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON decodes the form written by MarshalJSON.
 func (p *Progress) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[4]any{&p.Done, &p.Total, &p.Note, &p.AtMS})
 }
 
-// ProgressOf is the progress of a claimed job.
+// ProgressOf is the progress of an attempt of a claimed job.
 type ProgressOf struct {
 	ID, Attempt int64
 	Progress

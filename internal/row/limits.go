@@ -1,50 +1,50 @@
 package row
 
-// Pause keeps the jobs of a queue from starting.
+// Pause keeps the jobs of a queue or of a key from starting.
 type Pause struct {
 	SinceMS int64
-	UntilMS int64 // a whole second; 0: until it is ended
+	UntilMS int64 // rounded to a whole second; 0 if the pause has no end
 	Reason  string
 	By      string
 }
 
-// QueueLimits hold for a queue, in all processes. 0 is no bound.
+// QueueLimits holds the limits of a queue across all processes. A zero field is no limit.
 type QueueLimits struct {
-	Running int64 // jobs that run at a time
-	PerKey  int64 // jobs of one key that do
-	InOrder bool  // jobs of a key run one at a time, as they were enqueued
+	Running int64 // jobs that may run at the same time
+	PerKey  int64 // jobs of a key that may run at the same time
+	InOrder bool  // jobs of a key run one after another, in the order of their enqueue
 	Rate    StartRate
-	KeyRate StartRate // of each key
+	KeyRate StartRate // applies to each key separately
 }
 
-// StartRate is how many jobs may start: N in PerMS, Burst of them at once. The zero StartRate is no bound.
+// StartRate limits job starts to N in PerMS milliseconds, with at most Burst at once. The zero
+// StartRate is no limit.
 type StartRate struct{ N, PerMS, Burst int64 }
 
-// Lane is a queue that shares a worker with others, by start-time fair queueing: each of its jobs
-// has a tag, Start for the next one and Step more for each after that, and jobs run in the order of
-// their tags. A lane with half the Step gets twice the jobs.
+// Lane is a queue that shares a worker with other queues by start-time fair queueing. The next job
+// of the lane has the tag Start, and the tag of each later job is higher by Step. Jobs run in the
+// order of their tags, so a lane with half the Step gets twice as many jobs.
 type Lane struct {
 	Queue       string
 	Start, Step int64
 }
 
-// KeyStats is what there is of a key.
+// KeyStats holds the job counts of a key.
 type KeyStats struct {
 	Key                               string
 	Running, Cancelled, Held, Waiting int64
-	Oldest                            int64 // when the oldest was enqueued that does not run; 0: none
-	Pause                             *Pause
+	Oldest                            int64  // enqueue time of the oldest job that is not running; 0 if none
+	Pause                             *Pause // nil if the key is not paused
 }
 
-// every is the time from one start to the next.
+// Every returns the time between two starts in milliseconds. N must not be zero.
 func (r StartRate) Every() float64 { return float64(r.PerMS) / float64(r.N) }
 
-// QueueState says whether a claim on a queue would find something to do now, and when it
-// will otherwise.
+// QueueState reports whether a claim on a queue would find work now, and otherwise when.
 type QueueState struct {
 	Queue   string
 	Ready   bool
-	Next    int64 // unix seconds; 0: nothing is coming
-	StartMS int64 // when its rate lets the next job start that is due, in unix milliseconds; 0: it has room, or nothing waits for it
-	Limited bool  // it has limits, so the end of a job may make it ready
+	Next    int64 // time of the next work; 0 if none is expected
+	StartMS int64 // time at which the rate of the queue lets the next due job start; 0 if no job waits for the rate
+	Limited bool  // the queue has limits, so the end of a job may make it ready
 }

@@ -1,19 +1,19 @@
 package row
 
-// RateWindow is the last window of a rate limit.
+// RateWindow is the most recent window of a rate limit.
 type RateWindow struct {
 	Name  string
 	Start int64
 	Count int64
 }
 
-// Lock is a row of _honker_locks.
+// Lock is the state of a lock.
 type Lock struct {
 	Owner     string
 	ExpiresAt int64
 }
 
-// NamedLock is a lock that is held.
+// NamedLock is a held lock with its name.
 type NamedLock struct {
 	Name string
 	Lock

@@ -1,6 +1,6 @@
 package row
 
-// Notification is a row of _honker_notifications.
+// Notification is a message published on a channel.
 type Notification struct {
 	ID        int64
 	Channel   string

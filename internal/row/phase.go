@@ -1,21 +1,22 @@
 package row
 
-// Phase is where a job is at a moment, as the root package names it.
+// Phase is the state of a job at a moment in time. It depends on the stored state and the clock.
+// The values are the same as those of the root package.
 type Phase string
 
 const (
-	PhaseReady     Phase = "ready"
-	PhaseScheduled Phase = "scheduled"
-	PhaseRunning   Phase = "running"
-	PhaseLapsed    Phase = "lapsed"
-	PhaseHeld      Phase = "held"
-	PhaseExpired   Phase = "expired"
+	PhaseReady     Phase = "ready"     // can be claimed
+	PhaseScheduled Phase = "scheduled" // waits for RunAt
+	PhaseRunning   Phase = "running"   // has a valid claim
+	PhaseLapsed    Phase = "lapsed"    // the claim has ended; can be claimed again
+	PhaseHeld      Phase = "held"      // waits for other jobs
+	PhaseExpired   Phase = "expired"   // can no longer run; the next claim or sweep dead-letters it
 	PhaseDead      Phase = "dead"
 	PhaseDone      Phase = "done"
 )
 
-// waitingPhase is that of a job that waits. One without an attempt left, which only another
-// binding can leave behind, is settled when its time has come.
+// waitingPhase returns the phase of a pending job. Only another binding can leave a pending job
+// without an attempt; such a job is dead-lettered when it is due, not earlier.
 func waitingPhase(early, expired, exhausted bool) Phase {
 	switch {
 	case expired:
@@ -28,7 +29,8 @@ func waitingPhase(early, expired, exhausted bool) Phase {
 	return PhaseReady
 }
 
-// claimedPhase is that of a job that was claimed. While the claim is valid it may still be done.
+// claimedPhase returns the phase of a claimed job. A valid claim takes precedence over a passed
+// deadline or a last attempt, because its worker can still complete the job.
 func claimedPhase(valid, over bool) Phase {
 	switch {
 	case valid:

@@ -2,47 +2,47 @@ package row
 
 import "database/sql"
 
-// RelayPartitionInfo is how far a partition has come.
+// RelayPartitionInfo is the progress of a partition.
 type RelayPartitionInfo struct {
-	Queue                                  string // of Blocked only
+	Queue                                  string // set by Blocked only
 	Partition                              int64
-	Processed, Waiting, OldestMS           int64 // OldestMS 0: nothing waits
+	Processed, Waiting, OldestMS           int64 // OldestMS is 0 if no message waits
 	Owner                                  string
 	Epoch, LeaseUntilMS, Attempts, RetryMS int64
 	LastError                              string
 }
 
-// RelayQueue is a queue that a processor takes batches of, and how long it holds a partition.
+// RelayQueue is a queue from which a processor takes batches.
 type RelayQueue struct {
 	Name    string
-	LeaseMS int64
+	LeaseMS int64 // duration of a lease on a partition
 }
 
-// RelayWanted selects the partitions that a processor takes.
+// RelayWanted selects the partitions that a processor may take.
 type RelayWanted struct {
 	Queues  []RelayQueue
 	Except  []RelayPartition
-	Healthy bool // only partitions that did not fail the last time
+	Healthy bool // skip partitions whose last batch failed
 }
 
-// RelayTaken is a partition that was taken.
+// RelayTaken is a partition leased to a processor.
 type RelayTaken struct {
 	RelayLease
-	Attempts  int64 // takes without progress, this one included
+	Attempts  int64 // takes without progress, including this take
 	Processed int64
 	Cursor    int64
-	Failing   bool // the partition failed the last time, or its process died
+	Failing   bool // the last batch failed, or its process died
 }
 
-// RelayProgress is what a partition has come to by the end of a batch.
+// RelayProgress is the state of a partition at the end of a batch.
 type RelayProgress struct {
-	Finished  int64 // messages, rejected ones included
-	After     int64 // the cursor at the take: they are the ones above it
-	Cursor    int64 // the last of them
-	Attempts  int64 // takes of the message after it
+	Finished  int64 // messages finished, including rejected messages
+	After     int64 // cursor at the take; the finished messages are above it
+	Cursor    int64 // last finished message
+	Attempts  int64 // takes of the message after Cursor
 	RetryAtMS int64
 	LastError string
-	Dead      []RelayDeath // of the finished ones
+	Dead      []RelayDeath // finished messages that become dead letters
 }
 
 // RelayDeath is a message that becomes a dead letter.
@@ -51,57 +51,58 @@ type RelayDeath struct {
 	Reason            string
 }
 
-// RelayState says whether a partition of a queue can be taken, and when one will be otherwise.
+// RelayState reports whether a partition of a queue can be taken now, and otherwise when.
 type RelayState struct {
 	Queue  string
 	Ready  bool
-	NextMS int64 // 0: none will
+	NextMS int64 // 0 if no partition is expected to become available
 }
 
-// RelayDead is a dead letter. It is pending, held by a replayer, resolved or discarded.
+// RelayDead is a dead letter. Its State is pending, replaying, resolved or discarded.
 type RelayDead struct {
 	RelayMessage
 	Seq, Attempts int64
 	LastError     string
 	DiedMS        int64
 	State         string
-	MovedMS       int64 // the end of the hold, or when it came back or was settled; 0: it was never taken
+	MovedMS       int64 // end of the hold while replaying, else the time of its return or settlement; 0 if never taken
 }
 
-// RelayDeadFilter selects dead letters of a queue.
+// RelayDeadFilter is a condition on the dead letters of a queue.
 type RelayDeadFilter struct {
 	Queue     string
 	Partition sql.NullInt64
-	Key       string // "": any
-	Type      string // "": any
-	State     string // "": any
-	SinceMS   int64  // 0: any
+	Key       string // "" for any
+	Type      string // "" for any
+	State     string // "" for any
+	SinceMS   int64  // 0 for any
 }
 
-// RelayHold is the right to settle a dead letter.
+// RelayHold identifies a hold on a dead letter. Only its holder may settle the dead letter.
 type RelayHold struct {
 	ID            int64
 	Queue, Holder string
 }
 
-// RelayPartition names a partition of a queue.
+// RelayPartition identifies a partition of a queue.
 type RelayPartition struct {
 	Queue     string
 	Partition int64
 }
 
-// RelayLease is the right to handle a partition. All progress is fenced by it.
+// RelayLease identifies a lease on a partition. It fences all progress: after the partition has been
+// taken again, the earlier owner cannot change it.
 type RelayLease struct {
 	RelayPartition
 	Owner string
 	Epoch int64
 }
 
-// RelayMessage is a row of _honkerx_relay_messages, or one to be.
+// RelayMessage is a message of a relay queue. It may not be stored yet.
 type RelayMessage struct {
 	ID        int64
 	Partition int64
-	Key       string // "": none
+	Key       string // "" if the message has no key
 	Type      string
 	Payload   []byte
 	CreatedMS int64

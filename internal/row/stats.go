@@ -1,30 +1,31 @@
 package row
 
-// QueueStats is what lies in a queue. A time that there is not is 0.
+// QueueStats holds the job counts, the next times and the limits of a queue.
 type QueueStats struct {
 	Queue string
 	QueueCounts
-	OldestReady, NextAt int64
-	Pause               *Pause
+	OldestReady, NextAt int64  // time since which a job has been ready, time of the next claim; 0 if none
+	Pause               *Pause // nil if the queue is not paused
 	Limits              QueueLimits
-	Cancelled           int64 // that still take a place, see Limits
+	Cancelled           int64 // cancelled jobs that still count towards Limits
 }
 
-// QueueCounts are the jobs of a queue by phase.
+// QueueCounts holds the number of jobs of a queue in each phase.
 type QueueCounts struct {
 	Ready, Scheduled, Running, Lapsed, Held, Expired, Dead, Done Count
 }
 
-// Count is a number of jobs, or a lower bound of it.
+// Count is a number of jobs. It is a lower bound if More is set.
 type Count struct {
 	N    int64
 	More bool
 }
 
-// plus adds what another one has.
+// Plus returns the sum of c and d.
 func (c Count) Plus(d Count) Count { return Count{c.N + d.N, c.More || d.More} }
 
-// minus takes away what is part of it. A bound takes away what it may stand for.
+// Minus returns c without d, which must count a part of the jobs of c. If d is only a lower bound,
+// nothing is known about the difference and the result is the bound 0.
 func (c Count) Minus(d Count) Count {
 	if d.More {
 		return Count{More: true}
@@ -32,7 +33,7 @@ func (c Count) Minus(d Count) Count {
 	return Count{max(0, c.N-d.N), c.More}
 }
 
-// Stats is what lies in a queue, of what was counted and what is at its head.
+// Stats combines h with the counts c of the queue. Behind only counts if c has ready jobs.
 func (h QueueHead) Stats(c QueueCounts) QueueStats {
 	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause, Limits: h.limits, Cancelled: h.cancelled}
 	if behind := h.Behind; behind != 0 && c.Ready != (Count{}) && (s.OldestReady == 0 || behind < s.OldestReady) {
@@ -41,7 +42,7 @@ func (h QueueHead) Stats(c QueueCounts) QueueStats {
 	return s
 }
 
-// Sum is the number of jobs in some phases.
+// Sum returns the number of jobs in the phases that s selects.
 func (c QueueCounts) Sum(s JobSelect) (sum Count) {
 	for _, of := range []struct {
 		phase Phase
@@ -55,18 +56,19 @@ func (c QueueCounts) Sum(s JobSelect) (sum Count) {
 	return sum
 }
 
-// QueueHead is what is at the head of a queue. A time that there is not is 0.
+// QueueHead describes the jobs at the head of a queue.
 type QueueHead struct {
 	Queue     string
-	Ready     int64 // since when the first job could have run
-	Behind    int64 // not 0: jobs that can run may be behind many that cannot, and none of them is older
-	NextAt    int64
+	Ready     int64 // time since which the first job has been ready
+	Behind    int64 // if set, ready jobs may follow many that cannot run; none of them is older than this time
+	NextAt    int64 // time at which the next job can be claimed
 	pause     *Pause
 	limits    QueueLimits
 	cancelled int64
 }
 
-// Paused waits for the pause, as jobs that are due do.
+// Paused returns h with the pause p. Jobs that are due before the end of the pause wait for it, and
+// NextAt is 0 if the pause has no end.
 func (h QueueHead) Paused(p *Pause) QueueHead {
 	h.pause = p
 	until := p.UntilMS / 1000
@@ -79,8 +81,8 @@ func (h QueueHead) Paused(p *Pause) QueueHead {
 	return h
 }
 
-// Limited has the limits of its queue, the time of the next claim that they allow, and how many cancelled jobs still take
-// a place.
+// Limited returns h with the limits l of the queue. Next is the time of the next claim that they
+// allow, and cancelled is the number of cancelled jobs that still count towards them.
 func (h QueueHead) Limited(l QueueLimits, next, cancelled int64) QueueHead {
 	h.limits, h.NextAt, h.cancelled = l, next, cancelled
 	return h

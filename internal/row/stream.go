@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Filter is a condition on the keys of events; no key counts as "". It is kept as JSON beside
-// a consumer, so that any process can count what the consumer has still to see.
+// Filter is a condition on the keys of events. An event without a key has the key "". A filter is
+// stored as JSON with its consumer, so any process can count the consumer's unseen events.
 type Filter struct {
 	Op  FilterOp `json:"op"`
-	Key string   `json:"key,omitempty"` // KeyIs, KeyPrefix
-	Of  []Filter `json:"of,omitempty"`  // And, Or
+	Key string   `json:"key,omitempty"` // operand of KeyIs and KeyPrefix
+	Of  []Filter `json:"of,omitempty"`  // operands of And and Or
 }
 
 // FilterOp is the kind of a Filter.
@@ -20,11 +20,12 @@ type FilterOp string
 const (
 	KeyIs     FilterOp = "is"
 	KeyPrefix FilterOp = "prefix"
-	And       FilterOp = "and" // of none: everything
-	Or        FilterOp = "or"  // of none: nothing
+	And       FilterOp = "and" // without operands, matches everything
+	Or        FilterOp = "or"  // without operands, matches nothing
 )
 
-// Passes tells whether an event with key passes f, as the condition in SQL does.
+// Passes reports whether f matches an event with key. It must agree with the condition that a store
+// evaluates itself.
 func (f *Filter) Passes(key string) bool {
 	switch f.Op {
 	case KeyIs:
@@ -48,7 +49,7 @@ func (f *Filter) Passes(key string) bool {
 	return false
 }
 
-// Text is f as it is kept in the file: JSON text, or nil for no filter.
+// Text returns the stored form of f, a string of JSON. It returns nil if f is nil.
 func (f *Filter) Text() any {
 	if f == nil {
 		return nil
@@ -57,10 +58,11 @@ func (f *Filter) Text() any {
 	return string(b)
 }
 
-// Added is what a log has grown by: for each name the keys of its new rows.
+// Added records rows added to a log. It maps the name of each topic or channel to the keys of its
+// new rows.
 type Added map[string]map[string]bool
 
-// add notes a row.
+// Add records a row with the given name and key.
 func (a Added) Add(name, key string) {
 	keys := a[name]
 	if keys == nil {
@@ -70,28 +72,28 @@ func (a Added) Add(name, key string) {
 	keys[key] = true
 }
 
-// Event is a row of _honker_stream.
+// Event is an event of a stream.
 type Event struct {
 	Offset    int64
 	Topic     string
-	Key       string // "" also for none
+	Key       string // "" also if the event has no key
 	Payload   []byte
 	CreatedAt int64
 }
 
-// Selection says which events are read.
+// Selection selects the events that a consumer or group reads.
 type Selection struct {
 	Topic  string  // a topic, or a prefix followed by *
-	Filter *Filter // nil: all
+	Filter *Filter // nil for all events
 }
 
-// Pattern tells whether the selection may cover several topics.
+// Pattern reports whether the selection may cover several topics.
 func (s Selection) Pattern() bool { return strings.HasSuffix(s.Topic, "*") }
 
-// Sparse tells whether a read has to pass over rows that the selection does not contain.
+// Sparse reports whether a read may have to skip events outside the selection.
 func (s Selection) Sparse() bool { return s.Filter != nil || s.Pattern() }
 
-// Gained tells whether the selection contains one of the events that were added.
+// Gained reports whether the selection contains any of the added events.
 func (s Selection) Gained(added Added) bool {
 	if !s.Pattern() {
 		return s.anyPasses(added[s.Topic])
@@ -104,6 +106,7 @@ func (s Selection) Gained(added Added) bool {
 	return false
 }
 
+// anyPasses reports whether the filter matches any of keys.
 func (s Selection) anyPasses(keys map[string]bool) bool {
 	if s.Filter == nil {
 		return len(keys) > 0
@@ -116,7 +119,7 @@ func (s Selection) anyPasses(keys map[string]bool) bool {
 	return false
 }
 
-// Matches tells whether the selection contains topic, its filter aside.
+// Matches reports whether the selection covers topic. It ignores the filter.
 func (s Selection) Matches(topic string) bool {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		return strings.HasPrefix(topic, prefix)
@@ -124,38 +127,38 @@ func (s Selection) Matches(topic string) bool {
 	return topic == s.Topic
 }
 
-// KeyedEvent is an event that may have no key.
+// KeyedEvent is an event whose key may be absent. Its Key shadows Event.Key.
 type KeyedEvent struct {
 	Event
-	Key any
+	Key any // nil if there is no key
 }
 
-// Ahead is what a selection has above an offset, as far as it was counted.
+// Ahead counts the events of a selection above an offset.
 type Ahead struct {
-	Count         // More: there may be others
-	FirstAt int64 // when the first was created; 0: there is none
+	Count         // More is set if the count stopped early
+	FirstAt int64 // creation time of the first event; 0 if there is none
 }
 
-// TopicState is what the file has of a topic.
+// TopicState describes the stored events of a topic and their retention.
 type TopicState struct {
 	Retention
-	Events      int64 // as many as were counted
-	More        bool  // there are others
-	First, Head int64 // offsets; 0: there are no events
-	LastAt      int64 // of the event at Head
+	Events      int64 // events counted, a lower bound if More is set
+	More        bool  // the count stopped early
+	First, Head int64 // lowest and highest offset; 0 if there are no events
+	LastAt      int64 // creation time of the event at Head
 }
 
-// Consumer is a row of _honker_stream_consumers and of _honkerx_consumers beside it.
+// Consumer is a named consumer of a stream and its saved offset.
 type Consumer struct {
 	Name      string
-	Topic     string // or a pattern
+	Topic     string // topic or pattern
 	Offset    int64
-	CreatedMS int64 // 0: made by another binding
-	LastAckMS int64 // 0: never, or by another binding
-	Filter    *Filter
+	CreatedMS int64   // 0 if another binding created it
+	LastAckMS int64   // 0 if it never acked, or acked by another binding
+	Filter    *Filter // nil for all events
 
-	Unreadable error // why the filter cannot be read
+	Unreadable error // error from decoding the filter, or nil
 }
 
-// Selection is what the consumer reads.
+// Selection returns the events that the consumer reads.
 func (c Consumer) Selection() Selection { return Selection{Topic: c.Topic, Filter: c.Filter} }

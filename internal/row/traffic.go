@@ -1,9 +1,9 @@
 package row
 
-// Minute is a row of _honkerx_minutes, or what is added to one. The times are sums, in
-// milliseconds, but for MaxWait.
+// Minute holds the traffic of a queue in a minute, or an amount to add to it. Wait and Ran are sums
+// over the jobs and MaxWait is a maximum, all in milliseconds.
 type Minute struct {
-	Minute                                           int64 // the unix time / 60
+	Minute                                           int64 // unix time divided by 60
 	Queue                                            string
 	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
 	Wait, Ran, MaxWait                               int64

@@ -1,37 +1,37 @@
 package row
 
-// Unique is what an enqueue with a unique key says of it.
+// Unique holds the options of an enqueue with a unique key.
 //
-// A key is a row of _honkerx_unique. It belongs to the job job_id, or to next_id, the job that
-// waits for that one to end; and until until_ms to no other, even if they are gone. There is
-// one row for a key and one writer at a time, so of two enqueues one finds the row of the
-// other.
+// A key belongs to a job and then to the job, if any, that waits for the first to end. No other job
+// can take the key before UntilMS, even if both are gone. A store must have a single row per key and
+// a single writer at a time, so that the second of two enqueues always finds the row of the first.
 type Unique struct {
 	Key      string
-	Started  bool  // the job has the key until its first claim; else until it is gone
-	UntilMS  int64 // and until then anyway; 0: no longer
+	Started  bool  // release the key at the first claim of the job, not at its end
+	UntilMS  int64 // keep the key at least until then; 0 for no minimum
 	Conflict Conflict
-	MaxMS    int64  // with a conflict: RunAt is no later than so long after the key was taken; 0: as it is
-	Links    *Links // with a conflict: what the job is to wait for, see AddWaits; nil: nothing
+	MaxMS    int64  // in a conflict: maximum delay of RunAt after the key was taken, in milliseconds; 0 for no maximum
+	Links    *Links // in a conflict: dependencies to add to the job, see AddWaits; nil for none
 	NowMS    int64
 }
 
-// Conflict is what an enqueue does when another job has its key.
+// Conflict is the action of an enqueue when another job holds its key.
 type Conflict int
 
 const (
-	KeepExisting   Conflict = iota // nothing
-	ReplaceWaiting                 // changes the job, if it waits
-	RunAgain                       // changes it if it waits; if it runs, adds one that waits for its end
+	KeepExisting   Conflict = iota // change nothing
+	ReplaceWaiting                 // change the other job if it is waiting
+	RunAgain                       // change the other job if it is waiting; if it is running, add a job that waits for its end
 )
 
-// What _honkerx_job.unique_until says of a job's key.
+// These values are stored with a job and determine when it releases its key.
 const (
-	untilFinished = 0
-	UntilStarted  = 1
-	HasStarted    = 2 // was untilStarted, and the first claim was given back: its attempt does not tell
+	untilFinished = 0 // at its end
+	UntilStarted  = 1 // at its first claim
+	HasStarted    = 2 // already released at a first claim that was returned, which the attempts do not show
 )
 
+// Until returns the stored value for u, UntilStarted if Started is set.
 func (u Unique) Until() int64 {
 	if u.Started {
 		return UntilStarted

@@ -1,15 +1,15 @@
 package row
 
-// Process is what tells a process from all others. A field may be unknown.
+// Process identifies a process across machines and restarts. Any field may be unknown.
 type Process struct {
 	Host  string
-	Boot  string // of the machine
-	Space string // of the PID
+	Boot  string // boot id of the machine
+	Space string // PID namespace
 	PID   int64
-	Start int64 // in a unit of the system's
+	Start int64 // start time of the process, in a unit of the operating system
 }
 
-// Worker is a row of _honkerx_workers: a Work loop, once for each of its queues.
+// Worker is a running Work loop. A loop over several queues has a Worker for each queue.
 type Worker struct {
 	ID, Queue string
 	Process
@@ -18,9 +18,9 @@ type Worker struct {
 	SinceMS, SeenMS int64
 }
 
-// Holder is what a worker holds of a queue by claims that are valid.
+// Holder counts the jobs of a queue that a worker holds by valid claims.
 type Holder struct {
 	Worker, Queue string
 	Jobs          int64
-	Oldest        int64 // the lowest id
+	Oldest        int64 // lowest id of these jobs
 }
