@@ -5,12 +5,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // identify returns the values that distinguish this process from all others, as far as they are
 // known: the boot of the machine, and the start time in microseconds. macOS has no PID namespaces.
-func identify() (p store.Process) {
+func identify() (p row.Process) {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {
 		return p
@@ -19,7 +19,7 @@ func identify() (p store.Process) {
 	if !running {
 		return p
 	}
-	return store.Process{Boot: boot, Start: start}
+	return row.Process{Boot: boot, Start: start}
 }
 
 // zombie is SZOMB of sys/proc.h: the process has ended, but its parent has not waited for it.
