@@ -61,7 +61,7 @@ func TestCrash_Leader_IsReplacedInAMinute(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Register(t, db, testkit.Every("tea", "@every 10s"))
 		stop := testkit.Background(t, db.Scheduler().Run)
-		time.Sleep(15 * time.Minute)
+		time.Sleep(15*time.Minute + 5*time.Second) // between two fires
 		crashed := honkertest.Crash(t, db)
 		require.NoError(t, stop())
 		at := func() int64 { return testkit.QueryInt(t, crashed.SQL(), `SELECT count(*) FROM _honker_live`) }
